@@ -87,6 +87,7 @@ class Agent:
         self._containers = Containers(node, keeper, self._pods, self._begins)
         here = Here(
             pod=lambda: self._pods.slurmd,
+            pull=lambda: self._pods.pull,
             jobs=self._native.jobs_in,
             left=self._slurmds_left,
             machine=self._machine,

@@ -54,6 +54,7 @@ class Configuration:
     return_to_service: str | None = None  # in slurmrestd's words: "all" is 2
     slurmctld_parameters: tuple[str, ...] | None = None
     max_node_count: int | None = None
+    slurmd_timeout_s: int | None = None  # 0: slurmctld gives no silent node up
     next_job_id: int | None = None
     boot_time: int | None = None
     """Start of slurmctld in UNIX seconds. Before v0.0.45 also midnight (UTC), and `sdiag -r`. If a

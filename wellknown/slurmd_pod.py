@@ -7,7 +7,7 @@ is the old revision.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from typing import Any, Final, Self
 
@@ -25,8 +25,10 @@ MARK: Final = "slurm-extender/"
 """Prefix of the instance type (slurmd --instance-type) of nodes from slurmd Pods, before the name of the
 pool."""
 _PREFIX: Final = "slurmd-"
+_PULL_PREFIX: Final = "pull-slurmd-"
 _LONGEST_NAME: Final = 253
 _LONGEST_LABEL: Final = 63
+_LONGEST_WORDS: Final = 200
 _VERSION: Final = 1
 
 
@@ -42,6 +44,22 @@ class Assignment:
     creation."""
     boots: bool = False
     """True if slurmctld waits for a boot of the node (power saving): slurmd has to claim a boot."""
+    before: str = ""
+    """The revision that served here last, until this one serves."""
+    failed: str = ""
+    """The newer revision that failed here, so that the Node went back to this one."""
+    why: str = ""
+    """The failure in words, cut to a length."""
+
+    @property
+    def same_for_all(self) -> Self:
+        """The assignment without the parts that only one Node has."""
+        return replace(self, boots=False, before="", failed="", why="")
+
+    def back(self, why: str) -> Self:
+        """Returns the assignment of the revision before, after a failure of this one."""
+        revision, failed = self.before, self.revision
+        return replace(self.same_for_all, revision=revision, failed=failed, why=why[:_LONGEST_WORDS])
 
     def annotations(self) -> dict[str, str]:
         """Returns the annotation that assigns a Node."""
@@ -58,18 +76,29 @@ class Assignment:
             return None
         if not isinstance(told, dict) or told.get("v") != _VERSION:
             return None
-        pool, revision, conf = (told.get(key, "") for key in ("pool", "revision", "conf"))
-        boots = told.get("boots", False)
-        texts = all(
-            isinstance(text, str) and len(text) <= _LONGEST_LABEL for text in (pool, revision, conf)
-        )
-        return cls(pool, revision, conf, boots) if texts and pool and isinstance(boots, bool) else None
+        pool, revision, conf, before, failed = names = [
+            told.get(key, "") for key in ("pool", "revision", "conf", "before", "failed")
+        ]
+        boots, why = told.get("boots", False), told.get("why", "")
+        texts = all(isinstance(text, str) and len(text) <= _LONGEST_LABEL for text in names)
+        words = isinstance(why, str) and len(why) <= _LONGEST_WORDS
+        right = texts and words and pool and isinstance(boots, bool)
+        return cls(pool, revision, conf, boots, before, failed, why) if right else None
 
 
 def pod_name(node: str) -> str:
     """Returns the name of a Node's slurmd Pod: one name for a Node, so that kube-apiserver rejects a
     second Pod."""
-    whole = _PREFIX + node
+    return _named(_PREFIX, node)
+
+
+def pull_pod_name(node: str) -> str:
+    """Returns the name of the Pod that pulls the images of a Node's next slurmd Pod."""
+    return _named(_PULL_PREFIX, node)
+
+
+def _named(prefix: str, node: str) -> str:
+    whole = prefix + node
     if len(whole) <= _LONGEST_NAME:
         return whole
     digest = digest_of(node)

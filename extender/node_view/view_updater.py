@@ -65,6 +65,8 @@ class ClusterViewUpdater:
         self._select_type: str | None = None
         self.kill_wait_s = defaults.kill_wait_s
         """Slurm's KillWait, as last read."""
+        self.slurmd_timeout_s = 300
+        """Slurm's SlurmdTimeout, as last read; Slurm's default if slurmrestd reports none."""
         self.node_statuses: dict[str, NodeStatus] = {}
         """The status of Nodes that placement does not use, by Node."""
         self.nodes_changed = asyncio.Event()
@@ -112,6 +114,8 @@ class ClusterViewUpdater:
         told = await self._slurm.configuration()
         if told.kill_wait_s is not None:
             self.kill_wait_s = told.kill_wait_s
+        if told.slurmd_timeout_s is not None:
+            self.slurmd_timeout_s = told.slurmd_timeout_s
         if told.select_type_parameters is not None:
             self._select_type_parameters = told.select_type_parameters
         self._select_type = told.select_type

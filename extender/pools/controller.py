@@ -222,6 +222,7 @@ class PoolController:
             placeholder_cpus=self._leads.placeholder_cpus(node.name, slurm) if slurm is not None else 0,
             label=node.labels.get(SLURMD_LABEL),
             cause=self._leads.cause(ObservedNode(node, status, slurm)) if slurm is not None else "",
+            slurmd_timeout_s=self._cluster.slurmd_timeout_s,
             now=time.time(),
         )
 
@@ -254,7 +255,7 @@ class PoolController:
                 if assignment is not None and assignment.revision == pool.assignment.revision:
                     await self._make_revision(pool)
                 await self._assign(member, assignment)
-                log.info("assigned", **about, revision=assignment.revision if assignment else None)
+                _tell_assigned(about, assignment)
             case Drain(_, reason) if reason != TAKE_BACK:
                 await self._slurm.drain_node(member.slurm_name, reason)
                 log.info("drained", **about, reason=reason)
@@ -324,9 +325,10 @@ class PoolController:
         listed = await self._kubernetes.revisions(self._leads.namespace)
         used = {each.revision for _, each in self._pods.values()} | {pool.assignment.revision}
         used |= {
-            status.assigned.revision
+            name
             for status in self._cluster.node_statuses.values()
             if status.assigned is not None
+            for name in (status.assigned.revision, status.assigned.before)
         }
         old = sorted(
             (
@@ -339,6 +341,12 @@ class PoolController:
         for _, name in [each for each in old if each[1] not in used][_KEPT_REVISIONS:]:
             await self._kubernetes.delete_revision(self._leads.namespace, name)
             self._made.discard(name)
+
+
+def _tell_assigned(about: Mapping[str, str], assignment: Assignment | None) -> None:
+    log.info("assigned", **about, revision=assignment.revision if assignment else None)
+    if assignment is not None and assignment.failed:
+        log.warning("went back", **about, revision=assignment.failed, error=assignment.why)
 
 
 def _of(

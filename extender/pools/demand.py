@@ -3,7 +3,11 @@
 A job counts if it would run with more nodes in its partition, by Slurm's reason (src/slurmctld of 24.11
 and 26.05). A job does not count that is held, that waits for a time, another job, a license or a limit,
 or that needs certain nodes or a reservation's. BadConstraints does not count: Slurm holds such a job
-(priority 0) until a person releases it, whatever nodes come."""
+(priority 0) until a person releases it, whatever nodes come.
+
+Slurm names a limit only for jobs that it looks at. Behind the first hundreds (bf_max_job_test), and
+behind a job that waits for nodes, jobs over the same limit have "Priority". So a job without a better
+reason does not count either, if a limit on the jobs of its owner holds another job back."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +19,10 @@ from slurm_client.model import Job, Node, Partition
 _FOR_NODES = frozenset({"", "Priority", "Resources", "ReqNodeNotAvail", "NodeDown"})
 """No word yet ("None") is what Slurm says of jobs that it has not got to; behind the first hundred
 (default_queue_depth) that may last. "Resources" is also said where nodes are down or drained."""
+_NO_BETTER_REASON = frozenset({"", "Priority"})
+_ON_ALL_JOBS = ("Grp", "MaxJobs", "PerUser", "PerAccount")
+"""Parts of Slurm's words for limits of associations and QOS on the jobs of an owner together. Other
+limits are on one job (MaxTRESPerJob), or on a node of a job."""
 _TOO_SMALL = frozenset({"PartitionConfig", "PartitionNodeLimit"})
 """The partition has too few CPUs or nodes for a job (any job if it has none), or does not admit the job:
 so the size of the partition decides."""
@@ -49,8 +57,11 @@ def demand(
     """Returns the demand for each pool with partitions. `waiting`: pending jobs, each with its number of
     waiting tasks. `partitions` and `nodes`: all. A job counts once for each pool that it could use."""
     told = {pool.name: Demand() for pool in pools if pool.partitions}
-    sizes = _sizes(nodes)
-    for job, waits in waiting:
+    sizes, jobs = _sizes(nodes), tuple(waiting)
+    held_back = {_owner(job) for job, _ in jobs if any(part in job.reason for part in _ON_ALL_JOBS)}
+    for job, waits in jobs:
+        if job.reason in _NO_BETTER_REASON and _owner(job) in held_back:
+            continue
         tasks = waits if job.more_tasks is None else min(waits, job.more_tasks)
         lacking = [
             name
@@ -61,6 +72,10 @@ def demand(
             if tasks and not pool.partitions.isdisjoint(lacking):
                 told[pool.name] = told[pool.name].plus(job, tasks)
     return told
+
+
+def _owner(job: Job) -> tuple[object, ...]:
+    return job.user_id, job.account, job.qos, job.partition
 
 
 def _sizes(nodes: Iterable[Node]) -> defaultdict[str, tuple[int, int]]:

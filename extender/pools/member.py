@@ -30,7 +30,12 @@ _CLOCKS_S: Final = 5.0
 _PATIENCE_S: Final = 600.0
 """How long a slurmd may take to tell of itself (a Deployment's progressDeadlineSeconds), and after which
 an earlier crash counts no more (the kubelet's back-off ends then)."""
+_SHARE: Final = 3
+"""slurmctld asks a slurmd each third of SlurmdTimeout (src/slurmctld/controller.c). So a node's last
+answer may be a third old when slurmd ends: the new slurmd has the second third, and the slurmd before,
+if it has to come back, the last."""
 _CRASHES: Final = 2
+_SILENT: Final = "its slurmd has not told slurmctld of itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,8 @@ class Member:
     """Reason of a drain for its Node's state, or "": replaces the pool's drain in one write."""
     reservations: tuple[Reservation, ...] = ()
     """The reservations of its node that are not over."""
+    slurmd_timeout_s: int = 300
+    """Slurm's SlurmdTimeout; 0: slurmctld gives no node up."""
     now: float = 0.0
     """UNIX seconds."""
 
@@ -201,8 +208,9 @@ class Member:
 
     @property
     def busy(self) -> bool:
-        """Returns True if native jobs are there, or if a job ends. Suspended native jobs are seen if no
-        placeholder is there."""
+        """Returns True if native jobs are there, or if a job ends. A suspended native job is seen if no
+        placeholder is there. Beside a placeholder, the node agent ends no slurmd Pod with the job's
+        processes, and Slurm deletes no node with the job."""
         if self.slurm is None:
             return False
         if not self.placeholder_cpus:
@@ -243,18 +251,19 @@ class Member:
         return self.slurm is None or not self.slurm.states.isdisjoint(_AWAY)
 
     @property
-    def runs_what_it_should(self) -> bool:
-        """Whether the Pod of its assignment is ready."""
+    def served_by(self) -> str:
+        """The revision of the ready Pod whose slurmd has told slurmctld of itself; "" without one."""
         pod = self.pod
-        return pod is not None and pod.ready and not pod.leaving and pod.revision == self.revision
+        if self.slurm is None or pod is None or not pod.ready or pod.leaving:
+            return ""
+        started, told = pod.started, self.slurm.slurmd_started
+        registered = started is not None and told is not None and told >= started - _CLOCKS_S
+        return pod.revision if registered else ""
 
     @property
     def registered(self) -> bool:
-        """Whether the slurmd of that Pod has told slurmctld of itself."""
-        if not self.runs_what_it_should or self.slurm is None or self.pod is None:
-            return False
-        started, told = self.pod.started, self.slurm.slurmd_started
-        return started is not None and told is not None and told >= started - _CLOCKS_S
+        """Whether the slurmd of its assignment has told slurmctld of itself."""
+        return self.served_by == self.revision != ""
 
     @property
     def serves(self) -> bool:
@@ -262,12 +271,26 @@ class Member:
         return self.registered and not self.away and not self.drained_by_pool
 
     @property
+    def can_go_back(self) -> bool:
+        """Whether placeholders are here, and a revision before that served. The placeholders end with
+        their node (NODE_FAIL) if no slurmd answers for SlurmdTimeout."""
+        before = self.assigned.before if self.assigned is not None else ""
+        return before not in ("", self.revision) and self.allocated and not self.busy
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the revision before comes back now."""
+        return self.can_go_back and bool(self.failing)
+
+    @property
     def failing(self) -> str:
         """Why the Pod of its assignment does not come to serve; empty where nothing is wrong."""
         pod = self.pod
         if not self.revision or pod is None:
             return self.problem if self.revision else ""
-        if pod.leaving or pod.revision != self.revision:
+        if pod.revision != self.revision:  # the agent names a revision whose images it cannot get
+            return self.problem if self.revision in self.problem and not pod.leaving else ""
+        if pod.leaving:
             return ""
         return pod.failing or self._wrong(pod)
 
@@ -276,15 +299,23 @@ class Member:
         told = self.slurm.slurmd_started if self.slurm is not None else None
         if self.slurm is not None and self.registered and "INVALID_REG" in self.slurm.states:
             return f"slurmctld does not take its registration: {self.reason}"
-        since = pod.started or pod.made
+        # The slurmd before has ended when the Pod was made; the image may have to be pulled then.
+        since = (None if self.can_go_back else pod.started) or pod.made
         if since is None:
             return ""
-        if self.now - since < _PATIENCE_S:
-            return f"slurmd has ended {pod.crashes} times" if pod.crashes >= _CRASHES else ""
+        if self.now - since < _PATIENCE_S and pod.crashes >= _CRASHES:
+            return f"slurmd has ended {pod.crashes} times"
         silent = pod.started is None or self.slurm is None
         if silent or (told is not None and told < since - _CLOCKS_S):
-            return f"its slurmd has not told slurmctld of itself for {_PATIENCE_S / 60:.0f} minutes"
+            return self._silence(self.now - since)
         return ""
+
+    def _silence(self, lasts_s: float) -> str:
+        """Returns the failure of a slurmd that has been silent for so long, "" if there is time left."""
+        if lasts_s >= _PATIENCE_S:
+            return f"{_SILENT} for {_PATIENCE_S / 60:.0f} minutes"
+        hurries = self.can_go_back and 0 < self.slurmd_timeout_s / _SHARE <= lasts_s
+        return f"{_SILENT} for a third of SlurmdTimeout ({self.slurmd_timeout_s} s)" if hurries else ""
 
 
 def placeholder_cpus(placeholders: Iterable[Placeholder], node: str, slurm: SlurmNode) -> int:

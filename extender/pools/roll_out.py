@@ -118,7 +118,8 @@ def _serve(pool: Pool, awake: Sequence[Member], *, rolls_out: bool) -> Iterator[
     deleted = pool_reason(pool.name, PoolCause.DELETED)
     yield from (Drain(each, deleted) for each in awake if _is_being_deleted(each))
     yield from (Drain(each, each.cause) for each in awake if _to_resume(pool, each, rolls_out=rolls_out))
-    yield from (action for each in awake for action in _note_boot(each))
+    yield from (action for each in awake for action in _note_service(each))
+    yield from (action for each in awake for action in _go_back(pool, each))
     yield from _get_newest(pool, awake, rolls_out=rolls_out)
 
 
@@ -173,17 +174,30 @@ def _outdated(pool: Pool, member: Member) -> bool:
 
 
 def _has(member: Member, assignment: Assignment) -> bool:
-    return member.assigned is not None and replace(member.assigned, boots=False) == assignment
+    return member.assigned is not None and member.assigned.same_for_all == assignment
+
+
+def _failure(pool: Pool, member: Member) -> str:
+    """Returns why the newest revision fails on a Node, or failed there before the Node went back."""
+    if member.revision == pool.assignment.revision:
+        return member.failing
+    return member.assigned.why if member.assigned is not None and _went_back(pool, member) else ""
+
+
+def _went_back(pool: Pool, member: Member) -> bool:
+    """Whether the newest revision has failed on a Node. It may be tried there again without jobs."""
+    failed = member.assigned.failed if member.assigned is not None else ""
+    return failed == pool.assignment.revision and member.allocated
 
 
 def _stopped(pool: Pool, inside: Iterable[Member]) -> str:
     """Returns why no more Nodes get the newest revision."""
-    failing = [each for each in inside if each.revision == pool.assignment.revision and each.failing]
+    failing = [each for each in inside if _failure(pool, each)]
     if len(failing) < pool.update.stop_after:
         return ""
     first = min(failing, key=lambda each: each.node)
     words = f"{len(failing)} slurmd Pods of {pool.assignment.revision} fail"
-    return f"{words}; on {first.node}: {first.failing}"[:_LONGEST_WORDS]
+    return f"{words}; on {first.node}: {_failure(pool, first)}"[:_LONGEST_WORDS]
 
 
 def _leave(pool: Pool, member: Member) -> Iterator[Action]:
@@ -225,13 +239,27 @@ def _rest(pool: Pool, member: Member) -> Iterator[Action]:
 def _stop(member: Member) -> Iterator[Action]:
     """No slurmd for the time being; what slurmctld was told of the node is not forgotten."""
     if member.assigned is not None:
-        yield Assign(member, replace(member.assigned, revision="", boots=False))
+        yield Assign(member, replace(member.assigned.same_for_all, revision="", before=_before(member)))
 
 
-def _note_boot(member: Member) -> Iterator[Action]:
-    """slurmd claims a boot once: a second one slurmctld takes for a crash, and ends the node's jobs."""
-    if member.assigned is not None and member.assigned.boots and member.serves:
-        yield Assign(member, replace(member.assigned, boots=False))
+def _note_service(member: Member) -> Iterator[Action]:
+    """A slurmd that serves does not go back. It claims a boot once: a second one slurmctld takes for a
+    crash, and ends the node's jobs."""
+    assigned = member.assigned
+    if assigned is not None and member.serves and not member.goes_back:
+        noted = replace(assigned, boots=False, before="")
+        if noted != assigned:
+            yield Assign(member, noted)
+
+
+def _go_back(pool: Pool, member: Member) -> Iterator[Action]:
+    """A new slurmd fails while placeholders are there: the one before comes back, in time for them."""
+    if member.assigned is None or not member.goes_back:
+        return
+    if member.held:
+        yield Assign(member, member.assigned.back(member.failing))
+    else:
+        yield Drain(member, pool_reason(pool.name, PoolCause.ROLL_OUT, member.revision))
 
 
 def _get_newest(pool: Pool, awake: Sequence[Member], *, rolls_out: bool) -> Iterator[Action]:
@@ -264,14 +292,15 @@ def _come_back(pool: Pool, member: Member, newest: Assignment) -> Iterator[Actio
     """A Node whose node Slurm knows gets slurmd again. What slurmctld was told of a node once stays, so
     it forgets one of which something else is to be told, unless it would forget more than that."""
     told = member.assigned.conf if member.assigned is not None else ""
+    as_told = replace(newest, conf=told, before=_before(member))
     if member.waited_for:
         yield Assign(member, replace(newest, conf=told or newest.conf, boots=True))
     elif told == newest.conf or not member.can_be_forgotten or member.kept_out:
-        yield Assign(member, replace(newest, conf=told))
+        yield Assign(member, as_told)
     elif not member.reserved:
         yield Delete(member)
     elif not pool.update.in_maintenance or member.reserved_later:
-        yield Assign(member, replace(newest, conf=told))
+        yield Assign(member, as_told)
 
 
 def _may_start(pool: Pool, awake: Sequence[Member]) -> int:
@@ -281,13 +310,14 @@ def _may_start(pool: Pool, awake: Sequence[Member]) -> int:
         return len(awake)
     next_ones = sum(_outdated(pool, each) and each.drained_by_pool for each in awake)
     on_their_way = next_ones + sum(not each.registered for each in current)
+    on_their_way += sum(_went_back(pool, each) for each in awake)
     return max(0, pool.update.stop_after - on_their_way)
 
 
 def _used_most(members: Iterable[Member]) -> Assignment | None:
     """Returns the assignment of most of those that serve."""
     serving = (each.assigned for each in members if each.assigned is not None and each.serves)
-    tally = Counter(replace(each, boots=False) for each in serving)
+    tally = Counter(each.same_for_all for each in serving)
     return tally.most_common(1)[0][0] if tally else None
 
 
@@ -305,10 +335,13 @@ def _to_resume(pool: Pool, member: Member, *, rolls_out: bool) -> bool:
 
 
 def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action]:
-    """Gives the newest revision to at most `start` others: idle ones first, or out of service."""
-    outdated = [each for each in awake if each.revision and not _has(each, _next(pool, each))]
+    """Gives the newest revision to at most `start` others: first empty nodes, then nodes with
+    placeholders alone, then nodes whose jobs have to end. A template that fails should fail on an empty
+    node: placeholders end with NODE_FAIL if the slurmd of their node is away for SlurmdTimeout."""
+    ready = [each for each in awake if each.revision and not _waits_for_slurmd(pool, each)]
+    outdated = [each for each in ready if not _has(each, _next(pool, each))]
     room = pool.update.most_unavailable(len(awake)) - sum(not each.serves for each in awake)
-    for each in sorted(outdated, key=lambda each: (_has_to_wait(pool, each), each.node)):
+    for each in sorted(outdated, key=lambda each: (_has_to_wait(pool, each), each.allocated, each.node)):
         out = each.drained or each.down
         if (out and _has_to_wait(pool, each)) or _waits_to_be_told_anew(pool, each):
             continue
@@ -325,7 +358,29 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
         elif _is_told_anew(pool, each):
             yield from _stop(each)
         else:
-            yield Assign(each, _next(pool, each))
+            yield Assign(each, replace(_next(pool, each), before=_before(each)))
+
+
+def _waits_for_slurmd(pool: Pool, member: Member) -> bool:
+    """Whether placeholders wait for a new slurmd, or for the one before: until that registers or fails,
+    only the revision before may come instead. One new revision after another would take too long."""
+    assigned, pod = member.assigned, member.pod
+    if assigned is None or member.registered or not member.allocated:
+        return member.goes_back
+    if assigned.failed:
+        return not member.failing
+    runs_on = (
+        pod is not None and pod.revision == assigned.before and not pod.leaving
+    )  # images are pulled
+    may_change = runs_on or assigned.before == pool.assignment.revision
+    return member.goes_back or (member.can_go_back and not may_change)
+
+
+def _before(member: Member) -> str:
+    """Returns the revision that served last on a Node with placeholders, "" for an empty node."""
+    if member.assigned is None or not member.allocated:
+        return ""
+    return member.served_by or member.assigned.before or member.revision
 
 
 def _next(pool: Pool, member: Member) -> Assignment:
@@ -348,7 +403,7 @@ def _has_to_wait(pool: Pool, member: Member) -> bool:
 
 
 def _has_its_turn(pool: Pool, member: Member) -> bool:
-    if _waits_to_be_told_anew(pool, member):
+    if _waits_to_be_told_anew(pool, member) or _went_back(pool, member):
         return False
     return member.in_maintenance or not pool.update.in_maintenance
 

@@ -13,6 +13,8 @@ _MAX_JOB_COUNT: Final = 10_000
 _MANY_JOBS: Final = 1000
 """Number of waiting jobs. With more waiting jobs, the backfill scheduler needs `_BACKFILL`."""
 _BACKFILL: Final = ("bf_continue", "bf_yield_interval", "bf_yield_sleep")
+_SLURMD_TIMEOUT_S: Final = 300
+"""Slurm's default. A third is the time for the image and the registration of a new slurmd."""
 _SHARES_NODES: Final = "select/cons_tres"
 
 
@@ -105,6 +107,11 @@ def pools(facts: Facts) -> Finding:
         return failed(f"{' and '.join(wrong)}: slurmds of new Pods end")
     if conf.return_to_service != "all":
         return warned("ReturnToService is not 2: a node that was away stays DOWN until it is resumed")
+    seconds = reported(conf.slurmd_timeout_s, "SlurmdTimeout")
+    if 0 < seconds < _SLURMD_TIMEOUT_S:  # 0: slurmctld gives no node up
+        return warned(
+            f"SlurmdTimeout is {seconds} s: if Pods are on a node, a new slurmd has a third to register"
+        )
     return passed(f"slurmds in Pods may register; MaxNodeCount is {conf.max_node_count}")
 
 
@@ -159,10 +166,10 @@ SLURM_CONF_CHECKS: Final = (
     Check(
         "pools",
         "With pools, SlurmctldParameters has enable_configless, MaxNodeCount is larger than the number"
-        " of nodes, and ReturnToService is 2.",
-        "Set SlurmctldParameters=enable_configless, MaxNodeCount=1000 and ReturnToService=2 in"
-        " slurm.conf (docs/pools.md#what-slurm-needs).",
-        "`scontrol show config | grep -E 'SlurmctldParameters|MaxNodeCount|ReturnToService'`",
+        f" of nodes, ReturnToService is 2, and SlurmdTimeout is {_SLURMD_TIMEOUT_S} s or more.",
+        "Set SlurmctldParameters=enable_configless, MaxNodeCount=1000, ReturnToService=2 and"
+        f" SlurmdTimeout={_SLURMD_TIMEOUT_S} in slurm.conf (docs/pools.md#what-slurm-needs).",
+        "`scontrol show config | grep -E 'SlurmctldPar|MaxNodeC|ReturnToS|SlurmdTimeout'`",
         pools,
     ),
 )

@@ -8,7 +8,7 @@ from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from node_agent.pods.claims import Claim, claim_of
-from wellknown.slurmd_pod import pod_name
+from wellknown.slurmd_pod import pod_name, pull_pod_name
 
 _PAUSE_S = 1.0
 _MAX_REMOVALS = 1024
@@ -30,10 +30,13 @@ class NodePods:
         slurmd Pod is in `slurmd_namespace`."""
         self._node = node
         self._slurmd = slurmd_namespace, pod_name(node)
+        self._pull = slurmd_namespace, pull_pod_name(node)
         self.slurmd: Manifest | None = None
         """The Node's slurmd Pod, if kube-apiserver has the Pod."""
         self.slurmds = set[str]()
         """Uids of all slurmd Pods of this Node that kube-apiserver has reported to this agent."""
+        self.pull: Manifest | None = None
+        """The Pod that pulls the images of the next slurmd Pod, if kube-apiserver has the Pod."""
         self._changed = changed
         self._says = says
         self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", says)
@@ -79,6 +82,8 @@ class NodePods:
                 self._note_removal(listed.pop(uid, None))
                 if self.slurmd is not None and self.slurmd["metadata"]["uid"] == uid:
                     self.slurmd = None
+                if self.pull is not None and self.pull["metadata"]["uid"] == uid:
+                    self.pull = None
             else:
                 listed[uid] = self._claim(change.manifest)
             self._changed()
@@ -86,7 +91,10 @@ class NodePods:
     def _claim(self, manifest: Manifest) -> Claim:
         metadata = manifest["metadata"]
         claim = claim_of(manifest, self._node)
-        if (metadata.get("namespace"), metadata["name"]) != self._slurmd or claim.of_job:
+        name = metadata.get("namespace"), metadata["name"]
+        if name == self._pull:
+            self.pull = manifest
+        if name != self._slurmd or claim.of_job:
             return claim
         self.slurmd = manifest
         self.slurmds.add(claim.uid)
@@ -101,7 +109,7 @@ class NodePods:
                 await asyncio.sleep(_PAUSE_S)
             else:
                 self._says(None)
-                self.slurmd = None
+                self.slurmd = self.pull = None
                 found = [self._claim(manifest) for manifest in manifests]
                 before, self.claims = self.claims or {}, {claim.uid: claim for claim in found}
                 for uid in before.keys() - self.claims.keys():

@@ -16,12 +16,13 @@ import structlog
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
+from node_agent.slurmd import images
 from node_agent.slurmd.manifest import Found, finds_gres, manifest
-from node_agent.slurmd.step import Step, began, in_words, in_words_of_left, starts, step
+from node_agent.slurmd.step import ENDED, Step, began, in_words, in_words_of_left, starts, step
 from service.periodic import periodically
 from wellknown import node_mapping
 from wellknown.conditions import condition
-from wellknown.names import ON_HOST, SLURMD, SLURMD_LABEL, SLURMD_PROBLEM
+from wellknown.names import ON_HOST, REVISION, SLURMD, SLURMD_LABEL, SLURMD_PROBLEM
 from wellknown.quoting import words_of
 from wellknown.slurmd_pod import Assignment
 
@@ -47,6 +48,8 @@ class Here:
 
     pod: Callable[[], Manifest | None]
     """Returns the slurmd Pod of the Node, from kube-apiserver."""
+    pull: Callable[[], Manifest | None]
+    """Returns the Pod that pulls the images of the next slurmd Pod, from kube-apiserver."""
     jobs: Callable[[str], Collection[str]]
     """Returns Slurm's jobs with processes in a Pod, by the Pod's uid."""
     left: Callable[[], Collection[str] | None]
@@ -157,14 +160,70 @@ class SlurmdRunner:
                 await self._make(node, assigned)
             case Step.END:
                 assert pod is not None
-                await self._end(pod)
+                if await self._has_images(node, assigned, pod):
+                    await self._end(pod)
             case Step.TAKE_AWAY:
                 assert pod is not None
                 await self._take_away(pod)
             case Step.WAIT:
                 await self._tell(node, in_words(jobs))
             case Step.NOTHING:
+                await self._end_pull(pod)
                 await self._tell(node, "")
+
+    async def _has_images(self, node: Manifest, assigned: Assignment | None, slurmd: Manifest) -> bool:
+        """Returns True if the images of the next slurmd Pod are on the Node, or no Pod is next. Without
+        slurmd for SlurmdTimeout, a node loses its jobs: a slow pull must not count. A problem names the
+        revision, as the extender expects of a failure of the revision."""
+        if assigned is None or not assigned.revision:
+            return True
+        pod = self._here.pull()
+        if pod is None:
+            return await self._pull(node, assigned, slurmd)
+        if (pod["metadata"].get("labels") or {}).get(REVISION) != assigned.revision:
+            await self._end(pod)
+            return False
+        if images.pulled(pod):
+            return True
+        words = images.problem(pod)
+        told = f"images of {assigned.revision} are {f'not pulled: {words}' if words else 'pulled'}"
+        await self._tell(node, told, holds=bool(words))
+        if (pod.get("status") or {}).get("phase") in ENDED:
+            await self._take_away(pod)
+        return False
+
+    async def _pull(self, node: Manifest, assigned: Assignment, slurmd: Manifest) -> bool:
+        """Makes the Pod that pulls images. Returns True if no image is missing."""
+        revision = await self._kubernetes.read_revision(self._namespace, assigned.revision)
+        if revision is None:
+            await self._tell_no_revision(node, assigned)
+            return False
+        try:
+            spec = revision["data"]["template"]["spec"]
+            containers = images.missing(revision["data"]["template"], slurmd)
+            pod = images.pull_pod(assigned, containers, spec, node["metadata"], self._namespace)
+            if containers:
+                await self._kubernetes.create_pod(self._namespace, pod)
+                log.info("images are pulled", revision=assigned.revision)
+        except Conflict:  # the Pod existed already for a moment
+            return False
+        except (Rejected, KeyError, TypeError, ValueError, AttributeError) as error:
+            await self._tell(node, f"images of {assigned.revision} are not pulled: {words_of(error)}")
+            return False
+        return not containers
+
+    async def _end_pull(self, slurmd: Manifest | None) -> None:
+        """Ends the Pod that pulled images, after the slurmd Pod was made: until then, the kubelet keeps
+        the images for the containers of that Pod."""
+        pod = self._here.pull()
+        leaves = slurmd is not None and "deletionTimestamp" in slurmd["metadata"]
+        if pod is not None and "deletionTimestamp" not in pod["metadata"] and not leaves:
+            await self._end(pod)
+
+    async def _tell_no_revision(self, node: Manifest, assigned: Assignment) -> None:
+        await self._tell(
+            node, f"there is no ControllerRevision {assigned.revision} in {self._namespace}"
+        )
 
     async def _make(self, node: Manifest, assigned: Assignment) -> None:
         """Makes the Pod. Slurm reads a node's devices only once, so that the Pod waits for drivers if
@@ -177,8 +236,7 @@ class SlurmdRunner:
             return
         revision = await self._kubernetes.read_revision(self._namespace, assigned.revision)
         if revision is None:
-            words = f"there is no ControllerRevision {assigned.revision} in {self._namespace}"
-            await self._tell(node, words)
+            await self._tell_no_revision(node, assigned)
         elif finds_gres(revision["data"]) and (awaited := self._here.awaited()):
             self._awaits_since = min(self._awaits_since, self._clock())
             late = self._clock() - self._awaits_since >= _LOADED_WITHIN_S
@@ -230,7 +288,7 @@ class SlurmdRunner:
         with suppress(Conflict):
             preconditions = {"uid": metadata["uid"]}
             await self._kubernetes.delete_pod(self._namespace, metadata["name"], preconditions, grace_s)
-            log.info("slurmd Pod ended", pod=metadata["name"])
+            log.info("Pod ended", pod=metadata["name"])
 
     async def _take_away(self, pod: Manifest) -> None:
         if self._clock() - self._ended_at >= _AGAIN_S:

@@ -11,7 +11,8 @@ from wellknown.slurmd_pod import CONTAINER, Assignment
 _MOST_TOLD = 5
 _TELLS_WITHIN_S = 300.0
 """Time for the Pod's scripts before slurmd's list of devices."""
-_ENDED = ("Failed", "Succeeded")
+ENDED = ("Failed", "Succeeded")
+"""Phases of a Pod that has ended by itself."""
 
 
 class Step(Enum):
@@ -32,7 +33,7 @@ def step(assigned: Assignment | None, pod: Manifest | None, jobs: Collection[str
         return Step.MAKE if revision else Step.NOTHING
     if "deletionTimestamp" in pod["metadata"]:
         return Step.NOTHING
-    if (pod.get("status") or {}).get("phase") in _ENDED:
+    if (pod.get("status") or {}).get("phase") in ENDED:
         return Step.TAKE_AWAY
     if revision and (pod["metadata"].get("labels") or {}).get(REVISION) == revision:
         return Step.NOTHING

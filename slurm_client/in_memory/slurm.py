@@ -50,6 +50,7 @@ DEFAULTS: Final = Configuration(
     return_to_service="no",
     slurmctld_parameters=(),
     max_node_count=0,
+    slurmd_timeout_s=300,
     next_job_id=1,
 )
 """The default `configuration`: Slurm's own defaults, and the MaxJobId that the extender recommends."""

@@ -289,6 +289,7 @@ def configuration(document: Mapping[str, Any]) -> Configuration:
         return_to_service=conf.get("ReturnToService"),
         slurmctld_parameters=_list(conf.get("SlurmctldParameters")),
         max_node_count=number(conf.get("MaxNodeCount")),
+        slurmd_timeout_s=number(conf.get("SlurmdTimeout")),
         next_job_id=number(meta.get("NEXT_JOB_ID")),
         boot_time=number(meta.get("BOOT_TIME")),
     )

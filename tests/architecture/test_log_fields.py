@@ -40,6 +40,7 @@ OF_NO_POD = {
     "Events are dropped: too many wait to be made",
     # nodes, pools, and the policy
     "assigned",
+    "went back",
     "deleted in Slurm",
     "a pool's Node is gone",
     "pools",

@@ -12,13 +12,14 @@ import pytest
 from kubernetes_client.errors import Rejected
 from kubernetes_client.in_memory import InMemoryKubernetes
 from node_agent.pods.node_pods import NodePods
+from node_agent.slurmd import images
 from node_agent.slurmd.manifest import Found, manifest, reserved
 from node_agent.slurmd.runner import Here, SlurmdRunner
 from node_agent.slurmd.step import Step, starts, step
 from tests.eventually import until
 from wellknown.conditions import timestamp
 from wellknown.names import SLURMD
-from wellknown.slurmd_pod import Assignment, pod_name
+from wellknown.slurmd_pod import Assignment, pod_name, pull_pod_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -208,6 +209,7 @@ class Bench:
         self.pods = NodePods(self.kubernetes, "n1", self._hears, print, "slurm-nodes")
         here = Here(
             pod=lambda: self.pods.slurmd,
+            pull=lambda: self.pods.pull,
             jobs=lambda _: self.jobs,
             left=lambda: self.left,
             machine=lambda: ("gpu:2", 1),
@@ -239,6 +241,20 @@ class Bench:
 
     def remove(self) -> None:
         self.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
+
+    def edit_pull(self, *, phase: str = "Pending", **container: Any) -> None:
+        """The kubelet tells of the Pod that pulls images."""
+        told = {"phase": phase, "containerStatuses": [{"name": "image-0", "image": "j"} | container]}
+        self.kubernetes.edit("pods", pull_pod_name("n1"), {"status": told}, "slurm-nodes")
+
+    @property
+    def pull(self) -> tuple[str, list[str]] | None:
+        """The revision and the images of the Pod that pulls images."""
+        with suppress(Exception):
+            pod = self.kubernetes.read("pods", pull_pod_name("n1"), "slurm-nodes")
+            images = [each["image"] for each in pod["spec"]["containers"]]
+            return pod["metadata"]["labels"]["slurm-extender.io/revision"], images
+        return None
 
     @property
     def pod(self) -> dict[str, Any]:
@@ -304,6 +320,100 @@ async def test_another_revision_replaces_the_pod_after_its_jobs(bench: Bench) ->
     bench.remove()
     await until(lambda: bench.revision == "gpu-2")
     await until(lambda: bench.problem is None)
+
+
+def template(*images: str) -> dict[str, Any]:
+    containers = [{"name": "slurmd" if not n else f"c{n}", "image": i} for n, i in enumerate(images)]
+    return {"spec": {"imagePullSecrets": [{"name": "s"}], "containers": containers}}
+
+
+async def test_images_are_pulled_before_slurmd_ends(bench: Bench) -> None:
+    await bench.runs("gpu-1")
+    await bench.assign("gpu-2", template=template("j", "i"))
+    await until(lambda: bench.pull == ("gpu-2", ["j"]))  # the other one is there
+    await until(lambda: bench.condition == ("False", "images of gpu-2 are pulled"))
+    bench.edit_pull(state={"waiting": {"reason": "ErrImagePull", "message": "not found"}})
+    await until(lambda: bench.problem == "images of gpu-2 are not pulled: j: ErrImagePull: not found")
+    assert not bench.ends
+    bench.edit_pull(phase="Failed", imageID="sha256:1", state={"terminated": {"reason": "StartError"}})
+    await until(lambda: bench.ends)
+    bench.remove()
+    await until(lambda: bench.revision == "gpu-2")
+    await until(lambda: bench.pull is None)
+    await until(lambda: bench.problem is None)
+
+
+async def test_pull_gives_way_to_another_revision(bench: Bench) -> None:
+    await bench.runs("gpu-1")
+    await bench.assign("gpu-2", template=template("j"))
+    await until(lambda: bench.pull == ("gpu-2", ["j"]))
+    await bench.assign("gpu-3", template=template("k"))
+    await until(lambda: bench.pull == ("gpu-3", ["k"]))
+    await bench.annotate(**ASSIGNED.annotations())
+    await until(lambda: bench.pull is None)
+    assert bench.revision == "gpu-1"
+    assert not bench.ends
+
+
+async def test_pull_that_cannot_begin_leaves_slurmd_alone(bench: Bench) -> None:
+    await bench.runs("gpu-1")
+    bench.kubernetes.outage(Rejected(422, "spec.containers[0].image: Required value"), "create_pod")
+    await bench.assign("gpu-2", template=template("j"))
+    await until(lambda: (bench.problem or "").startswith("images of gpu-2 are not pulled: "))
+    await bench.annotate(**Assignment("gpu", "gpu-9").annotations())
+    await until(lambda: bench.problem == "there is no ControllerRevision gpu-9 in slurm-nodes")
+    assert not bench.ends
+
+
+@pytest.mark.parametrize(
+    ("status", "pulled", "problem"),
+    [
+        ({}, False, ""),
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, False, ""),
+        ({"containerStatuses": [{"imageID": "", "state": {"waiting": {}}}]}, False, ""),
+        ({"containerStatuses": [{"imageID": "sha256:1"}]}, True, ""),
+        # The image has no /bin/true: CRI-O makes no container then
+        ({"containerStatuses": [{"state": {"waiting": {"reason": "CreateContainerError"}}}]}, True, ""),
+        (
+            {
+                "containerStatuses": [
+                    {"image": "j", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "m"}}}
+                ]
+            },
+            False,
+            "j: ImagePullBackOff: m",
+        ),
+        (
+            {"phase": "Failed", "reason": "OutOfpods", "message": "too many"},
+            False,
+            "the Pod has ended: OutOfpods too many",
+        ),
+    ],
+)
+def test_what_the_kubelet_tells_of_a_pull(status: dict[str, Any], pulled: bool, problem: str) -> None:
+    pod = {"spec": {"containers": [{"image": "j"}]}, "status": status}
+    assert images.pulled(pod) is pulled
+    assert pulled or images.problem(pod) == problem
+
+
+def test_pull_pod_has_the_secrets_and_policies_of_the_template_and_no_more() -> None:
+    container = {"name": "slurmd", "image": "j", "imagePullPolicy": "Always", "env": [{"name": "X"}]}
+    more = {"hostNetwork": True, "imagePullSecrets": [{"name": "s"}], "volumes": [{"name": "v"}]}
+    wanted = {
+        "spec": more | {"initContainers": [{"image": "k"}, {"image": "i"}], "containers": [container]}
+    }
+    lacking = images.missing(wanted, made())
+    node = {"name": "n1", "uid": "u-n1"}
+    pod = images.pull_pod(ASSIGNED, lacking, wanted["spec"], node, "slurm-nodes")
+    assert "slurm-extender.io/pool" not in pod["metadata"]["labels"]  # of the PodDisruptionBudget
+    spec = pod["spec"]
+    assert (spec["hostNetwork"], spec["imagePullSecrets"]) == (True, [{"name": "s"}])
+    assert "volumes" not in spec
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["containers"] == [
+        {"name": "image-0", "command": ["/bin/true"], "image": "k"},
+        {"name": "image-1", "command": ["/bin/true"], "image": "j", "imagePullPolicy": "Always"},
+    ]
 
 
 async def test_removed_pod_is_made_again(bench: Bench) -> None:

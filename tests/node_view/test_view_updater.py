@@ -157,6 +157,13 @@ async def test_kill_wait_is_slurms_else_the_settings(told: int | None, counts: i
     assert updating.kill_wait_s == counts
 
 
+@pytest.mark.parametrize(("told", "counts"), [(None, 300), (60, 60), (0, 0)])
+async def test_slurmd_timeout_is_slurms_else_slurms_default(told: int | None, counts: int) -> None:
+    updating = updater(having(), ToldSlurm(slurmd_timeout_s=told))
+    await updating.load()
+    assert updating.slurmd_timeout_s == counts
+
+
 @pytest.mark.parametrize(
     ("told", "setting", "problem"),
     [

@@ -15,8 +15,16 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Manifest
 from service.health import Health
 from slurm_client.in_memory import InMemorySlurm, partition
+from slurm_client.model import JobSpec
 from slurm_client.model import Node as SlurmNode
-from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL, ON_HOST, SLURMD, SLURMD_LABEL
+from wellknown.names import (
+    DEVICE_PROBLEM,
+    NODE_NAME_LABEL,
+    ON_HOST,
+    SLURMD,
+    SLURMD_LABEL,
+    SLURMD_PROBLEM,
+)
 from wellknown.names import POOL as POOL_LABEL
 from wellknown.slurmd_pod import TEMPLATES, Assignment
 
@@ -42,7 +50,10 @@ class Bench:
         self.health = Health()
         self.slurm = InMemorySlurm([], [partition("main", [], default=True)])
         self.state, self.pool = PoolState(), POOL
-        self.slurm.register(SlurmNode("n1", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
+        self.placeholder_cpus = 0
+        self.slurm.register(
+            SlurmNode("n1", frozenset(), 8, 100, instance_type="slurm-extender/gpu"), ["main"]
+        )
 
     def is_to_be_told_anew(self) -> None:
         """slurmd has ended, and its node is to be forgotten."""
@@ -65,7 +76,8 @@ class Bench:
         health = self.health
         cluster = ClusterViewUpdater(self.kubernetes, self.slurm, health, NODE_NAME_LABEL)
         await cluster.load()
-        leadership = Leadership(lambda: [self.pool], "slurm-nodes", allowed, lambda *_: 0, lambda _: "")
+        cpus = lambda *_: self.placeholder_cpus  # noqa: E731
+        leadership = Leadership(lambda: [self.pool], "slurm-nodes", allowed, cpus, lambda _: "")
         nodes = SlurmNodes(self.slurm)
         return PoolController(self.kubernetes, self.slurm, nodes, cluster, leadership, health)
 
@@ -132,6 +144,21 @@ async def test_a_node_that_a_person_has_opened_meanwhile_keeps_its_slurmd(bench:
         await bench.slurm.undrain_node("n1")
 
     assert await bench.turn(allowed) == OLD
+
+
+async def test_a_node_whose_slurmd_pod_cannot_be_made_goes_back_to_the_one_before(bench: Bench) -> None:
+    """A placeholder is there, and kube-apiserver rejects the Pod of the new template."""
+    await bench.slurm.allocate(JobSpec("p", cpus=2, memory_mb=10, partition="main"), 7)
+    bench.placeholder_cpus = 2
+    assert await bench.turn(nothing) == replace(POOL.assignment, before="gpu-old")
+    problem = {"type": SLURMD_PROBLEM, "status": "True", "message": "kube-apiserver does not take it"}
+    bench.kubernetes.edit("nodes", "n1", {"status": {"conditions": [problem]}})
+    with capture_logs() as logged:
+        went_back = await bench.turn(nothing)
+    why = "kube-apiserver does not take it"
+    assert went_back == replace(OLD, failed=POOL.assignment.revision, why=why)
+    (line,) = [each for each in logged if each["event"] == "went back"]
+    assert (line["node"], line["revision"], line["error"]) == ("n1", POOL.assignment.revision, why)
 
 
 async def test_a_node_that_was_assigned_otherwise_meanwhile_is_left(bench: Bench) -> None:

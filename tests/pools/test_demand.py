@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from extender.explain.pending_reasons import PENDING_REASONS
 from extender.pools.demand import Demand, demand
 from extender.pools.pool import Pool
 from slurm_client.in_memory import node, partition
@@ -68,6 +69,30 @@ def test_a_job_that_waits_for_nodes_counts(reason: str) -> None:
 )
 def test_a_job_that_waits_for_something_else_does_not(reason: str) -> None:
     assert not counts(reason=reason)
+
+
+@pytest.mark.parametrize("reason", [each.name for each in PENDING_REASONS if each.of_its_owner])
+def test_a_job_that_waits_for_its_owner_does_not_count(reason: str) -> None:
+    """The limits of associations and QOS are among these reasons."""
+    assert not counts(reason=reason)
+
+
+@pytest.mark.parametrize("limit", ["QOSMaxJobsPerUserLimit", "AssocGrpGRES", "MaxCpuPerAccount"])
+def test_the_jobs_behind_a_job_over_a_limit_of_their_owner_do_not_count(limit: str) -> None:
+    """Slurm has not looked at the limit of these jobs."""
+    held_back = replace(JOB, user_id=7, account="ml", qos="one", reason=limit)
+    behind = [replace(held_back, reason=reason) for reason in ("Priority", "")]
+    assert told(*behind).jobs == 2
+    assert told(held_back, *behind).jobs == 0
+    assert told(held_back, replace(held_back, reason="Resources")).jobs == 1
+    others = {"user_id": 8}, {"account": "web"}, {"qos": "two"}, {"partition": "big"}
+    for other in others:
+        assert told(held_back, replace(behind[0], **other)).jobs == 1
+
+
+def test_a_limit_on_one_job_holds_back_no_other_job() -> None:
+    large = replace(JOB, reason="QOSMaxCpuPerJobLimit")
+    assert told(large, replace(JOB, reason="Priority")).jobs == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A slurmd Pod and its node, as kubelets and Slurm tell of them."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from extender.record.states import State
 from slurm_client.model import Node
 from tests import builders
 from wellknown.allocation import Allocation
-from wellknown.slurmd_pod import Assignment, pod_name
+from wellknown.slurmd_pod import Assignment, pod_name, pull_pod_name
 
 ASSIGNED = Assignment("gpu", "gpu-1")
 
@@ -118,11 +119,24 @@ def test_what_the_agent_cannot_do_is_a_failure_of_the_pod() -> None:
     assert not Member("n1", "n1", problem="old").failing
 
 
+def test_a_problem_that_names_the_revision_is_its_failure_while_the_pod_before_runs() -> None:
+    before = replace(pod(running()), revision="gpu-0")
+    pulls = member(None, before, problem="images of gpu-1 are not pulled: not found")
+    assert pulls.failing == "images of gpu-1 are not pulled: not found"
+    for problem in (
+        "images of gpu-0 are not pulled",
+        "the slurmd Pod is not ended, since Slurm's jobs run",
+    ):
+        assert not replace(pulls, problem=problem).failing
+
+
 def test_a_long_name_of_a_node_makes_a_pods_name_that_is_no_others() -> None:
     assert pod_name("n1") == "slurmd-n1"
-    long = [pod_name("n" * 250 + end) for end in ("a", "b")]
-    assert all(len(name) <= 253 for name in long)
-    assert long[0] != long[1]
+    assert pull_pod_name("n1") == "pull-slurmd-n1"
+    for name in (pod_name, pull_pod_name):
+        long = [name("n" * 250 + end) for end in ("a", "b")]
+        assert all(len(each) <= 253 for each in long)
+        assert long[0] != long[1]
 
 
 def test_a_slurmd_that_crashes_again_and_again_fails_also_while_it_runs() -> None:
@@ -140,6 +154,32 @@ def test_a_slurmctld_that_started_a_moment_ago_makes_no_slurmd_silent() -> None:
     assert "10 minutes" in member(None, pod({}, creationTimestamp=made), now=late).failing
 
 
+@pytest.mark.parametrize(("timeout_s", "after_s"), [(300, 100), (60, 20), (0, 600), (7200, 600)])
+def test_a_new_slurmd_has_a_third_of_slurmd_timeout_if_placeholders_are_there(
+    timeout_s: int, after_s: int
+) -> None:
+    made = 1767225600.0
+    pulls = pod({}, creationTimestamp="2026-01-01T00:00:00Z")
+    holds = slurm("MIXED", cpus_allocated=2, started=1767200000)
+    follows = replace(
+        member(holds, pulls, placeholder_cpus=2),
+        slurmd_timeout_s=timeout_s,
+        assigned=replace(ASSIGNED, before="gpu-0"),
+    )
+    assert not replace(follows, now=made + after_s - 1).failing
+    silent = replace(follows, now=made + after_s)
+    assert "has not told slurmctld of itself for" in silent.failing
+    assert silent.goes_back
+    for other in (
+        replace(silent, assigned=ASSIGNED),
+        replace(silent, slurm=slurm("IDLE", started=1767200000)),  # no placeholder is there
+        replace(silent, placeholder_cpus=0),  # a native job is
+    ):
+        assert not other.goes_back
+    registered = slurm("MIXED", cpus_allocated=2, started=1767225601)
+    assert not replace(silent, slurm=registered, pod=pod(running())).failing
+
+
 def test_a_placeholder_whose_job_has_ended_or_whose_pod_ends_has_no_cpus() -> None:
     part = RecordMember(builders.pod(name="p"), Allocation(1, "n1", cores="0-3"))
     record = builders.placeholder_of(part.pod, members=(part,))
@@ -149,6 +189,15 @@ def test_a_placeholder_whose_job_has_ended_or_whose_pod_ends_has_no_cpus() -> No
     over = record._replace(job=TrackedJob(id=1, phase=Phase.ENDED))
     assert placeholder_cpus([over], "n1", node) == 0
     assert placeholder_cpus([record._replace(state=State.EVICTING)], "n1", node) == 0
+
+
+def test_an_assignment_goes_back_and_is_read_again() -> None:
+    newest = Assignment("gpu", "gpu-2", "conf", before="gpu-1")
+    back = newest.back("CrashLoopBackOff: " + "x" * 400)
+    assert (back.revision, back.before, back.failed, len(back.why)) == ("gpu-1", "", "gpu-2", 200)
+    for each in (newest, back):
+        assert Assignment.on(each.annotations()) == each
+    assert back.same_for_all == Assignment("gpu", "gpu-1", "conf")
 
 
 @pytest.mark.parametrize("pool", ["", "x" * 64, 7])

@@ -90,6 +90,173 @@ def test_a_changed_template_replaces_idle_nodes_first_and_one_at_a_time() -> Non
     assert world.lost_jobs == 0
 
 
+def test_empty_nodes_are_replaced_before_nodes_with_placeholders() -> None:
+    world, first = served(3)
+    first.pods = world.machines["n0001"].pods = 2
+    world.change(template=2)
+    order = list[str]()
+    for _ in range(30):
+        world.step()
+        order += [each.member.node for each in world.actions if isinstance(each, Assign)]
+    assert list(dict.fromkeys(order)) == ["n0002", "n0000", "n0001"]
+    assert first.pods == 2
+
+
+@pytest.mark.parametrize("wrong", ["bad", "mute"])
+def test_a_slurmd_that_fails_goes_back_while_placeholders_are_there(wrong: str) -> None:
+    world, first = served(4, wide(max_unavailable=4))
+    old = world.pool.assignment
+    for machine in world.machines.values():
+        machine.pods = 2
+    world.change(template=2)
+    setattr(world, wrong, {world.pool.assignment.revision})
+    tried = set[str]()
+    for _ in range(100):
+        world.step()
+        tried |= {each.member.node for each in world.actions if isinstance(each, Assign)}
+    assert tried == {"n0000", "n0001"}
+    assert world.lost_pods == 0
+    assert not any(each.states for each in world.machines.values())
+    assert {each.running.revision for each in world.machines.values() if each.running} == {old.revision}
+    why = {"bad": "CrashLoopBackOff", "mute": "for a third of SlurmdTimeout (300 s)"}[wrong]
+    assert f"2 slurmd Pods of {world.pool.assignment.revision} fail; on n0000: " in world.state.stopped
+    assert why in world.state.stopped
+    assert first.assigned
+    assert first.assigned.failed == world.pool.assignment.revision
+    world.change(template=3)
+    world.settle()
+    assert len(world.serving) == 4
+    assert all(each.assigned == world.pool.assignment for each in world.machines.values())
+    assert world.lost_pods == 0
+
+
+@pytest.mark.parametrize("pods", [0, 2])
+def test_a_roll_out_of_images_that_cannot_be_pulled_ends_no_slurmd(pods: int) -> None:
+    """Nodes with placeholders serve on; two empty ones stay drained, as with any template that fails."""
+    world, _ = served(4, wide(max_unavailable=4))
+    old = {name: machine.running for name, machine in world.machines.items()}
+    for machine in world.machines.values():
+        machine.pods = pods
+    world.change(template=2)
+    world.unpullable = {world.pool.assignment.revision}
+    world.settle(100)
+    assert {name: machine.running for name, machine in world.machines.items()} == old
+    assert f"n0000: images of {world.pool.assignment.revision} are not pulled" in world.state.stopped
+    assert world.state.unavailable == (0 if pods else 2)
+    world.unpullable = set()
+    world.change(template=3)
+    world.settle()
+    assert len(world.serving) == 4
+    assert world.lost_pods == 0
+
+
+def test_one_bad_template_after_another_loses_no_placeholder() -> None:
+    world, first = served()
+    first.pods = 2
+    for template in range(2, 8):
+        world.change(template=template)
+        world.mute.add(world.pool.assignment.revision)
+        world.settle(7)
+    assert world.lost_pods == 0
+    assert first.pods == 2
+
+
+def test_another_template_comes_while_images_are_pulled() -> None:
+    """The slurmd before runs on."""
+    world, first = served()
+    first.pods = 2
+    world.change(template=2)
+    world.decide()  # a drain
+    world.decide()
+    assert first.assigned
+    assert first.assigned.revision == world.pool.assignment.revision
+    world.change(template=3)
+    world.decide()
+    assert first.assigned.revision == world.pool.assignment.revision
+    world.settle()
+    assert world.serving == {"n0000"}
+
+
+def test_a_node_goes_back_to_what_has_served_and_not_to_what_was_to_serve() -> None:
+    """A person has undrained the node, whose next images could not be pulled."""
+    world, first = served()
+    old = world.pool.assignment
+    world.change(template=2)
+    world.unpullable = {world.pool.assignment.revision}
+    world.settle(5)
+    first.pods, first.states, first.reason = 2, set(), ""
+    world.change(template=3)
+    world.mute = {world.pool.assignment.revision}
+    world.settle()
+    assert first.running
+    assert first.running.revision == old.revision
+    assert world.lost_pods == 0
+
+
+def test_a_node_that_was_cordoned_for_a_moment_goes_back_as_well() -> None:
+    world, first = served()
+    first.pods, first.cordoned, old = 2, True, world.pool.assignment
+    world.settle(4)
+    assert world.member(first).pod is None
+    first.cordoned = False
+    world.change(template=2)
+    world.bad = {world.pool.assignment.revision}
+    world.settle()
+    assert first.running
+    assert first.running.revision == old.revision
+    assert world.lost_pods == 0
+
+
+def test_the_template_before_comes_back_at_once() -> None:
+    world, first = served()
+    first.pods, old = 2, world.pool.assignment
+    world.change(template=2)
+    world.mute = {world.pool.assignment.revision}
+    world.settle(5)
+    assert first.running == replace(world.pool.assignment, before=old.revision)
+    world.change(template=1)
+    world.step()
+    assert [type(each) for each in world.actions] == [Assign]
+    world.settle(6)
+    assert first.running
+    assert first.running.revision == old.revision
+    assert (first.assigned, first.states) == (old, set())
+
+
+def test_a_node_that_went_back_tries_again_without_placeholders() -> None:
+    world, first = served(3)
+    for machine in world.machines.values():
+        machine.pods = 2
+    world.change(template=2)
+    world.mute = {world.pool.assignment.revision}
+    while not (first.assigned and first.assigned.failed):
+        world.step()
+    world.mute = set()
+    world.settle(100)
+    assert world.serving == {"n0001", "n0002"}
+    assert not first.states
+    first.pods = 0
+    world.settle()
+    assert len(world.serving) == 3
+    assert world.lost_pods == 0
+
+
+def test_a_stopped_roll_out_goes_on_when_a_node_that_went_back_is_empty() -> None:
+    """The registry was away for a while, say."""
+    world, first = served(2)
+    for machine in world.machines.values():
+        machine.pods = 2
+    world.change(template=2)
+    world.mute = {world.pool.assignment.revision}
+    world.settle(100)
+    assert world.state.stopped
+    world.mute, first.pods = set(), 0
+    world.settle()
+    assert world.serving == {"n0000"}
+    assert not world.state.stopped
+    assert world.lost_pods == 0
+
+
 @pytest.mark.parametrize(("most", "at_once"), [(3, 3), ("50%", 10), ("1%", 1)])
 def test_no_more_nodes_are_out_of_service_than_may_be(most: int | str, at_once: int) -> None:
     world, _ = served(20, wide(max_unavailable=most))
@@ -335,6 +502,7 @@ def test_all_get_the_newest_template_and_no_job_is_lost(
         world.something_happens()
         world.step()
         assert world.lost_jobs == 0
+        assert world.lost_pods == 0
     world.change(template="last")
     for machine in world.machines.values():
         machine.cordoned, machine.matches, machine.jobs, machine.pods = False, True, 0, 0

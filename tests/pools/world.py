@@ -19,6 +19,7 @@ from wellknown.slurmd_pod import Assignment
 
 POOL = Pool("gpu", {"gpu": "yes"}, data={"template": 1})
 CPUS = 8
+SLURMD_TIMEOUT_S = 300
 PERSON = "disk is loud"
 """Why a person drains a node."""
 
@@ -34,6 +35,8 @@ class Machine:
     """The slurmd Pod that it has."""
     age: int = 0
     """How many steps that Pod is old."""
+    images: set[str] = field(default_factory=set)
+    """The revisions whose images are there."""
     in_slurm: bool = False
     states: set[str] = field(default_factory=set)
     reason: str = ""
@@ -64,6 +67,12 @@ class Machine:
     """Whether slurmd of the host runs."""
     reservations: list[Reservation] = field(default_factory=list)
     lost_jobs: int = 0
+    heard_at: int = 0
+    """When slurmctld heard of its slurmd last."""
+    lost_pods: int = 0
+    """How often placeholders ended with NODE_FAIL, by what the pool did alone."""
+    disturbed: bool = False
+    """Whether somebody else has kept slurmd from its node since slurmctld heard of slurmd last."""
 
     @property
     def fits(self) -> bool:
@@ -81,6 +90,10 @@ class World:
         """Revisions whose slurmd crashes."""
         self.refused: set[str] = set()
         """Revisions whose slurmd slurmctld does not take the registration of."""
+        self.mute: set[str] = set()
+        """Revisions whose slurmd runs, and never registers."""
+        self.unpullable: set[str] = set()
+        """Revisions whose images cannot be pulled: the agent ends no slurmd for them."""
         self.now = 1000
         self.random = Random(seed)
         self.state = PoolState()
@@ -119,18 +132,26 @@ class World:
             cordoned=machine.cordoned,
             ready=not machine.off,
             has_agent=True,
+            problem=self._problem(machine),
             placeholder_cpus=machine.pods,
             label=machine.label,
             cause=f"{PREFIX}condition bad" if machine.bad else "",
             reservations=tuple(machine.reservations),
+            slurmd_timeout_s=SLURMD_TIMEOUT_S,
             now=float(self.now),
         )
+
+    def _problem(self, machine: Machine) -> str:
+        revision = machine.assigned.revision if machine.assigned is not None else ""
+        pulls = machine.running is not None and machine.running.revision != revision
+        lacks = revision in self.unpullable - machine.images
+        return f"images of {revision} are not pulled" if pulls and lacks else ""
 
     def _pod(self, machine: Machine) -> SlurmdPod | None:
         running = machine.running
         if running is None:
             return None
-        crashes = running.revision in self.bad
+        crashes = running.revision in self.bad or running.revision not in machine.images
         up = machine.age >= 1 and not crashes and not machine.off
         return SlurmdPod(
             running.pool,
@@ -177,7 +198,9 @@ class World:
         match action:
             case Assign(_, assignment):
                 down = machine.reason == PERSON and machine.states & {"DOWN", "DRAIN"} == {"DOWN"}
-                assert machine.off or not (down and machine.running), (
+                # of a silent node, nobody knows whether a person or slurmctld has set it DOWN
+                silent = machine.off or "NOT_RESPONDING" in machine.states
+                assert silent or not (down and machine.running), (
                     "what a person has set DOWN would serve again"
                 )
                 machine.assigned = assignment
@@ -217,7 +240,8 @@ class World:
                 machine.running, machine.deleted = None, False
             return
         assigned = machine.assigned if machine.assigned and machine.assigned.revision else None
-        if (machine.running and machine.running.revision) == (assigned and assigned.revision):
+        same = (machine.running and machine.running.revision) == (assigned and assigned.revision)
+        if same or self._problem(machine):
             machine.age += 1
             return
         if machine.running is not None:
@@ -226,6 +250,7 @@ class World:
             machine.deleted = True
             return
         machine.running, machine.age, machine.made_at = assigned, 0, self.now
+        machine.images |= {assigned.revision} - self.unpullable if assigned is not None else set()
         if assigned is not None and assigned.revision in self.bad:
             self.got_bad.add(machine.name)
 
@@ -243,8 +268,10 @@ class World:
 
     def _slurmd(self, machine: Machine) -> None:
         pod = self._pod(machine)
-        if pod is None or not pod.ready or machine.silent:
+        if pod is None or not pod.ready or machine.silent or pod.revision in self.mute:
+            self._give_up(machine)
             return
+        machine.heard_at, machine.disturbed = self.now, machine.disturbed and machine.deleted
         assert machine.running is not None
         if "POWERING_UP" in machine.states and not machine.running.boots:
             return
@@ -259,6 +286,16 @@ class World:
             machine.states |= {"INVALID_REG", "DRAIN"}
             machine.reason = "gres/gpu count (0 < 2)"
         machine.started = machine.made_at + 1
+
+    def _give_up(self, machine: Machine) -> None:
+        """slurmctld may have heard last of a slurmd SlurmdTimeout/3 before the end of that slurmd."""
+        machine.disturbed |= machine.cordoned or machine.off or machine.silent
+        silent = self.now - machine.heard_at >= SLURMD_TIMEOUT_S * 2 / 3
+        if machine.in_slurm and machine.mark and machine.pods and silent:
+            machine.pods = 0
+            machine.lost_pods += not machine.disturbed
+            machine.states |= {"DOWN", "NOT_RESPONDING"}
+            machine.reason = machine.reason or "Not responding"
 
     def _node_sync(self, machine: Machine) -> None:
         if not machine.in_slurm:
@@ -325,10 +362,12 @@ class World:
             case 6:
                 machine.matches = luck() < 0.8
                 machine.deleted = machine.running is not None and luck() < 0.2
+                machine.disturbed |= machine.deleted
                 machine.label = ON_HOST if luck() < 0.2 else None
             case 7 if not machine.states and machine.in_slurm:
                 machine.states, machine.reason = {"DRAIN" if luck() < 0.5 else "DOWN"}, PERSON
-                machine.jobs = 0 if "DOWN" in machine.states else machine.jobs
+                if "DOWN" in machine.states:
+                    machine.jobs = machine.pods = 0
             case 7:
                 self.undrain(machine)
             case 8:
@@ -336,7 +375,8 @@ class World:
             case 9 if luck() < 0.3:
                 self.change(template=self.now, slurm={"weight": self.random.randrange(1, 3)})
                 if luck() < 0.4:
-                    self.bad.add(self.pool.assignment.revision)
+                    wrong = self.random.choice((self.bad, self.mute, self.unpullable))
+                    wrong.add(self.pool.assignment.revision)
             case 10 if not machine.reservations:
                 flags = [flag for flag in ("MAINT", "DAILY", "ALL_NODES") if luck() < 0.3]
                 self.reserve(machine, *flags, begins_in=int(300 * luck()), lasts=int(300 * luck()))
@@ -371,6 +411,10 @@ class World:
     @property
     def lost_jobs(self) -> int:
         return sum(each.lost_jobs for each in self.machines.values())
+
+    @property
+    def lost_pods(self) -> int:
+        return sum(each.lost_pods for each in self.machines.values())
 
     @property
     def serving(self) -> set[str]:

@@ -50,6 +50,12 @@ NAMES_N1 = {"slurm-extender.io.node-restriction.kubernetes.io/node": "n1"}
 OLD = slurm(configuration=BEFORE_45)
 OTHER_RELEASE = Release("b", "x", "x-bookkeeping")
 ACCOUNTING = {"accounting_storage_type": "accounting_storage/slurmdbd"}
+READY: dict[str, Any] = {
+    "slurmctld_parameters": ("enable_configless",),
+    "max_node_count": 2,
+    "return_to_service": "all",
+}
+"""slurm.conf of pools."""
 
 
 def old(**changes: Any) -> Facts:
@@ -253,9 +259,9 @@ CASES: dict[tuple[str, Verdict, str], Facts] = {
     ("accounting-store-flags", SKIPPED, "reports no"): OLD,
     ("pools", FAIL, "no enable_configless and MaxNodeCount is 0, and Slurm has 1 nodes"): pools(),
     ("pools", WARN, "ReturnTo"): pools(slurmctld_parameters=("enable_configless",), max_node_count=2),
-    ("pools", PASS, "MaxNodeCount is 2"): pools(
-        slurmctld_parameters=("enable_configless",), max_node_count=2, return_to_service="all"
-    ),
+    ("pools", PASS, "MaxNodeCount is 2"): pools(**READY),
+    ("pools", PASS, "slurmds in Pods may register"): pools(**READY, slurmd_timeout_s=0),
+    ("pools", WARN, "SlurmdTimeout is 299 s"): pools(**READY, slurmd_timeout_s=299),
     ("pools", SKIPPED, "reports no"): old(pools_file=Path("pools")),
     ("node-names", FAIL, "no Node has the name"): machine("other"),
     ("node-names", WARN, "Nodes that Slurm does not know: other"): kubernetes(

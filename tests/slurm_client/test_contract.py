@@ -50,6 +50,7 @@ async def test_the_configuration_names_the_limits_that_job_ids_need(bench: Bench
     assert configuration.return_to_service in {"no", "non_responsive_only"}
     assert configuration.slurmctld_parameters is not None
     assert configuration.max_node_count is not None
+    assert configuration.slurmd_timeout_s
     for programs in (configuration.prologs, configuration.slurmctld_prologs):
         assert programs == ()
 

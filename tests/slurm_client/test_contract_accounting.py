@@ -122,6 +122,15 @@ async def test_a_job_that_is_larger_than_its_qos_allows_waits(office: Bench) -> 
     assert (await office.allocate(qos="small", cpus=2)).state.running
 
 
+async def test_a_limit_is_hidden_behind_a_job_that_waits_for_nodes(office: Bench) -> None:
+    """Slurm looks at no limit of a job behind that job, also if the limit never lets the job run."""
+    await office.fill()
+    first = await office.submit(gres=(("gpu", 1),))
+    await office.until_waiting_for(first, "Resources")
+    behind = await office.submit(user_id=ALICE, qos="small", cpus=3, gres=(("gpu", 1),))
+    await office.until_waiting_for(behind, "Priority")
+
+
 # -- limits on what is submitted
 
 

@@ -35,6 +35,7 @@ class _Seen:
 
     node: Manifest | None = None
     slurmd: Manifest | None = None
+    pull: Manifest | None = None
 
 
 class Crowd(Fleet):

@@ -49,6 +49,8 @@ class Seen:
 
     made: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     """By Node: the images of its slurmd Pods, and when their slurmd was started."""
+    pulled: list[tuple[str, str]] = field(default_factory=list)
+    """Nodes, each with an image that was pulled before slurmd ended."""
     ended_busy: int = 0
     """How many slurmds were ended while a native job was on their node."""
 
@@ -122,6 +124,7 @@ class Fleet:
         pods = NodePods(api, node, hears, lambda _: None, POOLS_NAMESPACE)
         here = Here(
             pod=lambda: pods.slurmd,
+            pull=lambda: pods.pull,
             jobs=lambda _: self._native.get(node, []),
             left=lambda: None if pods.claims is None else [],
             machine=lambda: (self.gres, 1),
@@ -195,9 +198,10 @@ def options_of(args: Sequence[str]) -> tuple[str, ...]:
 
 
 class HasPod(Protocol):
-    """Knows a Node's slurmd Pod."""
+    """Knows a Node's slurmd Pod, and the Pod that pulls images."""
 
     slurmd: Manifest | None
+    pull: Manifest | None
 
 
 class Kubelet:
@@ -210,6 +214,8 @@ class Kubelet:
         self._api = administrator
         self._runs = ""
         """The uid of the Pod that was started."""
+        self._pulled = ""
+        """The uid of the Pod whose images were pulled."""
         self._slurmd = f"slurmd-{node}"
         self._started = False
 
@@ -221,6 +227,7 @@ class Kubelet:
 
     async def look(self) -> None:
         pod = self._pods.slurmd
+        await self._pull(self._pods.pull)
         if pod is None:
             await self._stop()
         elif "deletionTimestamp" in pod["metadata"]:
@@ -229,6 +236,14 @@ class Kubelet:
             await self._stop()
             self._runs = pod["metadata"]["uid"]
             await self._start(pod)
+
+    async def _pull(self, pod: Any) -> None:
+        if pod is None or pod["metadata"]["uid"] == self._pulled:
+            return
+        self._pulled = pod["metadata"]["uid"]
+        self._fleet.seen.pulled.append((self._node, pod["spec"]["containers"][0]["image"]))
+        ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+        await self._say(pod, ended, ready=False, image_id="sha256:1")
 
     async def _start(self, pod: Any) -> None:
         (container,) = pod["spec"]["containers"]
@@ -245,12 +260,12 @@ class Kubelet:
         await self._fleet.act(lambda: cluster.register(self._node, *options, *boots))
         await self._say(pod, {"running": {"startedAt": timestamp(started)}}, ready=True)
 
-    async def _say(self, pod: Any, state: Any, *, ready: bool) -> None:
+    async def _say(self, pod: Any, state: Any, *, ready: bool, image_id: str = "") -> None:
         container = pod["spec"]["containers"][0]
         status = {
             "name": container["name"],
             "image": container["image"],
-            "imageID": "",
+            "imageID": image_id,
             "ready": ready,
             "restartCount": 0,
             "state": state,

@@ -19,12 +19,13 @@ from tests.end_to_end.caller import Caller
 from tests.eventually import eventually
 from tests.slurmd_pods.conftest import serving
 from tests.slurmd_pods.evidence import Evidence
+from tests.slurmd_pods.fleet import CRASHES
 from tests.slurmd_pods.native_jobs import NativeJobs
 from tests.slurmd_pods.observer import Observer
 from tests.slurmd_pods.page import SIZE
 from tests.slurmd_pods.world import NODES, OTHERS, World, pools
 from wellknown.names import DEVICE_PROBLEM, REVISION, SLURMD
-from wellknown.slurmd_pod import TEMPLATES, pod_name
+from wellknown.slurmd_pod import TEMPLATES, pod_name, pull_pod_name
 
 pytestmark = pytest.mark.real
 
@@ -48,6 +49,7 @@ def test_a_roll_out_waits_for_jobs_and_goes_on_below_a_pod(world: World) -> None
     beside = [NODES[1]] if world.cluster.spec.release == "26.05" else []
     idle = [*beside, *NODES[2:]]
     eventually(lambda: {n for n, i in world.images().items() if i == "v2"} >= set(idle), "v2", 60)
+    assert {(node, "v2") for node in idle} <= {*world.fleet.seen.pulled}
     assert world.images()[NODES[0]] == world.image
     eventually(lambda: world.completed(job), "the job", 40)
     if not beside:
@@ -57,6 +59,26 @@ def test_a_roll_out_waits_for_jobs_and_goes_on_below_a_pod(world: World) -> None
     world.all_serve(*NODES, image="v2")
     if beside:
         assert world.actors.see("p") is not None
+
+
+def test_a_slurmd_that_crashes_goes_back_below_pods(world: World) -> None:
+    if world.cluster.spec.release != "26.05":
+        pytest.skip("24.11's placeholders are batch jobs: their slurmd is not replaced")
+    names = {f"p{number}": node for number, node in enumerate(NODES)}
+    for name, node in names.items():
+        world.actors.create(name, annotations={"partition": "dynamic", "required-nodes": node})
+        world.actors.bound(name)
+    world.fleet.forget()
+    world.write(pools(CRASHES, update={"maxUnavailable": 4}))
+    eventually(lambda: len(world.fleet.starts([CRASHES])) == 2, "two Nodes try", 60)
+    eventually(lambda: world.images() == dict.fromkeys(NODES, world.image), "they went back", 60)
+    eventually(lambda: world.open() == set(NODES), "all are open")
+    assert len(world.fleet.starts([CRASHES])) == 2
+    stopped = 'slurm_extender_pool_stopped{pool="dyn"}'
+    assert world.metric("slurm_extender_pool_stopped")[stopped] == 1
+    assert all(world.actors.see(name) is not None for name in names)
+    world.write(pools(world.image))
+    eventually(lambda: not world.metric("slurm_extender_pool_stopped")[stopped], "nothing is stopped")
 
 
 @pytest.mark.one_release(
@@ -229,6 +251,8 @@ def test_an_agent_may_make_the_slurmd_pod_of_its_own_node_and_no_other_pod(world
     cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         (own, bare, ""),
         ({"name": pod_name(NODES[0])}, bare, "a slurmd Pod is called slurmd- and the name of its Node"),
+        ({"name": pull_pod_name("node-1")}, bare, ""),
+        ({"name": pull_pod_name(NODES[0])}, bare, "and the Pod for its images pull-slurmd-"),
         (own, bare | {"nodeName": NODES[0]}, "the slurmd Pod of its own Node, and no other Pod"),
         (own, {}, "has no token"),
         (own, bare | {"volumes": [{"name": "t", "projected": {"sources": [token]}}]}, "has no token"),

@@ -1,0 +1,88 @@
+"""The images of a slurmd Pod, pulled while the slurmd before still runs: pure.
+
+The kubelet pulls images for Pods alone, and a Node's status lists the 50 largest images alone. So a Pod
+with the new images, whose containers end at once, has the kubelet pull them with the template's secrets
+and policies."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kubernetes_client.protocol import Manifest
+from wellknown.names import REVISION
+from wellknown.slurmd_pod import Assignment, pull_pod_name
+
+_NOT_YET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+_AFTER_THE_PULL: Final = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
+)
+"""The kubelet's reasons of a container whose image is there (pkg/kubelet/kuberuntime, startContainer).
+An image may lack the command."""
+
+
+def missing(template: Manifest, slurmd: Manifest) -> list[Manifest]:
+    """Returns a container for each image of a pool's template that a slurmd Pod does not have."""
+    has = {each.get("image") for each in _containers(slurmd["spec"])}
+    new = {each["image"]: each for each in _containers(template["spec"]) if each.get("image")}
+    return [each for image, each in new.items() if image not in has]
+
+
+def _containers(spec: Manifest) -> Iterator[Manifest]:
+    yield from spec.get("initContainers") or ()
+    yield from spec["containers"]
+
+
+def pull_pod(
+    assignment: Assignment, containers: list[Manifest], spec: Manifest, node: Manifest, namespace: str
+) -> Manifest:
+    """Returns the Pod for the images of these containers of a template."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
+    own = {
+        "nodeName": node["name"],
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 0,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "priorityClassName": "system-node-critical",
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [_puller(number, each) for number, each in enumerate(containers)],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pull_pod_name(node["name"]),
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/name": "slurmd-images", REVISION: assignment.revision},
+            "ownerReferences": [owner | {"controller": True}],
+        },
+        "spec": {key: spec[key] for key in ("hostNetwork", "imagePullSecrets") if key in spec} | own,
+    }
+
+
+def _puller(number: int, container: Manifest) -> dict[str, Any]:
+    policy = {key: container[key] for key in ("image", "imagePullPolicy") if key in container}
+    return {"name": f"image-{number}", "command": ["/bin/true"], **policy}
+
+
+def pulled(pod: Manifest) -> bool:
+    """Returns True if all images are on the Node."""
+    told = (pod.get("status") or {}).get("containerStatuses") or ()
+    there = [each for each in told if each.get("imageID") or _waits(each) in _AFTER_THE_PULL]
+    return len(there) == len(pod["spec"]["containers"])
+
+
+def problem(pod: Manifest) -> str:
+    """Returns why the images do not come, "" while they may."""
+    status = pod.get("status") or {}
+    for each in status.get("containerStatuses") or ():
+        if _waits(each) not in _NOT_YET | _AFTER_THE_PULL:
+            waiting = each["state"]["waiting"]
+            return f"{each['image']}: {waiting['reason']}: {waiting.get('message', '')}"
+    if status.get("phase") in ("Failed", "Succeeded"):
+        return f"the Pod has ended: {status.get('reason', '')} {status.get('message', '')}".strip()
+    return ""
+
+
+def _waits(status: Manifest) -> str:
+    state = (status.get("state") or {}).get("waiting") or {}
+    return state.get("reason") or ""
