@@ -37,9 +37,8 @@ def renewed_schema(text: str) -> str:
 
 def copies() -> dict[Path, str]:
     """Returns the files of the chart that are others' copies, and what they should be."""
-    return {
-        CHART / "files" / script.name: script.read_text() for script in SCRIPTS.glob("slurm-extender-*")
-    }
+    scripts = (SCRIPTS / name for name in ("slurm-extender-gate", "slurm-extender-hook"))
+    return {CHART / "files" / script.name: script.read_text() for script in scripts}
 
 
 def main() -> None:
