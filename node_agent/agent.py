@@ -89,7 +89,7 @@ class Agent:
             pod=lambda: self._pods.slurmd,
             pull=lambda: self._pods.pull,
             jobs=self._native.jobs_in,
-            left=self._slurmds_left,
+            orphans=self._orphaned_slurmds,
             machine=self._machine,
             awaited=lambda: self.devices.awaited,
         )
@@ -282,7 +282,7 @@ class Agent:
         self._news.set()
         self._slurmd.hears()
 
-    def _slurmds_left(self) -> list[str] | None:
+    def _orphaned_slurmds(self) -> list[str] | None:
         claims = self._pods.claims
         if claims is None:
             return None

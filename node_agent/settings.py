@@ -31,7 +31,7 @@ class Settings(BaseSettings):
     """The uid of the agent's own Pod: the downward API's metadata.uid. The agent asks drivers about all
     devices, and so lets its own Pod in to them. Blank: it runs outside of Pods."""
     gres: Path
-    """What `slurmd -G` printed when slurmd started here: the devices, by Slurm's numbers."""
+    """The file with the output of `slurmd -G`, renewed at each start and reconfiguration of slurmd."""
     kubeconfig: Path | None = None
     """Absent: the service account."""
     cgroups: Path = ROOT

@@ -47,6 +47,7 @@ _SOON_S = 0.3
 """The same after something was done, which mostly leads to the next."""
 _SHARE = 5  # where a reading takes long, that pause is so many times as long
 _AT_A_TIME = 8
+_PUBLISHED_S = 60.0  # until the next look at the ConfigMap of the admission policy
 _KEPT_REVISIONS = 10
 """Of a pool, besides those in use: to go back to, as with a DaemonSet (revisionHistoryLimit)."""
 _ACTING, _STOPPED, _WATCH = "pools", "roll-outs", "watch of slurmd Pods"
@@ -100,8 +101,8 @@ class PoolController:
         self._made: set[str] = set()
         """The revisions that are in kube-apiserver."""
         self._revising = asyncio.Lock()
-        self._published = False
-        """True if the admission policy of slurmd Pods knows all revisions."""
+        self._published_at = -inf
+        """Time at which the admission policy of slurmd Pods knew all revisions."""
         self._reserved: frozenset[str] = frozenset()
         """The Nodes that waited for a reservation at the last turn."""
         self.states: Mapping[str, PoolState] = {}
@@ -282,8 +283,9 @@ class PoolController:
         await self._kubernetes.patch_node(member.node, {"metadata": held})
 
     async def _publish(self) -> None:
-        """Writes what the templates of all revisions use, for the admission policy of slurmd Pods."""
-        if self._published:
+        """Writes what the templates of all revisions use, for the admission policy of slurmd Pods, and
+        looks once a minute whether that is still there."""
+        if time.monotonic() < self._published_at + _PUBLISHED_S:
             return
         namespace = self._leads.namespace
         wanted = config_map(namespace, await self._kubernetes.revisions(namespace))
@@ -293,7 +295,7 @@ class PoolController:
                 wanted["metadata"]["resourceVersion"] = known["metadata"]["resourceVersion"]
             await self._leads.allowed()
             await self._kubernetes.write_config_map(wanted)
-        self._published = True
+        self._published_at = time.monotonic()
 
     async def _make_revision(self, pool: Pool) -> None:
         async with self._revising:
@@ -315,7 +317,7 @@ class PoolController:
         except NotFound as error:
             words = f"there is no namespace {self._leads.namespace} for slurmd Pods: {error.message}"
             raise Rejected(error.status, words) from error
-        self._published = False
+        self._published_at = -inf
         await self._forget_old(pool)
         await self._publish()
         self._made.add(name)

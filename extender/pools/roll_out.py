@@ -362,16 +362,16 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
 
 
 def _waits_for_slurmd(pool: Pool, member: Member) -> bool:
-    """Whether placeholders wait for a new slurmd, or for the one before: until that registers or fails,
-    only the revision before may come instead. One new revision after another would take too long."""
+    """Returns True if a Node with placeholders keeps its assignment, or goes back: a new slurmd has to
+    register or to fail first, and only the revision before may replace it. One new revision after
+    another would take too long."""
     assigned, pod = member.assigned, member.pod
     if assigned is None or member.registered or not member.allocated:
         return member.goes_back
     if assigned.failed:
         return not member.failing
-    runs_on = (
-        pod is not None and pod.revision == assigned.before and not pod.leaving
-    )  # images are pulled
+    # While the agent pulls images, the slurmd before runs.
+    runs_on = pod is not None and pod.revision == assigned.before and not pod.leaving
     may_change = runs_on or assigned.before == pool.assignment.revision
     return member.goes_back or (member.can_go_back and not may_change)
 

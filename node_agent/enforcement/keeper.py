@@ -22,7 +22,10 @@ from node_agent.pods.cgroups import PodCgroup, PodCgroups, depth
 from node_agent.pods.claims import Claim
 from service.watched_file import Stamp, stamp
 
-_CLOSED: Final = "slurmd has not told its devices since its last start, or its list cannot be used"
+_CLOSED: Final = (
+    "slurmd has not listed its devices since its last start, or the agent cannot use the list (see the"
+    " Node's condition slurm-extender.io/DeviceProblem)"
+)
 
 
 class Keeper:
@@ -108,7 +111,7 @@ class Keeper:
         if self._awaits_list or (list_may_come and older):
             return
         if older:
-            raise WrongGres("the list is of an earlier slurmd")
+            raise WrongGres("the list is older than slurmd's container")
         now = stamp(self._gres)
         if now != self._read:
             told = self._gres.read_text()

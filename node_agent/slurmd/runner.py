@@ -18,7 +18,7 @@ from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from node_agent.slurmd import images
 from node_agent.slurmd.manifest import Found, finds_gres, manifest
-from node_agent.slurmd.step import ENDED, Step, began, in_words, in_words_of_left, starts, step
+from node_agent.slurmd.step import ENDED, Step, began, in_words, in_words_of_orphans, starts, step
 from service.periodic import periodically
 from wellknown import node_mapping
 from wellknown.conditions import condition
@@ -52,7 +52,7 @@ class Here:
     """Returns the Pod that pulls the images of the next slurmd Pod, from kube-apiserver."""
     jobs: Callable[[str], Collection[str]]
     """Returns Slurm's jobs with processes in a Pod, by the Pod's uid."""
-    left: Callable[[], Collection[str] | None]
+    orphans: Callable[[], Collection[str] | None]
     """Returns the uids of earlier slurmd Pods with processes, which kube-apiserver does not have; None
     while the Node's Pods are unknown. Raises OSError."""
     machine: Callable[[], tuple[str, int]]
@@ -186,7 +186,7 @@ class SlurmdRunner:
         if images.pulled(pod):
             return True
         words = images.problem(pod)
-        told = f"images of {assigned.revision} are {f'not pulled: {words}' if words else 'pulled'}"
+        told = f"images of {assigned.revision}: {f'not pulled: {words}' if words else 'being pulled'}"
         await self._tell(node, told, holds=bool(words))
         if (pod.get("status") or {}).get("phase") in ENDED:
             await self._take_away(pod)
@@ -204,11 +204,11 @@ class SlurmdRunner:
             pod = images.pull_pod(assigned, containers, spec, node["metadata"], self._namespace)
             if containers:
                 await self._kubernetes.create_pod(self._namespace, pod)
-                log.info("images are pulled", revision=assigned.revision)
+                log.info("pulls images", revision=assigned.revision)
         except Conflict:  # the Pod existed already for a moment
             return False
         except (Rejected, KeyError, TypeError, ValueError, AttributeError) as error:
-            await self._tell(node, f"images of {assigned.revision} are not pulled: {words_of(error)}")
+            await self._tell(node, f"images of {assigned.revision}: not pulled: {words_of(error)}")
             return False
         return not containers
 
@@ -229,10 +229,10 @@ class SlurmdRunner:
         """Makes the Pod. Slurm reads a node's devices only once, so that the Pod waits for drivers if
         the agent finds the devices. The Pod also waits for the last process of an earlier slurmd Pod
         that was deleted by force: its jobs run on, with cores and devices."""
-        if (left := self._here.left()) is None:
+        if (orphans := self._here.orphans()) is None:
             return
-        if left:
-            await self._tell(node, in_words_of_left(left))
+        if orphans:
+            await self._tell(node, in_words_of_orphans(orphans))
             return
         revision = await self._kubernetes.read_revision(self._namespace, assigned.revision)
         if revision is None:

@@ -65,9 +65,9 @@ def in_words(jobs: Collection[str]) -> str:
     return f"the slurmd Pod is not ended, since Slurm's jobs run in it: {names}"
 
 
-def in_words_of_left(uids: Collection[str]) -> str:
+def in_words_of_orphans(uids: Collection[str]) -> str:
     """Returns the reason why no slurmd Pod is made beside processes of earlier slurmd Pods."""
     return (
-        "no slurmd Pod is made, since processes of a slurmd Pod run here that kube-apiserver does not"
-        f" have: {', '.join(sorted(uids))}"
+        "the slurmd Pod is not created: processes of an earlier slurmd Pod, which was deleted by force,"
+        f" still run on this Node (uid {', '.join(sorted(uids))}). Wait for their jobs, or end them"
     )

@@ -191,7 +191,7 @@ class Configurer:
             return self._controller.reconfigure()
         before = self._conf(kept)
         unserved = self._controller.restart(before, _host(before))
-        if need >= Need.RESTART_APART:
+        if need >= Need.RESTART_WITHOUT_RECONFIGURE:
             return unserved
         return unserved + self._controller.reconfigure()
 

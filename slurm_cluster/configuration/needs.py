@@ -16,7 +16,7 @@ class Need(IntEnum):
     """Of slurmctld; `scontrol reconfigure` follows, so that slurmds have the files."""
     RESTART_ALL = 3
     """Of slurmctld, by the program, and of every slurmd, which is left to a person."""
-    RESTART_APART = 4
+    RESTART_WITHOUT_RECONFIGURE = 4
     """The same, without `scontrol reconfigure`: slurmd would take the change under jobs that run."""
     BY_HAND = 5
     """More than a restart: the program leaves it alone and says why."""
@@ -79,7 +79,7 @@ TABLE: Final[dict[str, Row]] = {
 PLAIN: Final = Row(Need.RECONFIGURE, "", "scontrol(1) reconfigure")
 
 DEVICES: Final = Row(
-    Need.RESTART_APART,
+    Need.RESTART_WITHOUT_RECONFIGURE,
     "slurmd would number devices in another order under jobs that run: restart it on drained nodes",
     "gres.conf(5): slurmd sorts devices by its lines, and by the types of the node's Gres",
 )

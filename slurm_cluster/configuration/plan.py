@@ -85,7 +85,7 @@ _NEEDS: Final = {
     Need.RECONFIGURE: "scontrol reconfigure",
     Need.RESTART: "a restart of slurmctld, then scontrol reconfigure",
     Need.RESTART_ALL: "a restart of slurmctld, then one of every slurmd, which is yours to do",
-    Need.RESTART_APART: (
+    Need.RESTART_WITHOUT_RECONFIGURE: (
         "a restart of slurmctld, without scontrol reconfigure,"
         " then one of every slurmd, which is yours to do"
     ),

@@ -203,7 +203,7 @@ class Bench:
         self.kubernetes.put("nodes", NODE)
         self.jobs: set[str] = set()
         self.awaited = ""
-        self.left: list[str] | None = []
+        self.orphans: list[str] | None = []
         self.troubles: dict[str, object] = {}
         says = self.troubles.__setitem__
         self.pods = NodePods(self.kubernetes, "n1", self._hears, print, "slurm-nodes")
@@ -211,7 +211,7 @@ class Bench:
             pod=lambda: self.pods.slurmd,
             pull=lambda: self.pods.pull,
             jobs=lambda _: self.jobs,
-            left=lambda: self.left,
+            orphans=lambda: self.orphans,
             machine=lambda: ("gpu:2", 1),
             awaited=lambda: self.awaited,
         )
@@ -331,9 +331,9 @@ async def test_images_are_pulled_before_slurmd_ends(bench: Bench) -> None:
     await bench.runs("gpu-1")
     await bench.assign("gpu-2", template=template("j", "i"))
     await until(lambda: bench.pull == ("gpu-2", ["j"]))  # the other one is there
-    await until(lambda: bench.condition == ("False", "images of gpu-2 are pulled"))
+    await until(lambda: bench.condition == ("False", "images of gpu-2: being pulled"))
     bench.edit_pull(state={"waiting": {"reason": "ErrImagePull", "message": "not found"}})
-    await until(lambda: bench.problem == "images of gpu-2 are not pulled: j: ErrImagePull: not found")
+    await until(lambda: bench.problem == "images of gpu-2: not pulled: j: ErrImagePull: not found")
     assert not bench.ends
     bench.edit_pull(phase="Failed", imageID="sha256:1", state={"terminated": {"reason": "StartError"}})
     await until(lambda: bench.ends)
@@ -359,7 +359,7 @@ async def test_pull_that_cannot_begin_leaves_slurmd_alone(bench: Bench) -> None:
     await bench.runs("gpu-1")
     bench.kubernetes.outage(Rejected(422, "spec.containers[0].image: Required value"), "create_pod")
     await bench.assign("gpu-2", template=template("j"))
-    await until(lambda: (bench.problem or "").startswith("images of gpu-2 are not pulled: "))
+    await until(lambda: (bench.problem or "").startswith("images of gpu-2: not pulled: "))
     await bench.annotate(**Assignment("gpu", "gpu-9").annotations())
     await until(lambda: bench.problem == "there is no ControllerRevision gpu-9 in slurm-nodes")
     assert not bench.ends
@@ -423,18 +423,16 @@ async def test_removed_pod_is_made_again(bench: Bench) -> None:
 
 
 async def test_no_pod_is_made_beside_processes_of_an_earlier_one(bench: Bench) -> None:
-    bench.left = None  # the Node's Pods are not listed yet
+    bench.orphans = None  # the Node's Pods are not listed yet
     await bench.assign("gpu-1")
     await asyncio.sleep(0.1)
     assert (bench.pod, bench.condition) == ({}, ("", ""))
-    bench.left = ["u-0"]
+    bench.orphans = ["u-0"]
     bench.runner.hears()
     await until(lambda: bench.problem)
-    assert (
-        "processes of a slurmd Pod run here that kube-apiserver does not have: u-0" in bench.condition[1]
-    )
+    assert "still run on this Node (uid u-0)" in bench.condition[1]
     assert not bench.pod
-    bench.left = []
+    bench.orphans = []
     bench.runner.hears()
     await until(lambda: bench.pod)
     await until(lambda: bench.problem is None)

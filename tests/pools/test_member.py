@@ -121,10 +121,10 @@ def test_what_the_agent_cannot_do_is_a_failure_of_the_pod() -> None:
 
 def test_a_problem_that_names_the_revision_is_its_failure_while_the_pod_before_runs() -> None:
     before = replace(pod(running()), revision="gpu-0")
-    pulls = member(None, before, problem="images of gpu-1 are not pulled: not found")
-    assert pulls.failing == "images of gpu-1 are not pulled: not found"
+    pulls = member(None, before, problem="images of gpu-1: not pulled: not found")
+    assert pulls.failing == "images of gpu-1: not pulled: not found"
     for problem in (
-        "images of gpu-0 are not pulled",
+        "images of gpu-0: not pulled",
         "the slurmd Pod is not ended, since Slurm's jobs run",
     ):
         assert not replace(pulls, problem=problem).failing

@@ -141,7 +141,7 @@ def test_a_roll_out_of_images_that_cannot_be_pulled_ends_no_slurmd(pods: int) ->
     world.unpullable = {world.pool.assignment.revision}
     world.settle(100)
     assert {name: machine.running for name, machine in world.machines.items()} == old
-    assert f"n0000: images of {world.pool.assignment.revision} are not pulled" in world.state.stopped
+    assert f"n0000: images of {world.pool.assignment.revision}: not pulled" in world.state.stopped
     assert world.state.unavailable == (0 if pods else 2)
     world.unpullable = set()
     world.change(template=3)

@@ -145,7 +145,7 @@ class World:
         revision = machine.assigned.revision if machine.assigned is not None else ""
         pulls = machine.running is not None and machine.running.revision != revision
         lacks = revision in self.unpullable - machine.images
-        return f"images of {revision} are not pulled" if pulls and lacks else ""
+        return f"images of {revision}: not pulled" if pulls and lacks else ""
 
     def _pod(self, machine: Machine) -> SlurmdPod | None:
         running = machine.running

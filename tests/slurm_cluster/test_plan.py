@@ -41,7 +41,7 @@ def test_the_same_configuration_in_other_words_changes_nothing() -> None:
         ),
         ("CPUs=4", "CPUs=4 Feature=a", Need.RECONFIGURE, "node n[1-3]: feature not set -> a"),
         ("CPUs=4", "CPUs=4 Port=7", Need.RESTART_ALL, ""),
-        ("CPUs=4", "CPUs=4 Port=7 Gres=gpu:1", Need.RESTART_APART, ""),
+        ("CPUs=4", "CPUs=4 Port=7 Gres=gpu:1", Need.RESTART_WITHOUT_RECONFIGURE, ""),
         ("Name=c\n", "Name=d\n", Need.BY_HAND, ""),
         ("Nodes=n1", "Nodes=n2", Need.RECONFIGURE, "partition batch: nodes n1 -> n2"),
     ],
@@ -62,7 +62,7 @@ def test_numbers_of_devices_change_by_no_reconfiguration() -> None:
     before = configuration(BASE, **{"gres.conf": b"a"})
     other = BASE.replace("SlurmctldDebug=info", "CommunicationParameters=NoInAddrAny")
     made = plan(before, configuration(other, **{"gres.conf": b"b"}), ())
-    assert made.need is Need.RESTART_APART
+    assert made.need is Need.RESTART_WITHOUT_RECONFIGURE
     assert "without scontrol reconfigure" in made.lines()[-1]
     new_node = plan(before, configuration(f"{BASE}NodeName=n4 Gres=gpu:1\n", **{"gres.conf": b"a"}), ())
     assert new_node.need is Need.RECONFIGURE

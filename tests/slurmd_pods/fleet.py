@@ -126,7 +126,7 @@ class Fleet:
             pod=lambda: pods.slurmd,
             pull=lambda: pods.pull,
             jobs=lambda _: self._native.get(node, []),
-            left=lambda: None if pods.claims is None else [],
+            orphans=lambda: None if pods.claims is None else [],
             machine=lambda: (self.gres, 1),
             awaited=str,
         )

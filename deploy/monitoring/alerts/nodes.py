@@ -68,9 +68,10 @@ NODES: Final = Group(
             f"sum {by('node')} (node_agent_shared_cpus) > 0",
             "1m",
             Severity.WARNING,
-            "{{ $value }} CPUs of Node {{ $labels.node }} have two jobs at once",
-            "A Pod and a native job, or two Pods, compute on the same CPUs. The Node's condition names"
-            " them. In a partition with OverSubscribe, Slurm shares cores on purpose.",
+            "Two jobs use {{ $value }} CPUs of Node {{ $labels.node }} at the same time",
+            "A Pod and a native job, or two Pods, compute on the same CPUs. The message of the Node's"
+            " condition slurm-extender.io/DeviceProblem names them. In a partition with OverSubscribe,"
+            " Slurm shares cores on purpose.",
         ),
         Alert(
             "SlurmExtenderGresMismatch",
