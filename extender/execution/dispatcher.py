@@ -45,7 +45,7 @@ from extender.record.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from kubernetes_client.errors import Conflict, NotFound
+from kubernetes_client.errors import Conflict, NotFound, Rejected
 from kubernetes_client.protocol import Kubernetes
 from service.cooperative import yielding
 from slurm_client.errors import InvalidRequest, SlurmError
@@ -325,6 +325,10 @@ class Dispatcher:
         except Conflict:  # kube-apiserver itself tries five times
             if not effect.in_any_version:
                 raise
+        except Rejected as error:  # a webhook, say: the Pod has to go all the same
+            _log_no_disruption(pod, error)
+            if not effect.in_any_version:
+                as_seen["resourceVersion"] = pod.resource_version
         self._tell(pod_patches.event(pod, cause, now, action="Evicting"), effect.cancelled)
         if told is not None and not effect.in_any_version:
             # A decision by an old version of the Pod deletes nothing.
@@ -347,7 +351,10 @@ class Dispatcher:
                 if number == 0:
                     event = pod_patches.event(pod, cause, now, action="Evicting")
                     self._tell(event, effect.cancelled)
-                    current = await self._kubernetes.patch_pod_status(*where, disruption)
+                    try:
+                        current = await self._kubernetes.patch_pod_status(*where, disruption)
+                    except Rejected as error:
+                        _log_no_disruption(pod, error)
                 as_read = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}
                 await self._kubernetes.delete_pod(*where, as_read, pod.life.eviction_grace)
                 return
@@ -391,6 +398,10 @@ class Dispatcher:
         finally:
             if self.now() - began > _SLOW_BOOKS_S:
                 self._books_closed_until = self.now() + _COMMENT_BACKOFF_S
+
+
+def _log_no_disruption(pod: Named, error: Rejected) -> None:
+    log.warning("a Pod is evicted without a condition", **about(pod), error=str(error))
 
 
 def _wall_clock() -> datetime:

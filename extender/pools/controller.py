@@ -40,7 +40,7 @@ from slurm_client.model import Node as SlurmNode
 from slurm_client.protocol import Slurm
 from wellknown.names import ON_HOST, POOL, SLURMD, SLURMD_LABEL
 from wellknown.quoting import quoted
-from wellknown.slurmd_pod import Assignment, pod_name
+from wellknown.slurmd_pod import TEMPLATES, Assignment, pod_name
 
 _INTERVAL_S = 2.0
 _SOON_S = 0.3
@@ -150,13 +150,13 @@ class PoolController:
         try:
             reading = await self._slurm_nodes.read(_INTERVAL_S, self._acted_at)
             reservations = await self._reservations(reading.nodes)
-            await self._publish()
         except (SlurmError, KubernetesError) as error:
             self._health.says(_ACTING, error)
             return
+        errors = await self._published()
         view = self._cluster.view  # Nodes may go meanwhile
         members = await self._members(view, {node.name: node for node in reading.nodes}, reservations)
-        pools, states, errors = self._all_pools(members), dict[str, PoolState](), list[str]()
+        pools, states = self._all_pools(members), dict[str, PoolState]()
         taken, acts, reserved = set[str](), 0, set[str]()
         for pool in pools:
             own, matching = _of(pool, members, view, taken)
@@ -281,6 +281,14 @@ class PoolController:
         )
         held = {"resourceVersion": metadata["resourceVersion"], "annotations": annotations}
         await self._kubernetes.patch_node(member.node, {"metadata": held})
+
+    async def _published(self) -> list[str]:
+        """Returns the error, if any. Slurmd Pods that exist go on without the ConfigMap."""
+        try:
+            await self._publish()
+        except KubernetesError as error:
+            return [f"ConfigMap {TEMPLATES}: {error}"]
+        return []
 
     async def _publish(self) -> None:
         """Writes what the templates of all revisions use, for the admission policy of slurmd Pods, and

@@ -275,7 +275,7 @@ class Member:
         """Whether placeholders are here, and a revision before that served. The placeholders end with
         their node (NODE_FAIL) if no slurmd answers for SlurmdTimeout."""
         before = self.assigned.before if self.assigned is not None else ""
-        return before not in ("", self.revision) and self.allocated and not self.busy
+        return before not in ("", self.revision) and self.allocated
 
     @property
     def goes_back(self) -> bool:

@@ -42,7 +42,6 @@ def pull_pod(
         "terminationGracePeriodSeconds": 0,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "priorityClassName": "system-node-critical",
         "tolerations": [{"operator": "Exists"}],
         "containers": [_puller(number, each) for number, each in enumerate(containers)],
     }

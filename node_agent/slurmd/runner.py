@@ -33,6 +33,7 @@ _AGAIN_S: Final = 60.0
 """Time until the removal of a further Pod that has ended by itself: people and the extender can read the
 reason, and the agent does not make Pods without a pause."""
 _LOADED_WITHIN_S: Final = 600.0
+_PULLED_WITHIN_S: Final = 60.0
 """Time for the drivers of a new Node. Later, missing drivers are a problem."""
 _SHOWN: Final = 80
 _FINE: Final = "the Node's slurmd Pod is as it was assigned"
@@ -80,6 +81,8 @@ class SlurmdRunner:
         self._ended_at = -inf
         """Time of the last removal of a Pod that had ended by itself."""
         self._awaits_since = inf
+        self._unpulled_since = inf
+        """Time since which images do not come."""
         """Time since which a missing driver keeps the Pod from being made."""
         self._kubernetes = kubernetes
         self._node = node
@@ -184,10 +187,9 @@ class SlurmdRunner:
             await self._end(pod)
             return False
         if images.pulled(pod):
+            self._unpulled_since = inf
             return True
-        words = images.problem(pod)
-        told = f"images of {assigned.revision}: {f'not pulled: {words}' if words else 'being pulled'}"
-        await self._tell(node, told, holds=bool(words))
+        await self._tell_images(node, assigned, images.problem(pod))
         if (pod.get("status") or {}).get("phase") in ENDED:
             await self._take_away(pod)
         return False
@@ -208,9 +210,16 @@ class SlurmdRunner:
         except Conflict:  # the Pod existed already for a moment
             return False
         except (Rejected, KeyError, TypeError, ValueError, AttributeError) as error:
-            await self._tell(node, f"images of {assigned.revision}: not pulled: {words_of(error)}")
+            await self._tell_images(node, assigned, words_of(error))
             return False
         return not containers
+
+    async def _tell_images(self, node: Manifest, assigned: Assignment, words: str) -> None:
+        """Tells why images do not come. A registry may fail for a moment, and slurmd still runs: only
+        what lasts is a problem."""
+        self._unpulled_since = min(self._unpulled_since, self._clock()) if words else inf
+        told = f"images of {assigned.revision}: {f'not pulled: {words}' if words else 'being pulled'}"
+        await self._tell(node, told, holds=self._clock() - self._unpulled_since >= _PULLED_WITHIN_S)
 
     async def _end_pull(self, slurmd: Manifest | None) -> None:
         """Ends the Pod that pulled images, after the slurmd Pod was made: until then, the kubelet keeps

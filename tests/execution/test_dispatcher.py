@@ -618,6 +618,22 @@ async def test_pod_that_others_write_to_is_evicted_by_uid(works: Works, refused:
     assert works.is_gone()
 
 
+@pytest.mark.parametrize(
+    "effect",
+    [
+        EVICTION,
+        replace(EVICTION, in_any_version=True),
+        replace(EVICTION, in_this_attempt=True),
+    ],
+)
+async def test_a_pod_whose_condition_is_refused_is_evicted_all_the_same(
+    works: Works, effect: EvictPod
+) -> None:
+    works.kubernetes.outage(Rejected(403, "denied by a webhook"), "patch_pod_status")
+    await works.do(effect)
+    assert works.is_gone()
+
+
 async def test_a_pod_of_the_same_name_is_not_evicted_in_its_place(works: Works) -> None:
     another = replace(EVICTION, pod=POD._replace(uid="another"), in_any_version=True)
     with pytest.raises(Conflict):

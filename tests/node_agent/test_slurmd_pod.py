@@ -333,7 +333,11 @@ async def test_images_are_pulled_before_slurmd_ends(bench: Bench) -> None:
     await until(lambda: bench.pull == ("gpu-2", ["j"]))  # the other one is there
     await until(lambda: bench.condition == ("False", "images of gpu-2: being pulled"))
     bench.edit_pull(state={"waiting": {"reason": "ErrImagePull", "message": "not found"}})
-    await until(lambda: bench.problem == "images of gpu-2: not pulled: j: ErrImagePull: not found")
+    failed = "images of gpu-2: not pulled: j: ErrImagePull: not found"
+    await until(lambda: bench.condition == ("False", failed))
+    bench.now += 60
+    bench.runner.hears()
+    await until(lambda: bench.problem == failed)
     assert not bench.ends
     bench.edit_pull(phase="Failed", imageID="sha256:1", state={"terminated": {"reason": "StartError"}})
     await until(lambda: bench.ends)
@@ -359,6 +363,10 @@ async def test_pull_that_cannot_begin_leaves_slurmd_alone(bench: Bench) -> None:
     await bench.runs("gpu-1")
     bench.kubernetes.outage(Rejected(422, "spec.containers[0].image: Required value"), "create_pod")
     await bench.assign("gpu-2", template=template("j"))
+    await until(lambda: bench.condition[1].startswith("images of gpu-2: not pulled: "))
+    assert bench.problem is None
+    bench.now += 60
+    bench.runner.hears()
     await until(lambda: (bench.problem or "").startswith("images of gpu-2: not pulled: "))
     await bench.annotate(**Assignment("gpu", "gpu-9").annotations())
     await until(lambda: bench.problem == "there is no ControllerRevision gpu-9 in slurm-nodes")

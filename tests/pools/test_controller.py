@@ -11,6 +11,7 @@ from extender.node_view.view_updater import ClusterViewUpdater
 from extender.pools.controller import Leadership, PoolController
 from extender.pools.pool import Pool
 from extender.pools.roll_out import PoolState
+from kubernetes_client.errors import Rejected
 from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Manifest
 from service.health import Health
@@ -153,10 +154,13 @@ async def test_a_node_whose_slurmd_pod_cannot_be_made_goes_back_to_the_one_befor
     assert await bench.turn(nothing) == replace(POOL.assignment, before="gpu-old")
     problem = {"type": SLURMD_PROBLEM, "status": "True", "message": "kube-apiserver does not take it"}
     bench.kubernetes.edit("nodes", "n1", {"status": {"conditions": [problem]}})
+    # The extender may have no right to the ConfigMap yet: placeholders have no time for that.
+    bench.kubernetes.outage(Rejected(403, "no right"), "read_config_map")
     with capture_logs() as logged:
         went_back = await bench.turn(nothing)
     why = "kube-apiserver does not take it"
     assert went_back == replace(OLD, failed=POOL.assignment.revision, why=why)
+    assert "ConfigMap slurmd-templates: no right" in str(bench.health.troubles())
     (line,) = [each for each in logged if each["event"] == "went back"]
     assert (line["node"], line["revision"], line["error"]) == ("n1", POOL.assignment.revision, why)
 

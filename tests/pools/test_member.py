@@ -173,9 +173,10 @@ def test_a_new_slurmd_has_a_third_of_slurmd_timeout_if_placeholders_are_there(
     for other in (
         replace(silent, assigned=ASSIGNED),
         replace(silent, slurm=slurm("IDLE", started=1767200000)),  # no placeholder is there
-        replace(silent, placeholder_cpus=0),  # a native job is
     ):
         assert not other.goes_back
+    # Without slurmd, a placeholder that ends stays COMPLETING, and keeps its CPUs.
+    assert replace(silent, placeholder_cpus=0).goes_back
     registered = slurm("MIXED", cpus_allocated=2, started=1767225601)
     assert not replace(silent, slurm=registered, pod=pod(running())).failing
 
