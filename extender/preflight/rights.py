@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from extender.settings import Settings
 from kubernetes_client.protocol import Right
 from wellknown.names import LEASE
+from wellknown.slurmd_pod import TEMPLATES
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _LEASES: Final = "coordination.k8s.io"
@@ -63,7 +64,10 @@ def _by_settings(settings: Settings) -> Iterator[_Rule]:
     if settings.taint_nodes or pools is not None:
         yield _Rule("patch", "nodes")
     if pools is not None:
-        yield _Rule("list create delete", "controllerrevisions", "apps", settings.pools_namespace)
+        beside = settings.pools_namespace
+        yield _Rule("list create delete", "controllerrevisions", "apps", beside)
+        yield _Rule("create", "configmaps", "", beside)
+        yield _Rule("get update", "configmaps", "", beside, TEMPLATES)
     if tls is not None:
         yield _Rule("create", "secrets", "", own)
         yield _Rule("get update", "secrets", "", own, tls)

@@ -89,7 +89,8 @@ def container(**given: Any) -> Manifest:
 
 @pytest.fixture(scope="module")
 def agent(release_cluster: Cluster) -> Iterator[Caller]:
-    """Returns the agent of node-1, while the leader's ConfigMap is there."""
+    """Returns the agent of node-1, while the leader's ConfigMap is there. Without the ConfigMap, at the
+    upgrade of a chart, agents still make slurmd Pods."""
     with (
         roles_and_policies(release_cluster, merged(POOLS, ADOPTS)),
         token_of_a_pod(release_cluster, "node-1") as token,
@@ -97,12 +98,15 @@ def agent(release_cluster: Cluster) -> Iterator[Caller]:
         closing(Caller(release_cluster)) as admin,
     ):
         path = f"/api/v1/namespaces/{POOLS_NAMESPACE}/configmaps"
-        eventually(lambda: "no params found" in create(caller, changed()).text, "refused without it")
+        unnamed, more = changed(), container(image="elsewhere")
+        del unnamed["metadata"]["labels"][REVISION]
+        eventually(lambda: not create(caller, unnamed).is_success, "the other policy is in force")
+        eventually(lambda: create(caller, more).is_success, "the role is in force")
         other = pod("other", scheduler="default-scheduler")
         admin.ask("POST", "/api/v1/namespaces/default/pods?dryRun=All", other).raise_for_status()
         uses = config_map(POOLS_NAMESPACE, revisions(TEMPLATES))
         admin.ask("POST", path, uses).raise_for_status()
-        eventually(lambda: create(caller, changed()).is_success, "the policy knows the templates")
+        eventually(lambda: not create(caller, more).is_success, "the policy knows the templates")
         yield caller
         admin.ask("DELETE", f"{path}/{uses['metadata']['name']}").raise_for_status()
 

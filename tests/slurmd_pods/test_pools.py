@@ -251,7 +251,7 @@ def test_an_agent_may_make_the_slurmd_pod_of_its_own_node_and_no_other_pod(world
     cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         (own, bare, ""),
         ({"name": pod_name(NODES[0])}, bare, "a slurmd Pod is called slurmd- and the name of its Node"),
-        ({"name": pull_pod_name("node-1")}, bare, ""),
+        (own | {"name": pull_pod_name("node-1")}, bare, ""),
         ({"name": pull_pod_name(NODES[0])}, bare, "and the Pod for its images pull-slurmd-"),
         (own, bare | {"nodeName": NODES[0]}, "the slurmd Pod of its own Node, and no other Pod"),
         (own, {}, "has no token"),
