@@ -21,10 +21,11 @@ from node_agent.machine.slurmd_gres import WrongGres
 from node_agent.pods.cgroups import PodCgroup, PodCgroups, depth
 from node_agent.pods.claims import Claim
 from service.watched_file import Stamp, stamp
+from wellknown.names import DEVICE_PROBLEM
 
 _CLOSED: Final = (
     "slurmd has not listed its devices since its last start, or the agent cannot use the list (see the"
-    " Node's condition slurm-extender.io/DeviceProblem)"
+    f" Node's condition {DEVICE_PROBLEM})"
 )
 
 
