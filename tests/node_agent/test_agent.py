@@ -287,7 +287,7 @@ async def test_no_pod_gets_devices_while_the_list_is_unreadable(node: Node) -> N
         one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
         node.gres.write_text("slurmd: fatal: no such file\n")
         other, without = node.begin(B, "gpu:1(IDX:1)"), node.begin(C, "")
-        await until(lambda: "its list cannot be used" in agent.problems.get(f"ml/{B}", ""))
+        await until(lambda: "the agent cannot use the list" in agent.problems.get(f"ml/{B}", ""))
         assert [node.has(each) for each in (one, other, without)] == ["x", "", ""]
         assert agent.problems.keys() == {f"ml/{B}"}
         node.print_devices("xzy")

@@ -127,7 +127,10 @@ async def test_the_list_of_an_earlier_slurmd_is_a_problem_after_five_minutes(nod
     begins(node, datetime.now(UTC) - timedelta(minutes=10))
     async with node.agent(ready=False) as agent:
         await until(
-            lambda: "earlier slurmd" in agent.health.troubles().get("slurmd's list of devices", "")
+            lambda: (
+                "older than slurmd's container"
+                in agent.health.troubles().get("slurmd's list of devices", "")
+            )
         )
         await until_equal(node.reason, "ListUnreadable")
         node.print_devices("xyz")
@@ -211,7 +214,7 @@ async def test_slurmd_pod_is_made_after_the_last_process_of_the_one_before(
     async def told() -> bool:
         conditions = (await node.kubernetes.read_node("n1"))["status"].get("conditions") or ()
         messages = {each["type"]: each["message"] for each in conditions}
-        return f"kube-apiserver does not have: {B}" in messages.get(SLURMD_PROBLEM, "")
+        return f"still run on this Node (uid {B})" in messages.get(SLURMD_PROBLEM, "")
 
     with node.process(job):
         if agent_was_away:
