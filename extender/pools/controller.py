@@ -153,7 +153,7 @@ class PoolController:
         except (SlurmError, KubernetesError) as error:
             self._health.says(_ACTING, error)
             return
-        errors = await self._published()
+        errors = await self._try_to_publish()
         view = self._cluster.view  # Nodes may go meanwhile
         members = await self._members(view, {node.name: node for node in reading.nodes}, reservations)
         pools, states = self._all_pools(members), dict[str, PoolState]()
@@ -282,8 +282,8 @@ class PoolController:
         held = {"resourceVersion": metadata["resourceVersion"], "annotations": annotations}
         await self._kubernetes.patch_node(member.node, {"metadata": held})
 
-    async def _published(self) -> list[str]:
-        """Returns the error, if any. Slurmd Pods that exist go on without the ConfigMap."""
+    async def _try_to_publish(self) -> list[str]:
+        """Publishes, and returns the error, if any: slurmd Pods go on without the ConfigMap."""
         try:
             await self._publish()
         except KubernetesError as error:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kubernetes_client.protocol import Manifest
+from node_agent.slurmd.manifest import owner_of
 from wellknown.names import REVISION
 from wellknown.slurmd_pod import Assignment, pull_pod_name
 
@@ -35,7 +36,6 @@ def pull_pod(
     assignment: Assignment, containers: list[Manifest], spec: Manifest, node: Manifest, namespace: str
 ) -> Manifest:
     """Returns the Pod for the images of these containers of a template."""
-    owner = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
     own = {
         "nodeName": node["name"],
         "restartPolicy": "Never",
@@ -52,7 +52,7 @@ def pull_pod(
             "name": pull_pod_name(node["name"]),
             "namespace": namespace,
             "labels": {"app.kubernetes.io/name": "slurmd-images", REVISION: assignment.revision},
-            "ownerReferences": [owner | {"controller": True}],
+            "ownerReferences": [owner_of(node)],
         },
         "spec": {key: spec[key] for key in ("hostNetwork", "imagePullSecrets") if key in spec} | own,
     }

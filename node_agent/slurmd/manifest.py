@@ -44,7 +44,6 @@ def manifest(assignment: Assignment, data: Mapping[str, Any], found: Found, name
     template: dict[str, Any] = orjson.loads(orjson.dumps(data["template"]))  # a copy
     metadata, spec = template.get("metadata") or {}, template["spec"]
     node = found.node["metadata"]
-    owner = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -58,11 +57,17 @@ def manifest(assignment: Assignment, data: Mapping[str, Any], found: Found, name
                 REVISION: assignment.revision,
             },
             "annotations": metadata.get("annotations") or {},
-            # for kubectl drain, an owner makes the Pod again; Kubernetes deletes the Pod with the Node
-            "ownerReferences": [owner | {"controller": True}],
+            "ownerReferences": [owner_of(node)],
         },
         "spec": _spec(spec, assignment, data, found),
     }
+
+
+def owner_of(node: Manifest) -> Manifest:
+    """Returns the reference to a Node, by its metadata, as the owner of a Pod. For kubectl drain, an
+    owner makes the Pod again; Kubernetes deletes the Pod with the Node."""
+    named = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
+    return named | {"controller": True}
 
 
 def _spec(

@@ -203,8 +203,8 @@ class SlurmdRunner:
         try:
             spec = revision["data"]["template"]["spec"]
             containers = images.missing(revision["data"]["template"], slurmd)
-            pod = images.pull_pod(assigned, containers, spec, node["metadata"], self._namespace)
             if containers:
+                pod = images.pull_pod(assigned, containers, spec, node["metadata"], self._namespace)
                 await self._kubernetes.create_pod(self._namespace, pod)
                 log.info("pulls images", revision=assigned.revision)
         except Conflict:  # the Pod existed already for a moment

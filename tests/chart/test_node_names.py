@@ -19,21 +19,25 @@ from tests.eventually import eventually
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
 
 NODE, KUBELET = "node-1", "system:node:node-1"
-ADOPTS = {"extender": {"settings": {"unmanagedPods": "adopt"}}}
+ADOPTS = {
+    "extender": {"settings": {"unmanagedPods": "adopt"}},
+    "nodeAgent": {"outside": {"users": ["agent-of-a-host"]}},
+}
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 DRY_RUN = "?dryRun=All"
 
 
 @pytest.fixture(scope="module")
 def callers(release_cluster: Cluster) -> Iterator[dict[str, Caller]]:
-    """Returns an author and a kubelet, who may create Pods in some namespaces, and the administrator,
-    while the policy is in force."""
+    """Returns an author, a kubelet and an agent, who may create Pods in some namespaces, and the
+    administrator, while the policy is in force."""
     with ExitStack() as stack:
         stack.enter_context(roles_and_policies(release_cluster, ADOPTS))
         made = {
             "admin": Caller(release_cluster),
             "author": Caller(release_cluster, user="author"),
             "kubelet": Caller(release_cluster, user=KUBELET, group="system:nodes"),
+            "agent": Caller(release_cluster, user="agent-of-a-host"),
         }
         for caller in made.values():
             stack.callback(caller.close)
@@ -46,12 +50,12 @@ def callers(release_cluster: Cluster) -> Iterator[dict[str, Caller]]:
 
 @contextmanager
 def may_create(admin: Caller, namespace: str, resource: str) -> Iterator[None]:
-    """Lets the author and the kubelet create objects: this cluster has no Node authorizer."""
+    """Lets author, kubelet and agent create objects: this cluster has no Node authorizer."""
     name = f"author-{resource}".replace("/", "-")
     named = {"metadata": {"name": name}}
     rule = {"apiGroups": [""], "resources": [resource], "verbs": ["create"]}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-    subjects = [{"kind": "User", "name": name} for name in ("author", KUBELET)]
+    subjects = [{"kind": "User", "name": name} for name in ("author", KUBELET, "agent-of-a-host")]
     binding = {"roleRef": reference, "subjects": subjects}
     for kind, body in (("roles", {"rules": [rule]}), ("rolebindings", binding)):
         admin.ask("POST", f"{ROLES}/{namespace}/{kind}", named | body).raise_for_status()
@@ -87,7 +91,8 @@ def test_account_that_may_bind_pods_may_name_a_node(callers: dict[str, Caller]) 
     eventually(lambda: not create(author).is_success, "the author may not any more")
 
 
-def test_kubelet_and_release_name_nodes(callers: dict[str, Caller]) -> None:
-    """A kubelet creates mirror Pods, and `extender.nodeNames` names Nodes."""
+def test_kubelet_agents_and_release_name_nodes(callers: dict[str, Caller]) -> None:
+    """A kubelet creates mirror Pods, an agent slurmd Pods, and `extender.nodeNames` names Nodes."""
+    create(callers["agent"]).raise_for_status()
     create(callers["kubelet"], mirror=True).raise_for_status()
     create(callers["author"], NAMESPACE).raise_for_status()
