@@ -59,6 +59,8 @@ REVISION = DOMAIN + "revision"
 DEVICES = DOMAIN + "devices"
 """Node annotation of the node agent, for people: the devices by Slurm's numbers, as JSON. No decision
 reads the annotation."""
+LINGERING = DOMAIN + "lingering-containers"
+"""Node annotation of the extender: containers of Pods that were deleted by force (`lingering`)."""
 OUT_OF_SERVICE = DOMAIN + "out-of-service"
 """Key of the taint that keeps Pods from a Node while Slurm starts no jobs on the Node."""
 

@@ -3,8 +3,7 @@
 The binder compares the job with the Pod. The Binding has the uid and resourceVersion of the Pod: after
 any change in between the Binding fails, and kube-scheduler tries again. The leader knows the Pod's
 version; other replicas read the Pod first, and so does the leader after a change. An unmanaged Pod has
-no job, and needs room that Slurm leaves. The leader binds no Pod beside containers that outlive a Pod
-and the job (`lingering`).
+no job, and needs room that Slurm leaves.
 
 The binder answers within the timeout of kube-scheduler's call (`deadline`), and posts no Binding later.
 A Binding without an answer within the timeout goes on: the Node stays reserved, and the next call for
@@ -156,12 +155,12 @@ class Binder:
         the Pod was not bound."""
         ledger = self._ledger()
         known = None if ledger is None else ledger.allocated(target.uid)
-        if ledger is None or known is None or self._reservation.has_adopted_pods(target.node):
+        if ledger is None or known is None or self._reservation.has_others(target.node):
             return False
         # Also a Pod bound a moment ago: the watch may not show the Pod on the Node yet.
         record, member = known
         others = [each for each in ledger.holding(target.node) if each is not record]
-        if any(each.lingering or _overlaps(member.slot, each) for each in others):
+        if any(_overlaps(member.slot, each) for each in others):
             return False
         allocation, alone = await asyncio.gather(
             self._still_granted(record, member, target.node), self._have_their_jobs(others)
@@ -187,8 +186,6 @@ class Binder:
         ours = self._translation.manages(manifest)
         allocation = await self._granted(pod, target.node) if ours else None
         async with self._reservation.held(manifest, target.node, allocation):
-            if ours:  # a deleted Pod may still have containers on the Node
-                await self._not_beside_containers(target.node)
             await self._post(target, pod, allocation)
 
     async def _post(self, target: Target, pod: Pod, allocation: Allocation | None) -> None:
@@ -196,24 +193,6 @@ class Binder:
         if allocation is not None:
             metadata["annotations"] = allocation.annotations()
         await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
-
-    async def _not_beside_containers(self, node: str) -> None:
-        """Raises NotBound while containers of Pods deleted by force, which no list of Pods has, may run
-        on a Node after the end of the job, or after Slurm could give the cores to other jobs."""
-        ledger = self._ledger()
-        held = () if ledger is None else ledger.holding(node)
-        outlive = [each for each in held if each.lingering]
-        for each in outlive:
-            if not await self._keeps_its_job(each):
-                who = each.workload.full_name
-                raise NotBound(f"containers of a Pod that was deleted by force still end there: {who}")
-
-    async def _keeps_its_job(self, record: Placeholder) -> bool:
-        """Returns True if a job holds its nodes, and was never suspended."""
-        if record.job.over:
-            return False
-        job = await slurm_in_time(self._slurm.job(record.job.known_id))
-        return job is not None and job.state.holds_nodes and not job.was_suspended
 
     async def _have_their_jobs(self, bound: Sequence[Placeholder]) -> bool:
         """Returns True if no Pod outlasts the Pod's job. Asks Slurm in the call for the new Pod's

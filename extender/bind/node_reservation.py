@@ -61,9 +61,10 @@ class NodeReservation:
         self._adopted_pods: set[str] = set()
         """Nodes to which unmanaged Pods were bound here, perhaps before the watch knows."""
 
-    def has_adopted_pods(self, node: str) -> bool:
-        """Returns True if unmanaged Pods may be on a Node."""
-        return node in self._adopted_pods or self._capacity.may_have_adopted_pods(node)
+    def has_others(self, node: str) -> bool:
+        """Returns True if unmanaged Pods, or containers of deleted Pods, may be on a Node."""
+        adopted = node in self._adopted_pods or self._capacity.may_have_adopted_pods(node)
+        return adopted or self._overlaps.may_linger(node)
 
     def held(
         self, manifest: Manifest, node: str, allocation: Allocation | None
@@ -96,6 +97,8 @@ class NodeReservation:
         self, manifest: Manifest, node: str, allocation: Allocation
     ) -> AsyncIterator[None]:
         async with self._alone(node):
+            for pod in await slurm_in_time(self._overlaps.lingering(node)):
+                raise DoesNotFit(f"containers of a Pod that was deleted by force still end there: {pod}")
             taken = await self._taken(manifest, node, allocation)
             if taken == TAKEN:
                 self._capacity.allocation_taken(manifest["metadata"]["uid"], allocation.job_id)

@@ -17,6 +17,8 @@ from extender.execution.pod_watch import PodWatch
 from extender.leader.replica import Replica
 from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.drain_decision import drain_reason
+from extender.node_sync.lingering_writer import PART as LINGERING
+from extender.node_sync.lingering_writer import LingeringWriter
 from extender.node_sync.overlaps import Overlaps
 from extender.node_sync.prolog_gate import Gate
 from extender.placement.ledger import Ledger
@@ -46,7 +48,7 @@ _SHARED_IDS = "job ids of other clusters"
 _THROTTLED = "eviction limiter"
 _OWN_PARTS = (
     *(JOBS, "recovery", "watch of Pods", _THROTTLED, _SIGNATURES, _SHARED_IDS, IN_VAIN, ADOPTION),
-    *(*CLAIMS, *PARTS, *POOLS, DEMAND),
+    *(*CLAIMS, *PARTS, *POOLS, DEMAND, LINGERING),
 )
 """The parts of health that only a leader has."""
 
@@ -61,7 +63,11 @@ class Leader:
         translation = replica.settings.translation
         self._feed: Callable[[Event], None] | None = None
         self.overlaps = Overlaps(
-            replica.slurm, replica.view, self._report, replica.settings.placeholder_ids
+            replica.slurm,
+            replica.view,
+            self._report,
+            replica.settings.placeholder_ids,
+            replica.cluster.lingering_notes,
         )
         self.gate = Gate(
             *(replica.kubernetes, replica.slurm, translation, replica.view),
@@ -104,7 +110,11 @@ class Leader:
         view = await replica.insist(_START, replica.cluster.load, pods)
         config = replica.settings.placement_config(view.cluster, replica.cluster.kill_wait_s)
         observe = replica.telemetry.placement.observe
-        ledger = Ledger(config, observe, self._throttled, self._unsigned, self._in_vain)
+        notes = LingeringWriter(
+            replica.kubernetes, replica.cluster.lingering_notes, replica.lease.held, replica.health
+        )
+        told = observe, self._throttled, self._unsigned, self._in_vain, notes.lingers
+        ledger = Ledger(config, *told)
         dispatcher = self._dispatcher(ledger)
         recover = partial(self._recover, pods, config, dispatcher)
         adoptions = await replica.insist("recovery", recover, pods)
@@ -131,6 +141,7 @@ class Leader:
                 tasks.create_task(pods.run(dispatcher))
                 tasks.create_task(jobs.run(dispatcher))
                 tasks.create_task(nodes.run())
+                tasks.create_task(notes.run())
                 if replica.pools.file is not None:
                     tasks.create_task(pools.run())
                     tasks.create_task(demand.run())

@@ -1,17 +1,19 @@
-"""Pods that run on cores or devices of another job.
+"""Pods, and containers of deleted Pods, on cores or devices of another job.
 
 Slurm gives a core or a device to one job at a time, with two exceptions. A partition may share cores
 (OverSubscribe): then both jobs have the core. Slurm gives the cores of a suspended job to the next job,
 and lets the first job resume on the same cores (24.11, 26.05): then a Pod and another job compute on the
-same cores, and the states of both jobs are RUNNING.
+same cores, and the states of both jobs are RUNNING. The containers of a Pod that was deleted by force
+may run on after the end of the Pod's job.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from extender.jobs.claim import claim_of
 from extender.jobs.overlap import Unit, common, units_on
 from extender.jobs.slots import nodes_by, slots
 from extender.jobs.verdict import judge
+from extender.node_view.lingering_notes import LingeringNotes
 from extender.node_view.view import ClusterView
 from extender.pod_request.pod import Pod
 from extender.record.config import PlacementConfig
@@ -22,7 +24,7 @@ from wellknown.job_key import JobIdRange
 
 
 class Overlaps:
-    """Finds the Pods in the way of a slot."""
+    """Finds the Pods and the containers of deleted Pods that are in the way of a job."""
 
     def __init__(
         self,
@@ -30,10 +32,12 @@ class Overlaps:
         view: Callable[[], ClusterView],
         report: Callable[[str, Job], None],
         ids: JobIdRange,
+        notes: LingeringNotes,
     ) -> None:
         """`report` tells the leader of a workload, by its uid, and of the job that was read. `ids` are
         the placeholders' ids."""
         self._slurm, self._view, self._report, self._ids = slurm, view, report, ids
+        self._notes = notes
 
     async def in_the_way(self, slot: Allocation, pods: Iterable[Pod]) -> list[Pod]:
         """Returns the Pods on a core or a device of a slot, unless Slurm gives the core or the device to
@@ -44,6 +48,27 @@ class Overlaps:
             if units and not units <= await self._shared(slot, pod):
                 found.append(pod)
         return found
+
+    def may_linger(self, node: str) -> bool:
+        """Returns True if containers of deleted Pods may run on a Node, with or without their jobs."""
+        return bool(self._notes.on(node))
+
+    async def lingering(self, node: str, known: Container[int | None] = ()) -> list[str]:
+        """Returns the deleted Pods (namespace/name) whose containers may run on a Node that the job has
+        lost, or had to share. Jobs in `known` are left out. Raises SlurmError."""
+        found = list[str]()
+        for containers in self._notes.on(node):
+            if containers.job_id not in known:
+                job = await self._slurm.job(containers.job_id)
+                if not self._has_always_had(job, node):
+                    found.append(containers.pod)
+        return found
+
+    def _has_always_had(self, job: Job | None, node: str) -> bool:
+        """Returns True if a job has held a Node since its first start, and alone."""
+        if job is None or not job.state.holds_nodes or job.was_suspended or job.restart_count:
+            return False
+        return any(self._view().names_it(node, name) for name in job.nodes)
 
     async def _shared(self, slot: Allocation, pod: Pod) -> frozenset[Unit]:
         """Returns the units of a slot that Slurm gives to a Pod's job, too: none if the job does not

@@ -105,7 +105,8 @@ class Gate:
 
     async def in_the_way(self, node: str, job_id: int | None = None) -> tuple[str, ...]:
         """Returns the Pods that are on a node, or may yet be bound to it, without a running job that has
-        their devices; or else the Pods on cores or devices of the job that starts.
+        their devices, or deleted Pods whose containers may run; or else the Pods on cores or devices of
+        the job that starts.
 
         Only the leader knows Pods that may yet be bound: also by annotations, which a deposed replica
         may have written. The leader may not know all bound Pods yet: kube-apiserver has the last word. A
@@ -115,6 +116,10 @@ class Gate:
         there = await self._without_their_jobs(held, node)
         if there:
             return tuple(dict.fromkeys(name for each in there for name in each.names_on(names)))
+        jobs = {each.job.id for each in held}
+        noted = [pod for name in names for pod in await self._overlaps.lingering(name, jobs)]
+        if noted:
+            return tuple(dict.fromkeys(noted))
         known = {member.pod.uid for each in held for member in each.members}
         there_now = [pod for name in names for pod in await self._bound(name)]
         bound = [pod for pod in there_now if pod.uid not in known]

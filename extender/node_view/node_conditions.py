@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Self
 
 from kubernetes_client.protocol import Manifest
+from wellknown.lingering import LingeringContainers, lingering_on
 from wellknown.names import PODS_REJECTED, SLURM_OUT_OF_SERVICE, SLURMD_PROBLEM
 from wellknown.slurmd_pod import Assignment
 
@@ -37,6 +38,8 @@ class NodeStatus:
     """The slurmd Pod that the Node is to run."""
     rejections: NodeCondition | None = None
     """PODS_REJECTED."""
+    lingering: tuple[LingeringContainers, ...] = ()
+    """The leader's notes about containers that may outlive their Pods."""
 
     @property
     def slurmd_problem(self) -> str:
@@ -57,8 +60,9 @@ class NodeStatus:
             for kind, each in told.items()
             if kind not in _KNOWN and each.get("status") == "True"
         )
-        assigned = Assignment.on(manifest["metadata"].get("annotations") or {})
-        return cls(ready, own, tuple(sorted(problems)), assigned, rejections)
+        annotations = manifest["metadata"].get("annotations") or {}
+        assigned, lingering = Assignment.on(annotations), lingering_on(annotations)
+        return cls(ready, own, tuple(sorted(problems)), assigned, rejections, lingering)
 
 
 def _notice(condition: Manifest) -> NodeCondition:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+from extender.node_view.lingering_notes import LingeringNotes
 from extender.node_view.node_conditions import NodeStatus
 from extender.node_view.uncounted_memory import FIX, uncounted_memory
 from extender.node_view.view import ClusterView
@@ -69,6 +70,7 @@ class ClusterViewUpdater:
         """Slurm's SlurmdTimeout, as last read; Slurm's default if slurmrestd reports none."""
         self.node_statuses: dict[str, NodeStatus] = {}
         """The status of Nodes that placement does not use, by Node."""
+        self.lingering_notes = LingeringNotes()
         self.nodes_changed = asyncio.Event()
         """Set at every change of the Nodes that are in the view, and of their status."""
         self.loaded = False
@@ -98,6 +100,8 @@ class ClusterViewUpdater:
     async def _load(self) -> None:
         listed = await self._watch.list_as(self.read)
         self.node_statuses = {node.name: node_status for node, node_status in listed}
+        for node, node_status in listed:
+            self.lingering_notes.see(node.name, node_status.lingering)
         self.view = replace(
             self.view,
             cluster=await self._kubernetes.cluster_uid(),
@@ -187,6 +191,7 @@ class ClusterViewUpdater:
     def _note(self, node: str, node_status: NodeStatus | None) -> None:
         if node_status != self.node_statuses.get(node):
             self.nodes_changed.set()
+        self.lingering_notes.see(node, () if node_status is None else node_status.lingering)
         if node_status is None:
             self.node_statuses.pop(node, None)
         else:

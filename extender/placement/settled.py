@@ -41,7 +41,8 @@ Observer = Callable[[Placeholder | None, Placeholder], None]
 class Settled(LedgerReader):
     """The records with their books. `observer` receives each change of a state, before and after, and
     each lost job. `throttled` receives each change in the delayed evictions, `unsigned` jobs without
-    keys, and `in_vain` each change in the Pods without any bindable Node."""
+    keys, and `in_vain` each change in the Pods without any bindable Node. `lingers` receives each
+    record with new containers that may outlive their Pods."""
 
     def __init__(
         self,
@@ -50,12 +51,14 @@ class Settled(LedgerReader):
         throttled: eviction_limiter.Heard = lambda *_: None,
         unsigned: signatures.Heard = lambda _: None,
         in_vain: Callable[[UnbindablePods], object] = lambda _: None,
+        lingers: Callable[[Placeholder], object] = lambda _: None,
     ) -> None:
         super().__init__()
         self.rules = rules
         self._eviction_limiter = EvictionLimiter(rules.evictions_per_minute, throttled)
         self._signatures = Signatures(unsigned)
         self._in_vain = UnbindablePods(in_vain)
+        self._lingers = lingers
         self._observer = observer
         self._view = ClusterView()
         self._avoiding: set[str] = set()
@@ -99,6 +102,8 @@ class Settled(LedgerReader):
                 self._to_offer[record.uid] = None
             return
         self._observe(before, record)
+        if record.lingering and (before is None or record.lingering != before.lingering):
+            self._lingers(record)
         self._records.put(record)
         self._settled.setdefault(record.uid, before)
         self._finish_settled()

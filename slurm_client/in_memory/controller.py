@@ -21,7 +21,7 @@ from slurm_client.server import Configuration, counts_memory
 
 Plugin = Callable[[JobSpec], int]
 """Returns 0 for an accepted job or change, or an error number; -1 is job_submit.lua's slurm.ERROR."""
-_DEFAULT_PRIORITY = 1
+DEFAULT_PRIORITY = 1
 _NO_CREDENTIAL = "slurm_cred_create failure, holding job."
 # The error of an immediate allocation, by the reason for which a job would wait.
 _REFUSED = {
@@ -237,7 +237,7 @@ class Controller:
             qos=qos,
             user_id=user_id,
             group_id=user_id if spec.group_id is None else spec.group_id,
-            priority=_DEFAULT_PRIORITY if spec.priority is None else spec.priority,
+            priority=DEFAULT_PRIORITY if spec.priority is None else spec.priority,
             order=self._arrivals,
             submitted=now,
             external=self._external_jobs,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from slurm_client.errors import OutcomeUnknown, SlurmError
-from slurm_client.in_memory.controller import Controller, Plugin
+from slurm_client.in_memory.controller import DEFAULT_PRIORITY, Controller, Plugin
 from slurm_client.in_memory.machines import SILENT
 from slurm_client.in_memory.record import PENDING, RUNNING, SUSPENDED, Record, kept
 from slurm_client.model import Job, JobState, Node, Power
@@ -76,6 +76,14 @@ class Controls:
     def resume(self, job_id: int) -> None:
         """Runs `scontrol resume`, after `suspend`: the job has its cores, also beside another job."""
         self._suspend(job_id, SUSPENDED, RUNNING)
+
+    def hold(self, job_id: int) -> None:
+        """Runs `scontrol hold` for a waiting job, by the owner."""
+        self._set_priority(job_id, 0, "JobHeldUser")
+
+    def release(self, job_id: int) -> None:
+        """Runs `scontrol release`: the job has a priority again."""
+        self._set_priority(job_id, DEFAULT_PRIORITY, "Priority")
 
     def requeue(self, job_id: int) -> None:
         """Runs `scontrol requeue` for a batch job, after `scontrol update Requeue=1` by the owner: the
@@ -183,6 +191,13 @@ class Controls:
         if record.state != expected:
             raise ValueError(f"job {job_id} is {record.state}, not {expected}")
         self._controller.change(record, replace(record, state=state, suspended=now), now)
+
+    def _set_priority(self, job_id: int, priority: int, reason: str) -> None:
+        now, record = self._now(), self._record(job_id)
+        if record.state != PENDING:
+            raise ValueError(f"job {job_id} does not wait")
+        self._controller.jobs.put(replace(record, priority=priority, reason=reason), now)
+        self._controller.changed(now)
 
     def _record(self, job_id: int) -> Record:
         record = self._controller.jobs.get(job_id)

@@ -29,6 +29,7 @@ from wellknown.names import (
     GATE,
     GRANTED,
     JOB_ID,
+    LINGERING,
     NODE_NAME_LABEL,
     OUT_OF_SERVICE,
     PODS_REJECTED,
@@ -200,7 +201,7 @@ def test_extender_writes_to_a_pod_with_as_many_annotations_as_fit(
         assert refusal(extender.ask("PATCH", path, patch)) == "annotations"
 
 
-def test_extender_writes_its_conditions_annotation_and_taint_of_a_node(
+def test_extender_writes_its_conditions_annotations_and_taint_of_a_node(
     admin: Caller, extender: Caller
 ) -> None:
     before = read(admin, NODE)
@@ -211,8 +212,11 @@ def test_extender_writes_its_conditions_annotation_and_taint_of_a_node(
         taints = with_taint([OTHERS_TAINT], wanted=wanted)
         extender.ask("PATCH", NODE, {"spec": {"taints": taints}}).raise_for_status()
         assert read(admin, NODE)["spec"]["taints"] == taints
-    for value in ("{}", None):
-        extender.ask("PATCH", NODE, {"metadata": {"annotations": {SLURMD: value}}}).raise_for_status()
+    for key, path in ((SLURMD, NODE), (LINGERING, f"{NODE}/status")):
+        for value in ("{}", None):
+            patch = {"metadata": {"annotations": {key: value}}}
+            seen = extender.ask("PATCH", path, patch).raise_for_status().json()
+            assert seen["metadata"].get("annotations", {}).get(key) == value
     for kind in (SLURM_OUT_OF_SERVICE, PODS_REJECTED):
         gone = {"status": {"conditions": [{"type": kind, "$patch": "delete"}]}}
         extender.ask("PATCH", f"{NODE}/status", gone).raise_for_status()

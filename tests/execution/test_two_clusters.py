@@ -18,6 +18,7 @@ from extender.execution.startup import recover
 from extender.hooks.route import router
 from extender.node_sync.overlaps import Overlaps
 from extender.node_sync.prolog_gate import Gate
+from extender.node_view.lingering_notes import LingeringNotes
 from extender.node_view.slurm_nodes import SlurmNodes
 from extender.placement.ledger import Ledger
 from extender.pod_request.pod import Pod
@@ -105,7 +106,9 @@ class Cluster:
         return [finding.kind for finding in await reader.look(self.pods, self.view, known)]
 
     def gate(self) -> Gate:
-        overlaps = Overlaps(self.slurm, lambda: self.view, lambda *_: None, self.rules.ids)
+        overlaps = Overlaps(
+            self.slurm, lambda: self.view, lambda *_: None, self.rules.ids, LingeringNotes()
+        )
         return Gate(
             *(self.kubernetes, self.slurm, TRANSLATION, lambda: self.view, lambda: self.ledger),
             drop,

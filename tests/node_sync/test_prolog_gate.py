@@ -9,6 +9,7 @@ import pytest
 
 from extender.node_sync.overlaps import Overlaps
 from extender.node_sync.prolog_gate import Gate, NotLeading, NotOurs
+from extender.node_view.lingering_notes import LingeringNotes
 from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.pod_request.translation import TranslationConfig
@@ -23,6 +24,7 @@ from slurm_client.protocol import Slurm
 from tests.builders import RULES, kube_node, pod_manifest, view
 from tests.placement.ledger_world import VIEW, World
 from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey
+from wellknown.lingering import LingeringContainers
 from wellknown.names import ATTEMPT, JOB_ID, NODE
 
 PLACEHOLDER = 40_000_000
@@ -46,6 +48,7 @@ class Site:
         self.outage: Exception | None = None
         self.reading: Exception | None = None
         """The failure of each read of a job."""
+        self.notes = LingeringNotes()
         self.gate = Gate(
             self.kubernetes,
             cast(Slurm, self),
@@ -53,7 +56,7 @@ class Site:
             lambda: self.view,
             self._ledger,
             self._poll_now,
-            overlaps=Overlaps(cast(Slurm, self), lambda: self.view, self._report, RULES.ids),
+            overlaps=Overlaps(cast(Slurm, self), lambda: self.view, self._report, RULES.ids, self.notes),
         )
 
     def _ledger(self) -> Ledger | None:
@@ -322,6 +325,17 @@ async def test_a_pod_whose_job_ended_before_its_leader_did_is_in_the_way(site: S
     del site.world.jobs[job_id]
     site.world.restart()
     assert await site.gate.in_the_way("n1") == ("default/p1",)
+
+
+async def test_containers_noted_by_an_earlier_leader_are_in_the_way_without_their_job(
+    site: Site,
+) -> None:
+    _, job_id = site.bound_job()
+    site.notes.add("n1", LingeringContainers(7, "default/gone", 30.0))
+    site.world.jobs[7] = replace(site.world.jobs[job_id], id=7)
+    assert await site.gate.in_the_way("n1") == ()
+    del site.world.jobs[7]
+    assert await site.gate.in_the_way("n1") == ("default/gone",)
 
 
 ANOTHERS = str(PlaceholderKey(RULES.cluster, "default", "p2", "u2", 1))

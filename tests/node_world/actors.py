@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from slurm_client.errors import SlurmError, Unreachable
 from slurm_client.model import Job
-from tests.node_world.world import NODES, NodeWorld
+from tests.node_world.world import NODES, REPLICAS, NodeWorld
 
 _MAX_PODS = 8
 """Number of Pods, and of native jobs, at a time."""
@@ -48,7 +48,8 @@ class Owner(Actor):
 
     def acts(self) -> Acts:
         creates, suspends = (self._create_pod, self._create_job) * 2, (self._suspend,) * 3
-        return *creates, *suspends, self._requeue, self._shrink, self._cancel, self._delete
+        changes = self._requeue, self._shrink, self._hold, self._cancel, self._delete
+        return *creates, *suspends, *changes
 
     def _may_change(self, job: Job) -> bool:
         return job.user_id == USER or self._world.now - (job.start_time or 0) > _NOTICES_S
@@ -61,13 +62,16 @@ class Owner(Actor):
             self.did.append(f"{name} for {cpus} CPUs and {gpus} GPUs")
 
     async def _create_job(self) -> None:
+        """The job may have the name of a placeholder, as each task of an array may."""
         if sum(job.id in self._world.natives for job in self._world.jobs()) < _MAX_PODS:
             cpus, gpus = self._random.choice((1, 4, 8)), self._random.choice((0, 0, 1, 2))
-            job_id = await self._world.create_native_job(cpus, gpus, self._random.uniform(1.0, 10.0))
-            self.did.append(f"job {job_id} for {cpus} CPUs and {gpus} GPUs")
+            names = ["native", *(job.name for job in self._world.jobs() if job.id in self._world.ids)]
+            name, seconds = self._random.choice(names), self._random.uniform(1.0, 10.0)
+            job_id = await self._world.create_native_job(cpus, gpus, seconds, name, USER)
+            self.did.append(f"job {job_id} ({name}) for {cpus} CPUs and {gpus} GPUs")
 
     async def _requeue(self) -> None:
-        """Mostly makes the job smaller before the next start."""
+        """Mostly makes the job smaller before the next start, and may hold it until then."""
         running = [job for job in self._world.placeholders() if job.state.running]
         found = list(filter(self._may_change, running))
         if found:
@@ -77,6 +81,20 @@ class Owner(Actor):
                 self.did.append(f"requeues {job.name}")
                 if self._random.random() < 0.8:
                     self._world.slurm.resize(job.id, 1)
+                if self._random.random() < 0.3:
+                    await self._hold_for_a_moment(job)
+
+    async def _hold(self) -> None:
+        found = [job for job in self._world.waiting() if job.user_id == USER]
+        if found:
+            await self._hold_for_a_moment(self._random.choice(found))
+
+    async def _hold_for_a_moment(self, job: Job) -> None:
+        self.did.append(f"holds {job.name}")
+        self._world.slurm.hold(job.id)
+        await asyncio.sleep(self._random.choice((0.3, 2.0, 5.0)))
+        with suppress(ValueError):  # the extender has ended the job meanwhile
+            self._world.slurm.release(job.id)
 
     async def _shrink(self) -> None:
         found = [job for job in self._world.waiting() if job.user_id == USER]
@@ -116,8 +134,8 @@ class Owner(Actor):
         pods = self._world.kubernetes.objects("pods")
         if pods:
             name = self._random.choice(pods)["metadata"]["name"]
-            # The extender does not know Pods that are deleted by force while it is away (`lingering`).
-            if self._random.random() < 0.2 and self._world.extender_runs:
+            # No replica knows Pods that are deleted by force while none leads (docs/endings.md).
+            if self._random.random() < 0.2 and self._world.is_led:
                 self.did.append(f"deletes {name} by force")
                 self._world.kubernetes.remove("pods", name)
             else:
@@ -141,12 +159,12 @@ class SlowBindings(Actor):
 
 
 class Failures(Actor):
-    """Crashes of slurmctld, the extender and nodes."""
+    """Crashes of slurmctld, the extender's replicas and nodes."""
 
     LONGEST_PAUSE_S = 20.0
 
     def acts(self) -> Acts:
-        return self._outage, self._kill_slurmctld, self._crash_extender, self._fail_node
+        return self._outage, self._kill_slurmctld, self._end_replica, self._fail_node
 
     async def _outage(self) -> None:
         self.did.append("slurmctld does not answer")
@@ -155,16 +173,22 @@ class Failures(Actor):
         self._world.slurm.outage(None)
 
     async def _kill_slurmctld(self) -> None:
-        """slurmctld forgets up to 5 s."""
+        """slurmctld forgets up to 5 s. It starts again, or a standby leads, after up to 5 s."""
         self.did.append("slurmctld is killed")
-        self._world.slurm.forget_since(self._world.now - self._random.uniform(0.0, 5.0))
+        forgets_since = self._world.now - self._random.uniform(0.0, 5.0)
+        await self._outage()
+        self._world.slurm.forget_since(forgets_since)
 
-    async def _crash_extender(self) -> None:
-        """The next leader does not know containers that outlive their Pod and its job (`lingering`)."""
-        if self._world.containers_without_pods():
-            return
-        self.did.append("the extender crashes")
-        await self._world.crash_extender(self._random.uniform(0.0, 5.0))
+    async def _end_replica(self) -> None:
+        """Ends the leader or the other replica, or both."""
+        some = self._random.sample(REPLICAS, self._random.choice((1, 1, 2)))
+        for name in some:
+            kill = self._random.random() < 0.5
+            self.did.append(f"{name} {'is killed' if kill else 'ends'}")
+            await self._world.end(name, kill=kill)
+        await asyncio.sleep(self._random.uniform(0.0, 10.0))
+        for name in some:
+            self._world.start(name)
 
     async def _fail_node(self) -> None:
         """slurmd does not answer for SlurmdTimeout, and comes back."""

@@ -1,4 +1,5 @@
-"""Two nodes with both systems on them: the whole extender beside kubelets, slurmds and node agents.
+"""Two nodes with both systems on them: the whole extender, in two replicas, beside kubelets, slurmds and
+node agents.
 
 The extender, its gate and its binder are the product's own, and so are both systems in memory. The rest
 is reduced to what decides who computes where: kube-scheduler binds what has an allocation and fits,
@@ -13,20 +14,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from typing import Any
 
-from extender.app import Extender
-from extender.bind.binder import Binder, NotBound, Target
-from extender.bind.node_reservation import NodeReservation
+from extender.bind.binder import NotBound, Target
 from extender.jobs.claim import key_of
 from extender.jobs.overlap import Unit, common
 from extender.jobs.slots import whole_on
-from extender.leader.replica import Replica
 from extender.node_sync.prolog_gate import NotLeading, NotOurs
-from extender.policy.current import CurrentPolicy
-from extender.settings import Settings
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.in_memory import InMemoryKubernetes
 from node_agent.pods.cgroups import PodCgroup
@@ -36,12 +31,14 @@ from slurm_client.errors import SlurmError
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.model import Job, JobSpec
 from tests.builders import node_manifest, pod_manifest
+from tests.node_world.replica import RunningReplica, settings_of
 from wellknown.allocation import Allocation
 from wellknown.job_key import JobIdRange
 from wellknown.names import DEFAULT_PREFIX, DEVICE_PROBLEM
 
 NODES = ("n1", "n2")
 CPUS, GPUS = 8, 4
+REPLICAS = ("replica-1", "replica-2")
 GATE_S = 45.0  # SLURM_EXTENDER_GATE_S
 _LOOK_S = 0.05
 _AGENT_S = 0.3  # the longest time from a new slot on a Pod to the kernel's limits
@@ -115,29 +112,7 @@ class NodeWorld:
         self.kubernetes = InMemoryKubernetes(clock=clock)
         agents = {"conditions": [{"type": DEVICE_PROBLEM, "status": "False"}]}
         self.kubernetes.put("nodes", *(node_manifest(name) | {"status": agents} for name in NODES))
-        self.extender = self._extender()
-        self.binder = self._binder()
-        self._extender_runs: asyncio.Task[None] | None = None
-
-    def _extender(self) -> Extender:
-        settings = Settings(
-            slurm_token_file=Path("token"),
-            policy="open",
-            shared_gpus="allow",
-            poll_interval_s=1.0,
-            namespace="slurm-extender",
-        )
-        policy = CurrentPolicy(settings.policy_file, settings.policy or "restricted")
-        return Extender(Replica(settings, self.kubernetes, self.slurm, policy))
-
-    def _binder(self) -> Binder:
-        own, leader = self.extender.replica, self.extender.leader
-        translation = own.settings.translation
-        reservation = NodeReservation(
-            own.kubernetes, own.slurm, translation, own.capacity, leader.overlaps
-        )
-        systems = own.kubernetes, own.slurm, translation, own.view, reservation, leader.ledger
-        return Binder(*systems, ids=own.settings.placeholder_ids)
+        self.replicas: dict[str, RunningReplica] = {}
 
     @property
     def now(self) -> float:
@@ -145,13 +120,14 @@ class NodeWorld:
 
     @property
     def ids(self) -> JobIdRange:
-        return self.extender.replica.settings.placeholder_ids
+        return settings_of(REPLICAS[0]).placeholder_ids
 
     # Time
 
     async def run(self, seconds: float, *actors: Any) -> None:
         """Lets everybody act for some time, and other actors with them."""
-        await self.start_extender()
+        for name in REPLICAS:
+            self.start(name)
         watching = (self._kube_scheduler, self._kubelets, self._slurmds, self._agents, self._watch)
         tasks = [asyncio.ensure_future(_again(act)) for act in watching]
         tasks += [asyncio.ensure_future(actor()) for actor in actors]
@@ -161,34 +137,27 @@ class NodeWorld:
                 task.result()
             task.cancel()
         self.left = self.left_behind()
-        await self.stop_extender()
+        for replica in self.replicas.values():
+            await replica.stop()
         for task in (*tasks, *self.prologs.values()):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
 
+    # Replicas of the extender
+
+    def start(self, name: str) -> None:
+        self.replicas[name] = RunningReplica(name, self.kubernetes, self.slurm)
+
     @property
-    def extender_runs(self) -> bool:
-        return self._extender_runs is not None
+    def is_led(self) -> bool:
+        """Returns True if a replica leads, and has recovered."""
+        return any(replica.leads for replica in self.replicas.values())
 
-    async def start_extender(self) -> None:
-        if self._extender_runs is None:
-            self._extender_runs = asyncio.ensure_future(self.extender.run())
-
-    async def stop_extender(self) -> None:
-        if self._extender_runs is not None:
-            self._extender_runs.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._extender_runs
-            self._extender_runs = None
-
-    async def crash_extender(self, seconds: float) -> None:
-        """kill -9: another begins after some time."""
-        await self.stop_extender()
-        await asyncio.sleep(seconds)
-        self.extender = self._extender()
-        self.binder = self._binder()
-        await self.start_extender()
+    async def end(self, name: str, *, kill: bool) -> None:
+        """Ends a replica, and with it its answers."""
+        replica = self.replicas.pop(name)
+        await (replica.kill() if kill else replica.stop())
 
     # Users
 
@@ -201,12 +170,14 @@ class NodeWorld:
         self.kubernetes.put("pods", pod)
         return name
 
-    async def create_native_job(self, cpus: int, gpus: int, seconds: float) -> int:
+    async def create_native_job(
+        self, cpus: int, gpus: int, seconds: float, name: str = "native", user: int | None = None
+    ) -> int:
         self.made += 1
         job_id = 1000 + self.made
         self.natives[job_id] = seconds
         gres = (("gpu", gpus),) if gpus else ()
-        await self.slurm.submit(JobSpec(f"native-{job_id}", cpus, 100, gres=gres), job_id)
+        await self.slurm.submit(JobSpec(name, cpus, 100, user_id=user, gres=gres), job_id)
         return job_id
 
     def jobs(self) -> list[Job]:
@@ -232,13 +203,14 @@ class NodeWorld:
         for pod in self.kubernetes.objects("pods"):
             own, spec = Allocation.parse(pod["metadata"].get("annotations") or {}), pod["spec"]
             waits = not (spec.get("nodeName") or spec.get("schedulingGates") or self._is_deleted(pod))
-            if own is None or not waits or not self.extender_runs:
+            if own is None or not waits or not self.replicas:
                 continue
             if _cpus(pod) <= CPUS - sum(_cpus(each) for each in self._on(own.node)):
                 metadata = pod["metadata"]
                 target = Target(metadata["namespace"], metadata["name"], metadata["uid"], own.node)
                 with suppress(NotBound):
-                    await self.binder.bind(target)
+                    answers = self.random.choice(list(self.replicas.values()))
+                    await answers.binder.bind(target)
 
     def _on(self, name: str) -> Iterator[dict[str, Any]]:
         return (pod for pod in self.kubernetes.objects("pods") if pod["spec"].get("nodeName") == name)
@@ -347,10 +319,10 @@ class NodeWorld:
     async def _is_clear(self, job_id: int, name: str) -> bool:
         if self.lingering_on(name):
             return False
-        try:
-            return not await self.extender.leader.gate.wait(name, 5.0, job_id)
-        except (NotLeading, NotOurs, SlurmError, KubernetesError):
-            return False
+        for replica in tuple(self.replicas.values()):
+            with suppress(NotLeading, NotOurs, SlurmError, KubernetesError):
+                return not await replica.leader.gate.wait(name, 5.0, job_id)
+        return False
 
     # What must hold
 

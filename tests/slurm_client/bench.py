@@ -130,6 +130,14 @@ class Bench:
         """Runs `scontrol resume`."""
         raise NotImplementedError
 
+    async def hold_job(self, job_id: int) -> None:
+        """Runs `scontrol uhold`, as for a hold by the owner."""
+        raise NotImplementedError
+
+    async def release_job(self, job_id: int) -> None:
+        """Runs `scontrol release`."""
+        raise NotImplementedError
+
     async def allocate(self, **wanted: Any) -> Job:
         return await self.read(await self.slurm.allocate(spec(**wanted), next(self.ids)))
 
@@ -249,6 +257,12 @@ class InMemoryBench(Bench):
     async def resume_job(self, job_id: int) -> None:
         self.controls.resume(job_id)
 
+    async def hold_job(self, job_id: int) -> None:
+        self.controls.hold(job_id)
+
+    async def release_job(self, job_id: int) -> None:
+        self.controls.release(job_id)
+
     @contextmanager
     def reserved(
         self, name: str, nodes: Names, users: Names, in_hours: int = 0, flags: Names = ()
@@ -293,6 +307,12 @@ class RealBench(Bench):
 
     async def resume_job(self, job_id: int) -> None:
         self._scontrol("resume", str(job_id))
+
+    async def hold_job(self, job_id: int) -> None:
+        self._scontrol("uhold", str(job_id))
+
+    async def release_job(self, job_id: int) -> None:
+        self._scontrol("release", str(job_id))
 
     def reserved(
         self, name: str, nodes: Names, users: Names, in_hours: int = 0, flags: Names = ()

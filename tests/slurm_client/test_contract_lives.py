@@ -212,6 +212,20 @@ async def test_the_cores_of_a_suspended_job_go_to_the_next_job(bench: Bench) -> 
         await bench.allocate(**whole)
 
 
+async def test_a_job_that_its_owner_holds_waits_until_the_release(bench: Bench) -> None:
+    filling = await bench.fill()
+    job_id, other = await bench.submit(), await bench.submit()
+    await bench.hold_job(job_id)
+    held = await bench.read(job_id)
+    assert (held.held, held.reason) == (True, "JobHeldUser")
+    for each in filling:
+        await bench.slurm.cancel(each)
+    await bench.until_running(other)
+    assert (await bench.state(job_id)).pending
+    await bench.release_job(job_id)
+    await bench.until_running(job_id)
+
+
 async def test_many_tasks_may_use_one_client(bench: Bench) -> None:
     job_ids = await asyncio.gather(*(bench.submit(priority=0) for _ in range(40)))
     await asyncio.gather(*(bench.slurm.cancel(job_id) for job_id in job_ids))

@@ -126,6 +126,7 @@ class Listeners:
         self._extender = extender
         self._refusals: list[Any] = []
         self.occupancy = extender.replica.capacity
+        self.lingering_notes = extender.replica.cluster.lingering_notes
         self.occupancy.pods_listed(())  # none is bound yet
         by_port = {server.config.port: server.config.app for server in extender.servers()}
         self._scheduler = _client(by_port[settings.scheduler_port])

@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 
 from extender.bind.binder import NotBound, verified
 from extender.bind.running import RunningJobs
-from extender.jobs.phase import Phase
 from extender.jobs.tracked_job import Asked, TrackedJob
 from extender.pod_request.pod import parse_pod
 from extender.pod_request.translation import TranslationConfig
@@ -36,6 +35,7 @@ from tests.builders import (
 )
 from tests.verbs.callers import BoundPods, FakeSlurm, Listeners, body
 from wellknown.allocation import Allocation
+from wellknown.lingering import LingeringContainers
 from wellknown.names import ATTEMPT, GRANTED, JOB_ID, NODE
 
 CALL = body("bind")
@@ -462,35 +462,32 @@ GONE = pod(name="gone", uid="gone", gates=(), node="n4")
 
 @pytest.mark.parametrize("version", ["41", "40"])
 @pytest.mark.parametrize("immediate", [True, False])
+@pytest.mark.parametrize("leads", [True, False])
 @pytest.mark.parametrize(
-    ("state", "told", "suspend_time"),
+    ("state", "changes"),
     [
-        ("PREEMPTED", True, None),
-        ("PREEMPTED", False, None),
-        ("PENDING", False, None),
-        ("RUNNING", False, 1),
+        ("PREEMPTED", {}),
+        ("PENDING", {}),
+        ("RUNNING", {"suspend_time": 1}),
+        ("RUNNING", {"restart_count": 1}),
+        ("RUNNING", {"nodes": ("gpu-05",)}),
     ],
 )
-async def test_nobody_is_bound_beside_containers_that_outlive_their_pod_and_its_job(
-    state: str, version: str, suspend_time: int | None, *, immediate: bool, told: bool
+async def test_no_pod_is_bound_beside_containers_that_outlive_their_pod_and_its_job(
+    state: str, changes: dict[str, Any], version: str, *, immediate: bool, leads: bool
 ) -> None:
-    """They are in no list of Pods, and Slurm counts them no more, or has given their cores to others
-    while the job was suspended; that may be news to the leader. Once they have ended the next try
-    binds."""
-    job = placeholder_job(GONE, state, node="gpu-04", suspend_time=suspend_time)
-    gone = placeholder_of(
-        GONE,
-        State.RELEASING,
-        lingering=(("gpu-04", 35.0),),
-        job=TrackedJob(id=job.id, phase=Phase.ENDED if told else Phase.ENDING),
-    )
+    """No list of Pods has such containers. Slurm does not count these any more, or has given the cores
+    to other jobs meanwhile."""
+    job = placeholder_job(GONE, state, **{"nodes": ("gpu-04",), **changes})
     cluster = Cluster(granted(), jobs=(JOB, job))
-    cluster.knows(granted(version=version), immediate=immediate, holding=[gone])
+    if leads:
+        cluster.knows(granted(version=version), immediate=immediate)
+    cluster.listeners.lingering_notes.add("n4", LingeringContainers(job.id, "default/gone", 0.5))
     assert "containers of a Pod that was deleted by force still end there: default/gone" in (
         await cluster.bind()
     )
     assert cluster.kubernetes.bindings == []
-    cluster.knows(granted(version=version), immediate=immediate)
+    await asyncio.sleep(0.6)
     assert await cluster.bind() == ""
     assert [node for node, _ in cluster.kubernetes.bindings] == ["n4"]
 
@@ -498,10 +495,8 @@ async def test_nobody_is_bound_beside_containers_that_outlive_their_pod_and_its_
 async def test_containers_that_still_have_their_job_are_in_nobodys_way() -> None:
     """Slurm gives what they use to nobody else."""
     job = placeholder_job(GONE, node="gpu-04")
-    gone = placeholder_of(
-        GONE, State.RELEASING, lingering=(("gpu-04", 35.0),), job=TrackedJob(id=job.id)
-    )
     for version in ("41", "40"):
         cluster = Cluster(granted(), jobs=(JOB, job))
-        cluster.knows(granted(version=version), holding=[gone])
+        cluster.knows(granted(version=version))
+        cluster.listeners.lingering_notes.add("n4", LingeringContainers(job.id, "default/gone", 35.0))
         assert await cluster.bind() == ""

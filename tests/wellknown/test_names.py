@@ -13,6 +13,7 @@ OTHERS = {
     names.CONDITION,
     names.DEVICE_PROBLEM,
     names.DEVICES,
+    names.LINGERING,
     names.SLURM_OUT_OF_SERVICE,
     names.OUT_OF_SERVICE,
     names.SLURMD,
