@@ -83,6 +83,7 @@ class NodeReservation:
         async with self._alone(node):
             self._adopted_pods.add(node)  # from now on a managed Pod waits for the answer
             try:
+                await self._without_lingering(node)
                 fits = await self._fits(manifest, node)
             except SlurmError as error:
                 if error.common_trouble != OUTAGE:
@@ -97,14 +98,18 @@ class NodeReservation:
         self, manifest: Manifest, node: str, allocation: Allocation
     ) -> AsyncIterator[None]:
         async with self._alone(node):
-            for pod in await slurm_in_time(self._overlaps.lingering(node)):
-                raise DoesNotFit(f"containers of a Pod that was deleted by force still end there: {pod}")
+            await self._without_lingering(node, allocation)
             taken = await self._taken(manifest, node, allocation)
             if taken == TAKEN:
                 self._capacity.allocation_taken(manifest["metadata"]["uid"], allocation.job_id)
             if taken is not None:
                 raise DoesNotFit(taken)
             yield
+
+    async def _without_lingering(self, node: str, allocation: Allocation | None = None) -> None:
+        """Raises DoesNotFit if containers of a deleted Pod are in the way."""
+        for pod in await slurm_in_time(self._overlaps.lingering(node, allocation)):
+            raise DoesNotFit(f"containers of a Pod that was deleted by force still end there: {pod}")
 
     @asynccontextmanager
     async def _alone(self, node: str) -> AsyncIterator[None]:

@@ -7,7 +7,7 @@ same cores, and the states of both jobs are RUNNING. The containers of a Pod tha
 may run on after the end of the Pod's job.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 
 from extender.jobs.claim import claim_of
 from extender.jobs.overlap import Unit, common, units_on
@@ -53,15 +53,16 @@ class Overlaps:
         """Returns True if containers of deleted Pods may run on a Node, with or without their jobs."""
         return bool(self._notes.on(node))
 
-    async def lingering(self, node: str, known: Container[int | None] = ()) -> list[str]:
+    async def lingering(self, node: str, slot: Allocation | None = None) -> list[str]:
         """Returns the deleted Pods (namespace/name) whose containers may run on a Node that the job has
-        lost, or had to share. Jobs in `known` are left out. Raises SlurmError."""
+        lost, or had to share, or on cores or devices of a slot on the Node. Raises SlurmError."""
         found = list[str]()
         for containers in self._notes.on(node):
-            if containers.job_id not in known:
+            if slot is None or not common(containers.slot(node), slot):
                 job = await self._slurm.job(containers.job_id)
-                if not self._has_always_had(job, node):
-                    found.append(containers.pod)
+                if self._has_always_had(job, node):
+                    continue
+            found.append(containers.pod)
         return found
 
     def _has_always_had(self, job: Job | None, node: str) -> bool:

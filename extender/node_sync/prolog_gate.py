@@ -26,11 +26,12 @@ from kubernetes_client.protocol import Kubernetes
 from slurm_client.errors import SlurmError
 from slurm_client.model import Grant, Job, JobState
 from slurm_client.protocol import Slurm
+from wellknown.allocation import Allocation
 
 _LOOK_AGAIN_S = 0.1
-_KEPT_S = 60.0
-"""Time for which the gates of a job's nodes share one read of the job's grant: the longest time that a
-gate waits."""
+_KEPT_S = 5.0
+"""Time for which the gates of a job's nodes share one read of the job's grant. A job may start again on
+other cores later."""
 _LEAVING = frozenset({State.EVICTING, State.RELEASING})
 _BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING, State.RELEASING})
 
@@ -116,10 +117,9 @@ class Gate:
         there = await self._without_their_jobs(held, node)
         if there:
             return tuple(dict.fromkeys(name for each in there for name in each.names_on(names)))
-        jobs = {each.job.id for each in held}
-        noted = [pod for name in names for pod in await self._overlaps.lingering(name, jobs)]
-        if noted:
-            return tuple(dict.fromkeys(noted))
+        lingering = await self._lingering(node, names, job_id)
+        if lingering:
+            return lingering
         known = {member.pod.uid for each in held for member in each.members}
         there_now = [pod for name in names for pod in await self._bound(name)]
         bound = [pod for pod in there_now if pod.uid not in known]
@@ -130,14 +130,29 @@ class Gate:
         self._leading()  # still
         return tuple(dict.fromkeys(pod.full_name for pod in alone))
 
+    async def _lingering(
+        self, slurm_node: str, names: Sequence[str], job_id: int | None
+    ) -> tuple[str, ...]:
+        """Returns the deleted Pods whose containers are in the way of a job that starts."""
+        if not any(map(self._overlaps.may_linger, names)):  # as nearly always
+            return ()
+        slots = {} if job_id is None else await self._slots(job_id, slurm_node, names)
+        found = [await self._overlaps.lingering(name, slots.get(name)) for name in names]
+        return tuple(dict.fromkeys(pod for each in found for pod in each))
+
     async def _on_slots_of(
         self, job_id: int, slurm_node: str, names: Sequence[str], pods: Sequence[Pod]
     ) -> list[Pod]:
         """Returns the Pods on cores or devices that Slurm gave to a job that starts."""
-        grant = await self._grant(job_id, slurm_node) if pods else None
-        slots = [] if grant is None else [whole_on(slurm_node, grant, job_id, name) for name in names]
-        found = [await self._overlaps.in_the_way(slot, pods) for slot in slots if slot is not None]
+        slots = await self._slots(job_id, slurm_node, names) if pods else {}
+        found = [await self._overlaps.in_the_way(slot, pods) for slot in slots.values()]
         return [pod for each in found for pod in each]
+
+    async def _slots(self, job_id: int, slurm_node: str, names: Sequence[str]) -> dict[str, Allocation]:
+        """Returns what Slurm gave to a job that starts, for each Node that names the node."""
+        grant = await self._grant(job_id, slurm_node)
+        slots = {} if grant is None else {n: whole_on(slurm_node, grant, job_id, n) for n in names}
+        return {name: slot for name, slot in slots.items() if slot is not None}
 
     async def _grant(self, job_id: int, slurm_node: str) -> Grant | None:
         """Returns the grant of a job that starts on a node; None for a job that Slurm does not know. A
@@ -163,11 +178,13 @@ class Gate:
 
     def _nodes(self, slurm_node: str) -> tuple[str, ...]:
         """Returns the Nodes that name a node, mostly one."""
-        view = self._view()
-        nodes = view.naming(slurm_node)
+        view, ledger = self._view(), self._ledger()
+        nodes = tuple(node.name for node in view.naming(slurm_node))
+        if not nodes and ledger is not None and ledger.holding(slurm_node):
+            return (slurm_node,)  # the Node was deleted, and Pods may still run there
         if not nodes:
             raise NotOurs if view.cluster else NotLeading
-        return tuple(node.name for node in nodes)
+        return nodes
 
     async def _has_key(self, job_id: int) -> bool:
         ledger = self._leading()

@@ -101,7 +101,7 @@ class ClusterViewUpdater:
         listed = await self._watch.list_as(self.read)
         self.node_statuses = {node.name: node_status for node, node_status in listed}
         for node, node_status in listed:
-            self.lingering_notes.see(node.name, node_status.lingering)
+            self.lingering_notes.see(node.name, node_status.lingering, away=node.away)
         self.view = replace(
             self.view,
             cluster=await self._kubernetes.cluster_uid(),
@@ -149,6 +149,8 @@ class ClusterViewUpdater:
                 self.nodes_changed.set()
                 if self.view.names is not before:
                     self._judge_names()
+            there = () if change.gone else node_status.lingering
+            self.lingering_notes.see(node.name, there, away=node.away)
             self._note(node.name, None if change.gone else node_status)
 
     async def _follow_configuration(self) -> None:
@@ -191,7 +193,6 @@ class ClusterViewUpdater:
     def _note(self, node: str, node_status: NodeStatus | None) -> None:
         if node_status != self.node_statuses.get(node):
             self.nodes_changed.set()
-        self.lingering_notes.see(node, () if node_status is None else node_status.lingering)
         if node_status is None:
             self.node_statuses.pop(node, None)
         else:

@@ -29,9 +29,12 @@ from extender.record.states import IN_QUEUES, State
 from extender.turns.equivalence import window_of
 from extender.turns.eviction_limiter import EvictionLimiter
 from extender.turns.window import Windows
+from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
 _TOLD = IN_QUEUES | {State.INVALID}
+_LEAVES_SOON_S = 1.0
+"""Pause before the next look at a slot that another Pod still has; its end causes a look at once."""
 _MANY_AT_ONCE = Cause.of(Kind.MANY_EVICTIONS)
 _ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED})
 
@@ -111,6 +114,10 @@ class Emitter:
             return record.with_writes([effect.pod], not_before=at.now + at.rules.report_after)
         if isinstance(effect, WriteAllocation):
             clear = self.clear_at([effect.allocation.node])
+            if clear <= at.now and self._is_taken(record, effect.allocation, at.view):
+                clear = at.now + _LEAVES_SOON_S
+                by = record.since + at.rules.leaves_within + at.rules.unbound_deadline
+                record = record.with_retry(unbound_by=by)
             return record.with_writes([effect.pod], not_before=clear) if clear > at.now else None
         deletes = isinstance(effect, EvictPod) or (isinstance(effect, CancelJob) and record.unseen)
         pod = effect.pod.uid if isinstance(effect, EvictPod) else None
@@ -118,6 +125,15 @@ class Emitter:
             told_at = at.now + self._limiter.held * at.rules.in_line_report_pause
             return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
+
+    def _is_taken(self, record: Placeholder, slot: Allocation, view: ClusterView) -> bool:
+        """Returns True if a Pod of another record is still on cores or devices of a slot. With the
+        allocation on the next Pod, any replica may bind the next Pod, and only the leader knows whether
+        the containers of a deleted Pod may run on."""
+        others = [each for each in self._records.holding(slot.node) if each.uid != record.uid]
+        if not others or view.shares_cores(record.request.job.partition):
+            return False
+        return any(units_on(pod, slot) for each in others for pod in each.pods)
 
     def _without_taken(self, effect: OnPod, partition: str | None, view: ClusterView) -> OnPod:
         """Returns an effect that moves a running Pod to no core that another Pod is still on: Slurm may

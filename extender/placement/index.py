@@ -57,6 +57,11 @@ class Records:
         """Returns True if the containers of any record may outlive their Pods."""
         return bool(self._lingering)
 
+    @property
+    def all_lingering(self) -> tuple[Placeholder, ...]:
+        """Returns the records with containers that may outlive their Pods."""
+        return tuple(self._by_uid[uid] for uid in self._lingering)
+
     def lingering(self, node: str) -> tuple[Placeholder, ...]:
         """Returns the records on a Node with containers that may outlive their Pods."""
         return tuple(each for each in self.holding(node) if each.lingering)

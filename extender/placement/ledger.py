@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
+from extender.node_view.view import ClusterView
 from extender.placement.emit import reports_again
 from extender.placement.nodes.eligible_nodes import is_outdated, regained
 from extender.placement.recovery import orphan_of, recovered
 from extender.placement.settled import Settled
-from extender.placement.transitions import on_pod
+from extender.placement.transitions import lingering, on_pod
 from extender.placement.transitions.attempts import asked_all_the_same, begin
 from extender.placement.transitions.kept_back import kept_back
 from extender.placement.transitions.lingering import still_held
@@ -200,12 +201,22 @@ class Ledger(Settled):
         mended = event.view.partitions != self._view.partitions
         before, self._view = self._view, event.view
         self._at = replace(self._at, view=event.view, closed_by_pods=self._apart.closed_in(event.view))
+        self._are_back(before, event.view)
         for node in {name for uid in self._avoiding for name, _ in self._records[uid].rejections.nodes}:
             if regained(node, before, self._view):  # kube-scheduler retries these Pods without a change
                 self._reopen(node)
         for uid in self._retries.one_of_each() if mended else ():
             self._hasten(uid, self.rules.retry[0])
         self._nodes_changed()
+
+    def _are_back(self, before: ClusterView, now: ClusterView) -> None:
+        """Prolongs the time of containers on Nodes that Kubernetes hears from again."""
+        if not self._records.anything_lingers:
+            return
+        away = [name for name, node in before.nodes.items() if node.away]
+        nodes = {name for name in away if name in now.nodes and not now.nodes[name].away}
+        for record in self._records.all_lingering if nodes else ():
+            self._settle(lingering.back(record, nodes, self._at))
 
     def _nodes_changed(self) -> None:
         self._windows.wake(self._view.max_job_count)
@@ -253,8 +264,9 @@ class Ledger(Settled):
             (self._missed, on_pod.after_missed),
             (self._to_reread, after_pods),
             (self._doubted, doubted),
+            (self._freed, on_pod.freed),
         )
-        while self._missed or self._to_reread or self._doubted or self._to_offer:
+        while self._missed or self._to_reread or self._doubted or self._freed or self._to_offer:
             for uids, rule in rules:
                 for uid in taken(uids):
                     if (record := self._records.get(uid)) is not None:

@@ -24,7 +24,7 @@ from extender.record.events import (
     Effect,
 )
 from extender.record.member import new_slots
-from extender.record.placeholder import NO_OFFER, Placeholder, orphan_uid
+from extender.record.placeholder import NO_NODES, NO_OFFER, Placeholder, orphan_uid
 from extender.record.states import IN_QUEUES, State
 from extender.turns import eviction_limiter
 from extender.turns.backoff import Retries
@@ -82,6 +82,8 @@ class Settled(LedgerReader):
         """Records with Pods missing from a list of all Pods, to be taken for deleted now."""
         self._doubted: dict[str, None] = {}
         """Records of Pods on cores or devices that Slurm has given to another Pod's job."""
+        self._freed: dict[str, None] = {}
+        """Records on Nodes that another Pod, or its containers, has left."""
         self._settled: dict[str, Placeholder | None] = {}
         """Settled records before effects and books, each as before the change."""
         self._put_off = False
@@ -173,6 +175,11 @@ class Settled(LedgerReader):
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
             for member in record.members:
                 self._reopen(member.pod.life.node)
+        self._note_others_on_nodes(before, record)
+
+    def _note_others_on_nodes(self, before: Placeholder | None, record: Placeholder) -> None:
+        for node in _left(before, record):
+            self._freed |= dict.fromkeys(each.uid for each in self._records.holding(node))
         if record.lingering and record.job.over:
             # Pods to be bound beside these containers get a later deadline.
             for node in record.holds:
@@ -215,3 +222,13 @@ class Settled(LedgerReader):
                 self._to_review[uid] = None
             if not avoid:
                 self._avoiding.discard(uid)
+
+
+def _left(before: Placeholder | None, record: Placeholder) -> frozenset[str]:
+    """Returns the Nodes that Pods of a record, or their containers, have left."""
+    if before is None:
+        return NO_NODES
+    same = before.state is record.state and before.lingering == record.lingering
+    if same and len(before.members) == len(record.members):  # the common case
+        return NO_NODES
+    return before.holds

@@ -49,6 +49,16 @@ def end_in_words(manifest: Manifest) -> str:
     return _line("Pod failed", status.get("reason") or _exit_codes(status))
 
 
+def is_ended_by_others(status: Manifest) -> bool:
+    """Returns True if the phase is not the kubelet's word: the garbage collector of Pods ends the Pods
+    of a missing Node, while their containers may run (pkg/controller/podgc)."""
+    return any(
+        (each.get("type"), each.get("status"), each.get("reason"))
+        == ("DisruptionTarget", "True", "DeletionByPodGC")
+        for each in status.get("conditions") or ()
+    )
+
+
 def kubelet_rejection(status: Manifest) -> str:
     """Returns "REASON: MESSAGE" of the kubelet that rejected the Pod; empty for any other Pod."""
     message, reason = status.get("message") or "", status.get("reason")

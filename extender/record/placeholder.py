@@ -31,6 +31,7 @@ from extender.record.member import Member
 from extender.record.states import HOLDING, MOVES, OPEN, OVER, WATCHED, State, phase_in
 from extender.record.why_invalid import WhyInvalid
 from slurm_client.model import JobSpec
+from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 
 REPEATEDLY = 5  # within some three seconds: a single conflict may be a coincidence
@@ -110,6 +111,15 @@ class Rejections(NamedTuple):
         return inf if self.forbidden_because is None else self.forbidden_because.until
 
 
+class Lingering(NamedTuple):
+    """Containers of a deleted Pod that may still run."""
+
+    node: str
+    until: float
+    slot: Allocation | None = None
+    """The cores and devices of the containers; None: not known."""
+
+
 class Placeholder(NamedTuple):
     """The placeholder of one workload. Times are the ledger's clock, in seconds.
 
@@ -131,9 +141,9 @@ class Placeholder(NamedTuple):
     cause: Cause | None = None
     """Why the Pod is rejected, evicted or replaced, or why a bound Pod runs without a job; in other
     states, why the Pod waits."""
-    lingering: tuple[tuple[str, float], ...] = ()
-    """Nodes where containers of a deleted Pod may still run, each with an end. Until then the extender
-    does not end the job, and holds the Nodes even without a job."""
+    lingering: tuple[Lingering, ...] = ()
+    """Containers of deleted Pods that may still run. Until their end the extender does not end the job,
+    and holds the Nodes even without a job."""
     job: TrackedJob = TrackedJob()
     retry: Retry = Retry()
     rejections: Rejections = Rejections()
@@ -385,14 +395,14 @@ class Placeholder(NamedTuple):
     @property
     def lingers_until(self) -> float:
         """Returns the time at which the last containers of deleted Pods have ended; 0 without any."""
-        return max([until for _, until in self.lingering]) if self.lingering else 0.0
+        return max([each.until for each in self.lingering]) if self.lingering else 0.0
 
     @property
     def holds(self) -> frozenset[str]:
         """Returns the Nodes where the Pods are, or may yet be bound, independent of the job."""
         if self.state not in HOLDING and not self.lingering:  # the common case
             return NO_NODES
-        nodes = {node for node, _ in self.lingering}
+        nodes = {each.node for each in self.lingering}
         if self.state in HOLDING and not self.kept_unbound:
             nodes.update(node for each in self.members if (node := each.node_in(self.state)))
         return frozenset(nodes)

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from extender.jobs.tracked_job import TrackedJob
 from extender.node_sync.lingering_writer import LingeringWriter
 from extender.node_view.lingering_notes import LingeringNotes
-from extender.record.placeholder import Placeholder
+from extender.record.placeholder import Lingering, Placeholder
 from extender.record.states import State
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from tests.builders import node_manifest, placeholder_of, pod
 from tests.eventually import until
+from wellknown.allocation import Allocation
 from wellknown.lingering import lingering_on
 
 
@@ -42,7 +43,8 @@ class Leader:
 
 def gone(seconds: float, *nodes: str) -> Placeholder:
     until_s = asyncio.get_running_loop().time() + seconds
-    lingering = tuple((node, until_s) for node in nodes)
+    slots = {node: Allocation(4711, node, "gpu:1(IDX:0)", "0-3") for node in nodes}
+    lingering = tuple(Lingering(node, until_s, slot) for node, slot in slots.items())
     job = TrackedJob(id=4711)
     return placeholder_of(pod(name="gone", uid="gone"), State.RELEASING, lingering=lingering, job=job)
 
@@ -54,6 +56,7 @@ async def test_note_is_written_at_once_and_removed_after_its_time() -> None:
         leader.writer.lingers(gone(1.0, "n1", "n2"))
         await until(lambda: leader.noted("n2") == [(4711, "default/gone")], within_s=0.5)
         assert leader.noted("n1") == [(4711, "default/gone")]
+        assert leader.notes.on("n1")[0].slot("n1").cores == "0-3"
         await until(lambda: not leader.noted("n1") + leader.noted("n2"), within_s=5.0)
 
 

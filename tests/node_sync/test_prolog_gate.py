@@ -327,13 +327,25 @@ async def test_a_pod_whose_job_ended_before_its_leader_did_is_in_the_way(site: S
     assert await site.gate.in_the_way("n1") == ("default/p1",)
 
 
+async def test_pod_of_a_deleted_node_is_in_the_way_after_its_job(site: Site) -> None:
+    _, job_id = site.bound_job()
+    site.view = replace(site.view, nodes={})
+    assert await site.gate.in_the_way("n1") == ()
+    site.world.disturb(job_id, "PREEMPTED")
+    assert await site.gate.in_the_way("n1") == ("default/p1",)
+
+
 async def test_containers_noted_by_an_earlier_leader_are_in_the_way_without_their_job(
     site: Site,
 ) -> None:
     _, job_id = site.bound_job()
-    site.notes.add("n1", LingeringContainers(7, "default/gone", 30.0))
+    site.notes.add("n1", LingeringContainers(7, "default/gone", 30.0, cores="2-3"))
     site.world.jobs[7] = replace(site.world.jobs[job_id], id=7)
+    site.world.jobs[8] = replace(site.world.jobs[job_id], id=8, cores=("3-4",))
+    site.world.jobs[9] = replace(site.world.jobs[job_id], id=9, cores=("4",))
     assert await site.gate.in_the_way("n1") == ()
+    assert await site.gate.in_the_way("n1", 8) == ("default/gone",)  # the job has other cores now
+    assert await site.gate.in_the_way("n1", 9) == ()
     del site.world.jobs[7]
     assert await site.gate.in_the_way("n1") == ("default/gone",)
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from extender.node_view.lingering_notes import LingeringNotes
-from wellknown.lingering import LingeringContainers
+from wellknown.lingering import MOST, LingeringContainers
 
 CHAT = LingeringContainers(4711, "default/chat", 30.0)
 SHORT = LingeringContainers(4712, "default/short", 0.05)
@@ -57,6 +57,26 @@ async def test_note_that_somebody_removes_from_its_node_still_counts_and_is_writ
     notes.see("n1", ())
     assert names(notes) == ["default/chat"]
     assert [node for node, _ in notes.to_write()] == ["n1"]
+
+
+async def test_note_does_not_expire_while_kubernetes_does_not_hear_from_the_node() -> None:
+    """Its kubelet does not know of the deletion, and begins the grace later."""
+    notes = LingeringNotes()
+    notes.see("n1", [SHORT], away=True)
+    await asyncio.sleep(0.06)
+    assert names(notes) == ["default/short"]
+    assert list(notes.to_write()) == []
+    notes.see("n1", [SHORT], away=False)
+    assert names(notes) == ["default/short"]
+    await asyncio.sleep(2.1)
+    assert names(notes) == []
+
+
+async def test_number_of_notes_is_limited_and_the_latest_are_kept() -> None:
+    notes = LingeringNotes()
+    for number in range(MOST + 2):
+        notes.add("n1", CHAT._replace(job_id=number, seconds=600.0 - number))
+    assert [each.job_id for each in notes.on("n1")] == list(range(MOST))
 
 
 async def test_prolonged_note_is_written_again() -> None:

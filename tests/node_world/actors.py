@@ -144,8 +144,9 @@ class Owner(Actor):
                 await self._world.kubernetes.delete_pod("default", name, {}, grace)
 
 
-class SlowBindings(Actor):
-    """Makes kube-apiserver slow for some Bindings: a job may end during the Binding of its Pod."""
+class SlowWrites(Actor):
+    """Makes kube-apiserver slow for some Bindings, so that a job ends during the Binding of its Pod, and
+    for some notes on Nodes."""
 
     LONGEST_PAUSE_S = 10.0
 
@@ -153,18 +154,19 @@ class SlowBindings(Actor):
         return (self._hold,)
 
     async def _hold(self) -> None:
-        self._world.kubernetes.hold("bind_pod")
+        self._world.kubernetes.hold(self._random.choice(("bind_pod", "patch_node_status")))
         await asyncio.sleep(self._random.uniform(0.0, 5.0))
         self._world.kubernetes.release()
 
 
 class Failures(Actor):
-    """Crashes of slurmctld, the extender's replicas and nodes."""
+    """Crashes of slurmctld, the extender's replicas, nodes and connections."""
 
     LONGEST_PAUSE_S = 20.0
 
     def acts(self) -> Acts:
-        return self._outage, self._kill_slurmctld, self._end_replica, self._fail_node
+        nodes = self._fail_node, self._cut_off_kubelet
+        return self._outage, self._kill_slurmctld, self._end_replica, *nodes
 
     async def _outage(self) -> None:
         self.did.append("slurmctld does not answer")
@@ -197,6 +199,15 @@ class Failures(Actor):
         self._world.slurm.fail_node(name)
         await asyncio.sleep(self._random.uniform(0.0, 10.0))
         self._world.slurm.resume_node(name)
+
+    async def _cut_off_kubelet(self) -> None:
+        """Its Pods run on, and its kubelet does not hear of deletions. Kubernetes notices at once, which
+        takes 40 s in truth."""
+        name = self._random.choice(NODES)
+        self.did.append(f"the kubelet of {name} is cut off")
+        self._world.cut_off_kubelet(name, lasts=True)
+        await asyncio.sleep(self._random.uniform(0.0, 20.0))
+        self._world.cut_off_kubelet(name, lasts=False)
 
     async def end(self) -> None:
         """A killed slurmctld may have forgotten that a node is up again."""

@@ -10,7 +10,7 @@ import pytest
 from extender.bind import node_reservation
 from extender.unmanaged import free_capacity
 from slurm_client.errors import Unreachable
-from tests.node_world.actors import Actor, Failures, Owner, SlowBindings
+from tests.node_world.actors import Actor, Failures, Owner, SlowWrites
 from tests.node_world.virtual_time import run
 from tests.node_world.world import CPUS, NODES, NodeWorld
 
@@ -20,8 +20,9 @@ SETTLE_S = 90.0
 
 async def walk(seed: int, *, fails: bool) -> tuple[NodeWorld, list[Actor]]:
     """Actors act for a minute, and then everybody comes to rest."""
-    world = NodeWorld(Random(seed), external_jobs=seed % 2 == 0)
-    kinds = [Owner, SlowBindings, *([Failures] if fails else [])]
+    kind = {"external_jobs": seed % 2 == 0, "agents_answer": seed % 3 != 0}
+    world = NodeWorld(Random(seed), **kind)
+    kinds = [Owner, SlowWrites, *([Failures] if fails else [])]
     actors: list[Actor] = [kind(world, world.now + ACTS_S) for kind in kinds]
     await world.run(ACTS_S + SETTLE_S, *(actor.act for actor in actors))
     return world, actors

@@ -86,12 +86,16 @@ class NodeWorld:
     random: Random
     external_jobs: bool = True
     """False: placeholders that wait are batch jobs, as on 24.11."""
+    agents_answer: bool = True
+    """False: the gate cannot ask node agents, and asks the extender alone."""
     containers: dict[str, Container] = field(default_factory=dict)
     """By the uid of the Pod."""
     processes: dict[tuple[int, str], Process] = field(default_factory=dict)
     prologs: dict[tuple[int, str], asyncio.Task[None]] = field(default_factory=dict)
     natives: dict[int, float] = field(default_factory=dict)
     """The native jobs, by id, and for how long each computes."""
+    cut_off: set[str] = field(default_factory=set)
+    """Nodes whose kubelets do not reach kube-apiserver."""
     ended: set[int] = field(default_factory=set)
     """Native jobs whose processes have ended."""
     overlaps: list[Overlap] = field(default_factory=list)
@@ -199,7 +203,7 @@ class NodeWorld:
     # kube-scheduler
 
     async def _kube_scheduler(self) -> None:
-        await asyncio.sleep(self.random.uniform(0.02, 0.5))
+        await asyncio.sleep(self.random.choice((0.0, self.random.uniform(0.02, 0.5))))
         for pod in self.kubernetes.objects("pods"):
             own, spec = Allocation.parse(pod["metadata"].get("annotations") or {}), pod["spec"]
             waits = not (spec.get("nodeName") or spec.get("schedulingGates") or self._is_deleted(pod))
@@ -223,7 +227,8 @@ class NodeWorld:
 
     async def _kubelets(self) -> None:
         await asyncio.sleep(self.random.uniform(0.0, _UNSEEN_S))
-        there = {pod["metadata"]["uid"]: pod for name in NODES for pod in self._on(name)}
+        connected = [name for name in NODES if name not in self.cut_off]
+        there = {pod["metadata"]["uid"]: pod for name in connected for pod in self._on(name)}
         for uid, pod in there.items():
             annotations = pod["metadata"].get("annotations") or {}
             slot = Allocation.parse(annotations)
@@ -234,7 +239,8 @@ class NodeWorld:
                 self.ran["containers"] += 1
             elif self._is_deleted(pod):
                 self._stop(uid, pod)
-        for uid, container in tuple(self.containers.items()):
+        here = [each for each in self.containers.items() if each[1].node in connected]
+        for uid, container in here:
             if uid not in there and container.stops_at is None:  # it was deleted by force
                 container.stops_at = self.now + container.grace_s
             if container.stops_at is not None and self.now >= container.stops_at:
@@ -250,6 +256,15 @@ class NodeWorld:
         grace_s = min(container.grace_s, pod["metadata"]["deletionGracePeriodSeconds"])
         stops_at = self.now + grace_s
         container.stops_at = min(stops_at, container.stops_at or stops_at)
+
+    def cut_off_kubelet(self, name: str, *, lasts: bool) -> None:
+        """Begins or ends an outage between a kubelet and kube-apiserver. Kubernetes taints the Node."""
+        taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+        if lasts:
+            self.cut_off.add(name)
+        self.kubernetes.edit("nodes", name, {"spec": {"taints": [taint] if lasts else None}}, "")
+        if not lasts:
+            self.cut_off.discard(name)
 
     def containers_without_pods(self) -> list[str]:
         """Returns the names of Pods that were deleted by force, and whose containers run."""
@@ -317,7 +332,7 @@ class NodeWorld:
                 self.ran["processes"] += 1
 
     async def _is_clear(self, job_id: int, name: str) -> bool:
-        if self.lingering_on(name):
+        if self.agents_answer and self.lingering_on(name):
             return False
         for replica in tuple(self.replicas.values()):
             with suppress(NotLeading, NotOurs, SlurmError, KubernetesError):

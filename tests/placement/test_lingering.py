@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from extender.record.events import CancelJob, HoldJob, WriteAllocation
+from extender.pod_request.constraints.node_constraints import Taint
+from extender.record.events import CancelJob, ClusterObserved, HoldJob, WriteAllocation
 from extender.record.states import State
 from slurm_client.model import MOST_BYTES
 from tests.placement.ledger_world import REQUEST, World, kinds
@@ -88,6 +89,27 @@ def test_while_containers_run_whose_job_is_over_their_node_is_held(world: World,
     assert world.state_of(other) is State.ALLOCATED
     assert WriteAllocation in kinds(world.wait(LINGERS_S))
     assert not world.ledger.holding("n1") or world.ledger.holding("n1")[0].uid == other
+
+
+def taint(world: World, *taints: Taint) -> None:
+    nodes = {**world.view.nodes, "n1": replace(world.view.nodes["n1"], taints=taints)}
+    world.view = replace(world.view, nodes=nodes)
+    world.tell(ClusterObserved(world.view))
+
+
+@pytest.mark.parametrize("away_for_s", [10.0, 100.0])
+def test_time_of_containers_begins_after_kubernetes_hears_from_the_node(
+    world: World, away_for_s: float
+) -> None:
+    """A kubelet without kube-apiserver does not know of the deletion."""
+    uid, job_id = world.bound_pod_and_job()
+    taint(world, Taint("node.kubernetes.io/unreachable", "", "NoExecute"))
+    world.force_delete(uid)
+    world.settle()
+    world.wait(away_for_s)
+    assert world.jobs[job_id].state.running
+    taint(world)
+    is_held_until_they_have_ended(world, job_id)
 
 
 @pytest.mark.parametrize("retried_s", [0.2, 25.0])

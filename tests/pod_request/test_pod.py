@@ -74,6 +74,16 @@ def test_a_pod_is_finished_when_its_phase_is_final(phase: str, finished: bool) -
     assert pod(phase=phase).life.finished is finished
 
 
+def test_phase_of_a_pod_that_the_garbage_collector_ended_is_not_final() -> None:
+    """The Node is gone, and the containers may run."""
+    by_gc = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
+    seen = pod_manifest(node="n1", phase="Failed")
+    seen["status"]["conditions"] = [by_gc]
+    snapshot = parse_pod(seen, TRANSLATION)
+    assert not snapshot.life.finished
+    assert snapshot.lingers_s == 35.0
+
+
 def test_a_pod_that_is_bound_and_being_deleted() -> None:
     snapshot = pod(node="n1", deleting=True)
     assert (snapshot.life.node, snapshot.life.deleting) == ("n1", True)

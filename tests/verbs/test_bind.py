@@ -471,6 +471,7 @@ GONE = pod(name="gone", uid="gone", gates=(), node="n4")
         ("RUNNING", {"suspend_time": 1}),
         ("RUNNING", {"restart_count": 1}),
         ("RUNNING", {"nodes": ("gpu-05",)}),
+        ("RUNNING", {"cores": ("8-9",)}),  # started again on other cores, after a kill of slurmctld
     ],
 )
 async def test_no_pod_is_bound_beside_containers_that_outlive_their_pod_and_its_job(
@@ -482,7 +483,8 @@ async def test_no_pod_is_bound_beside_containers_that_outlive_their_pod_and_its_
     cluster = Cluster(granted(), jobs=(JOB, job))
     if leads:
         cluster.knows(granted(version=version), immediate=immediate)
-    cluster.listeners.lingering_notes.add("n4", LingeringContainers(job.id, "default/gone", 0.5))
+    containers = LingeringContainers(job.id, "default/gone", 0.5, gres="gpu:1(IDX:1)")
+    cluster.listeners.lingering_notes.add("n4", containers)
     assert "containers of a Pod that was deleted by force still end there: default/gone" in (
         await cluster.bind()
     )

@@ -32,6 +32,7 @@ from tests.builders import (
 from tests.clock import CpuClock
 from tests.verbs.callers import BoundPods, FakeSlurm, Listeners
 from wellknown.allocation import Allocation
+from wellknown.lingering import LingeringContainers
 from wellknown.names import ADOPTED, JOB_ID, NODE
 
 DAEMON_SET = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": True}]
@@ -199,6 +200,13 @@ async def test_of_slurms_nodes_only_those_are_read_that_pods_are_bound_to() -> N
     assert answers == ["", ""]
     read = [call for call in cluster.slurm.calls if call.startswith("read node")]
     assert sorted(read) == ["read node n1", "read node n2"]
+
+
+async def test_unmanaged_pod_is_not_bound_beside_containers_that_outlive_their_pod_and_job() -> None:
+    cluster = await Cluster(unmanaged(), nodes=(machine("n1"),)).known()
+    cluster.listeners.lingering_notes.add("n1", LingeringContainers(7, "default/gone", 30.0))
+    words = "containers of a Pod that was deleted by force still end there: default/gone"
+    assert await cluster.bind(unmanaged()) == words
 
 
 async def test_before_anything_is_known_of_slurm_a_bind_says_nothing_of_other_nodes() -> None:

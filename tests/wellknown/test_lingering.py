@@ -1,4 +1,11 @@
-from wellknown.lingering import LingeringContainers, lingering_on, text_of
+"""The annotation of a Node about containers that may outlive their Pods."""
+
+from __future__ import annotations
+
+import pytest
+
+from wellknown.allocation import Allocation
+from wellknown.lingering import MOST, LingeringContainers, lingering_on, text_of
 from wellknown.names import LINGERING
 
 
@@ -7,13 +14,10 @@ def read(text: str | None) -> tuple[LingeringContainers, ...]:
 
 
 def test_text_is_read_as_it_was_written() -> None:
-    containers = (
-        LingeringContainers(4711, "default/chat", 35.0),
-        LingeringContainers(0, "team-a/web.v2", 4.2),
-    )
-    text = text_of(containers)
-    assert text == "job 4711, Pod default/chat: 35 s; job 0, Pod team-a/web.v2: 5 s"
-    assert read(text) == (containers[0], containers[1]._replace(seconds=5.0))
+    chat = LingeringContainers(4711, "default/chat", 35.0, "0-3", "gpu:h100:2(IDX:0-1)")
+    web = LingeringContainers(0, "team-a/web.v2", 4.2)
+    assert read(text_of([chat, web])) == (chat, web._replace(seconds=5.0))
+    assert chat.slot("n1") == Allocation(4711, "n1", "gpu:h100:2(IDX:0-1)", "0-3")
 
 
 def test_no_containers_have_no_text() -> None:
@@ -21,14 +25,14 @@ def test_no_containers_have_no_text() -> None:
     assert read(None) == read("") == ()
 
 
-def test_other_words_are_left_out() -> None:
-    assert read("by hand; job x, Pod a/b: 3 s; job 7, Pod a/b: 3 s") == (
-        LingeringContainers(7, "a/b", 3.0),
-    )
+@pytest.mark.parametrize(
+    "text",
+    ["by hand", "{}", '[{"job": 1}]', '[{"job": -1, "pod": "a/b", "seconds": 1}]', "[" * 100_000],
+)
+def test_invalid_text_names_no_containers(text: str) -> None:
+    assert read(text) == ()
 
 
-def test_text_is_limited_and_keeps_the_longest() -> None:
-    many = [LingeringContainers(number, f"default/{'p' * 200}", number) for number in range(1, 1000)]
-    text = text_of(many) or ""
-    assert len(text) <= 65_536
-    assert [each.job_id for each in read(text)[:2]] == [999, 998]
+def test_number_of_containers_is_limited() -> None:
+    many = [LingeringContainers(number, "a/b", 1.0) for number in range(MOST + 1)]
+    assert len(read(text_of(many))) == MOST

@@ -27,7 +27,7 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]],
     """Returns the record after due moves. `clear_at` returns the time at which the last containers of
     Pods without a job have ended on some Nodes."""
     now = at.now
-    record = over(record, now).current_rejections(now)
+    record = over(record, at).current_rejections(now)
     match record.state:
         case State.SEEN:
             why_not = _why_invalid(record)

@@ -3,23 +3,25 @@
 kube-apiserver drops such a Pod at once, and the kubelet ends the containers within the Pod's own grace
 period. The job keeps its resources until the grace period has passed. If the job ends before, the
 Node's gate and the next Pods wait (invariant I4). The job's comment has the remaining time, for people
-and for the next leader. Not known are deletions while no leader watches, and, to the next leader,
-containers without a job.
+and for the next leader. Other replicas, and the next leader after the end of the job, read notes on
+Nodes (`node_view.lingering_notes`). Not known are deletions while no leader watches.
 """
 
 import re
+from collections.abc import Container
 from math import ceil
 
+from extender.jobs.slots import whole_on
 from extender.pod_request.pod import Pod
 from extender.pod_request.pod_end import SEPARATOR, after_words
 from extender.record.config import Context
 from extender.record.events import HoldJob
-from extender.record.placeholder import Placeholder
+from extender.record.placeholder import Lingering, Placeholder
 from extender.record.states import State
 from slurm_client.model import Job
 
 _WORDS = "Pod gone: its containers may run for another {} s"
-_SAID = re.compile(_WORDS.format(r"(\d{1,4})") + rf"(?:{SEPARATOR}|\Z)")
+_SAID = re.compile(_WORDS.format(r"(\d{1,6})") + rf"(?:{SEPARATOR}|\Z)")
 
 
 def lingering(record: Placeholder, last: Pod, now: float) -> Placeholder:
@@ -27,7 +29,8 @@ def lingering(record: Placeholder, last: Pod, now: float) -> Placeholder:
     seconds = last.lingers_s
     if not seconds or last.life.node is None or record.job.id is None:
         return record
-    return record._replace(lingering=(*record.lingering, (last.life.node, now + seconds)))
+    containers = Lingering(last.life.node, now + seconds, last.scheduling.allocation)
+    return record._replace(lingering=(*record.lingering, containers))
 
 
 def hold(record: Placeholder, job_id: int, now: float) -> HoldJob:
@@ -42,19 +45,42 @@ def still_held(record: Placeholder, job: Job, at: Context) -> Placeholder:
     comment begins again. The job's user may have written the comment: the time is at most the longest
     allowed grace period."""
     said = _SAID.match(job.comment)
-    nodes = [node.name for name in job.nodes if (node := at.view.node_of(name))] if said else []
+    nodes = {name: node.name for name in job.nodes if (node := at.view.node_of(name))} if said else {}
     if said is None or not nodes:
         return record
     until = at.now + min(float(said[1]), at.rules.leaves_within)
-    held = record._replace(lingering=tuple((name, until) for name in nodes))
+    slots = ((name, whole_on(slurm, job.grant, job.id, name)) for slurm, name in nodes.items())
+    held = record._replace(lingering=tuple(Lingering(name, until, slot) for name, slot in slots))
     return held.with_comment(job.comment[said.end() :])
 
 
-def over(record: Placeholder, now: float) -> Placeholder:
-    """Returns the record without expired lingering containers."""
+def over(record: Placeholder, at: Context) -> Placeholder:
+    """Returns the record without expired lingering containers. While Kubernetes does not hear from a
+    Node, its kubelet may not know of the deletion: the time begins again."""
     if not record.lingering:
         return record
-    left = tuple(each for each in record.lingering if each[1] > now)
+    again = at.now + at.rules.leaves_within
+    lasts = (
+        each._replace(until=again) if each.until <= at.now and _is_away(each, at) else each
+        for each in record.lingering
+    )
+    left = tuple(each for each in lasts if each.until > at.now)
     ended = not left and record.state in (State.RELEASING, State.REPLACING)
     record = record._replace(lingering=left)
     return record.with_retry(not_before=0.0) if ended else record
+
+
+def back(record: Placeholder, nodes: Container[str], at: Context) -> Placeholder:
+    """Returns the record after Kubernetes hears from some Nodes again: a kubelet hears of the deletion
+    only now."""
+    again = at.now + at.rules.leaves_within
+    lingering = tuple(
+        each._replace(until=max(each.until, again)) if each.node in nodes else each
+        for each in record.lingering
+    )
+    return record._replace(lingering=lingering)
+
+
+def _is_away(containers: Lingering, at: Context) -> bool:
+    node = at.view.nodes.get(containers.node)
+    return node is not None and node.away

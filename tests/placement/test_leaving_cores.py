@@ -1,0 +1,85 @@
+"""A Pod gets its allocation after another Pod has left the cores: any replica may bind the Pod then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from extender.record.events import ClusterObserved, WriteAllocation
+from extender.record.states import State
+from tests.placement.ledger_world import VIEW, World, kinds
+
+
+@pytest.fixture
+def world() -> World:
+    return World(numbers=True)
+
+
+def pod_after_another_on_its_cores(world: World) -> tuple[str, str]:
+    """The job of a bound Pod ends, and the next job gets the cores, while the Pod leaves."""
+    uid = world.bound_pod()
+    world.lose_job(uid, "PREEMPTED")
+    world.effects.clear()  # the eviction is under way for long
+    world.given -= 1  # the next job gets the same core
+    other = world.create_pod()
+    assert WriteAllocation not in kinds(world.settle())
+    assert world.state_of(other) is State.ALLOCATED
+    return uid, other
+
+
+def test_allocation_is_written_at_once_when_the_other_pod_is_gone(world: World) -> None:
+    uid, other = pod_after_another_on_its_cores(world)
+    world.wait(10.0)
+    assert world.pods[other].scheduling.allocation is None
+    world.remove_pod(uid)
+    assert WriteAllocation in kinds(world.settle())
+    world.bind_and_settle(other)
+    assert world.state_of(other) is State.BOUND
+
+
+def test_allocation_waits_for_the_containers_of_a_pod_deleted_by_force(world: World) -> None:
+    uid, other = pod_after_another_on_its_cores(world)
+    world.wait(5.0)
+    world.force_delete(uid)
+    assert WriteAllocation not in kinds(world.settle())
+    world.wait(34.0)
+    assert world.pods[other].scheduling.allocation is None
+    world.wait(1.5)
+    assert world.pods[other].scheduling.allocation is not None
+    assert world.state_of(other) is State.ALLOCATED
+
+
+def test_allocation_is_given_back_if_the_other_pod_stays(world: World) -> None:
+    """A kubelet that is away ends no Pod."""
+    _, other = pod_after_another_on_its_cores(world)
+    kept = world.rules.leaves_within + world.rules.unbound_deadline
+    world.wait(kept - 1.0)
+    assert world.state_of(other) is State.ALLOCATED
+    (job,) = world.live_jobs(other)
+    world.wait(2.0)
+    assert world.state_of(other) is not State.ALLOCATED
+    assert world.jobs[job.id].state.base == "CANCELLED"
+
+
+def test_other_cores_of_the_node_are_allocated_at_once(world: World) -> None:
+    uid = world.bound_pod()
+    world.lose_job(uid, "PREEMPTED")
+    world.effects.clear()
+    world.given += 2
+    other = world.create_pod()
+    assert WriteAllocation in kinds(world.settle())
+    assert world.pods[other].scheduling.allocation is not None
+
+
+def test_shared_cores_are_allocated_at_once() -> None:
+    partitions = {name: replace(each, oversubscribe="FORCE:4") for name, each in VIEW.partitions.items()}
+    world = World(numbers=True)
+    world.view = replace(world.view, partitions=partitions)
+    world.tell(ClusterObserved(world.view))
+    uid = world.bound_pod()
+    world.lose_job(uid, "PREEMPTED")
+    world.effects.clear()
+    world.given -= 1
+    world.create_pod()
+    assert WriteAllocation in kinds(world.settle())
