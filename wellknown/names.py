@@ -91,6 +91,7 @@ class Reason(StrEnum):
     EXTENDER_UNAVAILABLE = "ExtenderUnavailable"
     INVALID = "Invalid"
     TOO_LARGE = "TooLarge"
+    CORES_IN_USE = "CoresInUse"
     ALLOCATED = "Allocated"
     GRANTED = "Granted"
     POD_ENDED = "PodEnded"

@@ -109,6 +109,7 @@ class Kind(StrEnum):
     # The Pod got nodes
     ALLOCATED = "Allocated", Reason.ALLOCATED
     GRANTED = "Granted", Reason.GRANTED, True
+    CORES_IN_USE = "CoresInUse", Reason.CORES_IN_USE
 
     # The allocation is given back, or the job is replaced
     CLOSED_BY_PODS = "ClosedByPods", Reason.NODE_REJECTED

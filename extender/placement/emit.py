@@ -36,7 +36,7 @@ _TOLD = IN_QUEUES | {State.INVALID}
 _LEAVES_SOON_S = 1.0
 """Pause before the next look at a slot that another Pod still has; its end causes a look at once."""
 _MANY_AT_ONCE = Cause.of(Kind.MANY_EVICTIONS)
-_ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED})
+_ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED, Reason.CORES_IN_USE})
 
 
 class Emitter:
@@ -118,6 +118,9 @@ class Emitter:
                 clear = at.now + _LEAVES_SOON_S
                 by = record.since + at.rules.leaves_within + at.rules.unbound_deadline
                 record = record.with_retry(unbound_by=by)
+                if at.now >= record.since + at.rules.report_after:
+                    where, job_id = effect.allocation.node, effect.allocation.job_id
+                    record = record._replace(cause=Cause.of(Kind.CORES_IN_USE, job=job_id, node=where))
             return record.with_writes([effect.pod], not_before=clear) if clear > at.now else None
         deletes = isinstance(effect, EvictPod) or (isinstance(effect, CancelJob) and record.unseen)
         pod = effect.pod.uid if isinstance(effect, EvictPod) else None
@@ -168,7 +171,7 @@ def _next_report(record: Placeholder, member: Member) -> ReportWaiting | None:
         return None
     if cause is None or not _is_news(cause, member.shown):
         return None
-    waits = record.state in _TOLD or record.throttled
+    waits = record.state in _TOLD or record.throttled or cause.reason == Reason.CORES_IN_USE
     return _report(record, member, cause, event_alone=not waits)
 
 

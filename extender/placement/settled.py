@@ -83,7 +83,7 @@ class Settled(LedgerReader):
         self._doubted: dict[str, None] = {}
         """Records of Pods on cores or devices that Slurm has given to another Pod's job."""
         self._freed: dict[str, None] = {}
-        """Records on Nodes that another Pod, or its containers, has left."""
+        """Allocated records on Nodes that another Pod, or its containers, has left."""
         self._settled: dict[str, Placeholder | None] = {}
         """Settled records before effects and books, each as before the change."""
         self._put_off = False
@@ -179,7 +179,8 @@ class Settled(LedgerReader):
 
     def _note_others_on_nodes(self, before: Placeholder | None, record: Placeholder) -> None:
         for node in _left(before, record):
-            self._freed |= dict.fromkeys(each.uid for each in self._records.holding(node))
+            there = self._records.holding(node)
+            self._freed |= dict.fromkeys(each.uid for each in there if each.state is State.ALLOCATED)
         if record.lingering and record.job.over:
             # Pods to be bound beside these containers get a later deadline.
             for node in record.holds:
@@ -231,4 +232,5 @@ def _left(before: Placeholder | None, record: Placeholder) -> frozenset[str]:
     same = before.state is record.state and before.lingering == record.lingering
     if same and len(before.members) == len(record.members):  # the common case
         return NO_NODES
-    return before.holds
+    fewer = len(record.members) < len(before.members) or len(record.lingering) < len(before.lingering)
+    return before.holds if fewer else before.holds - record.holds

@@ -139,7 +139,8 @@ def _written(record: Placeholder, effect: OnPod, result: Any, at: Context) -> Pl
         shown = None if effect.nominate else member.shown  # the condition has another cause now
         written = record.with_member(pod, pod=pod, shown=shown, said="")
         by = at.now + at.rules.unbound_deadline
-        return written.with_retry(unbound_by=by)
+        waited = record.cause is not None and record.cause.kind is Kind.CORES_IN_USE
+        return (written._replace(cause=None) if waited else written).with_retry(unbound_by=by)
     if isinstance(effect, WriteAttempt) and effect.cause is not None:
         record = record.with_member(effect.pod, shown=effect.cause)
     return record

@@ -356,8 +356,6 @@ def after_absence(record: Placeholder, uid: str, now: float) -> Placeholder:
 def freed(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record after another Pod has left a Node of the record: a delayed allocation may be
     written now."""
-    if record.state is not State.ALLOCATED:
-        return record
     delayed = [each.pod for each in record.members if not (each.write.done or each.write.in_flight)]
     return record.with_writes(delayed, not_before=at.now)
 
