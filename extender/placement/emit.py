@@ -114,7 +114,8 @@ class Emitter:
             return record.with_writes([effect.pod], not_before=at.now + at.rules.report_after)
         if isinstance(effect, WriteAllocation):
             clear = self.clear_at([effect.allocation.node])
-            if clear <= at.now and self._is_taken(record, effect.allocation, at.view):
+            shared = at.view.shares_cores(record.request.job.partition)
+            if clear <= at.now and not shared and self._is_taken(effect.uid, effect.allocation):
                 clear = at.now + _LEAVES_SOON_S
                 by = record.since + at.rules.leaves_within + at.rules.unbound_deadline
                 record = record.with_retry(unbound_by=by)
@@ -129,13 +130,11 @@ class Emitter:
             return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
 
-    def _is_taken(self, record: Placeholder, slot: Allocation, view: ClusterView) -> bool:
+    def _is_taken(self, uid: str, slot: Allocation) -> bool:
         """Returns True if a Pod of another record is still on cores or devices of a slot. With the
         allocation on the next Pod, any replica may bind the next Pod, and only the leader knows whether
         the containers of a deleted Pod may run on."""
-        others = [each for each in self._records.holding(slot.node) if each.uid != record.uid]
-        if not others or view.shares_cores(record.request.job.partition):
-            return False
+        others = (each for each in self._records.holding(slot.node) if each.uid != uid)
         return any(units_on(pod, slot) for each in others for pod in each.pods)
 
     def _without_taken(self, effect: OnPod, partition: str | None, view: ClusterView) -> OnPod:

@@ -20,8 +20,7 @@ SETTLE_S = 90.0
 
 async def walk(seed: int, *, fails: bool) -> tuple[NodeWorld, list[Actor]]:
     """Actors act for a minute, and then everybody comes to rest."""
-    kind = {"external_jobs": seed % 2 == 0, "agents_answer": seed % 3 != 0}
-    world = NodeWorld(Random(seed), **kind)
+    world = NodeWorld(Random(seed), external_jobs=seed % 2 == 0, agents_answer=seed % 3 != 0)
     kinds = [Owner, SlowWrites, *([Failures] if fails else [])]
     actors: list[Actor] = [kind(world, world.now + ACTS_S) for kind in kinds]
     await world.run(ACTS_S + SETTLE_S, *(actor.act for actor in actors))

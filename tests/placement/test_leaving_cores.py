@@ -33,8 +33,10 @@ def test_allocation_is_written_at_once_when_the_other_pod_is_gone(world: World) 
     uid, other = pod_after_another_on_its_cores(world)
     world.wait(10.0)
     assert world.pods[other].scheduling.allocation is None
-    assert world.record(other).members[0].shown == world.record(other).cause
-    assert sentence(world.record(other).cause).endswith("another Pod still ends on its cores or devices")
+    cause = world.record(other).cause
+    assert cause is not None
+    assert world.record(other).members[0].shown == cause
+    assert sentence(cause).endswith("another Pod still ends on its cores or devices")
     world.remove_pod(uid)
     assert WriteAllocation in kinds(world.settle())
     assert world.record(other).cause is None
