@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,14 @@ import structlog
 from kubernetes_client.protocol import Kubernetes
 from node_agent.enforcement import overlaps
 from node_agent.enforcement.decision import Decision
+from node_agent.enforcement.gone_pods import GonePod, gone_pods
 from node_agent.enforcement.keeper import Keeper
 from node_agent.enforcement.lasting import Lasting
 from node_agent.enforcement.native_jobs import NativeJobs, has_run_slurmd
 from node_agent.enforcement.pod_steps import PodSteps
 from node_agent.kernel.inotify import FolderWatch
 from node_agent.nri import plugin
-from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroups, write
+from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroup, PodCgroups, write
 from node_agent.pods.claims import Claim
 from node_agent.pods.gate import lingering
 from node_agent.pods.node_pods import NodePods
@@ -58,6 +59,7 @@ _NATIVE = "Slurm's limits of its jobs"
 _SHARED = "cores of two jobs"
 _STEPS = "steps in jobs of Pods"
 _MEMORY = "lower limits of memory"
+_CORES_HELD = "processes of a Pod that is gone run on its cores"
 
 
 class Agent:
@@ -133,7 +135,9 @@ class Agent:
             self._look()
         cgroups = list(self._cgroups.pods())
         removals = self._pods.removals({cgroup.uid for cgroup in cgroups})
-        return lingering(self._pods.claims or {}, removals, cgroups)
+        removed = {uid: claim.pod for uid, claim in removals.items() if claim.of_job}
+        removed |= {each.uid: each.name for each in self._gone(cgroups)}
+        return lingering(self._pods.claims or {}, removed, cgroups)
 
     async def _keep(self) -> None:
         folders, waits_since = self._folders(), time.monotonic()
@@ -160,6 +164,8 @@ class Agent:
         try:
             self.keeper.put_on()
             decision = self.keeper.keep(self._pods.claims, self._native.known)
+            if decision is not None:
+                decision = decision.with_waits(self._waits_for_cores())
         except OSError as error:
             self.health.says("guard", error, alarm=True)
             self.devices.hears(Reason.NOT_GUARDED, error)
@@ -177,6 +183,36 @@ class Agent:
             self.devices.hears(Reason.DEVICES_HELD, self._devices_held())
             self.health.ready = not self._awaits_runtime
         return decision
+
+    def _waits_for_cores(self) -> dict[str, str]:
+        """Returns the reasons, by uid, why Pods of jobs may not begin on their cores. Pods that have
+        begun are left alone. Raises OSError."""
+        taken = {cpu for each in self._gone(self.keeper.cgroups) for cpu in each.cpus}
+        waits = dict[str, str]()
+        for uid, claim in (self._pods.claims or {}).items():
+            if not taken.isdisjoint(self.keeper.cpus(claim)):
+                waits[uid] = _CORES_HELD
+        begun = self._begun()
+        return {uid: why for uid, why in waits.items() if uid not in begun}
+
+    def _begun(self) -> Collection[str]:
+        """Returns the uids of Pods that have begun. If the container runtime does not ask the agent, a
+        Pod with processes has begun."""
+        if self._settings.nri is not None and not self._awaits_runtime:
+            return self._containers.begun
+        return {each.uid for each in self.keeper.cgroups if each.populated}
+
+    def _gone(self, cgroups: Sequence[PodCgroup]) -> list[GonePod]:
+        """Returns the gone Pods with processes on the cores of their jobs; no Pods before the first list
+        of Pods. Raises OSError."""
+        claims = self._pods.claims
+        if claims is None:
+            return []
+        removals = self._pods.removals({each.uid for each in cgroups})
+        return gone_pods(claims, removals, cgroups, self._has_slurmd)
+
+    def _has_slurmd(self, cgroup: PodCgroup) -> bool:
+        return cgroup.uid in self._pods.slurmds or has_run_slurmd(cgroup.place)
 
     def _devices_held(self) -> str:
         """Returns the devices that slurmd's Pod lacks. If a job's Pod was deleted by force, the gate
@@ -224,10 +260,10 @@ class Agent:
 
     def _compare_cores(self, claims: Mapping[str, Claim]) -> None:
         """Compares the cores of Pods with processes, and of native jobs. Raises OSError."""
-        here = [
-            claims[each.uid] for each in self._cgroups.pods() if each.populated and each.uid in claims
-        ]
+        cgroups = list(self._cgroups.pods())
+        here = [claims[each.uid] for each in cgroups if each.populated and each.uid in claims]
         pods = [(claim.pod, self.keeper.cpus(claim)) for claim in here]
+        pods += [(each.name, each.cpus) for each in self._gone(cgroups)]
         found = overlaps.overlaps(pods, self._native.cpus)
         self.shared_cpus = {each: found[each] for each in self._overlaps.of(found)}
         words = overlaps.words(self.shared_cpus)
@@ -287,9 +323,7 @@ class Agent:
         if claims is None:
             return None
         gone = (each for each in self._cgroups.pods() if each.populated and each.uid not in claims)
-        return [
-            each.uid for each in gone if each.uid in self._pods.slurmds or has_run_slurmd(each.place)
-        ]
+        return [each.uid for each in gone if self._has_slurmd(each)]
 
     def _machine(self) -> tuple[str, int]:
         """Returns the GPUs in the form of slurmd's Gres=, and the number of CPUs of a core."""

@@ -57,6 +57,8 @@ class Keeper:
         self._guard = guard
         self.cores: Cpus | None = None
         """Cores of the machine in Slurm's order; None while unknown."""
+        self.cgroups: Sequence[PodCgroup] = ()
+        """The cgroups of Pods at the last look."""
         self._memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
         self.limits = PodLimits()
         self._others_off = OthersOff() if keeps_others_off else None
@@ -130,7 +132,7 @@ class Keeper:
         cores and memory. If configured, keeps Pods of no job off the cores of jobs, once the native jobs
         are known. Returns None while the Pods (None) or the devices are unknown: then only the agent's
         own access changes. Raises OSError."""
-        cgroups = list(self._cgroups.pods())
+        self.cgroups = cgroups = list(self._cgroups.pods())
         known, own = self._known(), self._own(cgroups)
         every_core = self._slurmd_starts_placeholders
         shares = slurmd_share.with_share(
@@ -154,7 +156,7 @@ class Keeper:
             else {}
         )
         self._guard.change(known - wanted, wanted - known)
-        return decision._replace(problems=_together(problems, decision.problems))
+        return decision.with_problems(problems)
 
     def _machine_without(self, claims: Mapping[str, Claim] | None) -> Machine | None:
         """Returns a machine without devices while slurmd's list may come and no Pod has devices. Access
@@ -215,10 +217,3 @@ class Keeper:
         """Reads the machine's map of cores once. Raises OSError and ValueError."""
         if self.cores is None:
             self.cores = Cpus.read()
-
-
-def _together(limits: Mapping[str, str], devices: Mapping[str, str]) -> dict[str, str]:
-    """Returns the problems of Pods by uid, first the problems of devices."""
-    return {
-        uid: "; ".join(filter(None, (devices.get(uid), limits.get(uid)))) for uid in {*devices, *limits}
-    }
