@@ -32,6 +32,7 @@ from node_agent.slurmd.manifest import gres_of
 from node_agent.slurmd.runner import Here, SlurmdRunner
 from service.health import Health
 from service.periodic import periodically
+from wellknown.names import DEVICE_PROBLEM
 
 log = structlog.get_logger()
 
@@ -60,6 +61,7 @@ _SHARED = "cores of two jobs"
 _STEPS = "steps in jobs of Pods"
 _MEMORY = "lower limits of memory"
 _CORES_HELD = "processes of a Pod that is gone run on its cores"
+_CORES_LOST = f"the map of cores cannot be read any more (see the Node's condition {DEVICE_PROBLEM})"
 
 
 class Agent:
@@ -190,7 +192,9 @@ class Agent:
         taken = {cpu for each in self._gone(self.keeper.cgroups) for cpu in each.cpus}
         waits = dict[str, str]()
         for uid, claim in (self._pods.claims or {}).items():
-            if not taken.isdisjoint(self.keeper.cpus(claim)):
+            if claim.cores and self.keeper.cores_lost:
+                waits[uid] = _CORES_LOST
+            elif not taken.isdisjoint(self.keeper.cpus(claim)):
                 waits[uid] = _CORES_HELD
         begun = self._begun()
         return {uid: why for uid, why in waits.items() if uid not in begun}
@@ -282,7 +286,9 @@ class Agent:
             await asyncio.sleep(_STEPS_S)
 
     def _look_at_machine(self) -> None:
-        self.health.says(_CPUS, _error_of(self.keeper.read_cpus), alarm=True)
+        error = _error_of(self.keeper.read_cpus)
+        self.health.says(_CPUS, error, alarm=True)
+        self.devices.hears(Reason.CORES_UNKNOWN, error if self.keeper.cores_lost else None)
         starts, since = self._slurmd.starts, self._slurmd.began
         error = _error_of(lambda: self.keeper.read_devices(list_may_come=starts, since=since))
         self.devices.hears(Reason.LIST_UNREADABLE, error)

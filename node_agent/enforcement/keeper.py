@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from node_agent.enforcement import slurmd_share
 from node_agent.enforcement.decision import Decision, Entry, decide
+from node_agent.enforcement.gone_pods import written_cpus
 from node_agent.enforcement.limits import limits_of
 from node_agent.enforcement.others import Native
 from node_agent.enforcement.others_off import OthersOff
@@ -57,6 +59,8 @@ class Keeper:
         self._guard = guard
         self.cores: Cpus | None = None
         """Cores of the machine in Slurm's order; None while unknown."""
+        self.cores_lost = False
+        """True if the cores are unknown, and an earlier agent of this boot has known the cores."""
         self.cgroups: Sequence[PodCgroup] = ()
         """The cgroups of Pods at the last look."""
         self._memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
@@ -215,5 +219,17 @@ class Keeper:
 
     def read_cpus(self) -> None:
         """Reads the machine's map of cores once. Raises OSError and ValueError."""
-        if self.cores is None:
+        if self.cores is not None:
+            return
+        try:
             self.cores = Cpus.read()
+        except (OSError, ValueError):
+            self.cores_lost = self.cores_lost or self._has_held_cores()
+            raise
+        self.cores_lost = False
+
+    def _has_held_cores(self) -> bool:
+        """Returns True if an agent of this boot has held a Pod to cores. Raises OSError."""
+        with suppress(FileNotFoundError):  # no kubelet has run here
+            return any(written_cpus(cgroup.place) for cgroup in self._cgroups.pods())
+        return False

@@ -176,3 +176,35 @@ async def test_pod_of_no_job_that_is_gone_delays_no_pod(plain: PlainNode) -> Non
         await until(lambda: (place / CPUS).read_text() == "0,4")
         assert f"ml/{B}" not in agent.problems
         assert agent.lingering() == ()
+
+
+@pytest.mark.parametrize("had_cores", [True, False])
+async def test_map_that_is_lost_keeps_pods_from_beginning(
+    plain: PlainNode, monkeypatch: pytest.MonkeyPatch, had_cores: bool
+) -> None:
+    """A CPU went offline before the agent started. On a machine with gaps since the boot, no agent has
+    held a Pod to cores: there, Pods begin with limits of memory alone."""
+
+    def read() -> Cpus:
+        raise ValueError("CPUs 0-2,4-7 are online")
+
+    monkeypatch.setattr(Cpus, "read", read)
+    for uid, cpus, populated in ((A, "0,4", True), (B, "", False)):
+        plain.bind(uid, "0" if uid == A else "1")
+        make_pod(plain.pods, uid, cpus if had_cores else "", populated=populated)
+    async with plain.agent(None) as agent:
+        assert agent.health.troubles()["map of cores"] == "CPUs 0-2,4-7 are online"
+        if not had_cores:
+            await plain.reports(Condition.of({}, []))
+            assert agent.problems == {}
+            return
+        words = "no further Pod can be held to the cores of its job: CPUs 0-2,4-7 are online"
+        await plain.reports(Condition(True, "CoresUnknown", words))
+        await until(lambda: agent.problems.keys() == {f"ml/{B}"})
+        assert agent.problems[f"ml/{B}"].startswith("the map of cores cannot be read any more")
+        make_pod(plain.pods, A, populated=False)
+        await asyncio.sleep(0.2)  # no cgroup has cores now
+        await plain.reports(Condition(True, "CoresUnknown", words))
+        monkeypatch.setattr(Cpus, "read", lambda: CORES)
+        await plain.reports(Condition.of({}, []))
+        await until(lambda: agent.problems == {})
