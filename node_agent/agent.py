@@ -276,8 +276,10 @@ class Agent:
 
     async def _watch_steps(self) -> None:
         while True:
+            claims = self._pods.claims or {}
             try:
-                words = self.steps.look(self._native.scopes, (self._pods.claims or {}).values())
+                scopes = self._native.search(claims) if any(of.job for of in claims.values()) else ()
+                words = self.steps.look(scopes, claims.values())
             except OSError as error:
                 self.health.says(_STEPS, error, alarm=True)
             else:

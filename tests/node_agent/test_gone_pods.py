@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from node_agent.agent import Agent
 from node_agent.enforcement import lasting
 from node_agent.enforcement.gone_pods import GonePod, gone_pods
 from node_agent.enforcement.keeper import Keeper
+from node_agent.enforcement.native_jobs import NativeJobs
 from node_agent.machine.cpus import Cpus
 from node_agent.pods.cgroups import CPUS, EVENTS, PodCgroup, PodCgroups
 from node_agent.pods.claims import Claim
@@ -208,3 +210,22 @@ async def test_map_that_is_lost_keeps_pods_from_beginning(
         monkeypatch.setattr(Cpus, "read", lambda: CORES)
         await plain.reports(Condition.of({}, []))
         await until(lambda: agent.problems == {})
+
+
+def _has_found(agent: Agent, steps: int) -> bool:
+    return agent.steps.found == steps
+
+
+async def test_step_is_found_at_once_after_a_start_of_slurmd(
+    plain: PlainNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NativeJobs, "look", lambda *_: "")  # the next look is in 10 s
+    monkeypatch.setattr(agent_module, "_STEPS_S", 0.05)
+    plain.bind(A, "0")
+    async with plain.agent() as agent:
+        for number, name in enumerate(("first", "next")):
+            step = plain.root / f"system.slice/{name}_slurmstepd.scope/job_7/step_0"
+            step.mkdir(parents=True)
+            (step / EVENTS).write_text("populated 1\n")
+            await until(partial(_has_found, agent, number + 1))
+            step.parent.parent.rename(plain.root / f"{name}-gone")
