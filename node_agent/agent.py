@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,14 @@ import structlog
 from kubernetes_client.protocol import Kubernetes
 from node_agent.enforcement import overlaps
 from node_agent.enforcement.decision import Decision
+from node_agent.enforcement.gone_pods import GonePod, gone_pods
 from node_agent.enforcement.keeper import Keeper
 from node_agent.enforcement.lasting import Lasting
 from node_agent.enforcement.native_jobs import NativeJobs, has_run_slurmd
 from node_agent.enforcement.pod_steps import PodSteps
 from node_agent.kernel.inotify import FolderWatch
 from node_agent.nri import plugin
-from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroups, write
+from node_agent.pods.cgroups import EVENTS, LIMITS, PodCgroup, PodCgroups, write
 from node_agent.pods.claims import Claim
 from node_agent.pods.gate import lingering
 from node_agent.pods.node_pods import NodePods
@@ -31,6 +32,7 @@ from node_agent.slurmd.manifest import gres_of
 from node_agent.slurmd.runner import Here, SlurmdRunner
 from service.health import Health
 from service.periodic import periodically
+from wellknown.names import DEVICE_PROBLEM
 
 log = structlog.get_logger()
 
@@ -58,6 +60,8 @@ _NATIVE = "Slurm's limits of its jobs"
 _SHARED = "cores of two jobs"
 _STEPS = "steps in jobs of Pods"
 _MEMORY = "lower limits of memory"
+_CORES_HELD = "processes of a Pod that is gone run on its cores"
+_CORES_LOST = f"the map of cores cannot be read any more (see the Node's condition {DEVICE_PROBLEM})"
 
 
 class Agent:
@@ -133,7 +137,9 @@ class Agent:
             self._look()
         cgroups = list(self._cgroups.pods())
         removals = self._pods.removals({cgroup.uid for cgroup in cgroups})
-        return lingering(self._pods.claims or {}, removals, cgroups)
+        removed = {uid: claim.pod for uid, claim in removals.items() if claim.of_job}
+        removed |= {each.uid: each.name for each in self._gone(cgroups)}
+        return lingering(self._pods.claims or {}, removed, cgroups)
 
     async def _keep(self) -> None:
         folders, waits_since = self._folders(), time.monotonic()
@@ -160,6 +166,8 @@ class Agent:
         try:
             self.keeper.put_on()
             decision = self.keeper.keep(self._pods.claims, self._native.known)
+            if decision is not None:
+                decision = decision.with_waits(self._waits_for_cores())
         except OSError as error:
             self.health.says("guard", error, alarm=True)
             self.devices.hears(Reason.NOT_GUARDED, error)
@@ -177,6 +185,38 @@ class Agent:
             self.devices.hears(Reason.DEVICES_HELD, self._devices_held())
             self.health.ready = not self._awaits_runtime
         return decision
+
+    def _waits_for_cores(self) -> dict[str, str]:
+        """Returns the reasons, by uid, why Pods of jobs may not begin on their cores. Pods that have
+        begun are left alone. Raises OSError."""
+        taken = {cpu for each in self._gone(self.keeper.cgroups) for cpu in each.cpus}
+        waits = dict[str, str]()
+        for uid, claim in (self._pods.claims or {}).items():
+            if claim.cores and self.keeper.cores_lost:
+                waits[uid] = _CORES_LOST
+            elif not taken.isdisjoint(self.keeper.cpus(claim)):
+                waits[uid] = _CORES_HELD
+        begun = self._begun()
+        return {uid: why for uid, why in waits.items() if uid not in begun}
+
+    def _begun(self) -> Collection[str]:
+        """Returns the uids of Pods that have begun. If the container runtime does not ask the agent, a
+        Pod with processes has begun."""
+        if self._settings.nri is not None and not self._awaits_runtime:
+            return self._containers.begun
+        return {each.uid for each in self.keeper.cgroups if each.populated}
+
+    def _gone(self, cgroups: Sequence[PodCgroup]) -> list[GonePod]:
+        """Returns the gone Pods with processes on the cores of their jobs; no Pods before the first list
+        of Pods. Raises OSError."""
+        claims = self._pods.claims
+        if claims is None:
+            return []
+        removals = self._pods.removals({each.uid for each in cgroups})
+        return gone_pods(claims, removals, cgroups, self._has_slurmd)
+
+    def _has_slurmd(self, cgroup: PodCgroup) -> bool:
+        return cgroup.uid in self._pods.slurmds or has_run_slurmd(cgroup.place)
 
     def _devices_held(self) -> str:
         """Returns the devices that slurmd's Pod lacks. If a job's Pod was deleted by force, the gate
@@ -224,10 +264,10 @@ class Agent:
 
     def _compare_cores(self, claims: Mapping[str, Claim]) -> None:
         """Compares the cores of Pods with processes, and of native jobs. Raises OSError."""
-        here = [
-            claims[each.uid] for each in self._cgroups.pods() if each.populated and each.uid in claims
-        ]
+        cgroups = list(self._cgroups.pods())
+        here = [claims[each.uid] for each in cgroups if each.populated and each.uid in claims]
         pods = [(claim.pod, self.keeper.cpus(claim)) for claim in here]
+        pods += [(each.name, each.cpus) for each in self._gone(cgroups)]
         found = overlaps.overlaps(pods, self._native.cpus)
         self.shared_cpus = {each: found[each] for each in self._overlaps.of(found)}
         words = overlaps.words(self.shared_cpus)
@@ -236,8 +276,10 @@ class Agent:
 
     async def _watch_steps(self) -> None:
         while True:
+            claims = self._pods.claims or {}
             try:
-                words = self.steps.look(self._native.scopes, (self._pods.claims or {}).values())
+                scopes = self._native.search(claims) if any(of.job for of in claims.values()) else ()
+                words = self.steps.look(scopes, claims.values())
             except OSError as error:
                 self.health.says(_STEPS, error, alarm=True)
             else:
@@ -246,7 +288,9 @@ class Agent:
             await asyncio.sleep(_STEPS_S)
 
     def _look_at_machine(self) -> None:
-        self.health.says(_CPUS, _error_of(self.keeper.read_cpus), alarm=True)
+        error = _error_of(self.keeper.read_cpus)
+        self.health.says(_CPUS, error, alarm=True)
+        self.devices.hears(Reason.CORES_UNKNOWN, error if self.keeper.cores_lost else None)
         starts, since = self._slurmd.starts, self._slurmd.began
         error = _error_of(lambda: self.keeper.read_devices(list_may_come=starts, since=since))
         self.devices.hears(Reason.LIST_UNREADABLE, error)
@@ -287,9 +331,7 @@ class Agent:
         if claims is None:
             return None
         gone = (each for each in self._cgroups.pods() if each.populated and each.uid not in claims)
-        return [
-            each.uid for each in gone if each.uid in self._pods.slurmds or has_run_slurmd(each.place)
-        ]
+        return [each.uid for each in gone if self._has_slurmd(each)]
 
     def _machine(self) -> tuple[str, int]:
         """Returns the GPUs in the form of slurmd's Gres=, and the number of CPUs of a core."""

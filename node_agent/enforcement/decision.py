@@ -8,7 +8,7 @@ hold parts of the device.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from node_agent.machine.devices import Number
 from node_agent.machine.numbered import Machine, Part
@@ -39,7 +39,18 @@ class Decision(NamedTuple):
     problems: dict[str, str]
     """Reasons by uid why Pods have less than their jobs."""
     awaited: frozenset[str]
-    """Uids of Pods with devices that have no cgroup yet, or wait for the last process of another Pod."""
+    """Uids of Pods with devices that have no cgroup yet, and of Pods that wait for the last process of
+    another Pod."""
+
+    def with_problems(self, more: Mapping[str, str]) -> Self:
+        """Returns the decision with more problems of Pods, by uid, after the problems of devices."""
+        uids = {*self.problems, *more}
+        both = {uid: filter(None, (self.problems.get(uid), more.get(uid))) for uid in uids}
+        return self._replace(problems={uid: "; ".join(words) for uid, words in both.items()})
+
+    def with_waits(self, waits: Mapping[str, str]) -> Self:
+        """Returns the decision with more Pods that wait, by uid, and the reasons."""
+        return self.with_problems(waits)._replace(awaited=self.awaited.union(waits))
 
 
 def decide(

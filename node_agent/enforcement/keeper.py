@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from node_agent.enforcement import slurmd_share
 from node_agent.enforcement.decision import Decision, Entry, decide
+from node_agent.enforcement.gone_pods import written_cpus
 from node_agent.enforcement.limits import limits_of
 from node_agent.enforcement.others import Native
 from node_agent.enforcement.others_off import OthersOff
@@ -57,6 +59,10 @@ class Keeper:
         self._guard = guard
         self.cores: Cpus | None = None
         """Cores of the machine in Slurm's order; None while unknown."""
+        self.cores_lost = False
+        """True if the cores are unknown, and an earlier agent of this boot has known the cores."""
+        self.cgroups: Sequence[PodCgroup] = ()
+        """The cgroups of Pods at the last look."""
         self._memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
         self.limits = PodLimits()
         self._others_off = OthersOff() if keeps_others_off else None
@@ -130,7 +136,7 @@ class Keeper:
         cores and memory. If configured, keeps Pods of no job off the cores of jobs, once the native jobs
         are known. Returns None while the Pods (None) or the devices are unknown: then only the agent's
         own access changes. Raises OSError."""
-        cgroups = list(self._cgroups.pods())
+        self.cgroups = cgroups = list(self._cgroups.pods())
         known, own = self._known(), self._own(cgroups)
         every_core = self._slurmd_starts_placeholders
         shares = slurmd_share.with_share(
@@ -154,7 +160,7 @@ class Keeper:
             else {}
         )
         self._guard.change(known - wanted, wanted - known)
-        return decision._replace(problems=_together(problems, decision.problems))
+        return decision.with_problems(problems)
 
     def _machine_without(self, claims: Mapping[str, Claim] | None) -> Machine | None:
         """Returns a machine without devices while slurmd's list may come and no Pod has devices. Access
@@ -213,12 +219,17 @@ class Keeper:
 
     def read_cpus(self) -> None:
         """Reads the machine's map of cores once. Raises OSError and ValueError."""
-        if self.cores is None:
+        if self.cores is not None:
+            return
+        try:
             self.cores = Cpus.read()
+        except (OSError, ValueError):
+            self.cores_lost = self.cores_lost or self._has_held_cores()
+            raise
+        self.cores_lost = False
 
-
-def _together(limits: Mapping[str, str], devices: Mapping[str, str]) -> dict[str, str]:
-    """Returns the problems of Pods by uid, first the problems of devices."""
-    return {
-        uid: "; ".join(filter(None, (devices.get(uid), limits.get(uid)))) for uid in {*devices, *limits}
-    }
+    def _has_held_cores(self) -> bool:
+        """Returns True if an agent of this boot has held a Pod to cores. Raises OSError."""
+        with suppress(FileNotFoundError):  # no kubelet has run here
+            return any(written_cpus(cgroup.place) for cgroup in self._cgroups.pods())
+        return False

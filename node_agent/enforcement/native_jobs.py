@@ -98,7 +98,7 @@ class NativeJobs:
         self.known: Native | None = None
         """Result of the last look."""
         self.scopes: Sequence[Scope] = ()
-        """The scopes of the last look."""
+        """The scopes of the last search."""
         self.cpus: Mapping[str, frozenset[int]] = {}
         """CPUs on which each native job computes, by the name of the job's cgroup, at the last look."""
 
@@ -108,6 +108,13 @@ class NativeJobs:
         places = (each.place for each in self._cgroups.pods() if each.uid == pod)
         found = (Scope(scope, pod) for place in places for scope in _scopes(place))
         return [job.name for scope in found for job in scope.jobs()]
+
+    def search(self, claims: Mapping[str, Claim]) -> Sequence[Scope]:
+        """Returns the scopes. Searches again if no scope is known, or if a scope was removed: a slurmd
+        may have started since the last look. Raises OSError."""
+        if not self.scopes or not all(scope.place.is_dir() for scope in self.scopes):
+            self.scopes = [*scopes(self._cgroups, claims)]
+        return self.scopes
 
     def look(self, claims: Mapping[str, Claim], devices: Collection[object]) -> str:
         """Returns a message about missing limits, "" without missing limits. Raises OSError."""

@@ -15,7 +15,7 @@ def lingering(
     claims: Mapping[str, Claim], removed: Mapping[str, str], cgroups: Iterable[PodCgroup]
 ) -> tuple[str, ...]:
     """Returns the names of jobs' Pods that should be gone, and have processes. Parameter `claims` has
-    the Node's Pods by uid, `removed` the names of Pods that kube-apiserver removed, by uid."""
+    the Node's Pods by uid, `removed` the names of jobs' Pods that kube-apiserver lacks, by uid."""
     leaving = {uid: claim.pod for uid, claim in claims.items() if claim.of_job and claim.leaves}
     gone = leaving | dict(removed)
     here = {cgroup.uid for cgroup in cgroups if cgroup.populated}

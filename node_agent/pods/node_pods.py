@@ -42,21 +42,21 @@ class NodePods:
         self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", says)
         self.claims: dict[str, Claim] | None = None
         """The claims of all Pods by uid; None before the first list."""
-        self._removals: dict[str, str] = {}
-        """Names by uid of jobs' Pods that kube-apiserver removed while the agent listened."""
+        self._removals: dict[str, Claim] = {}
+        """Claims by uid of Pods that kube-apiserver removed while the agent listened."""
         self._listening: asyncio.Timeout | None = None
         """Limit of the time of the current watch."""
 
-    def removals(self, here: Collection[str]) -> Mapping[str, str]:
-        """Returns the names of jobs' Pods that kube-apiserver removed and that still have a cgroup, by
-        uid. Parameter `here` is the uids of all cgroups. Forgets the other removals."""
-        self._removals = {uid: name for uid, name in self._removals.items() if uid in here}
+    def removals(self, here: Collection[str]) -> Mapping[str, Claim]:
+        """Returns the claims of Pods that kube-apiserver removed and that still have a cgroup, by uid.
+        Parameter `here` is the uids of all cgroups. Forgets the other removals."""
+        self._removals = {uid: claim for uid, claim in self._removals.items() if uid in here}
         return self._removals
 
     def is_of_job(self, uid: str) -> bool:
         """Returns True for a job's Pod, also for a removed one."""
-        claim = (self.claims or {}).get(uid)
-        return uid in self._removals or (claim is not None and claim.of_job)
+        claim = (self.claims or {}).get(uid) or self._removals.get(uid)
+        return claim is not None and claim.of_job
 
     def doubt(self) -> None:
         """Lists the Pods again, because a Pod is missing: perhaps the connection is dead."""
@@ -117,7 +117,7 @@ class NodePods:
                 return self.claims
 
     def _note_removal(self, claim: Claim | None) -> None:
-        if claim is not None and claim.of_job:
-            self._removals[claim.uid] = claim.pod
+        if claim is not None:
+            self._removals[claim.uid] = claim
             if len(self._removals) > _MAX_REMOVALS:
                 del self._removals[next(iter(self._removals))]

@@ -27,6 +27,7 @@ class Reason(StrEnum):
 
     NOT_GUARDED = "NotGuarded"
     LIST_UNREADABLE = "ListUnreadable"
+    CORES_UNKNOWN = "CoresUnknown"
     DEVICES_HELD = "DevicesHeld"
     DEVICE_FAILED = "DeviceFailed"
     COUNTS_DIFFER = "CountsDiffer"

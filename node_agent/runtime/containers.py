@@ -39,6 +39,8 @@ class Containers:
         self._pods = pods
         self._begins = begins
         self.missing = MissingDevices(keeper)
+        self.begun = set[str]()
+        """Uids of Pods with containers in their current sandbox."""
         self._overruled = set[str]()
         """Uids of Pods with a line in the log about other cores of the kubelet."""
 
@@ -53,6 +55,7 @@ class Containers:
             if c.state in _LIVE and c.pod_sandbox_id in by_id
         ]
         self.missing.listed(self._made(pod, container) for pod, container in live)
+        self.begun = {pod.uid for pod, _ in live}
         self._overruled &= {pod.uid for pod in pods}
         instead = ((each, self._cpus_instead(pod, each, each.linux.resources)) for pod, each in live)
         return [_update(each, cpus, ignore_failure=True) for each, cpus in instead if cpus]
@@ -64,6 +67,7 @@ class Containers:
 
     def stop_pod(self, pod: api.PodSandbox) -> None:
         self.missing.pod_removed(pod.uid)
+        self.begun.discard(pod.uid)
         self._overruled.discard(pod.uid)
 
     def create_container(self, pod: api.PodSandbox, container: api.Container) -> api.ContainerAdjustment:
@@ -78,6 +82,7 @@ class Containers:
         adjust.linux.devices.extend(_devices(given))
         if cpus := self._cpus_instead(pod, container, container.linux.resources):
             adjust.linux.resources.cpu.cpus = cpus
+        self.begun.add(pod.uid)
         return adjust
 
     def update_container(

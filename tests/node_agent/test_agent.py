@@ -277,7 +277,7 @@ async def test_dead_watch_ends_after_a_doubt(node: Node, monkeypatch: pytest.Mon
         await node.delete(A)
         pods.doubt()
         await until(lambda: A not in (pods.claims or {}))
-        assert pods.removals({A}) == {A: f"ml/{A}"}
+        assert pods.removals({A})[A].pod == f"ml/{A}"
     finally:
         following.cancel()
 

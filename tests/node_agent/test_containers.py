@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kubernetes_client.errors import Unavailable
 from node_agent.machine import names
+from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Answers
 from node_agent.reporting import device_health
 from tests.eventually import until
 from tests.node_agent.container_runtime import RELEASES, ContainerRuntime
 from tests.node_agent.node import A, B
 from tests.node_agent.plugin import Plugin, connected
+from tests.node_agent.test_gone_pods import HELD, make_pod
+from wellknown import number_list
 from wellknown.allocation import Allocation
 from wellknown.names import GRANTED
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from node_agent.agent import Agent
     from tests.node_agent.node import Node
@@ -126,6 +131,55 @@ async def test_pod_waits_for_the_last_process_with_its_device(node: Node) -> Non
             assert node.has(other) == ""
         assert await runtime.runs(pod) == ""
         assert (node.has(one), node.has(other)) == ("", "x")
+
+
+@contextmanager
+def pods_with_cores(node: Node, folder: Path, *uids: str) -> Iterator[Path]:
+    """Makes cgroups of Pods as plain files: this kernel has no cores for cgroups. Yields the folder."""
+    places = {uid: node.tree.root / f"kubepods/pod{uid}" for uid in uids}
+    for uid, place in places.items():
+        node.tree.make(f"kubepods/pod{uid}")
+        subprocess.run(["mount", "--bind", make_pod(folder, uid, populated=False), place], check=True)
+    try:
+        yield folder
+    finally:
+        for place in places.values():
+            subprocess.run(["umount", place], check=True)
+
+
+async def test_pod_waits_for_the_last_process_on_its_cores(node: Node, tmp_path: Path) -> None:
+    """The agent has started after the removal of the other Pod."""
+    pod, cpus = sandbox(B, cores="0"), number_list.compress(Cpus.read().cores[0])
+    with pods_with_cores(node, tmp_path, A, B) as folder:
+        make_pod(folder, A, cpus)
+        async with running(node) as (runtime, _):
+            node.bind(B, "", **pod["annotations"])
+            assert HELD in await known(runtime, pod)
+            make_pod(folder, B, cpus)  # containerd has started the sandbox before the question
+            assert HELD in await runtime.runs(pod)
+            assert HELD in (await runtime.creates(pod))[1]
+            make_pod(folder, A, cpus, populated=False)
+            assert await runtime.runs(pod) == ""
+            assert (await runtime.creates(pod))[1] == ""
+            make_pod(folder, A, cpus)
+            assert (await runtime.creates(pod))[1] == ""  # a Pod that has begun is left alone
+            await runtime.stops(pod)
+            assert HELD in await runtime.runs(pod)
+            make_pod(folder, B, cpus, populated=False)
+
+
+async def test_starting_agent_leaves_pods_with_containers_alone(node: Node, tmp_path: Path) -> None:
+    """Processes of a Pod that is gone run on the cores of the Pod."""
+    pod, cpus = sandbox(B, cores="0"), number_list.compress(Cpus.read().cores[0])
+    node.nri = node.gres.with_name("nri")
+    node.bind(B, "", **pod["annotations"])
+    with pods_with_cores(node, tmp_path, A, B) as folder:
+        make_pod(folder, A, cpus)
+        async with ContainerRuntime.start("0.12", node.nri) as runtime:
+            await runtime.has(pod, {"id": "c0", "state": "CONTAINER_RUNNING"})
+            async with node.agent() as agent:
+                assert (await runtime.creates(pod))[1] == ""
+                assert agent.problems == {}
 
 
 async def test_pod_without_a_pod_in_kubernetes_does_not_start(node: Node) -> None:

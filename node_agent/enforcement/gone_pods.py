@@ -1,0 +1,60 @@
+"""Gone Pods with processes on the cores of their jobs.
+
+kube-apiserver has removed a gone Pod, or reports the end of the Pod. The kernel remembers the cores:
+only agents write the cpuset.cpus of a Pod's own cgroup. So a restarted agent knows the cores, too.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from node_agent.enforcement.limits import listed
+from node_agent.enforcement.others import of_no_job
+from node_agent.pods.cgroups import CPUS, PodCgroup, read
+from node_agent.pods.claims import Claim
+
+
+class GonePod(NamedTuple):
+    """A gone Pod with processes on the cores of its job."""
+
+    uid: str
+    name: str
+    """Namespace and name; the uid if the name is unknown."""
+    cpus: tuple[int, ...]
+    """CPUs of the Pod's job, in the machine's numbers."""
+
+
+def gone_pods(
+    claims: Mapping[str, Claim],
+    removed: Mapping[str, Claim],
+    cgroups: Iterable[PodCgroup],
+    has_slurmd: Callable[[PodCgroup], bool],
+) -> list[GonePod]:
+    """Returns the gone Pods with processes on the cores of their jobs. Parameter `claims` has the Pods
+    of kube-apiserver by uid, `removed` the known removed Pods. An unknown Pod counts as a Pod of a job,
+    unless the Pod is static or `has_slurmd`. Raises OSError."""
+    found = list[GonePod]()
+    for cgroup in cgroups:
+        uid = cgroup.uid
+        claim = claims.get(uid) or removed.get(uid)
+        if not cgroup.populated or (uid in claims and not _has_ended(claims[uid])):
+            continue
+        if claim is None and (of_no_job(uid, claims) or has_slurmd(cgroup)):
+            continue
+        if (claim is None or claim.of_job) and (cpus := written_cpus(cgroup.place)):
+            found.append(GonePod(uid, claim.pod if claim else uid, cpus))
+    return found
+
+
+def written_cpus(pod: Path) -> tuple[int, ...]:
+    """Returns the CPUs in a Pod's own cgroup, in the machine's numbers; () if no agent has written CPUs.
+    Raises OSError."""
+    with suppress(FileNotFoundError, NotADirectoryError):  # the controller is off, or the Pod has ended
+        return listed(read(pod / CPUS))
+    return ()
+
+
+def _has_ended(claim: Claim) -> bool:
+    """Returns True for an ended Pod. An ended Pod has no cores; a Pod in deletion has cores."""
+    return claim.leaves and not claim.cores

@@ -1,0 +1,231 @@
+"""Tests of the cores of Pods that are gone, and whose processes still run."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kubernetes_client.in_memory import InMemoryKubernetes
+from node_agent import agent as agent_module
+from node_agent.agent import Agent
+from node_agent.enforcement import lasting
+from node_agent.enforcement.gone_pods import GonePod, gone_pods
+from node_agent.enforcement.keeper import Keeper
+from node_agent.enforcement.native_jobs import NativeJobs
+from node_agent.machine.cpus import Cpus
+from node_agent.pods.cgroups import CPUS, EVENTS, PodCgroup, PodCgroups
+from node_agent.pods.claims import Claim
+from node_agent.reporting import device_health
+from node_agent.reporting.node_condition import Condition
+from node_agent.settings import Settings
+from tests.eventually import until
+from tests.node_agent.node import A, B, C, D
+from wellknown.allocation import Allocation
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+STATIC = A.replace("-", "")
+RUNS, OTHER = Claim(A, "ml/a", cores=(0,), job=7), Claim(A, "kube-system/a")
+ENDED, ADOPTED = RUNS._replace(cores=(), leaves=True), OTHER._replace(job=7, adopted=True)
+CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
+HELD = "processes of a Pod that is gone run on its cores"
+
+
+def make_pod(folder: Path, uid: str, cpus: str = "", *, populated: bool = True) -> Path:
+    """Makes a Pod's cgroup as plain files: the kernel of the tests has no cores for cgroups."""
+    place = folder / f"pod{uid}"
+    place.mkdir(exist_ok=True)
+    files = {EVENTS: f"populated {populated:d}", CPUS: cpus, "memory.max": "max"}
+    for name, text in files.items():
+        (place / name).write_text(f"{text}\n")
+    return place
+
+
+@pytest.mark.parametrize(
+    ("uid", "claims", "removed", "name"),
+    [
+        (A, [], [], A),  # the agent has just started
+        (A, [], [RUNS], "ml/a"),  # deleted by force
+        (A, [ENDED], [], "ml/a"),
+        (A, [RUNS], [], ""),
+        (A, [RUNS._replace(leaves=True)], [], ""),  # the kubelet ends the Pod
+        (A, [OTHER], [], ""),
+        (A, [], [OTHER], ""),
+        (A, [], [ADOPTED], ""),
+        (A, [ADOPTED._replace(leaves=True)], [], ""),
+        (STATIC, [], [], ""),
+        (D, [], [], ""),  # slurmd's Pod
+    ],
+)
+def test_pods_of_jobs_with_processes_are_gone(
+    tmp_path: Path, uid: str, claims: list[Claim], removed: list[Claim], name: str
+) -> None:
+    place = make_pod(tmp_path, uid, "0,4")
+    pods, gone = ({each.uid: each for each in of} for of in (claims, removed))
+
+    def found(*, populated: bool = True) -> list[GonePod]:
+        cgroup = PodCgroup(uid, 1, populated, place)
+        return gone_pods(pods, gone, [cgroup], lambda each: each.uid == D)
+
+    assert found() == ([GonePod(uid, name, (0, 4))] if name else [])
+    assert found(populated=False) == []
+    (place / CPUS).write_text("\n")  # no agent has held the Pod to cores
+    assert found() == []
+    (place / CPUS).unlink()
+    assert found() == []
+
+
+class PlainNode:
+    """A Node with cgroups as plain files, four cores with two threads each, and no devices."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self._gres = folder / "cgroup", folder / "gres"
+        self._gres.touch()
+        self.pods = self.root / "kubepods"
+        self.pods.mkdir(parents=True)
+        for place in (self.root, self.pods):
+            (place / "cgroup.procs").touch()
+        (self.pods / EVENTS).touch()
+        self.kubernetes = InMemoryKubernetes()
+        self.kubernetes.put("nodes", {"metadata": {"name": "n1"}, "spec": {}, "status": {}})
+
+    def bind(self, uid: str, cores: str, phase: str = "Pending") -> None:
+        granted = Allocation(7, "n1", cores=cores).annotations()
+        metadata = {"uid": uid, "namespace": "ml", "name": uid, "annotations": granted}
+        spec = {"nodeName": "n1", "containers": []}
+        self.kubernetes.put("pods", {"metadata": metadata, "spec": spec, "status": {"phase": phase}})
+
+    @asynccontextmanager
+    async def agent(self, cores: Cpus | None = CORES) -> AsyncIterator[Agent]:
+        guard: Any = SimpleNamespace(
+            known=tuple, change=lambda *_: None, close=lambda *_: None, put_on=lambda *_: ()
+        )
+        cgroups = PodCgroups(self.root)
+        keeper = Keeper(self._gres, cgroups, guard)
+        keeper.cores = cores
+        settings = Settings(
+            node="n1", gres=self._gres, nri=None, cdi=(), device_plugins=None, end_steps=False
+        )
+        agent = Agent(self.kubernetes, cgroups, keeper, settings)
+        running = asyncio.create_task(agent.run())
+        await until(lambda: agent.health.ready)
+        yield agent
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    async def reports(self, expected: Condition) -> None:
+        """Waits until the agent reports a condition."""
+
+        async def condition() -> Condition | None:
+            return Condition.on(await self.kubernetes.read_node("n1"))
+
+        await until(condition, f"{expected}", holds=lambda found: found == expected)
+
+
+@pytest.fixture
+def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlainNode:
+    monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
+    monkeypatch.setattr(device_health, "_LOOK_S", 0.05)
+    monkeypatch.setattr(lasting, "_SETTLES_S", 0.0)
+    return PlainNode(tmp_path)
+
+
+@pytest.mark.parametrize("phase", ["", "Succeeded"])
+async def test_pod_waits_for_cores_of_a_gone_pods_processes(plain: PlainNode, phase: str) -> None:
+    """Another agent has held the Pod that is gone to CPU 4, of core 0."""
+    if phase:
+        plain.bind(A, "0", phase)
+    make_pod(plain.pods, A, "4")
+    for uid, cores in ((B, "0-1"), (C, "1")):
+        plain.bind(uid, cores)
+        make_pod(plain.pods, uid, populated=False)
+    async with plain.agent() as agent:
+        await until(lambda: agent.problems == {f"ml/{B}": HELD})
+        assert agent.lingering() == (f"ml/{A}" if phase else A,)
+        make_pod(plain.pods, A, "4", populated=False)
+        await until(lambda: agent.problems == {})
+        assert agent.lingering() == ()
+
+
+async def test_pod_on_cores_of_a_gone_pod_is_reported_and_runs_on(plain: PlainNode) -> None:
+    make_pod(plain.pods, A, "0,4")
+    plain.bind(B, "0-1")
+    make_pod(plain.pods, B)
+    async with plain.agent() as agent:
+        words = f"Pod {A} and Pod ml/{B} have the same CPUs: 0,4"
+        await plain.reports(Condition(False, "CoresShared", words))
+        assert agent.problems == {}
+        make_pod(plain.pods, A, "0,4", populated=False)
+        await plain.reports(Condition.of({}, []))
+
+
+async def test_pod_of_no_job_that_is_gone_delays_no_pod(plain: PlainNode) -> None:
+    """With NODE_AGENT_KEEP_OTHERS_OFF_CORES, such Pods have cores, too."""
+    metadata = {"uid": A, "namespace": "kube-system", "name": "a"}
+    plain.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
+    make_pod(plain.pods, A, "0-7")
+    async with plain.agent() as agent:
+        plain.kubernetes.remove("pods", "a", "kube-system")
+        plain.bind(B, "0")
+        place = make_pod(plain.pods, B, populated=False)
+        await until(lambda: (place / CPUS).read_text() == "0,4")
+        assert f"ml/{B}" not in agent.problems
+        assert agent.lingering() == ()
+
+
+@pytest.mark.parametrize("had_cores", [True, False])
+async def test_map_that_is_lost_keeps_pods_from_beginning(
+    plain: PlainNode, monkeypatch: pytest.MonkeyPatch, had_cores: bool
+) -> None:
+    """A CPU went offline before the agent started. On a machine with gaps since the boot, no agent has
+    held a Pod to cores: there, Pods begin with limits of memory alone."""
+
+    def read() -> Cpus:
+        raise ValueError("CPUs 0-2,4-7 are online")
+
+    monkeypatch.setattr(Cpus, "read", read)
+    for uid, cpus, populated in ((A, "0,4", True), (B, "", False)):
+        plain.bind(uid, "0" if uid == A else "1")
+        make_pod(plain.pods, uid, cpus if had_cores else "", populated=populated)
+    async with plain.agent(None) as agent:
+        assert agent.health.troubles()["map of cores"] == "CPUs 0-2,4-7 are online"
+        if not had_cores:
+            await plain.reports(Condition.of({}, []))
+            assert agent.problems == {}
+            return
+        words = "no further Pod can be held to the cores of its job: CPUs 0-2,4-7 are online"
+        await plain.reports(Condition(True, "CoresUnknown", words))
+        await until(lambda: agent.problems.keys() == {f"ml/{B}"})
+        assert agent.problems[f"ml/{B}"].startswith("the map of cores cannot be read any more")
+        make_pod(plain.pods, A, populated=False)
+        await asyncio.sleep(0.2)  # no cgroup has cores now
+        await plain.reports(Condition(True, "CoresUnknown", words))
+        monkeypatch.setattr(Cpus, "read", lambda: CORES)
+        await plain.reports(Condition.of({}, []))
+        await until(lambda: agent.problems == {})
+
+
+def _has_found(agent: Agent, steps: int) -> bool:
+    return agent.steps.found == steps
+
+
+async def test_step_is_found_at_once_after_a_start_of_slurmd(
+    plain: PlainNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NativeJobs, "look", lambda *_: "")  # the next look is in 10 s
+    monkeypatch.setattr(agent_module, "_STEPS_S", 0.05)
+    plain.bind(A, "0")
+    async with plain.agent() as agent:
+        for number, name in enumerate(("first", "next")):
+            step = plain.root / f"system.slice/{name}_slurmstepd.scope/job_7/step_0"
+            step.mkdir(parents=True)
+            (step / EVENTS).write_text("populated 1\n")
+            await until(partial(_has_found, agent, number + 1))
+            step.parent.parent.rename(plain.root / f"{name}-gone")
