@@ -109,7 +109,8 @@ while :; do sleep 0.05; done"""
         for limit in limits:  # CoreSpecCount and MemSpecLimit
             limit.write_text("3\n")
         order.unlink()
-        pid = eventually(lambda: (root / "pid").read_text().strip(), within_s=10)
+        began = root / "pid"  # slurmd begins after the list
+        pid = eventually(lambda: began.exists() and began.read_text().strip(), within_s=10)
         os.kill(int(pid), signal.SIGHUP)
         eventually(lambda: "fatal: slurmd -G ended" in listed.read_text(), within_s=10)
         order.write_text("after")
