@@ -1,4 +1,5 @@
-"""The uses of a pool's template: images, Secrets, host paths, kinds of volumes, namespaces of the host.
+"""The uses of a pool's template: images, Secrets (those for pulling images, too), host paths, kinds of
+volumes, namespaces of the host.
 The admission policy for slurmd Pods allows no others. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +28,14 @@ def config_map(namespace: str, revisions: Sequence[Manifest]) -> Manifest:
 
 
 def uses(template: Mapping[str, Any]) -> Sequence[str]:
-    """Returns the uses of a template: "image=slurmd:1", "secret=munge", "hostPath=/dev", "volume=csi",
-    "hostPID=true"."""
+    """Returns the uses of a template: "image=slurmd:1", "imagePullSecret=registry", "secret=munge",
+    "hostPath=/dev", "volume=csi", "hostPID=true"."""
     spec = template["spec"]
     containers = [*spec["containers"], *(spec.get("initContainers") or ())]
     found = {f"{name}=true" for name in _OF_THE_HOST if spec.get(name)}
     found |= {f"image={each.get('image', '')}" for each in containers}
+    pulls = (each.get("name") for each in spec.get("imagePullSecrets") or ())
+    found |= {f"imagePullSecret={name}" for name in pulls if name}
     found |= {f"secret={name}" for name in _secrets(containers, spec.get("volumes") or ())}
     for volume in spec.get("volumes") or ():
         found |= {f"volume={kind}" for kind in volume if kind != "name"}
@@ -42,14 +45,16 @@ def uses(template: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _secrets(containers: Sequence[Manifest], volumes: Sequence[Manifest]) -> Iterator[str]:
-    """Yields the names of the Secrets that containers can read."""
-    sources = [source for each in containers for source in each.get("envFrom") or ()]
-    references = [source.get("secretRef") for source in sources]
+    """Yields the names of the Secrets that containers and drivers of volumes can read."""
+    all_keys = [source for each in containers for source in each.get("envFrom") or ()]
+    references = [source.get("secretRef") for source in all_keys]
     values = [value.get("valueFrom") or {} for each in containers for value in each.get("env") or ()]
     references += [value.get("secretKeyRef") for value in values]
     for volume in volumes:
-        references.append({"name": (volume.get("secret") or {}).get("secretName")})
-        references.append((volume.get("csi") or {}).get("nodePublishSecretRef"))
+        sources = [source for source in volume.values() if isinstance(source, dict)]
+        references += [{"name": source.get("secretName")} for source in sources]
+        references += [source.get("secretRef") for source in sources]
+        references += [source.get("nodePublishSecretRef") for source in sources]
         projected = (volume.get("projected") or {}).get("sources") or ()
         references += [source.get("secret") for source in projected]
     yield from (each["name"] for each in references if each and each.get("name"))

@@ -12,6 +12,7 @@ import pytest
 from deploy.local.chart import POOLS_NAMESPACE, Manifest
 from deploy.local.cluster import Cluster
 from extender.pools.template_uses import config_map
+from node_agent.slurmd.images import pull_pod
 from node_agent.slurmd.manifest import Found, manifest
 from tests.chart.rendering import roles_and_policies
 from tests.chart_matrix import POOLS, merged
@@ -25,13 +26,19 @@ from wellknown.slurmd_pod import Assignment
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
 
 CURE = "add it there, or exempt slurmd Pods from the mutating webhook that adds it"
+ADMISSION = (
+    "The ServiceAccount default adds its imagePullSecrets to a Pod whose template names none: name them"
+    " in the template"
+)
 NODE = {"metadata": {"name": "node-1", "uid": "a", "labels": {}}, "status": {}}
 ASSIGNED = Assignment("gpu", "gpu-1")
 PLAIN = {"spec": {"containers": [{"name": "slurmd", "image": "slurmd:1"}]}}
+ISCSI = {"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2026-01.com.example:a", "lun": 0}
 RICH: Manifest = {
     "spec": {
         "hostPID": True,
         "hostNetwork": True,
+        "imagePullSecrets": [{"name": "for-pulls"}],
         "initContainers": [
             {
                 "name": "init",
@@ -45,6 +52,8 @@ RICH: Manifest = {
             {"name": "s", "secret": {"secretName": "by-volume"}},
             {"name": "p", "projected": {"sources": [{"secret": {"name": "by-projected"}}]}},
             {"name": "c", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "by-csi"}}},
+            {"name": "i", "iscsi": ISCSI | {"secretRef": {"name": "by-iscsi"}}},
+            {"name": "a", "azureFile": {"shareName": "a", "secretName": "by-azure"}},
             {"name": "h", "hostPath": {"path": "/scratch"}},
         ],
     }
@@ -148,11 +157,29 @@ def test_agent_creates_no_pod_that_uses_more_than_its_template(
     assert refused.json()["message"].endswith(f"the template of the pool does not use {named}: {CURE}")
 
 
+def test_agent_creates_no_pod_with_other_pull_secrets(agent: Caller) -> None:
+    """The kubelet of the Node may read each Secret that a Pod there names."""
+    refused = create(agent, changed(imagePullSecrets=[{"name": "s"}]))
+    assert refused.status_code == httpx.codes.FORBIDDEN, refused.text
+    assert refused.json()["message"].endswith(f"imagePullSecret=s: {CURE}. {ADMISSION}")
+
+
+def test_agent_pulls_images_by_the_pull_secrets_of_the_template(agent: Caller) -> None:
+    spec, assigned = RICH["spec"], Assignment("gpu", "gpu-2")
+    pull = dict(pull_pod(assigned, spec["containers"], spec, NODE["metadata"], POOLS_NAMESPACE))
+    create(agent, pull).raise_for_status()
+    pull["spec"]["imagePullSecrets"] = [{"name": "by-volume"}]
+    refused = create(agent, pull)
+    assert refused.status_code == httpx.codes.FORBIDDEN, refused.text
+    assert "does not use imagePullSecret=by-volume" in refused.json()["message"]
+
+
 def test_agent_creates_no_pod_by_the_uses_of_another_template(agent: Caller) -> None:
     message = str(create(agent, made(ASSIGNED, RICH)).json()["message"])
-    names = ("by-env", "by-all-env", "by-volume", "by-projected", "by-csi")
+    names = ("by-env", "by-all-env", "by-volume", "by-projected", "by-csi", "by-iscsi", "by-azure")
     wanted = {f"secret={name}" for name in names} | {"hostPID=true", "image=slurmd:3", "volume=csi"}
-    assert wanted <= set(message.partition("does not use ")[2].removesuffix(f": {CURE}").split(", "))
+    told = message.partition("does not use ")[2].removesuffix(f": {CURE}. {ADMISSION}").split(", ")
+    assert {*wanted, "imagePullSecret=for-pulls"} <= set(told)
 
 
 @pytest.mark.parametrize("revision", ["gpu-3", ""])

@@ -34,8 +34,11 @@ def init(**given: Any) -> dict[str, Any]:
     ("spec", "expected"),
     [
         ({"hostPID": True, "hostNetwork": False}, {"hostPID=true"}),
+        ({"imagePullSecrets": [{"name": "s"}, {}]}, {"imagePullSecret=s"}),
         (volume(hostPath={"path": "/dev"}), {"hostPath=/dev"}),
         (volume(secret={"secretName": "s"}), {"secret=s", "volume=secret"}),
+        (volume(iscsi={"secretRef": {"name": "s"}}), {"secret=s", "volume=iscsi"}),
+        (volume(azureFile={"secretName": "s"}), {"secret=s", "volume=azureFile"}),
         (volume(projected={"sources": [{"secret": {"name": "s"}}]}), {"secret=s"}),
         (volume(csi={"nodePublishSecretRef": {"name": "s"}}), {"secret=s", "volume=csi"}),
         (init(envFrom=[{"secretRef": {"name": "s"}}]), {"secret=s"}),
