@@ -48,6 +48,12 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OTHERS_GATE, OTHERS_TAINT = "example.com/gate", {"key": "example.com/taint", "effect": "NoSchedule"}
 
 
+def tainted(**given: str) -> Manifest:
+    """Returns a patch with the extender's taint, changed by `given`."""
+    (taint,) = with_taint([], wanted=True)
+    return {"spec": {"taints": [OTHERS_TAINT, {**taint, **given}]}}
+
+
 @pytest.fixture(scope="module")
 def admin(release_cluster: Cluster) -> Iterator[Caller]:
     """Installs the roles and the policies; returns the administrator."""
@@ -231,6 +237,9 @@ def test_extender_writes_its_conditions_annotations_and_taint_of_a_node(
         ("", {"metadata": {"annotations": {"added": "yes"}}}, "annotations"),
         ("", {"spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoSchedule"}]}}, "other taints"),
         ("", {"spec": {"taints": [OTHERS_TAINT, OTHERS_TAINT | {"key": "added"}]}}, "other taints"),
+        ("", tainted(effect="NoExecute"), "other taints"),
+        ("", tainted(effect="PreferNoSchedule"), "other taints"),
+        ("", tainted(value="another"), "other taints"),
         ("", {"spec": {"unschedulable": True}}, "unschedulable"),
         (
             "/status",

@@ -27,9 +27,12 @@ tens of thousands of entries, which the author of a Pod may write: of more than 
             both[1].exists(key, !(key in {{ index . 1 | trim }}) && both[0][?key] != optional.of(both[1][key])))))
 {{- end -}}
 
-{{/* Whether elements of a list are changed, except those with these values of a field: [path, field, exceptions]. */}}
+{{/*
+Whether elements of a list are changed, except those of which an expression has one of these values: [path, expression,
+values].
+*/}}
 {{- define "slurm-extender.elementsChanged" -}}
-[[object, oldObject].map(each, each.{{ index . 0 }}.orValue([]).filter(one, !(one.{{ index . 1 }} in {{ index . 2 }})))
+[[object, oldObject].map(each, each.{{ index . 0 }}.orValue([]).filter(one, !({{ index . 1 }} in {{ index . 2 }})))
          ].exists(both, both[0].exists(one, !(one in both[1])) || both[1].exists(one, !(one in both[0])))
 {{- end -}}
 
@@ -38,15 +41,18 @@ tens of thousands of entries, which the author of a Pod may write: of more than 
 ['annotations', 'generation', 'labels', 'managedFields', 'resourceVersion']
 {{- end -}}
 
-{{/* What a program writes of a Node and is not the program's, by name: [annotations, taints, conditions], CEL's lists. */}}
+{{/*
+What a program writes of a Node and is not the program's, by name: [annotations, taints, conditions], CEL's lists. Taints
+as kubectl has them (KEY=VALUE:EFFECT): a taint NoExecute of the same key would evict Pods.
+*/}}
 {{- define "slurm-extender.othersOfNode" -}}
 {{ include "slurm-extender.changed" (list "metadata" (include "slurm-extender.metadataOfWrites" .)) }} +
       ({{ include "slurm-extender.entriesChanged" (list "metadata.?annotations" (index . 0)) }} ? ['annotations'] : []) +
       (object.metadata.?labels == oldObject.metadata.?labels ? [] : ['labels']) +
       {{ include "slurm-extender.changed" (list "spec" "['taints']") }} +
-      ({{ include "slurm-extender.elementsChanged" (list "spec.?taints" "key" (index . 1)) }} ? ['other taints'] : []) +
+      ({{ include "slurm-extender.elementsChanged" (list "spec.?taints" "one.key + '=' + one.?value.orValue('') + ':' + one.effect" (index . 1)) }} ? ['other taints'] : []) +
       {{ include "slurm-extender.changed" (list "status" "['conditions']") }} +
-      ({{ include "slurm-extender.elementsChanged" (list "status.?conditions" "type" (index . 2)) }} ? ['other conditions'] : [])
+      ({{ include "slurm-extender.elementsChanged" (list "status.?conditions" "one.type" (index . 2)) }} ? ['other conditions'] : [])
 {{- end -}}
 
 {{/*
@@ -71,7 +77,7 @@ account, and writes what devices the Pod got. kube-apiserver copies the labels o
          ({{ include "slurm-extender.entriesChanged" (list "metadata.?labels" "['slurm-extender.io/job-id']") }} ? ['labels'] : []) +
          (request.?subResource.orValue('') == 'status'
           ? {{ include "slurm-extender.changed" (list "status" ($status | toJson)) }} +
-            ({{ include "slurm-extender.elementsChanged" (list "status.?conditions" "type" "['slurm-extender.io/Placeholder', 'PodScheduled', 'DisruptionTarget']") }} ? ['other conditions'] : [])
+            ({{ include "slurm-extender.elementsChanged" (list "status.?conditions" "one.type" "['slurm-extender.io/Placeholder', 'PodScheduled', 'DisruptionTarget']") }} ? ['other conditions'] : [])
           : {{ include "slurm-extender.changed" (list "spec" "['schedulingGates']") }} +
             ([[object, oldObject].map(pod, pod.spec.?schedulingGates.orValue([])).map(gates,
                 gates.size() + ({'name': 'slurm-extender.io/placeholder'} in gates ? 0 : 1))
