@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deploy.local.cluster import Cluster
 from deploy.local.layout import Layout
-from deploy.local.slurm.components import slurm_components
+from deploy.local.slurm.components import dynamic_components, slurm_components
 from deploy.local.slurm.config import run_folder
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from node_agent.machine.slurmd_gres import WrongGres, parse, starts_placeholders
@@ -189,6 +189,54 @@ def test_a_reconfiguration_renumbers_devices_and_renews_the_list(tmp_path: Path,
         cluster.run_slurm("scontrol", "reconfigure")
         eventually(lambda: slurmd_says() == "2301", within_s=20)
         eventually(lambda: numbered((run / "gres").read_text()) == "2301", within_s=20)
+
+
+_STARTS_SLURMD = '    slurmd "$@" $boot &\n'
+_WAITS = "    until [ -e /run/slurm-extender/starts ]; do sleep 0.1; done\n"
+_FETCHES = ' || list_devices "$@"; then'
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("release", DEBIAN_SUITES)
+def test_list_follows_the_files_that_slurmd_has_fetched(tmp_path: Path, release: str) -> None:
+    """slurmctld reconfigures before slurmd starts, and while slurmd runs. Beside slurmd, no list is made
+    of files that `slurmd -G` fetches."""
+    spec = ClusterSpec(
+        nodes=1, gpus_per_node=4, dynamic_nodes=1, kubernetes=False, extender=False, release=release
+    )
+    with Cluster.up(spec, tmp_path / "cluster") as cluster:
+        layout = Layout(cluster.directory)
+        gres, run = layout.slurm / "etc/gres.conf", run_folder(layout, "dynamic-1") / "slurm-extender"
+        run.mkdir()
+        before = gres.read_text()
+
+        def reconfigure(numbers: str) -> None:
+            gres.write_text(before.replace("nvidia[0-3]", f"nvidia[{numbers}]"))
+            cluster.run_slurm("scontrol", "reconfigure")
+
+        def listed() -> str:
+            if not (run / "gres").exists():
+                return ""
+            return "".join(device.files[0][-1] for device in parse((run / "gres").read_text()))
+
+        components = dynamic_components(spec, dict(cluster.ports), layout)
+        argv = next(each.argv for each in components if each.name == "slurmd-dynamic-1")
+        program = argv.index("/usr/sbin/slurmd")
+        script = Path(manifest.__file__).with_name("start.sh").read_text()
+        assert _STARTS_SLURMD in script
+        assert _FETCHES in script
+        script = script.replace(_STARTS_SLURMD, _WAITS + _STARTS_SLURMD).replace(_FETCHES, "; then")
+        start = ("/bin/sh", "-c", script.replace("/var/spool/slurmd", "/run/spool"), "start")
+        conf = f"Port={cluster.ports['slurmd-dynamic-1']} Gres=gpu:h100:4 Feature=dynamic"
+        options = (*argv[program + 1 :], "--conf", conf)
+        cluster.start("slurmd-dynamic-1", argv=[*argv[:program], *start, *options], wait=False)
+        eventually(lambda: listed() == "0123", within_s=20)
+        reconfigure("2-3,0-1")
+        (run / "starts").touch()
+        eventually(lambda: listed() == "2301", within_s=20)
+        eventually(lambda: "idle" in cluster.run_slurm("sinfo", "-hn", "dynamic-1", "-o%T").stdout)
+        reconfigure("1,0,2-3")
+        eventually(lambda: listed() == "1023", within_s=20)
 
 
 @pytest.mark.real

@@ -53,7 +53,8 @@ def started(
     text = text.replace("/slurm-extender/scripts", f"{root}/slurm-extender/scripts")
     text = text.replace("/var/spool/slurmd", f"{root}/spool")
     text = text.replace("/dev/termination-log", f"{root}/termination-log")
-    text = text.replace("/sys/fs/cgroup", f"{root}/cgroup").replace("sleep 2", "sleep 0.1")
+    text = text.replace("/sys/fs/cgroup", f"{root}/cgroup").replace("/run/slurm/", f"{root}/run/slurm/")
+    text = text.replace("sleep 2", "sleep 0.1")
     with (root / "output").open("w") as to:
         ran = subprocess.Popen(
             [*inside, "/bin/sh", "-c", text, "start", "-D", "-Z"],
@@ -89,8 +90,52 @@ def test_a_slurmd_without_a_list_has_not_told_of_no_devices(root: Path) -> None:
         slurmd_gres.parse((root / "run/slurm-extender/gres").read_text())
 
 
+_LISTENS = """
+import os, signal, socket, sys
+
+if len(sys.argv) < 3:
+    port = socket.create_server(("127.0.0.1", 0))
+    os.set_inheritable(port.fileno(), True)
+    sys.argv.append(str(port.fileno()))
+signal.signal(signal.SIGHUP, lambda *_: os.execv(sys.executable, [sys.executable, *sys.argv]))
+with open(sys.argv[1], "w") as file:
+    file.write(str(os.getpid()))
+while True:
+    signal.pause()
+"""
+
+
+def listening(root: Path) -> str:
+    """Returns the command of a slurmd that has its configuration: it opens a port, then writes the file
+    `pid`. At SIGHUP it executes itself, and keeps the port."""
+    (root / "listens.py").write_text(_LISTENS)
+    return f"{sys.executable} {root}/listens.py {root}/pid"
+
+
+def test_devices_are_listed_by_the_configuration_that_slurmd_read(root: Path) -> None:
+    """slurmctld reconfigures twice while it can tell no slurmd: after the first list, and after slurmd
+    has fetched its files, but before slurmd opens its port."""
+    listed, fetched = root / "run/slurm-extender/gres", root / "run/slurm/conf"
+    fetched.mkdir(parents=True)
+    slurmctld = root / "slurm.conf"
+    slurmctld.write_text("before")
+    behaves = f"""[ "$1" != -V ] || exit 0
+[ "$1" = -D ] || {{ cat "${{SLURM_CONF:-{slurmctld}}}"; exit; }}
+until [ -e {root}/fetches ]; do sleep 0.05; done
+cp {slurmctld} {fetched}/slurm.conf
+echo newest >{slurmctld}
+exec {listening(root)}"""
+    program(root / "bin/slurmd", behaves)
+    with started(root):
+        eventually(lambda: listed.exists() and listed.read_text() == "before", within_s=10)
+        slurmctld.write_text("taken")
+        (root / "fetches").touch()
+        eventually(lambda: listed.read_text() == "taken", within_s=10)
+
+
 def test_devices_are_listed_again_after_slurmd_executes_itself(root: Path) -> None:
-    """As at `scontrol reconfigure`. A list that fails is made again."""
+    """As at `scontrol reconfigure`. A list that fails is made again. slurmd keeps its limits
+    (CoreSpecCount, MemSpecLimit)."""
     order, listed = root / "order", root / "run/slurm-extender/gres"
     order.write_text("before")
     cgroup = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
@@ -100,14 +145,11 @@ def test_devices_are_listed_again_after_slurmd_executes_itself(root: Path) -> No
         limit.write_text("7\n")
     behaves = f"""[ "$1" != -V ] || exit 0
 [ "$1" = -D ] || {{ echo max >{limits[0]}; echo max >{limits[1]}; cat {order}; exit; }}
-trap 'SLURMD_RECONF=1 exec "$0" "$@"' HUP
-echo $$ >{root}/pid
-while :; do sleep 0.05; done"""
+echo 3 >{limits[0]}; echo 3 >{limits[1]}
+exec {listening(root)}"""
     program(root / "bin/slurmd", behaves)
     with started(root):
         eventually(lambda: listed.exists() and listed.read_text() == "before", within_s=10)
-        for limit in limits:  # CoreSpecCount and MemSpecLimit
-            limit.write_text("3\n")
         order.unlink()
         began = root / "pid"  # slurmd begins after the list
         pid = eventually(lambda: began.exists() and began.read_text().strip(), within_s=10)
