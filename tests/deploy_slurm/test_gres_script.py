@@ -57,7 +57,12 @@ def test_devices_are_listed_after_each_start_of_slurmd(listed: Path) -> None:
     order = listed.with_name("order")
 
     def lists(text: str) -> None:
-        eventually(lambda: listed.exists() and listed.read_text() == f"-G -N n1\n{text}", within_s=10)
+        expected = f"-G -N n1\n{text}"
+
+        def seen() -> str:
+            return listed.read_text() if listed.exists() else "no list"
+
+        eventually(seen, f"the list {text}", within_s=10, holds=lambda found: found == expected)
 
     order.write_text("one")
     with slurmd(listed.parent) as process:
