@@ -25,8 +25,8 @@ from node_agent.pods.gate import lingering
 from node_agent.pods.node_pods import NodePods
 from node_agent.reporting.device_health import DeviceHealth
 from node_agent.reporting.node_condition import Reason
-from node_agent.runtime import kubelet_devices
 from node_agent.runtime.containers import Containers
+from node_agent.runtime.kubelet_devices import KubeletDevices
 from node_agent.settings import Settings
 from node_agent.slurmd.manifest import gres_of
 from node_agent.slurmd.runner import Here, SlurmdRunner
@@ -87,6 +87,11 @@ class Agent:
         self._pods = NodePods(kubernetes, node, self._hears_of_pods, says, namespace)
         counted = settings.resources if settings.device_plugins is not None else {}
         self.devices = DeviceHealth(kubernetes, node, keeper, settings.cdi, counted, self.health.says)
+        sockets = settings.device_plugins or Path(), settings.pod_resources
+        self.kubelet_devices = [
+            KubeletDevices(keeper, self._pods, resource, gres, *sockets)
+            for resource, gres in counted.items()
+        ]
         self._awaits_runtime = settings.nri is not None
         self._containers = Containers(node, keeper, self._pods, self._begins)
         here = Here(
@@ -123,9 +128,10 @@ class Agent:
             tasks.create_task(self.devices.run())
             if self._settings.nri is not None:
                 tasks.create_task(plugin.stay(self._settings.nri, self._containers, self._hears_runtime))
-            if self._settings.device_plugins is not None:
-                for resource, gres in self._settings.resources.items():
-                    tasks.create_task(self._count(self._settings.device_plugins, resource, gres))
+            for of in self.kubelet_devices:
+                says = partial(self.health.says, f"the kubelet's plugin for {of.resource}")
+                tasks.create_task(of.stay(says, gives=self._settings.nri is None))
+                tasks.create_task(of.compare_often(partial(self.health.says, f"count of {of.resource}")))
             if self._settings.slurmd_namespace:
                 tasks.create_task(self._slurmd.run())
 
@@ -316,11 +322,6 @@ class Agent:
             return f"the node agent does not know yet who has what ({told or 'it starts'})"
         waits = "its cgroup is not there" if claim.uid in decision.awaited else ""
         return decision.problems.get(claim.uid, waits)
-
-    async def _count(self, folder: Path, resource: str, gres: str) -> None:
-        says = partial(self.health.says, f"the kubelet's plugin for {resource}")
-        gives = self._settings.nri is None
-        await kubelet_devices.stay(self.keeper, folder, resource, gres, says, gives=gives)
 
     def _hears_of_pods(self) -> None:
         self._news.set()

@@ -85,6 +85,21 @@ _MISMATCHES: Final = Metric(
     "Do Kubernetes and Slurm believe the same of the Node's devices?",
 )
 
+_MISATTRIBUTED: Final = Metric(
+    "node_agent_pods_with_other_devices",
+    "gauge",
+    "Pods with other devices by the kubelet's count than Slurm granted.",
+    "Do programs that ask the kubelet name the right Pod of a device?",
+    ("resource",),
+)
+_UNSTEERED: Final = Metric(
+    "node_agent_devices_chosen_by_kubelet_total",
+    "counter",
+    "Containers for which the kubelet chose devices by itself; the log says why.",
+    "Does the kubelet follow Slurm's grants?",
+    ("resource",),
+)
+
 METRICS: Final[tuple[Metric, ...]] = tuple(
     each for each in tuple(globals().values()) if isinstance(each, Metric)
 )
@@ -121,3 +136,8 @@ class _Figures(Collector):
             failed.add_metric(kind, broken)
         yield from (devices, failed)
         yield _MISMATCHES.told(len(agent.devices.differing))
+        misattributed, unsteered = _MISATTRIBUTED.read(), _UNSTEERED.read_counter(None)
+        for of in agent.kubelet_devices:
+            misattributed.add_metric([of.resource], len(of.differing))
+            unsteered.add_metric([of.resource], of.unsteered)
+        yield from (misattributed, unsteered)

@@ -46,6 +46,10 @@ class Settings(BaseSettings):
     """The folders of specifications of devices that the container runtime knows."""
     device_plugins: OptionalPath = Path("/var/lib/kubelet/device-plugins")
     """The folder in which the kubelet takes plugins; blank: others tell it of the devices."""
+    pod_resources: OptionalPath = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    """The socket of the kubelet's PodResources; blank: the kubelet chooses the devices of Pods by
+    itself, and counts other devices than Slurm granted
+    (docs/node-agent.md#what-the-kubelet-counts)."""
     resources: Annotated[
         dict[str, str], NoDecode, BeforeValidator(read_json), AfterValidator(_mapped)
     ] = dict(GRES)

@@ -19,13 +19,18 @@ from node_agent.enforcement.decision import Entry
 from node_agent.enforcement.limits import limits_of
 from node_agent.enforcement.native_jobs import Scope, missing
 from node_agent.kernel.device_guard import known_in
-from node_agent.machine import slurmd_gres
+from node_agent.kubelet.checkpoint import Checkpoint
+from node_agent.kubelet.pod_resources import devices_of_pods
+from node_agent.machine import names, slurmd_gres
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Number
+from node_agent.machine.hang_safe_call import HangSafeCall, Unanswered
+from node_agent.machine.kubelet_names import units_of
 from node_agent.machine.numbered import Machine
 from node_agent.machine.slurmd_gres import SHARING
 from node_agent.pods.cgroups import CPUS, CPUS_IN_FORCE, MEMORY, PodCgroup, PodCgroups, limits_now
 from node_agent.pods.claims import Claim, claim_of
+from node_agent.runtime.admission import differences, grants
 from node_agent.settings import Settings
 from wellknown import number_list
 
@@ -33,6 +38,8 @@ _MIB: Final = 1 << 20
 _FIELDS: Final = ("cpus", "memory", "devices")
 _NONE: Final = "-"
 _UNKNOWN: Final = "not known"
+_PATIENCE_S: Final = 10.0
+"""Time for a driver's reply."""
 
 
 class Row(NamedTuple):
@@ -88,7 +95,12 @@ def main(settings: Settings, *, as_json: bool) -> None:
     except (OSError, ValueError) as error:
         console.print(f"the machine's map of cores is not known: {error}")
     kernel = Kernel(cgroups, entries, machine, cpus)
-    rows = [pod(claim, kernel) for claim in claims.values() if claim.of_job]
+    others: dict[str, str] = {}
+    try:
+        others = asyncio.run(_other_devices(settings, claims.values(), machine)) if machine else {}
+    except (OSError, Unanswered) as error:
+        console.print(f"the kubelet's count of devices cannot be compared: {error}")
+    rows = [_with(pod(claim, kernel), others) for claim in claims.values() if claim.of_job]
     counted = native_jobs.counted(claims, machine.guarded if machine else ())
     rows += jobs(native_jobs.scopes(pods, claims), counted)
     if as_json:
@@ -101,6 +113,28 @@ async def _claims(settings: Settings) -> list[Claim]:
     async with aclosing(await KubernetesRest.connect(settings.kubeconfig)) as kubernetes:
         pods = ResourceWatch(kubernetes, "pods", f"spec.nodeName={settings.node}")
         return [claim_of(manifest, settings.node) for manifest in await pods.list()]
+
+
+async def _other_devices(
+    settings: Settings, claims: Iterable[Claim], machine: Machine
+) -> dict[str, str]:
+    """Returns the Pods with other devices by the kubelet's count than granted, and the difference.
+    Raises OSError, Unanswered."""
+    if settings.device_plugins is None or settings.pod_resources is None:
+        return {}
+    answers = await HangSafeCall(names.ask_drivers, "a driver", _PATIENCE_S).result()
+    called, _ = names.read(machine.devices, settings.cdi, answers)
+    checkpoint, found = Checkpoint(settings.device_plugins), dict[str, str]()
+    for resource, gres in settings.resources.items():
+        listed = await devices_of_pods(settings.pod_resources, resource)
+        units = units_of(machine, called, resource, gres, checkpoint.of_pods(resource))
+        found |= differences(listed, grants(claims, gres.partition(":")[0]), units)
+    return found
+
+
+def _with(row: Row, others: Mapping[str, str]) -> Row:
+    problems = (row.problem, others.get(row.who, ""))
+    return row._replace(problem="; ".join(filter(None, problems)))
 
 
 def pod(claim: Claim, kernel: Kernel) -> Row:

@@ -1,7 +1,7 @@
 """Keeps each Pod of this Node to the resources of its job, by the kernel."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,8 +17,8 @@ from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.machine import slurmd_gres
 from node_agent.machine.cpus import Cpus
 from node_agent.machine.devices import Device, Files, Names, Number
-from node_agent.machine.gpu_vendors import may_be
-from node_agent.machine.numbered import Machine, Part
+from node_agent.machine.kubelet_names import is_named, units_of
+from node_agent.machine.numbered import Machine, Part, Unit
 from node_agent.machine.slurmd_gres import WrongGres
 from node_agent.pods.cgroups import PodCgroup, PodCgroups, depth
 from node_agent.pods.claims import Claim
@@ -176,22 +176,15 @@ class Keeper:
         own = (each.number for each in cgroups if self._own_pod and each.uid == self._own_pod)
         return {Entry(cgroup, number) for cgroup in own for number in self.guarded}
 
-    def of_resource(self, resource: str, wanted: str) -> dict[str, Part]:
-        """Returns the devices of an extended resource by the kubelet's names. Parameter `wanted` is a
-        GRES, or a GRES with a type. A device in parts has a name for each part. A vendor's resource has
-        only the vendor's devices."""
-        name, _, kind = wanted.partition(":")
-        return {
-            unit: part
-            for unit, part in (self.machine.units(name) if self.machine else ())
-            if part.device.type.lower() == (kind or part.device.type).lower()
-            and may_be(resource, part.device)
-        }
+    def of_resource(self, resource: str, wanted: str, plain: Container[str] = ()) -> dict[str, Unit]:
+        """Returns the devices of an extended resource by the kubelet's names (`units_of`)."""
+        return units_of(self.machine, self.names, resource, wanted, plain) if self.machine else {}
 
-    def units(self, resource: str, wanted: str) -> dict[str, bool]:
+    def usable(self, units: Mapping[str, Unit]) -> dict[str, bool]:
         """Returns True for each usable device of `of_resource`."""
         return {
-            name: not self._problem(part) for name, part in self.of_resource(resource, wanted).items()
+            name: not self._problem(unit.part) and is_named(unit, self.names)
+            for name, unit in units.items()
         }
 
     @property

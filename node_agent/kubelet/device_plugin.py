@@ -9,7 +9,7 @@ grpclib speaks gRPC in Python, on the event loop: grpcio takes 12 MB of memory m
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +21,7 @@ from grpclib.exceptions import GRPCError, StreamTerminatedError
 from grpclib.server import Server, Stream
 
 from node_agent.kubelet import device_plugin_pb2 as api
+from node_agent.kubelet.asked import Asked
 from node_agent.kubelet.checkpoint import Checkpoint
 
 _KUBELET: Final = "kubelet.sock"
@@ -42,17 +43,27 @@ Give = Callable[[Collection[str]], api.ContainerAllocateResponse]
 """Returns the devices for a container, by the kubelet's choice. Raises ValueError with a message for the
 Pod's author if the kubelet must reject the Pod."""
 
+Prefer = Callable[[Asked], Awaitable[Sequence[str]]]
+"""Returns the devices to prefer for a container, [] if the kubelet is to choose. Raises ValueError as
+`Give`."""
+
 
 async def stay(
-    folder: Path, resource: str, units: Callable[[], Units], report: Report, give: Give | None = None
+    folder: Path,
+    resource: str,
+    units: Callable[[], Units],
+    report: Report,
+    give: Give | None = None,
+    prefer: Prefer | None = None,
 ) -> None:
     """Serves as the plugin of a resource for ever. Registers the plugin again after a start of the
     kubelet, which empties the folder, and after another plugin took the place. Calls `report` with None
-    after the registration, and with each problem. Without `give`, containers get no devices."""
+    after the registration, and with each problem. Without `give`, containers get no devices; without
+    `prefer`, the kubelet chooses."""
     socket = folder / f"slurm-extender-{resource.replace('/', '-')}.sock"
     shown = _Shown(f"another plugin for {resource} {_TAKEN}", report)
     while True:
-        plugin, pause = _Plugin(units, give), _LOOK_S
+        plugin, pause = _Plugin(units, give, prefer), _LOOK_S
         server = Server([plugin])
         starts = asyncio.ensure_future(server.start(path=str(socket)))
         try:
@@ -175,9 +186,10 @@ async def _register(folder: Path, endpoint: str, resource: str) -> None:
 class _Plugin:
     """The kubelet's calls."""
 
-    def __init__(self, units: Callable[[], Units], give: Give | None) -> None:
+    def __init__(self, units: Callable[[], Units], give: Give | None, prefer: Prefer | None) -> None:
         self._units = units
         self._give = give
+        self._prefer = prefer
         self._listened_to = set[asyncio.Task[None]]()
         self._leaves = asyncio.Event()
         self.left = False
@@ -194,6 +206,9 @@ class _Plugin:
         methods = {
             "GetDevicePluginOptions": Handler(self._options, one, api.Empty, api.DevicePluginOptions),
             "ListAndWatch": Handler(self._watch, many, api.Empty, api.ListAndWatchResponse),
+            "GetPreferredAllocation": Handler(
+                self._preferred, one, api.PreferredAllocationRequest, api.PreferredAllocationResponse
+            ),
             "Allocate": Handler(self._allocate, one, api.AllocateRequest, api.AllocateResponse),
         }
         return {f"/{_VERSION}.DevicePlugin/{name}": method for name, method in methods.items()}
@@ -207,7 +222,22 @@ class _Plugin:
 
     async def _options(self, stream: Stream[api.Empty, api.DevicePluginOptions]) -> None:
         await stream.recv_message()
-        await stream.send_message(api.DevicePluginOptions())
+        prefers = self._prefer is not None
+        await stream.send_message(api.DevicePluginOptions(get_preferred_allocation_available=prefers))
+
+    async def _preferred(
+        self, stream: Stream[api.PreferredAllocationRequest, api.PreferredAllocationResponse]
+    ) -> None:
+        request, prefer = await stream.recv_message(), self._prefer
+        answer = api.PreferredAllocationResponse()
+        for each in request.container_requests if request else ():
+            asked = Asked(each.available, each.must_include, each.size)
+            try:
+                devices = await prefer(asked) if prefer else ()
+            except ValueError as error:  # the kubelet rejects the Pod with this message
+                raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
+            answer.container_responses.add(devices=devices)
+        await stream.send_message(answer)
 
     async def _watch(self, stream: Stream[api.Empty, api.ListAndWatchResponse]) -> None:
         await stream.recv_message()

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&node_agent/kubelet/device_plugin.proto\x12\x16slurm_extender.kubelet\"\x07\n\x05\x45mpty\"\x15\n\x13\x44\x65vicePluginOptions\"K\n\x0fRegisterRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x15\n\rresource_name\x18\x03 \x01(\t\"G\n\x14ListAndWatchResponse\x12/\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x1e.slurm_extender.kubelet.Device\"$\n\x06\x44\x65vice\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\"_\n\x0f\x41llocateRequest\x12L\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32\x30.slurm_extender.kubelet.ContainerAllocateRequest\"/\n\x18\x43ontainerAllocateRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"b\n\x10\x41llocateResponse\x12N\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32\x31.slurm_extender.kubelet.ContainerAllocateResponse\"\x80\x02\n\x19\x43ontainerAllocateResponse\x12I\n\x04\x65nvs\x18\x01 \x03(\x0b\x32;.slurm_extender.kubelet.ContainerAllocateResponse.EnvsEntry\x12\x33\n\x07\x64\x65vices\x18\x03 \x03(\x0b\x32\".slurm_extender.kubelet.DeviceSpec\x12\x36\n\x0b\x63\x64i_devices\x18\x05 \x03(\x0b\x32!.slurm_extender.kubelet.CDIDevice\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\nDeviceSpec\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x13\n\x0bpermissions\x18\x03 \x01(\t\"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&node_agent/kubelet/device_plugin.proto\x12\x16slurm_extender.kubelet\"\x07\n\x05\x45mpty\"A\n\x13\x44\x65vicePluginOptions\x12*\n\"get_preferred_allocation_available\x18\x02 \x01(\x08\"K\n\x0fRegisterRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x15\n\rresource_name\x18\x03 \x01(\t\"G\n\x14ListAndWatchResponse\x12/\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x1e.slurm_extender.kubelet.Device\"$\n\x06\x44\x65vice\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\"u\n\x1aPreferredAllocationRequest\x12W\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32;.slurm_extender.kubelet.ContainerPreferredAllocationRequest\"\\\n#ContainerPreferredAllocationRequest\x12\x11\n\tavailable\x18\x01 \x03(\t\x12\x14\n\x0cmust_include\x18\x02 \x03(\t\x12\x0c\n\x04size\x18\x03 \x01(\x05\"x\n\x1bPreferredAllocationResponse\x12Y\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32<.slurm_extender.kubelet.ContainerPreferredAllocationResponse\"7\n$ContainerPreferredAllocationResponse\x12\x0f\n\x07\x64\x65vices\x18\x01 \x03(\t\"_\n\x0f\x41llocateRequest\x12L\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32\x30.slurm_extender.kubelet.ContainerAllocateRequest\"/\n\x18\x43ontainerAllocateRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"b\n\x10\x41llocateResponse\x12N\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32\x31.slurm_extender.kubelet.ContainerAllocateResponse\"\x80\x02\n\x19\x43ontainerAllocateResponse\x12I\n\x04\x65nvs\x18\x01 \x03(\x0b\x32;.slurm_extender.kubelet.ContainerAllocateResponse.EnvsEntry\x12\x33\n\x07\x64\x65vices\x18\x03 \x03(\x0b\x32\".slurm_extender.kubelet.DeviceSpec\x12\x36\n\x0b\x63\x64i_devices\x18\x05 \x03(\x0b\x32!.slurm_extender.kubelet.CDIDevice\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\nDeviceSpec\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x13\n\x0bpermissions\x18\x03 \x01(\t\"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,25 +36,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EMPTY']._serialized_start=66
   _globals['_EMPTY']._serialized_end=73
   _globals['_DEVICEPLUGINOPTIONS']._serialized_start=75
-  _globals['_DEVICEPLUGINOPTIONS']._serialized_end=96
-  _globals['_REGISTERREQUEST']._serialized_start=98
-  _globals['_REGISTERREQUEST']._serialized_end=173
-  _globals['_LISTANDWATCHRESPONSE']._serialized_start=175
-  _globals['_LISTANDWATCHRESPONSE']._serialized_end=246
-  _globals['_DEVICE']._serialized_start=248
-  _globals['_DEVICE']._serialized_end=284
-  _globals['_ALLOCATEREQUEST']._serialized_start=286
-  _globals['_ALLOCATEREQUEST']._serialized_end=381
-  _globals['_CONTAINERALLOCATEREQUEST']._serialized_start=383
-  _globals['_CONTAINERALLOCATEREQUEST']._serialized_end=430
-  _globals['_ALLOCATERESPONSE']._serialized_start=432
-  _globals['_ALLOCATERESPONSE']._serialized_end=530
-  _globals['_CONTAINERALLOCATERESPONSE']._serialized_start=533
-  _globals['_CONTAINERALLOCATERESPONSE']._serialized_end=789
-  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_start=746
-  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_end=789
-  _globals['_DEVICESPEC']._serialized_start=791
-  _globals['_DEVICESPEC']._serialized_end=867
-  _globals['_CDIDEVICE']._serialized_start=869
-  _globals['_CDIDEVICE']._serialized_end=894
+  _globals['_DEVICEPLUGINOPTIONS']._serialized_end=140
+  _globals['_REGISTERREQUEST']._serialized_start=142
+  _globals['_REGISTERREQUEST']._serialized_end=217
+  _globals['_LISTANDWATCHRESPONSE']._serialized_start=219
+  _globals['_LISTANDWATCHRESPONSE']._serialized_end=290
+  _globals['_DEVICE']._serialized_start=292
+  _globals['_DEVICE']._serialized_end=328
+  _globals['_PREFERREDALLOCATIONREQUEST']._serialized_start=330
+  _globals['_PREFERREDALLOCATIONREQUEST']._serialized_end=447
+  _globals['_CONTAINERPREFERREDALLOCATIONREQUEST']._serialized_start=449
+  _globals['_CONTAINERPREFERREDALLOCATIONREQUEST']._serialized_end=541
+  _globals['_PREFERREDALLOCATIONRESPONSE']._serialized_start=543
+  _globals['_PREFERREDALLOCATIONRESPONSE']._serialized_end=663
+  _globals['_CONTAINERPREFERREDALLOCATIONRESPONSE']._serialized_start=665
+  _globals['_CONTAINERPREFERREDALLOCATIONRESPONSE']._serialized_end=720
+  _globals['_ALLOCATEREQUEST']._serialized_start=722
+  _globals['_ALLOCATEREQUEST']._serialized_end=817
+  _globals['_CONTAINERALLOCATEREQUEST']._serialized_start=819
+  _globals['_CONTAINERALLOCATEREQUEST']._serialized_end=866
+  _globals['_ALLOCATERESPONSE']._serialized_start=868
+  _globals['_ALLOCATERESPONSE']._serialized_end=966
+  _globals['_CONTAINERALLOCATERESPONSE']._serialized_start=969
+  _globals['_CONTAINERALLOCATERESPONSE']._serialized_end=1225
+  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_start=1182
+  _globals['_CONTAINERALLOCATERESPONSE_ENVSENTRY']._serialized_end=1225
+  _globals['_DEVICESPEC']._serialized_start=1227
+  _globals['_DEVICESPEC']._serialized_end=1303
+  _globals['_CDIDEVICE']._serialized_start=1305
+  _globals['_CDIDEVICE']._serialized_end=1330
 # @@protoc_insertion_point(module_scope)

@@ -11,8 +11,10 @@ class Empty(_message.Message):
     def __init__(self) -> None: ...
 
 class DevicePluginOptions(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("get_preferred_allocation_available",)
+    GET_PREFERRED_ALLOCATION_AVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    get_preferred_allocation_available: bool
+    def __init__(self, get_preferred_allocation_available: _Optional[bool] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
     __slots__ = ("version", "endpoint", "resource_name")
@@ -37,6 +39,34 @@ class Device(_message.Message):
     ID: str
     health: str
     def __init__(self, ID: _Optional[str] = ..., health: _Optional[str] = ...) -> None: ...
+
+class PreferredAllocationRequest(_message.Message):
+    __slots__ = ("container_requests",)
+    CONTAINER_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    container_requests: _containers.RepeatedCompositeFieldContainer[ContainerPreferredAllocationRequest]
+    def __init__(self, container_requests: _Optional[_Iterable[_Union[ContainerPreferredAllocationRequest, _Mapping]]] = ...) -> None: ...
+
+class ContainerPreferredAllocationRequest(_message.Message):
+    __slots__ = ("available", "must_include", "size")
+    AVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    MUST_INCLUDE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    available: _containers.RepeatedScalarFieldContainer[str]
+    must_include: _containers.RepeatedScalarFieldContainer[str]
+    size: int
+    def __init__(self, available: _Optional[_Iterable[str]] = ..., must_include: _Optional[_Iterable[str]] = ..., size: _Optional[int] = ...) -> None: ...
+
+class PreferredAllocationResponse(_message.Message):
+    __slots__ = ("container_responses",)
+    CONTAINER_RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    container_responses: _containers.RepeatedCompositeFieldContainer[ContainerPreferredAllocationResponse]
+    def __init__(self, container_responses: _Optional[_Iterable[_Union[ContainerPreferredAllocationResponse, _Mapping]]] = ...) -> None: ...
+
+class ContainerPreferredAllocationResponse(_message.Message):
+    __slots__ = ("devices",)
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    devices: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, devices: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AllocateRequest(_message.Message):
     __slots__ = ("container_requests",)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from node_agent.machine.sysfs import PCI_DEVICES, gpus_of
 
@@ -70,6 +70,8 @@ class Names(NamedTuple):
     """Name in CDI, with the kind: "nvidia.com/gpu=0"."""
     problem: str = ""
     """Reason of the driver why no job should use the device."""
+    kubelet: str = ""
+    """Name for the kubelet, the same as of the vendor's own plugin."""
 
 
 class Answers(NamedTuple):
@@ -114,6 +116,9 @@ class GpuVendor(Protocol):
     """Environment variable with the UUIDs of devices for the vendor's libraries."""
     runtime: str = ""
     """Environment variable with the UUIDs of devices for the vendor's container runtime."""
+    kubelet_name: Literal["uuid", "bus", ""] = ""
+    """Field of a device with the name that the vendor's own plugin tells the kubelet, "" without such a
+    name: programs find the Pod of a device by the name."""
     must_report: re.Pattern[str] | None = None
     """Pattern of a GPU's file. A GPU that Slurm counts is broken if `read` does not report the GPU."""
 

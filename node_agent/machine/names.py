@@ -88,10 +88,16 @@ def read(
     found: dict[Files, Names] = {}
     for device in devices:
         files = frozenset(device.files)
-        words = _wrong(device, known.get(files), answers, complaints)
-        uuid = known[files].uuid if files in known else ""
-        found[files] = Names(uuid, cdi.get(files, ""), "; ".join(filter(None, words)))
+        told = known.get(files)
+        words = _wrong(device, told, answers, complaints)
+        uuid, kubelet = (told.uuid, _for_kubelet(device, told)) if told else ("", "")
+        found[files] = Names(uuid, cdi.get(files, ""), "; ".join(filter(None, words)), kubelet)
     return found, problems
+
+
+def _for_kubelet(counted: Device, known: Device) -> str:
+    field = counted.vendor.kubelet_name if counted.vendor else ""
+    return str(getattr(known, field)) if field else ""
 
 
 def _wrong(

@@ -29,6 +29,28 @@ class Part(NamedTuple):
     """True if other jobs may have other parts of the device."""
 
 
+class Unit(NamedTuple):
+    """A device, or a part of a device, as the kubelet counts it."""
+
+    name: str
+    """Name of the GRES."""
+    number: int
+    """Slurm's number of the device."""
+    part: Part
+    share: int | None = None
+    """Number of the part in the device, None for a whole device."""
+
+    @property
+    def plain(self) -> str:
+        """Returns the name without the driver's name of the device: "gpu-0", "shard-0-3"."""
+        whole = f"{self.name}-{self.number}"
+        return whole if self.share is None else f"{whole}-{self.share}"
+
+    def named(self, device: str) -> str:
+        """Returns the name with the driver's name of the device: "GPU-4c2f", "GPU-4c2f::3"."""
+        return device if self.share is None else f"{device}::{self.share}"
+
+
 Look = Callable[[Device], tuple[frozenset[Number], str]]
 """Returns the numbers of a device's files, or the reason why no job can use the device."""
 
@@ -70,13 +92,13 @@ class Machine:
         """Returns all devices by Slurm's numbers: "gpu 3"."""
         return {f"{name} {n}": part for name, of in self.by_name.items() for n, part in enumerate(of)}
 
-    def units(self, name: str) -> Iterator[tuple[str, Part]]:
-        """Yields each unit of a GRES with a name: "gpu-0" for a device, "shard-0-3" for a part."""
+    def units(self, name: str) -> Iterator[Unit]:
+        """Yields each unit of a GRES."""
         for number, part in enumerate(self.by_name.get(name, ())):
-            yield f"{name}-{number}", part
+            yield Unit(name, number, part)
         for number, part in enumerate(self._shared.get(name, ())):
-            for n in range(part.device.shared[name]):
-                yield f"{name}-{number}-{n}", part
+            for share in range(part.device.shared[name]):
+                yield Unit(name, number, part, share)
 
     def parts(self, wanted: Mapping[str, Sequence[int]]) -> list[Part]:
         """Returns the devices of a job, each device once, by Slurm's numbers of the devices of each

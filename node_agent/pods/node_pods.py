@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from decimal import Decimal
 
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
 from node_agent.pods.claims import Claim, claim_of
+from wellknown.resources import effective_requests
 from wellknown.slurmd_pod import pod_name, pull_pod_name
 
 _PAUSE_S = 1.0
@@ -42,6 +44,8 @@ class NodePods:
         self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", says)
         self.claims: dict[str, Claim] | None = None
         """The claims of all Pods by uid; None before the first list."""
+        self._asks: dict[str, Mapping[str, Decimal]] = {}
+        """Requests of extended resources by the uid of a Pod, if any."""
         self._removals: dict[str, Claim] = {}
         """Claims by uid of Pods that kube-apiserver removed while the agent listened."""
         self._listening: asyncio.Timeout | None = None
@@ -52,6 +56,11 @@ class NodePods:
         Parameter `here` is the uids of all cgroups. Forgets the other removals."""
         self._removals = {uid: claim for uid, claim in self._removals.items() if uid in here}
         return self._removals
+
+    def asked_without_job(self, resource: str) -> dict[str, int]:
+        """Returns the requests of a resource of the Pods of no job, by namespace and name."""
+        others = [claim for claim in (self.claims or {}).values() if not claim.of_job]
+        return {claim.pod: int(self._asks.get(claim.uid, {}).get(resource, 0)) for claim in others}
 
     def is_of_job(self, uid: str) -> bool:
         """Returns True for a job's Pod, also for a removed one."""
@@ -79,6 +88,7 @@ class NodePods:
         async for change in self._watch.changes():
             uid = change.manifest["metadata"]["uid"]
             if change.gone:
+                self._asks.pop(uid, None)
                 self._note_removal(listed.pop(uid, None))
                 if self.slurmd is not None and self.slurmd["metadata"]["uid"] == uid:
                     self.slurmd = None
@@ -91,6 +101,10 @@ class NodePods:
     def _claim(self, manifest: Manifest) -> Claim:
         metadata = manifest["metadata"]
         claim = claim_of(manifest, self._node)
+        requests = effective_requests(manifest.get("spec") or {})
+        extended = {name: amount for name, amount in requests.items() if "/" in name}
+        if extended:
+            self._asks[claim.uid] = extended
         name = metadata.get("namespace"), metadata["name"]
         if name == self._pull:
             self.pull = manifest
@@ -110,6 +124,7 @@ class NodePods:
             else:
                 self._says(None)
                 self.slurmd = self.pull = None
+                self._asks = {}
                 found = [self._claim(manifest) for manifest in manifests]
                 before, self.claims = self.claims or {}, {claim.uid: claim for claim in found}
                 for uid in before.keys() - self.claims.keys():

@@ -185,5 +185,5 @@ class DeviceHealth:
 
     def _differences(self, node: Manifest) -> list[str]:
         resources = self._resources.items()
-        counted = {each: len(self._keeper.units(each, gres)) for each, gres in resources}
+        counted = {each: len(self._keeper.of_resource(each, gres)) for each, gres in resources}
         return differences(node, {each: number for each, number in counted.items() if number})

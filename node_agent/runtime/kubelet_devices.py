@@ -1,67 +1,193 @@
-"""Number of devices for the kubelet, and the devices that the kubelet gives containers without NRI.
+"""The devices of an extended resource for the kubelet: their number, and the devices of each Pod.
 
-Without NRI, the container runtime does not ask the agent. The kubelet asks at admission, but names
-devices of the kubelet's own choice, and not the Pod. If a container gets all devices of a Node, the
-agent knows which devices are the job's. If a container asks for fewer, the kubelet rejects the Pod,
-because the Pod would get other devices than its job.
+The kubelet chooses the devices of a Pod at admission, and monitoring programs believe the kubelet's
+choice. So the agent makes the kubelet prefer the devices that Slurm granted to the Pod. The choice gives
+no access: the kernel lets a Pod open the devices of its job, and no others.
+
+Without NRI, the container runtime does not ask the agent, and the kubelet gives the devices. If a
+container gets all devices of a Node, the agent knows which devices are the job's. If a container asks
+for fewer, the kubelet rejects the Pod, because the Pod would get other devices than its job.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
-from functools import partial
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Final
+
+import structlog
 
 from node_agent.enforcement.keeper import Keeper
 from node_agent.kubelet import device_plugin_pb2 as api
+from node_agent.kubelet.asked import Asked
+from node_agent.kubelet.checkpoint import Checkpoint
+from node_agent.machine.numbered import Unit
+from node_agent.pods.node_pods import NodePods
+from node_agent.runtime.admission import Grant, admitted, differences, grants, preferred
 from node_agent.runtime.container_devices import container_devices
+from service.periodic import periodically
+
+log = structlog.get_logger()
 
 _READ_AND_WRITE = "rw"
 _COUNT_S = 5.0
+_COMPARE_S: Final = 10.0
+_PATIENCE_S: Final = 0.9
+"""Time for an answer. The kubelet's loop waits for the answer."""
+_UNKNOWN_S: Final = 0.5
+"""Time to wait for kube-apiserver's report of a Pod of PodResources."""
+_LOOK_S: Final = 0.01
+
+Says = Callable[[Exception | str | None], object]
 
 
-async def stay(
-    keeper: Keeper,
-    folder: Path,
-    resource: str,
-    gres: str,
-    says: Callable[[Exception | str | None], object],
-    *,
-    gives: bool,
-) -> None:
-    """Serves the kubelet as the plugin for an extended resource, once the Node has a device of the GRES.
-    Never returns. Parameter `gives` is True without NRI: the kubelet then gives the devices of whole
-    Nodes."""
-    units = partial(keeper.units, resource, gres)
-    while not units():  # noqa: ASYNC110 -- slurmd's list, or its first device, may come later
-        await asyncio.sleep(_COUNT_S)
-    from node_agent.kubelet import device_plugin  # noqa: PLC0415 -- gRPC takes 2 MB of memory
+class KubeletDevices:
+    """The devices of one extended resource."""
 
-    give = partial(whole_node, keeper, resource, gres) if gives else None
-    await device_plugin.stay(folder, resource, units, says, give)
+    def __init__(
+        self,
+        keeper: Keeper,
+        pods: NodePods,
+        resource: str,
+        gres: str,
+        folder: Path,
+        pod_resources: Path | None,
+    ) -> None:
+        """Parameter `folder` is the kubelet's folder for plugins, `pod_resources` the socket of
+        PodResources: without the socket, the kubelet chooses."""
+        self.resource = resource
+        self._keeper, self._pods, self._gres, self._folder = keeper, pods, gres, folder
+        self._pod_resources = pod_resources
+        self._checkpoint = Checkpoint(folder)
+        self._answered: dict[str, int] = {}
+        """Number of devices preferred for a Pod, by uid."""
+        self._unknown = frozenset[str]()
+        """Pods of PodResources that kube-apiserver did not report within the time for an answer."""
+        self.unsteered = 0
+        """Number of containers whose devices the kubelet chose by itself."""
+        self.differing: Mapping[str, str] = {}
+        """Pods with other devices by the kubelet's count than by Slurm's grant, and the difference."""
 
+    @property
+    def _name(self) -> str:
+        return self._gres.partition(":")[0]
 
-def whole_node(
-    keeper: Keeper, resource: str, gres: str, asked: Collection[str]
-) -> api.ContainerAllocateResponse:
-    """Returns the devices for a container that requests an extended resource. Parameter `asked` has the
-    kubelet's names of the devices. Raises ValueError with a message for the Pod's author, if `asked` is
-    not all usable devices, or if the UUID of a device is unknown."""
-    units = keeper.units(resource, gres)
-    of_use = {name: part for name, part in keeper.of_resource(resource, gres).items() if units[name]}
-    if {*asked} != of_use.keys():
-        raise ValueError(
-            f"it asks for {len(asked)} of the {len(of_use)} {resource} that are of use here: on a Node "
-            f"without NRI (NODE_AGENT_NRI) a container has all of them, or none"
+    def units(self) -> dict[str, Unit]:
+        """Returns the devices by the kubelet's names. The devices of a Pod keep the names of the time of
+        the Pod's admission."""
+        kept = self._checkpoint.of_pods(self.resource)
+        return self._keeper.of_resource(self.resource, self._gres, kept)
+
+    def usable(self) -> dict[str, bool]:
+        """Returns True for each usable device, by the kubelet's names."""
+        return self._keeper.usable(self.units())
+
+    async def stay(self, says: Says, *, gives: bool) -> None:
+        """Serves the kubelet for ever, once the Node has a device. Parameter `gives` is True without
+        NRI: the kubelet then gives the devices of whole Nodes."""
+        while not self.units():  # noqa: ASYNC110 -- slurmd's list, or its first device, may come later
+            await asyncio.sleep(_COUNT_S)
+        from node_agent.kubelet import device_plugin  # noqa: PLC0415 -- gRPC takes 2 MB of memory
+
+        give = self.whole_node if gives else None
+        prefer = self.prefer if self._pod_resources is not None else None
+        await device_plugin.stay(self._folder, self.resource, self.usable, says, give, prefer)
+
+    # The kubelet's choice
+
+    async def prefer(self, asked: Asked) -> list[str]:
+        """Returns the devices to prefer for a container, [] if the kubelet is to choose. Raises
+        ValueError with a message for the Pod's author if the kubelet must reject the Pod."""
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                found = await self._admitted()
+        except (TimeoutError, OSError) as error:
+            return self._unsteered(asked, str(error) or "the Pod of the admission is not known")
+        chosen = preferred(asked, self.units(), found)
+        self._answered[found.uid] = self._answered.get(found.uid, 0) + asked.size
+        if len(chosen) < asked.size:
+            return self._unsteered(asked, "granted devices are not free by the kubelet's count", chosen)
+        log.info("devices preferred", devices=chosen, ms=round(1000 * (time.monotonic() - began)))
+        return chosen
+
+    def _unsteered(self, asked: Asked, why: str, chosen: Sequence[str] = ()) -> list[str]:
+        self.unsteered += 1
+        log.warning("the kubelet chooses devices", resource=self.resource, size=asked.size, why=why)
+        return list(chosen)
+
+    async def _admitted(self) -> Grant:
+        """Returns the grant of the Pod that the kubelet admits. Raises OSError, and ValueError for a Pod
+        without a job."""
+        ends = time.monotonic() + _UNKNOWN_S
+        while True:
+            listed = await self._listed()
+            claims = self._pods.claims or {}
+            own = grants(claims.values(), self._name)
+            here = {claim.uid for claim in claims.values()}
+            self._answered = {uid: n for uid, n in self._answered.items() if uid in here}
+            found = admitted(listed, own, self._answered)
+            names = {claim.pod for claim in claims.values()}
+            unknown = frozenset(pod for pod in listed if pod not in names)
+            if len(found) == 1 and unknown <= self._unknown:
+                return found[0]
+            if not found and unknown <= self._unknown and self._has_stray(listed):
+                raise ValueError(
+                    f"this Pod has no job of Slurm, and Slurm gives the {self.resource} of this Node:"
+                    " name the scheduler of slurm-extender in the Pod"
+                )
+            if time.monotonic() > ends:
+                self._unknown = unknown
+            await asyncio.sleep(_LOOK_S)
+
+    def _has_stray(self, listed: Mapping[str, Collection[str]]) -> bool:
+        """Returns True if a Pod of no job asks for more devices than the kubelet counts for the Pod."""
+        asks = self._pods.asked_without_job(self.resource)
+        return any(len(has) < asks.get(pod, 0) for pod, has in listed.items())
+
+    async def _listed(self) -> dict[str, frozenset[str]]:
+        from node_agent.kubelet import pod_resources  # noqa: PLC0415 -- gRPC takes 2 MB of memory
+
+        assert self._pod_resources is not None
+        return await pod_resources.devices_of_pods(self._pod_resources, self.resource)
+
+    async def compare_often(self, says: Says) -> None:
+        """Compares the kubelet's counts with the grants for ever, if there is PodResources."""
+        if self._pod_resources is not None:
+            await periodically(self.compare, _COMPARE_S, outlives=OSError, report=says)
+
+    async def compare(self) -> None:
+        """Finds the Pods with other devices by the kubelet's count. Raises OSError."""
+        listed = await self._listed()
+        own = grants((self._pods.claims or {}).values(), self._name)
+        found = differences(listed, own, self.units())
+        for pod in found.keys() - self.differing.keys():
+            log.warning("the kubelet counts other devices", pod=pod, why=found[pod])
+        self.differing = found
+
+    # The devices of whole Nodes, without NRI
+
+    def whole_node(self, asked: Collection[str]) -> api.ContainerAllocateResponse:
+        """Returns the devices for a container that requests the resource. Parameter `asked` has the
+        kubelet's names of the devices. Raises ValueError with a message for the Pod's author, if `asked`
+        is not all usable devices, or if the UUID of a device is unknown."""
+        units = self.units()
+        usable = self._keeper.usable(units)
+        of_use = {name: unit.part for name, unit in units.items() if usable[name]}
+        if {*asked} != of_use.keys():
+            raise ValueError(
+                f"it asks for {len(asked)} of the {len(of_use)} {self.resource} that are of use here: on"
+                " a Node without NRI (NODE_AGENT_NRI) a container has all of them, or none"
+            )
+        devices = list({part.device.files: part.device for part in of_use.values()}.values())
+        keeper = self._keeper
+        given = container_devices(devices, keeper.names, keeper.devices, (), {self._name: len(asked)})
+        files = sorted([*given.files, *(file for file in given.common if Path(file).exists())])
+        return api.ContainerAllocateResponse(
+            envs=given.variables,
+            devices=[
+                api.DeviceSpec(container_path=file, host_path=file, permissions=_READ_AND_WRITE)
+                for file in files
+            ],
+            cdi_devices=[api.CDIDevice(name=name) for name in sorted(given.cdi)],
         )
-    devices = list({part.device.files: part.device for part in of_use.values()}.values())
-    name = gres.partition(":")[0]
-    given = container_devices(devices, keeper.names, keeper.devices, (), {name: len(asked)})
-    files = sorted([*given.files, *(file for file in given.common if Path(file).exists())])
-    return api.ContainerAllocateResponse(
-        envs=given.variables,
-        devices=[
-            api.DeviceSpec(container_path=file, host_path=file, permissions=_READ_AND_WRITE)
-            for file in files
-        ],
-        cdi_devices=[api.CDIDevice(name=name) for name in sorted(given.cdi)],
-    )

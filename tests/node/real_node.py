@@ -308,10 +308,29 @@ class RealNode:
         """The agent's own metric."""
         return self._metric("node_agent_steps_in_jobs_of_pods_total")
 
+    def metric_of_gpus(self, name: str) -> int:
+        """An agent's own metric of the extended resource."""
+        return self._metric(f'{name}{{resource="{self.gpu}"}}')
+
+    def restart(self, program: str) -> None:
+        """Restarts the kubelet or the agent, and waits until the kubelet has the agent's plugin again: a
+        Node's status is of before for a while."""
+        self.cluster.stop(program)
+        before = self._checkpoint()
+        self.cluster.start(program)
+        what = "the plugin is registered"
+        eventually(lambda: self._checkpoint() != before, what, STARTS_WITHIN_S)
+        self.counts()
+
+    def _checkpoint(self) -> str:
+        """Returns a stamp of the kubelet's file, which each report of a plugin renews."""
+        file = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+        return self.guest.run(f"stat -c %y.%i {file}").output
+
     def _metric(self, name: str) -> int:
         port = self.cluster.ports["node-agent-metrics"]
         text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
-        found = re.search(rf"^{name} (\S+)", text, re.MULTILINE)
+        found = re.search(rf"^{re.escape(name)} (\S+)", text, re.MULTILINE)
         assert found is not None, text
         return int(float(found[1]))
 

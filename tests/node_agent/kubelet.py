@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc import aio
 
-from node_agent.kubelet import device_plugin
+from node_agent.kubelet import device_plugin, pod_resources_pb2
 from node_agent.kubelet import device_plugin_pb2 as api
 from tests.eventually import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Sequence
 
 RESOURCE = "nvidia.com/gpu"
 _SOCKETS = Path("/proc/net/unix")
@@ -69,9 +69,16 @@ class Kubelet:
         await asyncio.gather(*self._listening, return_exceptions=True)
         self._listening.clear()
 
-    def counts(self, *devices: str) -> None:
-        """A plugin, this one or another, has told it of its devices."""
-        told = {"Data": {"PodDeviceEntries": None, "RegisteredDevices": {RESOURCE: devices}}}
+    def counts(self, *devices: str, of_pods: Sequence[str] = ()) -> None:
+        """A plugin, this one or another, has told it of its devices; Pods have some."""
+        entry = {"PodUID": "u", "ResourceName": RESOURCE, "DeviceIDs": {"-1": list(of_pods)}}
+        entries = [entry, entry | {"ResourceName": "other", "DeviceIDs": {"0": ["other"]}}]
+        told = {
+            "Data": {
+                "PodDeviceEntries": entries if of_pods else None,
+                "RegisteredDevices": {RESOURCE: devices},
+            }
+        }
         new = self._folder / "new"
         new.write_text(json.dumps(told | {"Checksum": 7}))
         new.rename(self.checkpoint)
@@ -117,21 +124,84 @@ async def allocate(plugin: aio.Channel, *containers: list[str]) -> Any:
     return await ask(api.AllocateRequest(container_requests=asked))
 
 
-async def refusal(plugin: aio.Channel, *containers: list[str]) -> tuple[grpc.StatusCode, str]:
-    """Returns why devices are refused. The error itself would keep the connection open."""
+async def preference(
+    plugin: aio.Channel, available: list[str], size: int, must_include: tuple[str, ...] = ()
+) -> list[str]:
+    """Returns the devices that the plugin prefers for a container. Raises AioRpcError."""
+    ask: Any = plugin.unary_unary(
+        "/v1beta1.DevicePlugin/GetPreferredAllocation",
+        request_serializer=api.PreferredAllocationRequest.SerializeToString,
+        response_deserializer=api.PreferredAllocationResponse.FromString,
+    )
+    asked = api.ContainerPreferredAllocationRequest(
+        available=available, must_include=must_include, size=size
+    )
+    answer = await ask(api.PreferredAllocationRequest(container_requests=[asked]))
+    return list(answer.container_responses[0].devices)
+
+
+async def options(plugin: aio.Channel) -> Any:
+    """Returns the plugin's options."""
+    ask: Any = plugin.unary_unary(
+        "/v1beta1.DevicePlugin/GetDevicePluginOptions",
+        request_serializer=api.Empty.SerializeToString,
+        response_deserializer=api.DevicePluginOptions.FromString,
+    )
+    return await ask(api.Empty())
+
+
+class PodResources:
+    """The kubelet's PodResources: the devices of each Pod by namespace and name."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self.pods: dict[str, list[str]] = {}
+
+    @asynccontextmanager
+    async def runs(self) -> AsyncIterator[PodResources]:
+        async def told(_asked: Any, _: Any) -> pod_resources_pb2.ListPodResourcesResponse:
+            answer = pod_resources_pb2.ListPodResourcesResponse()
+            for pod, devices in self.pods.items():
+                namespace, name = pod.split("/")
+                listed = answer.pod_resources.add(name=name, namespace=namespace)
+                of = listed.containers.add()
+                of.devices.add(resource_name="example.com/other", device_ids=["other"])
+                if devices:
+                    of.devices.add(resource_name=RESOURCE, device_ids=devices)
+            return answer
+
+        method = grpc.unary_unary_rpc_method_handler(
+            told,
+            pod_resources_pb2.ListPodResourcesRequest.FromString,
+            pod_resources_pb2.ListPodResourcesResponse.SerializeToString,
+        )
+        server = aio.server()
+        handler = grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": method})
+        server.add_generic_rpc_handlers([handler])
+        server.add_insecure_port(f"unix:{self.socket}")
+        await server.start()
+        yield self
+        await server.stop(None)
+
+
+async def refusal(asking: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
+    """Returns why the plugin refuses. The error itself would keep the connection open."""
     try:
-        await allocate(plugin, *containers)
+        await asking
     except aio.AioRpcError as error:
         return error.code(), error.details() or ""
-    raise AssertionError("they are given something")
+    raise AssertionError("the plugin gives something")
 
 
 @asynccontextmanager
 async def plugged(
-    folder: Path, units: dict[str, bool], give: device_plugin.Give | None = None
+    folder: Path,
+    units: dict[str, bool],
+    give: device_plugin.Give | None = None,
+    prefer: device_plugin.Prefer | None = None,
 ) -> AsyncIterator[list[object]]:
     reports: list[object] = []
-    staying = device_plugin.stay(folder, RESOURCE, lambda: units, reports.append, give)
+    staying = device_plugin.stay(folder, RESOURCE, lambda: units, reports.append, give, prefer)
     task = asyncio.create_task(staying)
     yield reports
     task.cancel()

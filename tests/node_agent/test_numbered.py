@@ -112,8 +112,14 @@ def test_parts_of_a_gpu_have_its_number_and_are_counted_one_by_one(tmp_path: Pat
     (whole,), (part,) = machine.parts({"gpu": (1,)}), machine.parts({"shard": (1,)})
     assert (part.in_part, whole.in_part) == (True, False)
     assert part._replace(in_part=False) == whole
-    assert [name for name, _ in machine.units("gpu")] == ["gpu-0", "gpu-1"]
-    assert [name for name, _ in machine.units("shard")] == ["shard-0-0", "shard-0-1", "shard-1-0"]
+    assert [unit.plain for unit in machine.units("gpu")] == ["gpu-0", "gpu-1"]
+    shards = [*machine.units("shard")]
+    assert [unit.plain for unit in shards] == ["shard-0-0", "shard-0-1", "shard-1-0"]
+    assert [(unit.number, unit.named("GPU-a")) for unit in shards] == [
+        (0, "GPU-a::0"),
+        (0, "GPU-a::1"),
+        (1, "GPU-a::0"),
+    ]
     assert [*machine.units("mps")] == []
     with pytest.raises(ValueError, match="Slurm does not say which shard it has"):
         machine.parts({"shard": ()})

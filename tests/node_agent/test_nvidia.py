@@ -261,16 +261,16 @@ def test_devices_of_slurm_have_uuids_and_problems(gpus: Gpus) -> None:
     found, problems = gpus.told_by(_NAME)
     words = "a row of its memory is remapped at the next reset; its driver complains: XID 79"
     assert found == [
-        ["GPU-0", "", "a row of its memory cannot be remapped: it is to be replaced"],
-        ["GPU-1", "", words],
-        ["", "", "NVML does not know it"],
+        ["GPU-0", "", "a row of its memory cannot be remapped: it is to be replaced", "GPU-0"],
+        ["GPU-1", "", words, "GPU-1"],
+        ["", "", "NVML does not know it", ""],
     ]
     assert problems == []
 
 
 def named(gpus: Gpus) -> list[str]:
     """Returns the problem of each of three GPUs that Slurm counts."""
-    return [problem for _, _, problem in gpus.told_by(_NAME)[0]]
+    return [problem for _, _, problem, _ in gpus.told_by(_NAME)[0]]
 
 
 @pytest.mark.parametrize(

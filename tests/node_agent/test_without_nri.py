@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 
+from kubernetes_client.in_memory import InMemoryKubernetes
 from node_agent.kubelet import device_plugin
 from node_agent.machine.devices import Device, Names, Number
 from node_agent.machine.numbered import Machine
+from node_agent.pods.node_pods import NodePods
 from node_agent.runtime import kubelet_devices
-from node_agent.runtime.kubelet_devices import whole_node
+from node_agent.runtime.kubelet_devices import KubeletDevices
 from tests.eventually import until
 from tests.node_agent.kubelet import RESOURCE, Kubelet, allocate, plugged, refusal
 from tests.node_agent.test_missing_devices import Known
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.node_agent.node import Node
 
 GPUS = tuple(Device("gpu", "h100", (f"/dev/nvidia{n}",)) for n in range(3))
@@ -41,7 +41,12 @@ class Three(Known):
         return (frozenset(), "no such file") if device.files == BROKEN.files else (number, "")
 
 
-BY_UUID = Three(Names("GPU-a"), Names("GPU-b"))
+BY_UUID = Three(Names("GPU-a", kubelet="GPU-a"), Names("GPU-b", kubelet="GPU-b"))
+
+
+def devices_of(keeper: Known, resource: str = RESOURCE, gres: str = "gpu") -> KubeletDevices:
+    pods = NodePods(InMemoryKubernetes(), "n1", lambda: None, lambda _: None)
+    return KubeletDevices(keeper, pods, resource, gres, Path("/nowhere"), None)
 
 
 @pytest.fixture
@@ -56,7 +61,7 @@ def common(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("common")
 def test_request_for_all_devices_gets_files_and_variables() -> None:
-    given = whole_node(BY_UUID, RESOURCE, "gpu", ["gpu-1", "gpu-0"])
+    given = devices_of(BY_UUID).whole_node(["GPU-b", "GPU-a"])
     files = ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"]
     assert [(each.host_path, each.container_path) for each in given.devices] == [(f, f) for f in files]
     assert {each.permissions for each in given.devices} == {"rw"}
@@ -66,52 +71,57 @@ def test_request_for_all_devices_gets_files_and_variables() -> None:
 
 
 def test_where_cdi_has_a_specification_they_are_given_by_it() -> None:
-    keeper = Three(Names("GPU-a", "nvidia.com/gpu=0"), Names("GPU-b", "nvidia.com/gpu=1"))
-    given = whole_node(keeper, RESOURCE, "gpu", ["gpu-0", "gpu-1"])
+    by_cdi = [
+        Names(uuid, f"nvidia.com/gpu={n}", kubelet=uuid) for n, uuid in enumerate(("GPU-a", "GPU-b"))
+    ]
+    given = devices_of(Three(*by_cdi)).whole_node(["GPU-a", "GPU-b"])
     assert [each.name for each in given.cdi_devices] == ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]
     assert not given.devices
     assert given.envs["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
-@pytest.mark.parametrize("asked", [["gpu-0"], ["gpu-1"], ["gpu-0", "gpu-1", "gpu-2"], []])
+@pytest.mark.parametrize("asked", [["GPU-a"], ["GPU-b"], ["GPU-a", "GPU-b", "gpu-2"], []])
 def test_request_for_other_devices_is_rejected(asked: list[str]) -> None:
     words = f"it asks for {len(asked)} of the 2 {RESOURCE} that are of use"
     with pytest.raises(ValueError, match=words):
-        whole_node(BY_UUID, RESOURCE, "gpu", asked)
+        devices_of(BY_UUID).whole_node(asked)
 
 
 @pytest.mark.usefixtures("common")
 def test_whoever_asks_for_all_parts_that_are_of_use_has_their_gpus() -> None:
-    keeper = Three(Names("GPU-a"), Names("GPU-b"), mps=2)
-    parts = [f"mps-{gpu}-{n}" for gpu in (0, 1) for n in (0, 1)]
-    given = whole_node(keeper, "example.com/mps", "mps", parts)
+    keeper = Three(Names("GPU-a", kubelet="GPU-a"), Names("GPU-b", kubelet="GPU-b"), mps=2)
+    devices = devices_of(keeper, "example.com/mps", "mps")
+    parts = [f"GPU-{gpu}::{n}" for gpu in ("a", "b") for n in (0, 1)]
+    given = devices.whole_node(parts)
     assert [each.host_path[-1] for each in given.devices] == ["0", "1", "l"]
     assert given.envs["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
     assert given.envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "200"
     with pytest.raises(ValueError, match="it asks for 2 of the 4 "):
-        whole_node(keeper, "example.com/mps", "mps", parts[:2])
+        devices.whole_node(parts[:2])
 
 
 def test_device_with_a_problem_of_its_driver_is_not_usable() -> None:
-    keeper = Three(Names("GPU-a"), Names("GPU-b", problem="its driver complains: XID 79"))
-    assert keeper.units(RESOURCE, "gpu") == {"gpu-0": True, "gpu-1": False, "gpu-2": False}
-    given = whole_node(keeper, RESOURCE, "gpu", ["gpu-0"])
+    broken = Names("GPU-b", problem="its driver complains: XID 79", kubelet="GPU-b")
+    devices = devices_of(Three(Names("GPU-a", kubelet="GPU-a"), broken))
+    assert devices.usable() == {"GPU-a": True, "GPU-b": False, "gpu-2": False}
+    given = devices.whole_node(["GPU-a"])
     assert given.envs["CUDA_VISIBLE_DEVICES"] == "GPU-a"
 
 
 def test_where_nobody_tells_how_they_are_called_they_are_not_given() -> None:
+    keeper = Three(Names("GPU-a", kubelet="GPU-a"), Names(kubelet="GPU-b"))
     with pytest.raises(ValueError, match="does not tell the UUID of /dev/nvidia1"):
-        whole_node(Three(Names("GPU-a")), RESOURCE, "gpu", ["gpu-0", "gpu-1"])
+        devices_of(keeper).whole_node(["GPU-a", "GPU-b"])
 
 
 @pytest.mark.usefixtures("common")
 async def test_the_kubelet_hears_why_a_part_of_them_is_not_given(tmp_path: Path) -> None:
-    kubelet, give = Kubelet(tmp_path), partial(whole_node, BY_UUID, RESOURCE, "gpu")
-    async with kubelet.runs(), plugged(tmp_path, {"gpu-0": True, "gpu-1": True}, give):
+    kubelet, devices = Kubelet(tmp_path), devices_of(BY_UUID)
+    async with kubelet.runs(), plugged(tmp_path, devices.usable(), devices.whole_node):
         await until(lambda: kubelet.registered)
         async with kubelet.asks() as plugin:
-            code, words = await refusal(plugin, ["gpu-0"])
-            given = await allocate(plugin, ["gpu-0", "gpu-1"])
+            code, words = await refusal(allocate(plugin, ["GPU-a"]))
+            given = await allocate(plugin, ["GPU-a", "GPU-b"])
     assert code == grpc.StatusCode.FAILED_PRECONDITION
     assert words.endswith("on a Node without NRI (NODE_AGENT_NRI) a container has all of them, or none")
     assert len(given.container_responses[0].devices) == 3
@@ -133,4 +143,4 @@ async def test_kubelet_gives_devices_without_nri_alone(
             files = [each.host_path[-1] for each in whole.container_responses[0].devices]
             assert files == ([] if with_nri else ["x", "y", "z"])
             if not with_nri:
-                await refusal(plugin, ["gpu-0"])
+                await refusal(allocate(plugin, ["gpu-0"]))

@@ -83,6 +83,16 @@ NODES: Final = Group(
             " condition.",
         ),
         Alert(
+            "SlurmExtenderOtherDevices",
+            f"sum {by('node', 'resource')} (node_agent_pods_with_other_devices) > 0",
+            "5m",
+            Severity.WARNING,
+            "The kubelet names the wrong {{ $labels.resource }} for {{ $value }} Pods of Node"
+            " {{ $labels.node }}",
+            "Each Pod has the devices of its job. Programs that ask the kubelet, such as dcgm-exporter,"
+            " report the use of these devices under the wrong Pod.",
+        ),
+        Alert(
             "SlurmExtenderDevicesFailed",
             f"sum {by('node', 'gres')} (node_agent_devices_failed) > 0",
             "5m",

@@ -22,6 +22,7 @@ class _Amd(GpuVendor):
     domain = "amd.com"
     common = ("/dev/kfd",)
     library = "ROCR_VISIBLE_DEVICES"
+    kubelet_name = "bus"
 
     def read(self, pci: Path = PCI_DEVICES) -> tuple[Device, ...]:
         """Returns the GPUs of the driver amdgpu, no GPU without the driver."""

@@ -25,6 +25,7 @@ class _Nvidia(GpuVendor):
     common = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
     library = "CUDA_VISIBLE_DEVICES"
     runtime = "NVIDIA_VISIBLE_DEVICES"
+    kubelet_name = "uuid"
     must_report = re.compile(r"/dev/nvidia\d+", re.ASCII)
 
     def read(self, pci: Path = PCI_DEVICES, mig_minors: Path = MIG_MINORS) -> tuple[Device, ...]:

@@ -72,6 +72,11 @@ CASES = (
         {'node_agent_gres_mismatches{node="n1"}': "1x5 0x60"},
     ),
     Case(
+        "SlurmExtenderOtherDevices",
+        {'node_agent_pods_with_other_devices{node="n1",resource="nvidia.com/gpu"}': "1x60"},
+        {'node_agent_pods_with_other_devices{node="n1",resource="nvidia.com/gpu"}': "1x4 0x60"},
+    ),
+    Case(
         "SlurmExtenderDevicesFailed",
         {'node_agent_devices_failed{node="n1",gres="gpu",type="h100"}': "1x60"},
         {'node_agent_devices_failed{node="n1",gres="gpu",type="h100"}': "0x60"},

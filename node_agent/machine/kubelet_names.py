@@ -1,0 +1,41 @@
+"""Names of devices for the kubelet, the same as of the vendors' own plugins."""
+
+from collections.abc import Container, Mapping
+
+from node_agent.machine.devices import Files, Names
+from node_agent.machine.gpu_vendors import may_be
+from node_agent.machine.numbered import Machine, Unit
+
+Called = Mapping[Files, Names]
+"""Names of devices by all files of a device."""
+
+
+def units_of(
+    machine: Machine, called: Called, resource: str, wanted: str, plain: Container[str] = ()
+) -> dict[str, Unit]:
+    """Returns the devices of an extended resource by the kubelet's names. Parameter `wanted` is a GRES,
+    or a GRES with a type. A device in parts has a name for each part. A vendor's resource has only the
+    vendor's devices. Parameter `plain` has the plain names (`Unit.plain`) to go on with."""
+    name, _, kind = wanted.partition(":")
+    return {
+        _name(unit, called, plain): unit
+        for unit in machine.units(name)
+        if unit.part.device.type.lower() == (kind or unit.part.device.type).lower()
+        and may_be(resource, unit.part.device)
+    }
+
+
+def _name(unit: Unit, called: Called, plain: Container[str]) -> str:
+    told = names_of(unit, called).kubelet
+    return unit.named(told) if told and unit.plain not in plain else unit.plain
+
+
+def is_named(unit: Unit, called: Called) -> bool:
+    """Returns False if the driver must report the device, and tells no name."""
+    vendor = unit.part.device.vendor
+    return vendor is None or vendor.must_report is None or bool(names_of(unit, called).kubelet)
+
+
+def names_of(unit: Unit, called: Called) -> Names:
+    """Returns the names of a device, as far as known."""
+    return called.get(frozenset(unit.part.device.files), Names())

@@ -1,0 +1,122 @@
+"""The kubelet counts for each Pod the devices that Slurm granted, whatever comes and goes."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shlex
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from deploy.local.guest.nodes import agent_argv
+from deploy.local.layout import CHECKOUT
+from tests.eventually import eventually
+from tests.node.conftest import WITH_NRI
+from tests.node.evidence import p99
+from tests.node.real_node import STARTS_WITHIN_S
+
+if TYPE_CHECKING:
+    from tests.node.real_node import RealNode
+
+GUESTS = (WITH_NRI[0],)
+pytestmark = [pytest.mark.node, pytest.mark.timeout(2400)]
+
+_MIXES: Final = ((1, 1, 1), (2, 1, 1), (1, 2, 2), (3, 1, 1), (2, 1, 2), (2, 2, 2))
+PODS: Final = 200
+_RESTARTS_EACH: Final = 10
+"""Number of bursts between two restarts, of the kubelet and of the agent in turn."""
+_SOCKET: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"
+_LIST: Final = """
+import asyncio, json, sys
+from pathlib import Path
+from node_agent.kubelet.pod_resources import devices_of_pods
+found = asyncio.run(devices_of_pods(Path(sys.argv[1]), sys.argv[2]))
+print(json.dumps({pod: sorted(devices) for pod, devices in found.items()}))
+"""
+_ANSWER: Final = re.compile(r'"event": ?"devices preferred".*?"ms": ?(\d+)')
+
+
+def counted(node: RealNode, resource: str) -> dict[str, list[str]]:
+    """Returns the devices of each Pod by the kubelet's PodResources."""
+    environment = agent_argv(node.cluster.spec, node.cluster.ports, "status")[:2]
+    argv = (*environment, "python3", "-c", _LIST, _SOCKET, resource)
+    told: dict[str, list[str]] = json.loads(node.guest.run(shlex.join(argv)).output.splitlines()[-1])
+    return told
+
+
+class Bursts:
+    """Pods that come three at a time, and go in random order, one of them later."""
+
+    def __init__(self, node: RealNode) -> None:
+        self._node, self._random = node, random.Random(40)
+        self.compared = 0
+        self.differ: list[str] = []
+        self._stays: list[str] = []
+
+    def burst(self, number: int) -> None:
+        sizes = self._random.choice(_MIXES)
+        names = [f"burst{number}-{n}" for n in range(len(sizes))]
+        with ThreadPoolExecutor() as together:
+            list(together.map(lambda name, gpus: self._node.create(name, gpus=gpus), names, sizes))
+        for name in names:
+            self._node.running(name)
+        has = counted(self._node, self._node.gpu)
+        for name in names:
+            self._compare(name, has[f"default/{self._node.actors.full(name)}"])
+        keep = self._random.choice(names)
+        going = [*(name for name in names if name != keep), *self._stays]
+        self._random.shuffle(going)
+        self._stays = [keep]
+        for name in going:
+            argv = ("delete", "pod", self._node.actors.full(name), "--wait=false", "--grace-period=1")
+            self._node.actors.kubectl(*argv)
+        gone = lambda: all(self._node.actors.see(name) is None for name in going)  # noqa: E731
+        eventually(gone, f"{going} gone", STARTS_WITHIN_S)
+
+    def _compare(self, name: str, devices: list[str]) -> None:
+        """Compares the kubelet's count, the grant, and the devices that the container opens."""
+        granted, opened = self._node.granted(name), self._node.opens(name).numbers
+        numbers = {int(device.rpartition("-")[2]) for device in devices}
+        self.compared += 1
+        if not numbers == granted == opened:
+            self.differ.append(f"{name}: {devices}, granted {granted}, opens {opened}")
+
+
+def test_kubelet_counts_the_granted_devices(node: RealNode) -> None:
+    bursts = Bursts(node)
+    for number in range(-(-PODS // 3)):
+        bursts.burst(number)
+        assert bursts.differ == []
+        turn, rest = divmod(number, _RESTARTS_EACH)
+        if rest == _RESTARTS_EACH // 2:
+            node.restart("node-agent" if turn % 2 else "kubelet")
+    assert bursts.compared >= PODS
+    assert bursts.differ == []
+    assert node.metric_of_gpus("node_agent_pods_with_other_devices") == 0
+    chosen = node.metric_of_gpus("node_agent_devices_chosen_by_kubelet_total")
+    log = (node.cluster.logs / "node-agent.log").read_text()
+    answers = [float(ms) for ms in _ANSWER.findall(log)]
+    told = {
+        "pods": bursts.compared,
+        "differ": len(bursts.differ),
+        "chosen_by_kubelet": chosen,
+        "answer_ms_p99": p99(answers),
+        "answer_ms_max": max(answers, default=None),
+    }
+    build = CHECKOUT / "build"
+    build.mkdir(exist_ok=True)
+    (build / f"gpu-{node.cluster.spec.release}.json").write_text(json.dumps(told, indent=2) + "\n")
+    assert chosen == 0
+
+
+def test_pod_of_no_job_is_rejected_with_words(node: RealNode) -> None:
+    node.create_here("stray", gpus=1)
+
+    def rejection() -> str:
+        seen = node.actors.see("stray")
+        return str(seen["status"].get("message", "")) if seen else ""
+
+    eventually(lambda: "has no job of Slurm" in rejection(), "the rejection", STARTS_WITHIN_S)

@@ -1,0 +1,186 @@
+"""The agent's answers at an admission. A real kubelet is in tests/node."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from grpc import aio
+
+from kubernetes_client.in_memory import InMemoryKubernetes
+from node_agent.machine.devices import Names, Number
+from node_agent.machine.numbered import Machine
+from node_agent.pods.node_pods import NodePods
+from node_agent.runtime import kubelet_devices
+from node_agent.runtime.kubelet_devices import KubeletDevices
+from tests.eventually import until
+from tests.node_agent.kubelet import (
+    RESOURCE,
+    Kubelet,
+    PodResources,
+    options,
+    plugged,
+    preference,
+    refusal,
+)
+from tests.node_agent.test_missing_devices import Known
+from tests.node_agent.test_without_nri import GPUS
+from wellknown.allocation import Allocation
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+ALL = ["GPU-a", "GPU-b", "GPU-c"]
+
+
+class Whole(Known):
+    """Three working GPUs."""
+
+    def __init__(self) -> None:
+        self.machine = Machine(GPUS, lambda gpu: (frozenset({Number(195, GPUS.index(gpu))}), ""))
+        called = zip(GPUS, ALL, strict=True)
+        self.names = {frozenset(gpu.files): Names(uuid, kubelet=uuid) for gpu, uuid in called}
+
+
+class Site:
+    """A Node's kubelet and agent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kubernetes = InMemoryKubernetes()
+        self.kubelet = Kubelet(folder)
+        self.listed = PodResources(folder / "pod-resources.sock")
+        self.pods = NodePods(self.kubernetes, "n1", lambda: None, lambda _: None)
+        keeper = Whole()
+        self.devices = KubeletDevices(keeper, self.pods, RESOURCE, "gpu", folder, self.listed.socket)
+        self._folder = folder
+
+    @asynccontextmanager
+    async def runs(self) -> AsyncIterator[aio.Channel]:
+        following = asyncio.create_task(self.pods.follow())
+        plugin = plugged(self._folder, self.devices.usable(), prefer=self.devices.prefer)
+        async with self.kubelet.runs(), self.listed.runs(), plugin:
+            await until(lambda: self.kubelet.registered and self.pods.claims is not None)
+            async with self.kubelet.asks() as channel:
+                yield channel
+        following.cancel()
+
+    async def create(self, name: str, *numbers: int, asks: int = 0, told: bool = True) -> None:
+        """Creates a Pod with these GPUs, or a Pod of no job that asks for GPUs."""
+        gres = f"gpu:h100:{len(numbers)}(IDX:{','.join(map(str, numbers))})"
+        notes = Allocation(7, "n1", gres, "0", 512).annotations() if numbers else {}
+        metadata = {"uid": f"uid-{name}", "namespace": "ml", "name": name, "annotations": notes}
+        wants = {"requests": {RESOURCE: str(asks or len(numbers))}}
+        spec = {"nodeName": "n1", "containers": [{"name": "c", "resources": wants}]}
+        self.listed.pods[f"ml/{name}"] = []
+        if told:
+            self.kubernetes.put("pods", {"metadata": metadata, "spec": spec})
+            await until(lambda: f"uid-{name}" in (self.pods.claims or {}))
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr(kubelet_devices, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(kubelet_devices, "_UNKNOWN_S", 0.1)
+    return Site(tmp_path)
+
+
+async def test_kubelet_prefers_the_granted_devices(site: Site) -> None:
+    async with site.runs() as plugin:
+        assert (await options(plugin)).get_preferred_allocation_available
+        await site.create("one", 2)
+        assert await preference(plugin, ALL, 1) == ["GPU-c"]
+        site.listed.pods["ml/one"] = ["GPU-c"]
+        await site.create("two", 0, 1)
+        assert await preference(plugin, ALL[:2], 2) == ["GPU-a", "GPU-b"]
+    assert site.devices.unsteered == 0
+
+
+async def test_agent_waits_for_kube_apiservers_report_of_the_pod(site: Site) -> None:
+    """The kubelet may know a Pod before the agent."""
+    async with site.runs() as plugin:
+        await site.create("late", 1, told=False)
+        asking = asyncio.ensure_future(preference(plugin, ALL, 1))
+        await asyncio.sleep(0.05)
+        await site.create("late", 1)
+        assert await asking == ["GPU-b"]
+
+
+async def test_pod_that_the_kubelet_alone_knows_delays_one_answer(site: Site) -> None:
+    """A static Pod, or a Pod that was deleted by force."""
+    async with site.runs() as plugin:
+        await site.create("static", told=False)
+        await site.create("one", 0)
+        assert await preference(plugin, ALL, 1) == ["GPU-a"]
+        site.listed.pods["ml/one"] = ["GPU-a"]
+        await site.create("two", 1)
+        began = asyncio.get_running_loop().time()
+        assert await preference(plugin, ALL[1:], 1) == ["GPU-b"]
+        assert asyncio.get_running_loop().time() - began < 0.1
+
+
+async def test_kubelet_chooses_if_the_pod_is_not_known(site: Site) -> None:
+    async with site.runs() as plugin:
+        assert await preference(plugin, ALL, 1) == []
+        for name, number in (("one", 0), ("two", 1)):
+            await site.create(name, number)
+        assert await preference(plugin, ALL, 1) == []
+    assert site.devices.unsteered == 2
+
+
+async def test_kubelet_chooses_without_pod_resources(site: Site) -> None:
+    async with site.runs() as plugin:
+        site.listed.socket.unlink()
+        assert await preference(plugin, ALL, 1) == []
+    assert site.devices.unsteered == 1
+
+
+async def test_kubelet_chooses_instead_of_devices_that_are_not_free(site: Site) -> None:
+    async with site.runs() as plugin:
+        await site.create("one", 0, 1)
+        assert await preference(plugin, ["GPU-b", "GPU-c"], 2) == ["GPU-b"]
+    assert site.devices.unsteered == 1
+
+
+async def test_pod_of_no_job_is_rejected(site: Site) -> None:
+    async with site.runs() as plugin:
+        await site.create("stray", asks=1)
+        code, words = await refusal(preference(plugin, ALL, 1))
+    assert code == grpc.StatusCode.FAILED_PRECONDITION
+    assert words.startswith("this Pod has no job of Slurm, and Slurm gives the nvidia.com/gpu")
+
+
+async def test_pods_with_other_devices_are_found(site: Site) -> None:
+    async with site.runs():
+        await site.create("one", 0)
+        site.listed.pods["ml/one"] = ["GPU-b"]
+        await site.devices.compare()
+        assert site.devices.differing.keys() == {"ml/one"}
+        site.listed.pods["ml/one"] = ["GPU-a"]
+        await site.devices.compare()
+        assert site.devices.differing == {}
+
+
+def test_devices_keep_the_names_of_an_earlier_agent_while_pods_have_them(site: Site) -> None:
+    assert [*site.devices.units()] == ALL
+    site.kubelet.counts("gpu-0", "gpu-1", "gpu-2", of_pods=["gpu-1"])
+    assert [*site.devices.units()] == ["GPU-a", "gpu-1", "GPU-c"]
+    site.kubelet.counts("GPU-a", "gpu-1", "GPU-c")
+    assert [*site.devices.units()] == ALL
+
+
+class Broken(Whole):
+    """The driver tells no name of the last GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = {**self.names, frozenset({"/dev/nvidia2"}): Names()}
+
+
+def test_device_without_a_name_of_its_driver_is_not_usable(site: Site, tmp_path: Path) -> None:
+    keeper: Any = Broken()
+    devices = KubeletDevices(keeper, site.pods, RESOURCE, "gpu", tmp_path, None)
+    assert devices.usable() == {"GPU-a": True, "GPU-b": True, "gpu-2": False}
