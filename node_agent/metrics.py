@@ -92,7 +92,7 @@ _MISATTRIBUTED: Final = Metric(
     "Do programs that ask the kubelet name the right Pod of a device?",
     ("resource",),
 )
-_UNSTEERED: Final = Metric(
+_CHOSEN: Final = Metric(
     "node_agent_devices_chosen_by_kubelet_total",
     "counter",
     "Containers for which the kubelet chose devices by itself; the log says why.",
@@ -136,8 +136,8 @@ class _Figures(Collector):
             failed.add_metric(kind, broken)
         yield from (devices, failed)
         yield _MISMATCHES.told(len(agent.devices.differing))
-        misattributed, unsteered = _MISATTRIBUTED.read(), _UNSTEERED.read_counter(None)
+        misattributed, chosen_by_kubelet = _MISATTRIBUTED.read(), _CHOSEN.read_counter(None)
         for of in agent.kubelet_devices:
             misattributed.add_metric([of.resource], len(of.differing))
-            unsteered.add_metric([of.resource], of.unsteered)
-        yield from (misattributed, unsteered)
+            chosen_by_kubelet.add_metric([of.resource], of.chosen_by_kubelet)
+        yield from (misattributed, chosen_by_kubelet)

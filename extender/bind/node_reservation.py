@@ -1,7 +1,7 @@
 """The last check that a Pod fits on a Node, and the reservation of the Node during the Binding.
 
 kube-scheduler counts all Pods and Slurm counts all jobs; neither counts native jobs together with
-unmanaged Pods, or with Pods that outlast their jobs by the grace. An unmanaged Pod must fit into the
+unmanaged Pods, or with Pods that outlast the own job by the grace. An unmanaged Pod must fit into the
 room that Slurm leaves. A managed Pod is not bound while other Pods use its allocation: if these Pods
 stay, the Pod needs another allocation; if these Pods are leaving, the Pod waits. Slurm may start a
 native job after the answer, because Slurm does not know unmanaged Pods.
@@ -98,7 +98,7 @@ class NodeReservation:
         self, manifest: Manifest, node: str, allocation: Allocation
     ) -> AsyncIterator[None]:
         async with self._alone(node):
-            await self._without_lingering(node, allocation)
+            await self._without_lingering(node)
             taken = await self._taken(manifest, node, allocation)
             if taken == TAKEN:
                 self._capacity.allocation_taken(manifest["metadata"]["uid"], allocation.job_id)
@@ -106,9 +106,9 @@ class NodeReservation:
                 raise DoesNotFit(taken)
             yield
 
-    async def _without_lingering(self, node: str, allocation: Allocation | None = None) -> None:
+    async def _without_lingering(self, node: str) -> None:
         """Raises DoesNotFit if containers of a deleted Pod are in the way."""
-        for pod in await slurm_in_time(self._overlaps.lingering(node, allocation)):
+        for pod in await slurm_in_time(self._overlaps.lingering(node)):
             raise DoesNotFit(f"containers of a Pod that was deleted by force still end there: {pod}")
 
     @asynccontextmanager

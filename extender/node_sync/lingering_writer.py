@@ -40,11 +40,9 @@ class LingeringWriter:
     def lingers(self, record: Placeholder) -> None:
         """Notes the containers of a record, which are written at once."""
         now = asyncio.get_running_loop().time()
-        for node, until, slot in record.lingering:
-            job_id = record.job.id or 0 if slot is None else slot.job_id
-            uses = ("", "") if slot is None else (slot.cores, slot.gres)
-            named = job_id, record.workload.full_name
-            self._notes.add(node, LingeringContainers(*named, until - now, *uses))
+        for slot, until in record.lingering:
+            pod, uses = record.workload.full_name, (slot.cores, slot.gres)
+            self._notes.add(slot.node, LingeringContainers(slot.job_id, pod, until - now, *uses))
         self._woken.set()
 
     async def run(self) -> None:

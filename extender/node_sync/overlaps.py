@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from extender.jobs.claim import claim_of
 from extender.jobs.overlap import Unit, common, units_on
-from extender.jobs.slots import nodes_by, slots
+from extender.jobs.slots import nodes_by, slots, whole_on
 from extender.jobs.verdict import judge
 from extender.node_view.lingering_notes import LingeringNotes
 from extender.node_view.view import ClusterView
@@ -53,23 +53,23 @@ class Overlaps:
         """Returns True if containers of deleted Pods may run on a Node, with or without their jobs."""
         return bool(self._notes.on(node))
 
-    async def lingering(self, node: str, slot: Allocation | None = None) -> list[str]:
-        """Returns the deleted Pods (namespace/name) whose containers may run on a Node that the job has
-        lost, or had to share, or on cores or devices of a slot on the Node. Raises SlurmError."""
+    async def lingering(self, node: str) -> list[str]:
+        """Returns the deleted Pods (namespace/name) whose containers may run on a Node without their
+        job, or on cores or devices that the job may have lost. Raises SlurmError."""
         found = list[str]()
         for containers in self._notes.on(node):
-            if slot is None or not common(containers.slot(node), slot):
-                job = await self._slurm.job(containers.job_id)
-                if self._has_always_had(job, node):
-                    continue
-            found.append(containers.pod)
+            job = await self._slurm.job(containers.job_id)
+            if job is None or not self._has_kept(job, containers.slot(node)):
+                found.append(containers.pod)
         return found
 
-    def _has_always_had(self, job: Job | None, node: str) -> bool:
-        """Returns True if a job has held a Node since its first start, and alone."""
-        if job is None or not job.state.holds_nodes or job.was_suspended or job.restart_count:
+    def _has_kept(self, job: Job, slot: Allocation) -> bool:
+        """Returns True if a job has had the cores and devices of a slot since its first start."""
+        if not job.state.holds_nodes or job.was_suspended or job.restart_count:
             return False
-        return any(self._view().names_it(node, name) for name in job.nodes)
+        named = (name for name in job.nodes if self._view().names_it(slot.node, name))
+        has = (whole_on(name, job.grant, job.id, slot.node) for name in named)
+        return any(one is not None and common(slot, slot) <= common(slot, one) for one in has)
 
     async def _shared(self, slot: Allocation, pod: Pod) -> frozenset[Unit]:
         """Returns the units of a slot that Slurm gives to a Pod's job, too: none if the job does not

@@ -1,9 +1,9 @@
-"""The Prolog gate: would a job that Slurm starts on a node meet a Pod there whose own job has ended, or
-a Pod on the job's cores or devices?
+"""The Prolog gate finds the Pods in the way of a job that starts on a node: Pods whose own job has ended,
+and Pods on cores or devices of the job.
 
-Slurm gives a node away when a job ends; the Pod has its grace. So each node's Prolog (deploy/slurm)
-calls the gate, and the job's first process waits for the answer. Slurm may serve several Kubernetes
-clusters: each answers for its own Nodes only."""
+Slurm gives a node away at the end of a job, and the Pod of the job has a grace period. So the Prolog of
+each node (deploy/slurm) calls the gate, and the first process of the job waits for the answer. If Slurm
+serves several Kubernetes clusters, each cluster answers for the own Nodes only."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,6 @@ from kubernetes_client.protocol import Kubernetes
 from slurm_client.errors import SlurmError
 from slurm_client.model import Grant, Job, JobState
 from slurm_client.protocol import Slurm
-from wellknown.allocation import Allocation
 
 _LOOK_AGAIN_S = 0.1
 _KEPT_S = 5.0
@@ -37,15 +36,16 @@ _BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING, State.REL
 
 
 class NotLeading(Exception):
-    """Raised on a replica that does not lead: another replica knows the answer, or soon will."""
+    """This replica does not lead: another replica knows the answer, or will know the answer soon."""
 
 
 class NotOurs(Exception):
-    """No Node of this cluster stands for the node: it is for native jobs alone, or another cluster's."""
+    """No Node of this cluster stands for the node: the node is for native jobs alone, or of another
+    cluster."""
 
 
 class Gate:
-    """`ledger` gives None while this replica does not lead; `poll_now` has a job looked at."""
+    """Parameter `ledger` returns None while this replica does not lead, `poll_now` polls a job now."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class Gate:
 
     async def is_placeholder(self, node: str, job_id: int) -> bool:
         """Returns True if a job that starts on a Slurm node is a placeholder of this cluster: no Pod is
-        in its way. The id proves nothing: Slurm's own ids, and other clusters', may be in the same
-        range. The gates of one job's nodes share the call. Raises NotOurs, NotLeading, SlurmError."""
+        in the way. The id proves nothing, because ids of Slurm and of other clusters may be in the same
+        range. The gates of a job's nodes share the call. Raises NotOurs, NotLeading, SlurmError."""
         self._nodes(node)
         ledger = self._leading()
         if job_id not in ledger.rules.ids and not ledger.has_job(job_id):
@@ -86,10 +86,10 @@ class Gate:
         return await asyncio.shield(asked)
 
     async def wait(self, node: str, seconds: float, job_id: int | None = None) -> tuple[str, ...]:
-        """Returns the Pods (namespace/name) that are still in the way of a job on a Slurm node, at the
-        latest after so many seconds; as soon as there are none. Where a system stops to answer, those
-        that were there a moment ago count. `job_id` is the job that starts, None if a person asks.
-        Raises NotOurs, NotLeading, SlurmError, KubernetesError."""
+        """Returns the Pods (namespace/name) in the way of a job on a Slurm node after the given seconds,
+        or () as soon as no Pod is in the way. If a system does not answer any more, the last answer
+        counts. `job_id` is the job that starts, None if a person asks. Raises NotOurs, NotLeading,
+        SlurmError, KubernetesError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         there: tuple[str, ...] = ()
@@ -105,21 +105,21 @@ class Gate:
             await asyncio.sleep(_LOOK_AGAIN_S - loop.time() % _LOOK_AGAIN_S)  # all at once
 
     async def in_the_way(self, node: str, job_id: int | None = None) -> tuple[str, ...]:
-        """Returns the Pods that are on a node, or may yet be bound to it, without a running job that has
-        their devices, or deleted Pods whose containers may run; or else the Pods on cores or devices of
-        the job that starts.
+        """Returns the Pods in the way, of the first kind with any Pods: Pods on a node, or perhaps bound
+        to the node soon, without a running job with the Pods' devices; deleted Pods whose containers may
+        run without the job; Pods on cores or devices of the job that starts.
 
-        Only the leader knows Pods that may yet be bound: also by annotations, which a deposed replica
-        may have written. The leader may not know all bound Pods yet: kube-apiserver has the last word. A
-        Pod bound without a job of its own is like an unmanaged Pod. Raises the errors of `wait`."""
+        Only the leader knows the Pods that may be bound soon, also by the annotations of a deposed
+        replica. The leader may not know all bound Pods yet, so kube-apiserver is read, too. A Pod bound
+        without an own job is like an unmanaged Pod. Raises the errors of `wait`."""
         names, ledger = self._nodes(node), self._leading()
         held = [each for name in names for each in ledger.holding(name)]
         there = await self._without_their_jobs(held, node)
         if there:
             return tuple(dict.fromkeys(name for each in there for name in each.names_on(names)))
-        lingering = await self._lingering(node, names, job_id)
+        lingering = [pod for name in names for pod in await self._overlaps.lingering(name)]
         if lingering:
-            return lingering
+            return tuple(dict.fromkeys(lingering))
         known = {member.pod.uid for each in held for member in each.members}
         there_now = [pod for name in names for pod in await self._bound(name)]
         bound = [pod for pod in there_now if pod.uid not in known]
@@ -130,29 +130,14 @@ class Gate:
         self._leading()  # still
         return tuple(dict.fromkeys(pod.full_name for pod in alone))
 
-    async def _lingering(
-        self, slurm_node: str, names: Sequence[str], job_id: int | None
-    ) -> tuple[str, ...]:
-        """Returns the deleted Pods whose containers are in the way of a job that starts."""
-        if not any(map(self._overlaps.may_linger, names)):  # as nearly always
-            return ()
-        slots = {} if job_id is None else await self._slots(job_id, slurm_node, names)
-        found = [await self._overlaps.lingering(name, slots.get(name)) for name in names]
-        return tuple(dict.fromkeys(pod for each in found for pod in each))
-
     async def _on_slots_of(
         self, job_id: int, slurm_node: str, names: Sequence[str], pods: Sequence[Pod]
     ) -> list[Pod]:
         """Returns the Pods on cores or devices that Slurm gave to a job that starts."""
-        slots = await self._slots(job_id, slurm_node, names) if pods else {}
-        found = [await self._overlaps.in_the_way(slot, pods) for slot in slots.values()]
+        grant = await self._grant(job_id, slurm_node) if pods else None
+        slots = [] if grant is None else [whole_on(slurm_node, grant, job_id, name) for name in names]
+        found = [await self._overlaps.in_the_way(slot, pods) for slot in slots if slot is not None]
         return [pod for each in found for pod in each]
-
-    async def _slots(self, job_id: int, slurm_node: str, names: Sequence[str]) -> dict[str, Allocation]:
-        """Returns what Slurm gave to a job that starts, for each Node that names the node."""
-        grant = await self._grant(job_id, slurm_node)
-        slots = {} if grant is None else {n: whole_on(slurm_node, grant, job_id, n) for n in names}
-        return {name: slot for name, slot in slots.items() if slot is not None}
 
     async def _grant(self, job_id: int, slurm_node: str) -> Grant | None:
         """Returns the grant of a job that starts on a node; None for a job that Slurm does not know. A
@@ -208,8 +193,8 @@ class Gate:
         return tuple([each for each in held if not await self._has_its_job(each, states, node)])
 
     async def _has_its_job(self, held: Placeholder, states: Mapping[int, JobState], node: str) -> bool:
-        """Returns True if a Pod's job still runs on the node. The job may have ended a moment ago. An
-        unverified job, or the job of a Pod that is being deleted, may run elsewhere: it is read."""
+        """Returns True if a Pod's job still runs on the node. The job may have ended a moment ago. The
+        gate reads an unverified job, and the job of a Pod in deletion: such a job may run elsewhere."""
         if not _goes_by_its_job(held) or held.job.id is None:
             return False
         state = states.get(held.job.id)
@@ -220,8 +205,8 @@ class Gate:
         return certain or await self._runs_on(node, held)
 
     async def _outlasts_its_job(self, node: str, pod: Pod) -> bool:
-        """Returns True if a Pod was bound by a job of its own that does not run on its node. Such a Pod
-        has an allocation; Slurm, or the id, shows whose job it is."""
+        """Returns True if an own job bound a Pod, and does not run on the Pod's node. Such a Pod has an
+        allocation; Slurm, or the id, shows the owner of the job."""
         pod_allocation = pod.scheduling.allocation
         if pod_allocation is None or pod_allocation.node != pod.life.node:
             return False

@@ -114,10 +114,9 @@ class Rejections(NamedTuple):
 class Lingering(NamedTuple):
     """Containers of a deleted Pod that may still run."""
 
-    node: str
+    slot: Allocation
+    """The Node, cores and devices of the containers."""
     until: float
-    slot: Allocation | None = None
-    """The cores and devices of the containers; None: not known."""
 
 
 class Placeholder(NamedTuple):
@@ -402,7 +401,7 @@ class Placeholder(NamedTuple):
         """Returns the Nodes where the Pods are, or may yet be bound, independent of the job."""
         if self.state not in HOLDING and not self.lingering:  # the common case
             return NO_NODES
-        nodes = {each.node for each in self.lingering}
+        nodes = {each.slot.node for each in self.lingering}
         if self.state in HOLDING and not self.kept_unbound:
             nodes.update(node for each in self.members if (node := each.node_in(self.state)))
         return frozenset(nodes)

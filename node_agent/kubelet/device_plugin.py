@@ -15,13 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, cast
 
-from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.const import Cardinality, Handler, Status
-from grpclib.exceptions import GRPCError, StreamTerminatedError
+from grpclib.exceptions import GRPCError
 from grpclib.server import Server, Stream
 
 from node_agent.kubelet import device_plugin_pb2 as api
 from node_agent.kubelet.asked import Asked
+from node_agent.kubelet.call import ask
 from node_agent.kubelet.checkpoint import Checkpoint
 
 _KUBELET: Final = "kubelet.sock"
@@ -171,16 +171,7 @@ async def _listens(socket: Path) -> bool:
 async def _register(folder: Path, endpoint: str, resource: str) -> None:
     """Raises OSError if the kubelet is missing, or rejects the plugin."""
     asked = api.RegisterRequest(version=_VERSION, endpoint=endpoint, resource_name=resource)
-    method, socket = f"/{_VERSION}.Registration/Register", folder / _KUBELET
-    try:
-        async with Channel(path=str(socket)) as kubelet:
-            await UnaryUnaryMethod(kubelet, method, api.RegisterRequest, api.Empty)(asked)
-    except GRPCError as error:
-        raise OSError(f"the kubelet: {error.message or error.status.name}") from error
-    except OSError as error:
-        raise OSError(f"the kubelet: {socket}: {error.strerror or error}") from error
-    except StreamTerminatedError as error:
-        raise OSError(f"the kubelet: {error}") from error
+    await ask(folder / _KUBELET, f"/{_VERSION}.Registration/Register", asked, api.Empty)
 
 
 class _Plugin:

@@ -58,8 +58,10 @@ class NodePods:
         return self._removals
 
     def asked_without_job(self, resource: str) -> dict[str, int]:
-        """Returns the requests of a resource of the Pods of no job, by namespace and name."""
-        others = [claim for claim in (self.claims or {}).values() if not claim.of_job]
+        """Returns the requests of a resource of the Pods of no job, by namespace and name. The kubelet
+        admits no Pod that has ended, or that is being deleted."""
+        claims = (self.claims or {}).values()
+        others = [claim for claim in claims if not (claim.of_job or claim.leaves)]
         return {claim.pod: int(self._asks.get(claim.uid, {}).get(resource, 0)) for claim in others}
 
     def is_of_job(self, uid: str) -> bool:

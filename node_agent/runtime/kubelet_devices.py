@@ -63,7 +63,7 @@ class KubeletDevices:
         """Number of devices preferred for a Pod, by uid."""
         self._unknown = frozenset[str]()
         """Pods of PodResources that kube-apiserver did not report within the time for an answer."""
-        self.unsteered = 0
+        self.chosen_by_kubelet = 0
         """Number of containers whose devices the kubelet chose by itself."""
         self.differing: Mapping[str, str] = {}
         """Pods with other devices by the kubelet's count than by Slurm's grant, and the difference."""
@@ -103,16 +103,18 @@ class KubeletDevices:
             async with asyncio.timeout(_PATIENCE_S):
                 found = await self._admitted()
         except (TimeoutError, OSError) as error:
-            return self._unsteered(asked, str(error) or "the Pod of the admission is not known")
+            return self._leave_to_kubelet(asked, str(error) or "the Pod of the admission is not known")
         chosen = preferred(asked, self.units(), found)
         self._answered[found.uid] = self._answered.get(found.uid, 0) + asked.size
         if len(chosen) < asked.size:
-            return self._unsteered(asked, "granted devices are not free by the kubelet's count", chosen)
+            return self._leave_to_kubelet(
+                asked, "granted devices are not free by the kubelet's count", chosen
+            )
         log.info("devices preferred", devices=chosen, ms=round(1000 * (time.monotonic() - began)))
         return chosen
 
-    def _unsteered(self, asked: Asked, why: str, chosen: Sequence[str] = ()) -> list[str]:
-        self.unsteered += 1
+    def _leave_to_kubelet(self, asked: Asked, why: str, chosen: Sequence[str] = ()) -> list[str]:
+        self.chosen_by_kubelet += 1
         log.warning("the kubelet chooses devices", resource=self.resource, size=asked.size, why=why)
         return list(chosen)
 

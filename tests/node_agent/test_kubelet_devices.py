@@ -96,7 +96,7 @@ async def test_kubelet_prefers_the_granted_devices(site: Site) -> None:
         site.listed.pods["ml/one"] = ["GPU-c"]
         await site.create("two", 0, 1)
         assert await preference(plugin, ALL[:2], 2) == ["GPU-a", "GPU-b"]
-    assert site.devices.unsteered == 0
+    assert site.devices.chosen_by_kubelet == 0
 
 
 async def test_agent_waits_for_kube_apiservers_report_of_the_pod(site: Site) -> None:
@@ -128,21 +128,21 @@ async def test_kubelet_chooses_if_the_pod_is_not_known(site: Site) -> None:
         for name, number in (("one", 0), ("two", 1)):
             await site.create(name, number)
         assert await preference(plugin, ALL, 1) == []
-    assert site.devices.unsteered == 2
+    assert site.devices.chosen_by_kubelet == 2
 
 
 async def test_kubelet_chooses_without_pod_resources(site: Site) -> None:
     async with site.runs() as plugin:
         site.listed.socket.unlink()
         assert await preference(plugin, ALL, 1) == []
-    assert site.devices.unsteered == 1
+    assert site.devices.chosen_by_kubelet == 1
 
 
 async def test_kubelet_chooses_instead_of_devices_that_are_not_free(site: Site) -> None:
     async with site.runs() as plugin:
         await site.create("one", 0, 1)
         assert await preference(plugin, ["GPU-b", "GPU-c"], 2) == ["GPU-b"]
-    assert site.devices.unsteered == 1
+    assert site.devices.chosen_by_kubelet == 1
 
 
 async def test_pod_of_no_job_is_rejected(site: Site) -> None:
@@ -151,6 +151,15 @@ async def test_pod_of_no_job_is_rejected(site: Site) -> None:
         code, words = await refusal(preference(plugin, ALL, 1))
     assert code == grpc.StatusCode.FAILED_PRECONDITION
     assert words.startswith("this Pod has no job of Slurm, and Slurm gives the nvidia.com/gpu")
+
+
+async def test_pod_of_no_job_that_has_ended_has_no_part_in_an_admission(site: Site) -> None:
+    """Kubelets before 1.34 list such Pods, too."""
+    async with site.runs() as plugin:
+        await site.create("stray", asks=1)
+        site.kubernetes.edit("pods", "stray", {"status": {"phase": "Failed"}}, "ml")
+        await until(lambda: site.pods.asked_without_job(RESOURCE) == {})
+        assert await preference(plugin, ALL, 1) == []
 
 
 async def test_pods_with_other_devices_are_found(site: Site) -> None:

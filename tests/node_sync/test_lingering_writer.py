@@ -43,8 +43,8 @@ class Leader:
 
 def gone(seconds: float, *nodes: str) -> Placeholder:
     until_s = asyncio.get_running_loop().time() + seconds
-    slots = {node: Allocation(4711, node, "gpu:1(IDX:0)", "0-3") for node in nodes}
-    lingering = tuple(Lingering(node, until_s, slot) for node, slot in slots.items())
+    slots = (Allocation(4711, node, "gpu:1(IDX:0)", "0-3") for node in nodes)
+    lingering = tuple(Lingering(slot, until_s) for slot in slots)
     job = TrackedJob(id=4711)
     return placeholder_of(pod(name="gone", uid="gone"), State.RELEASING, lingering=lingering, job=job)
 

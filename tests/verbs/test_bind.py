@@ -471,7 +471,7 @@ GONE = pod(name="gone", uid="gone", gates=(), node="n4")
         ("RUNNING", {"suspend_time": 1}),
         ("RUNNING", {"restart_count": 1}),
         ("RUNNING", {"nodes": ("gpu-05",)}),
-        ("RUNNING", {"cores": ("8-9",)}),  # started again on other cores, after a kill of slurmctld
+        ("RUNNING", {"cores": ("2-5",)}),  # started again on other cores, after a kill of slurmctld
     ],
 )
 async def test_no_pod_is_bound_beside_containers_that_outlive_their_pod_and_its_job(
@@ -479,11 +479,11 @@ async def test_no_pod_is_bound_beside_containers_that_outlive_their_pod_and_its_
 ) -> None:
     """No list of Pods has such containers. Slurm does not count these any more, or has given the cores
     to other jobs meanwhile."""
-    job = placeholder_job(GONE, state, **{"nodes": ("gpu-04",), **changes})
+    job = placeholder_job(GONE, state, **{"nodes": ("gpu-04",), "cores": ("0-3",), **changes})
     cluster = Cluster(granted(), jobs=(JOB, job))
     if leads:
         cluster.knows(granted(version=version), immediate=immediate)
-    containers = LingeringContainers(job.id, "default/gone", 0.5, gres="gpu:1(IDX:1)")
+    containers = LingeringContainers(job.id, "default/gone", 0.5, cores="0-3")
     cluster.listeners.lingering_notes.add("n4", containers)
     assert "containers of a Pod that was deleted by force still end there: default/gone" in (
         await cluster.bind()
@@ -496,9 +496,10 @@ async def test_no_pod_is_bound_beside_containers_that_outlive_their_pod_and_its_
 
 async def test_containers_that_still_have_their_job_are_in_nobodys_way() -> None:
     """Slurm gives what they use to nobody else."""
-    job = placeholder_job(GONE, node="gpu-04")
+    job = placeholder_job(GONE, node="gpu-04", cores=("8-15",))
+    containers = LingeringContainers(job.id, "default/gone", 35.0, cores="8-9")
     for version in ("41", "40"):
         cluster = Cluster(granted(), jobs=(JOB, job))
         cluster.knows(granted(version=version))
-        cluster.listeners.lingering_notes.add("n4", LingeringContainers(job.id, "default/gone", 35.0))
+        cluster.listeners.lingering_notes.add("n4", containers)
         assert await cluster.bind() == ""

@@ -19,6 +19,7 @@ from extender.record.events import HoldJob
 from extender.record.placeholder import Lingering, Placeholder
 from extender.record.states import State
 from slurm_client.model import Job
+from wellknown.allocation import Allocation
 
 _WORDS = "Pod gone: its containers may run for another {} s"
 _SAID = re.compile(_WORDS.format(r"(\d{1,6})") + rf"(?:{SEPARATOR}|\Z)")
@@ -26,11 +27,12 @@ _SAID = re.compile(_WORDS.format(r"(\d{1,6})") + rf"(?:{SEPARATOR}|\Z)")
 
 def lingering(record: Placeholder, last: Pod, now: float) -> Placeholder:
     """Returns the record after a Pod is gone; `last` is the Pod's last version."""
-    seconds = last.lingers_s
-    if not seconds or last.life.node is None or record.job.id is None:
+    seconds, node, slot = last.lingers_s, last.life.node, last.scheduling.allocation
+    if not seconds or node is None or record.job.id is None:
         return record
-    containers = Lingering(last.life.node, now + seconds, last.scheduling.allocation)
-    return record._replace(lingering=(*record.lingering, containers))
+    if slot is None or slot.node != node:  # the cores are not known
+        slot = Allocation(record.job.id, node)
+    return record._replace(lingering=(*record.lingering, Lingering(slot, now + seconds)))
 
 
 def hold(record: Placeholder, job_id: int, now: float) -> HoldJob:
@@ -49,8 +51,9 @@ def still_held(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if said is None or not nodes:
         return record
     until = at.now + min(float(said[1]), at.rules.leaves_within)
-    slots = ((name, whole_on(slurm, job.grant, job.id, name)) for slurm, name in nodes.items())
-    held = record._replace(lingering=tuple(Lingering(name, until, slot) for name, slot in slots))
+    slots = (whole_on(slurm, job.grant, job.id, name) for slurm, name in nodes.items())
+    found = tuple([Lingering(slot, until) for slot in slots if slot is not None])
+    held = record._replace(lingering=found)
     return held.with_comment(job.comment[said.end() :])
 
 
@@ -75,12 +78,12 @@ def back(record: Placeholder, nodes: Container[str], at: Context) -> Placeholder
     only now."""
     again = at.now + at.rules.leaves_within
     lingering = tuple(
-        each._replace(until=max(each.until, again)) if each.node in nodes else each
+        each._replace(until=max(each.until, again)) if each.slot.node in nodes else each
         for each in record.lingering
     )
     return record._replace(lingering=lingering)
 
 
 def _is_away(containers: Lingering, at: Context) -> bool:
-    node = at.view.nodes.get(containers.node)
+    node = at.view.nodes.get(containers.slot.node)
     return node is not None and node.away

@@ -1,0 +1,24 @@
+"""Calls of the kubelet by gRPC."""
+
+from pathlib import Path
+from typing import TypeVar
+
+from google.protobuf.message import Message
+from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+
+_Answer = TypeVar("_Answer", bound=Message)
+
+
+async def ask(socket: Path, method: str, asked: Message, answer: type[_Answer]) -> _Answer:
+    """Calls a method by its path, and returns the answer. Raises OSError if the kubelet is missing, or
+    rejects the call."""
+    try:
+        async with Channel(path=str(socket)) as kubelet:
+            return await UnaryUnaryMethod(kubelet, method, type(asked), answer)(asked)
+    except GRPCError as error:
+        raise OSError(f"the kubelet: {error.message or error.status.name}") from error
+    except OSError as error:
+        raise OSError(f"the kubelet: {socket}: {error.strerror or error}") from error
+    except StreamTerminatedError as error:
+        raise OSError(f"the kubelet: {error}") from error
