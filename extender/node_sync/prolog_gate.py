@@ -1,5 +1,5 @@
-"""The Prolog gate finds the Pods in the way of a job that starts on a node: Pods whose own job has ended,
-and Pods on cores or devices of the job.
+"""The Prolog gate finds the Pods in the way of a job that starts on a node: Pods whose own job has
+ended, and Pods on cores or devices of the job.
 
 Slurm gives a node away at the end of a job, and the Pod of the job has a grace period. So the Prolog of
 each node (deploy/slurm) calls the gate, and the first process of the job waits for the answer. If Slurm
