@@ -36,7 +36,7 @@ OF_THE_PLACE: Final = (
     r"High latency for 1000 calls to gettimeofday\(\).*",  # a busy machine
     r"read_slurm_conf: default partition not set\.",  # which may be meant
     r"Could not open \w+ state file .*: No such file or directory",  # 24.11, where there are no jobs yet
-    r"Unable to set keepalive .*",  # a connection that has ended already
+    r"Unable to set keepalive .*",  # a descriptor that is another socket's meanwhile
     r"No fed_mgr state file .* to recover",
     r"NOTE: Trying backup state save file\..*",
     r"Sending PersistInit msg: Connection refused",  # slurmdbd is away, on purpose

@@ -34,6 +34,7 @@ from wellknown.names import (
     DEFAULT_PREFIX,
     GATE,
     JOB_ID,
+    LINGERING,
     OUT_OF_SERVICE,
     PODS_REJECTED,
     SLURM_OUT_OF_SERVICE,
@@ -179,7 +180,7 @@ def test_the_objects_name_nothing_else_that_the_extender_does_not_know() -> None
     spec = ClusterSpec(validates_pods=True, namespaces=("team-a",))
     rendered = json.dumps([each for each in objects(spec).values() if not is_agents(each)])
     keys = set(re.findall(r"(?:'|\"key\": \")(slurm-extender\.io/[\w-]+)", rendered))
-    of_nodes = {SLURM_OUT_OF_SERVICE, PODS_REJECTED, SLURMD, OUT_OF_SERVICE}
+    of_nodes = {LINGERING, SLURM_OUT_OF_SERVICE, PODS_REJECTED, SLURMD, OUT_OF_SERVICE}
     assert keys == {*NOTES, GATE, CONDITION, *of_nodes, "slurm-extender.io/every-pod"}
     assert set(re.findall(r"startsWith\('([^']+\.com/)'\)", rendered)) == {DEFAULT_PREFIX}
 
