@@ -4,8 +4,8 @@
 
 Dozens of daemons share two cores, and no test controls their timing. A test that fails runs once more,
 with nothing beside it. If the test passes then, the run reports the test as unsteady and writes both
-logs to build/unsteady.json; `tests.unsteady` keeps a record of such tests. A test that fails twice fails
-the run, and so do more than MAX_RETRIED tests that fail at first.
+logs to build/unsteady.json. A whole run (`make test`) adds such tests to the record of `tests.unsteady`. A
+test that fails twice fails the run, and so do more than MAX_RETRIED tests that fail at first.
 
 build/real.json says how long each group of tests took, and which share of the processors was busy.
 """
@@ -25,6 +25,7 @@ import orjson
 import psutil
 import pytest
 
+from tests import unsteady
 from tests.unsteady import RUN, Unsteady, write_run
 
 MAX_RETRIED: Final = 3
@@ -33,6 +34,7 @@ _TIMES: Final = _CHECKOUT / "build" / "real.json"
 # Most tests wait for clusters: two cores suffice for four tests at a time.
 _SIDE_BY_SIDE: Final = ("-m", "real and not alone", "-n", "4", "--dist", "loadgroup")
 _ALONE: Final = ("-m", "real and alone")
+_WHOLE: Final = "tests"
 _NO_TESTS: Final = int(pytest.ExitCode.NO_TESTS_COLLECTED)
 """Status of pytest if the options deselect every test. Most files have tests for one run only."""
 _GO: Final = {"GOGC": "400"}
@@ -121,7 +123,9 @@ def main(paths: Sequence[str]) -> int:
     _TIMES.parent.mkdir(exist_ok=True)
     found = times(runs, psutil.cpu_percent() / 100)
     _TIMES.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
-    write_run(RUN, [unsteady for each in runs for unsteady in each.unsteady])
+    write_run(RUN, [test for each in runs for test in each.unsteady])
+    if list(paths) == [_WHOLE] and "CI" not in os.environ:  # CI commits nothing
+        unsteady.record_last()
     statuses = {each.status for each in runs}
     return int(0 not in statuses or not statuses <= {0, _NO_TESTS})
 

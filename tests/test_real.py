@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import orjson
 import pytest
 
-from tests import real
+from tests import real, unsteady
 from tests.real import Run, files, main, run, times
 
 UNSTEADY = """
@@ -144,3 +145,24 @@ def test_command_passes_if_each_real_test_of_the_paths_passes(
     for number, text in enumerate(texts):
         Path(f"test_{number}.py").write_text(text)
     assert main(["."]) == status
+
+
+@pytest.mark.parametrize(
+    ("path", "ci", "recorded"), [("tests", "", 1), ("tests", "true", 0), (".", "", 0)]
+)
+def test_a_whole_run_outside_of_ci_is_recorded(
+    path: str, ci: str, recorded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = tmp_path / "record.json"
+    record.write_bytes(orjson.dumps({"runs": [], "fixed": []}))
+    monkeypatch.chdir(tmp_path)
+    for name in ("_TIMES", "RUN"):
+        monkeypatch.setattr(real, name, tmp_path / "build" / f"{name}.json")
+    monkeypatch.setattr(unsteady, "RUN", tmp_path / "build" / "RUN.json")
+    monkeypatch.setattr(unsteady, "RECORD", record)
+    monkeypatch.setattr(real, "run", lambda _: Run(0))
+    monkeypatch.delenv("CI", raising=False)
+    if ci:
+        monkeypatch.setenv("CI", ci)
+    assert main([path]) == 0
+    assert len(orjson.loads(record.read_bytes())["runs"]) == recorded

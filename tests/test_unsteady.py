@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from tests import unsteady
-from tests.unsteady import RECORD, Unsteady, fixed, main, record, repeated, write_run
+from tests.unsteady import RECORD, Unsteady, fixed, main, record, record_last, repeated, write_run
 
 EMPTY: dict[str, list[dict[str, object]]] = {"runs": [], "fixed": []}
 
@@ -44,16 +44,17 @@ def test_a_test_that_no_run_names_cannot_be_fixed() -> None:
         fixed("a", "no cause", EMPTY)
 
 
-def test_the_command_adds_the_last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_added_and_a_fixed_test_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, kept = tmp_path / "build" / "unsteady.json", tmp_path / "record.json"
     monkeypatch.setattr(unsteady, "RUN", run)
     monkeypatch.setattr(unsteady, "RECORD", kept)
     kept.write_bytes(orjson.dumps(EMPTY))
-    assert main(["record"]) == 2  # no run yet
     write_run(run, [Unsteady("a", "first", "second")])
     assert orjson.loads(run.read_bytes())["unsteady"] == [
         {"test": "a", "first_log": "first", "second_log": "second"}
     ]
-    assert main(["record"]) == 0
+    record_last()
     assert main(["fixed", "a", "a cause"]) == 0
     assert [run["unsteady"] for run in orjson.loads(kept.read_bytes())["runs"]] == [[]]

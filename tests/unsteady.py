@@ -1,9 +1,8 @@
 """The record of unsteady tests: tests that fail first and pass at the second try.
 
-    python -m tests.unsteady record            # adds the last run, from build/unsteady.json
     python -m tests.unsteady fixed TEST CAUSE  # removes a test from the runs, and notes its cause
 
-tests/unsteady.json is committed and holds the last 20 recorded runs. If a test is unsteady in two of
+tests/unsteady.json is committed and holds the last 20 runs of `make test` outside of CI. If a test is unsteady in two of
 these runs, `./check` fails until the test is fixed.
 """
 
@@ -38,6 +37,11 @@ def write_run(path: Path, unsteady: Sequence[Unsteady]) -> None:
     """Writes the commit, and the name and both logs of each unsteady test."""
     path.parent.mkdir(exist_ok=True)
     write_json(path, {"commit": commit(), "unsteady": [asdict(each) for each in unsteady]})
+
+
+def record_last() -> None:
+    """Adds the run in build/unsteady.json to the record."""
+    write_json(RECORD, record(read_json(RUN), read_json(RECORD)))
 
 
 def record(run: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
@@ -82,16 +86,10 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; returns 2 after a wrong command, or without a run to record."""
-    kept = read_json(RECORD)
+    """Runs the command; returns 2 after a wrong command."""
     match arguments:
-        case ["record"] if RUN.exists():
-            write_json(RECORD, record(read_json(RUN), kept))
-        case ["record"]:
-            sys.stderr.write("no run to record: `make test` writes build/unsteady.json\n")
-            return 2
         case ["fixed", test, cause]:
-            write_json(RECORD, fixed(test, cause, kept))
+            write_json(RECORD, fixed(test, cause, read_json(RECORD)))
         case _:
             sys.stderr.write(__doc__ or "")
             return 2

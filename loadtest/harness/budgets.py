@@ -2,7 +2,8 @@
 
 A budget stands in the file where its figure stands in the JSON that a command leaves. It is a number,
 the most that is allowed; or a table of `at_most` or `at_least`, `words` that say what it is, and `warns`
-where missing it fails no run. A `goal` is a better figure than the budget: what the figure shall become.
+where missing it fails no run. `today` is the figure when the budget was set. A `goal` is a better figure
+than the budget: what the figure shall become.
 """
 
 import tomllib

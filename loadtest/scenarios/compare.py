@@ -1,10 +1,9 @@
-"""Whether this checkout costs more CPU a Pod than another one. Both bring up a cluster of their own and
-work in turn, each round in the other order, under the same load: this checkout's.
+"""Compares the CPU of a Pod, and the time of a single Pod, with those of another checkout.
 
-What counts is the median of the rounds' ratios. On a machine that is shared the same work may take a
-third more CPU time a minute later: CPU is told in units of a yardstick, a small piece of work that is
-done right before and after each burst. It is done here, and while both rest: how long it takes depends
-on what else a process has, and on what runs beside it, which is what is compared."""
+Both checkouts bring up a cluster of their own and take turns, each round in the other order, under the
+same load: this checkout's. The median of the rounds' ratios counts. On a shared machine, the same work may
+take a third more CPU time a minute later, so CPU is counted in units of a yardstick: a small piece of work
+right before and after each burst, in this process, while both checkouts rest."""
 
 import asyncio
 import json
@@ -29,10 +28,12 @@ from loadtest.harness.variants import Placer, Running, Variant
 
 _YARDSTICK: Final = "yardstick_ms"
 _PACED_S: Final = 1.0
+_IDLE_PODS: Final = 20
 _CPU: Final = {"extender_cpu_ms_per_pod": "CPU ms/Pod: extender", "cpu_ms_per_pod": "all"}
 _FIGURES: Final = {
     "pods_per_s": "Pods/s",
     "bound_ms_p50": "burst p50, ms",
+    "idle_bound_ms_p50": "one at a time p50, ms",
     **_CPU,
     _YARDSTICK: "of the yardstick",
 }
@@ -122,6 +123,7 @@ async def _serve(running: Running) -> None:
             figures = {
                 "pods_per_s": burst.pods_per_s,
                 "bound_ms_p50": median(burst.bound_ms),
+                "idle_bound_ms_p50": median(await bench.idle(_IDLE_PODS)),
                 **{name: getattr(burst, name) for name in _CPU},
             }
             typer.echo(json.dumps(figures))

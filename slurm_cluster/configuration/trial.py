@@ -30,6 +30,8 @@ _SETTLES_S: Final = 0.5
 _AFTER_ERROR_S: Final = 2.0
 """Time in which more may follow an error: for a file that there is not slurmctld looks for a minute."""
 _WITHIN_S: Final = 60.0
+_ENDS_S: Final = 0.5
+"""Time between the last words of a process and its end."""
 _MOST: Final = 20
 _LOUD: Final = re.compile(r"(?:^|[\s\]])(?:error|fatal): (?P<words>.*)")
 OF_THE_PLACE: Final = (
@@ -147,8 +149,15 @@ class _Verdict:
                     self._hurry(_AFTER_ERROR_S)
                 yield found["words"]
         if not self._serves and not told:
-            ended = self._process.poll() is not None
-            yield f"it {'ended' if ended else 'does not serve'}, and last said: {last}"
+            yield f"{self._end()}, and last said: {last}"
+
+    def _end(self) -> str:
+        """Returns how slurmctld ended, if it did."""
+        try:
+            status = self._process.wait(_ENDS_S)
+        except subprocess.TimeoutExpired:
+            return "it does not serve"
+        return f"{signal.Signals(-status).name} ended it" if status < 0 else "it ended"
 
     def _lines(self) -> Iterator[str]:
         """Yields lines until it has served for a moment, ends, or takes too long."""

@@ -6,11 +6,13 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from deploy.images.image import PACKAGES
 from deploy.local.layout import CHECKOUT
+from extender.jobs.tracked_job import TrackedJob
 
 LONGEST_FILE, LONGEST_FUNCTION = 450, 50
 MOST_MODULES, MOST_FIELDS = 15, 12
@@ -57,6 +59,13 @@ def test_a_tuple_has_few_fields() -> None:
     ]
     assert len(tuples) > 50
     assert not [(name, fields) for name, fields in tuples if fields > MOST_FIELDS]
+
+
+def test_the_machine_of_a_job_has_few_fields() -> None:
+    """What was asked and what was doubted are tuples of their own."""
+    hints = get_type_hints(TrackedJob)
+    assert len(hints) <= 8
+    assert sum(hint is bool for hint in hints.values()) <= 1
 
 
 def test_there_are_files_to_look_at() -> None:

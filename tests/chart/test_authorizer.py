@@ -154,6 +154,8 @@ def runs_as_in_the_chart(release_cluster: Cluster, tmp_path: Path, chart: Render
         secure, nobody = lease.ports["kube-scheduler"], lease.ports["nobody"]
     text = chart.find("ConfigMap", f"{RELEASE}-kube-scheduler")["data"]["config.yaml"]
     configuration: dict[str, Any] = yaml.safe_load(text.replace(":8888", f":{nobody}"))
+    # kube-scheduler does not call prioritize for Pods with one Node, and has no other Pods of Slurm.
+    assert not [each for each in configuration["extenders"] if "prioritizeVerb" in each]
     configuration["clientConnection"]["kubeconfig"] = str(kubeconfig)
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump(configuration))

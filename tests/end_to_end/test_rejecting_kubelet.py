@@ -68,6 +68,7 @@ def test_a_node_whose_kubelet_rejects_every_pod_is_closed_and_opened(kubelets: A
     eventually(lambda: closed(kubelets, "similar") == 1, "counted")
     assert closed(kubelets, "all") == 0
     assert condition(kubelets, broken) == ""
+    eventually(lambda: events_about(kubelets, broken), "the Node has an Event")
 
     of_alice = whole | {"required-nodes": broken, "user-id": "2001"}
     kubelets.create("other", gpus=1, annotations=of_alice)
@@ -77,14 +78,7 @@ def test_a_node_whose_kubelet_rejects_every_pod_is_closed_and_opened(kubelets: A
     )
     eventually(lambda: words in condition(kubelets, broken), "the Node has a condition")
     assert closed(kubelets, "all") == 1
-    about = f"involvedObject.name={broken},reason=KubeletRejectsPods"
-    events = json.loads(
-        kubelets.kubectl(
-            "get", "events", "-n", "default", "--field-selector", about, "-o", "json"
-        ).stdout
-    )
-    told = [each["message"] for each in events["items"]]
-    assert any(words in message for message in told), told
+    eventually(lambda: any(words in each for each in events_about(kubelets, broken)), "and an Event")
     reason = f"slurm-extender: condition {PODS_REJECTED}: the kubelet rejected 4 Pods"
     eventually(lambda: is_drained_for(kubelets, broken, reason), "drained, as the setting says")
 
@@ -93,6 +87,13 @@ def test_a_node_whose_kubelet_rejects_every_pod_is_closed_and_opened(kubelets: A
     kubelets.create("last", gpus=1, annotations=whole | {"required-nodes": broken})
     assert decide(kubelets, "last", broken="") == broken
     assert closed(kubelets, "all") == 0
+
+
+def events_about(actors: Actors, name: str) -> list[str]:
+    """The messages of Events on a Node about rejected Pods."""
+    about = f"involvedObject.name={name},reason=KubeletRejectsPods"
+    told = actors.kubectl("get", "events", "-n", "default", "--field-selector", about, "-o", "json")
+    return [each["message"] for each in json.loads(told.stdout)["items"]]
 
 
 def is_drained_for(actors: Actors, name: str, reason: str) -> bool:

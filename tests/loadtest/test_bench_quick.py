@@ -75,6 +75,15 @@ def test_a_tenth_more_work_for_each_pod_fails_the_run(counted: str) -> None:
     assert not passed(verdicts(**{counted: most + 0.01}))
 
 
+@pytest.mark.parametrize("name", [name for name, budget in QUICK.items() if not budget.get("warns")])
+def test_a_figure_that_becomes_more_than_a_tenth_worse_falls_short(name: str) -> None:
+    budget = QUICK[name]
+    if "at_least" in budget:
+        assert 0.9 * budget["today"] <= budget["at_least"] < budget["today"]
+    else:
+        assert budget["today"] < budget["at_most"] <= 1.1 * budget["today"]
+
+
 @pytest.mark.parametrize(("idle", "word"), [(50.0, "kept"), (50.1, "warning")])
 def test_a_slow_binding_on_an_idle_cluster_only_warns(idle: float, word: str) -> None:
     *_, binding = found = verdicts(idle=idle)

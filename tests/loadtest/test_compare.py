@@ -16,6 +16,7 @@ from loadtest.scenarios.compare import ratios_of
 
 def bursts(*cpu: float) -> list[dict[str, float]]:
     others = {"pods_per_s": 100.0, "bound_ms_p50": 700.0, "cpu_ms_per_pod": 20.0, "yardstick_ms": 1.0}
+    others["idle_bound_ms_p50"] = 25.0
     return [others | {"extender_cpu_ms_per_pod": each} for each in cpu]
 
 
@@ -47,6 +48,11 @@ def test_a_slow_minute_of_the_machine_is_no_cost() -> None:
 def test_all_of_the_cluster_counts_too() -> None:
     assert not costs_no_more(bursts(4.0), [{**bursts(4.0)[0], "cpu_ms_per_pod": 21.5}])
     assert costs_no_more(bursts(4.0), [{**bursts(4.0)[0], "cpu_ms_per_pod": 20.9}])
+
+
+def test_a_pod_that_comes_alone_may_not_wait_longer() -> None:
+    assert not costs_no_more(bursts(4.0), [{**bursts(4.0)[0], "idle_bound_ms_p50": 26.5}])
+    assert costs_no_more(bursts(4.0), [{**bursts(4.0)[0], "idle_bound_ms_p50": 26.0}])
 
 
 @pytest.mark.real
