@@ -2,10 +2,11 @@
 
     python -m tests.real PATH...
 
-Dozens of daemons share two cores, and no test controls their timing. A test that fails runs once more,
-with nothing beside it. If the test passes then, the run reports the test as unsteady and writes both
-logs to build/unsteady.json. A whole run (`make test`) adds such tests to the record of `tests.unsteady`. A
-test that fails twice fails the run, and so do more than MAX_RETRIED tests that fail at first.
+Dozens of daemons share two cores, and no test controls their timing. A test that fails runs once
+more, with nothing beside it. If the test passes then, the run reports the test as unsteady and
+writes both logs to build/unsteady.json. A whole run (`make test`) adds such tests to the record of
+`tests.unsteady`. A test that fails twice fails the run, and so do more than MAX_RETRIED tests that
+fail at first.
 
 build/real.json says how long each group of tests took, and which share of the processors was busy.
 """

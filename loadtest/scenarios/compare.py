@@ -1,9 +1,9 @@
 """Compares the CPU of a Pod, and the time of a single Pod, with those of another checkout.
 
-Both checkouts bring up a cluster of their own and take turns, each round in the other order, under the
-same load: this checkout's. The median of the rounds' ratios counts. On a shared machine, the same work may
-take a third more CPU time a minute later, so CPU is counted in units of a yardstick: a small piece of work
-right before and after each burst, in this process, while both checkouts rest."""
+Both checkouts bring up a cluster of their own and take turns, each round in the other order, under
+the same load: this checkout's. The median of the rounds' ratios counts. On a shared machine, the
+same work may take a third more CPU time a minute later, so CPU is counted in units of a yardstick:
+a small piece of work right before and after each burst, in this process, while both checkouts rest."""
 
 import asyncio
 import json
