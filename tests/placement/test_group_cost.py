@@ -104,15 +104,6 @@ def test_events_of_512_pods_take_less_than_a_second_together() -> None:
     assert max(timed.seconds) < 0.010 * slow
 
 
-@pytest.mark.alone
-def test_four_times_the_pods_take_little_more_than_four_times_the_time() -> None:
-    """Linear in the number of Pods but for copies of one tuple: twice as much for each Pod at most."""
-    small, large = Timed(_PODS), Timed(4 * _PODS)
-    small.lives()
-    large.lives()
-    assert sum(large.seconds) < 2 * 4 * sum(small.seconds)
-
-
 @pytest.mark.parametrize("size", [2, 64])
 def test_small_group_lives_the_same(size: int) -> None:
     Timed(size).lives()
