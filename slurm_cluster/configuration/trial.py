@@ -1,7 +1,8 @@
-"""A throw-away slurmctld that tries a configuration, and its errors.
+"""A throw-away slurmctld that tries a configuration, and the errors of this slurmctld.
 
-slurmctld cannot test a configuration (there is no `-t`): many wrong values only make a line of its log,
-others end it. So it is started with the files of `trial_conf` until it serves or ends."""
+slurmctld cannot test a configuration (no option `-t`): many wrong values only add a line to the
+log, other values end slurmctld. So the trial starts a slurmctld with the files of `trial_conf`, and
+waits until the slurmctld serves or ends."""
 
 import os
 import re
@@ -26,53 +27,53 @@ from slurm_cluster.configuration.trial_conf import LOOPBACK, Place, trial_text, 
 
 _SERVES: Final = "Running as primary controller"
 _SETTLES_S: Final = 0.5
-"""Time in which errors may follow, once it serves."""
+"""Time for further errors after slurmctld serves."""
 _AFTER_ERROR_S: Final = 2.0
-"""Time in which more may follow an error: for a file that there is not slurmctld looks for a minute."""
+"""Time for further errors after an error: slurmctld searches a minute for a missing file."""
 _WITHIN_S: Final = 60.0
 _ENDS_S: Final = 0.5
-"""Time between the last words of a process and its end."""
+"""Maximum time between the last line of a process and the end of the process."""
 _MOST: Final = 20
 _LOUD: Final = re.compile(r"(?:^|[\s\]])(?:error|fatal): (?P<words>.*)")
 OF_THE_PLACE: Final = (
     r"High latency for 1000 calls to gettimeofday\(\).*",  # a busy machine
-    r"read_slurm_conf: default partition not set\.",  # which may be meant
-    r"Could not open \w+ state file .*: No such file or directory",  # 24.11, where there are no jobs yet
-    r"Unable to set keepalive .*",  # a descriptor that is another socket's meanwhile
+    r"read_slurm_conf: default partition not set\.",  # possibly on purpose
+    r"Could not open \w+ state file .*: No such file or directory",  # 24.11, before the first job
+    r"Unable to set keepalive .*",  # 24.11, now and then, with any configuration
     r"No fed_mgr state file .* to recover",
     r"NOTE: Trying backup state save file\..*",
     r"Sending PersistInit msg: Connection refused",  # slurmdbd is away, on purpose
     r"Association database appears down, reading from state files\.",
     r"\w*persist_conn\w*: failed to open persistent connection to host:127\.0\.0\.1:.*",
 )
-"""Errors that are not of the configuration: of the machine, of new state, of a slurmdbd that is away."""
+"""Errors without a cause in the configuration: the machine, new state, or a missing slurmdbd."""
 _WITHOUT_DATABASE: Final = (
     r".* can only be used with SlurmDBD.*",
     r"Job accounting information gathered, but not stored",
 )
-"""Errors of a trial that leaves out the slurmdbd of the configuration."""
+"""Errors of a trial without the slurmdbd of the configuration."""
 FROM_STATE: Final = ("assoc_mgr_state", "clustername", "last_tres")
-"""Files of the running state that the trial needs a copy of: slurmdbd's objects, and clustername."""
+"""Files of the running state for the trial, as copies: slurmdbd's objects, and clustername."""
 _KEYS: Final = ("*.key", "*.jwks")
 _NEEDED_FROM_STATE: Final = frozenset(FROM_STATE)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How configurations are tried."""
+    """Tries configurations."""
 
     running: Path
-    """The folder that slurmctld reads its configuration from."""
+    """Folder of the running configuration."""
     state: Path
-    """The running slurmctld's StateSaveLocation."""
+    """StateSaveLocation of the running slurmctld."""
     accepted: Sequence[str] = ()
-    """Regular expressions of errors that count for nothing here."""
+    """Regular expressions of ignored errors."""
     program: str = "slurmctld"
 
     def problems(
         self, files: Mapping[str, File], conf: SlurmConf, known_tres: frozenset[str]
     ) -> list[str]:
-        """Returns what is wrong with a configuration, in slurmctld's words; nothing if it is right."""
+        """Returns the errors of a configuration in slurmctld's words, or an empty list."""
         host = socket.gethostname()
         if wrong := [*untried(conf, host), *slurmd_files.wrong(files)]:
             return wrong
@@ -105,7 +106,7 @@ class Trial:
         write(place.etc, {"slurm.conf": File(text.encode())})
 
     def _keys(self) -> dict[str, File]:
-        """Returns keys that are beside the running configuration, and in no folder of keys."""
+        """Returns the keys in the folder of the running configuration."""
         found = (path for pattern in _KEYS for path in self.running.glob(pattern))
         return {path.name: File(path.read_bytes(), secret=True) for path in found}
 
@@ -129,7 +130,7 @@ class Trial:
 
 
 class _Verdict:
-    """What one slurmctld says until it serves or ends."""
+    """The errors of one slurmctld until slurmctld serves or ends."""
 
     def __init__(self, process: subprocess.Popen[bytes], accepted: Sequence[str]) -> None:
         self._process = process
@@ -152,7 +153,7 @@ class _Verdict:
             yield f"{self._end()}, and last said: {last}"
 
     def _end(self) -> str:
-        """Returns how slurmctld ended, if it did."""
+        """Returns how slurmctld ended, or that slurmctld does not serve."""
         try:
             status = self._process.wait(_ENDS_S)
         except subprocess.TimeoutExpired:
@@ -160,7 +161,7 @@ class _Verdict:
         return f"{signal.Signals(-status).name} ended it" if status < 0 else "it ended"
 
     def _lines(self) -> Iterator[str]:
-        """Yields lines until it has served for a moment, ends, or takes too long."""
+        """Yields lines until slurmctld has served for a moment, ends, or takes too long."""
         rest, settled = b"", False
         assert self._process.stderr is not None
         with DefaultSelector() as selector:
@@ -181,7 +182,8 @@ class _Verdict:
 
 
 def _of_wanted(words: str, place: Place) -> str:
-    """Returns words about the trial's files as about the wanted ones, which have other line numbers."""
+    """Returns words about the files of the trial as words about the wanted files. Line numbers differ,
+    and are left out."""
     return re.sub(r"(?<=slurm\.conf) line \d+", "", words.replace(str(place.etc), str(place.running)))
 
 
@@ -191,7 +193,7 @@ def _has_database(conf: SlurmConf) -> bool:
 
 @contextmanager
 def _ports() -> Iterator[tuple[int, int]]:
-    """Yields a port of loopback to listen on, and one that is taken and on which nobody listens."""
+    """Yields a free port of loopback, and a port that is taken and has no listener."""
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         with socket.socket() as free:
