@@ -148,10 +148,11 @@ def test_command_passes_if_each_real_test_of_the_paths_passes(
 
 
 @pytest.mark.parametrize(
-    ("path", "ci", "recorded"), [("tests", "", 1), ("tests", "true", 0), (".", "", 0)]
+    ("path", "ci", "status", "recorded"),
+    [("tests", "", 0, 1), ("tests", "", 1, 0), ("tests", "true", 0, 0), (".", "", 0, 0)],
 )
-def test_a_whole_run_outside_of_ci_is_recorded(
-    path: str, ci: str, recorded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_whole_run_outside_of_ci_is_recorded_if_it_passes(
+    path: str, ci: str, status: int, recorded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = tmp_path / "record.json"
     record.write_bytes(orjson.dumps({"runs": [], "fixed": []}))
@@ -160,9 +161,9 @@ def test_a_whole_run_outside_of_ci_is_recorded(
         monkeypatch.setattr(real, name, tmp_path / "build" / f"{name}.json")
     monkeypatch.setattr(unsteady, "RUN", tmp_path / "build" / "RUN.json")
     monkeypatch.setattr(unsteady, "RECORD", record)
-    monkeypatch.setattr(real, "run", lambda _: Run(0))
+    monkeypatch.setattr(real, "run", lambda _: Run(status))
     monkeypatch.delenv("CI", raising=False)
     if ci:
         monkeypatch.setenv("CI", ci)
-    assert main([path]) == 0
+    assert main([path]) == status
     assert len(orjson.loads(record.read_bytes())["runs"]) == recorded

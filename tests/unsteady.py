@@ -2,8 +2,8 @@
 
     python -m tests.unsteady fixed TEST CAUSE  # removes a test from the runs, and notes its cause
 
-tests/unsteady.json is committed and holds the last 20 runs of `make test` outside of CI. If a test
-is unsteady in two of these runs, `./check` fails until the test is fixed.
+tests/unsteady.json is committed and holds the last 20 runs of `make test` that passed outside of
+CI. If a test is unsteady in two of these runs, `./check` fails until the test is fixed.
 """
 
 import subprocess

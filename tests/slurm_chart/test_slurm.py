@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ import pytest
 from deploy.local.chart import Values
 from deploy.local.layout import CHECKOUT
 from deploy.local.spec import DEBIAN_SUITES
-from slurm_cluster.configuration.trial import OF_THE_PLACE
 from tests.eventually import eventually
 from tests.slurm_chart.matrix import BACKUP, CONFIG, SCRIPTS, merged
 from tests.slurm_chart.pods import ADDRESSES, Machine, machine
@@ -58,10 +56,18 @@ def where(release: str, tmp_path: Path) -> Iterator[Machine]:
 
 def loud(said: str) -> list[str]:
     """What slurmctld says is wrong, but for state that is not there yet."""
-    new = ("state file", "Could not open", "No last", "recover", "last_config_lite")
-    known = re.compile("|".join([*OF_THE_PLACE, *new]))
+    known = (
+        "High latency",
+        "state file",
+        "Could not open",
+        "No last",
+        "Trying backup",
+        "recover",
+        "last_config_lite",
+        "Unable to set keepalive",  # slurmctld 24.11, now and then, whatever the configuration
+    )
     lines = [line for line in said.splitlines() if "error:" in line or "fatal:" in line]
-    return [line for line in lines if not known.search(line)]
+    return [line for line in lines if not any(word in line for word in known)]
 
 
 def config_of(slurm: Slurm) -> dict[str, str]:
