@@ -1,10 +1,9 @@
-"""What figures are held to: budgets.toml, which is the only place of budgets, and the verdicts.
+"""Budgets of measured figures (budgets.toml, the only place of budgets), and the verdicts.
 
-A budget stands in the file where its figure stands in the JSON that a command leaves. It is a number,
-the most that is allowed; or a table of `at_most` or `at_least`, `words` that say what it is, and `warns`
-where missing it fails no run. `today` is the figure when the budget was set. A `goal` is a better figure
-than the budget: what the figure shall become.
-"""
+A budget has the key of its figure in the JSON of a command. The budget is a number, the maximum of
+the figure; or a table with `at_most` or `at_least`, `words` about the figure, and `warns` if no run
+fails by the budget. `today` is the figure when the budget was set. `goal` is the figure to be
+reached in the end."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -18,12 +17,12 @@ Json = Mapping[str, Any]
 
 
 class NoBudgets(Exception):
-    """The file has none of that name; the message says which it has."""
+    """The file has no budgets of this name. The message names the existing budgets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a budget is kept; None where nothing was measured."""
+    """Verdict on a budget: kept, not kept, or None if nothing was measured."""
 
     key: str
     words: str
@@ -56,7 +55,7 @@ class Verdict:
 
 
 def budgets(name: str, path: Path = BUDGETS) -> Json:
-    """Those of a command, or of a part of it. Raises NoBudgets."""
+    """Returns the budgets of a command, or of a part of a command. Raises NoBudgets."""
     tables = tomllib.loads(path.read_text())
     if name not in tables:
         raise NoBudgets(f"{path.name} has no budgets for {name}; it has {', '.join(tables)}")
@@ -64,7 +63,7 @@ def budgets(name: str, path: Path = BUDGETS) -> Json:
 
 
 def judged(held_to: Json, figures: Json, within: str = "") -> list[Verdict]:
-    """One verdict for each budget, in their order; `within` is what their keys begin with."""
+    """Returns one verdict for each budget, in the same order. `within` is a prefix of the keys."""
     verdicts = []
     for name, told in held_to.items():
         key, found = within + name, figures.get(name)
@@ -77,5 +76,5 @@ def judged(held_to: Json, figures: Json, within: str = "") -> list[Verdict]:
 
 
 def passed(verdicts: Sequence[Verdict], *, partly: bool = False) -> bool:
-    """Whether all budgets are kept; `partly`: all of what was measured, which was to be a part only."""
+    """Returns True if all budgets are kept. If `partly`, budgets without a figure do not count."""
     return all(each.kept or each.warns or (partly and each.kept is None) for each in verdicts)

@@ -39,7 +39,7 @@ _FIGURES: Final = {
 }
 
 Figures = Mapping[str, float]
-"""What a burst came to, by the names of _FIGURES."""
+"""Figures of a burst and of single Pods, by the names of _FIGURES."""
 
 
 def compare(
@@ -76,7 +76,7 @@ def compare(
 
 
 def ratios_of(before: Sequence[Figures], after: Sequence[Figures]) -> dict[str, float]:
-    """The medians of the rounds' ratios, this checkout's to the other's; of CPU in yardsticks."""
+    """Returns the medians of the rounds' ratios to the other checkout; CPU counts in yardsticks."""
     rounds = [{name: a[name] / b[name] for name in _FIGURES} for b, a in zip(before, after, strict=True)]
     return {
         name: round(median(each[name] / (each[_YARDSTICK] if name in _CPU else 1) for each in rounds), 3)
@@ -86,12 +86,14 @@ def ratios_of(before: Sequence[Figures], after: Sequence[Figures]) -> dict[str, 
 
 @contextmanager
 def _side(checkout: Path, nodes: int, directory: Path) -> Iterator[Callable[[int], Figures]]:
-    """A checkout at work, in a process whose packages are that checkout's but for `loadtest`: what this
-    uses of them has to be alike. Gives what measures a burst of so many Pods, warm. Raises Broken."""
+    """Yields a function that measures a burst of a given number of Pods, and single Pods, on a warm
+    cluster of a checkout. The cluster is in a process with the packages of the checkout, except
+    `loadtest`: the parts of the packages that `loadtest` uses have to be alike in both checkouts.
+    Raises Broken."""
     packages = directory / "packages"
     packages.mkdir(parents=True)
     (packages / "loadtest").symlink_to(Path(loadtest.__path__[0]).resolve())
-    # -P: what lies in the working directory is not found before those.
+    # -P: the working directory has no precedence over these packages.
     command = (sys.executable, "-P", "-m", __name__, str(nodes), str(directory / "cluster"))
     surroundings, pipe = os.environ | {"PYTHONPATH": f"{packages}:{checkout}"}, subprocess.PIPE
     with subprocess.Popen(
@@ -110,13 +112,13 @@ def _side(checkout: Path, nodes: int, directory: Path) -> Iterator[Callable[[int
             except ValueError:
                 raise Broken(f"{checkout}: {line.strip() or 'it has ended'}") from None
 
-        with asked:  # whose end ends it
+        with asked:  # the end of the input ends the process
             burst(WARM_UP)
             yield burst
 
 
 async def _serve(running: Running) -> None:
-    """Each line that it reads is how many Pods a burst has; it answers with what the burst came to."""
+    """Reads numbers of Pods, one on each line, and answers each line with the figures of a burst."""
     async with Bench.of(running) as bench:
         while line := await asyncio.to_thread(sys.stdin.readline):
             burst = await bench.burst(int(line))
@@ -130,12 +132,12 @@ async def _serve(running: Running) -> None:
 
 
 def _paces() -> list[float]:
-    """How much CPU time, in seconds, the same small work takes, again and again for _PACED_S."""
+    """Returns the CPU time of the same small work in seconds, repeated for _PACED_S."""
     paces = []
     end = monotonic() + _PACED_S
     while monotonic() < end:
         began = thread_time()
-        # About a millisecond of what Python programs do: texts, maps, and memory for them.
+        # About a millisecond of typical work: strings, dicts and memory.
         json.loads(json.dumps({f"name-{number}": [number] for number in range(1500)}))
         paces.append(thread_time() - began)
     return paces
