@@ -103,7 +103,7 @@ SLURMCTLD_STARTED: Final = _gauge(
 
 VERBS: Final = _histogram(
     "slurm_extender_verb_seconds",
-    "Requests of kube-scheduler and kube-apiserver answered, by HTTP status.",
+    "Requests of kube-scheduler and kube-apiserver until the reply begins, by HTTP status.",
     "How fast are kube-scheduler and kube-apiserver answered, and how often with an error?",
     ("verb", "status"),
 )

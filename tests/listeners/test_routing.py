@@ -53,6 +53,17 @@ class Answered:
         ]
 
 
+    @property
+    def seconds(self) -> float:
+        """Seconds of all measured requests."""
+        return sum(
+            sample.value
+            for metric in self._registry.collect()
+            for sample in metric.samples
+            if sample.name == f"{VERBS.name}_sum"
+        )
+
+
 def client_of(served: FastAPI) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://extender")
 
@@ -62,6 +73,14 @@ async def test_an_answer_is_json() -> None:
     answer = await verbs.client.post("/double", json={"number": 21})
     assert (answer.json(), answer.headers["content-type"]) == ({"number": 42}, "application/json")
     assert verbs.observed == [("double", "200")]
+
+
+async def test_the_time_ends_when_the_reply_begins() -> None:
+    verbs = Answered()
+    body = {"type": "http.request", "body": b'{"number": 4}', "more_body": False}
+    await _exchange(verbs.application, body, sending_takes_s=0.2)
+    assert verbs.observed == [("double", "200")]
+    assert verbs.seconds < 0.2
 
 
 async def test_a_body_that_comes_in_pieces_is_put_together() -> None:
@@ -133,7 +152,10 @@ async def test_only_what_is_there_is_served_and_only_to_post() -> None:
 
 
 async def _exchange(
-    served: FastAPI, *received: MutableMapping[str, Any], path: str = "/double"
+    served: FastAPI,
+    *received: MutableMapping[str, Any],
+    path: str = "/double",
+    sending_takes_s: float = 0.0,
 ) -> list[Any]:
     coming, sent = iter(received), []
 
@@ -141,6 +163,7 @@ async def _exchange(
         return next(coming)
 
     async def send(message: MutableMapping[str, Any]) -> None:
+        await asyncio.sleep(sending_takes_s)
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
