@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import structlog
 
@@ -41,8 +40,8 @@ _LOOK_S = 10.0
 _DEAF_S = 1.0
 """Interval if the kernel does not report new cgroups."""
 _AWAITED_S = 0.2
-"""Interval while a Pod has no cgroup yet, or waits for a device; the folder of a cgroup may be new,
-too."""
+"""Interval while a Pod has no cgroup yet, or waits for devices or cores; the folder of a cgroup may be
+new, too."""
 _STEPS_S = 1.0
 """Interval between looks for steps in the jobs of Pods."""
 _PATIENCE = 20
@@ -60,7 +59,11 @@ _NATIVE = "Slurm's limits of its jobs"
 _SHARED = "cores of two jobs"
 _STEPS = "steps in jobs of Pods"
 _MEMORY = "lower limits of memory"
-_CORES_HELD = "processes of a Pod that is gone run on its cores"
+_GONE = "cores of Pods that are gone"
+_CORES_HELD = (
+    "processes of a Pod that is gone run on its cores: wait until the processes end, or have an"
+    " administrator kill the processes on the Node"
+)
 _CORES_LOST = f"the map of cores cannot be read any more (see the Node's condition {DEVICE_PROBLEM})"
 
 
@@ -85,12 +88,13 @@ class Agent:
         node, namespace = settings.node, settings.slurmd_namespace
         says = partial(self.health.says, _WATCH)
         self._pods = NodePods(kubernetes, node, self._hears_of_pods, says, namespace)
-        counted = settings.resources if settings.device_plugins is not None else {}
+        plugins = settings.device_plugins
+        counted = settings.resources if plugins is not None else {}
         self.devices = DeviceHealth(kubernetes, node, keeper, settings.cdi, counted, self.health.says)
-        sockets = settings.device_plugins or Path(), settings.pod_resources
         self.kubelet_devices = [
-            KubeletDevices(keeper, self._pods, resource, gres, *sockets)
-            for resource, gres in counted.items()
+            KubeletDevices(keeper, self._pods, resource, gres, plugins, settings.pod_resources)
+            for resource, gres in settings.resources.items()
+            if plugins is not None
         ]
         self._awaits_runtime = settings.nri is not None
         self._containers = Containers(node, keeper, self._pods, self._begins)
@@ -128,10 +132,11 @@ class Agent:
             tasks.create_task(self.devices.run())
             if self._settings.nri is not None:
                 tasks.create_task(plugin.stay(self._settings.nri, self._containers, self._hears_runtime))
-            for of in self.kubelet_devices:
-                says = partial(self.health.says, f"the kubelet's plugin for {of.resource}")
-                tasks.create_task(of.stay(says, gives=self._settings.nri is None))
-                tasks.create_task(of.compare_often(partial(self.health.says, f"count of {of.resource}")))
+            for devices in self.kubelet_devices:
+                says = partial(self.health.says, f"the kubelet's plugin for {devices.resource}")
+                tasks.create_task(devices.stay(says, gives=self._settings.nri is None))
+                says = partial(self.health.says, f"count of {devices.resource}")
+                tasks.create_task(devices.compare_often(says))
             if self._settings.slurmd_namespace:
                 tasks.create_task(self._slurmd.run())
 
@@ -172,8 +177,6 @@ class Agent:
         try:
             self.keeper.put_on()
             decision = self.keeper.keep(self._pods.claims, self._native.known)
-            if decision is not None:
-                decision = decision.with_waits(self._waits_for_cores())
         except OSError as error:
             self.health.says("guard", error, alarm=True)
             self.devices.hears(Reason.NOT_GUARDED, error)
@@ -186,6 +189,7 @@ class Agent:
         self.health.says(_OTHERS, self.keeper.others or None)
         self.health.says(_PROGRAMS, self._other_programs(), alarm=True)
         if decision is not None:
+            decision = decision.with_waits(self._waits_for_cores())
             self.looked_at = time.time()
             self._tell(self._containers.missing.problems() | decision.problems)
             self.devices.hears(Reason.DEVICES_HELD, self._devices_held())
@@ -194,13 +198,21 @@ class Agent:
 
     def _waits_for_cores(self) -> dict[str, str]:
         """Returns the reasons, by uid, why Pods of jobs may not begin on their cores. Pods that have
-        begun are left alone. Raises OSError."""
-        taken = {cpu for each in self._gone(self.keeper.cgroups) for cpu in each.cpus}
+        begun are left alone. If the cores of gone Pods cannot be read, no Pod with cores may begin."""
+        taken, unread = set[int](), ""
+        try:
+            taken = {cpu for each in self._gone(self.keeper.cgroups) for cpu in each.cpus}
+        except OSError as error:
+            unread = f"the cores of Pods that are gone cannot be read: {error}"
+        self.health.says(_GONE, unread or None, alarm=True)
         waits = dict[str, str]()
         for uid, claim in (self._pods.claims or {}).items():
+            cpus = self.keeper.cpus(claim)
             if claim.cores and self.keeper.cores_lost:
                 waits[uid] = _CORES_LOST
-            elif not taken.isdisjoint(self.keeper.cpus(claim)):
+            elif cpus and unread:
+                waits[uid] = unread
+            elif not taken.isdisjoint(cpus):
                 waits[uid] = _CORES_HELD
         begun = self._begun()
         return {uid: why for uid, why in waits.items() if uid not in begun}

@@ -137,7 +137,7 @@ class _Figures(Collector):
         yield from (devices, failed)
         yield _MISMATCHES.told(len(agent.devices.differing))
         misattributed, chosen_by_kubelet = _MISATTRIBUTED.read(), _CHOSEN.read_counter(None)
-        for of in agent.kubelet_devices:
-            misattributed.add_metric([of.resource], len(of.differing))
-            chosen_by_kubelet.add_metric([of.resource], of.chosen_by_kubelet)
+        for each in agent.kubelet_devices:
+            misattributed.add_metric([each.resource], len(each.differing))
+            chosen_by_kubelet.add_metric([each.resource], each.chosen_by_kubelet)
         yield from (misattributed, chosen_by_kubelet)

@@ -30,7 +30,7 @@ from node_agent.machine.numbered import Machine
 from node_agent.machine.slurmd_gres import SHARING
 from node_agent.pods.cgroups import CPUS, CPUS_IN_FORCE, MEMORY, PodCgroup, PodCgroups, limits_now
 from node_agent.pods.claims import Claim, claim_of
-from node_agent.runtime.admission import differences, grants
+from node_agent.runtime.admission import differences
 from node_agent.settings import Settings
 from wellknown import number_list
 
@@ -97,7 +97,7 @@ def main(settings: Settings, *, as_json: bool) -> None:
     kernel = Kernel(cgroups, entries, machine, cpus)
     others: dict[str, str] = {}
     try:
-        others = asyncio.run(_other_devices(settings, claims.values(), machine)) if machine else {}
+        others = asyncio.run(other_devices(settings, claims.values(), machine)) if machine else {}
     except (OSError, Unanswered) as error:
         console.print(f"the kubelet's count of devices cannot be compared: {error}")
     rows = [_with(pod(claim, kernel), others) for claim in claims.values() if claim.of_job]
@@ -115,9 +115,7 @@ async def _claims(settings: Settings) -> list[Claim]:
         return [claim_of(manifest, settings.node) for manifest in await pods.list()]
 
 
-async def _other_devices(
-    settings: Settings, claims: Iterable[Claim], machine: Machine
-) -> dict[str, str]:
+async def other_devices(settings: Settings, claims: Iterable[Claim], machine: Machine) -> dict[str, str]:
     """Returns the Pods with other devices by the kubelet's count than granted, and the difference.
     Raises OSError, Unanswered."""
     if settings.device_plugins is None or settings.pod_resources is None:
@@ -128,7 +126,7 @@ async def _other_devices(
     for resource, gres in settings.resources.items():
         listed = await devices_of_pods(settings.pod_resources, resource)
         units = units_of(machine, called, resource, gres, checkpoint.of_pods(resource))
-        found |= differences(listed, grants(claims, gres.partition(":")[0]), units)
+        found |= differences(listed, claims, units)
     return found
 
 
@@ -186,7 +184,7 @@ def _granted(claim: Claim) -> str:
     whole = {name: of for name, of in claim.devices.items() if name not in claim.parts}
     in_parts = sorted({number for name in claim.parts for number in claim.devices[name]})
     words = _devices({**whole, _part_of(SHARING): in_parts})
-    counts = ", ".join(f"{name}:{count}" for name, count in claim.parts.items())
+    counts = ", ".join(f"{name}:{count}" for name, count in claim.counts_of_parts.items())
     return f"{words} ({counts})" if in_parts else words
 
 

@@ -66,6 +66,17 @@ def numbers(text: str) -> dict[str, tuple[int, ...]]:
     return {name: tuple(sorted(numbers)) for name, numbers in found.items()}
 
 
+def parts_by_gpu(text: str) -> dict[str, dict[int, int]]:
+    """Returns the number of parts that a job on a node has of each GPU, by name and by Slurm's number of
+    the GPU: of "shard:3(2/4,0/4,1/4)" {"shard": {0: 2, 2: 1}}. Slurm reports the total alone in
+    resources/ (26.05): of "shard:3(IDX:0,2)", which may be any split, the result is an even split."""
+    found: dict[str, Counter[int]] = {}
+    for each in _GIVEN.finditer(text):
+        if each[1] in SHARED:
+            found.setdefault(each[1], Counter()).update(_split(parse(each[0])[0][2], each[2]))
+    return {name: dict(split) for name, split in found.items()}
+
+
 def divided(text: str, parts: int) -> list[str]:
     """Returns the devices of a job on a node in equal parts: of "gpu:h100:4(IDX:0-3)" in two parts
     "gpu:h100:2(IDX:0-1)" and "gpu:h100:2(IDX:2-3)". Returns [] if equal parts are impossible: Slurm
@@ -89,6 +100,16 @@ def _shares(one: tuple[str, str, int], details: str, parts: int) -> list[str]:
     numbers = number_list.expand(which)
     cut = [number_list.compress(numbers[part * size : (part + 1) * size]) for part in range(parts)]
     return [f"{of}(IDX:{each})" for each in cut] if len(numbers) == count else []
+
+
+def _split(count: int, details: str) -> dict[int, int]:
+    """Returns the number of parts of each GPU."""
+    told = enumerate(_PARTS.fullmatch(each) for each in details.split(","))
+    if split := {number: int(part[1]) for number, part in told if part and int(part[1])}:
+        return split
+    numbers = _which(details) or ()
+    share, rest = divmod(count, max(len(numbers), 1))
+    return {number: share + (place < rest) for place, number in enumerate(numbers)}
 
 
 def _which(details: str) -> tuple[int, ...] | None:

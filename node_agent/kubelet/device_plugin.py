@@ -20,7 +20,6 @@ from grpclib.exceptions import GRPCError
 from grpclib.server import Server, Stream
 
 from node_agent.kubelet import device_plugin_pb2 as api
-from node_agent.kubelet.asked import Asked
 from node_agent.kubelet.call import ask
 from node_agent.kubelet.checkpoint import Checkpoint
 
@@ -43,7 +42,7 @@ Give = Callable[[Collection[str]], api.ContainerAllocateResponse]
 """Returns the devices for a container, by the kubelet's choice. Raises ValueError with a message for the
 Pod's author if the kubelet must reject the Pod."""
 
-Prefer = Callable[[Asked], Awaitable[Sequence[str]]]
+Prefer = Callable[[api.ContainerPreferredAllocationRequest], Awaitable[Sequence[str]]]
 """Returns the devices to prefer for a container, [] if the kubelet is to choose. Raises ValueError as
 `Give`."""
 
@@ -222,9 +221,8 @@ class _Plugin:
         request, prefer = await stream.recv_message(), self._prefer
         answer = api.PreferredAllocationResponse()
         for each in request.container_requests if request else ():
-            asked = Asked(each.available, each.must_include, each.size)
             try:
-                devices = await prefer(asked) if prefer else ()
+                devices = await prefer(each) if prefer else ()
             except ValueError as error:  # the kubelet rejects the Pod with this message
                 raise GRPCError(Status.FAILED_PRECONDITION, str(error)) from error
             answer.container_responses.add(devices=devices)

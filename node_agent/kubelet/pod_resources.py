@@ -9,17 +9,19 @@ from node_agent.kubelet.call import ask
 _LIST = "/v1.PodResourcesLister/List"
 
 
-async def devices_of_pods(socket: Path, resource: str) -> dict[str, frozenset[str]]:
-    """Returns the devices of a resource by the namespace and name of each Pod; the set is empty for a
-    Pod without such devices. Raises OSError."""
+async def devices_of_pods(socket: Path, resource: str) -> list[tuple[str, frozenset[str]]]:
+    """Returns the namespace and name of each Pod, and the Pod's devices of a resource, if any. The
+    kubelet may list two Pods of one name: a Pod that was deleted by force, and its successor. Raises
+    OSError."""
     told = await ask(socket, _LIST, api.ListPodResourcesRequest(), api.ListPodResourcesResponse)
-    return {
-        f"{pod.namespace}/{pod.name}": frozenset(
-            device
-            for container in pod.containers
-            for of in container.devices
-            if of.resource_name == resource
-            for device in of.device_ids
-        )
-        for pod in told.pod_resources
-    }
+    return [(f"{pod.namespace}/{pod.name}", _devices(pod, resource)) for pod in told.pod_resources]
+
+
+def _devices(pod: api.PodResources, resource: str) -> frozenset[str]:
+    return frozenset(
+        device
+        for container in pod.containers
+        for devices in container.devices
+        if devices.resource_name == resource
+        for device in devices.device_ids
+    )

@@ -30,8 +30,8 @@ class Claim(NamedTuple):
     """Memory of the job in MiB; 0 if Slurm does not count memory."""
     requested_mb: int = 0
     """Memory request of the Pod in MiB, for a job without memory."""
-    parts: Mapping[str, int] = {}
-    """Number of parts of GPUs by the name of the GRES."""
+    parts: Mapping[str, Mapping[int, int]] = {}
+    """Number of parts of each GPU by the name of the GRES and by the number of the GPU."""
     problem: str = ""
     """Reason for an unknown claim."""
     job: int | None = None
@@ -47,6 +47,11 @@ class Claim(NamedTuple):
     def of_job(self) -> bool:
         """Returns True for a Pod that the extender placed by a job."""
         return self.job is not None and not self.adopted
+
+    @property
+    def counts_of_parts(self) -> dict[str, int]:
+        """Returns the number of parts by the name of the GRES."""
+        return {name: sum(split.values()) for name, split in self.parts.items()}
 
 
 def claim_of(manifest: Manifest, node: str) -> Claim:
@@ -78,8 +83,7 @@ def claim_by(uid: str, pod: str, annotations: Mapping[str, str], node: str) -> C
         devices, cores = gres.numbers(allocation.gres), number_list.expand(allocation.cores)
     except ValueError as error:
         return none._replace(problem=str(error))
-    counts = gres.counts(allocation.gres)
-    parts = {name: counts[name] for name in sorted(devices.keys() & gres.SHARED)}
+    parts = gres.parts_by_gpu(allocation.gres)
     return none._replace(devices=devices, parts=parts, cores=cores, memory_mb=allocation.memory_mb)
 
 

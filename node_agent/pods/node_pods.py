@@ -44,8 +44,10 @@ class NodePods:
         self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", says)
         self.claims: dict[str, Claim] | None = None
         """The claims of all Pods by uid; None before the first list."""
-        self._asks: dict[str, Mapping[str, Decimal]] = {}
+        self._requests: dict[str, Mapping[str, Decimal]] = {}
         """Requests of extended resources by the uid of a Pod, if any."""
+        self._news = asyncio.Event()
+        """Set at the next news of Pods."""
         self._removals: dict[str, Claim] = {}
         """Claims by uid of Pods that kube-apiserver removed while the agent listened."""
         self._listening: asyncio.Timeout | None = None
@@ -57,12 +59,13 @@ class NodePods:
         self._removals = {uid: claim for uid, claim in self._removals.items() if uid in here}
         return self._removals
 
-    def asked_without_job(self, resource: str) -> dict[str, int]:
-        """Returns the requests of a resource of the Pods of no job, by namespace and name. The kubelet
-        admits no Pod that has ended, or that is being deleted."""
-        claims = (self.claims or {}).values()
-        others = [claim for claim in claims if not (claim.of_job or claim.leaves)]
-        return {claim.pod: int(self._asks.get(claim.uid, {}).get(resource, 0)) for claim in others}
+    def requests(self, resource: str) -> dict[str, int]:
+        """Returns the requests of an extended resource by the uid of the Pod, if any."""
+        return {uid: int(of[resource]) for uid, of in self._requests.items() if resource in of}
+
+    async def news(self) -> None:
+        """Waits for the next news of Pods."""
+        await self._news.wait()
 
     def is_of_job(self, uid: str) -> bool:
         """Returns True for a job's Pod, also for a removed one."""
@@ -86,11 +89,11 @@ class NodePods:
 
     async def _listen(self) -> None:
         listed = await self._list()
-        self._changed()
+        self._tell()
         async for change in self._watch.changes():
             uid = change.manifest["metadata"]["uid"]
             if change.gone:
-                self._asks.pop(uid, None)
+                self._requests.pop(uid, None)
                 self._note_removal(listed.pop(uid, None))
                 if self.slurmd is not None and self.slurmd["metadata"]["uid"] == uid:
                     self.slurmd = None
@@ -98,7 +101,12 @@ class NodePods:
                     self.pull = None
             else:
                 listed[uid] = self._claim(change.manifest)
-            self._changed()
+            self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+        self._changed()
 
     def _claim(self, manifest: Manifest) -> Claim:
         metadata = manifest["metadata"]
@@ -106,7 +114,7 @@ class NodePods:
         requests = effective_requests(manifest.get("spec") or {})
         extended = {name: amount for name, amount in requests.items() if "/" in name}
         if extended:
-            self._asks[claim.uid] = extended
+            self._requests[claim.uid] = extended
         name = metadata.get("namespace"), metadata["name"]
         if name == self._pull:
             self.pull = manifest
@@ -126,7 +134,7 @@ class NodePods:
             else:
                 self._says(None)
                 self.slurmd = self.pull = None
-                self._asks = {}
+                self._requests = {}
                 found = [self._claim(manifest) for manifest in manifests]
                 before, self.claims = self.claims or {}, {claim.uid: claim for claim in found}
                 for uid in before.keys() - self.claims.keys():

@@ -1,73 +1,106 @@
 """The Pod that the kubelet admits now, and the devices to prefer for the Pod: pure.
 
 The kubelet admits one Pod at a time, and does not name the Pod to the plugin. PodResources lists the Pod
-of the admission, and no later Pod (measured on 1.37; by the sources also 1.31 to 1.36). So the Pod is
-the one with fewer devices than Slurm granted.
+of the admission, and no later Pod (measured on 1.37; by the sources also 1.31 to 1.36). So the
+admitted Pod has fewer devices than the Pod requests.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from node_agent.kubelet.asked import Asked
+from node_agent.kubelet import device_plugin_pb2 as api
 from node_agent.machine.numbered import Unit
 from node_agent.pods.claims import Claim
+
+Listed = Sequence[tuple[str, Collection[str]]]
+"""Namespace and name of each Pod of PodResources, and the Pod's devices of a resource. Two Pods may have
+one name: a Pod deleted by force, and the successor of the Pod."""
 
 
 class Grant(NamedTuple):
     """The devices of a resource that Slurm granted to a Pod."""
 
     uid: str
-    numbers: tuple[int, ...]
-    """Slurm's numbers of the devices."""
+    pod: str
+    """Namespace and name of the Pod."""
+    numbers: Mapping[int, int]
+    """Number of granted parts by Slurm's number of the device, 1 for a whole device."""
     size: int
-    """Number of devices, or of parts of devices."""
+    """Number of devices, or of parts, by the kubelet's count after the admission."""
+    has: Collection[str] = ()
+    """Devices, or parts, by the kubelet's count now."""
 
 
-def grants(claims: Iterable[Claim], gres: str) -> dict[str, Grant]:
-    """Returns the grants of a GRES by the namespace and name of the Pod. A Pod that is being deleted may
-    have the name of its successor, and is left out."""
+def grants(
+    claims: Iterable[Claim], units: Mapping[str, Unit], asks: Mapping[str, int]
+) -> dict[str, Grant]:
+    """Returns the grants of the devices `units` of a resource by the namespace and name of the Pod.
+    Parameter `asks` has the requests of the resource by uid: a job may have more devices than its Pod
+    asks for. A Pod in deletion may have the name of its successor, and is left out."""
     found: dict[str, Grant] = {}
     for claim in claims:
-        numbers = claim.devices.get(gres, ())
+        numbers = _numbers(claim, units.values())
         if claim.of_job and numbers and not claim.leaves:
-            size = claim.parts.get(gres, len(numbers))
-            found[claim.pod] = Grant(claim.uid, numbers, size)
+            size = min(asks.get(claim.uid, 0), sum(numbers.values()))
+            found[claim.pod] = Grant(claim.uid, claim.pod, numbers, size)
     return found
 
 
-def admitted(
-    listed: Mapping[str, Collection[str]], granted: Mapping[str, Grant], answered: Mapping[str, int]
-) -> list[Grant]:
-    """Returns the grants of the Pods that the kubelet may be admitting. Parameter `listed` has the
-    devices of each Pod by PodResources, `answered` the number of devices preferred so far by uid: a Pod
-    with all its answers is left out if there is another Pod, because the kubelet may have rejected the
-    first Pod afterwards."""
-    found = [
-        granted[pod] for pod, has in listed.items() if pod in granted and len(has) < granted[pod].size
-    ]
+def _numbers(claim: Claim, units: Iterable[Unit]) -> dict[int, int]:
+    return {
+        unit.number: claim.parts.get(unit.name, {}).get(unit.number, 1)
+        for unit in units
+        if unit.number in claim.devices.get(unit.name, ())
+    }
+
+
+def admitted(listed: Listed, granted: Mapping[str, Grant], answered: Mapping[str, int]) -> list[Grant]:
+    """Returns the grants of the Pods that may be in admission. Parameter `answered` has the number of
+    devices preferred so far by uid: a Pod with all its answers is left out if there is another Pod,
+    because the kubelet may have rejected the first Pod afterwards."""
+    by_uid = {
+        granted[pod].uid: granted[pod]._replace(has=has)
+        for pod, has in listed
+        if pod in granted and len(has) < granted[pod].size
+    }
+    found = [*by_uid.values()]
     new = [each for each in found if answered.get(each.uid, 0) < each.size]
     return new or found
 
 
-def preferred(asked: Asked, units: Mapping[str, Unit], grant: Grant) -> list[str]:
-    """Returns the devices for a container: the devices that the kubelet must include, and devices of the
-    Pod's job."""
-    own = [
-        name
-        for name in sorted(asked.available)
-        if name in units and units[name].number in grant.numbers and name not in asked.must_include
-    ]
-    return [*asked.must_include, *own][: asked.size]
+def may_be_of_no_job(listed: Listed, claims: Iterable[Claim], asks: Mapping[str, int]) -> bool:
+    """Returns True if a Pod of no job may be in admission: such a Pod asks for more devices than the
+    kubelet counts for the Pod. Parameter `asks` has the requests of the resource by uid. An adopted
+    Pod gets a job after the admission, and the job's devices are not the Pod's. The kubelet admits no
+    ended Pod, and no Pod in deletion."""
+    others = [claim for claim in claims if not (claim.of_job or claim.leaves)]
+    wanted = {claim.pod: asks.get(claim.uid, 0) for claim in others}
+    return any(len(has) < wanted.get(pod, 0) for pod, has in listed)
 
 
-def differences(
-    listed: Mapping[str, Collection[str]], granted: Mapping[str, Grant], units: Mapping[str, Unit]
-) -> dict[str, str]:
+def preferred(
+    asked: api.ContainerPreferredAllocationRequest, units: Mapping[str, Unit], grant: Grant
+) -> list[str]:
+    """Returns the devices for a container: the devices of `must_include`, and devices of the Pod's job.
+    The Pod gets no more parts of a device than the job has."""
+    chosen, taken = [*asked.must_include], {*grant.has, *asked.must_include}
+    left = Counter(grant.numbers)
+    left.subtract(units[name].number for name in taken if name in units)
+    for name in sorted(asked.available):
+        if name in units and name not in taken and left[units[name].number] > 0:
+            left[units[name].number] -= 1
+            chosen.append(name)
+    return chosen[: asked.size]
+
+
+def differences(listed: Listed, claims: Iterable[Claim], units: Mapping[str, Unit]) -> dict[str, str]:
     """Returns the Pods with other devices by the kubelet's count than by Slurm's grant, and the
-    difference."""
+    difference. Pods of one name are left out: the kubelet does not say which of the Pods is which."""
+    granted, times = grants(claims, units, {}), Counter(pod for pod, _ in listed)
     found: dict[str, str] = {}
-    for pod, has in listed.items():
-        if pod not in granted:
+    for pod, has in listed:
+        if pod not in granted or times[pod] > 1:
             continue
         own = {name for name, unit in units.items() if unit.number in granted[pod].numbers}
         if foreign := sorted({*has} - own):

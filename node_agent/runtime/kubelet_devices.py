@@ -1,8 +1,8 @@
 """The devices of an extended resource for the kubelet: their number, and the devices of each Pod.
 
 The kubelet chooses the devices of a Pod at admission, and monitoring programs believe the kubelet's
-choice. So the agent makes the kubelet prefer the devices that Slurm granted to the Pod. The choice gives
-no access: the kernel lets a Pod open the devices of its job, and no others.
+choice. So the agent proposes the devices that Slurm granted to the Pod. The choice gives no access: the
+kernel lets a Pod open the devices of its job, and no others.
 
 Without NRI, the container runtime does not ask the agent, and the kubelet gives the devices. If a
 container gets all devices of a Node, the agent knows which devices are the job's. If a container asks
@@ -19,11 +19,18 @@ import structlog
 
 from node_agent.enforcement.keeper import Keeper
 from node_agent.kubelet import device_plugin_pb2 as api
-from node_agent.kubelet.asked import Asked
 from node_agent.kubelet.checkpoint import Checkpoint
 from node_agent.machine.numbered import Unit
 from node_agent.pods.node_pods import NodePods
-from node_agent.runtime.admission import Grant, admitted, differences, grants, preferred
+from node_agent.runtime.admission import (
+    Grant,
+    Listed,
+    admitted,
+    differences,
+    grants,
+    may_be_of_no_job,
+    preferred,
+)
 from node_agent.runtime.container_devices import container_devices
 from service.periodic import periodically
 
@@ -34,9 +41,11 @@ _COUNT_S = 5.0
 _COMPARE_S: Final = 10.0
 _PATIENCE_S: Final = 0.9
 """Time for an answer. The kubelet's loop waits for the answer."""
-_UNKNOWN_S: Final = 0.5
-"""Time to wait for kube-apiserver's report of a Pod of PodResources."""
-_LOOK_S: Final = 0.01
+_REPORT_WITHIN_S: Final = 0.5
+"""Time for kube-apiserver's report of a Pod of PodResources."""
+_LIST_S: Final = 0.1
+"""Interval between two calls of PodResources for one answer. The kubelet allows 100 calls a second of
+all programs together, and 10 at once (pkg/kubelet/apis/podresources)."""
 
 Says = Callable[[Exception | str | None], object]
 
@@ -61,16 +70,14 @@ class KubeletDevices:
         self._checkpoint = Checkpoint(folder)
         self._answered: dict[str, int] = {}
         """Number of devices preferred for a Pod, by uid."""
-        self._unknown = frozenset[str]()
-        """Pods of PodResources that kube-apiserver did not report within the time for an answer."""
+        self._unreported = frozenset[str]()
+        """Pods of PodResources that kube-apiserver did not report within `_REPORT_WITHIN_S`."""
+        self._problem = ""
+        """Problem of the last call of PodResources for an answer, "" without a problem."""
         self.chosen_by_kubelet = 0
         """Number of containers whose devices the kubelet chose by itself."""
         self.differing: Mapping[str, str] = {}
         """Pods with other devices by the kubelet's count than by Slurm's grant, and the difference."""
-
-    @property
-    def _name(self) -> str:
-        return self._gres.partition(":")[0]
 
     def units(self) -> dict[str, Unit]:
         """Returns the devices by the kubelet's names. The devices of a Pod keep the names of the time of
@@ -95,59 +102,72 @@ class KubeletDevices:
 
     # The kubelet's choice
 
-    async def prefer(self, asked: Asked) -> list[str]:
+    async def prefer(self, asked: api.ContainerPreferredAllocationRequest) -> list[str]:
         """Returns the devices to prefer for a container, [] if the kubelet is to choose. Raises
         ValueError with a message for the Pod's author if the kubelet must reject the Pod."""
         began = time.monotonic()
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                found = await self._admitted()
-        except (TimeoutError, OSError) as error:
-            return self._leave_to_kubelet(asked, str(error) or "the Pod of the admission is not known")
-        chosen = preferred(asked, self.units(), found)
-        self._answered[found.uid] = self._answered.get(found.uid, 0) + asked.size
+                grant = await self._admitted()
+        except TimeoutError:
+            words = self._problem or "the Pod of the admission is not known"
+            return self._leave_to_kubelet(asked, words)
+        chosen = preferred(asked, self.units(), grant)
+        self._answered[grant.uid] = self._answered.get(grant.uid, 0) + asked.size
         if len(chosen) < asked.size:
-            return self._leave_to_kubelet(
-                asked, "granted devices are not free by the kubelet's count", chosen
-            )
-        log.info("devices preferred", devices=chosen, ms=round(1000 * (time.monotonic() - began)))
+            words = f"devices of Pod {grant.pod} are not free by the kubelet's count"
+            return self._leave_to_kubelet(asked, words, chosen)
+        took_ms = round(1000 * (time.monotonic() - began))
+        log.info("devices preferred", pod=grant.pod, devices=chosen, ms=took_ms)
         return chosen
 
-    def _leave_to_kubelet(self, asked: Asked, why: str, chosen: Sequence[str] = ()) -> list[str]:
+    def _leave_to_kubelet(
+        self, asked: api.ContainerPreferredAllocationRequest, why: str, chosen: Sequence[str] = ()
+    ) -> list[str]:
         self.chosen_by_kubelet += 1
         log.warning("the kubelet chooses devices", resource=self.resource, size=asked.size, why=why)
         return list(chosen)
 
     async def _admitted(self) -> Grant:
-        """Returns the grant of the Pod that the kubelet admits. Raises OSError, and ValueError for a Pod
-        without a job."""
-        ends = time.monotonic() + _UNKNOWN_S
+        """Returns the grant of the Pod that the kubelet admits, once the Pod is known. Raises ValueError
+        for a Pod of no job."""
+        reported_by = time.monotonic() + _REPORT_WITHIN_S
         while True:
-            listed = await self._listed()
-            claims = self._pods.claims or {}
-            own = grants(claims.values(), self._name)
-            here = {claim.uid for claim in claims.values()}
-            self._answered = {uid: n for uid, n in self._answered.items() if uid in here}
-            found = admitted(listed, own, self._answered)
-            names = {claim.pod for claim in claims.values()}
-            unknown = frozenset(pod for pod in listed if pod not in names)
-            if len(found) == 1 and unknown <= self._unknown:
-                return found[0]
-            if not found and unknown <= self._unknown and self._has_stray(listed):
-                raise ValueError(
-                    f"this Pod has no job of Slurm, and Slurm gives the {self.resource} of this Node:"
-                    " name the scheduler of slurm-extender in the Pod"
-                )
-            if time.monotonic() > ends:
-                self._unknown = unknown
-            await asyncio.sleep(_LOOK_S)
+            try:
+                listed = await self._listed()
+                self._problem = ""
+                async with asyncio.timeout(_LIST_S):
+                    return await self._granted(listed, reported_by)
+            except TimeoutError:
+                continue  # no news of Pods
+            except OSError as error:  # the kubelet may be starting, or may have too many calls
+                self._problem = str(error)
+                await asyncio.sleep(_LIST_S)
 
-    def _has_stray(self, listed: Mapping[str, Collection[str]]) -> bool:
-        """Returns True if a Pod of no job asks for more devices than the kubelet counts for the Pod."""
-        asks = self._pods.asked_without_job(self.resource)
-        return any(len(has) < asks.get(pod, 0) for pod, has in listed.items())
+    async def _granted(self, listed: Listed, reported_by: float) -> Grant:
+        """Returns the grant of the Pod that the kubelet admits, as soon as news of Pods name one Pod
+        alone. Until `reported_by`, by the monotonic clock, kube-apiserver must report all Pods of
+        PodResources. Raises ValueError for a Pod of no job."""
+        while True:
+            claims, asks = self._pods.claims or {}, self._pods.requests(self.resource)
+            reported = {claim.pod for claim in claims.values()}
+            unreported = frozenset(pod for pod, _ in listed if pod not in reported)
+            if time.monotonic() > reported_by:
+                self._unreported = unreported
+            if unreported <= self._unreported:
+                self._answered = {uid: n for uid, n in self._answered.items() if uid in claims}
+                own = grants(claims.values(), self.units(), asks)
+                found = admitted(listed, own, self._answered)
+                if len(found) == 1:
+                    return found[0]
+                if not found and may_be_of_no_job(listed, claims.values(), asks):
+                    raise ValueError(
+                        f"no job of Slurm placed this Pod, and Slurm gives the {self.resource} of this"
+                        " Node: name the scheduler of slurm-extender in the Pod"
+                    )
+            await self._pods.news()
 
-    async def _listed(self) -> dict[str, frozenset[str]]:
+    async def _listed(self) -> Listed:
         from node_agent.kubelet import pod_resources  # noqa: PLC0415 -- gRPC takes 2 MB of memory
 
         assert self._pod_resources is not None
@@ -161,8 +181,7 @@ class KubeletDevices:
     async def compare(self) -> None:
         """Finds the Pods with other devices by the kubelet's count. Raises OSError."""
         listed = await self._listed()
-        own = grants((self._pods.claims or {}).values(), self._name)
-        found = differences(listed, own, self.units())
+        found = differences(listed, (self._pods.claims or {}).values(), self.units())
         for pod in found.keys() - self.differing.keys():
             log.warning("the kubelet counts other devices", pod=pod, why=found[pod])
         self.differing = found
@@ -183,7 +202,8 @@ class KubeletDevices:
             )
         devices = list({part.device.files: part.device for part in of_use.values()}.values())
         keeper = self._keeper
-        given = container_devices(devices, keeper.names, keeper.devices, (), {self._name: len(asked)})
+        parts = {self._gres.partition(":")[0]: len(asked)}
+        given = container_devices(devices, keeper.names, keeper.devices, (), parts)
         files = sorted([*given.files, *(file for file in given.common if Path(file).exists())])
         return api.ContainerAllocateResponse(
             envs=given.variables,

@@ -26,7 +26,8 @@ def given_to(
     A Pod of no job needs no list of slurmd. Raises ValueError if a device cannot be given."""
     parts = keeper.parts(claim) if claim.devices else []
     devices = [part.device for part in parts]
-    return parts, container_devices(devices, keeper.names, keeper.devices, variables, claim.parts)
+    counts = claim.counts_of_parts
+    return parts, container_devices(devices, keeper.names, keeper.devices, variables, counts)
 
 
 class Made(NamedTuple):

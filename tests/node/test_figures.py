@@ -60,10 +60,15 @@ def test_the_gate_answers_soon(node: RealNode, evidence: Evidence) -> None:
 
 
 def slowness(node: RealNode, evidence: Evidence) -> float:
+    evidence.slowness.append(times_slower(node))
+    return evidence.slowness[-1]
+
+
+def times_slower(node: RealNode) -> float:
+    """Returns how many times longer a loop of Python takes in the guest than on the machine below."""
     there = float(node.guest.run(f"python3 -c '{_LOOP}'").output)
     here = subprocess.run([sys.executable, "-c", _LOOP], text=True, capture_output=True, check=True)
-    evidence.slowness.append(round(there / float(here.stdout), 1))
-    return evidence.slowness[-1]
+    return round(there / float(here.stdout), 1)
 
 
 def test_an_agent_at_rest_takes_little(node: RealNode, evidence: Evidence) -> None:

@@ -17,6 +17,7 @@ from tests.eventually import eventually
 from tests.node.conftest import WITH_NRI
 from tests.node.evidence import p99
 from tests.node.real_node import STARTS_WITHIN_S
+from tests.node.test_figures import times_slower
 
 if TYPE_CHECKING:
     from tests.node.real_node import RealNode
@@ -34,8 +35,11 @@ import asyncio, json, sys
 from pathlib import Path
 from node_agent.kubelet.pod_resources import devices_of_pods
 found = asyncio.run(devices_of_pods(Path(sys.argv[1]), sys.argv[2]))
-print(json.dumps({pod: sorted(devices) for pod, devices in found.items()}))
+print(json.dumps({pod: sorted(devices) for pod, devices in found}))
 """
+_CHOSEN: Final = "the kubelet chooses devices"
+ANSWER_MS, LONGEST_MS = 100, 1000
+"""The bounds of the 99th percentile on a machine that is not emulated, and of all answers anywhere."""
 _ANSWER: Final = re.compile(r'"event": ?"devices preferred".*?"ms": ?(\d+)')
 
 
@@ -86,7 +90,8 @@ class Bursts:
 
 
 def test_kubelet_counts_the_granted_devices(node: RealNode) -> None:
-    bursts = Bursts(node)
+    log = node.cluster.logs / "node-agent.log"
+    bursts, begins = Bursts(node), log.stat().st_size
     for number in range(-(-PODS // 3)):
         bursts.burst(number)
         assert bursts.differ == []
@@ -96,27 +101,33 @@ def test_kubelet_counts_the_granted_devices(node: RealNode) -> None:
     assert bursts.compared >= PODS
     assert bursts.differ == []
     assert node.metric_of_gpus("node_agent_pods_with_other_devices") == 0
-    chosen = node.metric_of_gpus("node_agent_devices_chosen_by_kubelet_total")
-    log = (node.cluster.logs / "node-agent.log").read_text()
-    answers = [float(ms) for ms in _ANSWER.findall(log)]
+    said = log.read_bytes()[begins:].decode()  # of all starts of the agent
+    answers = [float(ms) for ms in _ANSWER.findall(said)]
+    in_ms, slower = p99(answers), times_slower(node)
     told = {
         "pods": bursts.compared,
         "differ": len(bursts.differ),
-        "chosen_by_kubelet": chosen,
-        "answer_ms_p99": p99(answers),
+        "chosen_by_kubelet": said.count(_CHOSEN),
+        "answer_ms_p99": in_ms,
         "answer_ms_max": max(answers, default=None),
+        "emulated_times_slower": slower,
     }
     build = CHECKOUT / "build"
     build.mkdir(exist_ok=True)
     (build / f"gpu-{node.cluster.spec.release}.json").write_text(json.dumps(told, indent=2) + "\n")
-    assert chosen == 0
+    assert _CHOSEN not in said
+    assert in_ms is not None
+    assert in_ms / slower < ANSWER_MS
+    assert max(answers) < LONGEST_MS
 
 
 def test_pod_of_no_job_is_rejected_with_words(node: RealNode) -> None:
-    node.create_here("stray", gpus=1)
+    node.create_here("other", gpus=1)
 
     def rejection() -> str:
-        seen = node.actors.see("stray")
+        seen = node.actors.see("other")
         return str(seen["status"].get("message", "")) if seen else ""
 
-    eventually(lambda: "has no job of Slurm" in rejection(), "the rejection", STARTS_WITHIN_S)
+    eventually(
+        lambda: "no job of Slurm placed this Pod" in rejection(), "the rejection", STARTS_WITHIN_S
+    )

@@ -49,9 +49,11 @@ class Kubelet:
         server.add_generic_rpc_handlers([handler])
         server.add_insecure_port(f"unix:{self._folder / 'kubelet.sock'}")
         await server.start()
-        yield
-        await server.stop(None)
-        await self.hangs_up()
+        try:
+            yield
+        finally:
+            await server.stop(None)
+            await self.hangs_up()
 
     def sockets(self) -> list[str]:
         """What listens, or has listened, in its folder."""
@@ -156,12 +158,24 @@ class PodResources:
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self.pods: dict[str, list[str]] = {}
+        self.former: dict[str, list[str]] = {}
+        """Pods that were deleted by force, and that the kubelet still ends."""
+        self.calls = 0
+        self.rejections = 0
+        """Number of calls to reject: other programs call too often."""
+        self.hangs = False
 
     @asynccontextmanager
     async def runs(self) -> AsyncIterator[PodResources]:
-        async def told(_asked: Any, _: Any) -> pod_resources_pb2.ListPodResourcesResponse:
+        async def told(_: Any, call: Any) -> pod_resources_pb2.ListPodResourcesResponse:
+            self.calls += 1
+            if self.hangs:
+                await asyncio.Event().wait()
+            if self.rejections:
+                self.rejections -= 1
+                await call.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
             answer = pod_resources_pb2.ListPodResourcesResponse()
-            for pod, devices in self.pods.items():
+            for pod, devices in (*self.pods.items(), *self.former.items()):
                 namespace, name = pod.split("/")
                 listed = answer.pod_resources.add(name=name, namespace=namespace)
                 of = listed.containers.add()
@@ -180,8 +194,10 @@ class PodResources:
         server.add_generic_rpc_handlers([handler])
         server.add_insecure_port(f"unix:{self.socket}")
         await server.start()
-        yield self
-        await server.stop(None)
+        try:
+            yield self
+        finally:
+            await server.stop(None)
 
 
 async def refusal(asking: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
@@ -203,11 +219,18 @@ async def plugged(
     reports: list[object] = []
     staying = device_plugin.stay(folder, RESOURCE, lambda: units, reports.append, give, prefer)
     task = asyncio.create_task(staying)
-    yield reports
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    # The plugin closes a connection after the kubelet's side is closed, which calls keep open by cycles.
-    # grpclib forgets its side of a connection without calls, which is closed when it is collected.
+    try:
+        yield reports
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await connections_are_closed(folder)
+
+
+async def connections_are_closed(folder: Path) -> None:
+    """Waits until the connections to the plugins in a folder are closed. The plugin closes a connection
+    after the kubelet's side is closed, and calls keep the kubelet's side open by cycles. grpclib loses
+    its side of a connection without calls: the garbage collector closes this side."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()

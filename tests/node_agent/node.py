@@ -185,11 +185,13 @@ class Node:
         cgroups = PodCgroups(self.tree.root)
         agent = Agent(self.kubernetes, cgroups, keeper_of(settings, cgroups), settings)
         running = asyncio.create_task(agent.run())
-        if ready:
-            await until(lambda: agent.health.ready)
-        yield agent
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        try:
+            if ready:
+                await until(lambda: agent.health.ready)
+            yield agent
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
 
 async def until_equal(ask: Callable[[], Awaitable[object]], expected: object) -> None:

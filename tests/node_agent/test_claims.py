@@ -45,7 +45,7 @@ def test_a_pod_has_what_its_job_has_until_the_pod_ends(pod: Any, claim: Claim) -
 def test_parts_have_the_number_of_their_gpu(told: str) -> None:
     found = claim_of(manifest(told), "n1")
     assert found.devices == {"shard": (1,), "mps": (1,)}
-    assert found.parts == {"shard": 2, "mps": 50}
+    assert found.parts == {"shard": {1: 2}, "mps": {1: 50}}
 
 
 def requesting(memory_mb: int, **resources: str) -> Any:

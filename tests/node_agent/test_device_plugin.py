@@ -10,7 +10,13 @@ import pytest
 
 from node_agent.kubelet import device_plugin
 from tests.eventually import until
-from tests.node_agent.kubelet import RESOURCE, Kubelet, list_and_watch, plugged
+from tests.node_agent.kubelet import (
+    RESOURCE,
+    Kubelet,
+    connections_are_closed,
+    list_and_watch,
+    plugged,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +66,7 @@ async def test_parts_of_gpus_are_counted_as_slurm_counts_them(node: Node, short_
         assert kubelet.registered[-1][1] == "example.com/shard"
         async with kubelet.asks() as plugin:
             first = await anext(aiter(list_and_watch(plugin)))
+    await connections_are_closed(short_folder)
     told = {unit.ID: unit.health for unit in first.devices}
     assert told == {
         f"shard-{gpu}-{n}": "Unhealthy" if gpu == 1 else "Healthy" for gpu in range(3) for n in range(2)

@@ -35,7 +35,10 @@ STATIC = A.replace("-", "")
 RUNS, OTHER = Claim(A, "ml/a", cores=(0,), job=7), Claim(A, "kube-system/a")
 ENDED, ADOPTED = RUNS._replace(cores=(), leaves=True), OTHER._replace(job=7, adopted=True)
 CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
-HELD = "processes of a Pod that is gone run on its cores"
+HELD = (
+    "processes of a Pod that is gone run on its cores: wait until the processes end, or have an"
+    " administrator kill the processes on the Node"
+)
 
 
 def make_pod(folder: Path, uid: str, cpus: str = "", *, populated: bool = True) -> Path:
@@ -115,10 +118,12 @@ class PlainNode:
         )
         agent = Agent(self.kubernetes, cgroups, keeper, settings)
         running = asyncio.create_task(agent.run())
-        await until(lambda: agent.health.ready)
-        yield agent
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        try:
+            await until(lambda: agent.health.ready)
+            yield agent
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
     async def reports(self, expected: Condition) -> None:
         """Waits until the agent reports a condition."""
@@ -152,6 +157,26 @@ async def test_pod_waits_for_cores_of_a_gone_pods_processes(plain: PlainNode, ph
         make_pod(plain.pods, A, "4", populated=False)
         await until(lambda: agent.problems == {})
         assert agent.lingering() == ()
+
+
+async def test_unreadable_cores_of_a_gone_pod_delay_pods_and_drain_no_node(plain: PlainNode) -> None:
+    file = make_pod(plain.pods, A) / CPUS
+    file.unlink()
+    file.mkdir()
+    for uid, cores in ((B, "0"), (C, "")):
+        plain.bind(uid, cores)
+        make_pod(plain.pods, uid, populated=False)
+    async with plain.agent() as agent:
+        await until(lambda: agent.problems.keys() == {f"ml/{B}"})
+        words = "the cores of Pods that are gone cannot be read: "
+        assert agent.problems[f"ml/{B}"].startswith(words)
+        assert agent.health.troubles()["cores of Pods that are gone"].startswith(words)
+        assert "guard" not in agent.health.troubles()
+        await plain.reports(Condition.of({}, []))
+        file.rmdir()
+        file.write_text("\n")
+        await until(lambda: agent.problems == {})
+        assert "cores of Pods that are gone" not in agent.health.troubles()
 
 
 async def test_pod_on_cores_of_a_gone_pod_is_reported_and_runs_on(plain: PlainNode) -> None:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 from grpc import aio
+from structlog.testing import capture_logs
 
 from kubernetes_client.in_memory import InMemoryKubernetes
+from node_agent.kubelet import call
 from node_agent.machine.devices import Names, Number
 from node_agent.machine.numbered import Machine
 from node_agent.pods.node_pods import NodePods
@@ -29,6 +31,7 @@ from tests.node_agent.kubelet import (
 from tests.node_agent.test_missing_devices import Known
 from tests.node_agent.test_without_nri import GPUS
 from wellknown.allocation import Allocation
+from wellknown.names import ADOPTED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -62,16 +65,21 @@ class Site:
     async def runs(self) -> AsyncIterator[aio.Channel]:
         following = asyncio.create_task(self.pods.follow())
         plugin = plugged(self._folder, self.devices.usable(), prefer=self.devices.prefer)
-        async with self.kubelet.runs(), self.listed.runs(), plugin:
-            await until(lambda: self.kubelet.registered and self.pods.claims is not None)
-            async with self.kubelet.asks() as channel:
-                yield channel
-        following.cancel()
+        try:
+            async with self.kubelet.runs(), self.listed.runs(), plugin:
+                await until(lambda: self.kubelet.registered and self.pods.claims is not None)
+                async with self.kubelet.asks() as channel:
+                    yield channel
+        finally:
+            following.cancel()
 
-    async def create(self, name: str, *numbers: int, asks: int = 0, told: bool = True) -> None:
+    async def create(
+        self, name: str, *numbers: int, asks: int = 0, told: bool = True, adopted: bool = False
+    ) -> None:
         """Creates a Pod with these GPUs, or a Pod of no job that asks for GPUs."""
         gres = f"gpu:h100:{len(numbers)}(IDX:{','.join(map(str, numbers))})"
         notes = Allocation(7, "n1", gres, "0", 512).annotations() if numbers else {}
+        notes |= {ADOPTED: "7"} if adopted else {}
         metadata = {"uid": f"uid-{name}", "namespace": "ml", "name": name, "annotations": notes}
         wants = {"requests": {RESOURCE: str(asks or len(numbers))}}
         spec = {"nodeName": "n1", "containers": [{"name": "c", "resources": wants}]}
@@ -83,33 +91,76 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(kubelet_devices, "_PATIENCE_S", 0.3)
-    monkeypatch.setattr(kubelet_devices, "_UNKNOWN_S", 0.1)
+    for name, seconds in (("_PATIENCE_S", 5.0), ("_REPORT_WITHIN_S", 0.1), ("_LIST_S", 0.02)):
+        monkeypatch.setattr(kubelet_devices, name, seconds)
     return Site(tmp_path)
 
 
-async def test_kubelet_prefers_the_granted_devices(site: Site) -> None:
+@pytest.fixture
+def impatient(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent of the site gives up soon."""
+    monkeypatch.setattr(kubelet_devices, "_PATIENCE_S", 0.3)
+
+
+async def test_granted_devices_are_proposed(site: Site) -> None:
     async with site.runs() as plugin:
         assert (await options(plugin)).get_preferred_allocation_available
         await site.create("one", 2)
-        assert await preference(plugin, ALL, 1) == ["GPU-c"]
+        with capture_logs() as logs:
+            assert await preference(plugin, ALL, 1) == ["GPU-c"]
+        (line,) = (line for line in logs if line["event"] == "devices preferred")
+        assert (line["pod"], line["devices"]) == ("ml/one", ["GPU-c"])
         site.listed.pods["ml/one"] = ["GPU-c"]
         await site.create("two", 0, 1)
         assert await preference(plugin, ALL[:2], 2) == ["GPU-a", "GPU-b"]
     assert site.devices.chosen_by_kubelet == 0
 
 
-async def test_agent_waits_for_kube_apiservers_report_of_the_pod(site: Site) -> None:
-    """The kubelet may know a Pod before the agent."""
+async def test_answer_follows_kube_apiservers_report_of_the_pod(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet may know a Pod before the agent. The agent lists the kubelet's Pods once."""
+    monkeypatch.setattr(kubelet_devices, "_LIST_S", 60.0)
     async with site.runs() as plugin:
         await site.create("late", 1, told=False)
         asking = asyncio.ensure_future(preference(plugin, ALL, 1))
-        await asyncio.sleep(0.05)
+        await until(lambda: site.listed.calls)
         await site.create("late", 1)
         assert await asking == ["GPU-b"]
+    assert site.listed.calls == 1
 
 
-async def test_pod_that_the_kubelet_alone_knows_delays_one_answer(site: Site) -> None:
+@pytest.mark.usefixtures("impatient")
+async def test_agent_leaves_the_kubelets_calls_to_other_programs(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubelet_devices, "_LIST_S", 0.1)
+    async with site.runs() as plugin:
+        assert await preference(plugin, ALL, 1) == []
+    assert 1 <= site.listed.calls <= 4
+
+
+async def test_agent_asks_again_if_the_kubelet_rejects_a_call(site: Site) -> None:
+    async with site.runs() as plugin:
+        await site.create("one", 1)
+        site.listed.rejections = 2
+        assert await preference(plugin, ALL, 1) == ["GPU-b"]
+    assert site.devices.chosen_by_kubelet == 0
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_reason_of_the_kubelets_choice_is_the_last_problem(site: Site) -> None:
+    async with site.runs() as plugin:
+        await site.create("one", 1)
+        site.listed.rejections = 10_000
+        with capture_logs() as logs:
+            assert await preference(plugin, ALL, 1) == []
+    assert [line["why"] for line in logs if "why" in line] == ["the kubelet: rejected by rate limit"]
+
+
+async def test_pod_that_the_kubelet_alone_knows_delays_one_answer(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A static Pod, or a Pod that was deleted by force."""
     async with site.runs() as plugin:
         await site.create("static", told=False)
@@ -117,11 +168,21 @@ async def test_pod_that_the_kubelet_alone_knows_delays_one_answer(site: Site) ->
         assert await preference(plugin, ALL, 1) == ["GPU-a"]
         site.listed.pods["ml/one"] = ["GPU-a"]
         await site.create("two", 1)
-        began = asyncio.get_running_loop().time()
+        monkeypatch.setattr(kubelet_devices, "_REPORT_WITHIN_S", 60.0)
         assert await preference(plugin, ALL[1:], 1) == ["GPU-b"]
-        assert asyncio.get_running_loop().time() - began < 0.1
 
 
+async def test_successor_of_a_pod_deleted_by_force_gets_granted_devices(site: Site) -> None:
+    """The kubelet lists both Pods."""
+    async with site.runs() as plugin:
+        site.listed.former["ml/one"] = ["GPU-b"]
+        await site.create("one", 0)
+        assert await preference(plugin, ALL, 1) == ["GPU-a"]
+        await site.devices.compare()
+    assert site.devices.differing == {}
+
+
+@pytest.mark.usefixtures("impatient")
 async def test_kubelet_chooses_if_the_pod_is_not_known(site: Site) -> None:
     async with site.runs() as plugin:
         assert await preference(plugin, ALL, 1) == []
@@ -131,6 +192,7 @@ async def test_kubelet_chooses_if_the_pod_is_not_known(site: Site) -> None:
     assert site.devices.chosen_by_kubelet == 2
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_kubelet_chooses_without_pod_resources(site: Site) -> None:
     async with site.runs() as plugin:
         site.listed.socket.unlink()
@@ -145,20 +207,26 @@ async def test_kubelet_chooses_instead_of_devices_that_are_not_free(site: Site) 
     assert site.devices.chosen_by_kubelet == 1
 
 
-async def test_pod_of_no_job_is_rejected(site: Site) -> None:
+@pytest.mark.parametrize("adopted", [False, True])
+async def test_pod_that_no_job_placed_is_rejected(site: Site, adopted: bool) -> None:
+    """A Pod is adopted after the admission, or before, if the kubelet was away. A job with the whole
+    node may have more GPUs than its Pod asks for."""
     async with site.runs() as plugin:
-        await site.create("stray", asks=1)
-        code, words = await refusal(preference(plugin, ALL, 1))
+        await site.create("whole", 0, 1, asks=1)
+        site.listed.pods["ml/whole"] = ["GPU-a"]
+        await site.create("other", asks=1, adopted=adopted)
+        code, words = await refusal(preference(plugin, ALL[1:], 1))
     assert code == grpc.StatusCode.FAILED_PRECONDITION
-    assert words.startswith("this Pod has no job of Slurm, and Slurm gives the nvidia.com/gpu")
+    assert words.startswith("no job of Slurm placed this Pod, and Slurm gives the nvidia.com/gpu")
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_pod_of_no_job_that_has_ended_has_no_part_in_an_admission(site: Site) -> None:
     """Kubelets before 1.34 list such Pods, too."""
     async with site.runs() as plugin:
-        await site.create("stray", asks=1)
-        site.kubernetes.edit("pods", "stray", {"status": {"phase": "Failed"}}, "ml")
-        await until(lambda: site.pods.asked_without_job(RESOURCE) == {})
+        await site.create("other", asks=1)
+        site.kubernetes.edit("pods", "other", {"status": {"phase": "Failed"}}, "ml")
+        await until(lambda: (site.pods.claims or {})["uid-other"].leaves)
         assert await preference(plugin, ALL, 1) == []
 
 
@@ -171,6 +239,19 @@ async def test_pods_with_other_devices_are_found(site: Site) -> None:
         site.listed.pods["ml/one"] = ["GPU-a"]
         await site.devices.compare()
         assert site.devices.differing == {}
+
+
+async def test_hanging_kubelet_is_a_problem_of_one_comparison(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site.runs():
+        site.listed.hangs = True
+        monkeypatch.setattr(call, "_ANSWER_WITHIN_S", 0.1)
+        with pytest.raises(OSError, match=r"no answer within 0\.1 s"):
+            await site.devices.compare()
+        site.listed.hangs = False
+        monkeypatch.setattr(call, "_ANSWER_WITHIN_S", 5.0)
+        await site.devices.compare()
 
 
 def test_devices_keep_the_names_of_an_earlier_agent_while_pods_have_them(site: Site) -> None:

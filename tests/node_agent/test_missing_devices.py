@@ -83,7 +83,7 @@ def test_a_part_by_mps_lacks_its_percentage() -> None:
     keeper.machine = Machine([gpu], look)
     variables = {CUDA: "GPU-a", RUNTIME: "GPU-a", name: "50"}
     whole = made(NUMBERS[GPU], gres="mps", **variables)
-    part = whole._replace(claim=whole.claim._replace(parts={"mps": 20}))
+    part = whole._replace(claim=whole.claim._replace(parts={"mps": {0: 20}}))
     assert Missing(keeper, part).words.endswith(f"lacks {name}")
     assert Missing(keeper, part._replace(variables=variables | {name: "20"})).words == ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,13 +11,17 @@ import pytest
 from node_agent.enforcement.constraints import Counted
 from node_agent.enforcement.decision import Entry
 from node_agent.enforcement.native_jobs import Scope
+from node_agent.machine import names
 from node_agent.machine.cpus import Cpus
-from node_agent.machine.devices import Device, Number
+from node_agent.machine.devices import Answers, Device, Number
 from node_agent.machine.numbered import Machine
 from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import Claim
-from node_agent.status import Kernel, Row, document, jobs, pod
+from node_agent.settings import Settings
+from node_agent.status import Kernel, Row, document, jobs, other_devices, pod
+from tests.node_agent.kubelet import RESOURCE, Kubelet, PodResources
 from tests.node_agent.machines import look
+from tests.node_agent.test_without_nri import GPUS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +48,7 @@ def test_a_pod_is_shown_with_what_is_in_force_for_it(cgroup: PodCgroup) -> None:
 def test_parts_of_devices_are_shown_as_such(cgroup: PodCgroup) -> None:
     entries = [Entry(9, Number(60, 0)), Entry(9, Number(60, 3), in_part=True)]
     kernel = Kernel({"u1": cgroup}, entries, MACHINE, CORES)
-    claim = CLAIM._replace(devices={"gpu": (0,), "shard": (3,)}, parts={"shard": 2})
+    claim = CLAIM._replace(devices={"gpu": (0,), "shard": (3,)}, parts={"shard": {3: 2}})
     assert pod(claim, kernel).devices == ("gpu 0, part of gpu 3 (shard:2)", "gpu 0, part of gpu 3")
 
 
@@ -61,6 +66,29 @@ def test_a_pod_without_a_cgroup_or_with_unknown_devices_says_so() -> None:
     unknown = CLAIM._replace(devices={"gpu": (9,)})
     assert pod(unknown, kernel).problem == "Slurm gave it gpu 9, and this machine has 4"
     assert pod(CLAIM._replace(cores=(7,)), kernel).problem.startswith("Slurm gave it core 7")
+
+
+async def test_other_devices_by_the_kubelets_count_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver names the GPUs; a Pod may have a GPU under the name of an earlier agent."""
+    known = tuple(replace(gpu, uuid=f"GPU-{n}") for n, gpu in enumerate(GPUS))
+    monkeypatch.setattr(names, "ask_drivers", lambda: Answers(known))
+    listed = PodResources(tmp_path / "pod-resources.sock")
+    settings = Settings(
+        node="n1",
+        gres=tmp_path / "gres",
+        cdi=(),
+        device_plugins=tmp_path,
+        pod_resources=listed.socket,
+        resources={RESOURCE: "gpu"},
+    )
+    claims = [Claim(f"u{n}", f"ml/{n}", {"gpu": (n,)}, job=7) for n in range(3)]
+    listed.pods = {"ml/0": ["GPU-0"], "ml/1": ["gpu-1"], "ml/2": ["GPU-0"], "ml/none": ["GPU-2"]}
+    Kubelet(tmp_path).counts("GPU-0", "gpu-1", "GPU-2", of_pods=["gpu-1"])
+    async with listed.runs():
+        found = await other_devices(settings, claims, Machine(GPUS, look))
+    assert found == {"ml/2": "the kubelet counts GPU-0 for it, which Slurm did not grant"}
 
 
 @pytest.mark.parametrize("job", ["job_33", "sEHSM7YS0FD500"])

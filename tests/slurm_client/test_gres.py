@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_client.gres import counts, gpus, numbers, parse
+from slurm_client.gres import counts, gpus, numbers, parse, parts_by_gpu
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,21 @@ def test_a_jobs_devices_have_their_numbers_by_name(
     text: str, expected: dict[str, tuple[int, ...]]
 ) -> None:
     assert numbers(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("gpu:2(IDX:0-1),nic(CNT:4)", {}),
+        ("shard:5(4/4,0/4,1/4),gpu:1(IDX:5)", {"shard": {0: 4, 2: 1}}),
+        ("mps:50(50/100),shard:2(IDX:0)", {"mps": {0: 50}, "shard": {0: 2}}),
+        ("shard:5(IDX:1,3)", {"shard": {1: 3, 3: 2}}),  # 26.05 reports the total alone
+        ("shard:4(CNT:4)", {"shard": {}}),
+    ],
+)
+def test_parts_of_a_job_are_counted_by_gpu(text: str, expected: dict[str, dict[int, int]]) -> None:
+    assert parts_by_gpu(text) == expected
 
 
 @pytest.mark.parametrize(
