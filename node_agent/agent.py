@@ -60,6 +60,8 @@ _NATIVE = "Slurm's limits of its jobs"
 _SHARED = "cores of two jobs"
 _STEPS = "steps in jobs of Pods"
 _MEMORY = "lower limits of memory"
+_NUMBERS = "numbers of devices"
+_NUMBERS_FILE = "file of the numbers of devices"
 _CORES_HELD = "processes of a Pod that is gone run on its cores"
 _CORES_LOST = f"the map of cores cannot be read any more (see the Node's condition {DEVICE_PROBLEM})"
 
@@ -171,7 +173,8 @@ class Agent:
         self._look_at_machine()
         try:
             self.keeper.put_on()
-            decision = self.keeper.keep(self._pods.claims, self._native.known)
+            jobs = partial(self._native.present, self._pods.claims or {})
+            decision = self.keeper.keep(self._pods.claims, self._native.known, jobs)
             if decision is not None:
                 decision = decision.with_waits(self._waits_for_cores())
         except OSError as error:
@@ -185,12 +188,19 @@ class Agent:
         self.devices.hears(Reason.NOT_GUARDED, None)
         self.health.says(_OTHERS, self.keeper.others or None)
         self.health.says(_PROGRAMS, self._other_programs(), alarm=True)
+        self._tell_of_numbers()
         if decision is not None:
             self.looked_at = time.time()
             self._tell(self._containers.missing.problems() | decision.problems)
             self.devices.hears(Reason.DEVICES_HELD, self._devices_held())
             self.health.ready = not self._awaits_runtime
         return decision
+
+    def _tell_of_numbers(self) -> None:
+        numbering = self.keeper.numbering
+        self.devices.hears(Reason.RENUMBERED, numbering.words)
+        self.health.says(_NUMBERS, numbering.words or None, alarm=True)
+        self.health.says(_NUMBERS_FILE, numbering.problem or None)
 
     def _waits_for_cores(self) -> dict[str, str]:
         """Returns the reasons, by uid, why Pods of jobs may not begin on their cores. Pods that have
