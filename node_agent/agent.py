@@ -64,6 +64,8 @@ _CORES_HELD = (
     "processes of a Pod that is gone run on its cores: wait until the processes end, or have an"
     " administrator kill the processes on the Node"
 )
+_NUMBERS = "numbers of devices"
+_NUMBERS_FILE = "file of the numbers of devices"
 _CORES_LOST = f"the map of cores cannot be read any more (see the Node's condition {DEVICE_PROBLEM})"
 
 
@@ -176,7 +178,8 @@ class Agent:
         self._look_at_machine()
         try:
             self.keeper.put_on()
-            decision = self.keeper.keep(self._pods.claims, self._native.known)
+            jobs = partial(self._native.present, self._pods.claims or {})
+            decision = self.keeper.keep(self._pods.claims, self._native.known, jobs)
         except OSError as error:
             self.health.says("guard", error, alarm=True)
             self.devices.hears(Reason.NOT_GUARDED, error)
@@ -188,6 +191,7 @@ class Agent:
         self.devices.hears(Reason.NOT_GUARDED, None)
         self.health.says(_OTHERS, self.keeper.others or None)
         self.health.says(_PROGRAMS, self._other_programs(), alarm=True)
+        self._tell_of_numbers()
         if decision is not None:
             decision = decision.with_waits(self._waits_for_cores())
             self.looked_at = time.time()
@@ -195,6 +199,12 @@ class Agent:
             self.devices.hears(Reason.DEVICES_HELD, self._devices_held())
             self.health.ready = not self._awaits_runtime
         return decision
+
+    def _tell_of_numbers(self) -> None:
+        numbering = self.keeper.numbering
+        self.devices.hears(Reason.RENUMBERED, numbering.words)
+        self.health.says(_NUMBERS, numbering.words or None, alarm=True)
+        self.health.says(_NUMBERS_FILE, numbering.problem or None)
 
     def _waits_for_cores(self) -> dict[str, str]:
         """Returns the reasons, by uid, why Pods of jobs may not begin on their cores. Pods that have

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import structlog
@@ -16,6 +16,7 @@ from kubernetes_client.errors import KubernetesError, NoCredentials
 from kubernetes_client.rest import KubernetesRest
 from node_agent.agent import Agent
 from node_agent.enforcement.keeper import Keeper
+from node_agent.enforcement.numbering import FILE
 from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.metrics import registry_of
 from node_agent.pods.cgroups import PodCgroups
@@ -59,6 +60,8 @@ def remove() -> int:
     except OSError as error:
         print(f"the guard could not be removed: {error}", file=sys.stderr)  # noqa: T201
         return 2
+    with suppress(OSError):  # the folder ends with the boot
+        settings.gres.with_name(FILE).unlink()
     try:
         asyncio.run(_withdraw(settings))
     except (KubernetesError, NoCredentials) as error:

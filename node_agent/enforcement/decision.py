@@ -14,12 +14,17 @@ from node_agent.machine.devices import Number
 from node_agent.machine.numbered import Machine, Part
 from node_agent.pods.cgroups import PodCgroup
 from node_agent.pods.claims import Claim
+from wellknown.names import DEVICE_PROBLEM
 
 _REMOVED = "processes of a Pod that is gone have a device of its job"
 _BEFORE = "the Pod of this name before it has a device of its job yet"
 _MOVED = (
     "its processes have devices that are no more its job's by slurmd's list or by what Slurm granted:"
     " delete it"
+)
+_HELD = (
+    "a job from before slurmd renumbered the devices may have a device of this Pod's job (see the Node's"
+    f" condition {DEVICE_PROBLEM})"
 )
 
 
@@ -60,9 +65,11 @@ def decide(
     machine: Machine,
     *,
     closed: str = "",
+    held: AbstractSet[Number] = frozenset(),
 ) -> Decision:
     """Returns the decision. Parameter `claims` has the Pods by uid, `known` the access in the kernel
-    now. Parameter `closed` is the reason why no Pod gets further devices, "" without a reason."""
+    now. Parameter `closed` is the reason why no Pod gets further devices, "" without a reason. Parameter
+    `held` has the renumbered devices of jobs from before: no Pod gets these devices."""
     problems = {uid: claim.problem for uid, claim in claims.items() if claim.problem}
     parts = dict[str, list[Part]]()
     for uid, claim in claims.items():
@@ -91,8 +98,8 @@ def decide(
                 holders.drop(wanted[cgroup])
         elif own and cgroup in moved:
             problems[uid] = _MOVED
-        elif closed and not wanted[cgroup] <= known:
-            problems[uid] = closed
+        elif not wanted[cgroup] <= known and (why := closed or ("" if held.isdisjoint(own) else _HELD)):
+            problems[uid] = why
             waiting.add(uid)
         else:
             holders.take(wanted[cgroup])

@@ -1,7 +1,7 @@
 """Keeps each Pod of this Node to the resources of its job, by the kernel."""
 
 import os
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -10,6 +10,7 @@ from node_agent.enforcement import slurmd_share
 from node_agent.enforcement.decision import Decision, Entry, decide
 from node_agent.enforcement.gone_pods import written_cpus
 from node_agent.enforcement.limits import limits_of
+from node_agent.enforcement.numbering import FILE, Holder, Numbering, pods_with_devices
 from node_agent.enforcement.others import Native
 from node_agent.enforcement.others_off import OthersOff
 from node_agent.enforcement.pod_limits import PodLimits
@@ -53,6 +54,7 @@ class Keeper:
         """Reason why no Pod gets further devices: slurmd may number its devices in another order."""
         self._own_pod = own_pod
         self._read: Stamp | None = None
+        self.numbering = Numbering(gres.with_name(FILE))
         self.guarded = frozenset[Number]()
         """The devices that are closed to Pods without access."""
         self._cgroups = cgroups
@@ -131,11 +133,17 @@ class Keeper:
         self.machine = machine
         self._closed = ""
 
-    def keep(self, claims: Mapping[str, Claim] | None, native: Native | None = None) -> Decision | None:
+    def keep(
+        self,
+        claims: Mapping[str, Claim] | None,
+        native: Native | None = None,
+        jobs: Callable[[], Iterable[Holder]] = tuple,
+    ) -> Decision | None:
         """Gives each Pod, by uid, access to its devices, and no other Pod, and holds each Pod to its
         cores and memory. If configured, keeps Pods of no job off the cores of jobs, once the native jobs
-        are known. Returns None while the Pods (None) or the devices are unknown: then only the agent's
-        own access changes. Raises OSError."""
+        are known. Parameter `jobs` returns the present native jobs, and is called after a change of
+        slurmd's list. Returns None while the Pods (None) or the devices are unknown: then only the
+        agent's own access changes. Raises OSError."""
         self.cgroups = cgroups = list(self._cgroups.pods())
         known, own = self._known(), self._own(cgroups)
         every_core = self._slurmd_starts_placeholders
@@ -146,13 +154,15 @@ class Keeper:
         problems = {uid: why for uid, why in held.items() if not shares[uid].slurmd}
         if self._others_off and self.cores and claims is not None and native is not None:
             self.others = self._others_off.keep(claims, cgroups, self.cores, native)
+        self._follow_numbers(claims, known, jobs)
         machine = self.machine or self._machine_without(claims)
         if claims is None or machine is None:
             self._guard.change(frozenset(), own - known)
             return None
         slurmd = {each.number for each in cgroups if (of := claims.get(each.uid)) and of.slurmd}
         of_others = {entry for entry in known - own if entry[0] not in slurmd}
-        decision = decide(claims, cgroups, of_others, machine, closed=self._closed)
+        taken = self.numbering.held
+        decision = decide(claims, cgroups, of_others, machine, closed=self._closed, held=taken)
         wanted = decision.entries | own | slurmd_share.entries(slurmd, self.guarded, decision.entries)
         self.held_by_gone = (
             slurmd_share.held_by_gone(claims, cgroups, decision.entries, machine.numbered)
@@ -161,6 +171,19 @@ class Keeper:
         )
         self._guard.change(known - wanted, wanted - known)
         return decision.with_problems(problems)
+
+    def _follow_numbers(
+        self,
+        claims: Mapping[str, Claim] | None,
+        known: Iterable[Entry],
+        jobs: Callable[[], Iterable[Holder]],
+    ) -> None:
+        """Compares slurmd's list with the list before, if the Pods are known. Raises OSError."""
+        machine, numbering = self.machine, self.numbering
+        if claims is not None and machine is not None and numbering.is_new(machine):
+            holders = [*pods_with_devices(claims, self.cgroups, known), *jobs()]
+            numbering.take(machine, holders)
+        numbering.look(machine, self.cgroups, known)
 
     def _machine_without(self, claims: Mapping[str, Claim] | None) -> Machine | None:
         """Returns a machine without devices while slurmd's list may come and no Pod has devices. Access

@@ -16,6 +16,7 @@ from node_agent.enforcement import constraints
 from node_agent.enforcement.constraints import Counted
 from node_agent.enforcement.lasting import Lasting
 from node_agent.enforcement.limits import listed
+from node_agent.enforcement.numbering import Holder
 from node_agent.enforcement.others import Native, of_no_job
 from node_agent.kernel import bpf
 from node_agent.pods.cgroups import (
@@ -116,6 +117,14 @@ class NativeJobs:
             self.scopes = [*scopes(self._cgroups, claims)]
         return self.scopes
 
+    def present(self, claims: Mapping[str, Claim]) -> Iterator[Holder]:
+        """Yields the native jobs with processes. Raises OSError."""
+        of_pods = _of_pods(claims)
+        for job in (job for scope in scopes(self._cgroups, claims) for job in scope.jobs()):
+            with suppress(FileNotFoundError):  # the cgroup was removed just now
+                if job.name not in of_pods:
+                    yield Holder(job.name, job.stat().st_ino, job)
+
     def look(self, claims: Mapping[str, Claim], devices: Collection[object]) -> str:
         """Returns a message about missing limits, "" without missing limits. Raises OSError."""
         what, self.scopes = counted(claims, devices), [*scopes(self._cgroups, claims)]
@@ -126,9 +135,14 @@ class NativeJobs:
             lasting.setdefault(job.name, {})[parameter] = found[job, parameter]
         cpus = frozenset(cpu for job in jobs for cpu in _cpus(job))
         self.known = Native(cpus, frozenset(scope.pod for scope in self.scopes if scope.pod))
-        of_pods = {cgroup_of(claim.job) for claim in claims.values() if claim.job}
+        of_pods = _of_pods(claims)
         self.cpus = {job.name: _computes_on(job) for job in jobs if job.name not in of_pods}
         return constraints.words(lasting)
+
+
+def _of_pods(claims: Mapping[str, Claim]) -> set[str]:
+    """Returns the names of the cgroups of the Pods' own jobs."""
+    return {cgroup_of(claim.job) for claim in claims.values() if claim.job}
 
 
 def _runs(job: Path) -> bool:

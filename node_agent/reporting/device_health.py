@@ -37,6 +37,7 @@ while the condition is the same."""
 _WORDS: Final = {
     Reason.NOT_GUARDED: "the devices are not closed to other Pods",
     Reason.LIST_UNREADABLE: "slurmd's list of devices cannot be used",
+    Reason.RENUMBERED: "slurmd has renumbered devices under jobs",
     Reason.CORES_UNKNOWN: "no further Pod can be held to the cores of its job",
     Reason.DEVICES_HELD: "slurmd's Pod lacks devices that processes of an earlier Pod have",
 }

@@ -27,6 +27,7 @@ class Reason(StrEnum):
 
     NOT_GUARDED = "NotGuarded"
     LIST_UNREADABLE = "ListUnreadable"
+    RENUMBERED = "Renumbered"
     CORES_UNKNOWN = "CoresUnknown"
     DEVICES_HELD = "DevicesHeld"
     DEVICE_FAILED = "DeviceFailed"

@@ -33,7 +33,7 @@ _COMPONENTS = {
     *(SLURM, BAD_TOKEN, KUBERNETES, job_id_check.PART, leader._SIGNATURES, leader._THROTTLED),
     *(CurrentPolicy(None).part, CurrentPools(None).part, preemption_check.PART),
     view_updater.MEMORY,
-    *("guard", agent._OTHERS, agent._NATIVE, agent._PROGRAMS),
+    *("guard", agent._OTHERS, agent._NATIVE, agent._PROGRAMS, agent._NUMBERS),
 }
 VALUES: dict[str, set[str]] = {
     "answer": {*GateAnswer},

@@ -28,7 +28,7 @@ from node_agent.reporting import node_devices
 from node_agent.reporting.node_condition import Condition
 from service import probes
 from tests.eventually import until
-from tests.node_agent.node import A, B, C, until_equal, with_each_driver
+from tests.node_agent.node import A, B, C, D, until_equal, with_each_driver
 from tests.node_agent.test_native_jobs import make_job
 from wellknown import number_list
 from wellknown.allocation import Allocation
@@ -158,6 +158,36 @@ async def test_a_list_that_changes_counts_from_then_on(node: Node) -> None:
         other = node.begin(B, "gpu:1(IDX:0)")
         await until(lambda: f"ml/{B}" in agent.problems)
         assert node.has(other) == ""
+
+
+async def test_renumbered_devices_stay_with_their_holders(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
+    job = "system.slice/n1_slurmstepd.scope/job_33/step_batch/user"
+    node.tree.make(job)
+    async with node.agent():
+        one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
+    with node.process(one):
+        with node.process(job):
+            node.print_devices("yxz")
+            async with node.agent() as agent:
+                await until_equal(node.reason, "Renumbered")
+                after_native = node.begin(B, "gpu:1(IDX:0)")
+                after_pod = node.begin(C, "gpu:1(IDX:1)")
+                other = await node.run_pod(D, "gpu:1(IDX:2)", "z")
+                await until(lambda: agent.problems.keys() == {f"ml/{uid}" for uid in (A, B, C)})
+                assert [node.has(each) for each in (one, after_native, after_pod)] == ["x", "", ""]
+        async with node.agent() as agent:
+            await until(lambda: node.has(after_native) == "y")
+            await until_equal(node.reason, "Renumbered")
+            assert [node.has(each) for each in (one, after_pod, other)] == ["x", "", "z"]
+            await node.delete(A)
+            await asyncio.sleep(0.3)
+            assert (node.has(one), node.has(after_pod)) == ("x", "")
+    async with node.agent():
+        await until(lambda: node.has(after_pod) == "x")
+        await until_equal(node.reason, "DevicesUsable")
 
 
 async def test_a_pod_that_cannot_have_its_devices_is_told_of(node: Node) -> None:

@@ -41,6 +41,7 @@ def sandbox(uid: str, gres: str = "", *, cores: str = "", **annotations: str) ->
 
 
 POD = sandbox(A, "gpu:1(IDX:0)")
+RENUMBERED = "a job from before slurmd renumbered the devices may have a device"
 
 
 @asynccontextmanager
@@ -131,6 +132,23 @@ async def test_pod_waits_for_the_last_process_with_its_device(node: Node) -> Non
             assert node.has(other) == ""
         assert await runtime.runs(pod) == ""
         assert (node.has(one), node.has(other)) == ("", "x")
+
+
+async def test_pod_waits_for_a_native_job_with_renumbered_devices(node: Node) -> None:
+    job = "system.slice/n1_slurmstepd.scope/job_33/step_0"
+    node.tree.make(job)
+    async with running(node) as (runtime, _):
+        with node.process(job):
+            node.print_devices("yxz")
+            node.bind(A, "gpu:1(IDX:0)")
+            cgroup = node.start(A)
+            assert RENUMBERED in await known(runtime, POD)
+            assert RENUMBERED in (await runtime.creates(POD))[1]
+            assert node.has(cgroup) == ""
+        assert await runtime.runs(POD) == ""
+        adjust, error = await runtime.creates(POD)
+        assert (node.has(cgroup), error) == ("y", "")
+        assert [device["path"][-1] for device in adjust["linux"]["devices"]] == ["y"]
 
 
 @contextmanager

@@ -120,6 +120,14 @@ def test_a_pod_whose_devices_became_others_while_it_runs_gets_none_of_them() -> 
     assert other.problems["b"] == "Pod ml/a has a device of its job"
 
 
+def test_renumbered_device_of_a_job_from_before_is_not_given() -> None:
+    claims = {each.uid: each for each in (claim("a", 0), claim("b", 1), claim("c", 2))}
+    found = decide(claims, [A, B, C], entries(1, 0), GPUS, held={Number(60, 0), Number(60, 1)})
+    assert found.entries == entries(1, 0) | entries(3, 2)
+    assert found.problems.keys() == found.awaited == {"b"}
+    assert "a job from before slurmd renumbered the devices" in found.problems["b"]
+
+
 def test_the_pod_of_an_agent_that_goes_is_in_nobodys_way() -> None:
     agent = Claim("a", "kube-system/agent", leaves=True)
     found = decided([agent, claim("b", 0)], [A, B], entries(1, 0, 1, 2, 3))

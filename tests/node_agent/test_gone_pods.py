@@ -96,6 +96,9 @@ class PlainNode:
         for place in (self.root, self.pods):
             (place / "cgroup.procs").touch()
         (self.pods / EVENTS).touch()
+        self.guard: Any = SimpleNamespace(
+            known=tuple, change=lambda *_: None, close=lambda *_: None, put_on=lambda *_: ()
+        )
         self.kubernetes = InMemoryKubernetes()
         self.kubernetes.put("nodes", {"metadata": {"name": "n1"}, "spec": {}, "status": {}})
 
@@ -107,11 +110,8 @@ class PlainNode:
 
     @asynccontextmanager
     async def agent(self, cores: Cpus | None = CORES) -> AsyncIterator[Agent]:
-        guard: Any = SimpleNamespace(
-            known=tuple, change=lambda *_: None, close=lambda *_: None, put_on=lambda *_: ()
-        )
         cgroups = PodCgroups(self.root)
-        keeper = Keeper(self._gres, cgroups, guard)
+        keeper = Keeper(self._gres, cgroups, self.guard)
         keeper.cores = cores
         settings = Settings(
             node="n1", gres=self._gres, nri=None, cdi=(), device_plugins=None, end_steps=False

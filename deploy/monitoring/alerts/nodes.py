@@ -9,7 +9,9 @@ _OLDEST_DRAIN: Final = "slurm_extender_drained_oldest_timestamp_seconds"
 _FOR_DAYS: Final = "cordoned|tainted|not-ready"
 """Of these people decide, and who looks after the Nodes knows of them."""
 """The causes of drains that people make."""
-_LIMITS: Final = "guard|cores of Pods of no job|Slurm's limits of its jobs|other device programs"
+_LIMITS: Final = (
+    "guard|cores of Pods of no job|Slurm's limits of its jobs|other device programs|numbers of devices"
+)
 """The components of the node agent that keep Pods and jobs apart."""
 _DEGRADED: Final = f'node_agent_component_degraded{{component=~"{_LIMITS}"}}'
 _LOOKED: Final = "node_agent_last_look_timestamp_seconds"
@@ -60,8 +62,8 @@ NODES: Final = Group(
             "Pods and jobs are not kept apart on Node {{ $labels.node }}{{ with $labels.component }}"
             " ({{ . }}){{ end }}",
             "The kernel or cgroups refuse what the agent tells them, Slurm does not hold its own jobs to"
-            " what it granted, or a Pod has less than its job. Pods and jobs may take each other's"
-            " devices, cores or memory.",
+            " what it granted, slurmd has renumbered devices under jobs, or a Pod has less than"
+            " its job. Pods and jobs may take each other's devices, cores or memory.",
         ),
         Alert(
             "SlurmExtenderCoresShared",

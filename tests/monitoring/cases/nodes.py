@@ -58,6 +58,11 @@ CASES = (
     ),
     Case(
         "SlurmExtenderLimitsNotApplied",
+        agent_degraded("numbers of devices", "1x60"),
+        agent_degraded("file of the numbers of devices", "1x60"),
+    ),
+    Case(
+        "SlurmExtenderLimitsNotApplied",
         {'node_agent_pods_with_less_than_their_jobs{node="n1"}': "1x60"},
         {'node_agent_pods_with_less_than_their_jobs{node="n1"}': "0x60"},
     ),
