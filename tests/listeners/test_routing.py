@@ -52,7 +52,6 @@ class Answered:
             for _ in range(int(sample.value))
         ]
 
-
     @property
     def seconds(self) -> float:
         """Seconds of all measured requests."""
