@@ -55,7 +55,10 @@ class Listeners:
             own.slurm,
             translation,
             own.view,
-            NodeReservation(own.kubernetes, own.slurm, translation, own.capacity, self._leader.overlaps),
+            NodeReservation(
+                *(own.kubernetes, own.slurm, translation, own.capacity),
+                *(self._leader.overlaps, self._leader.lingering),
+            ),
             self._leader.ledger,
             ids=settings.placeholder_ids,
         )

@@ -1,23 +1,25 @@
-"""The annotation of a Node about containers that may outlive their Pods (`LINGERING`)."""
+"""The annotation of a Node with notes about containers that may outlive their Pods (`LINGERING`)."""
 
 from collections.abc import Iterable, Mapping
 from math import ceil
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import orjson
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
+from wellknown import number_list
 from wellknown.allocation import Allocation
 from wellknown.names import LINGERING
 
-MOST = 128
-"""Number of notes on a Node. All annotations of a Node have 256 KiB."""
+MAX_NOTES_PER_NODE = 128
+"""Limit of the notes on a Node: all annotations of a Node together have 256 KiB."""
 
 
-class LingeringContainers(NamedTuple):
-    """Containers of a Pod that was deleted by force."""
+class LingeringNote(NamedTuple):
+    """A note about the containers of a Pod that was deleted by force."""
 
     job_id: int
+    """The Pod's job."""
     pod: str
     """namespace/name."""
     seconds: float
@@ -25,37 +27,68 @@ class LingeringContainers(NamedTuple):
     cores: str = ""
     """The cores of the containers, as in `Allocation`."""
     gres: str = ""
+    """The devices of the containers, as in `Allocation`."""
 
     def slot(self, node: str) -> Allocation:
         """Returns the cores and devices of the containers on a Node."""
         return Allocation(self.job_id, node, self.gres, self.cores)
 
 
+class NotesOnNode(NamedTuple):
+    """The notes in the annotation of a Node."""
+
+    notes: tuple[LingeringNote, ...] = ()
+    problem: str = ""
+    """What is wrong with the annotation; empty if nothing is wrong."""
+
+
+NO_NOTES = NotesOnNode()
+
+
+def _checked(cores: str) -> str:
+    number_list.expand(cores)
+    return cores
+
+
 class _Entry(BaseModel):
     job: int = Field(ge=0)
     pod: str
     seconds: float = Field(ge=0, le=10_000_000)
-    cores: str = ""
+    cores: Annotated[str, AfterValidator(_checked)] = ""
     gres: str = ""
 
+    @property
+    def note(self) -> LingeringNote:
+        return LingeringNote(
+            job_id=self.job, pod=self.pod, seconds=self.seconds, cores=self.cores, gres=self.gres
+        )
 
-_ENTRIES = TypeAdapter(list[_Entry])
 
-
-def lingering_on(annotations: Mapping[str, str]) -> tuple[LingeringContainers, ...]:
-    """Returns the containers that the annotations of a Node name; none for an invalid text."""
+def lingering_on(annotations: Mapping[str, str]) -> NotesOnNode:
+    """Returns the notes in the annotations of a Node, without invalid notes."""
     text = annotations.get(LINGERING)
     if not text:  # as nearly always
-        return ()
+        return NO_NOTES
     try:
-        entries = _ENTRIES.validate_json(text)
-    except ValidationError:
-        return ()
-    return tuple(LingeringContainers(*vars(each).values()) for each in entries[:MOST])
+        entries: Any = orjson.loads(text)
+    except ValueError as error:
+        return NotesOnNode(problem=f"not JSON: {error}")
+    if not isinstance(entries, list):
+        return NotesOnNode(problem="no list of notes")
+    notes, problems = list[LingeringNote](), list[str]()
+    for number, entry in enumerate(entries[:MAX_NOTES_PER_NODE], 1):
+        try:
+            notes.append(_Entry.model_validate(entry).note)
+        except ValidationError as error:
+            wrong = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            problems.append(": ".join([f"note {number}", *map(str, wrong["loc"]), wrong["msg"]]))
+    if len(entries) > MAX_NOTES_PER_NODE:
+        problems.append(f"more than {MAX_NOTES_PER_NODE} notes")
+    return NotesOnNode(tuple(notes), "; ".join(problems[:3]))
 
 
-def text_of(containers: Iterable[LingeringContainers]) -> str | None:
-    """Returns the annotation's text; None without containers."""
+def text_of(notes: Iterable[LingeringNote]) -> str | None:
+    """Returns the annotation's text; None without notes."""
     entries = [
         {
             "job": each.job_id,
@@ -64,6 +97,6 @@ def text_of(containers: Iterable[LingeringContainers]) -> str | None:
             "cores": each.cores,
             "gres": each.gres,
         }
-        for each in containers
+        for each in notes
     ]
     return orjson.dumps(entries).decode() if entries else None

@@ -1,7 +1,7 @@
 """The last check that a Pod fits on a Node, and the reservation of the Node during the Binding.
 
 kube-scheduler counts all Pods and Slurm counts all jobs; neither counts native jobs together with
-unmanaged Pods, or with Pods that outlast the own job by the grace. An unmanaged Pod must fit into the
+unmanaged Pods, or with Pods that outlast their job by the grace. An unmanaged Pod must fit into the
 room that Slurm leaves. A managed Pod is not bound while other Pods use its allocation: if these Pods
 stay, the Pod needs another allocation; if these Pods are leaving, the Pod waits. Slurm may start a
 native job after the answer, because Slurm does not know unmanaged Pods.
@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 from extender.jobs.overlap import common
 from extender.kube_scheduler.deadline import kubernetes_in_time, slurm_in_time
+from extender.node_sync.lingering_check import LingeringCheck
 from extender.node_sync.overlaps import Overlaps
 from extender.node_view.pods_on_node import gone_in, pods_on
 from extender.pod_request.pod import parse_pod
@@ -53,10 +54,11 @@ class NodeReservation:
         translation: TranslationConfig,
         capacity: FreeCapacity,
         overlaps: Overlaps,
+        lingering: LingeringCheck,
     ) -> None:
         self._kubernetes, self._slurm = kubernetes, slurm
         self._translation, self._capacity = translation, capacity
-        self._overlaps = overlaps
+        self._overlaps, self._lingering = overlaps, lingering
         self._held: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._adopted_pods: set[str] = set()
         """Nodes to which unmanaged Pods were bound here, perhaps before the watch knows."""
@@ -64,7 +66,7 @@ class NodeReservation:
     def has_others(self, node: str) -> bool:
         """Returns True if unmanaged Pods, or containers of deleted Pods, may be on a Node."""
         adopted = node in self._adopted_pods or self._capacity.may_have_adopted_pods(node)
-        return adopted or self._overlaps.may_linger(node)
+        return adopted or self._lingering.may_linger(node)
 
     def held(
         self, manifest: Manifest, node: str, allocation: Allocation | None
@@ -108,8 +110,9 @@ class NodeReservation:
 
     async def _without_lingering(self, node: str) -> None:
         """Raises DoesNotFit if containers of a deleted Pod are in the way."""
-        for pod in await slurm_in_time(self._overlaps.lingering(node)):
-            raise DoesNotFit(f"containers of a Pod that was deleted by force still end there: {pod}")
+        pods = await slurm_in_time(self._lingering.in_the_way(node))
+        if pods:
+            raise DoesNotFit(f"containers of a Pod that was deleted by force still end there: {pods[0]}")
 
     @asynccontextmanager
     async def _alone(self, node: str) -> AsyncIterator[None]:

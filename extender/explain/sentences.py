@@ -329,7 +329,10 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.ERROR_CODES: " ({codes})",
     Kind.ALLOCATED: "Slurm job {job} runs on Node {node}",
     Kind.GRANTED: _granted,
-    Kind.CORES_IN_USE: "Slurm job {job} runs on {node}; another Pod still ends on its cores or devices",
+    Kind.CORES_IN_USE: (
+        "Slurm gave job {job} cores or devices of {node} that another Pod still uses; the extender waits"
+        " for that Pod"
+    ),
     Kind.CLOSED_BY_PODS: "Slurm chose {nodes}, which other Pods close to this Pod",
     Kind.NODES_REJECTED: "kube-scheduler does not let it onto {nodes}, which Slurm chose",
     Kind.NODE_REFUSED: _node_refused,

@@ -23,6 +23,14 @@ def common(one: Allocation, other: Allocation) -> frozenset[Unit]:
     return (own & others) | (own & other_parts) | (parts & others)
 
 
+def covers(one: Allocation, other: Allocation) -> bool:
+    """Returns True if a slot has all cores, devices and parts of GPUs of another slot on the same
+    Node."""
+    own, parts = _units(one.cores, one.gres)
+    others, other_parts = _units(other.cores, other.gres)
+    return one.node == other.node and others <= own and other_parts <= own | parts
+
+
 def units_on(pod: Pod, slot: Allocation) -> frozenset[Unit]:
     """Returns the cores and devices of a slot that are on a Pod of another job."""
     own = pod.scheduling.allocation

@@ -17,7 +17,8 @@ from extender.execution.pod_watch import PodWatch
 from extender.leader.replica import Replica
 from extender.node_sync.controller import PARTS, Leadership, NodeController
 from extender.node_sync.drain_decision import drain_reason
-from extender.node_sync.lingering_writer import PART as LINGERING
+from extender.node_sync.lingering_check import LingeringCheck
+from extender.node_sync.lingering_writer import PART as LINGERING_PART
 from extender.node_sync.lingering_writer import LingeringWriter
 from extender.node_sync.overlaps import Overlaps
 from extender.node_sync.prolog_gate import Gate
@@ -48,7 +49,7 @@ _SHARED_IDS = "job ids of other clusters"
 _THROTTLED = "eviction limiter"
 _OWN_PARTS = (
     *(JOBS, "recovery", "watch of Pods", _THROTTLED, _SIGNATURES, _SHARED_IDS, IN_VAIN, ADOPTION),
-    *(*CLAIMS, *PARTS, *POOLS, DEMAND, LINGERING),
+    *(*CLAIMS, *PARTS, *POOLS, DEMAND, LINGERING_PART),
 )
 """The parts of health that only a leader has."""
 
@@ -63,16 +64,14 @@ class Leader:
         translation = replica.settings.translation
         self._feed: Callable[[Event], None] | None = None
         self.overlaps = Overlaps(
-            replica.slurm,
-            replica.view,
-            self._report,
-            replica.settings.placeholder_ids,
-            replica.cluster.lingering_notes,
+            replica.slurm, replica.view, self._report, replica.settings.placeholder_ids
         )
+        self.lingering = LingeringCheck(replica.slurm, replica.view, replica.cluster.lingering_notes)
         self.gate = Gate(
             *(replica.kubernetes, replica.slurm, translation, replica.view),
             *(self.ledger, self.poll_now),
             overlaps=self.overlaps,
+            lingering=self.lingering,
         )
 
     def ledger(self) -> Ledger | None:

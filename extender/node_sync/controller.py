@@ -18,12 +18,12 @@ from extender.jobs.phase import Phase
 from extender.node_sync.drain_decision import (
     DrainContext,
     DrainSettings,
-    LingeringPod,
     ObservedNode,
+    OutstayingPod,
     Tally,
     condition_of,
-    lingering_pods,
     order,
+    outstaying_pods,
     rejections_of,
     taints_wrong,
     wants_taint,
@@ -96,7 +96,7 @@ class NodeController:
         self._drain_settings = drain_settings
         self._nodes: dict[str, SlurmNode] = {}
         """The nodes as last read, by Slurm's names."""
-        self._lingering_pods: Mapping[str, tuple[LingeringPod, ...]] = {}
+        self._outstaying_pods: Mapping[str, tuple[OutstayingPod, ...]] = {}
         self._drain_seen: dict[str, float] = {}
         """When each node was last seen with a drain of the extender's, in UNIX seconds."""
         self._prolog_refused: dict[str, float] = {}
@@ -125,13 +125,13 @@ class NodeController:
         """Looks for changes, and corrects the nodes that are wrong."""
         changed = self._cluster.nodes_changed.is_set()
         self._cluster.nodes_changed.clear()
-        before = self._lingering_pods
+        before = self._outstaying_pods
         changed |= await self._closures_changed()
         overdue = _now() - self._cluster.kill_wait_s - _MARGIN_S
-        self._lingering_pods = lingering_pods(self._ledger.evicting, overdue)
+        self._outstaying_pods = outstaying_pods(self._ledger.evicting, overdue)
         if _now() >= self._read_again:
             changed = await self._read()
-        if self._readings >= _TRUSTED and (changed or before != self._lingering_pods):
+        if self._readings >= _TRUSTED and (changed or before != self._outstaying_pods):
             await self._attend_to_all()
 
     async def _closures_changed(self) -> bool:
@@ -191,9 +191,9 @@ class NodeController:
             return None
         node_status = self._cluster.node_statuses.get(node.name, NodeStatus())
         closed = (each for each in self._closures if each.to_all and each.node == node.name)
-        lingering = self._lingering_pods.get(node.name, ())
+        outstaying = self._outstaying_pods.get(node.name, ())
         rejects = "".join(sentence(each.cause) for each in islice(closed, 1))
-        return ObservedNode(node, node_status, slurm, lingering, rejects=rejects)
+        return ObservedNode(node, node_status, slurm, outstaying, rejects=rejects)
 
     async def _with_gate(self, observed: ObservedNode) -> ObservedNode:
         if observed.drained_by_us:

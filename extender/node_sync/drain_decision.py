@@ -40,7 +40,7 @@ _LONGEST_REASON = 200
 
 
 @dataclass(frozen=True, slots=True)
-class LingeringPod:
+class OutstayingPod:
     """A Pod on a Node after the end of its job."""
 
     pod: str
@@ -66,7 +66,7 @@ class ObservedNode:
     node: Node
     node_status: NodeStatus
     slurm: SlurmNode
-    lingering_pods: tuple[LingeringPod, ...] = ()
+    outstaying_pods: tuple[OutstayingPod, ...] = ()
     unsettled: bool = False
     """Slurm has lost the job of a running Pod, or seems to have, and must start the job again."""
     blocked: bool = False
@@ -166,16 +166,16 @@ class Tally:
         return cls(drained, suppressed, oldest)
 
 
-def lingering_pods(
+def outstaying_pods(
     placeholders: Iterable[Placeholder], before: float
-) -> dict[str, tuple[LingeringPod, ...]]:
+) -> dict[str, tuple[OutstayingPod, ...]]:
     """Returns by Node the Pods whose jobs have ended; before `before`: the Pod is overdue."""
-    found: defaultdict[str, list[LingeringPod]] = defaultdict(list)
+    found: defaultdict[str, list[OutstayingPod]] = defaultdict(list)
     for each in placeholders:
         overdue = max(each.since, each.job.since) <= before
         for member in each.members if each.job.over else ():
             if (node := member.node_in(each.state)) is not None:
-                found[node].append(LingeringPod(member.pod.full_name, overdue=overdue))
+                found[node].append(OutstayingPod(member.pod.full_name, overdue=overdue))
     return {node: tuple(there) for node, there in found.items()}
 
 
@@ -202,10 +202,10 @@ def _reasons(observed: ObservedNode, drain_settings: DrainSettings) -> Iterator[
 
 
 def _outstayed(observed: ObservedNode) -> Iterator[str]:
-    for lingering in observed.lingering_pods:
-        reason = reason_for(DrainCause.OUTSTAYED, lingering.pod)
+    for outstaying in observed.outstaying_pods:
+        reason = reason_for(DrainCause.OUTSTAYED, outstaying.pod)
         # For a new leader no Pod is overdue.
-        if lingering.overdue or observed.slurm.reason.startswith(reason):
+        if outstaying.overdue or observed.slurm.reason.startswith(reason):
             yield reason
 
 

@@ -1,7 +1,8 @@
 """Writes notes about containers that may outlive their Pods onto the Nodes.
 
 A note is to be on the Node before Slurm gives the cores of the Pod away and another replica binds a Pod
-there: so a new note is written at once.
+there. So a new note does not wait for the notes of other Nodes, and waits for at most one PATCH of its
+own Node.
 """
 
 import asyncio
@@ -13,16 +14,17 @@ from extender.record.placeholder import Placeholder
 from kubernetes_client.errors import KubernetesError, NotFound
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
-from wellknown.lingering import LingeringContainers, text_of
+from wellknown.lingering import LingeringNote, text_of
 from wellknown.names import LINGERING
 
 _INTERVAL_S = 2.0
+"""Time after which the leader looks for expired notes, and repeats a failed PATCH."""
 _AT_A_TIME = 8
 PART = "notes on Nodes"
 
 
 class LingeringWriter:
-    """Writes while this replica leads."""
+    """Writes while this replica leads: one PATCH at a time for each Node."""
 
     def __init__(
         self,
@@ -36,38 +38,61 @@ class LingeringWriter:
         self._allowed, self._health = allowed, health
         self._woken = asyncio.Event()
         self._slots = asyncio.Semaphore(_AT_A_TIME)
+        self._under_way = set[str]()
+        """Nodes with a PATCH under way."""
+        self._errors: dict[str, KubernetesError] = {}
+        """The last error of each Node with outdated notes."""
 
     def lingers(self, record: Placeholder) -> None:
-        """Notes the containers of a record, which are written at once."""
+        """Notes the containers of a record."""
         now = asyncio.get_running_loop().time()
-        for slot, until in record.lingering:
+        for containers in record.lingering:
+            slot, seconds = containers.slot, containers.until - now
             pod, uses = record.workload.full_name, (slot.cores, slot.gres)
-            self._notes.add(slot.node, LingeringContainers(slot.job_id, pod, until - now, *uses))
+            self._notes.add(slot.node, LingeringNote(slot.job_id, pod, seconds, *uses))
         self._woken.set()
 
     async def run(self) -> None:
         """Writes for ever."""
-        while True:
-            self._woken.clear()
-            await self.turn()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_INTERVAL_S):
-                    await self._woken.wait()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._woken.clear()
+                outdated = self._notes.outdated()
+                self._errors = {node: self._errors[node] for node in outdated if node in self._errors}
+                self._report()
+                for node in set(outdated) - self._under_way:
+                    self._under_way.add(node)
+                    tasks.create_task(self._write(node))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_INTERVAL_S):
+                        await self._woken.wait()
 
-    async def turn(self) -> None:
-        """Corrects the notes on all Nodes."""
-        errors = await asyncio.gather(*(self._write(*each) for each in self._notes.to_write()))
-        self._health.says(PART, next((error for error in errors if error is not None), None))
+    async def _write(self, node: str) -> None:
+        """Corrects the notes on a Node. Notes that are added during the PATCH are next."""
+        try:
+            async with self._slots:
+                await self._allowed()
+                await self._patch(node)
+        except KubernetesError as error:
+            self._errors[node] = error
+        else:
+            self._errors.pop(node, None)
+            if self._notes.to_write(node) is not None:
+                self._woken.set()
+        finally:
+            self._under_way.discard(node)
+        self._report()
 
-    async def _write(self, node: str, notes: tuple[LingeringContainers, ...]) -> KubernetesError | None:
-        """Replaces the notes on a Node. Returns the error."""
+    async def _patch(self, node: str) -> None:
+        """Writes the notes of a Node. Raises KubernetesError. A deleted Node needs no notes: a new Node
+        of this name comes without notes by the watch."""
+        notes = self._notes.to_write(node)
+        if notes is None:
+            return
         patch = {"metadata": {"annotations": {LINGERING: text_of(notes)}}}
-        async with self._slots:
-            await self._allowed()
-            try:
-                await self._kubernetes.patch_node_status(node, patch)
-            except NotFound:
-                return None
-            except KubernetesError as error:
-                return error
-        return None
+        with suppress(NotFound):
+            await self._kubernetes.patch_node_status(node, patch)
+        self._notes.note_written(node, notes)
+
+    def _report(self) -> None:
+        self._health.says(PART, next(iter(self._errors.values()), None))

@@ -1,5 +1,5 @@
 """The Prolog gate finds the Pods in the way of a job that starts on a node: Pods whose own job has
-ended, and Pods on cores or devices of the job.
+ended, deleted Pods whose containers may run without their job, and Pods on cores or devices of the job.
 
 Slurm gives a node away at the end of a job, and the Pod of the job has a grace period. So the Prolog of
 each node (deploy/slurm) calls the gate, and the first process of the job waits for the answer. If Slurm
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from extender.jobs.claim import JobClaim, claim_of, key_of, own_key
 from extender.jobs.slots import whole_on
 from extender.jobs.verdict import Part, judge
+from extender.node_sync.lingering_check import LingeringCheck
 from extender.node_sync.overlaps import Overlaps
 from extender.node_view.job_states import JobStates
 from extender.node_view.pods_on_node import pods_on
@@ -47,7 +48,7 @@ class NotOurs(Exception):
 class Gate:
     """Parameter `ledger` returns None while this replica does not lead, `poll_now` polls a job now."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the systems that it calls, and what it asks
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,
@@ -57,6 +58,7 @@ class Gate:
         poll_now: Callable[[int], None],
         *,
         overlaps: Overlaps,
+        lingering: LingeringCheck,
     ) -> None:
         self._kubernetes = kubernetes
         self._slurm = slurm
@@ -65,7 +67,7 @@ class Gate:
         self._ledger = ledger
         self._poll_now = poll_now
         self._states = JobStates(slurm)
-        self._overlaps = overlaps
+        self._overlaps, self._lingering = overlaps, lingering
         self._about_jobs: dict[int, asyncio.Future[bool]] = {}
         """The calls under way that tell whether a job is a placeholder."""
         self._grants: dict[int, asyncio.Future[Grant | None]] = {}
@@ -117,7 +119,7 @@ class Gate:
         there = await self._without_their_jobs(held, node)
         if there:
             return tuple(dict.fromkeys(name for each in there for name in each.names_on(names)))
-        lingering = [pod for name in names for pod in await self._overlaps.lingering(name)]
+        lingering = [pod for name in names for pod in await self._lingering.in_the_way(name, node)]
         if lingering:
             return tuple(dict.fromkeys(lingering))
         known = {member.pod.uid for each in held for member in each.members}
@@ -162,11 +164,13 @@ class Gate:
             del self._grants[job_id]
 
     def _nodes(self, slurm_node: str) -> tuple[str, ...]:
-        """Returns the Nodes that name a node, mostly one."""
+        """Returns the Nodes that name a node, mostly one. Pods may still run on a deleted Node. The gate
+        finds such a Node only if both names are equal: records have the names of Nodes alone."""
         view, ledger = self._view(), self._ledger()
         nodes = tuple(node.name for node in view.naming(slurm_node))
-        if not nodes and ledger is not None and ledger.holding(slurm_node):
-            return (slurm_node,)  # the Node was deleted, and Pods may still run there
+        is_deleted = not nodes and slurm_node not in view.nodes  # otherwise it names another node
+        if is_deleted and ledger is not None and ledger.holding(slurm_node):
+            return (slurm_node,)
         if not nodes:
             raise NotOurs if view.cluster else NotLeading
         return nodes
@@ -205,8 +209,8 @@ class Gate:
         return certain or await self._runs_on(node, held)
 
     async def _outlasts_its_job(self, node: str, pod: Pod) -> bool:
-        """Returns True if an own job bound a Pod, and does not run on the Pod's node. Such a Pod has an
-        allocation; Slurm, or the id, shows the owner of the job."""
+        """Returns True if the Pod's job bound the Pod, and does not run on the Pod's node. Such a Pod
+        has an allocation; Slurm, or the id, shows the owner of the job."""
         pod_allocation = pod.scheduling.allocation
         if pod_allocation is None or pod_allocation.node != pod.life.node:
             return False

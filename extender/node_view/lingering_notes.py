@@ -3,94 +3,138 @@
 Every replica binds Pods, and only the leader sees that a Pod was deleted by force. The leader adds a
 note, and writes the notes onto the Nodes for the other replicas and the next leader. A written note has
 a number of seconds, because the clocks of replicas are not compared: each replica counts from the first
-sight of the note. While Kubernetes does not hear from a Node, its notes do not expire: the kubelet may
-not know of the deletion. The time begins again when Kubernetes hears from the Node.
+sight of this number. While Kubernetes does not hear from a Node, the notes on the Node do not expire:
+the kubelet may not know of the deletion. The time begins again when Kubernetes hears from the Node.
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from math import inf
+from collections.abc import Callable, Iterable
+from math import ceil, inf
+from typing import NamedTuple
 
-from wellknown.lingering import MOST, LingeringContainers
+import structlog
 
-_SAME_S = 2.0
-"""A note that was written and read ends later by less."""
+from wellknown.lingering import MAX_NOTES_PER_NODE, LingeringNote
 
-_Ends = dict[LingeringContainers, float]
-"""By note without the seconds: the end of the note, in the loop's time."""
+_TOLERANCE_S = 2.0
+"""Tolerance between the end of a note here and the end of the written note: rounding, and the delay of
+the watch."""
+
+log = structlog.get_logger()
+
+
+class _Time(NamedTuple):
+    """The time of a note."""
+
+    seconds: float
+    """The whole time. Of a written note the number on the Node, otherwise the longest known time."""
+    until: float
+    """The end of the note, by the clock."""
+
+
+_Times = dict[LingeringNote, _Time]
+"""By note without the seconds."""
+_NONE = _Time(-inf, -inf)
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class LingeringNotes:
     """The notes by Node, as known here and as written."""
 
-    def __init__(self) -> None:
-        self._ends: defaultdict[str, _Ends] = defaultdict(dict)
-        self._written: dict[str, _Ends] = {}
+    def __init__(self, clock: Callable[[], float] = _loop_time) -> None:
+        self._clock = clock
+        self._times: dict[str, _Times] = {}
+        self._written: dict[str, _Times] = {}
         """The notes on each Node, with the ends by the time of the first sight."""
         self._away = set[str]()
         """Nodes that Kubernetes does not hear from."""
 
-    def add(self, node: str, containers: LingeringContainers) -> None:
-        """Adds a note, or prolongs a known note. A Node has a limited number of notes: the notes with
-        the latest end are kept."""
-        self._prolong(node, _key(containers), _now() + containers.seconds)
-        ends = self._ends[node]
-        if len(ends) > MOST:
-            del ends[min(ends, key=lambda each: ends[each])]
+    def add(self, node: str, note: LingeringNote) -> None:
+        """Adds a note, or prolongs a known note."""
+        self._prolong(node, _key(note), note.seconds)
 
-    def see(self, node: str, written: Iterable[LingeringContainers], *, away: bool = False) -> None:
-        """Takes the notes of a version of a Node. Notes that are not written any more still count."""
-        known, there = self._written.pop(node, {}), _Ends()
-        is_back, now = node in self._away and not away, _now()
-        for each in written:
-            key = _key(each)
-            if is_back or key not in known:
-                there[key] = self._first_seen(node, key, now + each.seconds)
-            else:
-                there[key] = known[key]
+    def follow_node(self, node: str, written: Iterable[LingeringNote], *, away: bool = False) -> None:
+        """Takes the notes of a version of a Node. Notes that are not written any more still count.
+        `away` is True while Kubernetes does not hear from the Node."""
+        if node in self._away and not away:
+            for key, time in tuple(self._times.get(node, {}).items()):
+                self._prolong(node, key, time.seconds)
+            self._written.pop(node, None)
+        (self._away.add if away else self._away.discard)(node)
+        self.note_written(node, written)
+
+    def drop_node(self, node: str) -> None:
+        """Forgets the annotation of a deleted Node. The known notes still count until their end."""
+        self._away.discard(node)
+        self._written.pop(node, None)
+
+    def note_written(self, node: str, written: Iterable[LingeringNote]) -> None:
+        """Notes the notes on a Node. The time of a note begins with a new number of seconds."""
+        known, there, now = self._written.pop(node, {}), _Times(), self._clock()
+        for note in written:
+            key = _key(note)
+            time = known.get(key)
+            if time is None or time.seconds != note.seconds:
+                time = _Time(note.seconds, now + note.seconds)
+                own = self._times.get(node, {}).get(key, _NONE)
+                if time.until > own.until + _TOLERANCE_S:
+                    self._prolong(node, key, note.seconds)
+            there[key] = time
         if there:
             self._written[node] = there
-        (self._away.add if away and there else self._away.discard)(node)
 
-    def on(self, node: str) -> tuple[LingeringContainers, ...]:
+    def on(self, node: str) -> tuple[LingeringNote, ...]:
         """Returns the notes on a Node that have not expired."""
-        if node not in self._ends:  # as nearly always
+        if node not in self._times:  # as nearly always
             return ()
-        now = _now()
-        least = now + _SAME_S if node in self._away else now
-        ends = {each: max(until, least) for each, until in self._ends.pop(node).items()}
-        left = {each: until for each, until in ends.items() if until > now}
-        if left:
-            self._ends[node] = left
-        return tuple(each._replace(seconds=until - now) for each, until in left.items())
+        times = self._without_expired(node)
+        return tuple(each._replace(seconds=self._left(node, time)) for each, time in times.items())
 
-    def to_write(self) -> Iterator[tuple[str, tuple[LingeringContainers, ...]]]:
-        """Yields the Nodes with outdated notes, and the notes to write."""
-        now = _now()
-        for node in self._ends.keys() | self._written.keys():
-            notes, written = self.on(node), self._written.get(node, {})
-            late = (
-                now + each.seconds - _SAME_S > written.get(_key(each), -inf)
-                for each in notes
-                if node not in self._away or _key(each) not in written
-            )
-            if (written and not notes) or any(late):
-                yield node, notes
+    def outdated(self) -> list[str]:
+        """Returns the Nodes with other notes than known here."""
+        nodes = self._times.keys() | self._written.keys()
+        return [node for node in nodes if self.to_write(node) is not None]
 
-    def _first_seen(self, node: str, key: LingeringContainers, until: float) -> float:
-        """Returns the end of a written note. The own end of a note that this replica wrote stays."""
-        own = self._ends.get(node, {}).get(key, -inf)
-        return own if until <= own + _SAME_S else self._prolong(node, key, until)
+    def to_write(self, node: str) -> tuple[LingeringNote, ...] | None:
+        """Returns the notes to write onto a Node, with whole seconds; None if the Node has the notes."""
+        written, found, differs = self._written.get(node, {}), list[LingeringNote](), False
+        for note in self.on(node):
+            time = written.get(_key(note), _NONE)
+            is_late = note.seconds > self._left(node, time) + _TOLERANCE_S
+            seconds = float(ceil(note.seconds))
+            if is_late and seconds == time.seconds:
+                seconds += 1.0  # other replicas notice only another number
+            found.append(note._replace(seconds=seconds))
+            differs = differs or is_late
+        return tuple(found) if differs or len(found) != len(written) else None
 
-    def _prolong(self, node: str, key: LingeringContainers, until: float) -> float:
-        self._ends[node][key] = max(until, self._ends[node].get(key, until))
-        return self._ends[node][key]
+    def _left(self, node: str, time: _Time) -> float:
+        """Returns the seconds until the end of a note: the whole time before the kubelet of a Node has
+        heard of the deletion."""
+        return time.seconds if node in self._away else time.until - self._clock()
+
+    def _without_expired(self, node: str) -> _Times:
+        times, now = self._times.pop(node, {}), self._clock()
+        if node not in self._away:
+            times = {each: time for each, time in times.items() if time.until > now}
+        if times:
+            self._times[node] = times
+        return times
+
+    def _prolong(self, node: str, key: LingeringNote, seconds: float) -> None:
+        times = self._without_expired(node)
+        before, until = times.get(key, _NONE), self._clock() + seconds
+        times[key] = _Time(max(seconds, before.seconds), max(until, before.until))
+        if len(times) > MAX_NOTES_PER_NODE:
+            first = min(times, key=lambda each: times[each].until)
+            del times[first]
+            most = f"more than {MAX_NOTES_PER_NODE} notes on the Node"
+            log.warning("note on a Node dropped", node=node, note=first.pod, error=most)
+        self._times[node] = times
 
 
-def _key(containers: LingeringContainers) -> LingeringContainers:
-    return containers._replace(seconds=0.0)
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+def _key(note: LingeringNote) -> LingeringNote:
+    return note._replace(seconds=0.0)

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Self
 
 from kubernetes_client.protocol import Manifest
-from wellknown.lingering import LingeringContainers, lingering_on
+from wellknown.lingering import NO_NOTES, NotesOnNode, lingering_on
 from wellknown.names import PODS_REJECTED, SLURM_OUT_OF_SERVICE, SLURMD_PROBLEM
 from wellknown.slurmd_pod import Assignment
 
@@ -38,7 +38,7 @@ class NodeStatus:
     """The slurmd Pod that the Node is to run."""
     rejections: NodeCondition | None = None
     """PODS_REJECTED."""
-    lingering: tuple[LingeringContainers, ...] = ()
+    lingering: NotesOnNode = NO_NOTES
     """The leader's notes about containers that may outlive their Pods."""
 
     @property

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
+import structlog
+
 from extender.node_view.lingering_notes import LingeringNotes
 from extender.node_view.node_conditions import NodeStatus
 from extender.node_view.uncounted_memory import FIX, uncounted_memory
@@ -19,6 +21,8 @@ from service.periodic import periodically
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.protocol import Slurm
 from wellknown.node_mapping import trouble
+
+log = structlog.get_logger()
 
 _CONFIGURATION_S = 15.0
 _RETRY_S = 5.0
@@ -99,9 +103,9 @@ class ClusterViewUpdater:
 
     async def _load(self) -> None:
         listed = await self._watch.list_as(self.read)
-        self.node_statuses = {node.name: node_status for node, node_status in listed}
         for node, node_status in listed:
-            self.lingering_notes.see(node.name, node_status.lingering, away=node.away)
+            self._follow_notes(node, node_status)
+        self.node_statuses = {node.name: node_status for node, node_status in listed}
         self.view = replace(
             self.view,
             cluster=await self._kubernetes.cluster_uid(),
@@ -149,9 +153,18 @@ class ClusterViewUpdater:
                 self.nodes_changed.set()
                 if self.view.names is not before:
                     self._judge_names()
-            there = () if change.gone else node_status.lingering
-            self.lingering_notes.see(node.name, there, away=node.away)
+            if change.gone:
+                self.lingering_notes.drop_node(node.name)
+            else:
+                self._follow_notes(node, node_status)
             self._note(node.name, None if change.gone else node_status)
+
+    def _follow_notes(self, node: Node, node_status: NodeStatus) -> None:
+        """Takes the notes of a version of a Node, and logs a new problem of the annotation."""
+        lingering, before = node_status.lingering, self.node_statuses.get(node.name, NodeStatus())
+        self.lingering_notes.follow_node(node.name, lingering.notes, away=node.away)
+        if lingering.problem and lingering.problem != before.lingering.problem:
+            log.warning("invalid notes on a Node", node=node.name, error=lingering.problem)
 
     async def _follow_configuration(self) -> None:
         await periodically(

@@ -34,7 +34,8 @@ from wellknown.names import Reason
 
 _TOLD = IN_QUEUES | {State.INVALID}
 _LEAVES_SOON_S = 1.0
-"""Pause before the next look at a slot that another Pod still has; its end causes a look at once."""
+"""Interval between looks at a slot that another Pod uses. The end of that Pod causes an immediate
+look."""
 _MANY_AT_ONCE = Cause.of(Kind.MANY_EVICTIONS)
 _ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED, Reason.CORES_IN_USE})
 
@@ -113,7 +114,7 @@ class Emitter:
         if isinstance(effect, RecordJobId) and not effect.granted and _has_numbers(effect.pod, effect):
             return record.with_writes([effect.pod], not_before=at.now + at.rules.report_after)
         if isinstance(effect, WriteAllocation):
-            clear = self.clear_at([effect.allocation.node])
+            clear = self.clear_at([effect.allocation.node])  # the end of containers without a Pod
             shared = at.view.shares_cores(record.request.job.partition)
             if clear <= at.now and not shared and self._is_taken(effect.uid, effect.allocation):
                 clear = at.now + _LEAVES_SOON_S
@@ -131,11 +132,9 @@ class Emitter:
         return None
 
     def _is_taken(self, uid: str, slot: Allocation) -> bool:
-        """Returns True if a Pod of another record is still on cores or devices of a slot. With the
-        allocation on the next Pod, any replica may bind the next Pod, and only the leader knows whether
-        the containers of a deleted Pod may run on."""
-        others = (each for each in self._records.holding(slot.node) if each.uid != uid)
-        return any(units_on(pod, slot) for each in others for pod in each.pods)
+        """Returns True if a Pod of another record uses cores or devices of a slot. The allocation is not
+        written before: any replica binds a Pod with an allocation."""
+        return any(self._records.others_on(slot, uid))
 
     def _without_taken(self, effect: OnPod, partition: str | None, view: ClusterView) -> OnPod:
         """Returns an effect that moves a running Pod to no core that another Pod is still on: Slurm may

@@ -3,11 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, KeysView
 
+from extender.jobs.overlap import units_on
 from extender.placement.transitions.on_pod import may_begin_again
 from extender.pod_request.pod import Pod
 from extender.record.member import Member, changed_members
 from extender.record.placeholder import NO_NODES, Placeholder
 from extender.record.states import WATCHED, State
+from wellknown.allocation import Allocation
 
 
 class Records:
@@ -51,6 +53,12 @@ class Records:
     def holding(self, node: str) -> tuple[Placeholder, ...]:
         """Returns the records on a Node (`Placeholder.holds`)."""
         return tuple(self._by_uid[uid] for uid in self._on.get(node, ()))
+
+    def others_on(self, slot: Allocation, uid: str) -> Iterator[Placeholder]:
+        """Yields the records with Pods on cores or devices of a slot, except the slot's own record."""
+        for each in self.holding(slot.node):
+            if each.uid != uid and any(units_on(pod, slot) for pod in each.pods):
+                yield each
 
     @property
     def anything_lingers(self) -> bool:

@@ -216,7 +216,7 @@ class Ledger(Settled):
         away = [name for name, node in before.nodes.items() if node.away]
         nodes = {name for name in away if name in now.nodes and not now.nodes[name].away}
         for record in self._records.all_lingering if nodes else ():
-            self._settle(lingering.back(record, nodes, self._at))
+            self._settle(lingering.prolonged(record, nodes, self._at))
 
     def _nodes_changed(self) -> None:
         self._windows.wake(self._view.max_job_count)

@@ -7,7 +7,6 @@ other records that follow are queued: no path enters itself again.
 
 from collections.abc import Callable, Iterable
 
-from extender.jobs.overlap import units_on
 from extender.jobs.phase import Phase
 from extender.node_view.view import ClusterView
 from extender.placement import signatures
@@ -189,9 +188,7 @@ class Settled(LedgerReader):
     def _doubt(self, uid: str, slots: Iterable[Allocation]) -> None:
         """Notes the other records of Pods on new slots: their jobs are read."""
         for slot in slots:
-            for other in self._records.holding(slot.node):
-                if other.uid != uid and any(units_on(pod, slot) for pod in other.pods):
-                    self._doubted[other.uid] = None
+            self._doubted |= dict.fromkeys(each.uid for each in self._records.others_on(slot, uid))
 
     def _forget(self, uid: str) -> None:
         if (record := self._records.get(uid)) is not None:

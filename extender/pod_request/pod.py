@@ -14,7 +14,7 @@ from extender.pod_request.constraints.pod_constraints import (
 from extender.pod_request.feasible_nodes import FeasibleNodes
 from extender.pod_request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, own_grace
 from extender.pod_request.job_request import MANDATORY, Request, read_request
-from extender.pod_request.pod_end import end_in_words, is_ended_by_others, kubelet_rejection
+from extender.pod_request.pod_end import end_in_words, is_ended_by_pod_gc, kubelet_rejection
 from extender.pod_request.translation import TranslationConfig
 from extender.pod_request.workload import Workload
 from kubernetes_client.protocol import Manifest
@@ -172,7 +172,7 @@ def _life(manifest: Manifest, translation: TranslationConfig) -> Life:
     return Life(
         node=spec.get("nodeName") or None,
         started=phase in ("Running", "Succeeded"),
-        finished=phase in ("Succeeded", "Failed") and not is_ended_by_others(status),
+        finished=phase in ("Succeeded", "Failed") and not is_ended_by_pod_gc(status),
         deleting="deletionTimestamp" in metadata,
         deletion_grace=metadata.get("deletionGracePeriodSeconds") or 0,
         grace=grace,

@@ -49,9 +49,9 @@ def end_in_words(manifest: Manifest) -> str:
     return _line("Pod failed", status.get("reason") or _exit_codes(status))
 
 
-def is_ended_by_others(status: Manifest) -> bool:
-    """Returns True if the phase is not the kubelet's word: the garbage collector of Pods ends the Pods
-    of a missing Node, while their containers may run (pkg/controller/podgc)."""
+def is_ended_by_pod_gc(status: Manifest) -> bool:
+    """Returns True if the garbage collector of Pods set the phase: the collector ends the Pods of a
+    missing Node, while their containers may run (pkg/controller/podgc)."""
     return any(
         (each.get("type"), each.get("status"), each.get("reason"))
         == ("DisruptionTarget", "True", "DeletionByPodGC")

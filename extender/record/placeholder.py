@@ -111,12 +111,13 @@ class Rejections(NamedTuple):
         return inf if self.forbidden_because is None else self.forbidden_because.until
 
 
-class Lingering(NamedTuple):
-    """Containers of a deleted Pod that may still run."""
+class LingeringContainers(NamedTuple):
+    """Containers that may outlive their Pod, which was deleted by force."""
 
     slot: Allocation
     """The Node, cores and devices of the containers."""
     until: float
+    """Time by which the containers have ended, by the ledger's clock."""
 
 
 class Placeholder(NamedTuple):
@@ -140,7 +141,7 @@ class Placeholder(NamedTuple):
     cause: Cause | None = None
     """Why the Pod is rejected, evicted or replaced, or why a bound Pod runs without a job; in other
     states, why the Pod waits."""
-    lingering: tuple[Lingering, ...] = ()
+    lingering: tuple[LingeringContainers, ...] = ()
     """Containers of deleted Pods that may still run. Until their end the extender does not end the job,
     and holds the Nodes even without a job."""
     job: TrackedJob = TrackedJob()

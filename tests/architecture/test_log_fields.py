@@ -25,6 +25,8 @@ OF_NO_POD = {
     "trouble over",
     # Nodes
     "kubelet rejects Pods",
+    "invalid notes on a Node",
+    "note on a Node dropped",
     # its listeners, of which strangers ask what they will
     "certificate loaded",
     "a webhook certificate was made",

@@ -16,6 +16,7 @@ from extender.audit.reader import Reader
 from extender.execution.dispatcher import Dispatcher
 from extender.execution.startup import recover
 from extender.hooks.route import router
+from extender.node_sync.lingering_check import LingeringCheck
 from extender.node_sync.overlaps import Overlaps
 from extender.node_sync.prolog_gate import Gate
 from extender.node_view.lingering_notes import LingeringNotes
@@ -106,13 +107,13 @@ class Cluster:
         return [finding.kind for finding in await reader.look(self.pods, self.view, known)]
 
     def gate(self) -> Gate:
-        overlaps = Overlaps(
-            self.slurm, lambda: self.view, lambda *_: None, self.rules.ids, LingeringNotes()
-        )
+        overlaps = Overlaps(self.slurm, lambda: self.view, lambda *_: None, self.rules.ids)
+        lingering = LingeringCheck(self.slurm, lambda: self.view, LingeringNotes())
         return Gate(
             *(self.kubernetes, self.slurm, TRANSLATION, lambda: self.view, lambda: self.ledger),
             drop,
             overlaps=overlaps,
+            lingering=lingering,
         )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.jobs.overlap import Unit, common, without
+from extender.jobs.overlap import Unit, common, covers, without
 from wellknown.allocation import Allocation
 
 NOTHING = set[Unit]()
@@ -50,3 +50,28 @@ def test_slots_of_two_nodes_have_nothing_in_common() -> None:
 def test_a_slot_without_taken_cores(taken: set[Unit], cores: str | None) -> None:
     left = without(Allocation(1, "n1", "gpu:1(IDX:0)", "0-3"), frozenset(taken))
     assert (left.cores if left else None) == cores
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ({"cores": "0-3"}, {"cores": "1-2"}, True),
+        ({"cores": "0-3"}, {"cores": "3-4"}, False),
+        ({"cores": "0-3"}, {}, True),
+        ({"gres": "gpu:2(IDX:0-1)"}, {"gres": "gpu:1(IDX:1)"}, True),
+        ({"gres": "gpu:2(IDX:0-1)"}, {"gres": "gpu:1(IDX:2)"}, False),
+        ({"gres": "shard:2(2/4)"}, {"gres": "shard:2(2/4)"}, True),
+        ({"gres": "shard:2(0/4,2/4)"}, {"gres": "shard:2(2/4,0/4)"}, False),
+        ({"gres": "gpu:1(IDX:0)"}, {"gres": "shard:2(2/4)"}, True),
+        ({"gres": "shard:2(2/4)"}, {"gres": "gpu:1(IDX:0)"}, False),
+    ],
+)
+def test_slot_covers_another_slot_with_all_its_units(
+    one: dict[str, str], other: dict[str, str], expected: bool
+) -> None:
+    slots = Allocation(1, "n1", **one), Allocation(2, "n1", **other)  # type: ignore[arg-type]
+    assert covers(*slots) is expected
+
+
+def test_slot_covers_no_slot_of_another_node() -> None:
+    assert not covers(Allocation(1, "n1", cores="0"), Allocation(2, "n2", cores="0"))

@@ -10,12 +10,12 @@ from extender.node_sync.drain_decision import (
     TAINT,
     DrainContext,
     DrainSettings,
-    LingeringPod,
     ObservedNode,
+    OutstayingPod,
     Tally,
     condition_of,
-    lingering_pods,
     order,
+    outstaying_pods,
     taints_wrong,
     wants_taint,
     with_taint,
@@ -55,7 +55,7 @@ def observed(
     taints: Sequence[Mapping[str, str]] = (),
     ready: bool = True,
     told: NodeCondition | None = None,
-    there: tuple[LingeringPod, ...] = (),
+    there: tuple[OutstayingPod, ...] = (),
     problems: tuple[tuple[str, str], ...] = (),
 ) -> ObservedNode:
     """Returns a healthy node, except for the given fields."""
@@ -67,8 +67,8 @@ def taint(key: str, effect: str = "NoSchedule", value: str = "") -> dict[str, st
     return {"key": key, "value": value, "effect": effect}
 
 
-def lingering(name: str, *, overdue: bool = False) -> LingeringPod:
-    return LingeringPod(f"default/{name}", overdue)
+def outstaying(name: str, *, overdue: bool = False) -> OutstayingPod:
+    return OutstayingPod(f"default/{name}", overdue)
 
 
 # What drains
@@ -80,7 +80,7 @@ def lingering(name: str, *, overdue: bool = False) -> LingeringPod:
         ({"cordoned": True}, CORDONED),
         ({"ready": False}, UNREADY),
         ({"taints": [taint("other"), taint("disk", "NoExecute")]}, TAINTED_DISK),
-        ({"there": (lingering("young"), lingering("old", overdue=True))}, OUTSTAYED.format("old")),
+        ({"there": (outstaying("young"), outstaying("old", overdue=True))}, OUTSTAYED.format("old")),
         ({"cordoned": True, "ready": False, "taints": [taint("disk")]}, CORDONED),
     ],
 )
@@ -99,7 +99,7 @@ OUTLIVES = slurm_node("IDLE", "DRAIN", reason=OUTSTAYED.format("p"))
 DRAINED_UNREADY = slurm_node("IDLE", "DRAIN", reason=UNREADY)
 REFUSED = observed(
     slurm_node("DRAIN", reason=PREFIX + "the gate refused job 7: Pods default/p"),
-    there=(lingering("p", overdue=True),),
+    there=(outstaying("p", overdue=True),),
 )
 
 
@@ -108,7 +108,7 @@ REFUSED = observed(
     [
         (observed(), AT, None),
         (observed(taints=[taint("other")]), AT, None),
-        (observed(there=(lingering("p"),)), AT, None),
+        (observed(there=(outstaying("p"),)), AT, None),
         (observed(taints=TAINTED), AT, None),  # else a drain by hand would never end
         # While jobs run on the node
         (observed(slurm_node("ALLOCATED"), cordoned=True), AT, CORDONED),
@@ -124,8 +124,8 @@ REFUSED = observed(
         (replace(REFUSED, blocked=True), OFF, None),
         (REFUSED, OFF, TAKE_BACK),
         # The drain for an outstaying Pod outlives the leader
-        (observed(OUTLIVES, there=(lingering("p"),)), AT, None),
-        (observed(OUTLIVES, there=(lingering("q"),)), AT, TAKE_BACK),
+        (observed(OUTLIVES, there=(outstaying("p"),)), AT, None),
+        (observed(OUTLIVES, there=(outstaying("q"),)), AT, TAKE_BACK),
         # Another cause drains what was resumed by hand
         (observed(ready=False, told=RESUMED), AT, UNREADY),
         # A killed slurmctld may have forgotten a drain
@@ -363,24 +363,24 @@ def test_the_oldest_drain_of_each_cause_is_told() -> None:
 # Pods that stay
 
 
-def there(world: World, before: float) -> dict[str, tuple[LingeringPod, ...]]:
-    return lingering_pods(world.ledger.evicting, before)
+def there(world: World, before: float) -> dict[str, tuple[OutstayingPod, ...]]:
+    return outstaying_pods(world.ledger.evicting, before)
 
 
-def test_pod_lingers_from_the_end_of_its_job_until_its_own_end() -> None:
+def test_pod_outstays_its_job_until_its_own_end() -> None:
     world = World()
     uid = world.bound_pod()
     assert there(world, world.now) == {}
     world.disturb(world.job_id_of(uid), "CANCELLED")
     world.ask()
     world.answer()
-    assert there(world, world.now - 1) == {"n1": (lingering("p1"),)}
-    assert there(world, world.now) == {"n1": (lingering("p1", overdue=True),)}
+    assert there(world, world.now - 1) == {"n1": (outstaying("p1"),)}
+    assert there(world, world.now) == {"n1": (outstaying("p1", overdue=True),)}
     world.settle()
     assert there(world, world.now) == {}
 
 
-def test_pod_lingers_after_the_grace_time_of_its_job() -> None:
+def test_pod_outstays_its_job_after_the_grace_time_of_the_job() -> None:
     world = World()
     job_id = world.job_id_of(world.bound_pod())
     world.begin_grace(job_id)
@@ -391,5 +391,5 @@ def test_pod_lingers_after_the_grace_time_of_its_job() -> None:
     world.disturb(job_id, "PREEMPTED")
     world.ask()
     world.answer()
-    assert there(world, began) == {"n1": (lingering("p1"),)}
-    assert there(world, world.now) == {"n1": (lingering("p1", overdue=True),)}
+    assert there(world, began) == {"n1": (outstaying("p1"),)}
+    assert there(world, world.now) == {"n1": (outstaying("p1", overdue=True),)}

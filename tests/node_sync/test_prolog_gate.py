@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from extender.node_sync.lingering_check import LingeringCheck
 from extender.node_sync.overlaps import Overlaps
 from extender.node_sync.prolog_gate import Gate, NotLeading, NotOurs
 from extender.node_view.lingering_notes import LingeringNotes
@@ -24,7 +25,7 @@ from slurm_client.protocol import Slurm
 from tests.builders import RULES, kube_node, pod_manifest, view
 from tests.placement.ledger_world import VIEW, World
 from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey
-from wellknown.lingering import LingeringContainers
+from wellknown.lingering import LingeringNote
 from wellknown.names import ATTEMPT, JOB_ID, NODE
 
 PLACEHOLDER = 40_000_000
@@ -56,7 +57,8 @@ class Site:
             lambda: self.view,
             self._ledger,
             self._poll_now,
-            overlaps=Overlaps(cast(Slurm, self), lambda: self.view, self._report, RULES.ids, self.notes),
+            overlaps=Overlaps(cast(Slurm, self), lambda: self.view, self._report, RULES.ids),
+            lingering=LingeringCheck(cast(Slurm, self), lambda: self.view, self.notes),
         )
 
     def _ledger(self) -> Ledger | None:
@@ -335,11 +337,26 @@ async def test_pod_of_a_deleted_node_is_in_the_way_after_its_job(site: Site) -> 
     assert await site.gate.in_the_way("n1") == ("default/p1",)
 
 
-async def test_containers_noted_by_an_earlier_leader_are_in_the_way_without_their_job(
-    site: Site,
-) -> None:
+async def test_containers_with_their_job_are_in_nobodys_way_on_a_deleted_node(site: Site) -> None:
     _, job_id = site.bound_job()
-    site.notes.add("n1", LingeringContainers(7, "default/gone", 30.0, cores="2-3"))
+    site.notes.add("n1", LingeringNote(7, "default/gone", 30.0, cores="2-3"))
+    site.world.jobs[7] = replace(site.world.jobs[job_id], id=7, cores=("2-3",))
+    site.view = replace(site.view, nodes={})
+    assert await site.gate.in_the_way("n1") == ()
+
+
+async def test_node_that_names_another_slurm_node_is_no_deleted_node(site: Site) -> None:
+    """The Node has the name of the Slurm node, and another machine."""
+    site.world.disturb(site.bound_job()[1], "PREEMPTED")
+    site.view = view(kube_node("n1", {"slurm": "gpu"}))
+    with pytest.raises(NotOurs):
+        await site.gate.in_the_way("n1")
+
+
+async def test_noted_containers_are_in_the_way_without_their_job(site: Site) -> None:
+    """An earlier leader made the note."""
+    _, job_id = site.bound_job()
+    site.notes.add("n1", LingeringNote(7, "default/gone", 30.0, cores="2-3"))
     for cores, in_the_way in (("2-3", ()), ("0-7", ()), ("3-4", ("default/gone",))):
         site.world.jobs[7] = replace(site.world.jobs[job_id], id=7, cores=(cores,))
         assert await site.gate.in_the_way("n1") == in_the_way

@@ -1,87 +1,217 @@
-"""The notes of the leader, and those that another replica reads on the Nodes."""
+"""The notes of the leader, and the notes that another replica reads on the Nodes."""
 
-import asyncio
+from collections.abc import Sequence
+
+import pytest
+from structlog.testing import capture_logs
 
 from extender.node_view.lingering_notes import LingeringNotes
-from wellknown.lingering import MOST, LingeringContainers
+from tests.clock import Clock
+from wellknown.lingering import MAX_NOTES_PER_NODE, LingeringNote
 
-CHAT = LingeringContainers(4711, "default/chat", 30.0)
-SHORT = LingeringContainers(4712, "default/short", 0.05)
-
-
-def names(notes: LingeringNotes, node: str = "n1") -> list[str]:
-    return [each.pod for each in notes.on(node)]
+CHAT = LingeringNote(4711, "default/chat", 30.0)
+SHORT = LingeringNote(4712, "default/short", 10.0)
 
 
-async def test_note_counts_until_it_expires() -> None:
-    notes = LingeringNotes()
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def notes(clock: Clock) -> LingeringNotes:
+    return LingeringNotes(clock)
+
+
+def left(notes: LingeringNotes, node: str = "n1") -> dict[str, float]:
+    """The seconds of each note, by Pod."""
+    return {each.pod: each.seconds for each in notes.on(node)}
+
+
+def to_write(notes: LingeringNotes) -> Sequence[LingeringNote]:
+    """The notes of an outdated Node."""
+    assert notes.outdated() == ["n1"]
+    written = notes.to_write("n1")
+    assert written is not None
+    return written
+
+
+def test_note_counts_until_it_expires(notes: LingeringNotes, clock: Clock) -> None:
     notes.add("n1", CHAT)
     notes.add("n1", SHORT)
-    assert names(notes) == ["default/chat", "default/short"]
-    assert names(notes, "n2") == []
-    await asyncio.sleep(0.06)
-    assert names(notes) == ["default/chat"]
+    assert left(notes) == {"default/chat": 30.0, "default/short": 10.0}
+    assert left(notes, "n2") == {}
+    clock.now += 11.0
+    assert left(notes) == {"default/chat": 19.0}
 
 
-async def test_new_note_is_to_be_written_until_the_node_has_it() -> None:
-    notes = LingeringNotes()
-    notes.add("n1", CHAT)
-    [(node, written)] = notes.to_write()
-    assert (node, [each.pod for each in written]) == ("n1", ["default/chat"])
-    notes.see("n1", [CHAT._replace(seconds=31.0)])  # rounded up
-    assert list(notes.to_write()) == []
-    assert notes.on("n1")[0].seconds < 30.0
+def test_new_note_is_to_be_written_until_the_node_has_it(notes: LingeringNotes, clock: Clock) -> None:
+    notes.add("n1", CHAT._replace(seconds=29.5))
+    assert to_write(notes) == (CHAT,)
+    clock.now += 0.6
+    notes.follow_node("n1", [CHAT])
+    assert notes.outdated() == []
+    assert left(notes) == {"default/chat": pytest.approx(28.9)}
 
 
-async def test_expired_note_is_to_be_removed_from_its_node() -> None:
-    notes = LingeringNotes()
-    notes.see("n1", [SHORT])
-    assert list(notes.to_write()) == []
-    await asyncio.sleep(0.06)
-    assert list(notes.to_write()) == [("n1", ())]
-    notes.see("n1", ())
-    assert list(notes.to_write()) == []
+def test_expired_note_is_to_be_removed_from_its_node(notes: LingeringNotes, clock: Clock) -> None:
+    notes.follow_node("n1", [SHORT])
+    assert notes.outdated() == []
+    clock.now += 11.0
+    assert to_write(notes) == ()
+    notes.follow_node("n1", ())
+    assert notes.outdated() == []
 
 
-async def test_another_version_of_the_node_does_not_begin_the_time_again() -> None:
-    notes = LingeringNotes()
+def test_expired_note_beside_another_is_to_be_removed(notes: LingeringNotes, clock: Clock) -> None:
+    """A replica that starts would count the note from the beginning."""
+    notes.follow_node("n1", [CHAT, SHORT])
+    clock.now += 11.0
+    assert to_write(notes) == (CHAT._replace(seconds=19.0),)
+
+
+def test_another_version_of_a_node_does_not_begin_the_time_again(
+    notes: LingeringNotes, clock: Clock
+) -> None:
     for _ in range(3):
-        notes.see("n1", [SHORT])
-        await asyncio.sleep(0.03)
-    assert names(notes) == []
+        notes.follow_node("n1", [SHORT])
+        clock.now += 4.0
+    assert left(notes) == {}
 
 
-async def test_note_that_somebody_removes_from_its_node_still_counts_and_is_written_again() -> None:
-    notes = LingeringNotes()
-    notes.see("n1", [CHAT])
-    notes.see("n1", ())
-    assert names(notes) == ["default/chat"]
-    assert [node for node, _ in notes.to_write()] == ["n1"]
+def test_note_removed_by_others_still_counts_and_is_written_again(notes: LingeringNotes) -> None:
+    notes.follow_node("n1", [CHAT])
+    notes.follow_node("n1", ())
+    assert left(notes) == {"default/chat": 30.0}
+    assert to_write(notes) == (CHAT,)
 
 
-async def test_note_does_not_expire_while_kubernetes_does_not_hear_from_the_node() -> None:
+def test_note_does_not_expire_while_kubernetes_does_not_hear_from_the_node(
+    notes: LingeringNotes, clock: Clock
+) -> None:
     """Its kubelet does not know of the deletion, and begins the grace later."""
-    notes = LingeringNotes()
-    notes.see("n1", [SHORT], away=True)
-    await asyncio.sleep(0.06)
-    assert names(notes) == ["default/short"]
-    assert list(notes.to_write()) == []
-    notes.see("n1", [SHORT], away=False)
-    assert names(notes) == ["default/short"]
-    await asyncio.sleep(2.1)
-    assert names(notes) == []
+    notes.follow_node("n1", [SHORT], away=True)
+    clock.now += 60.0
+    assert left(notes) == {"default/short": 10.0}
+    assert notes.outdated() == []
 
 
-async def test_number_of_notes_is_limited_and_the_latest_are_kept() -> None:
-    notes = LingeringNotes()
-    for number in range(MOST + 2):
-        notes.add("n1", CHAT._replace(job_id=number, seconds=600.0 - number))
-    assert [each.job_id for each in notes.on("n1")] == list(range(MOST))
+@pytest.mark.parametrize("away_for_s", [5.0, 60.0])
+def test_time_of_a_note_begins_again_when_the_node_is_back(
+    notes: LingeringNotes, clock: Clock, away_for_s: float
+) -> None:
+    notes.follow_node("n1", [SHORT], away=True)
+    clock.now += away_for_s
+    notes.follow_node("n1", [SHORT])
+    assert left(notes) == {"default/short": 10.0}
+    assert notes.outdated() == []
+    clock.now += 11.0
+    assert left(notes) == {}
 
 
-async def test_prolonged_note_is_written_again() -> None:
+def test_notes_of_a_node_that_is_away_are_written_with_their_whole_time(
+    notes: LingeringNotes, clock: Clock
+) -> None:
+    """A new leader counts the written time after the Node is back."""
+    notes.follow_node("n1", [SHORT], away=True)
+    clock.now += 60.0
+    notes.add("n1", CHAT)
+    assert to_write(notes) == (SHORT, CHAT)
+
+
+def test_remaining_time_is_no_whole_time_when_the_node_is_back(
+    notes: LingeringNotes, clock: Clock
+) -> None:
+    """The notes of a Node were written again shortly before Kubernetes lost the Node."""
+    notes.follow_node("n1", [CHAT])
+    clock.now += 20.0
+    rewritten = CHAT._replace(seconds=10.0)
+    notes.follow_node("n1", [rewritten])
+    notes.follow_node("n1", [rewritten], away=True)
+    assert to_write(notes) == (CHAT,)
+    notes.follow_node("n1", [rewritten])
+    assert left(notes) == {"default/chat": 30.0}
+
+
+def test_notes_of_a_deleted_node_expire(notes: LingeringNotes, clock: Clock) -> None:
+    notes.follow_node("n1", [SHORT], away=True)
+    notes.drop_node("n1")
+    assert left(notes) == {"default/short": 10.0}
+    clock.now += 11.0
+    assert left(notes) == {}
+    assert notes.outdated() == []
+
+
+def test_number_of_notes_is_limited_and_the_latest_are_kept(notes: LingeringNotes) -> None:
+    with capture_logs() as logged:
+        for number in range(MAX_NOTES_PER_NODE + 2):
+            pod = f"default/p{number}"
+            notes.add("n1", LingeringNote(number, pod, 600.0 - number))
+    assert [each.job_id for each in notes.on("n1")] == list(range(MAX_NOTES_PER_NODE))
+    assert [line["note"] for line in logged] == ["default/p128", "default/p129"]
+
+
+PROLONGED = CHAT._replace(seconds=600.0)
+
+
+def test_prolonged_note_is_written_again(notes: LingeringNotes) -> None:
     """Another Pod of the same workload is deleted by force later."""
-    notes = LingeringNotes()
-    notes.see("n1", [CHAT])
-    notes.add("n1", CHAT._replace(seconds=600.0))
-    assert [node for node, _ in notes.to_write()] == ["n1"]
+    notes.follow_node("n1", [CHAT])
+    notes.add("n1", PROLONGED)
+    assert to_write(notes) == (PROLONGED,)
+    notes.follow_node("n1", [PROLONGED])
+    assert notes.outdated() == []
+
+
+def test_shorter_time_does_not_shorten_a_note(notes: LingeringNotes) -> None:
+    notes.add("n1", PROLONGED)
+    notes.add("n1", CHAT)
+    assert left(notes) == {"default/chat": 600.0}
+
+
+def test_note_prolonged_during_the_write_is_written_again(notes: LingeringNotes) -> None:
+    notes.add("n1", CHAT)
+    notes.add("n1", PROLONGED)
+    notes.note_written("n1", [CHAT])
+    assert to_write(notes) == (PROLONGED,)
+
+
+def test_other_replicas_prolong_a_prolonged_note(notes: LingeringNotes, clock: Clock) -> None:
+    notes.follow_node("n1", [CHAT])
+    clock.now += 20.0
+    notes.follow_node("n1", [PROLONGED])
+    assert left(notes) == {"default/chat": 600.0}
+    clock.now += 10.0
+    notes.follow_node("n1", [PROLONGED])
+    assert left(notes) == {"default/chat": 590.0}
+
+
+def test_other_replicas_notice_a_note_prolonged_by_an_equal_time(
+    notes: LingeringNotes, clock: Clock
+) -> None:
+    """The annotation would not change, and the watch would send no new version of the Node."""
+    other = LingeringNotes(clock)
+    for each in (notes, other):
+        each.follow_node("n1", [CHAT])
+    clock.now += 20.0
+    notes.add("n1", CHAT)
+    written = to_write(notes)
+    for each in (notes, other):
+        each.follow_node("n1", written)
+        assert left(each)["default/chat"] >= 30.0
+        assert each.outdated() == []
+
+
+def test_notes_written_again_do_not_move_their_ends(notes: LingeringNotes, clock: Clock) -> None:
+    other = LingeringNotes(clock)
+    notes.add("n1", CHAT)
+    for number in range(5):
+        notes.add("n1", SHORT._replace(job_id=number, seconds=600.0))
+        written = to_write(notes)
+        clock.now += 0.5
+        for each in (notes, other):
+            each.follow_node("n1", written)
+        clock.now += 4.1
+    clock.now += 30.0 - 5 * 4.6 + 1.0
+    assert "default/chat" not in left(notes)
+    assert "default/chat" not in left(other)

@@ -1,12 +1,14 @@
 """The read model of both systems' nodes, as it follows them."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from extender.node_view.node_conditions import NodeStatus
 from extender.node_view.view import ClusterView
@@ -20,7 +22,7 @@ from slurm_client.server import Configuration
 from tests.builders import Manifest, node_manifest
 from tests.eventually import until
 from wellknown.conditions import timestamp
-from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
+from wellknown.names import DEVICE_PROBLEM, LINGERING, NODE_NAME_LABEL
 
 MAIN = Partition("main", ("n1", "n2"), default=True)
 LONG = Partition("long", ("n1", "n2"))
@@ -314,3 +316,29 @@ async def test_a_node_made_anew_while_the_watch_was_blind_is_there() -> None:
     views = await followed(updater(kubernetes), kubernetes, *happens)
     assert [sorted(view.nodes) for view in views][-1:] in ([], [["n1"]])
     assert kubernetes.calls.count("pages nodes") == 2
+
+
+async def test_invalid_note_on_a_node_is_logged_once_and_other_notes_count() -> None:
+    notes = [{"job": 7, "pod": "default/chat", "seconds": 30}, {"job": 8}]
+    noted = node_manifest("n1")
+    noted["metadata"]["annotations"] = {LINGERING: json.dumps(notes)}
+    beat = noted | {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    kubernetes = having(node_manifest("n1"))
+    updating = updater(kubernetes)
+    with capture_logs() as logged:
+        await followed(updating, kubernetes, comes(noted), comes(beat))
+    assert [each.pod for each in updating.lingering_notes.on("n1")] == ["default/chat"]
+    told = [line for line in logged if line["event"] == "invalid notes on a Node"]
+    assert [(line["node"], line["error"]) for line in told] == [("n1", "note 2: pod: Field required")]
+
+
+async def test_notes_of_a_node_that_is_deleted_while_away_expire() -> None:
+    away = node_manifest("n1", taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}])
+    away["metadata"]["annotations"] = {
+        LINGERING: json.dumps([{"job": 7, "pod": "default/chat", "seconds": 0.05}])
+    }
+    kubernetes = having(away)
+    updating = updater(kubernetes)
+    await followed(updating, kubernetes, goes("n1"))
+    await asyncio.sleep(0.06)
+    assert updating.lingering_notes.on("n1") == ()

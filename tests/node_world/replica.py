@@ -43,7 +43,8 @@ class RunningReplica:
         self.leader = extender.leader
         translation = settings.translation
         reservation = NodeReservation(
-            own.kubernetes, own.slurm, translation, own.capacity, self.leader.overlaps
+            *(own.kubernetes, own.slurm, translation, own.capacity),
+            *(self.leader.overlaps, self.leader.lingering),
         )
         systems = own.kubernetes, own.slurm, translation, own.view, reservation, self.leader.ledger
         self.binder = Binder(*systems, ids=settings.placeholder_ids)

@@ -36,7 +36,7 @@ def test_allocation_is_written_at_once_when_the_other_pod_is_gone(world: World) 
     cause = world.record(other).cause
     assert cause is not None
     assert world.record(other).members[0].shown == cause
-    assert sentence(cause).endswith("another Pod still ends on its cores or devices")
+    assert sentence(cause).endswith("that another Pod still uses; the extender waits for that Pod")
     world.remove_pod(uid)
     assert WriteAllocation in kinds(world.settle())
     assert world.record(other).cause is None

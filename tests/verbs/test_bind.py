@@ -35,7 +35,7 @@ from tests.builders import (
 )
 from tests.verbs.callers import BoundPods, FakeSlurm, Listeners, body
 from wellknown.allocation import Allocation
-from wellknown.lingering import LingeringContainers
+from wellknown.lingering import LingeringNote
 from wellknown.names import ATTEMPT, GRANTED, JOB_ID, NODE
 
 CALL = body("bind")
@@ -483,7 +483,7 @@ async def test_no_pod_is_bound_beside_containers_that_outlive_their_pod_and_its_
     cluster = Cluster(granted(), jobs=(JOB, job))
     if leads:
         cluster.knows(granted(version=version), immediate=immediate)
-    containers = LingeringContainers(job.id, "default/gone", 0.5, cores="0-3")
+    containers = LingeringNote(job.id, "default/gone", 0.5, cores="0-3")
     cluster.listeners.lingering_notes.add("n4", containers)
     assert "containers of a Pod that was deleted by force still end there: default/gone" in (
         await cluster.bind()
@@ -497,7 +497,7 @@ async def test_no_pod_is_bound_beside_containers_that_outlive_their_pod_and_its_
 async def test_containers_that_still_have_their_job_are_in_nobodys_way() -> None:
     """Slurm gives what they use to nobody else."""
     job = placeholder_job(GONE, node="gpu-04", cores=("8-15",))
-    containers = LingeringContainers(job.id, "default/gone", 35.0, cores="8-9")
+    containers = LingeringNote(job.id, "default/gone", 35.0, cores="8-9")
     for version in ("41", "40"):
         cluster = Cluster(granted(), jobs=(JOB, job))
         cluster.knows(granted(version=version))

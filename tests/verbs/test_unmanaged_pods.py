@@ -32,7 +32,7 @@ from tests.builders import (
 from tests.clock import CpuClock
 from tests.verbs.callers import BoundPods, FakeSlurm, Listeners
 from wellknown.allocation import Allocation
-from wellknown.lingering import LingeringContainers
+from wellknown.lingering import LingeringNote
 from wellknown.names import ADOPTED, JOB_ID, NODE
 
 DAEMON_SET = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": True}]
@@ -204,7 +204,7 @@ async def test_of_slurms_nodes_only_those_are_read_that_pods_are_bound_to() -> N
 
 async def test_unmanaged_pod_is_not_bound_beside_containers_that_outlive_their_pod_and_job() -> None:
     cluster = await Cluster(unmanaged(), nodes=(machine("n1"),)).known()
-    cluster.listeners.lingering_notes.add("n1", LingeringContainers(7, "default/gone", 30.0))
+    cluster.listeners.lingering_notes.add("n1", LingeringNote(7, "default/gone", 30.0))
     words = "containers of a Pod that was deleted by force still end there: default/gone"
     assert await cluster.bind(unmanaged()) == words
 

@@ -8,7 +8,7 @@ from extender.explain.cause import Cause, Kind, codes
 from extender.jobs.verdict import NOT_READ
 from extender.placement.nodes.eligible_nodes import has_no_node, offered_instead
 from extender.placement.transitions.kept_back import REASONS, as_found, kept_back, rested
-from extender.placement.transitions.lingering import over
+from extender.placement.transitions.lingering import without_expired
 from extender.placement.transitions.on_pod import invalid, now_bound
 from extender.record.config import Context
 from extender.record.events import Failure, Remedy
@@ -27,7 +27,7 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]],
     """Returns the record after due moves. `clear_at` returns the time at which the last containers of
     Pods without a job have ended on some Nodes."""
     now = at.now
-    record = over(record, at).current_rejections(now)
+    record = without_expired(record, at).current_rejections(now)
     match record.state:
         case State.SEEN:
             why_not = _why_invalid(record)

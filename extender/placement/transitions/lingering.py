@@ -16,7 +16,7 @@ from extender.pod_request.pod import Pod
 from extender.pod_request.pod_end import SEPARATOR, after_words
 from extender.record.config import Context
 from extender.record.events import HoldJob
-from extender.record.placeholder import Lingering, Placeholder
+from extender.record.placeholder import LingeringContainers, Placeholder
 from extender.record.states import State
 from slurm_client.model import Job
 from wellknown.allocation import Allocation
@@ -32,7 +32,7 @@ def lingering(record: Placeholder, last: Pod, now: float) -> Placeholder:
         return record
     if slot is None or slot.node != node:  # the cores are not known
         slot = Allocation(record.job.id, node)
-    return record._replace(lingering=(*record.lingering, Lingering(slot, now + seconds)))
+    return record._replace(lingering=(*record.lingering, LingeringContainers(slot, now + seconds)))
 
 
 def hold(record: Placeholder, job_id: int, now: float) -> HoldJob:
@@ -52,12 +52,12 @@ def still_held(record: Placeholder, job: Job, at: Context) -> Placeholder:
         return record
     until = at.now + min(float(said[1]), at.rules.leaves_within)
     slots = (whole_on(slurm, job.grant, job.id, name) for slurm, name in nodes.items())
-    found = tuple([Lingering(slot, until) for slot in slots if slot is not None])
+    found = tuple([LingeringContainers(slot, until) for slot in slots if slot is not None])
     held = record._replace(lingering=found)
     return held.with_comment(job.comment[said.end() :])
 
 
-def over(record: Placeholder, at: Context) -> Placeholder:
+def without_expired(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record without expired lingering containers. While Kubernetes does not hear from a
     Node, its kubelet may not know of the deletion: the time begins again."""
     if not record.lingering:
@@ -73,7 +73,7 @@ def over(record: Placeholder, at: Context) -> Placeholder:
     return record.with_retry(not_before=0.0) if ended else record
 
 
-def back(record: Placeholder, nodes: Container[str], at: Context) -> Placeholder:
+def prolonged(record: Placeholder, nodes: Container[str], at: Context) -> Placeholder:
     """Returns the record after Kubernetes hears from some Nodes again: a kubelet hears of the deletion
     only now."""
     again = at.now + at.rules.leaves_within
@@ -84,6 +84,6 @@ def back(record: Placeholder, nodes: Container[str], at: Context) -> Placeholder
     return record._replace(lingering=lingering)
 
 
-def _is_away(containers: Lingering, at: Context) -> bool:
+def _is_away(containers: LingeringContainers, at: Context) -> bool:
     node = at.view.nodes.get(containers.slot.node)
     return node is not None and node.away

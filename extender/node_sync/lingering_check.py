@@ -1,0 +1,63 @@
+"""The check whether containers that may outlive their Pods still have their job's cores and devices.
+
+Before the end of their job, Slurm gives the cores and devices of such containers to no other job. The
+notes on Nodes name the job of the containers (`node_view.lingering_notes`).
+"""
+
+from collections.abc import Callable
+
+from extender.jobs.overlap import covers
+from extender.jobs.slots import whole_on
+from extender.node_view.job_states import JobStates
+from extender.node_view.lingering_notes import LingeringNotes
+from extender.node_view.read_jobs import read_all
+from extender.node_view.view import ClusterView
+from slurm_client.model import Job
+from slurm_client.protocol import Slurm
+from wellknown.allocation import Allocation
+
+
+class LingeringCheck:
+    """Finds the deleted Pods whose containers are in the way of jobs and Pods on a Node."""
+
+    def __init__(self, slurm: Slurm, view: Callable[[], ClusterView], notes: LingeringNotes) -> None:
+        self._slurm, self._view, self._notes = slurm, view, notes
+        self._states = JobStates(slurm)
+        self._ended: dict[str, frozenset[int]] = {}
+        """By Node: the jobs of notes that have ended. An ended job never holds nodes again, but Slurm
+        uses ids again: a job is forgotten with the last note about it."""
+
+    def may_linger(self, node: str) -> bool:
+        """Returns True if containers of deleted Pods may run on a Node, with or without their jobs."""
+        return bool(self._notes.on(node))
+
+    async def in_the_way(self, node: str, slurm_node: str | None = None) -> list[str]:
+        """Returns the deleted Pods (namespace/name) whose containers may run on a Node without their
+        job, or on cores or devices that the job may have lost. `slurm_node` is the name of the Node in
+        Slurm; None: by the view. Raises SlurmError."""
+        notes = self._notes.on(node)
+        if not notes:  # as nearly always
+            self._ended.pop(node, None)
+            return []
+        known = self._view().nodes.get(node)
+        name = slurm_node or (known.slurm_name if known is not None else "")
+        jobs = await self._holding(node, {each.job_id for each in notes})
+        lost = (each for each in notes if not _has_kept(jobs.get(each.job_id), name, each.slot(node)))
+        return [each.pod for each in lost]
+
+    async def _holding(self, node: str, job_ids: set[int]) -> dict[int, Job]:
+        """Returns the jobs that hold nodes. Asks about the states of all jobs at once."""
+        ended = self._ended.get(node, frozenset()) & job_ids
+        states = await self._states.of(job_ids - ended)
+        ended |= {each for each in job_ids if each in states and states[each].ended}
+        self._ended[node] = ended
+        holding = [each for each in job_ids if each in states and states[each].holds_nodes]
+        return {job.id: job for job in await read_all(holding, self._slurm)} if holding else {}
+
+
+def _has_kept(job: Job | None, slurm_node: str, slot: Allocation) -> bool:
+    """Returns True if a job has had the cores and devices of a slot since its first start."""
+    if job is None or not job.state.holds_nodes or job.was_suspended or job.restart_count:
+        return False
+    whole = whole_on(slurm_node, job.grant, job.id, slot.node)
+    return whole is not None and covers(whole, slot)
