@@ -63,7 +63,7 @@ class Listeners:
             ids=settings.placeholder_ids,
         )
         scheduler = application(
-            filter_nodes.router(translation, own.capacity, self._offered),
+            filter_nodes.router(translation, own.capacity, self._offered, own.view),
             prioritize.router(),
             bind.router(binder, own.health),
             preempt.router(translation, own.capacity),

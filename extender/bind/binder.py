@@ -20,6 +20,7 @@ from extender.bind.node_reservation import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
 from extender.execution.failures import failure_of
 from extender.explain.sentences import sentence
+from extender.explain.wording import NOT_SERVED
 from extender.jobs.claim import JobClaim
 from extender.jobs.overlap import units_on
 from extender.jobs.slots import nodes_by, slots
@@ -189,6 +190,9 @@ class Binder:
             await self._post(target, pod, allocation)
 
     async def _post(self, target: Target, pod: Pod, allocation: Allocation | None) -> None:
+        node = None if allocation is None else self._view().nodes.get(target.node)
+        if node is not None and not node.serves(pod.request.constraints.demands.devices):
+            raise NotBound(NOT_SERVED)
         metadata: dict[str, Any] = {"uid": pod.uid, "resourceVersion": pod.resource_version}
         if allocation is not None:
             metadata["annotations"] = allocation.annotations()

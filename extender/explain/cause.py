@@ -53,6 +53,7 @@ class Kind(StrEnum):
     OTHER_AFFINITY = "OtherAffinity"
     APART_FROM_VOLUMES = "ApartFromVolumes"
     WITHOUT_AGENT = "WithoutAgent"
+    NOT_SERVED = "NotServed"
     NOT_REQUIRED = "NotRequired"
     EXCLUDED_BY_POD = "ExcludedByPod"
     BESIDE_PODS = "BesidePods"

@@ -17,6 +17,7 @@ from extender.explain.quantities import (
     too_large,
     too_small,
 )
+from extender.explain.wording import NO_DRA
 from slurm_client import gres
 from wellknown import number_list
 from wellknown.quoting import quoted
@@ -253,6 +254,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.OTHER_AFFINITY: "do not match its required node affinity",
     Kind.APART_FROM_VOLUMES: "are not where its volumes are",
     Kind.WITHOUT_AGENT: "have no node agent, which would give it exactly its GPUs",
+    Kind.NOT_SERVED: f"have no allocatable {{resource}} ({NO_DRA})",
     Kind.NOT_REQUIRED: "are not among its required-nodes",
     Kind.EXCLUDED_BY_POD: "are among its excluded-nodes",
     Kind.BESIDE_PODS: "have Pods that it must be apart from, or more than others",

@@ -1,9 +1,16 @@
-"""The length of messages, and the parts that are cut from a longer one."""
+"""The length of messages, the parts that are cut from a longer one, and words of several messages."""
 
 from collections.abc import Sequence
 
 MOST_TOLD = 1024  # characters of an Event's message in kube-apiserver; a condition's is kept as short
 _CUT = "..."
+NO_DRA = (
+    "Dynamic Resource Allocation does not count, because kube-scheduler would choose other devices than"
+    " Slurm"
+)
+"""Reason why a Node without an allocatable device is closed to Pods that ask for the device
+(`node_constraints`)."""
+NOT_SERVED = f"this Node has no allocatable device of a requested resource: {NO_DRA}"
 
 
 def cut(text: str, most: int = MOST_TOLD) -> str:

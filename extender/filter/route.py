@@ -1,10 +1,10 @@
 """/filter: the Node that Slurm granted, or none.
 
-For a managed Pod the answer depends on the request alone: the Pod has the allocation. For any other Pod
-the answer has the Nodes where Slurm leaves room, as known at this moment. The verb never waits for
-Slurm; /bind checks the answer again. Reasons are constant texts: kube-scheduler tries again at once
-after a changed message. Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderArgs and
-ExtenderFilterResult.
+For a managed Pod the answer depends on the Pod's allocation, and on the allocatable devices of the
+Node. For any other Pod the answer has the Nodes where Slurm leaves room, as known at this moment. The
+verb never waits for Slurm; /bind checks the answer again. Reasons are constant texts: kube-scheduler
+tries again at once after a changed message. Wire format: k8s.io/kube-scheduler/extender/v1,
+ExtenderArgs and ExtenderFilterResult.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
+from extender.explain.wording import NOT_SERVED
+from extender.node_view.view import ClusterView
+from extender.pod_request.job_request import devices_of
 from extender.pod_request.manifest import PodManifest
 from extender.pod_request.pod import is_retried
 from extender.pod_request.translation import TranslationConfig
@@ -21,6 +24,7 @@ from extender.unmanaged.free_capacity import FreeCapacity
 from kubernetes_client.protocol import Manifest
 from wellknown.allocation import Allocation
 from wellknown.names import ELSEWHERE, WAITING
+from wellknown.resources import effective_requests
 
 NO_NAMES = (
     "the request has no NodeNames: set nodeCacheCapable: true for slurm-extender in the"
@@ -75,10 +79,26 @@ def _with_room(pod: Manifest, names: Sequence[str], capacity: FreeCapacity) -> d
     return {"NodeNames": is_open, "FailedAndUnresolvableNodes": closed}
 
 
-def router(translation: TranslationConfig, capacity: FreeCapacity, offered: Offered) -> APIRouter:
+def _not_served(
+    pod: Manifest, allocation: Allocation, view: ClusterView, translation: TranslationConfig
+) -> str | None:
+    """Returns why a Pod may not use the allocated Node: since the grant, the kubelet counts no devices
+    there any more, and kube-scheduler may choose devices by Dynamic Resource Allocation."""
+    node = view.nodes.get(allocation.node) if allocation.gres else None
+    if node is None or node.serves(devices_of(effective_requests(pod["spec"]), translation)):
+        return None
+    return NOT_SERVED
+
+
+def router(
+    translation: TranslationConfig,
+    capacity: FreeCapacity,
+    offered: Offered,
+    view: Callable[[], ClusterView],
+) -> APIRouter:
     """Returns the route. `offered` is called with the Nodes that kube-scheduler offers, if a Pod cannot
     use the allocated Node, or after an attempt: Slurm may have to know these Nodes before the next
-    attempt."""
+    attempt. `view` returns the newest read model."""
     routes = APIRouter(route_class=VerbRoute)
 
     @routes.post("/filter")
@@ -91,8 +111,10 @@ def router(translation: TranslationConfig, capacity: FreeCapacity, offered: Offe
             return reply(_with_room(pod, names, capacity))
         metadata = pod["metadata"]
         allocation = Allocation.parse(metadata.get("annotations") or {})
-        closed_to_ours = capacity.closed_to_ours
-        taken = None if allocation is None else closed_to_ours(metadata.get("uid") or "", allocation)
+        taken = None
+        if allocation is not None:
+            taken = capacity.closed_to_ours(metadata.get("uid") or "", allocation)
+            taken = taken or _not_served(pod, allocation, view(), translation)
         others = to_offer(allocation, names, retried=is_retried(pod), taken=taken is not None)
         if others:
             offered(pod, allocation, others)

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from extender.explain.cause import Cause, Kind
-from extender.node_view.node_index import By, Closing
+from extender.node_view.node_index import By, Closing, NotServed
 from extender.pod_request.constraints.node_constraints import CORDON, Taint
 
 _MOST_NAMED = 5
@@ -23,6 +23,8 @@ def cause_of(closing: Closing) -> Cause:
             return Cause.of(Kind.TAINTED, key=key, value=value)
         case By():
             return _BY[closing]
+        case NotServed(resource):
+            return Cause.of(Kind.NOT_SERVED, resource=resource)
         case (key, value):
             return Cause.of(Kind.OTHER_LABEL, key=key, value=value)
 

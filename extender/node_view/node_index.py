@@ -7,6 +7,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import reduce
 from itertools import accumulate
@@ -25,6 +26,7 @@ class _Of(Enum):
 
     TAINT = 0
     AGENT = 1
+    SERVED = 2
 
 
 class By(Enum):
@@ -38,7 +40,14 @@ class By(Enum):
     """No node agent."""
 
 
-Closing = Taint | tuple[str, str] | By
+@dataclass(frozen=True, slots=True)
+class NotServed:
+    """No allocatable device of an extended resource that the Pod asks for."""
+
+    resource: str
+
+
+Closing = Taint | tuple[str, str] | By | NotServed
 """A taint that it does not tolerate, a label of its node selector (key and value), or another reason."""
 _ANY = None
 """Stands for any value of a label."""
@@ -136,7 +145,7 @@ class Nodes(dict[str, Node]):
 
     def closed_to(self, constraints: NodeConstraints) -> Iterator[tuple[Closing, int]]:
         """Yields what closes Nodes to a Pod, each with the set of all Nodes that it closes."""
-        selector, terms, tolerations, claimed, agent = constraints.demands
+        selector, terms, tolerations, claimed, agent, devices = constraints.demands
         tolerated = Tolerated(tolerations)
         for taint, nodes in self._of(_Of.TAINT).items():
             if not tolerated.passes(taint):
@@ -145,6 +154,9 @@ class Nodes(dict[str, Node]):
             yield (key, value), self._all & ~self._of(key).get(value, 0)
         if terms is not None:
             yield By.AFFINITY, self._all & ~_union(map(self._matching, terms))
+        served = self._of(_Of.SERVED)
+        for resource in devices:
+            yield NotServed(resource), self._all & ~(served.get(resource, 0) | served.get(_ANY, 0))
         if agent:
             yield By.AGENT, self._all & ~self._of(_Of.AGENT).get(True, 0)
         for each in claimed:
@@ -211,7 +223,9 @@ def _facts(node: Node | None) -> set[tuple[_Key, Any]]:
     taints = ((_Of.TAINT, taint) for taint in node.effective_taints)
     labelled = ((key, _ANY) for key in node.labels)
     agent = ((_Of.AGENT, True),) if node.has_agent else ()
-    return {*node.labels.items(), *labelled, *taints, *agent}
+    served = ((_Of.SERVED, each) for each in (node.served or ()))
+    unknown = ((_Of.SERVED, _ANY),) if node.served is None else ()
+    return {*node.labels.items(), *labelled, *taints, *agent, *served, *unknown}
 
 
 def _gathered(nodes: Mapping[str, Node]) -> dict[_Key, dict[Any, int]]:

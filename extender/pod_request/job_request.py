@@ -81,7 +81,7 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
     asked = _asked(annotations, translation)
     too_much = too_much_asked(spec)
     amounts, wrong = ({}, ()) if too_much else _amounts(spec)
-    gres = gres_of(amounts, translation)
+    gres, devices = gres_of(amounts, translation), devices_of(amounts, translation)
     namespace, name = metadata.get("namespace") or "default", metadata.get("name") or ""
     cpu = amounts.get("cpu", Decimal(0))
     by_class = translation.priority_classes.get(spec.get("priorityClassName") or "", {})
@@ -95,7 +95,7 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
     )
     request = Request(
         job,
-        ANYWHERE if too_much else NodeConstraints.parse(spec),
+        ANYWHERE if too_much else NodeConstraints.parse(spec).with_devices(devices),
         (
             *translation.see("limits", *too_much),
             *translation.see("scope", translation.scope.problem(manifest)),
@@ -215,6 +215,11 @@ def gres_of(
         if name in translation.gres:
             asked[translation.gres[name]] += whole(amount)
     return tuple(sorted((name, count) for name, count in asked.items() if count > 0))
+
+
+def devices_of(amounts: Mapping[str, Decimal], translation: TranslationConfig) -> tuple[str, ...]:
+    """Returns the requested resources that are GRES, in order: Slurm chooses the devices."""
+    return tuple(sorted(name for name, amount in amounts.items() if name in translation.gres and amount))
 
 
 def _mixed(asked: tuple[tuple[str, int], ...]) -> Iterator[str]:

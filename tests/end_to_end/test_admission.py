@@ -314,6 +314,13 @@ def _fresh(saved: str) -> str:
 # Devices
 
 
+def serve(actors: Actors, amount: str | None) -> None:
+    """The kubelet of a Node counts another resource; None: no more."""
+    amounts = {kind: {"example.com/other": amount} for kind in ("capacity", "allocatable")}
+    patch = json.dumps({"status": amounts})
+    actors.cluster.kubectl("patch", "node", "node-1", "--subresource=status", "-p", patch)
+
+
 def test_a_resource_may_be_one_type_of_a_gres(quiet: Actors) -> None:
     table = {"nvidia.com/gpu": "gpu:h100", "example.com/other": "gpu:a100"}
     quiet.cluster.start("extender", env={"SLURM_EXTENDER_GRES": json.dumps(table)})
@@ -329,6 +336,9 @@ def test_a_resource_may_be_one_type_of_a_gres(quiet: Actors) -> None:
         (container,) = other["spec"]["containers"]
         container["resources"]["limits"] = {"example.com/other": "1"}
         assert quiet.apply(other).returncode == 0
+        eventually(lambda: quiet.condition("other").get("reason") == "NoEligibleNode", "not served")
+        serve(quiet, "1")
         eventually(lambda: quiet.condition("other").get("reason") == "TooLarge", "no such type")
     finally:
+        serve(quiet, None)
         quiet.cluster.stop("extender")

@@ -11,9 +11,9 @@ from extender.explain.sentences import sentence
 from extender.node_view.closings import closed_nodes
 from extender.node_view.view import ClusterView, Wish
 from extender.pod_request.constraints.node_constraints import NodeConstraints
-from extender.record.events import ClusterObserved, ReportWaiting
+from extender.record.events import ClusterObserved, ReportWaiting, Submit
 from tests.builders import kube_node, view
-from tests.placement.ledger_world import VIEW, World
+from tests.placement.ledger_world import REQUEST, VIEW, World
 
 TAINTED = {"taints": [{"key": "team", "value": "ml", "effect": "NoSchedule"}]}
 CLUSTER = view(
@@ -61,6 +61,19 @@ def test_where_its_claims_are_is_told() -> None:
     assert "6 are not where its volumes are" in told
 
 
+def test_a_node_without_allocatable_devices_is_told_with_the_reason() -> None:
+    machine = kube_node("gpu")
+    served, none = ({"cpu": "8", "nvidia.com/gpu": amount} for amount in ("8", "0"))
+    nodes = (replace(machine, name=name, slurm_name=name, allocatable=none) for name in ("a", "b"))
+    closed = replace(machine, allocatable=served, unschedulable=True)
+    asked = NodeConstraints.parse({}).with_devices(["nvidia.com/gpu"])
+    told = sentence(view(*nodes, closed).why_none(Wish(asked, "main")))
+    assert told == (
+        "0/3 Nodes: 2 have no allocatable nvidia.com/gpu (Dynamic Resource Allocation does not count,"
+        " because kube-scheduler would choose other devices than Slurm), 1 is cordoned"
+    )
+
+
 def test_a_partition_without_nodes_of_kubernetes_is_told_as_such() -> None:
     nowhere = replace(CLUSTER, nodes={})
     assert why_none({}, nowhere) == "no Node stands for any of its nodes"
@@ -92,3 +105,22 @@ def test_the_author_of_a_pod_is_told_and_not_anew_at_each_change_of_a_node() -> 
         world.pass_time(1.0)
         done += world.settle()
     assert 1 <= sum(isinstance(each, ReportWaiting) for each in done) <= 4
+
+
+def test_a_pod_waits_for_a_node_that_registers_its_devices() -> None:
+    """Without a node agent, or by Dynamic Resource Allocation, no job is asked for."""
+    world, closed = World(), VIEW
+    for name, node in VIEW.nodes.items():
+        closed = closed.with_node(name, replace(node, allocatable={"cpu": "8"}))
+    world.tell(ClusterObserved(closed))
+    needs = REQUEST.constraints.with_devices(["nvidia.com/gpu"])
+    world.create_pod(request=replace(REQUEST, constraints=needs))
+    done = world.settle()
+    (told,) = (each.cause for each in done if isinstance(each, ReportWaiting))
+    assert told.reason == "NoEligibleNode"
+    assert "0/2 Nodes: 2 have no allocatable nvidia.com/gpu (Dynamic Resource" in sentence(told)
+    assert not [each for each in done if isinstance(each, Submit)]
+    served = replace(VIEW.nodes["n2"], allocatable={"cpu": "8", "nvidia.com/gpu": "4"})
+    world.tell(ClusterObserved(closed.with_node("n2", served)))
+    (submit,) = (each for each in world.settle() if isinstance(each, Submit))
+    assert submit.job.excluded_nodes == ("n1",)

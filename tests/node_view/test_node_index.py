@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.node_view.node_index import Nodes
+from extender.node_view.node_index import Nodes, NotServed
 from extender.pod_request.constraints.node_constraints import Node, NodeConstraints, Taint
 from tests.builders import Manifest, kube_node
 from tests.hostile import affinity, expression
@@ -171,3 +171,28 @@ def test_a_pod_that_needs_a_node_agent_has_the_nodes_with_one_and_keeps_its_othe
     assert later.open_to(needs) == later.named("o")
     gone = later.with_node("o", Node("o", "o", {"zone": "a"}))
     assert gone.open_to(needs) == 0
+
+
+GPU, NPU = "nvidia.com/gpu", "example.com/npu"
+
+
+def with_amounts(name: str, **amounts: str) -> Node:
+    named = {"gpu": GPU, "npu": NPU}
+    allocatable = {"cpu": "8"} | {named[key]: amount for key, amount in amounts.items()}
+    return Node(name, name, {}, allocatable=allocatable)
+
+
+def test_a_pod_with_devices_has_the_nodes_where_all_of_its_devices_are_allocatable() -> None:
+    nodes = Nodes({"n": with_amounts("n", gpu="4"), "o": with_amounts("o"), "p": Node("p", "p", {})})
+    anywhere = NodeConstraints.parse({})
+    assert anywhere.with_devices([]) == anywhere
+    assert nodes.open_to(anywhere) == nodes.named("nop")
+    needs = anywhere.with_devices([GPU])
+    assert nodes.open_to(needs) == nodes.named("np")  # no kubelet has told of p yet
+    assert list(nodes.closed_to(needs)) == [(NotServed(GPU), nodes.named("o"))]
+    nodes = nodes.with_node("o", with_amounts("o", gpu="2", npu="1"))  # registered later
+    assert nodes.open_to(needs) == nodes.named("nop")
+    assert nodes.open_to(anywhere.with_devices([GPU, NPU])) == nodes.named("op")
+    nodes = nodes.with_node("n", with_amounts("n", gpu="0"))  # its plugin has ended
+    assert nodes.open_to(needs) == nodes.named("op")
+    assert needs.with_claimed([]).with_agent().demands.devices == [GPU]

@@ -1,6 +1,7 @@
 """Which Nodes kube-scheduler itself would refuse to a Pod."""
 
 import tracemalloc
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -217,3 +218,24 @@ def test_what_is_kept_of_a_pod_takes_no_more_memory_than_it_says() -> None:
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken / 1000 < 500
+
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "served"),
+    [
+        ({"cpu": "8", GPU: "4"}, True),
+        ({"cpu": "8", GPU: "0"}, False),  # the plugin has ended, or all devices have failed
+        ({"cpu": "8"}, False),
+        ({}, True),  # of no kubelet yet: kube-scheduler rejects the Node
+    ],
+)
+def test_a_node_serves_the_devices_that_are_allocatable(
+    allocatable: Mapping[str, str], *, served: bool
+) -> None:
+    manifest = node_manifest("n1") | {"status": {"allocatable": allocatable}}
+    node = Node.parse(manifest, "slurm")
+    assert node.serves([GPU]) is served
+    assert node.serves([])

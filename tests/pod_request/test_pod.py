@@ -172,6 +172,16 @@ def test_mapped_resources_become_gres(
     assert with_devices(mapped, **amounts).job.gres == gres
 
 
+def test_a_pod_needs_nodes_with_allocatable_devices_of_mapped_resources() -> None:
+    """kube-scheduler may choose other devices than Slurm on other Nodes."""
+    asked = {"nvidia.com/gpu": "1", "amd.com/gpu": "0", "rdma/ib": "1"}
+    assert with_devices(None, **asked).constraints.demands.devices == ["nvidia.com/gpu"]
+    fpga = {"example.com/fpga": "1", "example.com/a100": "4"}
+    both = ["example.com/a100", "example.com/fpga"]
+    assert with_devices(TYPED, **fpga).constraints.demands.devices == both
+    assert pod().request.constraints.demands.devices == ()
+
+
 MIG = {"nvidia.com/mig-1g.10gb": "gpu:1g.10gb", "nvidia.com/mig-2g.20gb": "gpu:2g.20gb"}
 SLICED = MIG | {"nvidia.com/gpu": "gpu", "example.com/fpga": "fpga:v2"}
 SHARED = {"nvidia.com/gpu": "gpu:h100", "example.com/shard": "shard", "example.com/mps": "mps"}

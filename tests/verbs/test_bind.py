@@ -11,7 +11,9 @@ from structlog.testing import capture_logs
 
 from extender.bind.binder import NotBound, verified
 from extender.bind.running import RunningJobs
+from extender.explain.wording import NOT_SERVED
 from extender.jobs.tracked_job import Asked, TrackedJob
+from extender.node_view.view import ClusterView
 from extender.pod_request.pod import parse_pod
 from extender.pod_request.translation import TranslationConfig
 from extender.pod_request.workload import Workload
@@ -64,10 +66,16 @@ def granted(**changed: Any) -> Manifest:
 class Cluster:
     """Both systems, and the extender's listeners before them."""
 
-    def __init__(self, *pods: Manifest, jobs: tuple[Job, ...] = (JOB,), **settings: Any) -> None:
+    def __init__(
+        self,
+        *pods: Manifest,
+        jobs: tuple[Job, ...] = (JOB,),
+        seen: ClusterView = VIEW,
+        **settings: Any,
+    ) -> None:
         self.kubernetes = BoundPods(*pods)
         self.slurm = FakeSlurm(*jobs, calls=self.kubernetes.calls)
-        self.listeners = Listeners(self.kubernetes, self.slurm, VIEW, **settings)
+        self.listeners = Listeners(self.kubernetes, self.slurm, seen, **settings)
         self.health = self.listeners.health
 
     def knows(
@@ -200,6 +208,20 @@ async def test_known_version_of_a_pod_is_not_read_again(immediate: bool, questio
     assert await cluster.bind() == ""
     assert cluster.kubernetes.calls == [question, "bind_pod"]
     assert cluster.kubernetes.bindings == BOUND
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_node_without_allocatable_devices_binds_nothing(known: bool) -> None:
+    """kube-scheduler may have chosen devices by Dynamic Resource Allocation since /filter."""
+    manifest = granted(gpus=2)
+    job = replace(JOB, tres_per_node="gres/gpu:2")
+    for amount, words in (("0", NOT_SERVED), ("4", "")):
+        node = replace(VIEW.nodes["n4"], allocatable={"cpu": "8", "nvidia.com/gpu": amount})
+        cluster = Cluster(manifest, jobs=(job,), seen=VIEW.with_node("n4", node))
+        if known:
+            cluster.knows(manifest)
+        assert await cluster.bind() == words
+        assert bool(cluster.kubernetes.bindings) is not bool(words)
 
 
 @pytest.mark.parametrize("state", NOT_RUNNING)

@@ -1,16 +1,18 @@
 """/filter as kube-scheduler calls it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from extender.explain.wording import NOT_SERVED
 from extender.filter.route import NO_NAMES
 from extender.pod_request.feasible_nodes import FeasibleNodes
 from slurm_client.model import Partition
 from tests.builders import PREFIX, Manifest, kube_node, view
 from tests.verbs.callers import Listeners, body
 from wellknown.log_fields import PodName
-from wellknown.names import ATTEMPT, ELSEWHERE, FEASIBLE_NODES, JOB_ID, NODE, WAITING
+from wellknown.names import ATTEMPT, ELSEWHERE, FEASIBLE_NODES, GRANTED, JOB_ID, NODE, WAITING
 
 OFFERED = body("filter")["NodeNames"]
 NONE_YET = {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(OFFERED, WAITING)}
@@ -20,6 +22,7 @@ def call(**annotations: str | None) -> Manifest:
     """kube-scheduler's own call, with other annotations on the Pod."""
     sent = body("filter")
     names = {"job_id": JOB_ID, "node": NODE, "attempt": ATTEMPT, "offer": FEASIBLE_NODES}
+    names["granted"] = GRANTED
     names["partition"] = PREFIX + "partition"
     sent["Pod"]["metadata"]["annotations"] = {names[name]: value for name, value in annotations.items()}
     return sent
@@ -28,6 +31,35 @@ def call(**annotations: str | None) -> Manifest:
 async def test_the_allocated_node_is_the_only_one_that_fits() -> None:
     answer = await Listeners().ask("filter", call(job_id="40000000", node="n4"))
     assert answer == {"NodeNames": ["n4"], "FailedNodes": {}}
+
+
+def with_gpus(sent: Manifest) -> Manifest:
+    """The same call for a Pod that asks for a GPU."""
+    sent["Pod"]["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "1"
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "fits"),
+    [({"cpu": "8", "nvidia.com/gpu": "4"}, True), ({"cpu": "8", "nvidia.com/gpu": "0"}, False)],
+)
+async def test_the_allocated_node_fits_while_its_devices_are_allocatable(
+    allocatable: dict[str, str], *, fits: bool
+) -> None:
+    """Else kube-scheduler would choose devices by Dynamic Resource Allocation."""
+    listeners = Listeners(view=view(replace(kube_node("n4"), allocatable=allocatable)))
+    without = call(job_id="40000000", node="n4")
+    assert (await listeners.ask("filter", without))["NodeNames"] == ["n4"]
+    assert listeners.feasible_nodes == []
+    granted = call(job_id="40000000", node="n4", granted='{"v":1,"gres":"gpu:1(IDX:0)"}')
+    answer = await listeners.ask("filter", with_gpus(granted))
+    if fits:
+        assert answer == {"NodeNames": ["n4"], "FailedNodes": {}}
+        return
+    failed = dict.fromkeys(OFFERED, NOT_SERVED)
+    assert answer == {"NodeNames": [], "FailedAndUnresolvableNodes": failed}
+    ((_, offer),) = listeners.feasible_nodes
+    assert offer == FeasibleNodes(40000000, tuple(name for name in OFFERED if name != "n4"))
 
 
 UNANNOTATED, NULL = body("filter"), body("filter")

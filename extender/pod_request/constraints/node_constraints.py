@@ -1,12 +1,19 @@
-"""Constraints between a Pod and a Node: node selector, required node affinity, taints, cordons. Slurm is
-not asked for Nodes that kube-scheduler would reject.
+"""Constraints between a Pod and a Node: node selector, required node affinity, taints, cordons, and
+devices that the kubelet counts. Slurm is not asked for Nodes that kube-scheduler would reject.
+
+If a Node has no allocatable devices of an extended resource, kube-scheduler rejects the Node, unless a
+DeviceClass has the resource's name: then kube-scheduler allocates devices of ResourceSlices by its own
+choice, and not the devices that Slurm granted. So a Pod with devices that Slurm counts is kept off every
+Node without allocatable devices. The extender need not know DeviceClasses and ResourceSlices. Source:
+Kubernetes 1.37.2, pkg/scheduler/framework/plugins, filterExtendedResources in
+dynamicresources/extendeddynamicresources.go, shouldDelegateResourceToDRA in noderesources/fit.go.
 
 `claims` knows the place of volumes, `pod_constraints` has constraints between Pods, and `node_index`
 evaluates all Nodes at once.
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import blake2b
@@ -76,6 +83,20 @@ class Node:
         return any(taint.key in _AWAY for taint in self.taints)
 
     @property
+    def served(self) -> frozenset[str] | None:
+        """Returns the extended resources of which the Node has allocatable devices. None if the Node has
+        no allocatable at all: kube-scheduler then rejects the Node for every Pod."""
+        if not self.allocatable:
+            return None
+        extended = ((name, amount) for name, amount in self.allocatable.items() if "/" in name)
+        return frozenset(name for name, amount in extended if parse_quantity(amount) > 0)
+
+    def serves(self, resources: Iterable[str]) -> bool:
+        """Returns False if kube-scheduler may choose the devices of one of these extended resources."""
+        has = self.allocatable
+        return not has or all(parse_quantity(has.get(each, "0")) > 0 for each in resources)
+
+    @property
     def effective_taints(self) -> tuple[Taint, ...]:
         """Returns the taints, with that of a cordon, which the node controller adds later."""
         return (*self.taints, CORDON) if self.unschedulable else self.taints
@@ -106,6 +127,7 @@ class Demands(NamedTuple):
     claimed: Sequence[Sequence[Manifest]] = ()
     """Such terms for each claim that has a place: one of each must match."""
     agent: bool = False  # a node agent must be there
+    devices: Sequence[str] = ()  # extended resources of which devices must be allocatable
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +149,13 @@ class NodeConstraints:
     def with_agent(self) -> Self:
         """Returns the constraints with the need of a node agent."""
         return self._pack(orjson.dumps(tuple(self.demands._replace(agent=True))))
+
+    def with_devices(self, resources: Sequence[str]) -> Self:
+        """Returns the constraints with the need of allocatable devices of these extended
+        resources."""
+        if not resources:  # as of most Pods
+            return self
+        return self._pack(orjson.dumps(tuple(self.demands._replace(devices=resources))))
 
     @classmethod
     def _pack(cls, text: bytes) -> Self:
