@@ -111,6 +111,8 @@ class KubernetesFacts:
     cannot_install: tuple[Right, ...] | Unread
     """Rights that an installation needs and the account lacks."""
     nodes: tuple[Manifest, ...] | Unread
+    device_plugins: Mapping[str, str] | Unread
+    """A Pod of a vendor's device plugin ("namespace/name"), by Node."""
     webhooks: Mapping[Webhook, Called] | Unread
     """The webhooks of all installations of slurm-extender, each with the outcome of a call."""
     policies: tuple[str, ...] | Unread

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Final
 
+from extender.explain.wording import NO_DRA
 from extender.node_sync.cpu_counts import disagreements, whole_cores
 from extender.node_view.view import ClusterView
 from extender.pod_request.constraints.node_constraints import AGENT_SILENT_S, Node
@@ -60,7 +61,7 @@ def devices(facts: Facts) -> Finding:
     translation = facts.settings.translation
     asked, wrong, unlike = translation.gres, list[str](), list[str]()
     for manifest, node, slurm in _pairs(facts):
-        less, more = _differences(manifest, slurm, asked)
+        less, more = _differences(manifest, node, slurm, asked)
         wrong += [f"Node {node.name} has {words}" for words in less]
         unlike += [f"Node {node.name} has {words}" for words in more]
         has = {name: parse_quantity(amount) for name, amount in node.allocatable.items()}
@@ -74,7 +75,7 @@ def devices(facts: Facts) -> Finding:
 
 
 def _differences(
-    manifest: Manifest, slurm: SlurmNode, asked: Mapping[str, str]
+    manifest: Manifest, node: Node, slurm: SlurmNode, asked: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
     """Returns, in words, of which resources the Node has fewer than Slurm would give, and more."""
     capacity = (manifest.get("status") or {}).get("capacity") or {}
@@ -85,10 +86,12 @@ def _differences(
     less, more = list[str](), list[str]()
     for name, resources in of.items():
         has = sum(int(parse_quantity(capacity.get(resource, "0"))) for resource in resources)
-        if has != counted[name]:
-            there = next((each for each in resources if each in capacity), resources[0])
-            words = f"{has} {there}, and Slurm's node {slurm.name} {counted[name]} {name}"
-            (less if has < counted[name] else more).append(words)
+        there = next((each for each in resources if each in capacity), resources[0])
+        of_slurm = f"{there}, and Slurm's node {slurm.name} {counted[name]} {name}"
+        if counted[name] and not any(node.serves([resource]) for resource in resources):
+            less.append(f"no allocatable {of_slurm}: no Pod with {there} is placed there ({NO_DRA})")
+        elif has != counted[name]:
+            (less if has < counted[name] else more).append(f"{has} {of_slurm}")
     return less, more
 
 
@@ -144,6 +147,21 @@ def node_agents(facts: Facts) -> Finding:
     return failed(some(wrong)) if wrong else passed(f"{len(told)} node agents find nothing wrong")
 
 
+def device_plugins(facts: Facts) -> Finding:
+    plugins, counted = known(facts.kubernetes.device_plugins), facts.settings.translation.gres
+    agents = [node for node in _view(facts).nodes.values() if node.has_agent]
+    if not agents:
+        raise NotKnown("no Node has the condition of a node agent")
+    beside = [
+        f"{plugins[node.name]} on Node {node.name}"
+        for node in agents
+        if node.name in plugins and not counted.keys().isdisjoint(node.served or ())
+    ]
+    if beside:
+        return failed(f"a vendor's device plugin runs beside the node agent: {some(beside)}")
+    return passed(f"no vendor's device plugin runs beside {len(agents)} node agents")
+
+
 def _conditions(manifest: Manifest) -> Iterable[Manifest]:
     return (manifest.get("status") or {}).get("conditions") or ()
 
@@ -162,8 +180,8 @@ NODE_CHECKS: Final = (
         "gres",
         "Slurm counts as many GRES on a node as the Node has of their extended resources"
         " (SLURM_EXTENDER_GRES).",
-        "Correct Gres of the node in slurm.conf and gres.conf, or have the Node's device plugin run; map"
-        " the resource with SLURM_EXTENDER_GRES where it has another name.",
+        "Correct Gres of the node in slurm.conf and gres.conf, or have the Node's device plugin or node"
+        " agent run; map the resource with SLURM_EXTENDER_GRES where it has another name.",
         "`kubectl get node NODE -o jsonpath={.status.capacity}` beside `scontrol show node NAME`",
         devices,
     ),
@@ -190,5 +208,17 @@ NODE_CHECKS: Final = (
         " A silent agent has not written the condition for 15 minutes: look at the agent's Pod.",
         "`node-agent status` in the agent's Pod of a Node",
         node_agents,
+    ),
+    Check(
+        "device-plugins",
+        "No device plugin of NVIDIA, AMD or Intel runs on a Node with a node agent. The kubelet asks"
+        " the plugin that registered a resource last, and a vendor's plugin gives Pods other devices"
+        " than Slurm granted.",
+        "Turn the device plugin off there (docs/beside-the-gpu-operator.md). GPU Operator:"
+        " `kubectl label node NODE nvidia.com/gpu.deploy.device-plugin=false --overwrite`. GKE: the"
+        " label `gke-no-default-nvidia-gpu-device-plugin=true`. OKE: the label"
+        " `oci.oraclecloud.com/disable-gpu-device-plugin=true`.",
+        "`kubectl get pods -A --field-selector spec.nodeName=NODE`",
+        device_plugins,
     ),
 )

@@ -10,6 +10,7 @@ from extender.execution.release_check import releases
 from extender.kube_scheduler.configuration import SchedulerConfiguration
 from extender.policy.rules import Policy
 from extender.preflight import rights, webhooks
+from extender.preflight.device_plugins import device_plugins
 from extender.preflight.facts import (
     API,
     RELEASE,
@@ -76,6 +77,7 @@ class Reader:
             denied=await _read(api.denied(rights.of_extender(settings))),
             cannot_install=await _read(api.denied(rights.of_installation(settings))),
             nodes=await _read(_listed(api, "nodes")),
+            device_plugins=await _read(device_plugins(api)),
             webhooks=await _read(_webhooks(api)),
             policies=await _read(_policies(api)),
             releases=await _read(releases(api)),

@@ -87,6 +87,7 @@ KUBERNETES = KubernetesFacts(
     denied=(),
     cannot_install=(),
     nodes=(kubernetes_node(conditions=(condition("False"),)),),
+    device_plugins={},
     webhooks={webhook(): ANSWERS},
     policies=("slurm-extender-bookkeeping", "slurm-extender-resize"),
     releases=(RELEASE,),

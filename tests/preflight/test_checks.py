@@ -8,6 +8,7 @@ import pytest
 
 from deploy.local.spec import KUBERNETES_RELEASES
 from extender.execution.release_check import Release
+from extender.explain.wording import NO_DRA
 from extender.preflight.checks import CHECKS, results, status
 from extender.preflight.facts import Answer, Called, Facts, Token, Unread, known
 from extender.preflight.kubernetes_checks import NEWEST, OLDEST
@@ -46,6 +47,7 @@ BEFORE_45 = Configuration(boot_time=1)
 WITHOUT_MEMORY = replace(
     partition("bare", ["n1"], max_time_minutes=60), select_type_parameters=("CR_CPU",)
 )
+WITHOUT_GPUS = {"cpu": "16", "memory": "64000Mi"}
 NAMES_N1 = {"slurm-extender.io.node-restriction.kubernetes.io/node": "n1"}
 OLD = slurm(configuration=BEFORE_45)
 OTHER_RELEASE = Release("b", "x", "x-bookkeeping")
@@ -280,6 +282,14 @@ CASES: dict[tuple[str, Verdict, str], Facts] = {
     ("gres", FAIL, "Node n1 has 7 nvidia.com/gpu, and Slurm's node n1 8 gpu"): machine(
         capacity=MACHINE | {"nvidia.com/gpu": "7"}
     ),
+    (
+        "gres",
+        FAIL,
+        f"Slurm's node n1 8 gpu: no Pod with nvidia.com/gpu is placed there ({NO_DRA})",
+    ): machine(capacity=WITHOUT_GPUS),
+    ("gres", FAIL, "Node n1 has no allocatable nvidia.com/gpu, and"): machine(
+        allocatable=WITHOUT_GPUS | {"nvidia.com/gpu": "0"}
+    ),
     ("gres", WARN, "Node n1 has 8 nvidia.com/gpu, and Slurm's node n1 0"): slurm(nodes=(node("n1"),)),
     ("gres", WARN, "Node n1 has nvidia.com/gpu.shared, which is mapped to no GRES"): machine(
         allocatable=MACHINE | {"nvidia.com/gpu.shared": "16"}
@@ -300,6 +310,14 @@ CASES: dict[tuple[str, Verdict, str], Facts] = {
     ("node-agents", FAIL, "Node n1: the node agent is silent"): machine(
         conditions=(condition("False") | {"lastHeartbeatTime": "2020-01-01T12:00:00Z"},)
     ),
+    ("device-plugins", FAIL, "beside the node agent: gpu/plugin-x on Node n1"): kubernetes(
+        device_plugins={"n1": "gpu/plugin-x", "n2": "gpu/plugin-y"}
+    ),
+    ("device-plugins", PASS, "no vendor's device plugin runs beside 1 node agents"): kubernetes(
+        device_plugins={"n2": "gpu/plugin-y"}
+    ),
+    ("device-plugins", SKIPPED, "no Node has the condition of a node agent"): machine(),
+    ("device-plugins", SKIPPED, "not told"): kubernetes(device_plugins=UNREAD),
 }
 
 
@@ -328,6 +346,14 @@ def test_what_slurm_and_the_kubelet_keep_for_themselves_is_counted() -> None:
         kubernetes(nodes=(kubernetes_node(allocatable=kept),)), slurm=slurm(nodes=(reserving,)).slurm
     )
     assert {found(facts)[name].verdict for name in ("cpus", "memory")} == {PASS}
+
+
+def test_a_plugin_is_no_problem_on_a_node_without_its_devices() -> None:
+    """NVIDIA's own manifest runs the plugin on every Node."""
+    plain = kubernetes_node("n2", WITHOUT_GPUS, conditions=(condition("False"),))
+    nodes = (*known(GOOD.kubernetes.nodes), plain)
+    both = kubernetes(nodes=nodes, device_plugins={"n2": "gpu/plugin-y"})
+    assert found(both)["device-plugins"].verdict is PASS
 
 
 def test_each_check_can_fail_or_warn_and_has_its_words() -> None:

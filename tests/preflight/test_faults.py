@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from deploy.local.cluster import Cluster
 from deploy.local.kubernetes.config import kubeconfig_of, scheduler_configuration
 from deploy.local.layout import Layout
 from extender.commands import preflight as command
+from extender.explain.wording import NO_DRA
 from extender.node_view.view_updater import MEMORY
 from service.command_line import Output
 from tests.cluster_fixture import deleted
 from tests.eventually import eventually
 from tests.preflight.test_idle import problems
-from wellknown.names import NODE_NAME_LABEL
+from wellknown.conditions import timestamp
+from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
 
 pytestmark = pytest.mark.real
 
@@ -286,6 +289,47 @@ def test_a_node_that_has_less_than_slurm_gives(preflight: Preflight, cluster: Cl
     assert "Node node-1 has 3 nvidia.com/gpu, and Slurm's node node-1 4 gpu" in words(found, "gres")
     assert "node-1: Slurm's 8 CPUs" in words(found, "cpus")
     assert "Slurm gives 16000 MiB of node node-1, and 15360" in words(found, "memory", "WARN")
+
+
+@pytest.mark.one_release("The fault is in Kubernetes")
+def test_gpus_that_the_kubelet_does_not_count(preflight: Preflight, cluster: Cluster) -> None:
+    """The Node may serve GPUs by Dynamic Resource Allocation."""
+    with node(cluster, {"nvidia.com/gpu": "0"}):
+        status, found = preflight()
+    assert (status, failing(found)) == (1, {"gres"})
+    told = words(found, "gres")
+    assert "Node node-1 has no allocatable nvidia.com/gpu, and Slurm's node node-1 4 gpu" in told
+    assert NO_DRA in told
+
+
+@contextmanager
+def device_plugin(cluster: Cluster) -> Iterator[None]:
+    """NVIDIA's device plugin beside a node agent on node-1, with the GPU Operator's names."""
+    folder = {"name": "device-plugin", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
+    container = {"name": "nvidia-device-plugin", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"}
+    spec = {"nodeName": "node-1", "containers": [container], "volumes": [folder]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plugin"}, "spec": spec}
+
+    def tell(condition: dict[str, str]) -> None:
+        patch = json.dumps({"status": {"conditions": [{"type": DEVICE_PROBLEM} | condition]}})
+        cluster.kubectl("patch", "node", "node-1", "--subresource=status", "-p", patch)
+
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    tell({"status": "False", "lastHeartbeatTime": timestamp(datetime.now(UTC))})
+    try:
+        yield
+    finally:
+        tell({"$patch": "delete"})
+        cluster.kubectl("delete", "pod", "plugin", "--grace-period=1")
+
+
+@pytest.mark.one_release("The fault is in Kubernetes")
+def test_a_device_plugin_beside_a_node_agent(preflight: Preflight, cluster: Cluster) -> None:
+    with device_plugin(cluster):
+        status, found = preflight()
+    assert (status, failing(found)) == (1, {"device-plugins"})
+    assert "default/plugin on Node node-1" in words(found, "device-plugins")
+    assert "nvidia.com/gpu.deploy.device-plugin=false" in found["device-plugins"]["fix"]
 
 
 def test_a_node_of_another_name(preflight: Preflight, cluster: Cluster) -> None:

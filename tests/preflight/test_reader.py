@@ -23,6 +23,7 @@ from slurm_client.errors import BadToken, Unreachable
 from slurm_client.in_memory import InMemorySlurm, node, partition
 from slurm_client.in_memory.slurm import DEFAULTS
 from tests.preflight.good import kubernetes_node
+from tests.preflight.test_device_plugins import NVIDIA, daemon
 
 SCHEDULER = SchedulerConfiguration()
 
@@ -61,7 +62,9 @@ async def test_both_systems_are_read(world: World) -> None:
     labels = {"app.kubernetes.io/instance": "a", "slurm-extender.io/release-namespace": "b"}
     policies = {"metadata": {"name": name, "labels": labels}}, {"metadata": {"name": "a"}}
     world.kubernetes.put("validatingadmissionpolicies", *policies)
+    world.kubernetes.put("pods", daemon(NVIDIA, "p"), daemon("busybox", "q"))
     facts = await world.read()
+    assert facts.kubernetes.device_plugins == {"n1": "gpu/p-x"}
     assert facts.kubernetes.release == "v1.37.2"
     assert facts.kubernetes.account == {"username": "admin", "groups": ["system:masters"]}
     assert (facts.kubernetes.denied, facts.kubernetes.cannot_install) == ((), ())
