@@ -239,3 +239,12 @@ def test_a_node_serves_the_devices_that_are_allocatable(
     node = Node.parse(manifest, "slurm")
     assert node.serves([GPU]) is served
     assert node.serves([])
+    assert (node.served is None or GPU in node.served) is served
+
+
+def test_a_node_stays_open_to_waiting_jobs_while_a_device_plugin_restarts() -> None:
+    """The kubelet keeps the capacity for five minutes. Each waiting job would be changed twice."""
+    amounts = {"capacity": {"cpu": "8", GPU: "4"}, "allocatable": {"cpu": "8", GPU: "0"}}
+    node = Node.parse(node_manifest("n1") | {"status": amounts}, "slurm")
+    assert not node.serves([GPU])
+    assert node.served == frozenset([GPU])

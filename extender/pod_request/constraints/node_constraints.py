@@ -13,7 +13,7 @@ evaluates all Nodes at once.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from hashlib import blake2b
@@ -56,6 +56,9 @@ class Node:
     cpus: Decimal | None = None  # logical CPUs
     allocatable: Mapping[str, str] = field(default_factory=dict)  # quantities for all Pods together
     has_agent: bool = False  # a node agent writes the Node's condition
+    devices: frozenset[str] = frozenset()
+    """Extended resources of the Node's capacity. While a device plugin restarts, the kubelet keeps the
+    capacity for five minutes, and has nothing allocatable."""
 
     @classmethod
     def parse(cls, manifest: Manifest, name_label: str, now: float = 0.0) -> Self:
@@ -75,7 +78,8 @@ class Node:
         slurm_name = node_mapping.slurm_name(name, labels, name_label)
         told = (each for each in status.get("conditions") or () if each.get("type") == DEVICE_PROBLEM)
         has_agent = any(not is_stale(each, now, AGENT_SILENT_S) for each in told)
-        return cls(name, slurm_name, labels, taints, cordoned, cpus, allocatable, has_agent)
+        devices = frozenset(_extended(capacity))
+        return cls(name, slurm_name, labels, taints, cordoned, cpus, allocatable, has_agent, devices)
 
     @property
     def away(self) -> bool:
@@ -84,15 +88,15 @@ class Node:
 
     @property
     def served(self) -> frozenset[str] | None:
-        """Returns the extended resources of which the Node has allocatable devices. None if the Node has
-        no allocatable at all: kube-scheduler then rejects the Node for every Pod."""
-        if not self.allocatable:
-            return None
-        extended = ((name, amount) for name, amount in self.allocatable.items() if "/" in name)
-        return frozenset(name for name, amount in extended if parse_quantity(amount) > 0)
+        """Returns the extended resources of which the kubelet counts devices, also while a device plugin
+        restarts: otherwise a new version of the node agents would change each waiting job twice for each
+        Node. None if the Node has no allocatable at all: kube-scheduler rejects the Node for every
+        Pod."""
+        return self.devices.union(_extended(self.allocatable)) if self.allocatable else None
 
     def serves(self, resources: Iterable[str]) -> bool:
-        """Returns False if kube-scheduler may choose the devices of one of these extended resources."""
+        """Returns False if kube-scheduler may choose the devices of one of these extended resources now:
+        nothing is allocatable."""
         has = self.allocatable
         return not has or all(parse_quantity(has.get(each, "0")) > 0 for each in resources)
 
@@ -100,6 +104,12 @@ class Node:
     def effective_taints(self) -> tuple[Taint, ...]:
         """Returns the taints, with that of a cordon, which the node controller adds later."""
         return (*self.taints, CORDON) if self.unschedulable else self.taints
+
+
+def _extended(amounts: Mapping[str, str]) -> Iterator[str]:
+    """Yields the extended resources with an amount."""
+    named = ((name, amount) for name, amount in amounts.items() if "/" in name)
+    return (name for name, amount in named if parse_quantity(amount) > 0)
 
 
 def gains(before: Node, after: Node) -> bool:
