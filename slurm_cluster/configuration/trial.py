@@ -41,7 +41,7 @@ OF_THE_PLACE: Final = (
     r"Could not open \w+ state file .*: No such file or directory",  # 24.11, before the first job
     r"Unable to set keepalive .*",  # 24.11, now and then, with any configuration
     r"No fed_mgr state file .* to recover",
-    r"NOTE: Trying backup state save file\..*",
+    r"NOTE: Trying backup (\w+ )?state save file\..*",
     r"Sending PersistInit msg: Connection refused",  # slurmdbd is away, on purpose
     r"Association database appears down, reading from state files\.",
     r"\w*persist_conn\w*: failed to open persistent connection to host:127\.0\.0\.1:.*",

@@ -161,6 +161,7 @@ def test_wrong_configuration_is_refused_by_slurmctld(programs: Path, tmp_path: P
             "KillWait=30",
             "SuspendTime=60\nSuspendProgram=/usr/bin/suspend\nResumeProgram=/usr/bin/resume",
         ),
+        ("KillWait=30", "ReconfigFlags=KeepPartInfo"),
         ("KillWait=30", "PrologSlurmctld=/usr/bin/true\nMailProg=/usr/bin/mail"),
         ("KillWait=30", "SlurmctldLogFile=/var/log/slurm/slurmctld.log\nSlurmctldDebug=debug3"),
         ("NodeName=n[1-4]", "NodeName=n[1-4] NodeAddr=10.255.0.[1-4] NodeHostname=h[1-4] Port=6818"),
