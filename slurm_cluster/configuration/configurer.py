@@ -93,7 +93,7 @@ class Configurer:
         """Places a configuration for slurmctld to start with: the last good one, or else the wanted
         one. Raises OSError."""
         kept = self._kept.read()
-        if kept and not self._problems(kept, {}):
+        if kept and not self._problems(kept, {}, checks_slurmd=False):
             self._place_at_start(kept, {})
             return Outcome(Verdict.CURRENT, "slurmctld starts with the configuration that was kept")
         wanted = folders.read(self._places.wanted)
@@ -225,14 +225,15 @@ class Configurer:
         folders.write(self._places.running, {**files, **(self._keys() if keys is None else keys)})
         folders.remove(self._places.running, before.keys() - files.keys())
 
-    def _problems(self, files: Files, kept: Files) -> list[str]:
+    def _problems(self, files: Files, kept: Files, *, checks_slurmd: bool = True) -> list[str]:
         if SLURM_CONF not in files:
             return [f"there is no {SLURM_CONF} in {self._places.wanted}"]
         try:
             conf = self._conf(files)
         except (LookupError, UnicodeDecodeError) as error:
             return [f"{SLURM_CONF}: {error}"]
-        trial = Trial(self._places.running, self._state(conf), self._places.accepted)
+        accepted = self._places.accepted
+        trial = Trial(self._places.running, self._state(conf), accepted, checks_slurmd)
         known = self._conf(kept).settings() if kept else {}
         tres = frozenset(",".join(known.get("accountingstoragetres", ())).lower().split(","))
         return trial.problems({**files, **self._keys()}, conf, tres)

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from slurm_cluster.configuration import gres_conf
 from slurm_cluster.configuration.folders import File
-from slurm_cluster.configuration.slurm_conf import Line, parse
+from slurm_cluster.configuration.slurm_conf import Line, SlurmConf, parse
 from wellknown.quoting import quoted
 
 _GRES: Final = frozenset(
@@ -27,10 +28,12 @@ _SPANK: Final = re.compile(r"(required|optional|include)\s+\S.*")
 """spank(7), plugstack.conf."""
 
 
-def wrong(files: Mapping[str, File]) -> list[str]:
-    """Returns what is wrong in gres.conf, cgroup.conf and plugstack.conf."""
+def wrong(files: Mapping[str, File], conf: SlurmConf) -> list[str]:
+    """Returns the errors in gres.conf, cgroup.conf and plugstack.conf."""
+    lines = _pairs(files, "gres.conf")
     return [
-        *(f"gres.conf: {words}" for line in _pairs(files, "gres.conf") for words in _of_gres(line)),
+        *(f"gres.conf: {words}" for line in lines for words in _of_gres(line)),
+        *(f"gres.conf: {words}" for words in gres_conf.contradictions(lines, conf)),
         *(
             f"cgroup.conf: {words}"
             for line in _pairs(files, "cgroup.conf")

@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +68,8 @@ class Trial:
     """StateSaveLocation of the running slurmctld."""
     accepted: Sequence[str] = ()
     """Regular expressions of ignored errors."""
+    checks_slurmd: bool = True
+    """False for a configuration that slurmctld took before: slurmd's files do not stop slurmctld."""
     program: str = "slurmctld"
 
     def problems(
@@ -75,7 +77,8 @@ class Trial:
     ) -> list[str]:
         """Returns the errors of a configuration in slurmctld's words, or an empty list."""
         host = socket.gethostname()
-        if wrong := [*untried(conf, host), *slurmd_files.wrong(files)]:
+        own = [*untried(conf, host), *(slurmd_files.wrong(files, conf) if self.checks_slurmd else ())]
+        if wrong := [words for words in own if not _matches(self.accepted, words)]:
             return wrong
         with TemporaryDirectory(prefix="slurm-trial-") as folder, _ports() as (port, closed):
             state = [name for name in FROM_STATE if (self.state / name).is_file()]
@@ -134,7 +137,7 @@ class _Verdict:
 
     def __init__(self, process: subprocess.Popen[bytes], accepted: Sequence[str]) -> None:
         self._process = process
-        self._accepted = [re.compile(each) for each in (*OF_THE_PLACE, *accepted)]
+        self._accepted = (*OF_THE_PLACE, *accepted)
         self._serves = False
         self._deadline = time.monotonic() + _WITHIN_S
 
@@ -144,7 +147,7 @@ class _Verdict:
             last = line or last
             self._serves = self._serves or _SERVES in line
             found = _LOUD.search(line)
-            if found and not any(each.fullmatch(found["words"]) for each in self._accepted):
+            if found and not _matches(self._accepted, found["words"]):
                 if not told:
                     told = True
                     self._hurry(_AFTER_ERROR_S)
@@ -179,6 +182,10 @@ class _Verdict:
 
     def _hurry(self, seconds: float) -> None:
         self._deadline = min(self._deadline, time.monotonic() + seconds)
+
+
+def _matches(accepted: Iterable[str], words: str) -> bool:
+    return any(re.fullmatch(each, words) for each in accepted)
 
 
 def _of_wanted(words: str, place: Place) -> str:

@@ -188,7 +188,8 @@ def test_right_files_of_slurmd_are_right(programs: Path, tmp_path: Path) -> None
         "plugstack.conf": b"# none\n\noptional  /usr/lib/a.so x=1\n",
         "cgroup.conf": b"CgroupPlugin=cgroup/v2\nConstrainCores=yes\n",
     }
-    assert problems(tmp_path, BASE, files) == []
+    conf = BASE.replace("GresTypes=gpu", "GresTypes=gpu,shard")
+    assert problems(tmp_path, conf, files) == []
 
 
 def test_a_topology_may_name_nodes_that_join_by_themselves(programs: Path, tmp_path: Path) -> None:
