@@ -22,7 +22,7 @@ from typing import Final
 from slurm_cluster.configuration import slurmd_files
 from slurm_cluster.configuration.folders import File, write
 from slurm_cluster.configuration.slurm_conf import SlurmConf
-from slurm_cluster.configuration.topology_nodes import joining
+from slurm_cluster.configuration.topology_nodes import joining, suspect
 from slurm_cluster.configuration.trial_conf import LOOPBACK, Place, trial_text, untried
 
 _SERVES: Final = "Running as primary controller"
@@ -95,7 +95,7 @@ class Trial:
             )
             self._prepare(place, files, conf, state)
             apart = _WITHOUT_DATABASE if _has_database(conf) and not place.with_database else ()
-            return [_of_wanted(words, place) for words in self._said(place, apart)]
+            return [_of_wanted(words, place) for words in self._said(place, apart, suspect(files))]
 
     def _prepare(
         self, place: Place, files: Mapping[str, File], conf: SlurmConf, state: Sequence[str]
@@ -113,7 +113,8 @@ class Trial:
         found = (path for pattern in _KEYS for path in self.running.glob(pattern))
         return {path.name: File(path.read_bytes(), secret=True) for path in found}
 
-    def _said(self, place: Place, apart: Sequence[str]) -> list[str]:
+    def _said(self, place: Place, apart: Sequence[str], cause: str) -> list[str]:
+        """Returns the errors of slurmctld. `cause`: the probable cause if a signal ends slurmctld."""
         command = [self.program, "-D", "-f", str(place.etc / "slurm.conf")]
         environment = {**os.environ, "SLURM_CONF": str(place.etc / "slurm.conf")}
         process = subprocess.Popen(  # noqa: S603 -- slurmctld, without a shell
@@ -125,7 +126,8 @@ class Trial:
             start_new_session=True,
         )
         try:
-            return list(dict.fromkeys(_Verdict(process, (*self.accepted, *apart)).problems()))[:_MOST]
+            verdict = _Verdict(process, (*self.accepted, *apart), cause)
+            return list(dict.fromkeys(verdict.problems()))[:_MOST]
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -135,8 +137,9 @@ class Trial:
 class _Verdict:
     """The errors of one slurmctld until slurmctld serves or ends."""
 
-    def __init__(self, process: subprocess.Popen[bytes], accepted: Sequence[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], accepted: Sequence[str], cause: str) -> None:
         self._process = process
+        self._cause = f"{cause}: " if cause else ""
         self._accepted = (*OF_THE_PLACE, *accepted)
         self._serves = False
         self._deadline = time.monotonic() + _WITHIN_S
@@ -161,7 +164,7 @@ class _Verdict:
             status = self._process.wait(_ENDS_S)
         except subprocess.TimeoutExpired:
             return "it does not serve"
-        return f"{signal.Signals(-status).name} ended it" if status < 0 else "it ended"
+        return f"{self._cause}{signal.Signals(-status).name} ended it" if status < 0 else "it ended"
 
     def _lines(self) -> Iterator[str]:
         """Yields lines until slurmctld has served for a moment, ends, or takes too long."""

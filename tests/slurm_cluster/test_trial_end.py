@@ -42,6 +42,21 @@ def test_trial_names_the_end_of_slurmctld(
 
 
 @pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        (b"[]\n", "topology.yaml has no topology: SIGSEGV ended it, and "),
+        (b"- tree: {}\n", "SIGSEGV ended it, and "),
+        (b"{", "SIGSEGV ended it, and "),
+    ],
+)
+def test_trial_names_the_cause_of_a_crash(text: bytes, begins: str, tmp_path: Path) -> None:
+    program = put_program(tmp_path, "slurmctld: starting", "kill -SEGV $$")
+    trial = Trial(tmp_path / "etc", tmp_path / "state", program=str(program))
+    (found,) = trial.problems({"topology.yaml": File(text)}, parse(CONF, str), frozenset())
+    assert found.startswith(begins)
+
+
+@pytest.mark.parametrize(
     ("accepted", "found"), [((), ["gres.conf: there is no Nam"]), ((r"gres\.conf: .* no Nam",), [])]
 )
 def test_errors_in_files_of_slurmd_may_be_accepted(
