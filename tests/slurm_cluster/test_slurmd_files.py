@@ -1,4 +1,4 @@
-"""Contradictions between gres.conf and slurm.conf, and slurmd of each release with the same files."""
+"""Contradictions between files of slurmd and slurm.conf, and slurmd of each release with such files."""
 
 from pathlib import Path
 
@@ -28,8 +28,9 @@ SWAPPED = GPUS.replace("n2", "n[3-4]").replace("n1", "n2").replace("n[3-4]", "n[
 ENDS = "on n[1,3]: slurm.conf has no gpu there, and without /dev/nvidia[0-1] slurmd ends"
 
 
-def problems(conf: str, gres: str) -> list[str]:
-    return wrong({"gres.conf": File(gres.encode())}, parse(conf, str))
+def problems(conf: str, gres: str, *scripts: str) -> list[str]:
+    files = {"gres.conf": File(gres.encode()), **{name: File(b"#!/bin/sh\n") for name in scripts}}
+    return wrong(files, parse(conf, str))
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,21 @@ def test_files_without_a_contradiction_are_right(before: str, after: str, gres: 
     assert problems(GPUS.replace(before, after) if before else GPUS, gres) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("Epilog=epilog.sh", ""),
+        ("Epilog=other.sh", "Epilog=other.sh"),
+        ("Prolog=epilog.sh\nPROLOG=other.sh", "PROLOG=other.sh"),
+        ("Epilog=/etc/slurm/scripts/other.sh", ""),  # slurmd's image may have the file
+        ('PrologSlurmctld=other.sh\nEpilog=""', ""),
+    ],
+)
+def test_a_script_without_a_path_is_one_of_the_files(line: str, missing: str) -> None:
+    words = "slurm.conf: {} is not among the files: Slurm drains each node at its first job"
+    assert problems(f"{line}\n", "", "epilog.sh") == ([words.format(missing)] if missing else [])
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("release", list(DEBIAN_SUITES))
 @pytest.mark.parametrize("name", list(FEWER))
@@ -77,7 +93,7 @@ def test_slurmd_has_fewer_devices_than_slurm_conf(name: str, release: str, tmp_p
 
 
 @pytest.mark.real
-@pytest.mark.one_release("slurmd waits 19 s for a file, in each release")
 def test_slurmd_ends_without_the_files_of_other_nodes(tmp_path: Path) -> None:
+    """slurmd waits 19 s for a file."""
     printed = slurmd_prints(next(iter(DEBIAN_SUITES)), tmp_path, SWAPPED, gres=ALL_NODES)
     assert "fatal: can't stat gres.conf file /dev/nvidia0" in printed
