@@ -40,6 +40,7 @@ def problems(conf: str, gres: str, *scripts: str) -> list[str]:
         (SWAPPED, ALL_NODES, ENDS),
         (GPUS.replace("GresTypes=gpu\n", ""), H100, "Name=gpu is not in GresTypes"),
     ],
+    ids=[*FEWER, "nodes without GPUs", "no GresTypes"],
 )
 def test_a_contradiction_is_named_with_its_nodes(conf: str, gres: str, words: str) -> None:
     (problem,) = problems(conf, gres)
