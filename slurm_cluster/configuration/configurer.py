@@ -18,7 +18,7 @@ from slurm_cluster.configuration import folders
 from slurm_cluster.configuration.controller import Controller, NotServing
 from slurm_cluster.configuration.folders import File, Files, Kept
 from slurm_cluster.configuration.needs import Need
-from slurm_cluster.configuration.plan import SLURM_CONF, Configuration, Job, Plan, plan
+from slurm_cluster.configuration.plan import SLURM_CONF, Configuration, Plan, plan
 from slurm_cluster.configuration.slurm_conf import SlurmConf, parse
 from slurm_cluster.configuration.trial import Trial
 from slurm_cluster.programs import ProgramFailed
@@ -93,7 +93,7 @@ class Configurer:
         """Places a configuration for slurmctld to start with: the last good one, or else the wanted
         one. Raises OSError."""
         kept = self._kept.read()
-        if kept and not self._problems(kept, {}):
+        if kept and not self._problems(kept, {}, checks_slurmd=False):
             self._place_at_start(kept, {})
             return Outcome(Verdict.CURRENT, "slurmctld starts with the configuration that was kept")
         wanted = folders.read(self._places.wanted)
@@ -109,10 +109,9 @@ class Configurer:
         """Returns changes and problems of the wanted configuration. Raises OSError, ProgramFailed."""
         wanted, kept = folders.read(self._places.wanted), self._kept.read()
         problems = self._problems(wanted, kept)
-        if problems or not kept:
+        if problems or not kept or (wanted == kept and self._has_read(kept)):
             return Plan(()), problems
-        jobs = self._controller.jobs() if self._controller.serves() else []
-        return self._plan(kept, wanted, jobs), []
+        return self._plan(kept, wanted, serves=self._controller.serves()), []
 
     def look(self, now: float, *, waited: bool) -> Outcome:
         """Applies a changed wanted configuration. A refused one is tried again after `retry_s`: a QOS
@@ -142,9 +141,9 @@ class Configurer:
         if not serves and not waited:
             return Outcome(Verdict.HELD, "slurmctld does not serve yet")
         try:
-            planned = self._plan(kept, wanted, self._controller.jobs() if serves else [])
+            planned = self._plan(kept, wanted, serves=serves)
         except ProgramFailed as failed:
-            return Outcome(Verdict.HELD, f"the jobs are not known: {failed}")
+            return Outcome(Verdict.HELD, f"the jobs and partitions are not known: {failed}")
         return self._left(planned) or self._apply(planned, kept, wanted, serves=serves)
 
     def _follow(self, kept: Files, conf: SlurmConf) -> Outcome:
@@ -226,14 +225,15 @@ class Configurer:
         folders.write(self._places.running, {**files, **(self._keys() if keys is None else keys)})
         folders.remove(self._places.running, before.keys() - files.keys())
 
-    def _problems(self, files: Files, kept: Files) -> list[str]:
+    def _problems(self, files: Files, kept: Files, *, checks_slurmd: bool = True) -> list[str]:
         if SLURM_CONF not in files:
             return [f"there is no {SLURM_CONF} in {self._places.wanted}"]
         try:
             conf = self._conf(files)
         except (LookupError, UnicodeDecodeError) as error:
             return [f"{SLURM_CONF}: {error}"]
-        trial = Trial(self._places.running, self._state(conf), self._places.accepted)
+        accepted = self._places.accepted
+        trial = Trial(self._places.running, self._state(conf), accepted, checks_slurmd)
         known = self._conf(kept).settings() if kept else {}
         tres = frozenset(",".join(known.get("accountingstoragetres", ())).lower().split(","))
         return trial.problems({**files, **self._keys()}, conf, tres)
@@ -243,9 +243,12 @@ class Configurer:
             conf.settings().get("statesavelocation", (_DEFAULT_STATE,))[-1]
         )
 
-    def _plan(self, kept: Files, wanted: Files, jobs: list[Job]) -> Plan:
+    def _plan(self, kept: Files, wanted: Files, *, serves: bool) -> Plan:
         before = self._configuration(kept, self._placed_keys())
-        return plan(before, self._configuration(wanted, self._keys()), jobs)
+        after = self._configuration(wanted, self._keys())
+        if not serves:
+            return plan(before, after, (), {})
+        return plan(before, after, self._controller.jobs(), self._controller.partitions())
 
     def _configuration(self, files: Files, keys: Files) -> Configuration:
         contents = {name: file.content for name, file in {**files, **keys}.items()}

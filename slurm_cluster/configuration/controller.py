@@ -7,6 +7,7 @@ In the foreground (`slurmctld -D`, as in a container), slurmctld answers `scontr
 has read anything, and ends if it cannot restart. So nothing counts as done until slurmctld serves with
 another time of start."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ _WHOLE_S: Final = 1.0
 _STARTED: Final = "BOOT_TIME"
 _PAUSES_S: Final = 300.0
 """The kubelet waits so long at most before it starts a container that has ended a few times."""
+_STATE: Final = re.compile(r"^PartitionName=(\S+) .* State=(\S+)", re.MULTILINE)
 _ENDS_S: Final = 10.0
 """In which a slurmctld that stands by has ended: it looks every second whether it should."""
 
@@ -58,6 +60,11 @@ class Controller:
         """Returns the jobs that wait or run. Raises ProgramFailed."""
         lines = run("squeue", "--noheader", "--format=%i|%P|%N").splitlines()
         return [_job(line) for line in lines if line.count("|") == 2]
+
+    def partitions(self) -> dict[str, str]:
+        """Returns the state of each partition, hidden partitions included. Raises ProgramFailed."""
+        shown = run("scontrol", "--all", "--oneliner", "show", "partition")
+        return dict(_STATE.findall(shown))
 
     def reconfigure(self) -> float:
         """Has slurmctld, and by it all slurmds, read the files. Returns the seconds in which nobody

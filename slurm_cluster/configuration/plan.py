@@ -15,6 +15,9 @@ GRES_CONF: Final = "gres.conf"
 Attributes = Mapping[str, str]
 _Value = TypeVar("_Value")
 _SHOWN: Final = 20
+_KEEPS_PARTITIONS: Final = "keeppartinfo"
+_KEEPS_STATES: Final = "keeppartstate"
+"""Values of ReconfigFlags: KeepPartInfo keeps partitions and states, KeepPartState keeps states."""
 _SIZE: Final = (
     *("boards", "corespersocket", "cpus", "procs"),
     *("sockets", "socketsperboard", "threadspercore"),
@@ -93,12 +96,15 @@ _NEEDS: Final = {
 }
 
 
-def plan(running: Configuration, wanted: Configuration, jobs: Iterable[Job]) -> Plan:
-    """Returns what changes, in a fixed order."""
+def plan(
+    running: Configuration, wanted: Configuration, jobs: Iterable[Job], live: Mapping[str, str]
+) -> Plan:
+    """Returns what changes, in a fixed order. `live`: the state of each partition in slurmctld."""
     changes = (
         *_settings(running.slurm_conf, wanted.slurm_conf),
         *_nodes(running.slurm_conf.nodes(), wanted.slurm_conf.nodes()),
         *_partitions(running.slurm_conf.partitions(), wanted.slurm_conf.partitions()),
+        *_lost_by_a_start(running.slurm_conf.partitions(), wanted.slurm_conf, live),
         *_others(running.slurm_conf.others(), wanted.slurm_conf.others()),
         *_files(running.files, wanted.files),
     )
@@ -167,6 +173,28 @@ def _partitions(running: Mapping[str, Attributes], wanted: Mapping[str, Attribut
     for name, old, new in _changed(running, wanted):
         lost = name if new is None else ""
         yield Change(f"partition {name}", needs.PLAIN, _difference(old, new), partition=lost)
+
+
+def _lost_by_a_start(
+    running: Mapping[str, Attributes], wanted: SlurmConf, live: Mapping[str, str]
+) -> Iterator[Change]:
+    """Yields partitions and states that scontrol set, and that a starting slurmctld does not keep."""
+    flags = ",".join(wanted.settings().get("reconfigflags", ())).lower().split(",")
+    if _KEEPS_PARTITIONS in flags:
+        return
+    after = wanted.partitions()
+    for name, state in sorted(live.items()):
+        if name not in running.keys() | after.keys():
+            words = "is removed: scontrol created the partition, and slurm.conf does not have it"
+            yield Change(f"partition {name}", needs.PLAIN, words, partition=name)
+        elif name in running.keys() & after.keys() and _KEEPS_STATES not in flags:
+            by_file = _state(after[name])
+            if state not in {by_file, _state(running[name])}:
+                yield Change(f"partition {name}", needs.PLAIN, f"state {state} by scontrol -> {by_file}")
+
+
+def _state(partition: Attributes) -> str:
+    return partition.get("state", "UP").upper()
 
 
 def _others(running: Mapping[str, Attributes], wanted: Mapping[str, Attributes]) -> Iterator[Change]:

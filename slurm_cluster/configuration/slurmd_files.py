@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from slurm_cluster.configuration import gres_conf
 from slurm_cluster.configuration.folders import File
-from slurm_cluster.configuration.slurm_conf import Line, parse
+from slurm_cluster.configuration.slurm_conf import Line, SlurmConf, parse
 from wellknown.quoting import quoted
 
 _GRES: Final = frozenset(
@@ -23,14 +24,23 @@ _BEGINS: Final = frozenset({"autodetect", "name", "nodename"})
 _COUNT: Final = re.compile(r"\d+[KMGTP]?", re.IGNORECASE | re.ASCII)
 _PLUGINS: Final = frozenset({"autodetect", "disabled", "cgroup/v1", "cgroup/v2"})
 """cgroup.conf(5) CgroupPlugin."""
+_SCRIPTS: Final = frozenset({"epilog", "prolog"})
+_OF_A_FOLDER: Final = frozenset("/*?[")
 _SPANK: Final = re.compile(r"(required|optional|include)\s+\S.*")
 """spank(7), plugstack.conf."""
 
 
-def wrong(files: Mapping[str, File]) -> list[str]:
-    """Returns what is wrong in gres.conf, cgroup.conf and plugstack.conf."""
+def wrong(files: Mapping[str, File], conf: SlurmConf) -> list[str]:
+    """Returns the errors in gres.conf, cgroup.conf, plugstack.conf, and the names of scripts."""
+    lines = _pairs(files, "gres.conf")
     return [
-        *(f"gres.conf: {words}" for line in _pairs(files, "gres.conf") for words in _of_gres(line)),
+        *(f"gres.conf: {words}" for line in lines for words in _of_gres(line)),
+        *(f"gres.conf: {words}" for words in gres_conf.contradictions(lines, conf)),
+        *(
+            f"slurm.conf: {key}={name} is not among the files: Slurm drains each node at its first job"
+            for key, name in _scripts(conf)
+            if name and name not in files
+        ),
         *(
             f"cgroup.conf: {words}"
             for line in _pairs(files, "cgroup.conf")
@@ -42,6 +52,14 @@ def wrong(files: Mapping[str, File]) -> list[str]:
             if line.partition("#")[0].strip() and not _SPANK.fullmatch(line.strip())
         ),
     ]
+
+
+def _scripts(conf: SlurmConf) -> Iterator[tuple[str, str]]:
+    """Yields the keys and names of scripts that slurmctld sends to slurmd: names without a folder."""
+    for line in conf.lines:
+        for key, name in line.pairs:
+            if key.lower() in _SCRIPTS and not _OF_A_FOLDER & {*name}:
+                yield key, name
 
 
 def _pairs(files: Mapping[str, File], name: str) -> tuple[Line, ...]:

@@ -28,6 +28,15 @@ def joining(files: Mapping[str, File], conf: SlurmConf) -> frozenset[str]:
     return frozenset(named - conf.nodes().keys() - {"ALL"})
 
 
+def suspect(files: Mapping[str, File]) -> str:
+    """Returns the error of topology.yaml at which slurmctld crashes without a message (26.05), or ""."""
+    try:
+        empty = _YAML in files and yaml.safe_load(files[_YAML].content) == []
+    except yaml.YAMLError:
+        return ""
+    return f"{_YAML} has no topology" if empty else ""
+
+
 def _listed(files: Mapping[str, File]) -> Iterable[str]:
     if _YAML in files:
         return _in_yaml(yaml.safe_load(files[_YAML].content))

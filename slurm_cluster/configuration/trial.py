@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Final
 from slurm_cluster.configuration import slurmd_files
 from slurm_cluster.configuration.folders import File, write
 from slurm_cluster.configuration.slurm_conf import SlurmConf
-from slurm_cluster.configuration.topology_nodes import joining
+from slurm_cluster.configuration.topology_nodes import joining, suspect
 from slurm_cluster.configuration.trial_conf import LOOPBACK, Place, trial_text, untried
 
 _SERVES: Final = "Running as primary controller"
@@ -41,7 +41,7 @@ OF_THE_PLACE: Final = (
     r"Could not open \w+ state file .*: No such file or directory",  # 24.11, before the first job
     r"Unable to set keepalive .*",  # 24.11, now and then, with any configuration
     r"No fed_mgr state file .* to recover",
-    r"NOTE: Trying backup state save file\..*",
+    r"NOTE: Trying backup (\w+ )?state save file\..*",
     r"Sending PersistInit msg: Connection refused",  # slurmdbd is away, on purpose
     r"Association database appears down, reading from state files\.",
     r"\w*persist_conn\w*: failed to open persistent connection to host:127\.0\.0\.1:.*",
@@ -68,6 +68,8 @@ class Trial:
     """StateSaveLocation of the running slurmctld."""
     accepted: Sequence[str] = ()
     """Regular expressions of ignored errors."""
+    checks_slurmd: bool = True
+    """False for a configuration that slurmctld took before: slurmd's files do not stop slurmctld."""
     program: str = "slurmctld"
 
     def problems(
@@ -75,7 +77,8 @@ class Trial:
     ) -> list[str]:
         """Returns the errors of a configuration in slurmctld's words, or an empty list."""
         host = socket.gethostname()
-        if wrong := [*untried(conf, host), *slurmd_files.wrong(files)]:
+        own = [*untried(conf, host), *(slurmd_files.wrong(files, conf) if self.checks_slurmd else ())]
+        if wrong := [words for words in own if not _matches(self.accepted, words)]:
             return wrong
         with TemporaryDirectory(prefix="slurm-trial-") as folder, _ports() as (port, closed):
             state = [name for name in FROM_STATE if (self.state / name).is_file()]
@@ -92,7 +95,7 @@ class Trial:
             )
             self._prepare(place, files, conf, state)
             apart = _WITHOUT_DATABASE if _has_database(conf) and not place.with_database else ()
-            return [_of_wanted(words, place) for words in self._said(place, apart)]
+            return [_of_wanted(words, place) for words in self._said(place, apart, suspect(files))]
 
     def _prepare(
         self, place: Place, files: Mapping[str, File], conf: SlurmConf, state: Sequence[str]
@@ -110,7 +113,8 @@ class Trial:
         found = (path for pattern in _KEYS for path in self.running.glob(pattern))
         return {path.name: File(path.read_bytes(), secret=True) for path in found}
 
-    def _said(self, place: Place, apart: Sequence[str]) -> list[str]:
+    def _said(self, place: Place, apart: Sequence[str], cause: str) -> list[str]:
+        """Returns the errors of slurmctld. `cause`: the probable cause if a signal ends slurmctld."""
         command = [self.program, "-D", "-f", str(place.etc / "slurm.conf")]
         environment = {**os.environ, "SLURM_CONF": str(place.etc / "slurm.conf")}
         process = subprocess.Popen(  # noqa: S603 -- slurmctld, without a shell
@@ -122,7 +126,8 @@ class Trial:
             start_new_session=True,
         )
         try:
-            return list(dict.fromkeys(_Verdict(process, (*self.accepted, *apart)).problems()))[:_MOST]
+            verdict = _Verdict(process, (*self.accepted, *apart), cause)
+            return list(dict.fromkeys(verdict.problems()))[:_MOST]
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -132,9 +137,10 @@ class Trial:
 class _Verdict:
     """The errors of one slurmctld until slurmctld serves or ends."""
 
-    def __init__(self, process: subprocess.Popen[bytes], accepted: Sequence[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], accepted: Sequence[str], cause: str) -> None:
         self._process = process
-        self._accepted = [re.compile(each) for each in (*OF_THE_PLACE, *accepted)]
+        self._cause = f"{cause}: " if cause else ""
+        self._accepted = (*OF_THE_PLACE, *accepted)
         self._serves = False
         self._deadline = time.monotonic() + _WITHIN_S
 
@@ -144,7 +150,7 @@ class _Verdict:
             last = line or last
             self._serves = self._serves or _SERVES in line
             found = _LOUD.search(line)
-            if found and not any(each.fullmatch(found["words"]) for each in self._accepted):
+            if found and not _matches(self._accepted, found["words"]):
                 if not told:
                     told = True
                     self._hurry(_AFTER_ERROR_S)
@@ -158,7 +164,7 @@ class _Verdict:
             status = self._process.wait(_ENDS_S)
         except subprocess.TimeoutExpired:
             return "it does not serve"
-        return f"{signal.Signals(-status).name} ended it" if status < 0 else "it ended"
+        return f"{self._cause}{signal.Signals(-status).name} ended it" if status < 0 else "it ended"
 
     def _lines(self) -> Iterator[str]:
         """Yields lines until slurmctld has served for a moment, ends, or takes too long."""
@@ -179,6 +185,10 @@ class _Verdict:
 
     def _hurry(self, seconds: float) -> None:
         self._deadline = min(self._deadline, time.monotonic() + seconds)
+
+
+def _matches(accepted: Iterable[str], words: str) -> bool:
+    return any(re.fullmatch(each, words) for each in accepted)
 
 
 def _of_wanted(words: str, place: Place) -> str:

@@ -76,6 +76,10 @@ class Bench:
             "squeue", "--noheader", f"--jobs={job}", "--format=%T"
         ).stdout.strip()
 
+    def partitions(self) -> dict[str, str]:
+        shown = self.cluster.run_slurm("sinfo", "--all", "--noheader", "--format=%P %a").stdout
+        return dict(line.split() for line in shown.splitlines())
+
     def shows(self, key: str) -> str:
         lines = self.cluster.run_slurm("scontrol", "show", "config").stdout.splitlines()
         return next(
@@ -247,6 +251,25 @@ def test_jobs_hold_up_what_would_end_them(bench: Bench) -> None:
     eventually(lambda: not bench.state_of(job), within_s=20)
     assert bench.look().verdict is Verdict.APPLIED
     assert bench.running() == bench.conf
+
+
+def test_partitions_set_by_scontrol_are_lost_only_after_their_jobs(bench: Bench) -> None:
+    slurm = bench.cluster.run_slurm
+    slurm("scontrol", "create", "PartitionName=live", "Nodes=node-2", "State=UP", "MaxTime=INFINITE")
+    slurm("scontrol", "update", "PartitionName=main", "State=DRAIN")
+    job = bench.submit("--partition=live")
+    bench.want(bench.conf + "ReconfigFlags=KeepPartInfo\n")
+    assert bench.look().verdict is Verdict.APPLIED
+    bench.want(bench.conf)
+    outcome = bench.look()
+    assert (outcome.verdict, f"would end jobs: {job}" in outcome.words) == (Verdict.HELD, True)
+    assert (bench.partitions(), bench.state_of(job)) == ({"main*": "drain", "live": "up"}, "RUNNING")
+    slurm("scancel", job)
+    eventually(lambda: not bench.state_of(job), within_s=20)
+    outcome = bench.look()
+    assert outcome.verdict is Verdict.APPLIED
+    assert "partition main: state DRAIN by scontrol -> UP" in outcome.words
+    assert bench.partitions() == {"main*": "up"}
 
 
 @pytest.mark.one_release("The configurer alone compares the files")

@@ -21,7 +21,7 @@ def configuration(text: str, **files: bytes) -> Configuration:
 
 
 def planned(wanted: str, *jobs: Job) -> Plan:
-    return plan(configuration(BASE), configuration(wanted), jobs)
+    return plan(configuration(BASE), configuration(wanted), jobs, {})
 
 
 def test_the_same_configuration_in_other_words_changes_nothing() -> None:
@@ -61,10 +61,12 @@ def test_the_greatest_need_counts() -> None:
 def test_numbers_of_devices_change_by_no_reconfiguration() -> None:
     before = configuration(BASE, **{"gres.conf": b"a"})
     other = BASE.replace("SlurmctldDebug=info", "CommunicationParameters=NoInAddrAny")
-    made = plan(before, configuration(other, **{"gres.conf": b"b"}), ())
+    made = plan(before, configuration(other, **{"gres.conf": b"b"}), (), {})
     assert made.need is Need.RESTART_WITHOUT_RECONFIGURE
     assert "without scontrol reconfigure" in made.lines()[-1]
-    new_node = plan(before, configuration(f"{BASE}NodeName=n4 Gres=gpu:1\n", **{"gres.conf": b"a"}), ())
+    new_node = plan(
+        before, configuration(f"{BASE}NodeName=n4 Gres=gpu:1\n", **{"gres.conf": b"a"}), (), {}
+    )
     assert new_node.need is Need.RECONFIGURE
 
 
@@ -80,6 +82,40 @@ def test_jobs_of_a_partition_or_a_node_that_goes_are_told() -> None:
     assert "would end jobs: 1, 2, 4" in planned(without, *jobs).lines()
 
 
+LIVE = {"main": "DRAIN", "batch": "UP", "live": "UP"}
+"""An administrator has closed one partition and created another."""
+REMOVED = "partition live: is removed: scontrol created the partition, and slurm.conf does not have it"
+OPENED = "partition main: state DRAIN by scontrol -> UP"
+
+
+@pytest.mark.parametrize(
+    ("more", "lines", "jobs"),
+    [
+        ("", [OPENED, REMOVED], ("1",)),
+        ("ReconfigFlags=KeepPartState\n", [REMOVED], ("1",)),
+        ("ReconfigFlags=KeepPowerSaveSettings,KeepPartInfo\n", [], ()),
+        ("PartitionName=live Nodes=n2\n", [OPENED], ()),
+    ],
+)
+def test_partitions_set_by_scontrol_are_lost_unless_slurm_keeps_them(
+    more: str, lines: list[str], jobs: tuple[str, ...]
+) -> None:
+    job = Job("1", frozenset({"live"}), frozenset({"n2"}))
+    made = plan(configuration(BASE), configuration(BASE + more), [job], LIVE)
+    assert sorted({OPENED, REMOVED} & {*made.lines()}) == sorted(lines)
+    assert made.jobs == jobs
+
+
+def test_a_state_of_slurm_conf_counts_as_no_change_by_scontrol() -> None:
+    closed = BASE.replace("Nodes=ALL", "Nodes=ALL State=DOWN").replace("Nodes=n1", "Nodes=n1 State=down")
+    live = {"main": "UP", "batch": "DOWN"}
+    made = plan(configuration(BASE), configuration(closed), (), live)
+    assert made.lines()[:-1] == [
+        "partition batch: state not set -> down",
+        "partition main: state not set -> DOWN",
+    ]
+
+
 def test_another_size_of_a_node_ends_its_jobs_and_another_feature_does_not() -> None:
     job = Job("1", frozenset({"main"}), frozenset({"n1"}))
     assert planned(BASE.replace("CPUs=4", "CPUs=8"), job).jobs == ("1",)
@@ -89,12 +125,12 @@ def test_another_size_of_a_node_ends_its_jobs_and_another_feature_does_not() -> 
 def test_files_beside_slurm_conf_count() -> None:
     before = configuration(BASE, **{"gres.conf": b"a", "old.lua": b"", "slurm.key": b"1"})
     after = configuration(BASE, **{"gres.conf": b"b", "new.yaml": b"", "slurm.key": b"1"})
-    lines = plan(before, after, ()).lines()[:3]
+    lines = plan(before, after, (), {}).lines()[:3]
     assert lines[0].startswith("gres.conf: has other content (slurmd would number devices in another")
     assert lines[1:] == ["new.yaml: is new", "old.lua: is removed"]
     other = configuration(BASE, **{"slurm.key": b"2"})
-    assert plan(configuration(BASE, **{"slurm.key": b"1"}), other, ()).need is Need.BY_HAND
-    assert plan(configuration(BASE), other, ()).need is Need.RECONFIGURE
+    assert plan(configuration(BASE, **{"slurm.key": b"1"}), other, (), {}).need is Need.BY_HAND
+    assert plan(configuration(BASE), other, (), {}).need is Need.RECONFIGURE
 
 
 OLD, NEW = Key("old", b"1", signs=True), Key("new", b"2")
@@ -114,14 +150,14 @@ def test_each_step_of_a_rotation_of_the_keys_needs_a_reconfiguration() -> None:
         found.append(keys_of(*keys))
     assert [each["slurm.key"] for each in found] == [b"1", b"1", b"1", b"2", b"2"]
     for before, after in pairwise(found):
-        assert plan(configuration(BASE, **before), configuration(BASE, **after), ()).need is (
+        assert plan(configuration(BASE, **before), configuration(BASE, **after), (), {}).need is (
             Need.RECONFIGURE
         )
 
 
 @pytest.mark.parametrize("after", [keys_of(NEW), {"slurm.key": b"2"}, {}, {"slurm.jwks": b"no keys"}])
 def test_keys_of_which_no_daemon_knows_one_are_left_to_a_person(after: dict[str, bytes]) -> None:
-    made = plan(configuration(BASE, **keys_of(OLD)), configuration(BASE, **after), ())
+    made = plan(configuration(BASE, **keys_of(OLD)), configuration(BASE, **after), (), {})
     assert made.need is Need.BY_HAND
 
 

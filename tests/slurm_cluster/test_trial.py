@@ -57,11 +57,21 @@ INSTEAD_OF_KILL_WAIT = {
     "a weight that needs slurmdbd": (FAIRSHARE, "can only be used with SlurmDBD"),
     "a script that there is not": ("PrologSlurmctld=/etc/slurm/prolog.sh", "/etc/slurm/prolog.sh"),
     "a number below nothing": ("KillWait=-30", "KillWait"),
+    "no job_submit.lua": ("JobSubmitPlugins=lua", "job_submit.lua: No such file"),
+    "a colon instead of =": ("AccountingStorageTRES: gres/gpu", "AccountingStorageTRES: gres/gpu"),
+    "memory for a node and for a CPU": ("DefMemPerNode=100\nDefMemPerCPU=10", "mutually exclusive"),
 }
 """Lines that stand instead of KillWait=30, and the words of the problem."""
 WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     **{name: ("KillWait=30", line, {}, words) for name, (line, words) in INSTEAD_OF_KILL_WAIT.items()},
     "a node that there is not": ("Nodes=ALL", "Nodes=n1,gone", {}, "gone"),
+    "a node set that there is not": ("Nodes=ALL", "Nodes=h100set", {}, "h100set"),
+    "a topology.conf without switches": (
+        "KillWait=30",
+        "TopologyPlugin=topology/tree",
+        {"topology.conf": b"# filled later\n"},
+        "No switches configured",
+    ),
     "a key of a partition": ("Default=YES", "Defalut=YES", {}, "Defalut"),
     "a value of a partition": ("Default=YES", "Default=YES State=BROKEN", {}, "BROKEN"),
     "a time of a partition": ("Default=YES", "Default=YES MaxTime=longish", {}, "MaxTime"),
@@ -102,11 +112,64 @@ WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     "a line of plugstack.conf": ("", "", {"plugstack.conf": b"require /usr/lib/pyxis.so\n"}, "require "),
 }
 
+TREE = (
+    "- topology: default\n  cluster_default: true\n  tree:\n    switches:\n"
+    "    - {switch: root, children: s1}\n    - {switch: s1, nodes: 'n[1-4]'}\n"
+)
+TOPOLOGIES = {
+    "empty list": ("[]\n", "topology.yaml has no topology: SIGSEGV ended it"),
+    "empty map": ("{}\n", "Failed to initialize topology plugin"),
+    "empty file": ("", "topology.yaml"),
+    "tabs": (TREE.replace("    - ", "\t- "), "topology.yaml"),
+    "no switches": (f"{TREE.partition('    switches:')[0]}    switches: []\n", "No switches configured"),
+    "child without a switch": (TREE.replace("children: s1", "children: 's1,s9'"), "invalid child (s9)"),
+    "two defaults": (TREE + TREE.replace("topology: default", "topology: second"), ""),
+    "no default": (TREE.replace("  cluster_default: true\n", ""), ""),
+}
+"""topology.yaml, and the words of the problem on 26.05; "" if slurmctld takes the file."""
+DIFFERENT = {
+    "a root without switches": (
+        ("KillWait=30", "TopologyPlugin=topology/tree"),
+        {"topology.conf": b"SwitchName=root\n"},
+        {"24.11": "neither child switches nor nodes", "26.05": ""},
+    ),
+    "topology/flat": (
+        ("KillWait=30", "TopologyPlugin=topology/flat"),
+        {},
+        {"24.11": "topology/flat", "26.05": ""},
+    ),
+    "a partition's topology that there is not": (
+        ("Default=YES", "Default=YES Topology=blocks"),
+        {"topology.yaml": TREE.encode()},
+        {"24.11": "unrecognized key: Topology", "26.05": "Invalid partition topology"},
+    ),
+    "a partition's topology in an empty list": (
+        ("Default=YES", "Default=YES Topology=default"),
+        {"topology.yaml": b"[]\n"},
+        {"24.11": "unrecognized key: Topology", "26.05": "topology.yaml has no topology"},
+    ),
+    **{
+        f"topology.yaml: {name}": (
+            ("", ""),
+            {"topology.yaml": text.encode()},
+            {"24.11": "", "26.05": words},
+        )
+        for name, (text, words) in TOPOLOGIES.items()
+    },
+}
+"""Configurations that the releases judge differently: 24.11 does not read topology.yaml."""
+
 
 @pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
-def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def release(request: pytest.FixtureRequest) -> str:
+    named: str = request.param
+    return named
+
+
+@pytest.fixture(scope="module")
+def programs(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("programs")
-    put_slurmctld(folder, tree_of(request.param))
+    put_slurmctld(folder, tree_of(release))
     with on_path(folder):
         yield folder
 
@@ -148,9 +211,23 @@ def test_wrong_configuration_is_refused_by_slurmctld(programs: Path, tmp_path: P
     assert any(words.lower() in problem.lower() for problem in found), found
 
 
+@pytest.mark.parametrize("name", list(DIFFERENT))
+def test_each_release_has_its_own_words(programs: Path, release: str, tmp_path: Path, name: str) -> None:
+    (before, after), others, words = DIFFERENT[name]
+    assert before in BASE
+    found = problems(tmp_path, BASE.replace(before, after, 1), others)
+    assert words[release] in "; ".join(found), found
+    assert bool(found) == bool(words[release])
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
+        (
+            "PartitionName=main",
+            "NodeSet=h100 Feature=h100\nPartitionName=later Nodes=h100\nPartitionName=main",
+        ),
+        ("KillWait=30", "Epilog=/etc/slurm/scripts/epilog.sh"),
         ("NodeName=n[1-4] CPUs=4 RealMemory=1000 Gres=gpu:2\n", ""),
         (" Default=YES", ""),
         (
@@ -161,6 +238,7 @@ def test_wrong_configuration_is_refused_by_slurmctld(programs: Path, tmp_path: P
             "KillWait=30",
             "SuspendTime=60\nSuspendProgram=/usr/bin/suspend\nResumeProgram=/usr/bin/resume",
         ),
+        ("KillWait=30", "ReconfigFlags=KeepPartInfo"),
         ("KillWait=30", "PrologSlurmctld=/usr/bin/true\nMailProg=/usr/bin/mail"),
         ("KillWait=30", "SlurmctldLogFile=/var/log/slurm/slurmctld.log\nSlurmctldDebug=debug3"),
         ("NodeName=n[1-4]", "NodeName=n[1-4] NodeAddr=10.255.0.[1-4] NodeHostname=h[1-4] Port=6818"),
@@ -187,7 +265,8 @@ def test_right_files_of_slurmd_are_right(programs: Path, tmp_path: Path) -> None
         "plugstack.conf": b"# none\n\noptional  /usr/lib/a.so x=1\n",
         "cgroup.conf": b"CgroupPlugin=cgroup/v2\nConstrainCores=yes\n",
     }
-    assert problems(tmp_path, BASE, files) == []
+    conf = BASE.replace("GresTypes=gpu", "GresTypes=gpu,shard")
+    assert problems(tmp_path, conf, files) == []
 
 
 def test_a_topology_may_name_nodes_that_join_by_themselves(programs: Path, tmp_path: Path) -> None:

@@ -1,12 +1,27 @@
-"""A trial reports how slurmctld ended without an error."""
+"""Trials with another program in place of slurmctld: its end, and errors in files of slurmd."""
 
 import socket
 from pathlib import Path
 
 import pytest
 
+from slurm_cluster.configuration.configurer import Configurer, Places, Verdict
+from slurm_cluster.configuration.controller import Controller
+from slurm_cluster.configuration.folders import File, Kept
 from slurm_cluster.configuration.slurm_conf import parse
 from slurm_cluster.configuration.trial import Trial
+from tests.slurm_programs import on_path
+
+CONF = f"ClusterName=c\nGresTypes=nic\nSlurmctldHost={socket.gethostname()}\n"
+FILES = {"slurm.conf": File(CONF.encode()), "gres.conf": File(b"Name=nic Nam=nic\n")}
+SERVES = "slurmctld: Running as primary controller"
+
+
+def put_program(folder: Path, prints: str, end: str = "exec sleep 60") -> Path:
+    program = folder / "slurmctld"
+    program.write_text(f"#!/bin/sh\necho {prints} >&2\n{end}\n")
+    program.chmod(0o755)
+    return program
 
 
 @pytest.mark.parametrize(
@@ -21,9 +36,41 @@ def test_trial_names_the_end_of_slurmctld(
     end: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slurm_cluster.configuration.trial._WITHIN_S", 1.0)
-    program = tmp_path / "slurmctld"
-    program.write_text(f"#!/bin/sh\necho slurmctld: starting >&2\n{end}\n")
-    program.chmod(0o755)
-    conf = parse(f"ClusterName=c\nSlurmctldHost={socket.gethostname()}\n", lambda path: path)
+    program = put_program(tmp_path, "slurmctld: starting", end)
     trial = Trial(tmp_path / "etc", tmp_path / "state", program=str(program))
-    assert trial.problems({}, conf, frozenset()) == [words]
+    assert trial.problems({}, parse(CONF, str), frozenset()) == [words]
+
+
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        (b"[]\n", "topology.yaml has no topology: SIGSEGV ended it, and "),
+        (b"- tree: {}\n", "SIGSEGV ended it, and "),
+        (b"{", "SIGSEGV ended it, and "),
+    ],
+)
+def test_trial_names_the_cause_of_a_crash(text: bytes, begins: str, tmp_path: Path) -> None:
+    program = put_program(tmp_path, "slurmctld: starting", "kill -SEGV $$")
+    trial = Trial(tmp_path / "etc", tmp_path / "state", program=str(program))
+    (found,) = trial.problems({"topology.yaml": File(text)}, parse(CONF, str), frozenset())
+    assert found.startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "found"), [((), ["gres.conf: there is no Nam"]), ((r"gres\.conf: .* no Nam",), [])]
+)
+def test_errors_in_files_of_slurmd_may_be_accepted(
+    accepted: tuple[str, ...], found: list[str], tmp_path: Path
+) -> None:
+    program = put_program(tmp_path, SERVES)
+    trial = Trial(tmp_path / "etc", tmp_path / "state", accepted, program=str(program))
+    assert trial.problems(FILES, parse(CONF, str), frozenset()) == found
+
+
+def test_a_kept_configuration_starts_with_any_file_of_slurmd(tmp_path: Path) -> None:
+    """slurmctld took such a configuration before, and runs jobs with it."""
+    put_program(tmp_path, SERVES)
+    Kept(tmp_path / "kept").keep(FILES)
+    places = Places(tmp_path / "wanted", tmp_path / "running", tmp_path / "kept")
+    with on_path(tmp_path):
+        assert Configurer(places, Controller(1.0)).begin().verdict is Verdict.CURRENT
