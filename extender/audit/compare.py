@@ -139,12 +139,12 @@ def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
         pods[pod.workload.uid].append(pod)
     own: defaultdict[str, list[Job]] = defaultdict(list)
     found = [*_stuck_drains(reading), *_contested(reading.view)]
-    unsigned = _unsigned(reading, config)
+    missing_keys = _missing_keys(reading, config)
     for job in reading.jobs.values():
         if job.state.ended:
             continue
-        key = key_of(job) or unsigned.get(job.id)
-        if job.id in unsigned:
+        key = key_of(job) or missing_keys.get(job.id)
+        if job.id in missing_keys:
             found.append(_without_key(job))
         orphan = _orphan(job, key, pods, reading, config)
         if orphan is not None:
@@ -157,7 +157,7 @@ def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _unsigned(reading: Snapshot, config: PlacementConfig) -> Mapping[int, PlaceholderKey]:
+def _missing_keys(reading: Snapshot, config: PlacementConfig) -> Mapping[int, PlaceholderKey]:
     """Returns the missing keys of Pods' jobs, by job id."""
     without = [job for job in reading.jobs.values() if not job.state.ended and key_of(job) is None]
     pods = {pod.workload.uid: pod for pod in reading.pods} if without else {}
