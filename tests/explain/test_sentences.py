@@ -49,7 +49,7 @@ def _kind(call: ast.AST) -> Kind | None:
     match call:
         case ast.Call(
             func=ast.Attribute(value=ast.Name(id="Cause"), attr="of"),
-            args=[ast.Attribute(value=ast.Name(id="Kind" | "Difference"), attr=name)],
+            args=[ast.Attribute(value=ast.Name(id="Kind"), attr=name)],
         ):
             return Kind[name]
     return None
