@@ -181,7 +181,7 @@ def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     waits, however long, for a job that can start on the Pods' Nodes and nowhere else: nobody ended the
     job (invariant I5)."""
     since = record.job.since if record.job.phase is Phase.SUSPECT else at.now
-    forgotten = job.state.pending and job.restart_count == 0
+    forgotten = job.state.pending and not record.job.verdict.has_altered(Part.RESTARTED)
     failed = _failed_node(record)
     if failed is not None and not _on_ready_nodes(record, at.view):  # the node failed in Slurm first
         cause = end_of(job.id, JobState("NODE_FAIL"))
