@@ -139,12 +139,12 @@ def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
         pods[pod.workload.uid].append(pod)
     own: defaultdict[str, list[Job]] = defaultdict(list)
     found = [*_stuck_drains(reading), *_contested(reading.view)]
-    unsigned = _unsigned(reading, config)
+    missing_keys = _missing_keys(reading, config)
     for job in reading.jobs.values():
         if job.state.ended:
             continue
-        key = key_of(job) or unsigned.get(job.id)
-        if job.id in unsigned:
+        key = key_of(job) or missing_keys.get(job.id)
+        if job.id in missing_keys:
             found.append(_without_key(job))
         orphan = _orphan(job, key, pods, reading, config)
         if orphan is not None:
@@ -153,11 +153,12 @@ def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
             own[key.uid].append(job)
     untold = sum(1 for pod in reading.pods if _is_untold(pod))
     for pod in reading.pods:
-        found += _of_pod(pod, own[pod.workload.uid], untold, reading, config)
+        members, read = pods[pod.workload.uid], own[pod.workload.uid]
+        found += _of_pod(pod, members, read, untold, reading, config)
     return tuple(dict.fromkeys(found))
 
 
-def _unsigned(reading: Snapshot, config: PlacementConfig) -> Mapping[int, PlaceholderKey]:
+def _missing_keys(reading: Snapshot, config: PlacementConfig) -> Mapping[int, PlaceholderKey]:
     """Returns the missing keys of Pods' jobs, by job id."""
     without = [job for job in reading.jobs.values() if not job.state.ended and key_of(job) is None]
     pods = {pod.workload.uid: pod for pod in reading.pods} if without else {}
@@ -226,9 +227,15 @@ def may_have_no_job(pods: Sequence[Pod]) -> bool:
 
 
 def _of_pod(
-    pod: Pod, read: list[Job], untold: int, reading: Snapshot, config: PlacementConfig
+    pod: Pod,
+    members: Sequence[Pod],
+    read: list[Job],
+    untold: int,
+    reading: Snapshot,
+    config: PlacementConfig,
 ) -> Iterator[Finding]:
-    """Yields the findings about a Pod; `read` are the live jobs with its key that were read."""
+    """Yields the findings about a Pod. `members` are the Pods of the Pod's workload, and `read` the live
+    jobs with the workload's key."""
     if pod.life.finished or pod.life.deleting:
         return
     live = {job.id for job in read}
@@ -245,7 +252,7 @@ def _of_pod(
     if pod.life.node is None:
         yield from _waiting(pod, live, state, untold, reading, config)
     elif not runs and not any(job.state.running for job in own):
-        yield from _unheld(pod, next(iter(own), None), state, reading)
+        yield from _unheld(pod, members, next(iter(own), None), state, reading)
     yield from _elsewhere(pod, own, reading)
 
 
@@ -281,7 +288,9 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
             yield Finding(FindingKind.TWO_JOBS, cause, fix, name, job.id, mended=mended, key=key)
 
 
-def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot) -> Iterator[Finding]:
+def _unheld(
+    pod: Pod, members: Sequence[Pod], job: Job | None, state: JobState | None, reading: Snapshot
+) -> Iterator[Finding]:
     """Yields findings about a bound Pod without a running job. `state`: that of the job it names."""
     name, node, job_id = pod.full_name, pod.life.node or "", pod.scheduling.job_id
     if job is not None:
@@ -293,7 +302,7 @@ def _unheld(pod: Pod, job: Job | None, state: JobState | None, reading: Snapshot
         cause = Cause.of(Kind.BOUND_AND_JOB_UNKNOWN, node=node, job=job_id)
         fix = f"the leader asks Slurm for it again, on {node}; see its log where that does not help"
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, fix, name, job_id, node, mended=True)
-    elif state.pending and (job is None or waits_for_its_pods_nodes(job, (pod,), reading.view)):
+    elif state.pending and (job is None or waits_for_its_pods_nodes(job, members, reading.view)):
         yield _waits_for_its_node(pod, job, job_id, reading.view)
     elif state.ended or state.pending or state.suspended:
         cause = Cause.of(Kind.BOUND_AND_JOB_OVER, node=node, job=job_id, state=state.text)

@@ -89,7 +89,7 @@ class Reader:
     ) -> tuple[Finding, ...]:
         doubtful = await asyncio.to_thread(list, unclear(pods, states, self._config, known))
         read = await read_all((one for one in doubtful if one not in self._foreign), self._slurm)
-        listed = {pod.uid for pod in pods}
+        listed = {pod.workload.uid for pod in pods}
         over = set[int]()
         for job in read:
             key = key_of(job)

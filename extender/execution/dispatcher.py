@@ -58,11 +58,11 @@ log = structlog.get_logger()
 
 _EVENT_WRITERS = 2
 _MAX_QUEUED_EVENTS = 10_000  # Events that wait to be made: some 20 MB
-_WORDS_S = 1.0
+_COMMENT_TIMEOUT_S = 1.0  # for a comment, and for a question to accounting
 _COMMENT_BACKOFF_S = 30.0
-_SLOW_BOOKS_S = 0.1
-_READ_ANEW = 20
-_Told = tuple[float, dict[str, Any], int | None]  # when to make the Event, Event, cancelled job
+_SLOW_ACCOUNTING_S = 0.1
+_MAX_READS = 20
+_DueEvent = tuple[float, dict[str, Any], int | None]  # when to make the Event, Event, cancelled job
 
 
 class Observer(Protocol):
@@ -102,9 +102,9 @@ class Dispatcher:
         self._submissions, self._writes = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
         self._endings, self._evictions = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
         self._words = asyncio.Queue[Effect]()  # a whole window of waiting Pods is asked about at once
-        self._events: asyncio.Queue[_Told] = asyncio.Queue(_MAX_QUEUED_EVENTS)
+        self._events: asyncio.Queue[_DueEvent] = asyncio.Queue(_MAX_QUEUED_EVENTS)
         self._drops_events = False  # and has logged the loss; until no Event waits
-        self._speechless_until = self._books_closed_until = -inf
+        self._no_comments_until = self._no_accounting_until = -inf
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_due = inf
         self._carry: dict[type, Callable[[Any], Awaitable[Any]]] = {
@@ -246,18 +246,18 @@ class Dispatcher:
         if effect.says_first:
             with suppress(InvalidRequest):  # the job is over
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
-        elif self.now() >= self._speechless_until:
-            await self._leave_words(effect)
+        elif self.now() >= self._no_comments_until:
+            await self._write_comment(effect)
         await self._slurm.cancel(effect.job_id, effect.name)
 
-    async def _leave_words(self, effect: CancelJob) -> None:
+    async def _write_comment(self, effect: CancelJob) -> None:
         """Writes a job's comment, within a short time: a slow slurmctld would delay every cancel behind
         this one."""
         try:
-            async with asyncio.timeout(_WORDS_S):
+            async with asyncio.timeout(_COMMENT_TIMEOUT_S):
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
         except TimeoutError:
-            self._speechless_until = self.now() + _COMMENT_BACKOFF_S
+            self._no_comments_until = self.now() + _COMMENT_BACKOFF_S
         except SlurmError:
             pass
 
@@ -341,7 +341,7 @@ class Dispatcher:
         pod, cause, now = effect.pod, effect.cause, _wall_clock()
         disruption = pod_patches.disruption(pod, cause, now, in_any_version=True)
         where = pod.namespace, pod.name
-        for number in range(_READ_ANEW):
+        for number in range(_MAX_READS):
             current = await self._kubernetes.read_pod(*where)
             if current is None or current["metadata"]["uid"] != pod.uid:
                 return
@@ -388,16 +388,16 @@ class Dispatcher:
         """Returns the user that cancelled a job, by Slurm's accounting. After a slow answer, accounting
         is not asked for a while: other Events wait behind this one."""
         began = self.now()
-        if began < self._books_closed_until:
+        if began < self._no_accounting_until:
             return None
         try:
-            async with asyncio.timeout(_WORDS_S):
+            async with asyncio.timeout(_COMMENT_TIMEOUT_S):
                 return await self._slurm.canceller(job_id)
         except (TimeoutError, SlurmError):
             return None
         finally:
-            if self.now() - began > _SLOW_BOOKS_S:
-                self._books_closed_until = self.now() + _COMMENT_BACKOFF_S
+            if self.now() - began > _SLOW_ACCOUNTING_S:
+                self._no_accounting_until = self.now() + _COMMENT_BACKOFF_S
 
 
 def _log_no_disruption(pod: Named, error: Rejected) -> None:

@@ -47,11 +47,11 @@ async def recover(
     errors; may be repeated only before any other event."""
     pods = tuple(pods)
     log.info("Pods listed", pods=len(pods))
-    jobs, unsigned = await _jobs_that_matter(pods, slurm, rules)
+    jobs, without_key = await _jobs_that_matter(pods, slurm, rules)
     by_uid: dict[str, list[Job]] = defaultdict(list)
     for key, job in jobs:
         by_uid[key.uid].append(job)
-    for uid, job in await asyncio.to_thread(list, with_their_pods(unsigned, pods, rules)):
+    for uid, job in await asyncio.to_thread(list, with_their_pods(without_key, pods, rules)):
         by_uid[uid].append(job)
     known = {pod.workload.uid for pod in pods}
     others = [(key, job) for key, job in jobs if key.uid not in known and not job.state.ended]

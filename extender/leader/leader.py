@@ -42,13 +42,13 @@ from extender.unmanaged.adoption import Adoptions, adoptable
 from slurm_client.model import Job
 from slurm_client.model import Node as SlurmNode
 
-IN_VAIN = "Pods that cannot be bound"
+UNBINDABLE = "Pods that cannot be bound"
 _START = "start"
-_SIGNATURES = "AdminComment"
+_LOST_KEYS = "AdminComment"
 _SHARED_IDS = "job ids of other clusters"
 _THROTTLED = "eviction limiter"
 _OWN_PARTS = (
-    *(JOBS, "recovery", "watch of Pods", _THROTTLED, _SIGNATURES, _SHARED_IDS, IN_VAIN, ADOPTION),
+    *(JOBS, "recovery", "watch of Pods", _THROTTLED, _LOST_KEYS, _SHARED_IDS, UNBINDABLE, ADOPTION),
     *(*CLAIMS, *PARTS, *POOLS, DEMAND, LINGERING_PART),
 )
 """The parts of health that only a leader has."""
@@ -112,7 +112,7 @@ class Leader:
         notes = LingeringWriter(
             replica.kubernetes, replica.cluster.lingering_notes, replica.lease.held, replica.health
         )
-        told = observe, self._throttled, self._unsigned, self._in_vain, notes.lingers
+        told = observe, self._throttled, self._lost_keys, self._unbindable, notes.lingers
         ledger = Ledger(config, *told)
         dispatcher = self._dispatcher(ledger)
         recover = partial(self._recover, pods, config, dispatcher)
@@ -190,15 +190,15 @@ class Leader:
         self._replica.telemetry.placement.audited(found)
         self._replica.health.says(_SHARED_IDS, shared_ids(found, self._replica.settings.placeholder_ids))
 
-    def _in_vain(self, pods: UnbindablePods) -> None:
-        self._replica.health.says(IN_VAIN, pods.words)
+    def _unbindable(self, pods: UnbindablePods) -> None:
+        self._replica.health.says(UNBINDABLE, pods.words)
 
     def _throttled(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
         self._replica.health.says(_THROTTLED, eviction_limiter.words, alarm=True)
         self._replica.telemetry.placement.throttled(eviction_limiter, record)
 
-    def _unsigned(self, words: str | None) -> None:
-        self._replica.health.says(_SIGNATURES, words, alarm=True)
+    def _lost_keys(self, words: str | None) -> None:
+        self._replica.health.says(_LOST_KEYS, words, alarm=True)
 
     def _dispatcher(self, ledger: Ledger) -> Dispatcher:
         own = self._replica

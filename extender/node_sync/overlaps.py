@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from extender.jobs.claim import claim_of
 from extender.jobs.overlap import Unit, common, units_on
 from extender.jobs.slots import nodes_by, slots
-from extender.jobs.verdict import judge
+from extender.jobs.verdict import Part, judge
 from extender.node_view.view import ClusterView
 from extender.pod_request.pod import Pod
 from extender.record.config import PlacementConfig
@@ -55,9 +55,8 @@ class Overlaps:
         self._report(pod.workload.uid, job)
         view = self._view()
         keys = PlacementConfig(cluster=view.cluster, ids=self._ids)
-        if job.was_suspended or not (
-            job.state.running and judge(job, claim_of(pod, keys, view)).is_ours
-        ):
+        verdict = judge(job, claim_of(pod, keys, view))
+        if not (job.state.running and verdict.is_ours) or verdict.has_altered(Part.SUSPENDED):
             return frozenset()
         has = slots(job.grant, job.id, 1, nodes_by(view, [pod]))
         return next((units for each in has if (units := common(each, slot))), frozenset())

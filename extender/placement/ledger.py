@@ -103,7 +103,7 @@ class Ledger(Settled):
         partition = window_of(record, self._view)
         if isinstance(result, Failure) and result.remedy is Remedy.NO_ROOM:
             self._windows.had_no_room(partition, self._at.now)
-        sifted = self._signatures.sifted(partition, result)
+        sifted = self._key_checks.sifted(partition, result)
         event = event if sifted is result else replace(event, result=sifted)
         after = after_outcome(record, event, self._at)
         if isinstance(event.effect, ReportWaiting):  # a Pod that still waits later gets the report again

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 
 from extender.jobs.phase import Phase
 from extender.node_view.view import ClusterView
-from extender.placement import signatures
+from extender.placement import key_checks
 from extender.placement.emit import Emitter
 from extender.placement.index import LedgerReader
+from extender.placement.key_checks import KeyChecks
 from extender.placement.nodes.rejecting_nodes import RejectingNodes
 from extender.placement.pods_apart import PodsApart
-from extender.placement.signatures import Signatures
 from extender.placement.transitions.attempts import follow, is_replaced
 from extender.placement.transitions.kept_back import UnbindablePods, awake, kept_back
 from extender.placement.wakes import ToTell, Wakes
@@ -39,24 +39,24 @@ Observer = Callable[[Placeholder | None, Placeholder], None]
 
 class Settled(LedgerReader):
     """The records with their books. `observer` receives each change of a state, before and after, and
-    each lost job. `throttled` receives each change in the delayed evictions, `unsigned` jobs without
-    keys, and `in_vain` each change in the Pods without any bindable Node. `lingers` receives each
+    each lost job. `throttled` receives each change in the delayed evictions, `lost_keys` jobs without
+    keys, and `unbindable` each change in the Pods without any bindable Node. `lingers` receives each
     record with new containers that may outlive their Pods."""
 
     def __init__(
         self,
         rules: PlacementConfig,
         observer: Observer | None = None,
-        throttled: eviction_limiter.Heard = lambda *_: None,
-        unsigned: signatures.Heard = lambda _: None,
-        in_vain: Callable[[UnbindablePods], object] = lambda _: None,
+        throttled: eviction_limiter.OnChange = lambda *_: None,
+        lost_keys: key_checks.OnChange = lambda _: None,
+        unbindable: Callable[[UnbindablePods], object] = lambda _: None,
         lingers: Callable[[Placeholder], object] = lambda _: None,
     ) -> None:
         super().__init__()
         self.rules = rules
         self._eviction_limiter = EvictionLimiter(rules.evictions_per_minute, throttled)
-        self._signatures = Signatures(unsigned)
-        self._in_vain = UnbindablePods(in_vain)
+        self._key_checks = KeyChecks(lost_keys)
+        self._unbindable = UnbindablePods(unbindable)
         self._lingers = lingers
         self._observer = observer
         self._view = ClusterView()
@@ -160,13 +160,13 @@ class Settled(LedgerReader):
         """Updates all books with a record."""
         partition = window_of(record, self._view)
         why = kept_back(record, self._at.now) if record.state is State.SEEN else None
-        self._in_vain.note(record, why)
+        self._unbindable.note(record, why)
         if self._apart.keeps(record, partition, self._at, ready=why is None) or why is not None:
             self._windows.forget(record.uid)
         elif before is None or not IN_QUEUES.isdisjoint((before.state, record.state)):
             self._windows.follow(partition, record, self._at.now)
         self._wakes.note(before, record, self._at.now)
-        self._signatures.follow(partition, record)
+        self._key_checks.follow(partition, record)
         if record.state is State.ALLOCATED and not self._view.shares_cores(record.request.job.partition):
             self._doubt(record.uid, new_slots(before.members if before else (), record.members))
         avoiding = record.rejections.nodes and record.state not in _PLACED
@@ -192,12 +192,12 @@ class Settled(LedgerReader):
 
     def _forget(self, uid: str) -> None:
         if (record := self._records.get(uid)) is not None:
-            self._in_vain.note(record, None)
+            self._unbindable.note(record, None)
         self._records.drop(uid)
         self._to_tell.again.pop(uid, None)
         self._retries.leave(uid)
         self._avoiding.discard(uid)
-        for book in (self._windows, self._eviction_limiter, self._signatures, self._apart):
+        for book in (self._windows, self._eviction_limiter, self._key_checks, self._apart):
             book.forget(uid)
 
     def _bury(self, record: Placeholder) -> None:

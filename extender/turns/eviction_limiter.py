@@ -28,7 +28,7 @@ _ORPHAN = "OrphanJob"
 _MAX_SHARE_OF_REST = 3
 _RESERVED_SHARE = 4
 
-Heard = Callable[["EvictionLimiter", Placeholder | None], object]
+OnChange = Callable[["EvictionLimiter", Placeholder | None], object]
 """Called after each change of the records in line, with the record if another record joins the line."""
 _Lines = dict[str, dict[str, None]]
 """Waiting uids in their order, by namespace. The namespace with the next turn comes first."""
@@ -44,10 +44,10 @@ def is_foreseen(record: Placeholder) -> bool:
 class EvictionLimiter:
     """`limit` deletions pass in any minute. A repeated deletion counts once."""
 
-    def __init__(self, limit: int, heard: Heard = lambda *_: None) -> None:
+    def __init__(self, limit: int, on_change: OnChange = lambda *_: None) -> None:
         self.limit = limit
         self._reserve = limit // _RESERVED_SHARE
-        self._heard = heard
+        self._on_change = on_change
         self._passed: dict[str, tuple[float, str]] = {}
         """Time and namespace of the deletions of the last minute, in their order."""
         self._taken: Counter[str] = Counter()
@@ -98,7 +98,7 @@ class EvictionLimiter:
         del lines[namespace][uid]
         if not lines[namespace]:
             del lines[namespace]
-        self._heard(self, None)
+        self._on_change(self, None)
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._held
@@ -162,7 +162,7 @@ class EvictionLimiter:
         self._held[record.uid] = record
         self._lines(reason).setdefault(record.workload.namespace, {})[record.uid] = None
         self._reasons[reason] += 1
-        self._heard(self, record)
+        self._on_change(self, record)
 
     def _lines(self, reason: str) -> _Lines:
         return self._preempted if reason == Reason.SLURM_JOB_PREEMPTED else self._others

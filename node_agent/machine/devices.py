@@ -109,7 +109,8 @@ class GpuVendor(Protocol):
     source: str = "sysfs"
     """The interface that `read` uses, for messages: "NVML"."""
     unnamed: bool = False
-    """True if the vendor also owns such files for which sysfs names no vendor."""
+    """True if the vendor also owns files of this beginning without a vendor in sysfs. sysfs names
+    vendors of files in /dev/dri alone: set True for a vendor with files elsewhere."""
     common: tuple[str, ...] = ()
     """Files that a program needs beside the files of a device."""
     library: str = ""

@@ -9,7 +9,8 @@ from deploy.local.layout import CHECKOUT
 from extender.pages import renewed
 
 PAGE = (CHECKOUT / "docs/architecture.md").read_text()
-CONTRACTS = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+CONTRACTS = PROJECT["tool"]["importlinter"]["contracts"]
 NAMED = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
 
 
@@ -28,6 +29,14 @@ def test_the_packages_are_named_from_the_top_to_the_bottom() -> None:
     programs = (layers(name) for name in names)
     inside = [package for program in programs for package in program if package != "__main__"]
     assert [*layers("tests, tools, programs, clients, services"), *inside] == NAMED
+
+
+def test_page_names_each_library_of_the_programs() -> None:
+    section = PAGE.split("## Libraries, and code written by hand", 1)[1].split("\n## ", 1)[0]
+    words = set(re.findall(r"[\w-]+", section.lower()))
+    libraries = {re.split(r"[^\w-]", each, maxsplit=1)[0] for each in PROJECT["project"]["dependencies"]}
+    assert len(libraries) > 10
+    assert libraries <= words
 
 
 def test_the_states_are_as_the_code_has_them() -> None:

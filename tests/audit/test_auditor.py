@@ -17,7 +17,15 @@ from extender.node_view.slurm_nodes import SlurmNodes
 from extender.placement.ledger import Ledger
 from extender.pod_request.pod import Pod
 from extender.pod_request.translation import TranslationConfig
-from extender.record.events import ClusterObserved, Event, OrphanFound, Recovered, Tick
+from extender.pod_request.workload import Workload
+from extender.record.events import (
+    ClusterObserved,
+    Event,
+    OrphanFound,
+    PodObserved,
+    Recovered,
+    Tick,
+)
 from extender.record.states import State
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
@@ -188,6 +196,18 @@ async def test_a_job_whose_pod_stands_is_left_alone() -> None:
     leader = Leader(FakeSlurm(NATIVE, placeholder_job(POD)), InMemoryKubernetes(STANDS))
     assert await leader.go_round() == []
     assert leader.told == ()
+
+
+async def test_listed_group_is_not_asked_for_by_a_pods_name() -> None:
+    group = Workload("uid-g", "default", "g", size=2)
+    pods = [pod(name=name, uid=name)._replace(group=group) for name in ("p0", "p1")]
+    key = str(PlaceholderKey(RULES.cluster, "default", "g", group.uid, 1))
+    kubernetes = InMemoryKubernetes()
+    leader = Leader(FakeSlurm(placeholder_job(POD, admin_comment=key)), kubernetes)
+    for each in pods:
+        leader.ledger.apply(PodObserved(each), 0.0)
+    await leader.go_round()
+    assert (leader.orphans(), kubernetes.calls) == ([], [])
 
 
 async def test_a_job_that_the_ledger_knows_is_not_even_read() -> None:

@@ -205,6 +205,18 @@ def test_the_job_of_a_waiting_group_that_lacks_a_pod_is_an_orphan() -> None:
     assert FindingKind.ORPHAN_JOB not in {each.kind for each in audited([waiting, other], JOB)}
 
 
+def test_waiting_job_of_a_bound_group_waits_for_all_of_its_nodes() -> None:
+    group = PLAIN.workload._replace(size=2)
+    first = bound()._replace(group=group)
+    second = bound(node="n2", says="n2")._replace(group=group, uid="other", name="other")
+    job = replace(WAITS, required_nodes=("n1", "n2"))
+    found = audited([first, second], job)
+    assert [(each.kind, each.node) for each in found] == [
+        (FindingKind.JOB_WAITS, "n1"),
+        (FindingKind.JOB_WAITS, "n2"),
+    ]
+
+
 def test_a_job_that_runs_is_not_ended_for_one_that_does_not() -> None:
     second = placeholder_job(PLAIN, attempt_try=2, node="n1")
     waits = replace(JOB, state=JobState("PENDING"))

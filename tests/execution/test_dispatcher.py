@@ -410,7 +410,7 @@ async def test_a_job_that_must_say_why_first_is_not_cancelled_before_it_does(wor
 
 
 async def test_a_job_whose_comment_hangs_is_cancelled_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "_WORDS_S", 0.01)
+    monkeypatch.setattr(dispatcher, "_COMMENT_TIMEOUT_S", 0.01)
     works = Works()
     works.slurm.deaf = True
     await works.do(CancelJob("u1", 7, "p@default", "Pod deleted"))
@@ -706,8 +706,8 @@ async def test_event_names_no_canceller_without_a_cancellation_or_accounting(
 
 @pytest.mark.parametrize(("deaf", "words"), [(True, SAID), (False, f"{SAID}, by alice")])
 async def test_slow_accounting_rests(monkeypatch: pytest.MonkeyPatch, deaf: bool, words: str) -> None:
-    monkeypatch.setattr(dispatcher, "_SLOW_BOOKS_S", -1.0)  # any answer takes longer
-    monkeypatch.setattr(dispatcher, "_WORDS_S", 0.0 if deaf else 10.0)
+    monkeypatch.setattr(dispatcher, "_SLOW_ACCOUNTING_S", -1.0)  # any answer takes longer
+    monkeypatch.setattr(dispatcher, "_COMMENT_TIMEOUT_S", 0.0 if deaf else 10.0)
     async with Works() as works:
         works.slurm.deaf, works.slurm.who = deaf, "alice"
         for eviction in evictions(2):

@@ -21,7 +21,7 @@ from extender.record.ends import ENDS, OTHER_END
 from tests.placement.test_waiting import JOB, told
 
 COPIED = {Kind.HELD: Kind.WAITS, Kind.HELD_TOO_LARGE: Kind.WAITS_TOO_LARGE}
-"""Kinds with the facts of another cause (`waiting.in_vain`)."""
+"""Kinds with the facts of another cause (`waiting.why_held`)."""
 OF_ENDS = {*ENDS.values(), OTHER_END}
 WITHOUT_FACTS = {Kind.POD_DELETED, Kind.POD_BOUND_ELSEWHERE, Kind.POD_MISSED}
 """Kinds that `on_pod.after_end` is called with."""
@@ -49,7 +49,7 @@ def _kind(call: ast.AST) -> Kind | None:
     match call:
         case ast.Call(
             func=ast.Attribute(value=ast.Name(id="Cause"), attr="of"),
-            args=[ast.Attribute(value=ast.Name(id="Kind" | "Difference"), attr=name)],
+            args=[ast.Attribute(value=ast.Name(id="Kind"), attr=name)],
         ):
             return Kind[name]
     return None

@@ -30,7 +30,7 @@ from slurm_client.errors import OUTAGE as SLURM
 
 _MATCHER = re.compile(r'(\w+)(?:=~|!~|!=|=)"([^"]*)"')
 _COMPONENTS = {
-    *(SLURM, BAD_TOKEN, KUBERNETES, job_id_check.PART, leader._SIGNATURES, leader._THROTTLED),
+    *(SLURM, BAD_TOKEN, KUBERNETES, job_id_check.PART, leader._LOST_KEYS, leader._THROTTLED),
     *(CurrentPolicy(None).part, CurrentPools(None).part, preemption_check.PART),
     view_updater.MEMORY,
     *("guard", agent._OTHERS, agent._NATIVE, agent._PROGRAMS, agent._NUMBERS),

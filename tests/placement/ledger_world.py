@@ -300,7 +300,7 @@ class World:
     def restart(self) -> None:
         """A new extender, which knows nothing, reads both systems."""
         self.lost_keys = None
-        self.acting, self.saved = Replica(Ledger(self.rules, unsigned=self._hear_of_keys)), None
+        self.acting, self.saved = Replica(Ledger(self.rules, lost_keys=self._hear_of_keys)), None
         self.forget_containers()
         self.tell(ClusterObserved(self.view))
         keys = {job.id: key_of(job) for job in self.jobs.values()}

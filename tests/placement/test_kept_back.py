@@ -325,7 +325,7 @@ def test_nothing_is_kept_of_the_nodes_that_kube_scheduler_has_found() -> None:
 def test_more_than_a_few_pods_that_kube_scheduler_binds_nowhere_are_trouble() -> None:
     told = list[str | None]()
     world = World(PlacementConfig())
-    world.acting.ledger = Ledger(world.rules, in_vain=lambda pods: told.append(pods.words))
+    world.acting.ledger = Ledger(world.rules, unbindable=lambda pods: told.append(pods.words))
     world.tell(ClusterObserved(VIEW))
     for _ in range(6):
         uid = world.create_pod()

@@ -30,10 +30,10 @@ REASONS = frozenset(
 
 
 class UnbindablePods:
-    """The Pods whose Nodes kube-scheduler rejects all. Calls `heard` after each change."""
+    """The Pods whose Nodes kube-scheduler rejects all. Calls `on_change` after each change."""
 
-    def __init__(self, heard: "Callable[[UnbindablePods], object]" = lambda _: None) -> None:
-        self._heard = heard
+    def __init__(self, on_change: "Callable[[UnbindablePods], object]" = lambda _: None) -> None:
+        self._on_change = on_change
         self._names: dict[str, str] = {}
 
     def note(self, record: Placeholder, why: Cause | None) -> None:
@@ -45,7 +45,7 @@ class UnbindablePods:
             self._names[uid] = record.workload.full_name
         else:
             del self._names[uid]
-        self._heard(self)
+        self._on_change(self)
 
     @property
     def words(self) -> str | None:

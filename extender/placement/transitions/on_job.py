@@ -27,7 +27,7 @@ from extender.placement.transitions.moves import (
     over,
 )
 from extender.placement.transitions.on_altered import outdated, refused, replaced_job
-from extender.placement.transitions.waiting import in_vain, why_it_waits
+from extender.placement.transitions.waiting import why_held, why_it_waits
 from extender.pod_request.pod import Pod
 from extender.pod_request.pod_end import is_replaced
 from extender.record.config import Context
@@ -119,7 +119,7 @@ def queued_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
         why = WhyInvalid(Cause.of(Kind.UNKNOWN_USER, user=job.user_id))
         return refused(record, job, why, Reason.WRONG_OWNER, at)
     if job.held and job.reason == _NOT_POSSIBLE and record.request.job.priority != 0:
-        cause = in_vain(job, record.request, at)
+        cause = why_held(job, record.request, at)
         return refused(record, job, WhyInvalid(cause), cause.reason, at)
     if job.reason in ("", "None"):  # the scheduler has not looked at the job (again) yet
         return record.with_retry(not_before=at.now + at.rules.report_after)
@@ -181,7 +181,7 @@ def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     waits, however long, for a job that can start on the Pods' Nodes and nowhere else: nobody ended the
     job (invariant I5)."""
     since = record.job.since if record.job.phase is Phase.SUSPECT else at.now
-    forgotten = job.state.pending and job.restart_count == 0
+    forgotten = job.state.pending and not record.job.verdict.has_altered(Part.RESTARTED)
     failed = _failed_node(record)
     if failed is not None and not _on_ready_nodes(record, at.view):  # the node failed in Slurm first
         cause = end_of(job.id, JobState("NODE_FAIL"))

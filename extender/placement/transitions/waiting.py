@@ -28,7 +28,7 @@ def why_it_waits(job: Job, request: Request, at: Context) -> Cause:
     return replace(cause, reason=job.reason, outlook=_plan(job))
 
 
-def in_vain(job: Job, request: Request, at: Context) -> Cause:
+def why_held(job: Job, request: Request, at: Context) -> Cause:
     """Returns why a job is ended that Slurm holds because no node can run the job."""
     waits = why_it_waits(job, request, at)
     kind = Kind.HELD if waits.kind is Kind.WAITS else Kind.HELD_TOO_LARGE

@@ -14,14 +14,14 @@ from extender.record.states import State
 from slurm_client.model import Grant
 
 _USED = frozenset({State.QUEUED, State.ALLOCATED, State.BOUND})
-Heard = Callable[[str | None], None]
+OnChange = Callable[[str | None], None]
 
 
-class Signatures:
-    """`heard` receives a text about jobs that have lost their keys; None if no such job is left."""
+class KeyChecks:
+    """`on_change` receives a text about jobs that have lost their keys; None if no such job is left."""
 
-    def __init__(self, heard: Heard = lambda _: None) -> None:
-        self._heard = heard
+    def __init__(self, on_change: OnChange = lambda _: None) -> None:
+        self._on_change = on_change
         self._kept: set[str] = set()
         """Partitions in which a key of the token's own user was read back."""
         self._lost: dict[str, int | None] = {}
@@ -64,7 +64,7 @@ class Signatures:
             f"a job_submit plugin, or an administrator, overwrites the AdminComment of placeholders:"
             f" {len(self._lost)} Pods are concerned, job {job_id} is one"
         )
-        self._heard(words if self._lost else None)
+        self._on_change(words if self._lost else None)
 
 
 def _is_read(record: Placeholder) -> bool:
