@@ -36,6 +36,9 @@ _TOLD = IN_QUEUES | {State.INVALID}
 _LEAVES_SOON_S = 1.0
 """Interval between looks at a slot that another Pod uses. The end of that Pod causes an immediate
 look."""
+_STAYS_S = 5.0
+"""Time after which a Pod that should have left stays: the allocation is given back. Slurm may have lost
+the resources of that Pod's job in a crash, and may have granted them again."""
 _MANY_AT_ONCE = Cause.of(Kind.MANY_EVICTIONS)
 _ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED, Reason.CORES_IN_USE})
 
@@ -118,7 +121,8 @@ class Emitter:
             shared = at.view.shares_cores(record.request.job.partition)
             if clear <= at.now and not shared and self._is_taken(effect.uid, effect.allocation):
                 clear = at.now + _LEAVES_SOON_S
-                by = record.since + at.rules.leaves_within + at.rules.unbound_deadline
+                left_by = record.since + at.rules.leaves_within
+                by = at.now if at.now >= left_by + _STAYS_S else left_by + at.rules.unbound_deadline
                 record = record.with_retry(unbound_by=by)
                 if at.now >= record.since + at.rules.report_after:
                     where, job_id = effect.allocation.node, effect.allocation.job_id

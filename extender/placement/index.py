@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, KeysView
 
-from extender.jobs.overlap import units_on
+from extender.jobs.overlap import common, units_on
 from extender.placement.transitions.on_pod import may_begin_again
 from extender.pod_request.pod import Pod
 from extender.record.member import Member, changed_members
@@ -55,9 +55,14 @@ class Records:
         return tuple(self._by_uid[uid] for uid in self._on.get(node, ()))
 
     def others_on(self, slot: Allocation, uid: str) -> Iterator[Placeholder]:
-        """Yields the records with Pods on cores or devices of a slot, except the slot's own record."""
+        """Yields the records with Pods, or containers of deleted Pods, on cores or devices of a slot,
+        except the slot's own record."""
         for each in self.holding(slot.node):
-            if each.uid != uid and any(units_on(pod, slot) for pod in each.pods):
+            if each.uid == uid:
+                continue
+            if any(units_on(pod, slot) for pod in each.pods) or any(
+                common(left.slot, slot) for left in each.lingering
+            ):
                 yield each
 
     @property

@@ -12,6 +12,7 @@ from extender.pod_request.pod import Pod
 from extender.record.states import State
 from wellknown.allocation import Allocation
 
+_MOST_LEFT = 4  # more moves than a node agent misses
 CONFLICTS = 3  # other clients cross with a write now and then, but not several times in a row
 
 
@@ -41,6 +42,8 @@ class Member(NamedTuple):
     pod: Pod
     slot: Allocation | None = None
     """Part of the workload's grant for this Pod."""
+    left_slots: tuple[Allocation, ...] = ()
+    """Last slots that the bound Pod had before: the node agent may not have moved the containers yet."""
     write: Write = Write()
     rejection_cleared: bool = False
     """True if the Pod was seen without a rejection after the allocation was written."""
@@ -81,6 +84,13 @@ class Member(NamedTuple):
         if state is State.REPLACING and self.write.done:
             slot = self.pod.scheduling.allocation if self.pod.scheduling.allocation != slot else None
         return self.pod.life.node or (slot.node if slot else None)
+
+    def left_with(self, pod: Pod) -> tuple[Allocation, ...]:
+        """Returns the left slots with a new version of the Pod."""
+        before = self.pod.scheduling.allocation
+        if before is None or before.node != pod.life.node or before == pod.scheduling.allocation:
+            return self.left_slots  # as nearly always
+        return (*self.left_slots, before)[-_MOST_LEFT:]
 
     def before_writes(self) -> Self:
         """Returns the member in a new state, without any write yet."""

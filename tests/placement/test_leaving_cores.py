@@ -10,6 +10,7 @@ from extender.explain.sentences import sentence
 from extender.record.events import ClusterObserved, WriteAllocation
 from extender.record.states import State
 from tests.placement.ledger_world import VIEW, World, kinds
+from tests.placement.test_lingering import LINGERS_S
 
 
 @pytest.fixture
@@ -56,16 +57,46 @@ def test_allocation_waits_for_the_containers_of_a_pod_deleted_by_force(world: Wo
     assert world.state_of(other) is State.ALLOCATED
 
 
+def test_allocation_waits_for_containers_that_may_not_have_been_moved() -> None:
+    """Slurm has started the job of a Pod again, on other cores; the Pod is deleted by force before the
+    node agent has moved the containers."""
+    world = World(numbers=True, nodes=("n1",), jobs_per_node=2)
+    uid = world.bound_pod()
+    for core in ("7", "10"):
+        job = world.job_of(uid)
+        world.jobs[job.id] = replace(job, cores=(core,))
+        world.read_jobs()
+        world.outlast(int(world.rules.job_id_rewrite_pause) + 1)
+    assert world.allocation_of(uid).cores == "10"
+    world.force_delete(uid)
+    world.given = 6  # the next job gets core 7
+    other = world.create_pod()
+    assert WriteAllocation not in kinds(world.settle())
+    assert world.job_of(other).cores == ("7",)
+    world.wait(LINGERS_S - 0.1)
+    assert world.pods[other].scheduling.allocation is None
+    world.wait(1.2)
+    assert world.pods[other].scheduling.allocation is not None
+
+
 def test_allocation_is_given_back_if_the_other_pod_stays(world: World) -> None:
     """A kubelet that is away ends no Pod."""
     _, other = pod_after_another_on_its_cores(world)
-    kept = world.rules.leaves_within + world.rules.unbound_deadline
+    kept = world.rules.leaves_within + 5.0
     world.wait(kept - 1.0)
     assert world.state_of(other) is State.ALLOCATED
     (job,) = world.live_jobs(other)
-    world.wait(2.0)
-    assert world.state_of(other) is not State.ALLOCATED
+    world.outlast(3)
     assert world.jobs[job.id].state.base == "CANCELLED"
+
+
+def test_next_attempt_avoids_the_node_of_a_pod_that_stays(world: World) -> None:
+    _, other = pod_after_another_on_its_cores(world)
+    world.wait(world.rules.leaves_within + 4.0)
+    (job,) = world.live_jobs(other)
+    world.outlast(3)
+    (another,) = world.live_jobs(other)
+    assert (job.nodes, another.nodes) == (("n1",), ("n2",))
 
 
 def test_other_cores_of_the_node_are_allocated_at_once(world: World) -> None:

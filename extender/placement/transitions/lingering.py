@@ -8,7 +8,7 @@ Nodes (`node_view.lingering_notes`). Not known are deletions while no leader wat
 """
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from math import ceil
 
 from extender.jobs.slots import whole_on
@@ -25,14 +25,19 @@ _WORDS = "Pod gone: its containers may run for another {} s"
 _SAID = re.compile(_WORDS.format(r"(\d{1,6})") + rf"(?:{SEPARATOR}|\Z)")
 
 
-def lingering(record: Placeholder, last: Pod, now: float) -> Placeholder:
-    """Returns the record after a Pod is gone; `last` is the Pod's last version."""
+def lingering(
+    record: Placeholder, last: Pod, left_slots: Iterable[Allocation], now: float
+) -> Placeholder:
+    """Returns the record after a Pod is gone; `last` is the Pod's last version. The node agent may not
+    have moved the containers from earlier slots, and moves no containers without a Pod."""
     seconds, node, slot = last.lingers_s, last.life.node, last.scheduling.allocation
     if not seconds or node is None or record.job.id is None:
         return record
     if slot is None or slot.node != node:  # the cores are not known
         slot = Allocation(record.job.id, node)
-    return record._replace(lingering=(*record.lingering, LingeringContainers(slot, now + seconds)))
+    slots = dict.fromkeys((*left_slots, slot))
+    new = tuple([LingeringContainers(each, now + seconds) for each in slots])
+    return record._replace(lingering=record.lingering + new)
 
 
 def hold(record: Placeholder, job_id: int, now: float) -> HoldJob:

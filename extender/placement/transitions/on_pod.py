@@ -139,7 +139,8 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     if record.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
     said = "" if pod.life.node is not None else pod.scheduling.node_rejection or member.said
-    record = record.with_member(pod, pod=pod, unlisted=False, said=said)
+    left = member.left_with(pod)
+    record = record.with_member(pod, pod=pod, unlisted=False, said=said, left_slots=left)
     if pod.request is request or (record.workload.size > 1 and pod.request == request):
         return record  # the whole is known; a group may have many Pods
     return record._replace(request=record.workload.request([each.request for each in record.pods]))
@@ -340,8 +341,10 @@ def not_whole(record: Placeholder, now: float) -> Placeholder:
 
 def after_deletion(record: Placeholder, uid: str, last: Pod | None, now: float) -> Placeholder:
     """Returns the record after a Pod's deletion was seen; `last` is the deleted version."""
-    ended = after_end(record, uid, now)
-    return lingering(ended, last, now) if ended is not record and last is not None else ended
+    member, ended = record.member(uid), after_end(record, uid, now)
+    if ended is record or member is None or last is None:
+        return ended
+    return lingering(ended, last, member.left_slots, now)
 
 
 def after_absence(record: Placeholder, uid: str, now: float) -> Placeholder:
