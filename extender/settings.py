@@ -245,6 +245,9 @@ class Settings(BaseSettings):
     hooks_token_file: Path | None = None
     """The token of Slurm's pushes (deploy/slurm); read again when the file changes. Absent: no
     pushes."""
+    job_info: bool = False
+    """Whether the leader has a metric for each bound Pod, with the user and the account of the job
+    (docs/metrics.md#the-use-of-gpus): one series for each Pod, and names of users for all who scrape."""
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
     """The least level of the lines in the log."""
 

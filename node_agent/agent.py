@@ -23,6 +23,7 @@ from node_agent.pods.claims import Claim
 from node_agent.pods.gate import lingering
 from node_agent.pods.node_pods import NodePods
 from node_agent.reporting.device_health import DeviceHealth
+from node_agent.reporting.device_holders import DeviceHolders
 from node_agent.reporting.node_condition import Reason
 from node_agent.runtime.containers import Containers
 from node_agent.runtime.kubelet_devices import KubeletDevices
@@ -59,6 +60,7 @@ _NATIVE = "Slurm's limits of its jobs"
 _SHARED = "cores of two jobs"
 _STEPS = "steps in jobs of Pods"
 _MEMORY = "lower limits of memory"
+_JOB_FILES = "job files"
 _GONE = "cores of Pods that are gone"
 _CORES_HELD = (
     "processes of a Pod that is gone run on its cores: wait until the processes end, or have an"
@@ -98,6 +100,7 @@ class Agent:
             for resource, gres in settings.resources.items()
             if plugins is not None
         ]
+        self.holders = DeviceHolders(keeper, self._pods, settings.job_mapping)
         self._awaits_runtime = settings.nri is not None
         self._containers = Containers(node, keeper, self._pods, self._begins)
         here = Here(
@@ -124,6 +127,7 @@ class Agent:
             tasks.create_task(self.health.run())
             tasks.create_task(self._watch_native_jobs())
             tasks.create_task(self._watch_steps())
+            tasks.create_task(self.holders.run(partial(self.health.says, _JOB_FILES)))
             report = partial(self.health.says, _MEMORY)
             tasks.create_task(
                 periodically(

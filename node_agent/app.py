@@ -20,6 +20,7 @@ from node_agent.enforcement.numbering import FILE
 from node_agent.kernel.device_guard import DeviceGuard
 from node_agent.metrics import registry_of
 from node_agent.pods.cgroups import PodCgroups
+from node_agent.reporting.job_files import JobFiles
 from node_agent.reporting.node_condition import WITHDRAWN
 from node_agent.settings import Settings
 from service import metrics, probes
@@ -51,8 +52,9 @@ def main() -> int:
 
 
 def remove() -> int:
-    """Removes the guard from this machine, and then the agent's condition and annotation from the Node,
-    by which the extender recognises a running agent. Returns the exit status."""
+    """Removes the guard from this machine, then the agent's condition and annotation from the Node, by
+    which the extender recognises a running agent, and then the agent's lines in job files. Returns the
+    exit status."""
     settings = from_environment(Settings)
     try:
         roots = PodCgroups(settings.cgroups, settings.pods_cgroups).roots()
@@ -66,6 +68,13 @@ def remove() -> int:
         asyncio.run(_withdraw(settings))
     except (KubernetesError, NoCredentials) as error:
         words = f"the guard is removed, but what the agent says on Node {settings.node} is not: {error}"
+        print(words, file=sys.stderr)  # noqa: T201
+        return 2
+    try:
+        if settings.job_mapping is not None:
+            JobFiles(settings.job_mapping).write({}, ())
+    except (OSError, ValueError) as error:
+        words = f"all is removed but the lines in {settings.job_mapping}: {error}"
         print(words, file=sys.stderr)  # noqa: T201
         return 2
     return 0

@@ -4,7 +4,7 @@
 itself (`process_*`) are their library's own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from node_agent.agent import Agent
+from node_agent.reporting.device_holders import Holder
 from service.metrics import Metric, Troubles, installed_version
 
 _BUILD: Final = Metric(
@@ -99,6 +100,14 @@ _CHOSEN: Final = Metric(
     "Does the kubelet follow Slurm's grants?",
     ("resource",),
 )
+_HOLDER: Final = Metric(
+    "node_agent_device_holder",
+    "gauge",
+    "1 for each device and each Pod of a job that has the device. `UUID`, `gpu` and `GPU_I_ID` are the"
+    " labels of dcgm-exporter.",
+    "Which Pod and which job use a GPU?",
+    ("gres", "index", "UUID", "gpu", "GPU_I_ID", "pod_namespace", "pod_name", "job_id"),
+)
 
 METRICS: Final[tuple[Metric, ...]] = tuple(
     each for each in tuple(globals().values()) if isinstance(each, Metric)
@@ -141,3 +150,14 @@ class _Figures(Collector):
             misattributed.add_metric([each.resource], len(each.differing))
             chosen_by_kubelet.add_metric([each.resource], each.chosen_by_kubelet)
         yield from (misattributed, chosen_by_kubelet)
+        yield _holders(agent.holders.now())
+
+
+def _holders(held: Iterable[Holder]) -> GaugeMetricFamily:
+    family = _HOLDER.read()
+    for each in held:
+        gpu, uuid, instance = each.monitored
+        namespace, _, name = each.pod.partition("/")
+        job = str(each.job or "")
+        family.add_metric([each.gres, str(each.number), uuid, gpu, instance, namespace, name, job], 1)
+    return family

@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     """The socket of the kubelet's PodResources; blank: the kubelet chooses the devices of Pods by
     itself, and counts other devices than Slurm granted
     (docs/node-agent.md#what-the-kubelet-counts)."""
+    job_mapping: OptionalPath = None
+    """The folder from which dcgm-exporter reads the jobs of GPUs (`--hpc-job-mapping-dir`); blank: the
+    agent writes no job files (docs/node-agent.md#the-use-of-gpus)."""
     resources: Annotated[
         dict[str, str], NoDecode, BeforeValidator(read_json), AfterValidator(_mapped)
     ] = dict(GRES)

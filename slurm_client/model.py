@@ -219,6 +219,8 @@ class Job:
     name: str = ""
     partition: str = ""
     user_id: int = 0
+    user_name: str = ""
+    """Name of the user; empty if slurmctld's host cannot resolve the user."""
     group_id: int = 0
     account: str = ""
     qos: str = ""

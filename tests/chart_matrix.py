@@ -149,6 +149,7 @@ MATRIX: dict[str, Values] = {
         "nodeAgent": {
             "runtimeClassName": "nvidia",
             "nri": False,
+            "jobMapping": "/var/lib/dcgm-exporter/job-mapping",
             "nodeSelector": {"nvidia.com/gpu.present": "true"},
         },
     },

@@ -54,6 +54,7 @@ AGENT_MADE: Final[Mapping[str, str]] = {
     "kubeconfig": _FIXED,
     "cgroups": _FIXED,
     "nri": "`nodeAgent.nri`",
+    "job_mapping": "`nodeAgent.jobMapping`",
     "cdi": _FIXED,
     "resources": "`gpuTypes`",
     "slurmd_namespace": "`pools.namespace`",

@@ -7,6 +7,7 @@ remains: the id follows from the Pod's uid, and users cannot choose the id of a 
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from extender.node_view.view import ClusterView
@@ -46,6 +47,23 @@ class JobIdentity(NamedTuple):
 def identity_of(job: Job) -> JobIdentity:
     """Returns the identity of a job."""
     return JobIdentity(job.id, job.sluid, job.submit_time)
+
+
+class Charged(NamedTuple):
+    """User, account and partition of a job, as Slurm reports."""
+
+    user: str = ""
+    """Name of the user; the number if Slurm does not report the name."""
+    account: str = ""
+    partition: str = ""
+
+
+def charged_of(job: Job) -> Charged:
+    """Returns the user, the account and the partition of a job. Equal values share one tuple."""
+    return _shared(job.user_name or str(job.user_id), job.account, job.partition)
+
+
+_shared = lru_cache(maxsize=1024)(Charged)
 
 
 def key_of(job: Job) -> PlaceholderKey | None:

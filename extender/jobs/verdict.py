@@ -16,7 +16,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from extender.explain.cause import Cause, Causes, Kind
-from extender.jobs.claim import JobClaim, identity_of, key_of
+from extender.jobs.claim import Charged, JobClaim, charged_of, identity_of, key_of
 from extender.jobs.grants import cpus_on_each, devices_taken, requested_gres
 from slurm_client.model import Job, JobSpec
 from wellknown.job_key import PlaceholderKey
@@ -66,6 +66,8 @@ class Verdict(NamedTuple):
 
     kind: Ownership
     altered: tuple[tuple[Part, Cause], ...] = ()
+    charged: Charged | None = None
+    """User, account and partition of the workload's job; None for an unread job."""
 
     @property
     def is_ours(self) -> bool:
@@ -97,7 +99,7 @@ def judge(job: Job | None, claim: JobClaim, asked: JobSpec | None = None) -> Ver
     if not (_is_without_key(job, claim) if key is None else _is_of(key, claim)):
         return Verdict(Ownership.FOREIGN)
     altered = tuple(_altered(job, key, claim, asked))
-    return Verdict(Ownership.ALTERED if altered else Ownership.OURS, altered)
+    return Verdict(Ownership.ALTERED if altered else Ownership.OURS, altered, charged_of(job))
 
 
 def asked_owner(asked: JobSpec) -> tuple[int | None, int | None]:

@@ -130,6 +130,7 @@ class Leader:
                     *(lambda: pools.states, lambda: demand.demand),
                     CapacityNow(lambda: replica.slurm_nodes.newest, replica.view),
                     replica.view,
+                    tells_jobs=replica.settings.job_info,
                 )
             ),
             replica.cluster.telling(lambda view: dispatcher.feed(ClusterObserved(view))),

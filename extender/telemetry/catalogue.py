@@ -339,6 +339,13 @@ PENDING_GPUS: Final = _gauge(
     "The same in GPUs.",
     ("pool",),
 )
+JOB_INFO: Final = _gauge(
+    "slurm_extender_job_info",
+    "1 for each bound Pod, with the job of the Pod; with SLURM_EXTENDER_JOB_INFO only. `user` is a"
+    " number if Slurm does not report the name, and empty if the extender has not read the job.",
+    "Which user and which account does a Pod belong to?",
+    ("job_id", "pod_namespace", "pod_name", "user", "account", "partition"),
+)
 
 METRICS: Final[tuple[Metric, ...]] = tuple(
     each for each in tuple(globals().values()) if isinstance(each, Metric)

@@ -9,6 +9,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from extender.jobs.claim import Charged
 from extender.node_sync.drain_decision import Tally
 from extender.node_sync.drains import DrainCause
 from extender.node_view.view import ClusterView
@@ -25,6 +26,8 @@ from extender.telemetry.waiting import WaitsFor, waits_for
 from extender.unmanaged.adoption import Stage
 from service.metrics import Metric
 
+_BOUND = frozenset({State.BOUND, State.EVICTING})
+
 
 @dataclass(frozen=True, slots=True)
 class Sources:
@@ -38,6 +41,8 @@ class Sources:
     demand: Callable[[], Mapping[str, Demand]] = dict
     capacity: Callable[[], Capacity] = Capacity
     view: Callable[[], ClusterView] = ClusterView
+    tells_jobs: bool = False
+    """True if each bound Pod has a series (`slurm_extender_job_info`)."""
 
 
 class LeaderStates(Collector):
@@ -67,6 +72,7 @@ class LeaderStates(Collector):
         yield from _capacity(capacity)
         yield from _pools(sources.pools())
         yield from _demand(sources.demand())
+        yield _job_info(sources.placeholders() if sources.tells_jobs else ())
 
     def _bound_pods(self, view: ClusterView) -> CounterMetricFamily:
         """From 0 on: the first Pod of a partition is an increase, too."""
@@ -175,6 +181,25 @@ def _demand(demand: Mapping[str, Demand]) -> Iterator[GaugeMetricFamily]:
         for pool, waits in demand.items():
             family.add_metric([pool], getattr(waits, what))
         yield family
+
+
+def _job_info(placeholders: Iterable[Placeholder]) -> GaugeMetricFamily:
+    """Also counts Pods that are being evicted: a Pod has devices until its end."""
+    family = catalogue.JOB_INFO.read()
+    for record in placeholders:
+        if record.state in _BOUND and record.job.id is not None:
+            charged = record.job.verdict.charged or _asked(record)
+            for pod in record.pods:
+                if pod.life.node is not None:
+                    family.add_metric([str(record.job.id), pod.namespace, pod.name, *charged], 1)
+    return family
+
+
+def _asked(record: Placeholder) -> Charged:
+    """Returns what the request says. The extender reads each job that it submits for a user: only jobs
+    of the token's own user may be unread."""
+    job = record.request.job
+    return Charged("", job.account or "", job.partition or "")
 
 
 def _counted(metric: Metric, values: Iterable[str], counts: Mapping[Any, int]) -> GaugeMetricFamily:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from node_agent.machine.sysfs import PCI_DEVICES, gpus_of
 
@@ -21,6 +21,26 @@ class Number(NamedTuple):
 
     major: int
     minor: int
+
+
+class Monitored(NamedTuple):
+    """Names of a device in labels of NVIDIA's dcgm-exporter, and in names of job files;
+    "" without such a name."""
+
+    gpu: str = ""
+    """Number of the GPU by NVML. Slurm numbers the GPUs in an order of its own."""
+    uuid: str = ""
+    """UUID of the GPU, also for a MIG instance."""
+    instance: str = ""
+    """Number of a MIG instance by NVML (GPU instance id), "" for a whole GPU."""
+
+    @property
+    def job_file(self) -> str:
+        """Returns the name of the file with the jobs of the device: "3", "3.7" for a MIG instance."""
+        return f"{self.gpu}.{self.instance}" if self.instance else self.gpu
+
+
+UNMONITORED: Final = Monitored()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +65,7 @@ class Device:
     links."""
     mig: str = ""
     """Profile of a MIG instance: "1g.10gb"."""
+    monitored: Monitored = UNMONITORED
     problem: str = ""
     """Reason why no job should use the device, "" for a working device."""
     absent: bool = False
@@ -72,6 +93,7 @@ class Names(NamedTuple):
     """Reason of the driver why no job should use the device."""
     kubelet: str = ""
     """Name for the kubelet, the same as of the vendor's own plugin."""
+    monitored: Monitored = UNMONITORED
 
 
 class Answers(NamedTuple):

@@ -90,8 +90,11 @@ def read(
         files = frozenset(device.files)
         told = known.get(files)
         words = _wrong(device, told, answers, complaints)
-        uuid, kubelet = (told.uuid, _for_kubelet(device, told)) if told else ("", "")
-        found[files] = Names(uuid, cdi.get(files, ""), "; ".join(filter(None, words)), kubelet)
+        names = Names(cdi=cdi.get(files, ""), problem="; ".join(filter(None, words)))
+        if told is not None:
+            kubelet = _for_kubelet(device, told)
+            names = names._replace(uuid=told.uuid, kubelet=kubelet, monitored=told.monitored)
+        found[files] = names
     return found, problems
 
 

@@ -241,6 +241,7 @@ class Controller:
             order=self._arrivals,
             submitted=now,
             external=self._external_jobs,
+            user_name=self.user_names.get(user_id, ""),
         )
 
     def _ask_plugin(self, spec: JobSpec) -> None:

@@ -27,6 +27,7 @@ class Record:
     """Rank of arrival: the older of two with the same priority goes first."""
     submitted: float
     external: bool
+    user_name: str = ""
     batch: bool = False
     """The job has a script: submitted, and no EXTERNAL_JOB."""
     state: JobState = PENDING
@@ -80,6 +81,7 @@ class Record:
             name=told(spec.name),
             partition=self.partition,
             user_id=self.user_id,
+            user_name=self.user_name,
             group_id=self.group_id,
             account=self.account,
             qos=self.qos,

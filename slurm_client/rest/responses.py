@@ -86,16 +86,20 @@ def _state(names: tuple[str, ...]) -> JobState:
     return JobState.parse(names)
 
 
+def _state_of_job(entry: Mapping[str, Any]) -> JobState:
+    return _state(tuple(entry.get("job_state") or ()))
+
+
 def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> Job:
     """Reads one of `jobs` in GET job/{id}; `others` are tasks of its array."""
-    nodes, state = hostlist.expand(_text(entry, "nodes")), _state(tuple(entry.get("job_state") or ()))
-    cores, memory_allocated_mb = ((), ()) if state.ended else _on_nodes(entry, nodes)
+    nodes, cores, memory_allocated_mb = _on_nodes(entry)
     return Job(
         id=int(entry["job_id"]),
-        state=state,
+        state=_state_of_job(entry),
         name=_text(entry, "name"),
         partition=_text(entry, "partition"),
         user_id=int(entry.get("user_id") or 0),
+        user_name=_text(entry, "user_name"),
         group_id=int(entry.get("group_id") or 0),
         account=_text(entry, "account"),
         qos=_text(entry, "qos"),
@@ -155,16 +159,17 @@ def _more_tasks(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -
     return max(0, most - sum("RUNNING" in (each.get("job_state") or ()) for each in others))
 
 
-def _on_nodes(entry: Mapping[str, Any], nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Returns the cores and the memory (MiB) of a job on each of its nodes; () before the job begins.
-    Slurm also reports both for ended jobs."""
+def _on_nodes(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
+    """Returns the nodes of a job, and its cores and memory (MiB) on each node; () before the job begins.
+    Slurm also reports the cores and the memory of ended jobs."""
+    nodes = hostlist.expand(_text(entry, "nodes"))
     told = ((entry.get("job_resources") or {}).get("nodes") or {}).get("allocation") or ()
     by_node = {one.get("name"): one for one in told}
-    if not nodes or not by_node.keys() >= set(nodes):
-        return (), ()
+    if not nodes or not by_node.keys() >= set(nodes) or _state_of_job(entry).ended:
+        return nodes, (), ()
     ordered = [by_node[name] for name in nodes]
     memory = (int((one.get("memory") or {}).get("allocated") or 0) for one in ordered)
-    return tuple(map(_cores, ordered)), tuple(memory)
+    return nodes, tuple(map(_cores, ordered)), tuple(memory)
 
 
 def _cores(on_node: Mapping[str, Any]) -> str:

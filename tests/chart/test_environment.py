@@ -82,11 +82,27 @@ def test_the_scope_is_the_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_node_agent_takes_its_settings(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = MATRIX[case].get("fullnameOverride")
     agent = f"{name}-node-agent" if name else AGENT_NAME
-    told(monkeypatch, rendered(MATRIX[case]).find("DaemonSet", agent), "node-agent")
+    daemon_set = rendered(MATRIX[case]).find("DaemonSet", agent)
+    told(monkeypatch, daemon_set, "node-agent")
     settings = AgentSettings()
     assert settings.cgroups == Path("/host/cgroup")
     assert (settings.nri is None) == (case == "NVIDIA")
+    folder = Path("/var/lib/dcgm-exporter/job-mapping")
+    assert settings.job_mapping == (folder if case == "NVIDIA" else None)
+    assert (str(folder) in _writable(daemon_set)) == (case == "NVIDIA")
     assert settings.slurmd_namespace == ("slurm-nodes" if case == "pools" else "")
+
+
+def _writable(workload: dict[str, Any]) -> set[str]:
+    """Returns the folders of the host that a container may write, under the same paths."""
+    spec = workload["spec"]["template"]["spec"]
+    host = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if "hostPath" in each}
+    mounts = spec["containers"][0]["volumeMounts"]
+    return {
+        each["mountPath"]
+        for each in mounts
+        if host.get(each["name"]) == each["mountPath"] and not each.get("readOnly")
+    }
 
 
 def test_the_policy_and_the_pools_are_what_the_extender_reads(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from deploy.local.processes.ports import lease_ports
 from node_agent.reporting import node_devices
+from node_agent.reporting.job_files import JobFiles
 from node_agent.reporting.node_condition import Condition
 from slurm_client import gres
 from tests.cgroup_tree import Tree, make_devices, mounted
@@ -176,10 +177,18 @@ def test_an_agent_that_is_removed_leaves_nothing_in_the_kernel_nor_on_its_node(
         assert (done.returncode, done.stderr.startswith(words)) == (2, True), done.stderr
         assert opened(tree, container, tmp_path) == GPUS
         assert told(actors, "node-1") == said
-        done = command("remove", environment)
-        assert (done.returncode, done.stdout + done.stderr) == (0, "")
+        jobs = tmp_path / "jobs"
+        jobs.write_text("a file in the place of the folder")
+        done = command("remove", environment | {"NODE_AGENT_JOB_MAPPING": str(jobs)})
+        words = f"all is removed but the lines in {jobs}: "
+        assert (done.returncode, done.stderr.startswith(words)) == (2, True), done.stderr
         assert told(actors, "node-1") == (None, None)
         assert not tree.bpf.exists()
+        jobs.unlink()
+        JobFiles(jobs).write({"0": [7]}, [7])
+        done = command("remove", environment | {"NODE_AGENT_JOB_MAPPING": str(jobs)})
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
+        assert (jobs / "0").read_text() == ""
 
 
 def opened(tree: Tree, cgroup: str, folder: Path) -> str:

@@ -54,6 +54,7 @@ class Node:
         self.gres = folder / "gres"
         self.nri: Path | None = None
         self.device_plugins: Path | None = None
+        self.job_mapping: Path | None = None
         self.slurmd_namespace = ""
         self.resources = {"example.com/gpu": "gpu"}
         self._suffix = suffix
@@ -176,6 +177,7 @@ class Node:
             nri=self.nri,
             cdi=(),
             device_plugins=self.device_plugins,
+            job_mapping=self.job_mapping,
             resources=self.resources,
             slurmd_namespace=self.slurmd_namespace,
             keep_others_off_cores=self.keeps_others_off,

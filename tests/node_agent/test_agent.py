@@ -204,6 +204,16 @@ async def test_a_pod_that_cannot_have_its_devices_is_told_of(node: Node) -> None
         assert [node.has(cgroup) for cgroup in cgroups] == ["", ""]
 
 
+async def test_devices_of_pods_have_holders_and_trouble_with_files_is_reported(node: Node) -> None:
+    node.job_mapping = node.gres / "below-a-file"
+    async with node.agent() as agent:
+        await node.run_pod(A, "gpu:1(IDX:1)", "y")
+        of = dict.fromkeys(("UUID", "gpu", "GPU_I_ID"), "") | {"gres": "gpu", "index": "1"}
+        of |= {"pod_namespace": "ml", "pod_name": A, "job_id": "7"}
+        assert figure(agent, "node_agent_device_holder", **of) == 1
+        await until(lambda: "job files" in agent.health.troubles())
+
+
 def figure(agent: Agent, name: str, **labels: str) -> float:
     value = registry_of(agent).get_sample_value(name, labels)
     assert value is not None, f"{name} {labels}"

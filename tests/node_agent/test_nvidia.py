@@ -37,6 +37,7 @@ def test_a_gpu_is_what_slurms_own_detection_would_find(gpus: Gpus) -> None:
         "cpus": list(range(8, 16)),
         "links": [-1],
         "mig": "",
+        "monitored": ["0", "GPU-0", ""],
         "problem": "",
         "absent": False,
         "shared": {},
@@ -91,6 +92,8 @@ def test_instances_are_in_the_place_of_their_gpu(gpus: Gpus) -> None:
     assert {gpu["problem"] for gpu in found} == {""}
     assert found[0]["links"] == []
     assert [gpu["mig"] for gpu in found] == ["1g.5gb", "2g.5gb", ""]
+    monitored = [["0", "GPU-0", "7"], ["0", "GPU-0", "9"], ["1", "GPU-1", ""]]
+    assert [gpu["monitored"] for gpu in found] == monitored
 
 
 @pytest.mark.parametrize(
@@ -259,18 +262,19 @@ def test_devices_of_slurm_have_uuids_and_problems(gpus: Gpus) -> None:
     gpus.add(failed=1, pending=0)
     gpus.add(failed=0, pending=1)
     found, problems = gpus.told_by(_NAME)
-    words = "a row of its memory is remapped at the next reset; its driver complains: XID 79"
+    replaced = "a row of its memory cannot be remapped: it is to be replaced"
+    remapped = "a row of its memory is remapped at the next reset; its driver complains: XID 79"
     assert found == [
-        ["GPU-0", "", "a row of its memory cannot be remapped: it is to be replaced", "GPU-0"],
-        ["GPU-1", "", words, "GPU-1"],
-        ["", "", "NVML does not know it", ""],
+        ["GPU-0", "", replaced, "GPU-0", ["0", "GPU-0", ""]],
+        ["GPU-1", "", remapped, "GPU-1", ["1", "GPU-1", ""]],
+        ["", "", "NVML does not know it", "", ["", "", ""]],
     ]
     assert problems == []
 
 
 def named(gpus: Gpus) -> list[str]:
     """Returns the problem of each of three GPUs that Slurm counts."""
-    return [problem for _, _, problem, _ in gpus.told_by(_NAME)[0]]
+    return [problem for _, _, problem, *_ in gpus.told_by(_NAME)[0]]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from itertools import combinations, product
 import pytest
 
 from extender.explain.sentences import sentence
+from extender.jobs.claim import Charged
 from extender.placement.recovery import possible_ids, recovered, to_read
 from extender.placement.transitions.table import after_read
 from extender.pod_request.pod import Pod
@@ -234,6 +235,15 @@ def test_a_bound_pod_whose_job_runs_is_bound() -> None:
     record = record_of(bound(job), job)
     assert (record.state, record.job.id, record.job.asked.attempt_try) == (State.BOUND, job.id, 1)
     assert record.members[0].slot == Allocation(job.id, "n1")
+
+
+def test_user_and_account_of_a_job_are_known_after_a_read() -> None:
+    job = placeholder_job(GATED, node="n1", user_name="alice", account="ml", partition="gpu")
+    unread = record_of(bound(job))
+    assert (unread.job.unread, unread.job.verdict.charged) == (True, None)
+    charged = Charged("alice", "ml", "gpu")
+    assert after_read(unread, job, AT).job.verdict.charged == charged
+    assert record_of(bound(job), job).job.verdict.charged == charged
 
 
 def test_a_bound_pod_whose_job_ended_is_evicted() -> None:

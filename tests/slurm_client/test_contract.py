@@ -270,6 +270,7 @@ async def test_every_field_of_a_spec_can_be_read_back(bench: Bench) -> None:
     assert job.excluded_nodes == ("node-2",)
     assert job.required_nodes == ("node-1",)
     assert (job.user_id, job.group_id) == (2001, 2002)
+    assert job.user_name == "alice"
     assert job.time_limit_minutes == 4
     assert job.admin_comment == "key"
     assert not job.requeue
@@ -290,6 +291,11 @@ async def test_the_defaults_are_the_users_group_and_the_default_partition(bench:
     job = await bench.read(await bench.submit(user_id=2001))
     assert (job.user_id, job.group_id) == (2001, 2001)
     assert (await bench.read(await bench.submit())).partition == "main"
+
+
+async def test_user_that_slurmctld_cannot_resolve_has_no_name(bench: Bench) -> None:
+    job = await bench.read(await bench.submit(user_id=4242))
+    assert (job.user_id, job.user_name) == (4242, "")
 
 
 async def test_priority_zero_holds_a_job(bench: Bench) -> None:

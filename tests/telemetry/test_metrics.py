@@ -11,7 +11,9 @@ import pytest
 from deploy.local.layout import CHECKOUT
 from extender.audit.compare import Finding, FindingKind
 from extender.explain.pending_reasons import PENDING_REASONS
+from extender.jobs.claim import Charged, charged_of
 from extender.jobs.phase import Phase
+from extender.jobs.verdict import Ownership, Verdict
 from extender.node_view.slurm_nodes import Reading
 from extender.pages import renewed
 from extender.placement.nodes.rejecting_nodes import Closure
@@ -26,8 +28,8 @@ from extender.telemetry.durations import Durations
 from extender.telemetry.leader_states import Sources
 from extender.telemetry.waiting import WaitsFor, waits_for
 from node_agent import metrics as node_agent
-from slurm_client.model import Node
-from tests.builders import cause_of, kube_node, placeholder_of, pod, view
+from slurm_client.model import Job, JobState, Node
+from tests.builders import PREFIX, cause_of, changed, kube_node, placeholder_of, pod, view
 from tests.verbs.callers import Listeners
 from wellknown.names import Reason
 
@@ -50,7 +52,17 @@ async def test_a_replica_tells_what_the_table_has_and_nothing_else() -> None:
     assert own == {metric.name: metric.kind for metric in METRICS}
 
 
-UNBOUNDED = {"pod", "namespace", "node", "uid", "job", "user", "account"}
+UNBOUNDED = {
+    *("pod", "namespace", "node", "uid", "job", "user", "account"),
+    *("pod_name", "pod_namespace", "job_id"),
+}
+OF_EACH_POD = {"slurm_extender_job_info", "node_agent_device_holder"}
+"""Behind a setting, and bounded by the devices of a Node."""
+OF_TARGETS = {
+    *("job", "instance", "namespace", "pod", "container", "node"),
+    *("cluster", "service", "endpoint"),
+}
+"""Labels that Prometheus gives to targets: the label of a metric would get another name."""
 
 
 @pytest.mark.parametrize("metric", [*METRICS, *node_agent.METRICS], ids=lambda metric: metric.name)
@@ -60,7 +72,9 @@ def test_names_and_labels_are_by_prometheus_conventions(metric: Any) -> None:
     assert not re.search(r"_(ms|minutes|mb|percent|count|sum|bucket)$", metric.name)
     assert metric.words.endswith(".")
     assert metric.question.endswith(("?", "."))
-    assert UNBOUNDED.isdisjoint(metric.labels)  # no label grows with the cluster
+    bounded = UNBOUNDED.isdisjoint(metric.labels)  # no label grows with the cluster
+    assert bounded == (metric.name not in OF_EACH_POD)
+    assert OF_TARGETS.isdisjoint(metric.labels)
 
 
 def test_the_page_has_the_table() -> None:
@@ -275,3 +289,51 @@ def test_nodes_whose_kubelets_reject_pods_are_counted_once_for_each_kind() -> No
         rejecting = "slurm_extender_pods_rejecting_nodes"
         assert value(telemetry, rejecting, closed_to="all") == 1
         assert value(telemetry, rejecting, closed_to="similar") == 2
+
+
+# The job of each Pod
+
+
+JOB_INFO = "slurm_extender_job_info"
+
+
+def job_info(tells_jobs: bool, *records: Placeholder) -> list[dict[str, str]]:
+    telemetry = Telemetry()
+    with telemetry.placement.leading(Sources(lambda: records, tells_jobs=tells_jobs)):
+        families = telemetry.registry.collect()
+        return [each.labels for of in families if of.name == JOB_INFO for each in of.samples]
+
+
+def bound(name: str = "p", state: State = State.BOUND, **of_job: Any) -> Placeholder:
+    request = {f"{PREFIX}partition": "main", f"{PREFIX}account": "asked"}
+    record = placeholder_of(changed(pod(name=name, annotations=request), node="n1"), state)
+    return record.with_job(id=40_000_007, **of_job)
+
+
+def test_each_bound_pod_has_the_user_and_account_of_its_job() -> None:
+    read = Verdict(Ownership.OURS, charged=Charged("alice", "ml", "gpu"))
+    leaving = bound("q", State.EVICTING, verdict=read)
+    assert job_info(True, bound(verdict=read), leaving, bound("w", State.ALLOCATED)) == [
+        {
+            "job_id": "40000007",
+            "pod_namespace": "default",
+            "pod_name": name,
+            "user": "alice",
+            "account": "ml",
+            "partition": "gpu",
+        }
+        for name in ("p", "q")
+    ]
+
+
+def test_job_that_was_not_read_has_what_the_pod_asks_for() -> None:
+    (labels,) = job_info(True, bound())
+    assert [labels[name] for name in ("user", "account", "partition")] == ["", "asked", "main"]
+
+
+def test_no_pod_has_a_series_without_the_setting() -> None:
+    assert job_info(False, bound()) == []
+
+
+def test_user_without_a_name_is_a_number() -> None:
+    assert charged_of(Job(1, JobState("RUNNING"), user_id=1001)).user == "1001"

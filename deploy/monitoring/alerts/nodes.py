@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from deploy.monitoring.gpu_use import IDLE
 from deploy.monitoring.releases import by
 from deploy.monitoring.rule import Alert, Group, Severity
 
@@ -93,6 +94,15 @@ NODES: Final = Group(
             " {{ $labels.node }}",
             "Each Pod has the devices of its job. Programs that ask the kubelet, such as dcgm-exporter,"
             " report the use of these devices under the wrong Pod.",
+        ),
+        Alert(
+            "SlurmExtenderDeviceIdle",
+            IDLE,
+            "1h",
+            Severity.WARNING,
+            "GPU {{ $labels.gpu }} of Node {{ $labels.node }} is idle, and allocated to Pod"
+            " {{ $labels.pod_namespace }}/{{ $labels.pod_name }} (job {{ $labels.job_id }})",
+            "The Pod does not use the GPU, and no other job can have the GPU. DCGM reports no use.",
         ),
         Alert(
             "SlurmExtenderDevicesFailed",

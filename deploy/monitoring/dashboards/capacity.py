@@ -2,8 +2,20 @@
 
 from typing import Final
 
-from deploy.monitoring.panel import Query
+from deploy.monitoring.gpu_use import OF_PODS, held_by, used_by
+from deploy.monitoring.panel import Panel, Query
 from deploy.monitoring.queries import dashboard, panel, row, summed
+
+
+def _gpus_by(label: str) -> Panel:
+    """Returns the panel of the GPUs of jobs, for each value of a label of the jobs."""
+    return panel(
+        f"GPUs by {label}",
+        Query(used_by(label), f"{{{{{label}}}}} in use"),
+        Query(held_by(label), f"{{{{{label}}}}} allocated"),
+        words="Needs SLURM_EXTENDER_JOB_INFO.",
+    )
+
 
 CAPACITY: Final = dashboard(
     "capacity",
@@ -18,6 +30,25 @@ CAPACITY: Final = dashboard(
             "Memory", summed("slurm_extender_slurm_memory_bytes", "state"), unit="bytes", stacked=True
         ),
         panel("Adopted Pods", summed("slurm_extender_adopted", "stage")),
+    ),
+    row(
+        "GPU use of Pods",
+        panel(
+            "GPU use by Pod, the 20 lowest",
+            Query(
+                f"bottomk(20, avg by (pod_namespace, pod_name) ({OF_PODS}))",
+                "{{pod_namespace}}/{{pod_name}}",
+            ),
+            unit="percentunit",
+            words="This row needs dcgm-exporter.",
+        ),
+        panel(
+            "GPU use by job, the 20 lowest",
+            Query(f"bottomk(20, avg by (job_id) ({OF_PODS}))", "{{job_id}}"),
+            unit="percentunit",
+        ),
+        _gpus_by("user"),
+        _gpus_by("account"),
     ),
     row(
         "Demand",

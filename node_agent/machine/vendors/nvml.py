@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pynvml
 
-from node_agent.machine.devices import ITSELF, Device, DriverUnavailable
+from node_agent.machine.devices import ITSELF, Device, DriverUnavailable, Monitored
 from node_agent.machine.sysfs import MIG_MINORS, near
 
 _Value = TypeVar("_Value")
@@ -97,15 +97,17 @@ class _Gpu(NamedTuple):
 
     def _whole(self, gpus: Sequence["_Gpu"], pci: Path) -> Device:
         numa_node, cpus = near(self.bus, pci)
+        uuid = pynvml.nvmlDeviceGetUUID(self.handle)
         return Device(
             "gpu",
             _type(pynvml.nvmlDeviceGetName(self.handle)),
             (f"/dev/nvidia{pynvml.nvmlDeviceGetMinorNumber(self.handle)}",),
-            uuid=pynvml.nvmlDeviceGetUUID(self.handle),
+            uuid=uuid,
             bus=self.bus,
             numa_node=numa_node,
             cpus=cpus,
             links=self._links([gpu.bus for gpu in gpus]),
+            monitored=Monitored(str(self.number), uuid),
             problem="; ".join(_problems(self.handle)),
         )
 
@@ -147,6 +149,7 @@ def _instance(mig: Any, whole: Device, minors: _Minors) -> Device:
         numa_node=whole.numa_node,
         cpus=whole.cpus,
         mig=profile,
+        monitored=whole.monitored._replace(instance=str(part)),
         problem=whole.problem if None not in caps else f"{MIG_MINORS} does not name its files",
         absent=None in caps,
     )

@@ -15,6 +15,24 @@ def _agents(*looks: str) -> Series:
     return {"slurm_extender_agent_nodes": "2x120", **looked}
 
 
+def _gpu(used: str, *held: str) -> Series:
+    """A GPU with this use, and its jobs one after the other."""
+    jobs = {
+        f'node_agent_device_holder{{UUID="GPU-a",gpu="0",node="n1",job_id="{job}"}}': times
+        for job, times in enumerate(held or ("1x90",))
+    }
+    return {'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-a",gpu="0"}': used, **jobs}
+
+
+def _instance(used: str) -> Series:
+    """A MIG instance with this use, beside a busy instance of the same GPU."""
+    return {
+        'node_agent_device_holder{UUID="GPU-a",gpu="0",GPU_I_ID="7",node="n1"}': "1x90",
+        'DCGM_FI_PROF_GR_ENGINE_ACTIVE{UUID="GPU-a",gpu="0",GPU_I_ID="7"}': used,
+        'DCGM_FI_PROF_GR_ENGINE_ACTIVE{UUID="GPU-a",gpu="0",GPU_I_ID="9"}': "0.9x90",
+    }
+
+
 CASES = (
     Case(
         "SlurmExtenderNodesDrainedLong",
@@ -81,6 +99,10 @@ CASES = (
         {'node_agent_pods_with_other_devices{node="n1",resource="nvidia.com/gpu"}': "1x60"},
         {'node_agent_pods_with_other_devices{node="n1",resource="nvidia.com/gpu"}': "1x4 0x60"},
     ),
+    Case("SlurmExtenderDeviceIdle", _gpu("0x90"), _gpu("0x40 3 0x49"), "75m"),
+    Case("SlurmExtenderDeviceIdle", _gpu("0x90"), _gpu("0x40 _x20 0x30"), "75m"),  # no metrics
+    Case("SlurmExtenderDeviceIdle", _gpu("0x90"), _gpu("0x90", "1x40", "_x41 1x49"), "75m"),  # a new job
+    Case("SlurmExtenderDeviceIdle", _instance("0x90"), _instance("0.01x90"), "75m"),
     Case(
         "SlurmExtenderDevicesFailed",
         {'node_agent_devices_failed{node="n1",gres="gpu",type="h100"}': "1x60"},

@@ -161,5 +161,6 @@ values (JSON). `extender.settings` has all others.
 -}}
 {{- if .Values.pools.enabled }}{{ $_ := set $made "SLURMD_NAMESPACE" .Values.pools.namespace }}{{ end -}}
 {{- with $label }}{{ $_ := set $made "NODE_NAME_LABEL" . }}{{ end -}}
+{{- with .Values.nodeAgent.jobMapping }}{{ $_ := set $made "JOB_MAPPING" . }}{{ end -}}
 {{- toJson $made -}}
 {{- end -}}

@@ -1,0 +1,53 @@
+"""Use of the devices of Pods: the node agents' holders, joined with dcgm-exporter's metrics of GPUs.
+
+The labels `UUID` and `GPU_I_ID` join both. dcgm-exporter's labels of a Pod have other names if
+Prometheus gives `namespace` and `pod` to the target. Without dcgm-exporter, the expressions are empty.
+"""
+
+from typing import Final
+
+from deploy.monitoring.releases import by
+
+_OF_DEVICE: Final = ("UUID", "GPU_I_ID")
+"""Labels of a GPU, or of a MIG instance, in the metrics of both programs."""
+_OF_POD: Final = ("pod_namespace", "pod_name", "job_id")
+_DEVICE: Final = f"(cluster, {', '.join(_OF_DEVICE)})"
+_POD: Final = f"(cluster, {', '.join(_OF_POD)})"
+_DEVICE_AND_POD: Final = f"(cluster, {', '.join((*_OF_DEVICE, *_OF_POD))})"
+
+_HOLDER: Final = "node_agent_device_holder"
+_UTIL: Final = "DCGM_FI_DEV_GPU_UTIL"
+"""Percentage of the time; absent for MIG instances."""
+_ENGINE: Final = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+"""Share of the time, also for MIG instances; absent for GPUs without profiling metrics."""
+_RECENT: Final = "[5m]"
+"""Bridges a missed scrape, and finds use between two evaluations."""
+
+_USE: Final = f"(max by {_DEVICE} ({_UTIL}) / 100 or max by {_DEVICE} ({_ENGINE}))"
+_HELD: Final = f"max by {_DEVICE_AND_POD} ({_HOLDER})"
+_JOB: Final = f"topk by {_POD} (1, slurm_extender_job_info)"
+"""One series for each Pod, also while two replicas have series at a change of the leader."""
+
+OF_PODS: Final = f"{_HELD} * on {_DEVICE} group_left () {_USE}"
+"""Use of each device of each Pod, from 0 to 1."""
+
+IDLE: Final = (
+    f"max {by('node', 'gpu', *_OF_DEVICE, *_OF_POD)} (max_over_time({_HOLDER}{_RECENT}))"
+    f" and on {_DEVICE} (max by {_DEVICE} (max_over_time({_UTIL}{_RECENT}))"
+    f" or max by {_DEVICE} (max_over_time({_ENGINE}{_RECENT}))) == 0"
+)
+"""Devices of Pods without any use in five minutes. A device without metrics is not idle."""
+
+
+def used_by(label: str) -> str:
+    """Returns the number of devices in use for each value of a label of the jobs."""
+    return _summed(label, OF_PODS)
+
+
+def held_by(label: str) -> str:
+    """Returns the number of allocated devices with metrics for each value of a label of the jobs."""
+    return _summed(label, f"{_HELD} and on {_DEVICE} {_USE}")
+
+
+def _summed(label: str, expr: str) -> str:
+    return f"sum by ({label}) (({expr}) * on {_POD} group_left ({label}) {_JOB})"
