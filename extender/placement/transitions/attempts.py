@@ -116,23 +116,19 @@ def _because_of_pods(record: Placeholder) -> Placeholder:
     return record.with_rejections(because_of_pods=record.rejections.because_of_pods + 1)
 
 
-def _avoiding(record: Placeholder, nodes: Iterable[str], at: Context) -> Placeholder:
-    until = at.now + at.rules.node_exclusion
-    return record.with_rejections(nodes=(*record.rejections.nodes, *((node, until) for node in nodes)))
-
-
 def give_back(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record after an unbound allocation is given back. The next job avoids for a while the
     Nodes that kube-scheduler rejected or did not offer, and Nodes with cores of a Pod that stays."""
     rejecting = [each for each in record.members if each.rejects(record.job.id)]
+    nodes = _nodes(rejecting or record.members)
+    kind = Kind.NODES_REJECTED if rejecting else Kind.NOT_BOUND
+    replaced = record.replaced(at.now, Cause.of(kind, nodes=nodes))
+    if rejecting or (record.cause is not None and record.cause.kind is Kind.CORES_IN_USE):
+        until = at.now + at.rules.node_exclusion
+        avoid = (*record.rejections.nodes, *((node, until) for node in nodes))
+        replaced = replaced.with_rejections(nodes=avoid)
     if not rejecting:
-        nodes = _nodes(record.members)
-        taken = record.cause is not None and record.cause.kind is Kind.CORES_IN_USE
-        replaced = record.replaced(at.now, Cause.of(Kind.NOT_BOUND, nodes=nodes))
-        return rested(_avoiding(replaced, nodes, at) if taken else replaced, at)
-    nodes = _nodes(rejecting)
-    replaced = record.replaced(at.now, Cause.of(Kind.NODES_REJECTED, nodes=nodes))
-    replaced = _avoiding(replaced, nodes, at)
+        return rested(replaced, at)
     if any(each.pod.kept_from_pods for each in rejecting):
         replaced = _because_of_pods(replaced)
     found = rejecting[0].pod.scheduling.feasible_nodes
