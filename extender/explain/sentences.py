@@ -387,7 +387,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     ),
     Kind.JOB_REQUEUED: "Slurm job {job} was requeued in Slurm ({state})",
     Kind.JOB_ENDED: "Slurm job {job} ended in Slurm ({state})",
-    Kind.JOB_FORGOTTEN: "its job in Slurm had ended, and is forgotten by now",
+    Kind.JOB_FORGOTTEN: "its job in Slurm ended, and Slurm has forgotten the job",
     Kind.JOB_LOST: "Slurm job {job} is not known to Slurm any more",
     Kind.JOB_STARTED_ELSEWHERE: "Slurm job {job} was started again on {nodes}",
     Kind.DEVICES_TAKEN: "{taken}",
