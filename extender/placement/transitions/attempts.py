@@ -121,8 +121,12 @@ def give_back(record: Placeholder, at: Context) -> Placeholder:
     Nodes that kube-scheduler rejected or did not offer, and Nodes with cores of a Pod that stays."""
     rejecting = [each for each in record.members if each.rejects(record.job.id)]
     nodes = _nodes(rejecting or record.members)
-    kind = Kind.NODES_REJECTED if rejecting else Kind.NOT_BOUND
-    replaced = record.replaced(at.now, Cause.of(kind, nodes=nodes))
+    cause = (
+        Cause.of(Kind.NODES_REJECTED, nodes=nodes)
+        if rejecting
+        else Cause.of(Kind.NOT_BOUND, nodes=nodes)
+    )
+    replaced = record.replaced(at.now, cause)
     if rejecting or (record.cause is not None and record.cause.kind is Kind.CORES_IN_USE):
         until = at.now + at.rules.node_exclusion
         avoid = (*record.rejections.nodes, *((node, until) for node in nodes))
