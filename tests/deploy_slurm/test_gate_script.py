@@ -32,6 +32,8 @@ TRIES_S = 0
 WAITING = (409,) * 10
 """Answers that take a job more than two seconds."""
 OWN = "204, for a placeholder of its own"
+FORGED = "\n   Requeue=0 Restarts=0\n   SuspendTime=None forged"
+"""A comment that the owner of a job writes."""
 
 
 class Extender(Listener):
@@ -82,9 +84,11 @@ class Slurmd:
         self.signed("")
         self._command("sinfo", "exit 1")
         self.slurmctld_started(3600)
+        self.shows(PLACEHOLDER)
 
-    def remembers(self, text: str, status: int = 0) -> None:
-        self._squeue(text, status, "7", status)
+    def remembers(self, text: str, status: int = 0, then: str | None = None) -> None:
+        """`then` is what later questions are answered."""
+        self._squeue(text, status, "7", status, then)
 
     def has_elsewhere(self, *jobs: int) -> None:
         """The job is not on the node; those are."""
@@ -93,7 +97,9 @@ class Slurmd:
     def knows_not(self) -> None:
         self._squeue("", 0, "slurm_load_jobs error: Invalid job id specified", 1)
 
-    def _squeue(self, text: str, status: int, job: str, job_status: int) -> None:
+    def _squeue(
+        self, text: str, status: int, job: str, job_status: int, then: str | None = None
+    ) -> None:
         """What is said of the node's jobs, and of the one that is to start."""
         says = f"printf '{job}' >&{2 if job_status else 1}; exit {job_status}"
         own = f"*--jobs=7\\ --nodelist=node-1*) {says}"
@@ -102,7 +108,8 @@ class Slurmd:
         waits = f"*--states=PENDING*) cat {self._folder}/waits; exit {status}"
         cases = f'case "$*" in {own} ;; {adopted} ;; {key} ;; {waits} ;; esac'
         starts = f'echo "$SLURM_JOB_ID CONFIGURING $(cat {self._folder}/key)"' if job == "7" else ":"
-        says = f"{cases}; {starts}; printf '{text}'"
+        later = "" if then is None else f"[ -e {self._folder}/said ] && {{ printf '{then}'; exit; }}; "
+        says = f"{cases}; {starts}; {later}printf '{text}'; : >{self._folder}/said"
         self._command("squeue", f"echo >>{self._folder}/asked; {says}; exit {status}")
 
     def signed(self, admin_comment: str) -> None:
@@ -116,6 +123,18 @@ class Slurmd:
         (self._folder / "waits").write_text(f"1 1 node-1\n{job} {priority} {nodes}\n")
         key = PlaceholderKey("kubernetes", "default", "p", "u", attempt)
         (self._folder / "waiting-key").write_text(f"{key} \n")
+
+    def shows(self, job: int, suspended: str = "None", restarts: int = 0, comment: str = "") -> None:
+        """What scontrol says of a job, which else was neither suspended nor started again."""
+        requeue, suspend = f"Requeue=0 Restarts={restarts}", f"SuspendTime={suspended}"
+        shown = f"JobId={job} JobName=p\n   {requeue} BatchFlag=0\n   {suspend} SecsPreSuspend=0\n"
+        shown += f"   Comment={comment}\n"
+        (self._folder / f"job-{job}").write_text(shown)
+
+    def times_shown(self) -> int:
+        """How often scontrol was asked for jobs."""
+        asked = self._folder / "asked-for-jobs"
+        return len(asked.read_text().splitlines()) if asked.exists() else 0
 
     def slurmctld_hangs(self) -> None:
         self._command("squeue", "sleep 60")
@@ -140,7 +159,10 @@ class Slurmd:
         expands = "sed 's/node-.\\([0-9]*\\)-\\([0-9]*\\).$/node-\\1,node-\\2/' | tr , '\\n'"
         names = f'[ "$2" = hostnames ] && {{ echo $3 | {expands}; exit; }}'
         ping = f'[ "$1" = ping ] && {{ cat {self._folder}/ping; exit; }}'
-        self._command("scontrol", f'{names}; {ping}; [ "$1" = show ] && {{ {shows}; }}; {told}')
+        job = f"cat {self._folder}/job-$id || exit 1"
+        each = f"echo >>{self._folder}/asked-for-jobs; while read -r _ _ id; do {job}; done; exit"
+        jobs = f'[ "$*" = --local ] && {{ {each}; }}'
+        self._command("scontrol", f'{names}; {ping}; {jobs}; [ "$1" = show ] && {{ {shows}; }}; {told}')
 
     def has_backup(self, *, leads: bool) -> None:
         """There is a backup slurmctld, which scontrol names."""
@@ -525,6 +547,41 @@ def test_while_nobody_answers_a_node_with_an_ended_placeholder_is_not(
     done = slurmd.run()
     assert done.returncode == 1
     assert "no extender answers" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shown", "status"),
+    [
+        ({}, 0),
+        ({"suspended": "2026-11-30T09:36:16", "comment": FORGED}, 1),
+        ({"restarts": 1, "comment": FORGED}, 1),
+        ({"job": PLACEHOLDER + 2}, 1),  # nothing of the job that was asked for
+    ],
+)
+def test_while_nobody_answers_a_placeholder_may_have_lost_its_cores(
+    slurmd: Slurmd, shown: dict[str, Any], status: int
+) -> None:
+    """Of two placeholders, in one call of scontrol."""
+    slurmd.extenders(DOWN, Extender(503))
+    slurmd.remembers(f"{PLACEHOLDER} RUNNING\\n{PLACEHOLDER + 1} CONFIGURING\\n")
+    slurmd.shows(**{"job": PLACEHOLDER + 1} | shown)
+    assert slurmd.run().returncode == status
+    assert slurmd.times_shown() == 1
+
+
+def test_while_nobody_answers_a_placeholder_that_has_ended_once_stays_so(slurmd: Slurmd) -> None:
+    slurmd.extenders(DOWN)
+    slurmd.patience(3)
+    slurmd.remembers(f"{PLACEHOLDER} SUSPENDED\\n", then=f"{PLACEHOLDER} RUNNING\\n")
+    assert slurmd.run().returncode == 1
+    assert slurmd.times_asked() > 1
+
+
+def test_while_nobody_answers_a_native_jobs_own_restarts_do_not_count(slurmd: Slurmd) -> None:
+    """Slurm requeued the job, whose id is in the placeholders' range."""
+    slurmd.extenders(DOWN)
+    slurmd.shows(PLACEHOLDER, restarts=1)
+    assert slurmd.run(job=PLACEHOLDER).returncode == 0
 
 
 @pytest.mark.parametrize("begun", ["", "7 RUNN"])

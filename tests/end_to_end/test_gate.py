@@ -377,6 +377,34 @@ def test_while_no_extender_runs_no_native_job_starts_beside_a_pod(
     eventually(lambda: node_is(actors, "node-3").startswith("idle"), "resumed", 20)
 
 
+def test_while_no_extender_runs_no_native_job_starts_beside_a_resumed_job(
+    actors: Actors, watched: Watched
+) -> None:
+    """The gate sees the Pod's job SUSPENDED and then RUNNING on node-1, and only RUNNING on node-2."""
+    cluster, nodes = actors.cluster, ("node-1", "node-2")
+    place(actors, *nodes, does=SLOW)
+    jobs = [str(actors.scontrol(pod_on(node))["JobId"]) for node in nodes]
+    natives = [Native(actors, node).queued() for node in nodes]
+    eventually(lambda: is_believed(cluster), "slurmctld is believed")
+    suspended = f"squeue --noheader --jobs={jobs[1]} --format=%T | grep -q SUSPENDED"
+    waits = f"[[ $1 == --ask || $SLURMD_NODENAME != node-2 ]] || while {suspended}; do sleep 0.1; done"
+    cluster.kill("extender")
+    try:
+        with configured(cluster, waits):
+            cluster.run_slurm("scontrol", "suspend", ",".join(jobs))
+            for native in natives:
+                native.waits_in_prolog()
+            time.sleep(1)
+            cluster.run_slurm("scontrol", "resume", ",".join(jobs))
+            time.sleep(8)
+        assert [native.started() for native in natives] == [None, None]
+    finally:
+        cluster.start("extender")
+    resumed = time.time()
+    for node, native in zip(nodes, natives, strict=True):
+        assert overlap(native, watched, pod_on(node), resumed) == 0
+
+
 @contextmanager
 def restarted(cluster: Cluster, **environment: str) -> Iterator[None]:
     cluster.stop("extender")
