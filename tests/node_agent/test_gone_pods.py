@@ -19,7 +19,7 @@ from node_agent.enforcement.keeper import Keeper
 from node_agent.enforcement.native_jobs import NativeJobs
 from node_agent.machine.cpus import Cpus
 from node_agent.pods.cgroups import CPUS, EVENTS, PodCgroup, PodCgroups
-from node_agent.pods.claims import Claim
+from node_agent.pods.claims import Claim, Stage
 from node_agent.reporting import device_health
 from node_agent.reporting.node_condition import Condition
 from node_agent.settings import Settings
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 STATIC = A.replace("-", "")
 RUNS, OTHER = Claim(A, "ml/a", cores=(0,), job=7), Claim(A, "kube-system/a")
-ENDED, ADOPTED = RUNS._replace(cores=(), leaves=True), OTHER._replace(job=7, adopted=True)
+ENDED, ADOPTED = RUNS._replace(cores=(), stage=Stage.ENDED), OTHER._replace(job=7, adopted=True)
 CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
 HELD = (
     "processes of a Pod that is gone run on its cores: wait until the processes end, or have an"
@@ -58,11 +58,12 @@ def make_pod(folder: Path, uid: str, cpus: str = "", *, populated: bool = True) 
         (A, [], [RUNS], "ml/a"),  # deleted by force
         (A, [ENDED], [], "ml/a"),
         (A, [RUNS], [], ""),
-        (A, [RUNS._replace(leaves=True)], [], ""),  # the kubelet ends the Pod
+        (A, [RUNS._replace(stage=Stage.LEAVES)], [], ""),  # the kubelet ends the Pod
+        (A, [RUNS._replace(stage=Stage.LEAVES, cores=())], [], ""),
         (A, [OTHER], [], ""),
         (A, [], [OTHER], ""),
         (A, [], [ADOPTED], ""),
-        (A, [ADOPTED._replace(leaves=True)], [], ""),
+        (A, [ADOPTED._replace(stage=Stage.ENDED)], [], ""),
         (STATIC, [], [], ""),
         (D, [], [], ""),  # slurmd's Pod
     ],

@@ -10,6 +10,7 @@ import pytest
 from extender.bind import node_reservation
 from extender.unmanaged import free_capacity
 from slurm_client.errors import Unreachable
+from tests.eventually import until
 from tests.node_world.actors import Actor, Failures, Owner, SlowWrites
 from tests.node_world.virtual_time import run
 from tests.node_world.world import CPUS, NODES, NodeWorld
@@ -60,6 +61,31 @@ async def end_job_during_binding() -> NodeWorld:
 
     await world.run(SETTLE_S, owner)
     return world
+
+
+async def delete_slowly(*, agents_answer: bool) -> NodeWorld:
+    """A Pod is deleted with a long grace, and its job runs on. A native job gets other cores."""
+    world = NodeWorld(Random(0), agents_answer=agents_answer)
+
+    async def owner() -> None:
+        world.slurm.drain("n2")
+        world.create_pod(1, 0, grace_s=5, user=None)
+        await until(lambda: world.containers)
+        (container,) = world.containers.values()
+        container.grace_s = 600.0
+        await world.kubernetes.delete_pod("default", container.name, {}, 600)
+        await world.create_native_job(CPUS // 2, 0, seconds=5.0)
+
+    await world.run(SETTLE_S, owner)
+    return world
+
+
+@pytest.mark.parametrize("agents_answer", [False, True])
+def test_native_job_starts_beside_a_pod_in_deletion_with_a_job(agents_answer: bool) -> None:
+    world = run(lambda: delete_slowly(agents_answer=agents_answer), node_reservation, free_capacity)
+    assert world.containers
+    assert world.ran["processes"] == 1
+    assert world.lasting_overlaps() == []
 
 
 def test_native_job_does_not_start_during_a_binding_to_its_node() -> None:
