@@ -8,11 +8,13 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from kubernetes_client.in_memory import InMemoryKubernetes
 from node_agent import agent as agent_module
 from node_agent.agent import Agent
+from node_agent.app import local
 from node_agent.enforcement import lasting
 from node_agent.enforcement.gone_pods import GonePod, gone_pods
 from node_agent.enforcement.keeper import Keeper
@@ -109,15 +111,19 @@ class PlainNode:
         spec = {"nodeName": "n1", "containers": []}
         self.kubernetes.put("pods", {"metadata": metadata, "spec": spec, "status": {"phase": phase}})
 
-    @asynccontextmanager
-    async def agent(self, cores: Cpus | None = CORES) -> AsyncIterator[Agent]:
+    def new_agent(self, cores: Cpus | None = CORES) -> Agent:
+        """Returns an agent that does not run yet."""
         cgroups = PodCgroups(self.root)
         keeper = Keeper(self._gres, cgroups, self.guard)
         keeper.cores = cores
         settings = Settings(
             node="n1", gres=self._gres, nri=None, cdi=(), device_plugins=None, end_steps=False
         )
-        agent = Agent(self.kubernetes, cgroups, keeper, settings)
+        return Agent(self.kubernetes, cgroups, keeper, settings)
+
+    @asynccontextmanager
+    async def agent(self, cores: Cpus | None = CORES) -> AsyncIterator[Agent]:
+        agent = self.new_agent(cores)
         running = asyncio.create_task(agent.run())
         try:
             await until(lambda: agent.health.ready)
@@ -158,6 +164,35 @@ async def test_pod_waits_for_cores_of_a_gone_pods_processes(plain: PlainNode, ph
         make_pod(plain.pods, A, "4", populated=False)
         await until(lambda: agent.problems == {})
         assert agent.lingering() == ()
+
+
+async def test_agent_without_a_list_of_pods_names_pods_with_cores(plain: PlainNode) -> None:
+    """Another agent has held Pod A to CPU 4. The next agent does not know that kube-apiserver has A."""
+    plain.bind(A, "0")
+    for uid, cpus, populated in ((A, "4", True), (B, "", True), (C, "0", False), (STATIC, "0-7", True)):
+        make_pod(plain.pods, uid, cpus, populated=populated)
+    assert plain.new_agent().lingering() == (A,)
+    async with plain.agent() as agent:
+        assert agent.lingering() == ()
+
+
+async def ask(agent: Agent) -> str:
+    transport = httpx.ASGITransport(local(agent))
+    async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
+        return (await client.get("/gate/v1/clear")).text
+
+
+async def test_gate_waits_if_the_agent_cannot_read_cgroups(plain: PlainNode) -> None:
+    agent = plain.new_agent()
+    assert await ask(agent) == "ask\n"
+    (make_pod(plain.pods, A) / EVENTS).unlink()
+    (plain.pods / f"pod{A}" / EVENTS).mkdir()
+    assert await ask(agent) == "there unknown\n"
+
+
+async def test_no_pod_is_in_the_way_before_the_first_kubelet(plain: PlainNode) -> None:
+    plain.pods.rename(plain.root / "other")
+    assert await ask(plain.new_agent()) == "ask\n"
 
 
 async def test_unreadable_cores_of_a_gone_pod_delay_pods_and_drain_no_node(plain: PlainNode) -> None:
