@@ -147,12 +147,15 @@ class Agent:
                 tasks.create_task(self._slurmd.run())
 
     def lingering(self) -> tuple[str, ...]:
-        """Returns the Pods that the Prolog's gate must wait for (node_agent.pods.gate). Raises OSError.
-        First, slurmd's Pod gets access to the devices of ended Pods: the job behind the gate may start
-        at once."""
+        """Returns the Pods that the Prolog's gate must wait for (node_agent.pods.gate), no Pods if no
+        kubelet has run here. Raises OSError. First, slurmd's Pod gets access to the devices of ended
+        Pods: the job behind the gate may start at once."""
         if self._pods.slurmd is not None:
             self._look()
-        cgroups = list(self._cgroups.pods())
+        try:
+            cgroups = list(self._cgroups.pods())
+        except FileNotFoundError:
+            return ()
         removals = self._pods.removals({cgroup.uid for cgroup in cgroups})
         removed = {uid: claim.pod for uid, claim in removals.items() if claim.of_job}
         removed |= {each.uid: each.name for each in self._gone(cgroups)}
@@ -239,13 +242,10 @@ class Agent:
         return {each.uid for each in self.keeper.cgroups if each.populated}
 
     def _gone(self, cgroups: Sequence[PodCgroup]) -> list[GonePod]:
-        """Returns the gone Pods with processes on the cores of their jobs; no Pods before the first list
-        of Pods. Raises OSError."""
-        claims = self._pods.claims
-        if claims is None:
-            return []
+        """Returns the gone Pods with processes on the cores of their jobs. Before the first list of
+        Pods, each Pod counts as gone. Raises OSError."""
         removals = self._pods.removals({each.uid for each in cgroups})
-        return gone_pods(claims, removals, cgroups, self._has_slurmd)
+        return gone_pods(self._pods.claims or {}, removals, cgroups, self._has_slurmd)
 
     def _has_slurmd(self, cgroup: PodCgroup) -> bool:
         return cgroup.uid in self._pods.slurmds or has_run_slurmd(cgroup.place)

@@ -33,6 +33,8 @@ from service.settings import from_environment, log_unknown_variables
 log = structlog.get_logger()
 
 _BODY = 4096
+_UNKNOWN = "unknown"
+"""Name of the Pods in the answer to the gate if the cgroups of Pods cannot be read."""
 
 
 def main() -> int:
@@ -147,12 +149,13 @@ def local(agent: Agent) -> Starlette:
     """Returns the HTTP application for programs of this machine that run as root."""
 
     async def clear(_: Request) -> Response:
-        """Answers in a line: "there" and the Pods that linger, or else "ask"."""
+        """Answers in a line: "there" and the Pods that linger, or else "ask". If the agent cannot read
+        the cgroups, any Pod may linger."""
         try:
             pods = agent.lingering()
         except OSError as error:
-            log.warning("the gate cannot be answered", error=str(error))
-            return PlainTextResponse("ask\n")
+            log.warning("the gate waits: the cgroups of Pods cannot be read", error=str(error))
+            pods = (_UNKNOWN,)
         return PlainTextResponse(" ".join(("there", *pods) if pods else ("ask",)) + "\n")
 
     return Starlette(routes=[Route("/gate/v1/clear", clear)])

@@ -88,15 +88,20 @@ def router(
 
     @routes.get("/nodes/{name}/clear")
     async def clear(
-        name: NodeName, request: Request, wait: Seconds = 0.0, job: AskingJob = None
+        name: NodeName,
+        request: Request,
+        wait: Seconds = 0.0,
+        job: AskingJob = None,
+        agent: str = "",
     ) -> Response:
         """204: clear for `job`. With the header Slurm-Extender-Job: placeholder, the job belongs to this
         cluster, and no other cluster needs to answer. 409: not clear within `wait` seconds; the body has
-        the Pods. 421: no Node of this cluster stands for the node. 503: ask another replica."""
+        the Pods. 421: no Node of this cluster stands for the node. 503: ask another replica. `agent` is
+        "away" if the node's agent does not answer."""
         unauthorized = bearer.unauthorized(request.headers.get("Authorization"))
         if unauthorized is not None:
             return unauthorized
-        word, answer = await _answer(gate, name, wait, job)
+        word, answer = await _answer(gate, name, wait, job, agent_away=agent == "away")
         answered(word)
         return answer
 
@@ -104,12 +109,12 @@ def router(
 
 
 async def _answer(
-    gate: Gate, node: str, seconds: float, job_id: int | None
+    gate: Gate, node: str, seconds: float, job_id: int | None, *, agent_away: bool
 ) -> tuple[GateAnswer, Response]:
     try:
         if job_id is not None and await gate.is_placeholder(node, job_id):
             return GateAnswer.PLACEHOLDER, Response(status_code=204, headers=_PLACEHOLDER)
-        there = await gate.wait(node, seconds, job_id)
+        there = await gate.wait(node, seconds, job_id, agent_away=agent_away)
     except NotOurs:
         return GateAnswer.NOT_OURS, reply({"Error": "no Node of this cluster stands for it"}, 421)
     except NotLeading:

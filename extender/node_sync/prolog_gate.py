@@ -87,17 +87,19 @@ class Gate:
             asked.add_done_callback(lambda _: self._about_jobs.pop(job_id))
         return await asyncio.shield(asked)
 
-    async def wait(self, node: str, seconds: float, job_id: int | None = None) -> tuple[str, ...]:
+    async def wait(
+        self, node: str, seconds: float, job_id: int | None = None, *, agent_away: bool = False
+    ) -> tuple[str, ...]:
         """Returns the Pods (namespace/name) in the way of a job on a Slurm node after the given seconds,
         or () as soon as no Pod is in the way. If a system does not answer any more, the last answer
-        counts. `job_id` is the job that starts, None if a person asks. Raises NotOurs, NotLeading,
-        SlurmError, KubernetesError."""
+        counts. `job_id` is the job that starts, None if a person asks. `agent_away`: the node's agent
+        does not answer. Raises NotOurs, NotLeading, SlurmError, KubernetesError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         there: tuple[str, ...] = ()
         while True:
             try:
-                there = await self.in_the_way(node, job_id)
+                there = await self.in_the_way(node, job_id, agent_away=agent_away)
             except (SlurmError, KubernetesError):
                 if not there:
                     raise
@@ -106,10 +108,13 @@ class Gate:
                 return there
             await asyncio.sleep(_LOOK_AGAIN_S - loop.time() % _LOOK_AGAIN_S)  # all at once
 
-    async def in_the_way(self, node: str, job_id: int | None = None) -> tuple[str, ...]:
+    async def in_the_way(
+        self, node: str, job_id: int | None = None, *, agent_away: bool = False
+    ) -> tuple[str, ...]:
         """Returns the Pods in the way, of the first kind with any Pods: Pods on a node, or perhaps bound
         to the node soon, without a running job with the Pods' devices; deleted Pods whose containers may
-        run without the job; Pods on cores or devices of the job that starts.
+        run without the job; Pods on cores or devices of the job that starts. An agent that is away may
+        not have moved a Pod from an earlier slot.
 
         Only the leader knows the Pods that may be bound soon, also by the annotations of a deposed
         replica. The leader may not know all bound Pods yet, so kube-apiserver is read, too. A Pod bound
@@ -127,8 +132,11 @@ class Gate:
         bound = [pod for pod in there_now if pod.uid not in known]
         alone = [pod for pod in bound if await self._outlasts_its_job(node, pod)]
         if job_id is not None and not alone:
-            to_be_bound = [pod for each in held for pod in each.pods if pod.life.node is None]
-            alone = await self._on_slots_of(job_id, node, names, [*there_now, *to_be_bound])
+            members = [member for each in held for member in each.members]
+            pods = there_now + [each.pod for each in members if each.pod.life.node is None]
+            if agent_away:
+                pods += [pod for each in members for pod in each.on_left_slots]
+            alone = await self._on_slots_of(job_id, node, names, pods)
         self._leading()  # still
         return tuple(dict.fromkeys(pod.full_name for pod in alone))
 

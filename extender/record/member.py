@@ -1,7 +1,7 @@
 """One Pod of a workload: the observed Pod, the Pod's slot, and the progress of the writes to the Pod."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, compress
 from math import inf
 from operator import is_not
@@ -84,6 +84,12 @@ class Member(NamedTuple):
         if state is State.REPLACING and self.write.done:
             slot = self.pod.scheduling.allocation if self.pod.scheduling.allocation != slot else None
         return self.pod.life.node or (slot.node if slot else None)
+
+    @property
+    def on_left_slots(self) -> Iterator[Pod]:
+        """Yields the Pod with each slot on which the containers of the Pod may still run."""
+        for slot in (*self.left_slots, self.pod.scheduling.allocation):
+            yield self.pod._replace(scheduling=self.pod.scheduling._replace(allocation=slot))
 
     def left_with(self, pod: Pod) -> tuple[Allocation, ...]:
         """Returns the left slots with a new version of the Pod."""

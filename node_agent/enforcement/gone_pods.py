@@ -12,7 +12,7 @@ from typing import NamedTuple
 from node_agent.enforcement.limits import listed
 from node_agent.enforcement.others import of_no_job
 from node_agent.pods.cgroups import CPUS, PodCgroup, read
-from node_agent.pods.claims import Claim
+from node_agent.pods.claims import Claim, Stage
 
 
 class GonePod(NamedTuple):
@@ -38,7 +38,7 @@ def gone_pods(
     for cgroup in cgroups:
         uid = cgroup.uid
         claim = claims.get(uid) or removed.get(uid)
-        if not cgroup.populated or (uid in claims and not _has_ended(claims[uid])):
+        if not cgroup.populated or (uid in claims and claims[uid].stage is not Stage.ENDED):
             continue
         if claim is None and (of_no_job(uid, claims) or has_slurmd(cgroup)):
             continue
@@ -53,8 +53,3 @@ def written_cpus(pod: Path) -> tuple[int, ...]:
     with suppress(FileNotFoundError, NotADirectoryError):  # the controller is off, or the Pod has ended
         return listed(read(pod / CPUS))
     return ()
-
-
-def _has_ended(claim: Claim) -> bool:
-    """Returns True for an ended Pod. An ended Pod has no cores; a Pod in deletion has cores."""
-    return claim.leaves and not claim.cores

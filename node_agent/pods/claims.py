@@ -3,6 +3,7 @@ can write the annotations (wellknown.allocation)."""
 
 from collections.abc import Mapping
 from decimal import Decimal
+from enum import Enum, auto
 from typing import NamedTuple
 
 from kubernetes_client.protocol import Manifest
@@ -14,6 +15,14 @@ from wellknown.names import ADOPTED, GRANTED, JOB_ID
 from wellknown.resources import effective_requests, mebibytes
 
 _ENDED = ("Succeeded", "Failed")
+
+
+class Stage(Enum):
+    """The part of a Pod's life."""
+
+    STAYS = auto()
+    LEAVES = auto()  # the Pod is being deleted
+    ENDED = auto()  # Succeeded or Failed
 
 
 class Claim(NamedTuple):
@@ -36,8 +45,7 @@ class Claim(NamedTuple):
     """Reason for an unknown claim."""
     job: int | None = None
     """Id of the Pod's job, 0 for an unknown id; None for a Pod of no job."""
-    leaves: bool = False
-    """True if the Pod is being deleted, or has ended."""
+    stage: Stage = Stage.STAYS
     adopted: bool = False
     """True for an adopted Pod. The allocation of an adopted Pod is not annotated on the Pod."""
     slurmd: bool = False
@@ -47,6 +55,11 @@ class Claim(NamedTuple):
     def of_job(self) -> bool:
         """Returns True for a Pod that the extender placed by a job."""
         return self.job is not None and not self.adopted
+
+    @property
+    def leaves(self) -> bool:
+        """Returns True if the Pod is being deleted, or has ended."""
+        return self.stage is not Stage.STAYS
 
     @property
     def counts_of_parts(self) -> dict[str, int]:
@@ -60,8 +73,9 @@ def claim_of(manifest: Manifest, node: str) -> Claim:
     who, annotations = f"{metadata['namespace']}/{metadata['name']}", metadata.get("annotations") or {}
     claim = claim_by(metadata["uid"], who, annotations, node)
     if (manifest.get("status") or {}).get("phase") in _ENDED:
-        return Claim(claim.uid, who, job=claim.job, leaves=True, adopted=claim.adopted)
-    claim = claim._replace(leaves="deletionTimestamp" in metadata)
+        return Claim(claim.uid, who, job=claim.job, stage=Stage.ENDED, adopted=claim.adopted)
+    if "deletionTimestamp" in metadata:
+        claim = claim._replace(stage=Stage.LEAVES)
     if not claim.of_job or claim.problem or claim.memory_mb:
         return claim
     requests = effective_requests(manifest.get("spec") or {})

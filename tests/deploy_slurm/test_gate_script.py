@@ -709,10 +709,14 @@ def test_extender_is_asked_if_no_pod_lingers(
     assert (agent.asked, len(leader.asked)) == (asked, 1)
 
 
-def test_a_socket_that_nobody_serves_is_passed_by(slurmd: Slurmd) -> None:
-    slurmd.extenders(Extender(204))
-    slurmd.agent("ask").close()
+@pytest.mark.parametrize("is_away", [True, False])
+def test_extender_hears_that_the_agent_is_away(slurmd: Slurmd, is_away: bool) -> None:
+    slurmd.extenders(leader := Extender(204))
+    agent = slurmd.agent("ask")
+    if is_away:
+        agent.close()
     assert slurmd.run().returncode == 0
+    assert leader.asked[0][0].endswith("&job=7&agent=away" if is_away else "&job=7")
 
 
 def test_a_native_job_waits_for_processes_of_pods_that_are_gone(slurmd: Slurmd) -> None:

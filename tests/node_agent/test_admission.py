@@ -7,7 +7,7 @@ import pytest
 from node_agent.kubelet import device_plugin_pb2 as api
 from node_agent.machine.devices import Device
 from node_agent.machine.numbered import Part, Unit
-from node_agent.pods.claims import Claim
+from node_agent.pods.claims import Claim, Stage
 from node_agent.runtime.admission import (
     Grant,
     admitted,
@@ -35,14 +35,14 @@ WHOLE = Claim("u6", "ml/whole", {"gpu": (0, 1, 2, 3)}, job=6)
 OTHERS = [
     Claim("u3", "ml/adopted", job=3, adopted=True),
     Claim("u5", "ml/none"),
-    Claim("u7", "ml/ended", leaves=True),
+    Claim("u7", "ml/ended", stage=Stage.ENDED),
 ]
 
 
 def test_grants_are_of_pods_with_a_job_that_stay() -> None:
     claims = [
         CLAIMS[0]._replace(devices={"gpu": (3,), "shard": (1,)}, parts={"shard": {1: 2}}),
-        CLAIMS[1]._replace(leaves=True),
+        CLAIMS[1]._replace(stage=Stage.LEAVES),
         Claim("u3", "ml/adopted", {"gpu": (1,)}, job=3, adopted=True),
         Claim("u4", "ml/without", job=4),
         Claim("u5", "ml/none"),

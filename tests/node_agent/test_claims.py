@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from node_agent.pods.claims import Claim, claim_of
+from node_agent.pods.claims import Claim, Stage, claim_of
 from wellknown.allocation import Allocation
 from wellknown.names import ADOPTED, GRANTED, JOB_ID, NODE
 
@@ -18,7 +18,7 @@ def manifest(gres: str = "", *, phase: str = "Pending", node: str = "n1", **anno
 
 
 JOB = Claim("u1", "ml/p", cores=(0, 1), memory_mb=512, job=7)
-ENDED = Claim("u1", "ml/p", job=7, leaves=True)
+ENDED = Claim("u1", "ml/p", job=7, stage=Stage.ENDED)
 OF_NO_JOB = {"metadata": {"uid": "u1", "namespace": "ml", "name": "p"}}
 
 
@@ -74,7 +74,7 @@ def test_a_pod_that_is_to_be_gone_keeps_what_it_has() -> None:
     pod = manifest("gpu:1(IDX:0)")
     pod["metadata"]["deletionTimestamp"] = "2026-11-26T08:00:00Z"
     found = claim_of(pod, "n1")
-    assert (found.devices, found.leaves) == ({"gpu": (0,)}, True)
+    assert (found.devices, found.stage) == ({"gpu": (0,)}, Stage.LEAVES)
 
 
 def without_granted() -> Any:

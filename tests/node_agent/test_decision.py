@@ -13,7 +13,7 @@ from node_agent.enforcement.decision import Decision, Entry, decide
 from node_agent.machine.devices import Device, Number
 from node_agent.machine.numbered import Machine
 from node_agent.pods.cgroups import PodCgroup
-from node_agent.pods.claims import Claim
+from node_agent.pods.claims import Claim, Stage
 from tests.node_agent.machines import look
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def test_a_pod_without_a_cgroup_is_awaited_where_it_has_devices() -> None:
 
 
 def test_a_pod_that_is_to_be_gone_is_not_awaited_however_long_it_stays() -> None:
-    assert decided([claim("a", 0)._replace(leaves=True)], [], set()).awaited == set()
+    assert decided([claim("a", 0)._replace(stage=Stage.LEAVES)], [], set()).awaited == set()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_renumbered_device_of_a_job_from_before_is_not_given() -> None:
 
 
 def test_the_pod_of_an_agent_that_goes_is_in_nobodys_way() -> None:
-    agent = Claim("a", "kube-system/agent", leaves=True)
+    agent = Claim("a", "kube-system/agent", stage=Stage.LEAVES)
     found = decided([agent, claim("b", 0)], [A, B], entries(1, 0, 1, 2, 3))
     assert found == Decision(frozenset(entries(2, 0)), {}, frozenset())
 

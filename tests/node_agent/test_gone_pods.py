@@ -8,18 +8,20 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from kubernetes_client.in_memory import InMemoryKubernetes
 from node_agent import agent as agent_module
 from node_agent.agent import Agent
+from node_agent.app import local
 from node_agent.enforcement import lasting
 from node_agent.enforcement.gone_pods import GonePod, gone_pods
 from node_agent.enforcement.keeper import Keeper
 from node_agent.enforcement.native_jobs import NativeJobs
 from node_agent.machine.cpus import Cpus
 from node_agent.pods.cgroups import CPUS, EVENTS, PodCgroup, PodCgroups
-from node_agent.pods.claims import Claim
+from node_agent.pods.claims import Claim, Stage
 from node_agent.reporting import device_health
 from node_agent.reporting.node_condition import Condition
 from node_agent.settings import Settings
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 STATIC = A.replace("-", "")
 RUNS, OTHER = Claim(A, "ml/a", cores=(0,), job=7), Claim(A, "kube-system/a")
-ENDED, ADOPTED = RUNS._replace(cores=(), leaves=True), OTHER._replace(job=7, adopted=True)
+ENDED, ADOPTED = RUNS._replace(cores=(), stage=Stage.ENDED), OTHER._replace(job=7, adopted=True)
 CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
 HELD = (
     "processes of a Pod that is gone run on its cores: wait until the processes end, or have an"
@@ -58,11 +60,12 @@ def make_pod(folder: Path, uid: str, cpus: str = "", *, populated: bool = True) 
         (A, [], [RUNS], "ml/a"),  # deleted by force
         (A, [ENDED], [], "ml/a"),
         (A, [RUNS], [], ""),
-        (A, [RUNS._replace(leaves=True)], [], ""),  # the kubelet ends the Pod
+        (A, [RUNS._replace(stage=Stage.LEAVES)], [], ""),  # the kubelet ends the Pod
+        (A, [RUNS._replace(stage=Stage.LEAVES, cores=())], [], ""),
         (A, [OTHER], [], ""),
         (A, [], [OTHER], ""),
         (A, [], [ADOPTED], ""),
-        (A, [ADOPTED._replace(leaves=True)], [], ""),
+        (A, [ADOPTED._replace(stage=Stage.ENDED)], [], ""),
         (STATIC, [], [], ""),
         (D, [], [], ""),  # slurmd's Pod
     ],
@@ -108,15 +111,19 @@ class PlainNode:
         spec = {"nodeName": "n1", "containers": []}
         self.kubernetes.put("pods", {"metadata": metadata, "spec": spec, "status": {"phase": phase}})
 
-    @asynccontextmanager
-    async def agent(self, cores: Cpus | None = CORES) -> AsyncIterator[Agent]:
+    def new_agent(self, cores: Cpus | None = CORES) -> Agent:
+        """Returns an agent that does not run yet."""
         cgroups = PodCgroups(self.root)
         keeper = Keeper(self._gres, cgroups, self.guard)
         keeper.cores = cores
         settings = Settings(
             node="n1", gres=self._gres, nri=None, cdi=(), device_plugins=None, end_steps=False
         )
-        agent = Agent(self.kubernetes, cgroups, keeper, settings)
+        return Agent(self.kubernetes, cgroups, keeper, settings)
+
+    @asynccontextmanager
+    async def agent(self, cores: Cpus | None = CORES) -> AsyncIterator[Agent]:
+        agent = self.new_agent(cores)
         running = asyncio.create_task(agent.run())
         try:
             await until(lambda: agent.health.ready)
@@ -157,6 +164,35 @@ async def test_pod_waits_for_cores_of_a_gone_pods_processes(plain: PlainNode, ph
         make_pod(plain.pods, A, "4", populated=False)
         await until(lambda: agent.problems == {})
         assert agent.lingering() == ()
+
+
+async def test_agent_without_a_list_of_pods_names_pods_with_cores(plain: PlainNode) -> None:
+    """Another agent has held Pod A to CPU 4. The next agent does not know that kube-apiserver has A."""
+    plain.bind(A, "0")
+    for uid, cpus, populated in ((A, "4", True), (B, "", True), (C, "0", False), (STATIC, "0-7", True)):
+        make_pod(plain.pods, uid, cpus, populated=populated)
+    assert plain.new_agent().lingering() == (A,)
+    async with plain.agent() as agent:
+        assert agent.lingering() == ()
+
+
+async def ask(agent: Agent) -> str:
+    transport = httpx.ASGITransport(local(agent))
+    async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
+        return (await client.get("/gate/v1/clear")).text
+
+
+async def test_gate_waits_if_the_agent_cannot_read_cgroups(plain: PlainNode) -> None:
+    agent = plain.new_agent()
+    assert await ask(agent) == "ask\n"
+    (make_pod(plain.pods, A) / EVENTS).unlink()
+    (plain.pods / f"pod{A}" / EVENTS).mkdir()
+    assert await ask(agent) == "there unknown\n"
+
+
+async def test_no_pod_is_in_the_way_before_the_first_kubelet(plain: PlainNode) -> None:
+    plain.pods.rename(plain.root / "other")
+    assert await ask(plain.new_agent()) == "ask\n"
 
 
 async def test_unreadable_cores_of_a_gone_pod_delay_pods_and_drain_no_node(plain: PlainNode) -> None:

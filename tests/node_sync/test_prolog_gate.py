@@ -275,6 +275,23 @@ async def test_pod_evicted_for_its_devices_is_in_the_way(site: Site) -> None:
     assert await site.gate.wait("n1", 0.15) == ()
 
 
+async def test_pod_is_in_the_way_on_left_cores_while_the_agent_is_away(site: Site) -> None:
+    """Slurm has started the Pod's job again on other cores. The native job 8 has the cores from
+    before."""
+    site.world = World(numbers=True)
+    uid, job_id = site.bound_job()
+    job = site.world.jobs[job_id]
+    site.world.jobs[job_id] = replace(job, cores=("7",))
+    for native, cores in ((8, job.cores), (9, ("9",))):
+        site.world.jobs[native] = Job(native, JobState("RUNNING"), nodes=("n1",), cores=cores)
+    site.world.read_jobs()
+    site.world.outlast(int(RULES.job_id_rewrite_pause) + 1)
+    site.binds(uid, site.world.allocation_of(uid).annotations())
+    assert await site.gate.in_the_way("n1", 8) == ()
+    assert await site.gate.in_the_way("n1", 8, agent_away=True) == ("default/p1",)
+    assert await site.gate.in_the_way("n1", 9, agent_away=True) == ()
+
+
 async def test_a_pod_that_the_ledger_has_not_heard_of_is_asked_for(site: Site) -> None:
     uid, job_id = site.bound_job()
     site.world.tell(PodVanished(uid))

@@ -159,6 +159,21 @@ class SlowWrites(Actor):
         self._world.kubernetes.release()
 
 
+class RollOuts(Actor):
+    """Ends the node agents, and starts new ones later. The gate must be able to ask agents."""
+
+    LONGEST_PAUSE_S = 10.0
+
+    def acts(self) -> Acts:
+        return (self._roll_out,)
+
+    async def _roll_out(self) -> None:
+        self.did.append("the node agents end")
+        self._world.agents_away = True
+        await asyncio.sleep(self._random.uniform(0.0, 15.0))
+        self._world.agents_away = False
+
+
 class Failures(Actor):
     """Crashes of slurmctld, the extender's replicas, nodes and connections."""
 

@@ -10,7 +10,8 @@ import pytest
 from extender.bind import node_reservation
 from extender.unmanaged import free_capacity
 from slurm_client.errors import Unreachable
-from tests.node_world.actors import Actor, Failures, Owner, SlowWrites
+from tests.eventually import until
+from tests.node_world.actors import USER, Actor, Failures, Owner, RollOuts, SlowWrites
 from tests.node_world.virtual_time import run
 from tests.node_world.world import CPUS, NODES, NodeWorld
 
@@ -21,7 +22,8 @@ SETTLE_S = 90.0
 async def walk(seed: int, *, fails: bool) -> tuple[NodeWorld, list[Actor]]:
     """Actors act for a minute, and then everybody comes to rest."""
     world = NodeWorld(Random(seed), external_jobs=seed % 2 == 0, agents_answer=seed % 3 != 0)
-    kinds = [Owner, SlowWrites, *([Failures] if fails else [])]
+    kinds = [Owner, SlowWrites, *([RollOuts] if world.agents_answer else [])]
+    kinds += [Failures] if fails else []
     actors: list[Actor] = [kind(world, world.now + ACTS_S) for kind in kinds]
     await world.run(ACTS_S + SETTLE_S, *(actor.act for actor in actors))
     return world, actors
@@ -60,6 +62,63 @@ async def end_job_during_binding() -> NodeWorld:
 
     await world.run(SETTLE_S, owner)
     return world
+
+
+async def delete_slowly(*, agents_answer: bool) -> NodeWorld:
+    """A Pod is deleted with a long grace, and its job runs on. A native job gets other cores."""
+    world = NodeWorld(Random(0), agents_answer=agents_answer)
+
+    async def owner() -> None:
+        world.slurm.drain("n2")
+        world.create_pod(1, 0, grace_s=5, user=None)
+        await until(lambda: world.containers)
+        (container,) = world.containers.values()
+        container.grace_s = 600.0
+        await world.kubernetes.delete_pod("default", container.name, {}, 600)
+        await world.create_native_job(CPUS // 2, 0, seconds=5.0)
+
+    await world.run(SETTLE_S, owner)
+    return world
+
+
+@pytest.mark.parametrize("agents_answer", [False, True])
+def test_native_job_starts_beside_a_pod_in_deletion_with_a_job(agents_answer: bool) -> None:
+    world = run(lambda: delete_slowly(agents_answer=agents_answer), node_reservation, free_capacity)
+    assert world.containers
+    assert world.ran["processes"] == 1
+    assert world.lasting_overlaps() == []
+
+
+async def move_pod_during_roll_out() -> NodeWorld:
+    """A killed slurmctld forgets the job of a Pod, and a native job gets the cores before the extender
+    asks for the Pod's job again. The node agents are away for 20 s."""
+    world = NodeWorld(Random(0))
+
+    async def owner() -> None:
+        await until(lambda: world.is_led)
+        world.slurm.drain("n2")
+        begin = world.now
+        await asyncio.sleep(0.1)
+        world.create_pod(CPUS // 2, 0, grace_s=5, user=USER)
+        await until(lambda: world.containers)
+        (container,) = world.containers.values()
+        before = container.slot
+        world.agents_away = True
+        world.slurm.forget_since(begin)
+        await world.create_native_job(CPUS // 2, 0, seconds=20.0)
+        await asyncio.sleep(20.0)
+        assert container.slot == before
+        world.agents_away = False
+        await until(lambda: container.slot.cores not in ("", before.cores))
+
+    await world.run(SETTLE_S, owner)
+    return world
+
+
+def test_native_job_waits_until_the_agent_has_moved_the_pod() -> None:
+    world = run(move_pod_during_roll_out, node_reservation, free_capacity)
+    assert world.ran["processes"] == 1
+    assert world.lasting_overlaps() == []
 
 
 def test_native_job_does_not_start_during_a_binding_to_its_node() -> None:

@@ -88,6 +88,9 @@ class NodeWorld:
     """False: placeholders that wait are batch jobs, as on 24.11."""
     agents_answer: bool = True
     """False: the gate cannot ask node agents, and asks the extender alone."""
+    agents_away: bool = False
+    """True: no node agent runs. The slots in force stay, and the container runtimes, which require the
+    agent, begin no container."""
     containers: dict[str, Container] = field(default_factory=dict)
     """By the uid of the Pod."""
     processes: dict[tuple[int, str], Process] = field(default_factory=dict)
@@ -232,7 +235,8 @@ class NodeWorld:
         for uid, pod in there.items():
             annotations = pod["metadata"].get("annotations") or {}
             slot = Allocation.parse(annotations)
-            if uid not in self.containers and not self._is_deleted(pod) and slot is not None:
+            begins = uid not in self.containers and not self._is_deleted(pod)
+            if begins and slot is not None and not self.agents_away:
                 grace_s = pod["spec"]["terminationGracePeriodSeconds"] - 1
                 name = pod["metadata"]["name"]
                 self.containers[uid] = Container(name, pod["spec"]["nodeName"], slot, grace_s)
@@ -276,7 +280,7 @@ class NodeWorld:
     async def _agents(self) -> None:
         """Hold containers to the slots on their Pods."""
         await asyncio.sleep(self.random.uniform(0.0, _AGENT_S))
-        for name in NODES:
+        for name in () if self.agents_away else NODES:
             for pod in self._on(name):
                 container = self.containers.get(pod["metadata"]["uid"])
                 slot = Allocation.parse(pod["metadata"].get("annotations") or {})
@@ -332,11 +336,12 @@ class NodeWorld:
                 self.ran["processes"] += 1
 
     async def _is_clear(self, job_id: int, name: str) -> bool:
-        if self.agents_answer and self.lingering_on(name):
+        if self.agents_answer and not self.agents_away and self.lingering_on(name):
             return False
         for replica in tuple(self.replicas.values()):
             with suppress(NotLeading, NotOurs, SlurmError, KubernetesError):
-                return not await replica.leader.gate.wait(name, 5.0, job_id)
+                gate, away = replica.leader.gate, self.agents_answer and self.agents_away
+                return not await gate.wait(name, 5.0, job_id, agent_away=away)
         return False
 
     # What must hold

@@ -31,14 +31,18 @@ class Shut:
         self.answer: tuple[str, ...] | Exception = ()
         self.placeholders: set[int] = set()
         self.asked: list[tuple[str, float, int | None]] = []
+        self.agent_away: bool | None = None
         self.asked_of: list[tuple[str, int]] = []
 
     async def is_placeholder(self, node: str, job_id: int) -> bool:
         self.asked_of.append((node, job_id))
         return job_id in self.placeholders
 
-    async def wait(self, node: str, seconds: float, job_id: int | None) -> tuple[str, ...]:
+    async def wait(
+        self, node: str, seconds: float, job_id: int | None, *, agent_away: bool
+    ) -> tuple[str, ...]:
         self.asked.append((node, seconds, job_id))
+        self.agent_away = agent_away
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -162,6 +166,14 @@ async def test_a_clear_node_is_told_so_in_a_status_without_words(pushed: Pushed)
     assert (answer.status_code, answer.content) == (204, b"")
     assert "Slurm-Extender-Job" not in answer.headers
     assert pushed.gate.asked == [("node-1", 5.0, None)]
+
+
+@pytest.mark.parametrize(("query", "agent_away"), [("agent=away", True), ("wait=5", False)])
+async def test_gate_hears_that_the_agent_of_the_node_is_away(
+    pushed: Pushed, query: str, agent_away: bool
+) -> None:
+    assert (await pushed.is_clear(f"node-1?{query}")).status_code == 204
+    assert pushed.gate.agent_away is agent_away
 
 
 async def test_placeholder_of_this_cluster_waits_for_no_pods(pushed: Pushed) -> None:
