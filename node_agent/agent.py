@@ -68,7 +68,7 @@ _CORES_HELD = (
 )
 _NUMBERS = "numbers of devices"
 _NUMBERS_FILE = "file of the numbers of devices"
-_CORES_LOST = f"the map of cores cannot be read any more (see the Node's condition {DEVICE_PROBLEM})"
+_CORES_LOST = f"the CPUs of its cores are not known (see the Node's condition {DEVICE_PROBLEM})"
 
 
 class Agent:
@@ -320,7 +320,7 @@ class Agent:
             await asyncio.sleep(_STEPS_S)
 
     def _look_at_machine(self) -> None:
-        error = _error_of(self.keeper.read_cpus)
+        error = _error_of(lambda: self.keeper.read_cpus(self._pods.sockets))
         self.health.says(_CPUS, error, alarm=True)
         self.devices.hears(Reason.CORES_UNKNOWN, error if self.keeper.cores_lost else None)
         starts, since = self._slurmd.starts, self._slurmd.began

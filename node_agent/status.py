@@ -2,7 +2,7 @@
 jobs. The command reads both from kube-apiserver and the kernel, and needs no running agent."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -11,6 +11,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from kubernetes_client.protocol import Manifest
 from kubernetes_client.rest import KubernetesRest
 from kubernetes_client.watch import ResourceWatch
 from node_agent.enforcement import constraints, native_jobs
@@ -29,7 +30,7 @@ from node_agent.machine.kubelet_names import units_of
 from node_agent.machine.numbered import Machine
 from node_agent.machine.slurmd_gres import SHARING
 from node_agent.pods.cgroups import CPUS, CPUS_IN_FORCE, MEMORY, PodCgroup, PodCgroups, limits_now
-from node_agent.pods.claims import Claim, claim_of
+from node_agent.pods.claims import Claim, claim_of, sockets_of
 from node_agent.runtime.admission import differences
 from node_agent.settings import Settings
 from wellknown import number_list
@@ -80,7 +81,8 @@ def main(settings: Settings, *, as_json: bool) -> None:
     """Prints the rows on standard output, and problems of reading on standard error. Raises OSError,
     KubernetesError, NoCredentials."""
     console = Console(stderr=True)
-    claims = {claim.uid: claim for claim in asyncio.run(_claims(settings))}
+    manifests = asyncio.run(_pods(settings))
+    claims = {claim.uid: claim for claim in (claim_of(each, settings.node) for each in manifests)}
     pods = PodCgroups(settings.cgroups, settings.pods_cgroups)
     cgroups = {each.uid: each for each in pods.pods()}
     known = known_in(settings.bpf)
@@ -91,7 +93,7 @@ def main(settings: Settings, *, as_json: bool) -> None:
     except (OSError, ValueError) as error:
         console.print(f"slurmd's list of devices cannot be read: {error}")
     try:
-        cpus = Cpus.read()
+        cpus = Cpus.read().counted_by({*filter(None, map(sockets_of, manifests))})
     except (OSError, ValueError) as error:
         console.print(f"the machine's map of cores is not known: {error}")
     kernel = Kernel(cgroups, entries, machine, cpus)
@@ -109,10 +111,10 @@ def main(settings: Settings, *, as_json: bool) -> None:
         Console().print(_table(rows))
 
 
-async def _claims(settings: Settings) -> list[Claim]:
+async def _pods(settings: Settings) -> Sequence[Manifest]:
     async with aclosing(await KubernetesRest.connect(settings.kubeconfig)) as kubernetes:
         pods = ResourceWatch(kubernetes, "pods", f"spec.nodeName={settings.node}")
-        return [claim_of(manifest, settings.node) for manifest in await pods.list()]
+        return await pods.list()
 
 
 async def other_devices(settings: Settings, claims: Iterable[Claim], machine: Machine) -> dict[str, str]:

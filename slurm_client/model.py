@@ -207,6 +207,7 @@ class Grant:
     gres: tuple[str, ...] = ()
     cores: tuple[str, ...] = ()
     memory_mb: tuple[int, ...] = ()
+    sockets: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +236,9 @@ class Job:
     cores: tuple[str, ...] = ()
     """Cores on each of `nodes`, as lists ("0-3,8") of Slurm's own numbers, which count a node's cores
     socket by socket; empty if not reported."""
+    sockets: tuple[str, ...] = field(default=(), compare=False)
+    """Sockets of each of `nodes` and cores of each socket ("2x4"), by slurm.conf; empty if not
+    reported."""
     memory_allocated_mb: tuple[int, ...] = ()
     """Memory on each of `nodes`; empty if not reported, 0 if Slurm does not count memory."""
     cpus_allocated: int | None = None
@@ -288,7 +292,7 @@ class Job:
 
     @property
     def grant(self) -> Grant:
-        return Grant(self.nodes, self.gres, self.cores, self.memory_allocated_mb)
+        return Grant(self.nodes, self.gres, self.cores, self.memory_allocated_mb, self.sockets)
 
 
 class Power(enum.StrEnum):

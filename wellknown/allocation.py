@@ -1,8 +1,9 @@
 """The allocation that Slurm granted to a Pod, as annotations: the extender writes, the node agent
 reads."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import orjson
@@ -13,6 +14,7 @@ from wellknown.names import GRANTED, JOB_ID, NODE
 
 _LONGEST_NAME = 253  # the limit of names in Kubernetes
 _LONGEST_GRANTED = 65_536
+_SOCKETS = re.compile(r"[1-9]\d{0,4}x[1-9]\d{0,4}", re.ASCII)
 _VERSION = 1
 """Version of the text under GRANTED. A node agent ignores other versions."""
 
@@ -30,11 +32,21 @@ class Allocation:
     node agent knows the machine's own numbers of the CPUs. Empty if Slurm reports no cores."""
     memory_mb: int = 0
     """Memory in MiB; 0 if Slurm does not count memory."""
+    sockets: str = field(default="", compare=False)
+    """Sockets of the node and cores of each socket ("2x4"), by slurm.conf: without these, the numbers in
+    `cores` have no meaning. Not part of the grant. Empty if Slurm reports no cores, and on Pods of an
+    earlier extender."""
 
     @property
     def granted(self) -> str:
         """Returns the text under GRANTED."""
-        granted = {"v": _VERSION, "cores": self.cores, "memoryMiB": self.memory_mb, "gres": self.gres}
+        granted = {
+            "v": _VERSION,
+            "cores": self.cores,
+            "sockets": self.sockets,
+            "memoryMiB": self.memory_mb,
+            "gres": self.gres,
+        }
         return orjson.dumps({key: value for key, value in granted.items() if value}).decode()
 
     def annotations(self) -> dict[str, str]:
@@ -56,17 +68,20 @@ class Allocation:
             return None
 
 
-def _granted(text: str) -> tuple[str, str, int]:
-    """Returns devices, cores and memory. Raises ValueError for a malformed text."""
+def _granted(text: str) -> tuple[str, str, int, str]:
+    """Returns devices, cores, memory and sockets. Raises ValueError for a malformed text."""
     told: Any = (
         orjson.loads(text) if len(text) <= _LONGEST_GRANTED else None
     )  # its error is a ValueError
     if not isinstance(told, dict) or told.get("v") != _VERSION:
         raise ValueError(f"not of version {_VERSION}")
     gres, cores, memory_mb = told.get("gres", ""), told.get("cores", ""), told.get("memoryMiB", 0)
-    if not (isinstance(gres, str) and isinstance(cores, str) and type(memory_mb) is int):
+    sockets = told.get("sockets", "")
+    if not (all(isinstance(each, str) for each in (gres, cores, sockets)) and type(memory_mb) is int):
         raise ValueError("a value of another kind")
     number_list.expand(cores)
+    if sockets and not _SOCKETS.fullmatch(sockets):
+        raise ValueError("no numbers of sockets and cores")
     if memory_mb < 0:
         raise ValueError("less than no memory")
-    return gres, cores, memory_mb
+    return gres, cores, memory_mb, sockets

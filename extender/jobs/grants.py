@@ -95,6 +95,7 @@ def changed_slot(pod: Pod, has: Allocation | None) -> Allocation | None:
         gres=has.gres if _has_all(devices, _devices(before.gres)) else before.gres,
         cores=has.cores or before.cores,
         memory_mb=has.memory_mb or before.memory_mb,
+        sockets=has.sockets if has.cores else before.sockets,
     )
     same_devices = _devices(now.gres) == _devices(before.gres)
     same = same_devices and (now.cores, now.memory_mb) == (before.cores, before.memory_mb)

@@ -1,7 +1,7 @@
 """Keeps each Pod of this Node to the resources of its job, by the kernel."""
 
 import os
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -61,8 +61,11 @@ class Keeper:
         self._guard = guard
         self.cores: Cpus | None = None
         """Cores of the machine in Slurm's order; None while unknown."""
+        self.core_map: Cpus | None = None
+        """CPUs of each core that Slurm counts; None while unknown."""
         self.cores_lost = False
-        """True if the cores are unknown, and an earlier agent of this boot has known the cores."""
+        """True if the map is unknown, and Pods have or may have cores: an earlier agent of this boot has
+        known the map, or slurm.conf declares other cores than the machine has."""
         self.cgroups: Sequence[PodCgroup] = ()
         """The cgroups of Pods at the last look."""
         self._memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
@@ -96,7 +99,7 @@ class Keeper:
 
     def cpus(self, claim: Claim) -> tuple[int, ...]:
         """Returns the CPUs of a Pod's job, in the machine's numbers; () while unknown."""
-        return limits_of(claim, self.cores).cpus
+        return limits_of(claim, self.core_map).cpus
 
     def put_on(self) -> None:
         """Attaches the guard to the cgroups of all Pods, also after somebody detached the guard. Raises
@@ -148,12 +151,12 @@ class Keeper:
         known, own = self._known(), self._own(cgroups)
         every_core = self._slurmd_starts_placeholders
         shares = slurmd_share.with_share(
-            claims or {}, self.cores, self._memory_mb, every_core=every_core
+            claims or {}, self.core_map, self._memory_mb, every_core=every_core
         )
-        held = self.limits.hold(shares, cgroups, self.cores)
+        held = self.limits.hold(shares, cgroups, self.core_map)
         problems = {uid: why for uid, why in held.items() if not shares[uid].slurmd}
-        if self._others_off and self.cores and claims is not None and native is not None:
-            self.others = self._others_off.keep(claims, cgroups, self.cores, native)
+        if self._others_off and self.core_map and claims is not None and native is not None:
+            self.others = self._others_off.keep(claims, cgroups, self.core_map, native)
         self._follow_numbers(claims, known, jobs)
         machine = self.machine or self._machine_without(claims)
         if claims is None or machine is None:
@@ -233,14 +236,20 @@ class Keeper:
             found[kind] = number + 1, broken + (of in failed)
         return found
 
-    def read_cpus(self) -> None:
-        """Reads the machine's map of cores once. Raises OSError and ValueError."""
-        if self.cores is not None:
-            return
+    def read_cpus(self, sockets: Collection[str] = ()) -> None:
+        """Reads the machine's cores once, and makes the map of the cores that Slurm counts. Parameter
+        `sockets` is the sockets of the node by the Pods (`NodePods.sockets`); without any, the last map
+        stays. Raises OSError and ValueError."""
         try:
-            self.cores = Cpus.read()
+            self.cores = self.cores or Cpus.read()
         except (OSError, ValueError):
             self.cores_lost = self.cores_lost or self._has_held_cores()
+            raise
+        try:
+            if sockets or self.core_map is None:
+                self.core_map = self.cores.counted_by(sockets)
+        except ValueError:
+            self.core_map, self.cores_lost = None, True
             raise
         self.cores_lost = False
 

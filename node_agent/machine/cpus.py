@@ -6,7 +6,7 @@ and publishes no map. This module makes the same map from the same files of sysf
 two parts at the same place of the machine, the part with the lowest CPU comes first.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -41,6 +41,33 @@ class Cpus:
         for cpu in sorted(online, key=lambda cpu: (places[cpu], cpu)):
             cores.setdefault(places[cpu], []).append(cpu)
         return cls(tuple(map(tuple, cores.values())))
+
+    def counted_by(self, sockets: Collection[str]) -> Self:
+        """Returns the cores as Slurm counts the cores of a node that slurm.conf declares with these
+        sockets, as in `Allocation`; without sockets, the cores themselves. Raises ValueError if slurmd
+        maps cores of the node to the same CPUs, and for declarations with different maps."""
+        maps = {self._counted_by(*map(int, each.split("x"))) for each in sockets} or {self}
+        if len(maps) > 1:
+            ways = " and ".join(f"{each} (sockets x cores)" for each in sorted(sockets))
+            raise ValueError(
+                f"the Pods have cores of {ways}: delete the Pods from before slurm.conf changed"
+            )
+        return maps.pop()
+
+    def _counted_by(self, sockets: int, cores: int) -> Self:
+        """Returns slurmd's map (xcpuinfo_abs_to_mac). If slurm.conf has as many sockets of one core as
+        the machine has CPUs, slurmd takes each CPU for a core (slurmd.c, _read_config). Otherwise, fewer
+        cores are the first cores of the machine."""
+        every = [cpu for core in self.cores for cpu in core]
+        if (sockets, cores) == (len(every), 1):
+            return type(self)(tuple((cpu,) for cpu in every))
+        if sockets * cores > len(self.cores):
+            raise ValueError(
+                f"slurm.conf declares Sockets={sockets} CoresPerSocket={cores}, and this machine has"
+                f" {len(self.cores)} cores of {len(every)} CPUs: declare the line of `slurmd -C`, or"
+                f" CPUs={len(every)} without sockets, cores and threads"
+            )
+        return self
 
     def cores_of(self, cpus: Iterable[int]) -> tuple[int, ...]:
         """Returns Slurm's numbers of the cores with any of these CPUs (Cores= in gres.conf(5))."""

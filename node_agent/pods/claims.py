@@ -101,5 +101,14 @@ def claim_by(uid: str, pod: str, annotations: Mapping[str, str], node: str) -> C
     return none._replace(devices=devices, parts=parts, cores=cores, memory_mb=allocation.memory_mb)
 
 
+def sockets_of(manifest: Manifest) -> str:
+    """Returns the sockets of the node by which a Pod's cores count, as in `Allocation`; "" for a Pod
+    without cores, and for a Pod that has ended."""
+    if (manifest.get("status") or {}).get("phase") in _ENDED:
+        return ""
+    allocation = Allocation.parse(manifest["metadata"].get("annotations") or {})
+    return allocation.sockets if allocation and allocation.cores else ""
+
+
 def _job(annotations: Mapping[str, str], name: str) -> int:
     return whole_number(annotations.get(name, "")) or 0

@@ -8,7 +8,7 @@ from decimal import Decimal
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
-from node_agent.pods.claims import Claim, claim_of
+from node_agent.pods.claims import Claim, claim_of, sockets_of
 from wellknown.resources import effective_requests
 from wellknown.slurmd_pod import pod_name, pull_pod_name
 
@@ -46,6 +46,8 @@ class NodePods:
         """The claims of all Pods by uid; None before the first list."""
         self._requests: dict[str, Mapping[str, Decimal]] = {}
         """Requests of extended resources by the uid of a Pod, if any."""
+        self._sockets: dict[str, str] = {}
+        """Sockets (`sockets_of`) by the uid of a Pod, if any."""
         self._news = asyncio.Event()
         """Set at the next news of Pods."""
         self._removals: dict[str, Claim] = {}
@@ -62,6 +64,12 @@ class NodePods:
     def requests(self, resource: str) -> dict[str, int]:
         """Returns the requests of an extended resource by the uid of the Pod, if any."""
         return {uid: int(of[resource]) for uid, of in self._requests.items() if resource in of}
+
+    @property
+    def sockets(self) -> Collection[str]:
+        """Returns the different sockets of the node by which the cores of the Pods count: one, unless
+        slurm.conf has changed under Pods."""
+        return {*self._sockets.values()}
 
     async def news(self) -> None:
         """Waits for the next news of Pods."""
@@ -94,6 +102,7 @@ class NodePods:
             uid = change.manifest["metadata"]["uid"]
             if change.gone:
                 self._requests.pop(uid, None)
+                self._sockets.pop(uid, None)
                 self._note_removal(listed.pop(uid, None))
                 if self.slurmd is not None and self.slurmd["metadata"]["uid"] == uid:
                     self.slurmd = None
@@ -115,6 +124,9 @@ class NodePods:
         extended = {name: amount for name, amount in requests.items() if "/" in name}
         if extended:
             self._requests[claim.uid] = extended
+        self._sockets.pop(claim.uid, None)
+        if sockets := sockets_of(manifest):
+            self._sockets[claim.uid] = sockets
         name = metadata.get("namespace"), metadata["name"]
         if name == self._pull:
             self.pull = manifest
@@ -134,7 +146,7 @@ class NodePods:
             else:
                 self._says(None)
                 self.slurmd = self.pull = None
-                self._requests = {}
+                self._requests, self._sockets = {}, {}
                 found = [self._claim(manifest) for manifest in manifests]
                 before, self.claims = self.claims or {}, {claim.uid: claim for claim in found}
                 for uid in before.keys() - self.claims.keys():

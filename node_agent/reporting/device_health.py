@@ -182,7 +182,7 @@ class DeviceHealth:
         """Returns the text of the annotation, None while slurmd's list is unknown."""
         if self._keeper.machine is None:
             return None
-        return node_devices.text_of(self._keeper.machine, self.detected, failed, self._keeper.cores)
+        return node_devices.text_of(self._keeper.machine, self.detected, failed, self._keeper.core_map)
 
     def _differences(self, node: Manifest) -> list[str]:
         resources = self._resources.items()

@@ -92,7 +92,7 @@ def _state_of_job(entry: Mapping[str, Any]) -> JobState:
 
 def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> Job:
     """Reads one of `jobs` in GET job/{id}; `others` are tasks of its array."""
-    nodes, cores, memory_allocated_mb = _on_nodes(entry)
+    nodes = hostlist.expand(_text(entry, "nodes"))
     return Job(
         id=int(entry["job_id"]),
         state=_state_of_job(entry),
@@ -107,8 +107,7 @@ def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> J
         comment=_text(entry, "comment"),
         admin_comment=_text(entry, "admin_comment"),
         nodes=nodes,
-        cores=cores,
-        memory_allocated_mb=memory_allocated_mb,
+        **_on_nodes(entry, nodes),
         gres=_on_each(entry.get("gres_detail") or ()),
         cpus_allocated=number(entry.get("cpus")),
         reason=_reason(entry),
@@ -159,17 +158,20 @@ def _more_tasks(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -
     return max(0, most - sum("RUNNING" in (each.get("job_state") or ()) for each in others))
 
 
-def _on_nodes(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
-    """Returns the nodes of a job, and its cores and memory (MiB) on each node; () before the job begins.
-    Slurm also reports the cores and the memory of ended jobs."""
-    nodes = hostlist.expand(_text(entry, "nodes"))
+def _on_nodes(entry: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
+    """Returns fields of a job: its cores and its memory (MiB) on each node, and the nodes' sockets; none
+    before the job begins. Slurm also reports all for ended jobs."""
     told = ((entry.get("job_resources") or {}).get("nodes") or {}).get("allocation") or ()
     by_node = {one.get("name"): one for one in told}
     if not nodes or not by_node.keys() >= set(nodes) or _state_of_job(entry).ended:
-        return nodes, (), ()
+        return {}
     ordered = [by_node[name] for name in nodes]
     memory = (int((one.get("memory") or {}).get("allocated") or 0) for one in ordered)
-    return nodes, tuple(map(_cores, ordered)), tuple(memory)
+    return {
+        "cores": tuple(map(_cores, ordered)),
+        "sockets": tuple(map(_sockets, ordered)),
+        "memory_allocated_mb": tuple(memory),
+    }
 
 
 def _cores(on_node: Mapping[str, Any]) -> str:
@@ -178,6 +180,17 @@ def _cores(on_node: Mapping[str, Any]) -> str:
     return number_list.compress(
         number for number, core in enumerate(cores) if "ALLOCATED" in (core.get("status") or ())
     )
+
+
+def _sockets(on_node: Mapping[str, Any]) -> str:
+    """Reads the sockets of a node: Slurm lists all sockets and cores, of the job or not."""
+    sockets = on_node.get("sockets") or ()
+    return _layout(len(sockets), len(sockets[0].get("cores") or ()) if sockets else 0)
+
+
+def _layout(sockets: Any, cores: Any) -> str:
+    """Returns the sockets of a node and the cores of each ("2x4"), "" if not reported."""
+    return f"{int(sockets)}x{int(cores)}" if sockets and cores else ""
 
 
 _OF_SELECT_TYPE: Final = "CR_"
@@ -310,6 +323,9 @@ def grant(document: Mapping[str, Any]) -> Grant | None:
         gres=_on_each([",".join(map(_device, one.get("gres") or ())) for one in on_nodes]),
         cores=tuple(_bits(_text(one, "core_bitmap")) for one in on_nodes),
         memory_mb=tuple(int(one.get("mem_alloc") or 0) for one in on_nodes),
+        sockets=tuple(
+            _layout(one.get("sockets_per_node"), one.get("cores_per_socket")) for one in on_nodes
+        ),
     )
 
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from deploy.local.processes.ports import lease_ports
+from deploy.local.spec import ClusterSpec
 from node_agent.reporting import node_devices
 from node_agent.reporting.job_files import JobFiles
 from node_agent.reporting.node_condition import Condition
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.real
 
 GPUS = "abcd"
 """A node's, by the names of their files, in Slurm's order."""
+CORES = ClusterSpec().cpus_per_node
 
 
 @pytest.fixture
@@ -79,7 +81,14 @@ def environment_of(
 
 @contextmanager
 def agent_in(environment: dict[str, str], folder: Path) -> Iterator[None]:
-    argv = [sys.executable, "-m", "node_agent", "run"]
+    """An agent that finds the cores that the cluster's nodes declare."""
+    system = folder / "system"
+    for core in range(CORES):
+        (place := system / f"cpu/cpu{core}/topology").mkdir(parents=True, exist_ok=True)
+        (place / "core_cpus_list").write_text(f"{core}\n")
+    (system / "cpu/online").write_text(f"0-{CORES - 1}\n")
+    argv = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /sys/devices/system && exec "$@"']
+    argv += [str(system), sys.executable, "-m", "node_agent", "run"]
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(argv, env=environment, stderr=log) as agent,

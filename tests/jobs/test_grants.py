@@ -115,3 +115,17 @@ def test_what_stands_on_a_pod_of_another_node_is_in_force_nowhere() -> None:
 )
 def test_what_is_to_stand_on_a_pod(has: Allocation, now: Allocation | None) -> None:
     assert changed_slot(pod_with(GPUS, "0-3", 100), has) == now
+
+
+def test_sockets_stay_with_the_cores_that_they_count() -> None:
+    of = pod(
+        uid="u1", gates=(), node="n1", annotations=Allocation(7, "n1", GPUS, "0", 9, "8x1").annotations()
+    )
+    for has, sockets in (
+        (Allocation(7, "n1", memory_mb=5), "8x1"),
+        (Allocation(7, "n1", "", "1", 9, "1x4"), "1x4"),
+    ):
+        now = changed_slot(of, has)
+        assert now is not None
+        assert now.sockets == sockets
+    assert changed_slot(of, Allocation(7, "n1", GPUS, "0", 9, "1x4")) is None

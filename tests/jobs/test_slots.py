@@ -36,6 +36,15 @@ def test_two_members_on_a_node_get_cores_and_gpus_of_their_own() -> None:
     ]
 
 
+def test_slots_tell_of_the_sockets_by_which_their_cores_count() -> None:
+    grant = Grant(("n1", "n2"), cores=("0-3", ""), sockets=("8x1", "2x4"))
+    assert [each.sockets for each in slots_of(grant, 2)] == ["8x1", ""]
+    assert [each.sockets for each in slots_of(Grant(("n1",), cores=("0-3",), sockets=("8x1",)), 2)] == [
+        "8x1",
+        "8x1",
+    ]
+
+
 def test_members_are_spread_by_the_cores_of_the_nodes() -> None:
     found = slots_of(Grant(("n1", "n2"), cores=("0-5", "0-1")), 4)
     assert [(each.node, each.cores) for each in found] == [

@@ -79,7 +79,58 @@ def slurmds_map(release: str, machine: Machine, folder: Path) -> Iterator[int]:
     return (mapped[number] for number in sorted(mapped))
 
 
+@pytest.mark.real
+@pytest.mark.parametrize("release", DEBIAN_SUITES)
+def test_slurmd_takes_each_cpu_for_a_core_if_cpus_stands_alone(release: str, tmp_path: Path) -> None:
+    differs, elsewhere = "Node configuration differs from hardware", {"HWLOC_FSROOT": "/run/machine"}
+    for number, (shape, found) in enumerate((("", False), (" Sockets=1 CoresPerSocket=8", True))):
+        conf, folder = f"NodeName=n1 CPUs=8{shape} RealMemory=1", tmp_path / str(number)
+        MACHINES["second threads last"].write(folder / "machine")
+        assert (differs in slurmd_prints(release, folder, conf, environment=elsewhere)) is found
+
+
 # By hand
+
+CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
+
+
+def slurmds_cpus(core: int, declared: int, threads: int, *, alone: bool) -> set[int]:
+    """Returns the CPUs of a native job with a core (xcpuinfo_abs_to_mac), on a node that declares these
+    cores and threads of each. With `alone`, slurmd takes each CPU for a core of the machine."""
+    block_map, machines_threads = [*chain(*CORES.cores)], 1 if alone else 2
+    assert core < declared
+    return {block_map[(core * machines_threads + n) % len(block_map)] for n in range(threads)}
+
+
+@pytest.mark.parametrize(
+    ("sockets", "declared", "threads"),
+    [("1x4", 4, 2), ("2x2", 4, 2), ("8x1", 8, 1), ("1x4", 4, 1), ("4x1", 4, 1), ("1x2", 2, 2)],
+)
+def test_pods_and_native_jobs_with_other_cores_share_no_cpu(
+    sockets: str, declared: int, threads: int
+) -> None:
+    cores = CORES.counted_by([sockets]).cores
+    for own in range(declared):
+        for native in range(declared):
+            cpus = slurmds_cpus(native, declared, threads, alone=sockets == "8x1")
+            assert cpus <= {*cores[own]} if own == native else cpus.isdisjoint(cores[own])
+
+
+@pytest.mark.parametrize(
+    ("sockets", "words"),
+    [
+        (["1x8"], "Sockets=1 CoresPerSocket=8, and this machine has 4 cores of 8 CPUs"),
+        (["80x1"], "Sockets=80 CoresPerSocket=1, and"),
+        (["8x1", "1x4"], r"cores of 1x4 \(sockets x cores\) and 8x1 \(sockets x cores\): delete"),
+    ],
+)
+def test_cores_that_the_machine_does_not_have_are_an_error(sockets: list[str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        CORES.counted_by(sockets)
+
+
+def test_same_cores_in_other_sockets_are_no_error() -> None:
+    assert CORES.counted_by(["1x4", "2x2"]) == CORES.counted_by([]) == CORES
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ class Node:
         self.kubernetes = InMemoryKubernetes()
         self.kubernetes.put("nodes", {"metadata": {"name": "n1"}, "spec": {}, "status": {}})
         keeper: Any = SimpleNamespace(
-            devices=(GPU,), guarded=frozenset(), names={}, failed={}, machine=None, cores=None
+            devices=(GPU,), guarded=frozenset(), names={}, failed={}, machine=None, core_map=None
         )
         self.keeper = keeper
         self.said: dict[str, object] = {}

@@ -105,8 +105,8 @@ class PlainNode:
         self.kubernetes = InMemoryKubernetes()
         self.kubernetes.put("nodes", {"metadata": {"name": "n1"}, "spec": {}, "status": {}})
 
-    def bind(self, uid: str, cores: str, phase: str = "Pending") -> None:
-        granted = Allocation(7, "n1", cores=cores).annotations()
+    def bind(self, uid: str, cores: str, phase: str = "Pending", sockets: str = "") -> None:
+        granted = Allocation(7, "n1", cores=cores, sockets=sockets).annotations()
         metadata = {"uid": uid, "namespace": "ml", "name": uid, "annotations": granted}
         spec = {"nodeName": "n1", "containers": []}
         self.kubernetes.put("pods", {"metadata": metadata, "spec": spec, "status": {"phase": phase}})
@@ -264,13 +264,40 @@ async def test_map_that_is_lost_keeps_pods_from_beginning(
         words = "no further Pod can be held to the cores of its job: CPUs 0-2,4-7 are online"
         await plain.reports(Condition(True, "CoresUnknown", words))
         await until(lambda: agent.problems.keys() == {f"ml/{B}"})
-        assert agent.problems[f"ml/{B}"].startswith("the map of cores cannot be read any more")
+        assert agent.problems[f"ml/{B}"].startswith("the CPUs of its cores are not known")
         make_pod(plain.pods, A, populated=False)
         await asyncio.sleep(0.2)  # no cgroup has cores now
         await plain.reports(Condition(True, "CoresUnknown", words))
         monkeypatch.setattr(Cpus, "read", lambda: CORES)
         await plain.reports(Condition.of({}, []))
         await until(lambda: agent.problems == {})
+
+
+async def test_node_that_declares_its_cpus_alone_gives_pods_single_cpus(plain: PlainNode) -> None:
+    places = [make_pod(plain.pods, uid, populated=False) for uid in (A, B)]
+    async with plain.agent() as agent:
+        plain.bind(A, "1-2", sockets="8x1")
+        plain.bind(B, "7", sockets="8x1")
+        await until(lambda: [(place / CPUS).read_text() for place in places] == ["1,4", "7"])
+        assert agent.problems == {}
+
+
+async def test_node_with_other_cores_than_the_machine_is_drained(plain: PlainNode) -> None:
+    """slurmd maps the cores 0 and 4 of this node to the same CPU."""
+    place = make_pod(plain.pods, A, populated=False)
+    async with plain.agent() as agent:
+        plain.bind(A, "0", sockets="1x8")
+        await until(lambda: agent.problems.keys() == {f"ml/{A}"})
+        assert agent.problems[f"ml/{A}"].startswith("the CPUs of its cores are not known")
+        words = (
+            "no further Pod can be held to the cores of its job: slurm.conf declares Sockets=1"
+            " CoresPerSocket=8, and this machine has 4 cores of 8 CPUs: declare the line of `slurmd -C`,"
+            " or CPUs=8 without sockets, cores and threads"
+        )
+        await plain.reports(Condition(True, "CoresUnknown", words))
+        assert (place / CPUS).read_text() == "\n"
+        plain.kubernetes.remove("pods", A, "ml")
+        await plain.reports(Condition.of({}, []))
 
 
 def _has_found(agent: Agent, steps: int) -> bool:

@@ -35,6 +35,7 @@ class Kept(Keeper):
         guard: Any = SimpleNamespace(known=tuple, change=lambda *_: None)
         super().__init__(place / "gres", cgroups, guard)
         self.cores = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
+        self.read_cpus()
 
     def says(self, name: str) -> str:
         return (self.place / name).read_text()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
+from math import prod
 from typing import Any
 
 import pytest
@@ -87,6 +88,11 @@ async def test_a_job_gets_whole_cores(shape: Shape, release: str | None) -> None
             assert (asked, await given_away(bench.slurm)) == (asked, given)
             (one,) = (node for node in await bench.slurm.nodes() if node.name == job.nodes[0])
             assert len(number_list.expand(job.cores[0])) == given // one.cpus_per_core
+            if release is not None:
+                assert prod(map(int, job.sockets[0].split("x"))) == one.cores
+                grant = await bench.slurm.grant(job.id)
+                assert grant is not None
+                assert grant.sockets == job.sockets
             await bench.slurm.cancel(job.id)
             await until(lambda: room_for_jobs(bench.slurm), within_s=15)
         assert await fill(bench) == shape.jobs

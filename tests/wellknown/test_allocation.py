@@ -25,6 +25,14 @@ def test_an_allocation_comes_back_from_its_annotations(allocation: Allocation) -
     assert Allocation.parse(allocation.annotations()) == allocation
 
 
+def test_sockets_come_back_and_make_no_other_allocation() -> None:
+    allocation = Allocation(7, "n1", cores="0", sockets="8x1")
+    read = Allocation.parse(allocation.annotations())
+    assert read == allocation == Allocation(7, "n1", cores="0")
+    assert read is not None
+    assert read.sockets == "8x1"
+
+
 def test_what_is_written_is_compact_and_says_its_version() -> None:
     written = Allocation(7, "n1", "gpu:2(IDX:0-1)", "0-3", 512).annotations()
     assert written[GRANTED] == '{"v":1,"cores":"0-3","memoryMiB":512,"gres":"gpu:2(IDX:0-1)"}'
@@ -51,6 +59,8 @@ def test_half_an_allocation_is_none(annotations: dict[str, str]) -> None:
         '{"v":1,"cores":"3-1"}',
         '{"v":1,"cores":"0-99999"}',
         '{"v":1,"gres":2}',
+        '{"v":1,"sockets":8}',
+        '{"v":1,"sockets":"8"}',
         '{"v":1,"memoryMiB":"1"}',
         '{"v":1,"memoryMiB":-1}',
         '{"v":1,"memoryMiB":true}',
