@@ -584,6 +584,18 @@ async def test_a_job_that_slurm_did_not_know_is_read_again(site: Site, started: 
     assert await started.in_the_way() == ("default/late",)
 
 
+@pytest.mark.parametrize("nodes", [(), ("n2",)], ids=str)
+async def test_a_live_job_with_unknown_cores_waits_for_all_pods(
+    site: Site, started: Started, nodes: tuple[str, ...]
+) -> None:
+    site.kubernetes.put("pods", pod_manifest("by-hand", uid="u9", node="n1", gates=()))
+    site.world.jobs[STARTS] = Job(STARTS, JobState("RUNNING"), nodes=nodes)
+    assert await started.in_the_way() == ("default/late",)
+    site.world.jobs[STARTS] = Job(STARTS, JobState("CANCELLED"))
+    await asyncio.sleep(0.01)
+    assert await started.in_the_way() == ()
+
+
 async def test_a_pod_to_be_bound_to_another_node_is_in_nobodys_way(site: Site, started: Started) -> None:
     """The numbers of its cores are those of another node."""
     uid = site.world.settled_pod()
