@@ -2,7 +2,7 @@
 reads."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import orjson
@@ -30,11 +30,15 @@ class Allocation:
     node agent knows the machine's own numbers of the CPUs. Empty if Slurm reports no cores."""
     memory_mb: int = 0
     """Memory in MiB; 0 if Slurm does not count memory."""
+    slurm_node: str = field(default="", compare=False)
+    """Name in Slurm of the Node at the time of the grant; empty for the Node's own name. The Node may
+    have another label since. No part of a comparison: older allocations lack the name."""
 
     @property
     def granted(self) -> str:
         """Returns the text under GRANTED."""
         granted = {"v": _VERSION, "cores": self.cores, "memoryMiB": self.memory_mb, "gres": self.gres}
+        granted["slurmNode"] = self.slurm_node
         return orjson.dumps({key: value for key, value in granted.items() if value}).decode()
 
     def annotations(self) -> dict[str, str]:
@@ -56,17 +60,19 @@ class Allocation:
             return None
 
 
-def _granted(text: str) -> tuple[str, str, int]:
-    """Returns devices, cores and memory. Raises ValueError for a malformed text."""
+def _granted(text: str) -> tuple[str, str, int, str]:
+    """Returns devices, cores, memory and the Slurm node. Raises ValueError for a malformed text."""
     told: Any = (
         orjson.loads(text) if len(text) <= _LONGEST_GRANTED else None
     )  # its error is a ValueError
     if not isinstance(told, dict) or told.get("v") != _VERSION:
         raise ValueError(f"not of version {_VERSION}")
     gres, cores, memory_mb = told.get("gres", ""), told.get("cores", ""), told.get("memoryMiB", 0)
-    if not (isinstance(gres, str) and isinstance(cores, str) and type(memory_mb) is int):
+    slurm_node = told.get("slurmNode", "")
+    texts = all(isinstance(each, str) for each in (gres, cores, slurm_node))
+    if not texts or type(memory_mb) is not int:
         raise ValueError("a value of another kind")
     number_list.expand(cores)
     if memory_mb < 0:
         raise ValueError("less than no memory")
-    return gres, cores, memory_mb
+    return gres, cores, memory_mb, slurm_node

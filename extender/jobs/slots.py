@@ -6,6 +6,7 @@ node has the lowest numbers.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from extender.node_view.view import ClusterView
 from extender.pod_request.pod import Pod
@@ -57,7 +58,8 @@ def whole_on(slurm_node: str, grant: Grant, job_id: int, node: str) -> Allocatio
 def _whole(grant: Grant, number: int, job_id: int, node: str) -> Allocation:
     devices, cores = (of[number] if number < len(of) else "" for of in (grant.gres, grant.cores))
     memory_mb = grant.memory_mb[number] if number < len(grant.memory_mb) else 0
-    return Allocation(job_id, node, devices, cores, memory_mb)
+    name = grant.nodes[number]
+    return Allocation(job_id, node, devices, cores, memory_mb, "" if name == node else name)
 
 
 def _shares(grant: Grant, members: int) -> list[int]:
@@ -81,4 +83,5 @@ def _divided(whole: Allocation, share: int) -> Iterator[Allocation]:
     size = len(cores) // share
     for part in range(share if devices and size else 0):
         own = number_list.compress(cores[part * size : (part + 1) * size])
-        yield Allocation(whole.job_id, whole.node, devices[part], own, whole.memory_mb // share)
+        memory_mb = whole.memory_mb // share
+        yield replace(whole, gres=devices[part], cores=own, memory_mb=memory_mb)

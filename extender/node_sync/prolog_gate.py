@@ -171,16 +171,15 @@ class Gate:
             del self._grants[job_id]
 
     def _nodes(self, slurm_node: str) -> tuple[str, ...]:
-        """Returns the Nodes that name a node, mostly one. Pods may still run on a deleted Node. The gate
-        finds such a Node only if both names are equal: records have the names of Nodes alone."""
+        """Returns the Nodes that name a node, mostly one, and the Nodes with Pods by grants of the node:
+        the label of such a Node was changed, or the Node was deleted, and Pods may still run there."""
         view, ledger = self._view(), self._ledger()
-        nodes = tuple(node.name for node in view.naming(slurm_node))
-        is_deleted = not nodes and slurm_node not in view.nodes  # otherwise it names another node
-        if is_deleted and ledger is not None and ledger.holding(slurm_node):
-            return (slurm_node,)
+        nodes = [node.name for node in view.naming(slurm_node)]
+        if ledger is not None:
+            nodes.extend(sorted(ledger.nodes_granted_by(slurm_node).difference(nodes)))
         if not nodes:
             raise NotOurs if view.cluster else NotLeading
-        return nodes
+        return tuple(nodes)
 
     async def _has_key(self, job_id: int) -> bool:
         ledger = self._leading()

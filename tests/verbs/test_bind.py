@@ -50,7 +50,7 @@ JOB = placeholder_job(POD, node="gpu-04", gres=("gpu:2(IDX:0-1)",))
 
 def gpus(gres: str) -> str:
     """What is written onto a Pod that has these devices."""
-    return Allocation(JOB.id, "n4", gres).annotations()[GRANTED]
+    return Allocation(JOB.id, "n4", gres, slurm_node="gpu-04").annotations()[GRANTED]
 
 
 BOUND = [("n4", {JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")})]

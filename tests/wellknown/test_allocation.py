@@ -25,6 +25,15 @@ def test_an_allocation_comes_back_from_its_annotations(allocation: Allocation) -
     assert Allocation.parse(allocation.annotations()) == allocation
 
 
+def test_allocation_names_the_slurm_node_of_the_grant() -> None:
+    """Allocations of earlier versions lack the name."""
+    named = Allocation(7, "n1", slurm_node="gpu-07")
+    read = Allocation.parse(named.annotations())
+    assert read is not None
+    assert read.slurm_node == "gpu-07"
+    assert named == Allocation(7, "n1")
+
+
 def test_what_is_written_is_compact_and_says_its_version() -> None:
     written = Allocation(7, "n1", "gpu:2(IDX:0-1)", "0-3", 512).annotations()
     assert written[GRANTED] == '{"v":1,"cores":"0-3","memoryMiB":512,"gres":"gpu:2(IDX:0-1)"}'
@@ -51,6 +60,7 @@ def test_half_an_allocation_is_none(annotations: dict[str, str]) -> None:
         '{"v":1,"cores":"3-1"}',
         '{"v":1,"cores":"0-99999"}',
         '{"v":1,"gres":2}',
+        '{"v":1,"slurmNode":2}',
         '{"v":1,"memoryMiB":"1"}',
         '{"v":1,"memoryMiB":-1}',
         '{"v":1,"memoryMiB":true}',
