@@ -61,6 +61,7 @@ class Listeners:
             ),
             self._leader.ledger,
             ids=settings.placeholder_ids,
+            report=self._leader.report,
         )
         scheduler = application(
             filter_nodes.router(translation, own.capacity, self._offered, own.view),

@@ -64,7 +64,7 @@ class Slurm(Protocol):
 
     async def grant(self, job_id: int) -> Grant | None:
         """Returns a job's grant in as few bytes as the server can send; None for a job that waits, has
-        ended or is unknown. A job with a grant need not run."""
+        ended or is unknown. A job with a grant need not run: a suspended job has nodes and cores."""
 
     async def update(self, job_id: int, changes: JobChanges) -> None:
         """Changes a job. Raises InvalidRequest for an unknown or ended job, and for unknown nodes."""

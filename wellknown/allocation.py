@@ -36,6 +36,9 @@ class Allocation:
     """Sockets of the node and cores of each socket ("2x4"), by slurm.conf: without these, the numbers in
     `cores` have no meaning. Not part of the grant. Empty if Slurm reports no cores, and on Pods of an
     earlier extender."""
+    slurm_node: str = field(default="", compare=False)
+    """Name in Slurm of the Node at the time of the grant; empty for the Node's own name. The Node may
+    have another label since. No part of a comparison: older allocations lack the name."""
 
     @property
     def granted(self) -> str:
@@ -46,6 +49,7 @@ class Allocation:
             "sockets": self.sockets,
             "memoryMiB": self.memory_mb,
             "gres": self.gres,
+            "slurmNode": self.slurm_node,
         }
         return orjson.dumps({key: value for key, value in granted.items() if value}).decode()
 
@@ -68,20 +72,22 @@ class Allocation:
             return None
 
 
-def _granted(text: str) -> tuple[str, str, int, str]:
-    """Returns devices, cores, memory and sockets. Raises ValueError for a malformed text."""
+def _granted(text: str) -> tuple[str, str, int, str, str]:
+    """Returns devices, cores, memory, sockets and the Slurm node. Raises ValueError for a malformed
+    text."""
     told: Any = (
         orjson.loads(text) if len(text) <= _LONGEST_GRANTED else None
     )  # its error is a ValueError
     if not isinstance(told, dict) or told.get("v") != _VERSION:
         raise ValueError(f"not of version {_VERSION}")
     gres, cores, memory_mb = told.get("gres", ""), told.get("cores", ""), told.get("memoryMiB", 0)
-    sockets = told.get("sockets", "")
-    if not (all(isinstance(each, str) for each in (gres, cores, sockets)) and type(memory_mb) is int):
+    sockets, slurm_node = told.get("sockets", ""), told.get("slurmNode", "")
+    texts = all(isinstance(each, str) for each in (gres, cores, sockets, slurm_node))
+    if not texts or type(memory_mb) is not int:
         raise ValueError("a value of another kind")
     number_list.expand(cores)
     if sockets and not _SOCKETS.fullmatch(sockets):
         raise ValueError("no numbers of sockets and cores")
     if memory_mb < 0:
         raise ValueError("less than no memory")
-    return gres, cores, memory_mb, sockets
+    return gres, cores, memory_mb, sockets, slurm_node

@@ -92,7 +92,7 @@ def verified(
 class Binder:
     """Answers kube-scheduler's bind calls."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- the systems that it calls, and what it asks and tells
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,
@@ -102,11 +102,14 @@ class Binder:
         ledger: Callable[[], Ledger | None] = lambda: None,
         *,
         ids: JobIdRange,
+        report: Callable[[str, Job], None] = lambda *_: None,
     ) -> None:
-        """`ids` are the placeholders' ids. `ledger` returns None while this replica does not lead."""
+        """`ids` are the placeholders' ids. `ledger` returns None while this replica does not lead.
+        `report` tells the leader of a workload, by its uid, and of a job with another slot than the
+        Pod's."""
         self._kubernetes, self._slurm, self._translation = kubernetes, slurm, translation
         self._view, self._ledger, self._reservation = view, ledger, reservation
-        self._ids = ids
+        self._ids, self._report = ids, report
         self._running = RunningJobs(slurm)
         self._under_way: dict[Target, asyncio.Task[None]] = {}
 
@@ -152,8 +155,8 @@ class Binder:
                 await self._bind_as_read(target)
 
     async def _bind_as_known(self, target: Target) -> bool:
-        """Binds without a read if the leader knows the Pod and all Pods on the Node. Returns False if
-        the Pod was not bound."""
+        """Binds without a read if the leader knows the Pod, its slot and all Pods on the Node. Returns
+        False if the Pod was not bound."""
         ledger = self._ledger()
         known = None if ledger is None else ledger.allocated(target.uid)
         if ledger is None or known is None or self._reservation.has_others(target.node):
@@ -166,7 +169,7 @@ class Binder:
         allocation, alone = await asyncio.gather(
             self._still_granted(record, member, target.node), self._have_their_jobs(others)
         )
-        if not alone:
+        if not alone or allocation != member.slot:  # other Pods may be on another slot
             return False
         try:
             await self._post(target, member.pod, allocation)
@@ -221,7 +224,11 @@ class Binder:
             raise NotBound("the Pod has no Slurm job")
         job = await slurm_in_time(self._slurm.job(pod.scheduling.job_id))
         view = self._view()
-        return verified(pod, job, node, view, PlacementConfig(cluster=view.cluster, ids=self._ids))
+        rules = PlacementConfig(cluster=view.cluster, ids=self._ids)
+        allocation = verified(pod, job, node, view, rules)
+        if job is not None and allocation != pod.scheduling.allocation:
+            self._report(pod.workload.uid, job)
+        return allocation
 
 
 def _overlaps(slot: Allocation | None, record: Placeholder) -> bool:

@@ -60,7 +60,8 @@ def _whole(grant: Grant, number: int, job_id: int, node: str) -> Allocation:
         of[number] if number < len(of) else "" for of in (grant.gres, grant.cores, grant.sockets)
     )
     memory_mb = grant.memory_mb[number] if number < len(grant.memory_mb) else 0
-    return Allocation(job_id, node, devices, cores, memory_mb, sockets if cores else "")
+    name = "" if grant.nodes[number] == node else grant.nodes[number]
+    return Allocation(job_id, node, devices, cores, memory_mb, sockets if cores else "", name)
 
 
 def _shares(grant: Grant, members: int) -> list[int]:

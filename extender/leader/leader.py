@@ -64,7 +64,7 @@ class Leader:
         translation = replica.settings.translation
         self._feed: Callable[[Event], None] | None = None
         self.overlaps = Overlaps(
-            replica.slurm, replica.view, self._report, replica.settings.placeholder_ids
+            replica.slurm, replica.view, self.report, replica.settings.placeholder_ids
         )
         self.lingering = LingeringCheck(replica.slurm, replica.view, replica.cluster.lingering_notes)
         self.gate = Gate(
@@ -83,7 +83,7 @@ class Leader:
         if self._jobs is not None:
             self._jobs.poll_now(job_id)
 
-    def _report(self, uid: str, job: Job) -> None:
+    def report(self, uid: str, job: Job) -> None:
         """Tells the ledger of a job that was read. A replica that does not lead has no ledger."""
         if self._feed is not None:
             self._feed(JobRead(uid, job))

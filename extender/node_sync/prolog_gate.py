@@ -143,9 +143,16 @@ class Gate:
     async def _on_slots_of(
         self, job_id: int, slurm_node: str, names: Sequence[str], pods: Sequence[Pod]
     ) -> list[Pod]:
-        """Returns the Pods on cores or devices that Slurm gave to a job that starts."""
-        grant = await self._grant(job_id, slurm_node) if pods else None
-        slots = [] if grant is None else [whole_on(slurm_node, grant, job_id, name) for name in names]
+        """Returns the Pods on cores or devices that Slurm gave to a job that starts: every placed Pod of
+        the Nodes if Slurm does not tell the cores of the job."""
+        if not pods:
+            return []
+        grant = await self._grant(job_id, slurm_node)
+        if grant is None or slurm_node not in grant.nodes:
+            job = await self._slurm.job(job_id)
+            lives = job is not None and not job.state.ended
+            return [pod for pod in pods if lives and _is_placed_on(pod, names, job_id)]
+        slots = [whole_on(slurm_node, grant, job_id, name) for name in names]
         found = [await self._overlaps.in_the_way(slot, pods) for slot in slots if slot is not None]
         return [pod for each in found for pod in each]
 
@@ -172,16 +179,15 @@ class Gate:
             del self._grants[job_id]
 
     def _nodes(self, slurm_node: str) -> tuple[str, ...]:
-        """Returns the Nodes that name a node, mostly one. Pods may still run on a deleted Node. The gate
-        finds such a Node only if both names are equal: records have the names of Nodes alone."""
+        """Returns the Nodes that name a node, mostly one, and the Nodes with Pods by grants of the node:
+        the label of such a Node was changed, or the Node was deleted, and Pods may still run there."""
         view, ledger = self._view(), self._ledger()
-        nodes = tuple(node.name for node in view.naming(slurm_node))
-        is_deleted = not nodes and slurm_node not in view.nodes  # otherwise it names another node
-        if is_deleted and ledger is not None and ledger.holding(slurm_node):
-            return (slurm_node,)
+        nodes = [node.name for node in view.naming(slurm_node)]
+        if ledger is not None:
+            nodes.extend(sorted(ledger.nodes_granted_by(slurm_node).difference(nodes)))
         if not nodes:
             raise NotOurs if view.cluster else NotLeading
-        return nodes
+        return tuple(nodes)
 
     async def _has_key(self, job_id: int) -> bool:
         ledger = self._leading()
@@ -243,6 +249,12 @@ def _runs_on(job: Job | None, node: str, claim: JobClaim) -> bool | None:
     if job is None or not verdict.is_ours:
         return None
     return job.state.running and node in job.nodes and not verdict.lacks(Part.DEVICES, Part.SUSPENDED)
+
+
+def _is_placed_on(pod: Pod, nodes: Sequence[str], job_id: int) -> bool:
+    """Returns True if another job than `job_id` has placed a Pod on one of some Nodes."""
+    own = pod.scheduling.allocation
+    return own is not None and own.node in nodes and own.job_id != job_id
 
 
 def _goes_by_its_job(held: Placeholder) -> bool:

@@ -23,6 +23,10 @@ class Records:
         """Node -> the uids of records with Pods on the Node, or with Pods to be bound there."""
         self._held: dict[str, frozenset[str]] = {}
         """Uid -> the held Nodes, if any."""
+        self._granted: dict[str, frozenset[tuple[str, str]]] = {}
+        """Uid -> the Slurm nodes that granted the held Nodes, each with its Node."""
+        self._granted_by: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        """Slurm node -> the uids of records with slots that the node granted, each with the Node."""
         self.kept_out: dict[str, Pod] = {}
         """Uid -> a Pod left out by its group for now: the ledger offers the Pod again."""
         self._of_member: dict[str, str] = {}
@@ -53,6 +57,10 @@ class Records:
     def holding(self, node: str) -> tuple[Placeholder, ...]:
         """Returns the records on a Node (`Placeholder.holds`)."""
         return tuple(self._by_uid[uid] for uid in self._on.get(node, ()))
+
+    def nodes_granted_by(self, slurm_node: str) -> frozenset[str]:
+        """Returns the held Nodes with slots that a Slurm node granted."""
+        return frozenset(node for _, node in self._granted_by.get(slurm_node, ()))
 
     def others_on(self, slot: Allocation, uid: str) -> Iterator[Placeholder]:
         """Yields the records with Pods, or containers of deleted Pods, on cores or devices of a slot,
@@ -114,7 +122,7 @@ class Records:
                 del self._in[before.state][uid]
             self._in[record.state][uid] = None
         if before is None or changed is None or _may_hold_others(before, record, changed):
-            self._move(uid, record.holds)
+            self._move(uid, record.holds, record.grants)
 
     def drop(self, uid: str) -> None:
         """Forgets a record, if known."""
@@ -125,7 +133,7 @@ class Records:
             for each in before.members:
                 self._of_member.pop(each.pod.uid, None)
             del self._in[before.state][uid]
-            self._move(uid, NO_NODES)
+            self._move(uid, NO_NODES, frozenset())
 
     def _leave_job(self, uid: str, job_id: int | None) -> None:
         if job_id is not None:
@@ -133,7 +141,7 @@ class Records:
             if not self._by_job[job_id]:
                 del self._by_job[job_id]
 
-    def _move(self, uid: str, now: frozenset[str]) -> None:
+    def _move(self, uid: str, now: frozenset[str], grants: frozenset[tuple[str, str]]) -> None:
         was = self._held.pop(uid, NO_NODES)
         if now:
             self._held[uid] = now
@@ -145,6 +153,17 @@ class Records:
                 del self._on[node]
         for node in now - was:
             self._on[node].add(uid)
+        self._move_grants(uid, grants)
+
+    def _move_grants(self, uid: str, now: frozenset[tuple[str, str]]) -> None:
+        for slurm_node, node in self._granted.pop(uid, ()):
+            self._granted_by[slurm_node].discard((uid, node))
+            if not self._granted_by[slurm_node]:
+                del self._granted_by[slurm_node]
+        if now:
+            self._granted[uid] = now
+        for slurm_node, node in now:
+            self._granted_by[slurm_node].add((uid, node))
 
 
 def _may_hold_others(
@@ -185,6 +204,10 @@ class LedgerReader:
     def holding(self, node: str) -> tuple[Placeholder, ...]:
         """Returns the records with Pods on a Node, or with Pods to be bound there."""
         return self._records.holding(node)
+
+    def nodes_granted_by(self, slurm_node: str) -> frozenset[str]:
+        """Returns the Nodes with Pods by grants of a Slurm node, whatever the Nodes' labels say now."""
+        return self._records.nodes_granted_by(slurm_node)
 
     @property
     def job_ids(self) -> KeysView[int]:

@@ -407,6 +407,19 @@ class Placeholder(NamedTuple):
             nodes.update(node for each in self.members if (node := each.node_in(self.state)))
         return frozenset(nodes)
 
+    @property
+    def grants(self) -> frozenset[tuple[str, str]]:
+        """Returns the Slurm nodes that granted slots on `holds`, each with its Node: the Node may have
+        another label since."""
+        nodes = self.holds
+        if not nodes:  # the common case
+            return frozenset()
+        slots = [each.slot for each in self.members]
+        slots += [each.slot for each in self.lingering]
+        slots += [pod.scheduling.allocation for pod in self.pods]
+        there = [slot for slot in slots if slot is not None and slot.node in nodes]
+        return frozenset((slot.slurm_node or slot.node, slot.node) for slot in there)
+
     def names_on(self, nodes: Container[str]) -> list[str]:
         """Returns the names of the Pods on some Nodes; without such a Pod, the workload's name."""
         there = [each for each in self.members if each.node_in(self.state) in nodes]

@@ -198,8 +198,10 @@ class SlurmRest:
         try:
             return await self._ask(Request("GET", f"resources/{job_id}"), responses.grant)
         except SlurmError as error:
-            if error.number in {_NO_SUCH_JOB, _NOT_RUNNING}:
+            if error.number == _NO_SUCH_JOB:
                 return None
+            if error.number == _NOT_RUNNING:  # a suspended job has nodes and cores all the same (26.05)
+                return grant_of(await self.job(job_id))
             raise
 
     async def update(self, job_id: int, changes: JobChanges) -> None:

@@ -547,14 +547,19 @@ def resumed_unseen(actors: Actors, pod: str) -> Iterator[None]:
         actors.cluster.resume("extender")
 
 
+@pytest.mark.parametrize("is_suspended", [False, True], ids=["runs", "suspended in its Prolog"])
 def test_a_native_job_with_the_cores_of_a_resumed_job_waits_for_the_pod(
-    actors: Actors, watched: Watched
+    actors: Actors, watched: Watched, *, is_suspended: bool
 ) -> None:
-    """Slurm gives the cores of a suspended job away, and both jobs are RUNNING afterwards."""
+    """Slurm gives the cores of a suspended job away, and both jobs are RUNNING afterwards. slurmd starts
+    a native job after its Prolog, also while the job is suspended."""
     place(actors, "node-1", does=SLOW)
     native = Native(actors, "node-1").queued()
     with resumed_unseen(actors, "p-node-1"):
         native.waits_in_prolog()
+        if is_suspended:
+            native_id = actors.squeue()[native.name].id
+            actors.cluster.run_slurm("scontrol", "suspend", str(native_id))
     assert overlap(native, watched, "p-node-1", time.time()) == 0
 
 

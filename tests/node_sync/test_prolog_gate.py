@@ -15,14 +15,14 @@ from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.pod_request.translation import TranslationConfig
 from extender.record.config import PlacementConfig
-from extender.record.events import PodVanished
+from extender.record.events import ClusterObserved, PodVanished
 from extender.record.states import State
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import Unreachable
 from slurm_client.model import Grant, Job, JobState, grant_of
 from slurm_client.protocol import Slurm
-from tests.builders import RULES, kube_node, pod_manifest, view
+from tests.builders import RULES, changed, kube_node, pod_manifest, view
 from tests.placement.ledger_world import VIEW, World
 from wellknown.job_key import TRIES_AT_RECOVERY, PlaceholderKey
 from wellknown.lingering import LingeringNote
@@ -362,11 +362,28 @@ async def test_containers_with_their_job_are_in_nobodys_way_on_a_deleted_node(si
     assert await site.gate.in_the_way("n1") == ()
 
 
-async def test_node_that_names_another_slurm_node_is_no_deleted_node(site: Site) -> None:
-    """The Node has the name of the Slurm node, and another machine."""
-    site.world.disturb(site.bound_job()[1], "PREEMPTED")
-    site.view = view(kube_node("n1", {"slurm": "gpu"}))
-    with pytest.raises(NotOurs):
+@pytest.mark.parametrize("labels", [{"slurm": "gpu"}, None], ids=["another label", "deleted"])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_pod_is_in_the_way_on_the_slurm_node_that_granted_its_cores(
+    site: Site, labels: dict[str, str] | None, *, restarts: bool
+) -> None:
+    """The label of the Pod's Node was changed, and another Node has the label now. The next leader knows
+    the grant by the Pod's annotation."""
+    uid, job_id = site.bound_job()
+    slot = replace(site.world.allocation_of(uid), slurm_node="granted")
+    site.world.pods[uid] = changed(site.world.pods[uid], allocation=slot)
+    site.world.jobs[job_id] = replace(site.world.jobs[job_id], nodes=("granted",))
+    site.world.view = view(kube_node("n1", {"slurm": "granted"}))
+    site.world.restart()
+    moved = (kube_node("n1", labels),) if labels else ()
+    site.view = site.world.view = view(*moved, kube_node("n9", {"slurm": "granted"}))
+    site.world.tell(ClusterObserved(site.view))
+    if restarts:
+        site.world.restart()
+    assert await site.gate.in_the_way("granted") == ()
+    site.world.disturb(job_id, "PREEMPTED")
+    assert await site.gate.in_the_way("granted") == ("default/p1",)
+    with pytest.raises(NotOurs):  # the node has the name of the Node, and is another machine
         await site.gate.in_the_way("n1")
 
 
@@ -599,6 +616,18 @@ async def test_a_job_that_slurm_did_not_know_is_read_again(site: Site, started: 
     started.starts_on(started.slot.cores)
     started.changes(suspend_time=1)
     assert await started.in_the_way() == ("default/late",)
+
+
+@pytest.mark.parametrize("nodes", [(), ("n2",)], ids=str)
+async def test_a_live_job_with_unknown_cores_waits_for_all_pods(
+    site: Site, started: Started, nodes: tuple[str, ...]
+) -> None:
+    site.kubernetes.put("pods", pod_manifest("by-hand", uid="u9", node="n1", gates=()))
+    site.world.jobs[STARTS] = Job(STARTS, JobState("RUNNING"), nodes=nodes)
+    assert await started.in_the_way() == ("default/late",)
+    site.world.jobs[STARTS] = Job(STARTS, JobState("CANCELLED"))
+    await asyncio.sleep(0.01)
+    assert await started.in_the_way() == ()
 
 
 async def test_a_pod_to_be_bound_to_another_node_is_in_nobodys_way(site: Site, started: Started) -> None:

@@ -47,7 +47,7 @@ class RunningReplica:
             *(self.leader.overlaps, self.leader.lingering),
         )
         systems = own.kubernetes, own.slurm, translation, own.view, reservation, self.leader.ledger
-        self.binder = Binder(*systems, ids=settings.placeholder_ids)
+        self.binder = Binder(*systems, ids=settings.placeholder_ids, report=self.leader.report)
         self._runs = asyncio.ensure_future(extender.run())
 
     @property

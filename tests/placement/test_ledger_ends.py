@@ -178,6 +178,18 @@ def test_an_allocated_pods_job_that_was_suspended_is_replaced(world: World) -> N
     assert world.pods[uid].life.node is None
 
 
+def test_record_has_the_cores_of_another_start_before_the_pod_is_bound() -> None:
+    """Slurm has started the job again. `/bind` then reads the Pod and the job."""
+    world = World(numbers=True)
+    uid = world.settled_pod()
+    job_id = world.job_id_of(uid)
+    world.jobs[job_id] = replace(world.jobs[job_id], cores=("200",), gres=("gpu:1(IDX:200)",))
+    world.tell_and_settle(JobRead(uid, world.jobs[job_id]))
+    assert world.state_of(uid) is State.ALLOCATED
+    assert [each.slot.cores for each in world.record(uid).members if each.slot] == ["200"]
+    assert world.ledger.allocated(uid) is None
+
+
 def test_jobs_that_run_as_known_are_left_alone(world: World) -> None:
     for uid in world.bind_a_pod_to_each_node():
         before = world.record(uid)

@@ -41,6 +41,14 @@ async def test_what_a_job_was_given_is_told_without_the_rest_of_it(bench: Bench)
         assert await bench.slurm.grant(job.id) == job.grant
 
 
+async def test_suspended_job_has_its_grant(bench: Bench) -> None:
+    """The job resumes on the same cores. 26.05 rejects GET resources/{job_id} meanwhile (2085)."""
+    job = await bench.allocate(gres=(("gpu", 1),))
+    await bench.suspend_job(job.id)
+    assert job.grant.cores
+    assert await bench.slurm.grant(job.id) == (await bench.read(job.id)).grant == job.grant
+
+
 async def test_a_job_that_has_nothing_was_given_nothing(bench: Bench) -> None:
     held = await bench.fill()
     waiting = await bench.submit(gres=(("gpu", 1),))

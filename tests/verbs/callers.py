@@ -90,6 +90,10 @@ class _Led(Leader):
     """Leads as soon as it is given what it knows."""
 
     known: Ledger | None = None
+    reported: tuple[tuple[str, Job], ...] = ()
+
+    def report(self, uid: str, job: Job) -> None:
+        self.reported = (*self.reported, (uid, job))
 
     def ledger(self) -> Ledger | None:
         return self.known
@@ -134,6 +138,11 @@ class Listeners:
         self.hooks = _client(by_port[settings.hooks_port])
         self.metrics = _client(by_port[settings.metrics_port])
         self.probes = _client(by_port[settings.health_port])
+
+    @property
+    def reported(self) -> tuple[tuple[str, Job], ...]:
+        """The jobs that the ledger was told of, each with the uid of its workload."""
+        return self._leader.reported
 
     @property
     def feasible_nodes(self) -> list[Any]:

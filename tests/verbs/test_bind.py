@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from extender.bind.binder import NotBound, verified
 from extender.bind.running import RunningJobs
 from extender.explain.wording import NOT_SERVED
+from extender.jobs.phase import Phase
 from extender.jobs.tracked_job import Asked, TrackedJob
 from extender.node_view.view import ClusterView
 from extender.pod_request.pod import parse_pod
@@ -49,7 +50,7 @@ JOB = placeholder_job(POD, node="gpu-04", gres=("gpu:2(IDX:0-1)",))
 
 def gpus(gres: str) -> str:
     """What is written onto a Pod that has these devices."""
-    return Allocation(JOB.id, "n4", gres).annotations()[GRANTED]
+    return Allocation(JOB.id, "n4", gres, slurm_node="gpu-04").annotations()[GRANTED]
 
 
 BOUND = [("n4", {JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")})]
@@ -382,6 +383,29 @@ async def test_what_slurm_granted_counts_and_not_what_the_pod_says_of_it() -> No
     cluster = Cluster(granted(annotations=annotations))
     assert await cluster.bind() == ""
     assert cluster.kubernetes.bindings[0][1][GRANTED] == gpus("gpu:2(IDX:0-1)")
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_pod_is_not_bound_to_the_new_cores_of_its_job_beside_another_pod(known: bool) -> None:
+    """slurmctld was killed, and has started both jobs again, each on the cores of the other Pod."""
+    other = pod(name="other", uid="other", node="n4", gates=())
+    own, others = (placeholder_job(each, node="gpu-04", cores=("0-3",)) for each in (POD, other))
+    there = Allocation(others.id, "n4", cores="0-3")
+    notes = {ATTEMPT: "1"} | there.annotations()
+    bound = pod_manifest(name="other", uid="other", node="n4", gates=(), annotations=notes)
+    manifest = granted(annotations={ATTEMPT: "1"} | Allocation(own.id, "n4", cores="4-7").annotations())
+    cluster = Cluster(manifest, bound, jobs=(own, replace(others, cores=("4-7",))))
+    if known:
+        holding = placeholder_of(
+            changed(other, allocation=there),
+            State.BOUND,
+            members=(Member(changed(other, allocation=there), there),),
+            job=TrackedJob(id=others.id, phase=Phase.RUNNING),
+        )
+        cluster.knows(manifest, holding=(holding,))
+    assert "still have what Slurm gave" in await cluster.bind()
+    assert cluster.kubernetes.bindings == []
+    assert (UID, own) in cluster.listeners.reported
 
 
 async def test_a_pod_bound_there_already_is_success_without_another_binding() -> None:

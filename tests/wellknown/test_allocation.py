@@ -33,6 +33,15 @@ def test_sockets_come_back_and_make_no_other_allocation() -> None:
     assert read.sockets == "8x1"
 
 
+def test_allocation_names_the_slurm_node_of_the_grant() -> None:
+    """Allocations of earlier versions lack the name."""
+    named = Allocation(7, "n1", slurm_node="gpu-07")
+    read = Allocation.parse(named.annotations())
+    assert read is not None
+    assert read.slurm_node == "gpu-07"
+    assert named == Allocation(7, "n1")
+
+
 def test_what_is_written_is_compact_and_says_its_version() -> None:
     written = Allocation(7, "n1", "gpu:2(IDX:0-1)", "0-3", 512).annotations()
     assert written[GRANTED] == '{"v":1,"cores":"0-3","memoryMiB":512,"gres":"gpu:2(IDX:0-1)"}'
@@ -61,6 +70,7 @@ def test_half_an_allocation_is_none(annotations: dict[str, str]) -> None:
         '{"v":1,"gres":2}',
         '{"v":1,"sockets":8}',
         '{"v":1,"sockets":"8"}',
+        '{"v":1,"slurmNode":2}',
         '{"v":1,"memoryMiB":"1"}',
         '{"v":1,"memoryMiB":-1}',
         '{"v":1,"memoryMiB":true}',

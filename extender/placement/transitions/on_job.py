@@ -239,8 +239,12 @@ def doubted(record: Placeholder, at: Context) -> Placeholder:
 
 
 def allocated_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """ALLOCATED: the job was read between two polls, and may have been suspended."""
-    return in_doubt(record, at) if job.was_suspended and record.job.phase is Phase.RUNNING else record
+    """ALLOCATED: the job was read between two polls, and may have been suspended, or started again on
+    other cores. The reply may be older than the record: the job is read again."""
+    has = set(slots(job.grant, job.id, record.workload.size, nodes_by(at.view)))
+    moved = job.state.running and not {each.slot for each in record.members} <= has
+    doubtful = (moved or job.was_suspended) and record.job.phase is Phase.RUNNING
+    return in_doubt(record, at) if doubtful else record
 
 
 def bound_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
