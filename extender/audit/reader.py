@@ -89,7 +89,7 @@ class Reader:
     ) -> tuple[Finding, ...]:
         doubtful = await asyncio.to_thread(list, unclear(pods, states, self._config, known))
         read = await read_all((one for one in doubtful if one not in self._foreign), self._slurm)
-        listed = {pod.workload.uid for pod in pods}
+        listed = await asyncio.to_thread(_workloads, pods) if read else frozenset[str]()
         over = set[int]()
         for job in read:
             key = key_of(job)
@@ -116,3 +116,7 @@ class Reader:
 def _concerned(findings: Iterable[Finding], pods: Iterable[Pod]) -> list[Pod]:
     named = {finding.pod for finding in findings}
     return [pod for pod in pods if pod.full_name in named]
+
+
+def _workloads(pods: Iterable[Pod]) -> frozenset[str]:
+    return frozenset(pod.workload.uid for pod in pods)
