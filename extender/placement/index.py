@@ -1,7 +1,7 @@
 """The records of all placeholders, by uid, by state, and by Node. `LedgerReader` has the queries."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, KeysView
+from collections.abc import Callable, Iterable, Iterator, KeysView
 
 from extender.jobs.overlap import common, units_on
 from extender.placement.transitions.on_pod import may_begin_again
@@ -122,7 +122,7 @@ class Records:
                 del self._in[before.state][uid]
             self._in[record.state][uid] = None
         if before is None or changed is None or _may_hold_others(before, record, changed):
-            self._move(uid, record.holds, record.grants)
+            self._move(uid, record.holds, lambda: record.grants)
 
     def drop(self, uid: str) -> None:
         """Forgets a record, if known."""
@@ -133,7 +133,7 @@ class Records:
             for each in before.members:
                 self._of_member.pop(each.pod.uid, None)
             del self._in[before.state][uid]
-            self._move(uid, NO_NODES, frozenset())
+            self._move(uid, NO_NODES, frozenset)
 
     def _leave_job(self, uid: str, job_id: int | None) -> None:
         if job_id is not None:
@@ -141,7 +141,10 @@ class Records:
             if not self._by_job[job_id]:
                 del self._by_job[job_id]
 
-    def _move(self, uid: str, now: frozenset[str], grants: frozenset[tuple[str, str]]) -> None:
+    def _move(
+        self, uid: str, now: frozenset[str], grants: Callable[[], frozenset[tuple[str, str]]]
+    ) -> None:
+        """Notes the held Nodes of a record, and the record's grants if the Nodes have changed."""
         was = self._held.pop(uid, NO_NODES)
         if now:
             self._held[uid] = now
@@ -153,7 +156,7 @@ class Records:
                 del self._on[node]
         for node in now - was:
             self._on[node].add(uid)
-        self._move_grants(uid, grants)
+        self._move_grants(uid, grants())
 
     def _move_grants(self, uid: str, now: frozenset[tuple[str, str]]) -> None:
         for slurm_node, node in self._granted.pop(uid, ()):

@@ -94,7 +94,7 @@ class Member(NamedTuple):
     def left_with(self, pod: Pod) -> tuple[Allocation, ...]:
         """Returns the left slots with a new version of the Pod."""
         before = self.pod.scheduling.allocation
-        if before is None or before.node != pod.life.node or before == pod.scheduling.allocation:
+        if before is None or before.node != self.pod.life.node or before == pod.scheduling.allocation:
             return self.left_slots  # as nearly always
         return (*self.left_slots, before)[-_MOST_LEFT:]
 
