@@ -9,6 +9,7 @@ import pytest
 from extender.explain.sentences import sentence
 from extender.record.events import ClusterObserved, WriteAllocation
 from extender.record.states import State
+from tests.builders import changed
 from tests.placement.ledger_world import VIEW, World, kinds
 from tests.placement.test_lingering import LINGERS_S
 
@@ -77,6 +78,15 @@ def test_allocation_waits_for_containers_that_may_not_have_been_moved() -> None:
     assert world.pods[other].scheduling.allocation is None
     world.wait(1.2)
     assert world.pods[other].scheduling.allocation is not None
+
+
+def test_pod_leaves_no_slot_before_the_binding(world: World) -> None:
+    uid = world.settled_pod()
+    (member,) = world.record(uid).members
+    slot = member.pod.scheduling.allocation
+    assert slot is not None
+    bound = changed(member.pod, node=slot.node, allocation=replace(slot, cores="9"))
+    assert member.left_with(bound) == ()
 
 
 def test_allocation_is_given_back_if_the_other_pod_stays(world: World) -> None:
