@@ -15,12 +15,14 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Samples
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from service.cooperative import yielding
 from service.health import Health
 
 SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
@@ -105,10 +107,22 @@ class Troubles(Collector):
         yield family
 
 
+class _One(Collector):
+    """A single metric."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterator[Samples]:
+        yield self._samples
+
+
 def application(registry: CollectorRegistry) -> Starlette:
     """Returns the application for Prometheus."""
 
     async def metrics(_: Request) -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        """Other work gets turns between two metrics: one metric may count 50,000 Pods."""
+        pieces = [generate_latest(_One(samples)) async for samples in yielding(registry.collect())]
+        return Response(b"".join(pieces), media_type=CONTENT_TYPE_LATEST)
 
     return Starlette(routes=[Route("/metrics", metrics)])

@@ -47,7 +47,7 @@ from extender.record.events import (
 )
 from kubernetes_client.errors import Conflict, NotFound, Rejected
 from kubernetes_client.protocol import Kubernetes
-from service.cooperative import yielding
+from service.cooperative import Together, yielding
 from slurm_client.errors import InvalidRequest, SlurmError
 from slurm_client.model import Grant, Job, JobChanges
 from slurm_client.protocol import Slurm
@@ -99,6 +99,7 @@ class Dispatcher:
         self._hardware = HardwareOfNodes(slurm_nodes or SlurmNodes(slurm))
         self._rights = RightsOfUsers(slurm)
         self._allowed, self._events_after_s = allowed, events_after_s
+        self._together = Together()  # many effects at once leave turns for /filter
         self._submissions, self._writes = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
         self._endings, self._evictions = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
         self._words = asyncio.Queue[Effect]()  # a whole window of waiting Pods is asked about at once
@@ -189,7 +190,9 @@ class Dispatcher:
 
     async def _work(self, lane: asyncio.Queue[Effect]) -> None:
         while True:
-            self.feed(await self.outcome_of(await lane.get()))
+            effect = await lane.get()
+            await self._together.may_begin()
+            self.feed(await self.outcome_of(effect))
             lane.task_done()
 
     def _lane(self, effect: Effect) -> asyncio.Queue[Effect]:

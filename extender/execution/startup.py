@@ -24,6 +24,7 @@ from extender.record.config import PlacementConfig
 from extender.record.events import Failure, OrphanFound, Recovered
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
+from service.cooperative import yielding
 from service.health import Health, common_trouble
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
@@ -53,8 +54,10 @@ async def recover(
         by_uid[key.uid].append(job)
     for uid, job in await asyncio.to_thread(list, with_their_pods(without_key, pods, rules)):
         by_uid[uid].append(job)
-    known = {pod.workload.uid for pod in pods}
-    others = [(key, job) for key, job in jobs if key.uid not in known and not job.state.ended]
+    workloads: dict[str, list[Pod]] = defaultdict(list)
+    async for pod in yielding(pods):
+        workloads[pod.workload.uid].append(pod)
+    others = [(key, job) for key, job in jobs if key.uid not in workloads and not job.state.ended]
     orphans = [
         OrphanFound(key, job.id, job)
         for key, job in others
@@ -62,9 +65,6 @@ async def recover(
     ]
     over = {orphan.job_id for orphan in orphans}
     log.info("jobs read", jobs=len(jobs), orphans=len(orphans))
-    workloads: dict[str, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        workloads[pod.workload.uid].append(pod)
     await dispatcher.feed_all(
         Recovered(tuple(members), tuple(by_uid[uid])) for uid, members in workloads.items()
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -60,6 +61,7 @@ from slurm_client.protocol import Slurm
 from slurm_client.rights import UserRights
 from slurm_client.server import Configuration
 from tests.builders import TRANSLATION, Manifest, cause_of, placeholder_job, placeholder_of, pod_manifest
+from tests.clock import Clock
 from tests.service.turns import turns_of_others
 from wellknown.allocation import Allocation
 from wellknown.names import ATTEMPT, CONDITION
@@ -871,3 +873,20 @@ async def test_many_events_are_fed_before_a_tick(monkeypatch: pytest.MonkeyPatch
     assert heard == gone
     assert given >= 99
     assert await works.outcome() == Tick()
+
+
+async def test_many_effects_at_once_leave_turns_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, begun = Clock(0.0), Counter[int]()
+    monkeypatch.setattr(cooperative, "perf_counter", clock)
+    turn = 0
+
+    async def begin() -> None:
+        clock.now += 0.01
+        begun[turn] += 1
+
+    async with Works(workers=10, allowed=begin) as works:
+        works.put(*evictions(10))
+        while begun.total() < 10:
+            turn += 1
+            await asyncio.sleep(0)
+    assert max(begun.values()) == 2

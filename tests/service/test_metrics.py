@@ -1,0 +1,47 @@
+"""The page of metrics."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from service import cooperative
+from service.metrics import application
+from tests.clock import Clock
+from tests.service.turns import turns_of_others
+
+METRICS = 5
+
+
+class Slow(Collector):
+    """Counts 30 ms for each metric."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for number in range(METRICS):
+            self._clock.now += 0.03
+            yield GaugeMetricFamily(f"slow_{number}", "Slow.", number)
+
+
+@pytest.mark.parametrize(("turn_s", "more"), [(1.0, 0), (0.002, METRICS - 1)])
+async def test_others_get_a_turn_after_each_slow_metric(
+    turn_s: float, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, clock = CollectorRegistry(), Clock(0.0)
+    monkeypatch.setattr(cooperative, "perf_counter", clock)
+    monkeypatch.setattr(cooperative, "_TURN_S", turn_s)
+    pages = list[bytes]()
+
+    async def read(registry: CollectorRegistry) -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(application(registry))) as client:
+            pages.append((await client.get("http://extender/metrics")).content)
+
+    of_the_request = await turns_of_others(read(registry))
+    registry.register(Slow(clock))
+    assert await turns_of_others(read(registry)) == of_the_request + more
+    assert pages == [b"", generate_latest(registry)]
