@@ -1,6 +1,6 @@
 """Parts of the metrics of all programs."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -117,11 +117,18 @@ class _One(Collector):
         yield self._samples
 
 
-def application(registry: CollectorRegistry) -> Starlette:
-    """Returns the application for Prometheus."""
+async def _nothing() -> None:
+    pass
+
+
+def application(
+    registry: CollectorRegistry, before: Callable[[], Awaitable[None]] = _nothing
+) -> Starlette:
+    """Returns the application for Prometheus, which calls `before` before each reading."""
 
     async def metrics(_: Request) -> Response:
-        """Other work gets turns between two metrics: one metric may count 50,000 Pods."""
+        """Other work gets turns between two metrics: one metric may count 5,000 nodes."""
+        await before()
         pieces = [generate_latest(_One(samples)) async for samples in yielding(registry.collect())]
         return Response(b"".join(pieces), media_type=CONTENT_TYPE_LATEST)
 

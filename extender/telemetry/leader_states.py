@@ -24,6 +24,7 @@ from extender.telemetry.capacity import Capacity, NodeState, Share
 from extender.telemetry.partitions import Wanted, partitions_of, startable
 from extender.telemetry.waiting import WaitsFor, waits_for
 from extender.unmanaged.adoption import Stage
+from service.cooperative import yielding
 from service.metrics import Metric
 
 _BOUND = frozenset({State.BOUND, State.EVICTING})
@@ -45,17 +46,51 @@ class Sources:
     """True if each bound Pod has a series (`slurm_extender_job_info`)."""
 
 
+class PodCounts:
+    """What one reading tells of all placeholders, in one pass over them."""
+
+    def __init__(self, tells_jobs: bool = False) -> None:
+        self._tells_jobs = tells_jobs
+        self.tally: Counter[tuple[State, str]] = Counter()
+        """How many, by state and reason of the cause."""
+        self.oldest: dict[tuple[State, str], str] = {}
+        """The earliest creation, by the same."""
+        self.wanted: Counter[Wanted] = Counter()
+        self.with_jobs: list[Placeholder] = []
+        """Those that have devices: bound, or being evicted. Empty unless the metrics tell jobs."""
+
+    def add(self, record: Placeholder) -> None:
+        found = record.state, record.cause.reason if record.cause is not None else ""
+        self.tally[found] += 1
+        created = record.members[0].pod.created if record.members else ""
+        if created and created < self.oldest.get(found, "~"):
+            self.oldest[found] = created
+        if self._tells_jobs and record.state in _BOUND and record.job.id is not None:
+            self.with_jobs.append(record)
+        if (wanted := Wanted.of(record)) is not None:
+            self.wanted[wanted] += 1
+
+
 class LeaderStates(Collector):
     """Counts them."""
 
     def __init__(self) -> None:
         self._sources = Sources()
+        self._pods = PodCounts()
         self._bound: Counter[str] = Counter()
         """How many Pods were bound while this replica led, by partition."""
 
     def count(self, sources: Sources = Sources()) -> None:
         """From now on these are counted; by default nothing."""
-        self._sources = sources
+        self._sources, self._pods = sources, PodCounts()
+
+    async def count_pods(self) -> None:
+        """Counts the Pods for the next reading. Other work has turns meanwhile: there may be 50,000."""
+        sources, counts = self._sources, PodCounts(self._sources.tells_jobs)
+        async for each in yielding(tuple(sources.placeholders())):
+            counts.add(each)
+        if sources is self._sources:
+            self._pods = counts
 
     def bound(self, record: Placeholder) -> None:
         self._bound.update(partitions_of(record.request.job.partition, self._sources.view()))
@@ -63,8 +98,9 @@ class LeaderStates(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         sources = self._sources
         capacity, view = sources.capacity(), sources.view()
-        yield from _pods(sources.placeholders())
-        yield _startable(sources.placeholders(), capacity, view)
+        yield from _waiting(self._pods)
+        startable_pods = startable(self._pods.wanted, capacity.idle, view)
+        yield _counted(catalogue.STARTABLE, view.partitions, startable_pods)
         yield self._bound_pods(view)
         yield _counted(catalogue.ADOPTED, Stage, sources.adopted_pods())
         yield from _drains(sources.nodes())
@@ -72,7 +108,7 @@ class LeaderStates(Collector):
         yield from _capacity(capacity)
         yield from _pools(sources.pools())
         yield from _demand(sources.demand())
-        yield _job_info(sources.placeholders() if sources.tells_jobs else ())
+        yield _job_info(self._pods.with_jobs)
 
     def _bound_pods(self, view: ClusterView) -> CounterMetricFamily:
         """From 0 on: the first Pod of a partition is an increase, too."""
@@ -82,36 +118,20 @@ class LeaderStates(Collector):
         return family
 
 
-def _pods(placeholders: Iterable[Placeholder]) -> Iterator[GaugeMetricFamily]:
-    """Looks at each placeholder once: there may be 50,000."""
-    tally: Counter[tuple[State, str]] = Counter()
-    oldest: dict[tuple[State, str], str] = {}
-    for each in placeholders:
-        found = each.state, each.cause.reason if each.cause is not None else ""
-        tally[found] += 1
-        created = each.members[0].pod.created if each.members else ""
-        if created and created < oldest.get(found, "~"):
-            oldest[found] = created
+def _waiting(pods: PodCounts) -> Iterator[GaugeMetricFamily]:
     states, waiting, kept = Counter[str](), Counter[str](), Counter[str]()
-    for (state, reason), count in tally.items():
+    for (state, reason), count in pods.tally.items():
         states[state] += count
         if (awaited := waits_for(state, reason)) is not None:
             waiting[awaited] += count
         if state is State.SEEN:
             kept[reason] += count
-    lost = sum(count for (state, reason), count in tally.items() if state is State.BOUND and reason)
+    lost = sum(n for (state, reason), n in pods.tally.items() if state is State.BOUND and reason)
     yield _counted(catalogue.PLACEHOLDERS, State, states)
     yield _counted(catalogue.WAITING, WaitsFor, waiting)
-    yield _oldest(oldest)
+    yield _oldest(pods.oldest)
     yield _counted(catalogue.KEPT_BACK, sorted(REASONS), kept)
     yield catalogue.WITHOUT_JOB.told(lost)
-
-
-def _startable(
-    placeholders: Iterable[Placeholder], capacity: Capacity, view: ClusterView
-) -> GaugeMetricFamily:
-    wanted = Counter(each for record in placeholders if (each := Wanted.of(record)) is not None)
-    return _counted(catalogue.STARTABLE, view.partitions, startable(wanted, capacity.idle, view))
 
 
 def _oldest(created: Mapping[tuple[State, str], str]) -> GaugeMetricFamily:
@@ -187,11 +207,10 @@ def _job_info(placeholders: Iterable[Placeholder]) -> GaugeMetricFamily:
     """Also counts Pods that are being evicted: a Pod has devices until its end."""
     family = catalogue.JOB_INFO.read()
     for record in placeholders:
-        if record.state in _BOUND and record.job.id is not None:
-            charged = record.job.verdict.charged or _asked(record)
-            for pod in record.pods:
-                if pod.life.node is not None:
-                    family.add_metric([str(record.job.id), pod.namespace, pod.name, *charged], 1)
+        charged = record.job.verdict.charged or _asked(record)
+        for pod in record.pods:
+            if pod.life.node is not None:
+                family.add_metric([str(record.job.id), pod.namespace, pod.name, *charged], 1)
     return family
 
 

@@ -139,6 +139,10 @@ class PlacementTelemetry:
             "adopted Pod", stage=record.stage, **about(adopted_pod, record.job_id), node=adopted_pod.node
         )
 
+    async def count_pods(self) -> None:
+        """Counts the Pods for the next reading of the metrics."""
+        await self._states.count_pods()
+
     @contextmanager
     def leading(self, sources: Sources) -> Iterator[None]:
         """A context in which this replica leads, and its metrics count the sources."""

@@ -1,5 +1,6 @@
 """The extender's metrics: what each tells, and that the table has all of them."""
 
+import asyncio
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -28,8 +29,10 @@ from extender.telemetry.durations import Durations
 from extender.telemetry.leader_states import Sources
 from extender.telemetry.waiting import WaitsFor, waits_for
 from node_agent import metrics as node_agent
+from service import cooperative
 from slurm_client.model import Job, JobState, Node
 from tests.builders import PREFIX, cause_of, changed, kube_node, placeholder_of, pod, view
+from tests.service.turns import turns_of_others
 from tests.verbs.callers import Listeners
 from wellknown.names import Reason
 
@@ -117,7 +120,7 @@ def waiting(name: str, created: str, state: State, reason: str = "") -> Placehol
     return placeholder_of(pod(name=name)._replace(created=created), state, cause=cause)
 
 
-def test_pods_that_wait_are_counted_with_the_age_of_the_oldest() -> None:
+async def test_pods_that_wait_are_counted_with_the_age_of_the_oldest() -> None:
     pods = (
         waiting("a", "2026-11-21T08:00:05Z", State.QUEUED, "Resources"),
         waiting("b", "2026-11-21T08:00:02Z", State.QUEUED),
@@ -126,6 +129,7 @@ def test_pods_that_wait_are_counted_with_the_age_of_the_oldest() -> None:
     )
     telemetry = Telemetry()
     with telemetry.placement.leading(Sources(lambda: pods)):
+        await telemetry.placement.count_pods()
         assert value(telemetry, "slurm_extender_waiting_pods", waits_for="resources") == 2
         assert value(telemetry, "slurm_extender_waiting_pods", waits_for="kubernetes") == 1
         assert value(telemetry, "slurm_extender_waiting_pods", waits_for="turn") == 0
@@ -136,6 +140,24 @@ def test_pods_that_wait_are_counted_with_the_age_of_the_oldest() -> None:
         assert value(telemetry, "slurm_extender_placeholders", state="Bound") == 1
     assert value(telemetry, "slurm_extender_waiting_pods", waits_for="resources") == 0
     assert value(telemetry, oldest, waits_for="resources") is None
+
+
+async def test_counting_very_many_pods_leaves_turns_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
+    pods, telemetry = [waiting("a", "", State.QUEUED)] * 100, Telemetry()
+    with telemetry.placement.leading(Sources(lambda: pods)):
+        assert await turns_of_others(telemetry.placement.count_pods()) >= 99
+
+
+async def test_a_count_that_outlives_the_lead_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
+    pods, telemetry = [waiting("a", "", State.QUEUED)] * 10, Telemetry()
+    with telemetry.placement.leading(Sources(lambda: pods)):
+        counting = asyncio.ensure_future(telemetry.placement.count_pods())
+        await asyncio.sleep(0)
+        assert not counting.done()
+    await counting
+    assert value(telemetry, "slurm_extender_waiting_pods", waits_for="resources") == 0
 
 
 # How long it took
@@ -297,9 +319,10 @@ def test_nodes_whose_kubelets_reject_pods_are_counted_once_for_each_kind() -> No
 JOB_INFO = "slurm_extender_job_info"
 
 
-def job_info(tells_jobs: bool, *records: Placeholder) -> list[dict[str, str]]:
+async def job_info(tells_jobs: bool, *records: Placeholder) -> list[dict[str, str]]:
     telemetry = Telemetry()
     with telemetry.placement.leading(Sources(lambda: records, tells_jobs=tells_jobs)):
+        await telemetry.placement.count_pods()
         families = telemetry.registry.collect()
         return [each.labels for of in families if of.name == JOB_INFO for each in of.samples]
 
@@ -310,10 +333,10 @@ def bound(name: str = "p", state: State = State.BOUND, **of_job: Any) -> Placeho
     return record.with_job(id=40_000_007, **of_job)
 
 
-def test_each_bound_pod_has_the_user_and_account_of_its_job() -> None:
+async def test_each_bound_pod_has_the_user_and_account_of_its_job() -> None:
     read = Verdict(Ownership.OURS, charged=Charged("alice", "ml", "gpu"))
     leaving = bound("q", State.EVICTING, verdict=read)
-    assert job_info(True, bound(verdict=read), leaving, bound("w", State.ALLOCATED)) == [
+    assert await job_info(True, bound(verdict=read), leaving, bound("w", State.ALLOCATED)) == [
         {
             "job_id": "40000007",
             "pod_namespace": "default",
@@ -326,13 +349,13 @@ def test_each_bound_pod_has_the_user_and_account_of_its_job() -> None:
     ]
 
 
-def test_job_that_was_not_read_has_what_the_pod_asks_for() -> None:
-    (labels,) = job_info(True, bound())
+async def test_job_that_was_not_read_has_what_the_pod_asks_for() -> None:
+    (labels,) = await job_info(True, bound())
     assert [labels[name] for name in ("user", "account", "partition")] == ["", "asked", "main"]
 
 
-def test_no_pod_has_a_series_without_the_setting() -> None:
-    assert job_info(False, bound()) == []
+async def test_no_pod_has_a_series_without_the_setting() -> None:
+    assert await job_info(False, bound()) == []
 
 
 def test_user_without_a_name_is_a_number() -> None:

@@ -30,7 +30,7 @@ def queued(reason: str = "Resources", *, excluded: tuple[str, ...] = (), **asked
     return record._replace(request=replace(record.request, job=replace(record.request.job, **asked)))
 
 
-def startable(
+async def startable(
     record: Placeholder, *nodes: Node, partitions: tuple[Partition, ...] = (MAIN, OTHER)
 ) -> dict[str, float]:
     """What is told of one Pod and these nodes, for each of all of which a Node stands."""
@@ -41,6 +41,7 @@ def startable(
         lambda: iter((record,)), capacity=CapacityNow(lambda: newest, lambda: known), view=lambda: known
     )
     with telemetry.placement.leading(sources):
+        await telemetry.placement.count_pods()
         return told(telemetry, "slurm_extender_startable_pods")
 
 
@@ -54,11 +55,11 @@ def told(telemetry: Telemetry, name: str) -> dict[str, float]:
     }
 
 
-def test_a_pod_counts_where_a_node_of_its_partition_is_idle() -> None:
-    assert startable(queued(), node("n1"), node("n3", "other")) == {"main": 1, "other": 0}
-    assert startable(queued(partition="other"), node("n1")) == {"main": 0, "other": 0}
+async def test_a_pod_counts_where_a_node_of_its_partition_is_idle() -> None:
+    assert await startable(queued(), node("n1"), node("n3", "other")) == {"main": 1, "other": 0}
+    assert await startable(queued(partition="other"), node("n1")) == {"main": 0, "other": 0}
     both = queued(partition="other,main,nowhere")
-    assert startable(both, node("n1"), node("n3", "other")) == {"main": 1, "other": 1}
+    assert await startable(both, node("n1"), node("n3", "other")) == {"main": 1, "other": 1}
 
 
 @pytest.mark.parametrize(
@@ -70,33 +71,33 @@ def test_a_pod_counts_where_a_node_of_its_partition_is_idle() -> None:
     ],
     ids=str,
 )
-def test_one_that_does_not_fit_or_may_not_does_not_count(asked: dict[str, Any]) -> None:
-    assert startable(queued(**asked), node("n1"))["main"] == 0
+async def test_one_that_does_not_fit_or_may_not_does_not_count(asked: dict[str, Any]) -> None:
+    assert (await startable(queued(**asked), node("n1")))["main"] == 0
 
 
-def test_one_that_fits_exactly_counts() -> None:
+async def test_one_that_fits_exactly_counts() -> None:
     most = queued(cpus=7, memory_mb=15_000, gres=(("gpu:h100", 4),), constraints="a&b")
     has = node("n1", cpus_reserved=1, memory_reserved_mb=1000)
-    assert startable(most, has)["main"] == 1
-    assert startable(queued(excluded=("n1",)), node("n1"), node("n2"))["main"] == 1
+    assert (await startable(most, has))["main"] == 1
+    assert (await startable(queued(excluded=("n1",)), node("n1"), node("n2")))["main"] == 1
 
 
 @pytest.mark.parametrize("states", [("IDLE", "DRAIN"), ("IDLE", "PLANNED"), ("IDLE", "RESERVED")])
-def test_a_node_that_is_not_idle_and_open_does_not_count(states: tuple[str, ...]) -> None:
-    assert startable(queued(), node("n1", "main", *states))["main"] == 0
+async def test_a_node_that_is_not_idle_and_open_does_not_count(states: tuple[str, ...]) -> None:
+    assert (await startable(queued(), node("n1", "main", *states)))["main"] == 0
 
 
-def test_a_mixed_node_or_a_partition_that_starts_no_jobs_does_not_count() -> None:
-    assert startable(queued(), node("n1", "main", "MIXED", cpus_allocated=1))["main"] == 0
-    assert startable(queued(), node("n1"), partitions=(replace(MAIN, up=False),)) == {"main": 0}
+async def test_a_mixed_node_or_a_partition_that_starts_no_jobs_does_not_count() -> None:
+    assert (await startable(queued(), node("n1", "main", "MIXED", cpus_allocated=1)))["main"] == 0
+    assert await startable(queued(), node("n1"), partitions=(replace(MAIN, up=False),)) == {"main": 0}
 
 
 @pytest.mark.parametrize(
     ("reason", "count"),
     [("", 1), ("Priority", 1), ("QOSMaxJobsPerUserLimit", 0), ("Licenses", 0), ("BeginTime", 0)],
 )
-def test_a_pod_that_waits_for_something_else_does_not_count(reason: str, count: int) -> None:
-    assert startable(queued(reason), node("n1"))["main"] == count
+async def test_a_pod_that_waits_for_something_else_does_not_count(reason: str, count: int) -> None:
+    assert (await startable(queued(reason), node("n1")))["main"] == count
 
 
 def test_pods_that_are_bound_are_counted_by_the_partitions_that_they_asked_for() -> None:
