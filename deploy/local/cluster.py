@@ -129,7 +129,10 @@ class Cluster:
 
     @staticmethod
     def _guest_image(spec: ClusterSpec, report: Report) -> GuestImage:
-        return guest_image(spec.release, spec.guest_images, report, services=spec.services)
+        images, newest = spec.guest_images, spec.guest_nri
+        return guest_image(
+            spec.release, images, report, services=spec.services, newest_containerd=newest
+        )
 
     @classmethod
     def prepare(cls, spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:

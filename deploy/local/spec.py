@@ -130,6 +130,8 @@ class ClusterSpec:
     """The pools of slurmd Pods at first (docs/pools.md); blank: none, ever."""
     guest_in_pool: bool = False
     """The guest's slurmd runs in a Pod of a pool: no file of Slurm's has its node, and no other node."""
+    guest_nri: bool = False
+    """With Slurm 24.11, the guest has the containerd of the newest Debian, which asks NRI plugins."""
     guest_memory_mb: int = 3072
     """What the guest has; Slurm counts less of it, where its node is in slurm.conf."""
     guest_images: tuple[str, ...] = ()
@@ -267,6 +269,11 @@ class ClusterSpec:
     def other_scheduler_names(self) -> list[str]:
         """The kube-scheduler of others' Pods, where they have one of their own."""
         return ["default-scheduler"] if self.own_scheduler else []
+
+    @property
+    def guest_has_nri(self) -> bool:
+        """Returns True if the guest's containerd asks NRI plugins: containerd 1.7 does not."""
+        return self.release != "24.11" or self.guest_nri
 
     @property
     def guest_names(self) -> list[str]:

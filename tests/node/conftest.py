@@ -34,11 +34,13 @@ class Guest(NamedTuple):
     """The extended resources that are GRES there."""
     in_pool: bool = False
     """Whether slurmd runs in a Pod."""
+    nri: bool = False
+    """Has a containerd with NRI also on 24.11."""
 
     def __str__(self) -> str:
         vendors = {name.partition("/")[0] for name, _ in self.resources if name != GPU}
-        pool = ["pool"] if self.in_pool else []
-        return "-".join([self.release, self.driver, *sorted(vendors), *pool])
+        more = [name for name, on in (("pool", self.in_pool), ("nri", self.nri)) if on]
+        return "-".join([self.release, self.driver, *sorted(vendors), *more])
 
 
 WITH_NRI = tuple(Guest(DEFAULT_RELEASE, driver) for driver in CGROUP_DRIVERS)
@@ -77,6 +79,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         guest=True,
         guest_cgroups=request.param.driver,
         release=request.param.release,
+        guest_nri=request.param.nri,
         memory_mb=4000,
         kill_wait=30,
         extender_settings=(("GRES", json.dumps(dict(request.param.resources))),),

@@ -14,7 +14,7 @@ import pytest
 from deploy.local.guest.nodes import agent_argv
 from deploy.local.layout import CHECKOUT
 from tests.eventually import eventually
-from tests.node.conftest import WITH_NRI
+from tests.node.conftest import WITH_NRI, Guest
 from tests.node.evidence import p99
 from tests.node.real_node import STARTS_WITHIN_S
 from tests.node.test_figures import times_slower
@@ -22,7 +22,7 @@ from tests.node.test_figures import times_slower
 if TYPE_CHECKING:
     from tests.node.real_node import RealNode
 
-GUESTS = (WITH_NRI[0],)
+GUESTS = (WITH_NRI[0], Guest("24.11", "systemd", nri=True))
 pytestmark = [pytest.mark.node, pytest.mark.timeout(2400)]
 
 _MIXES: Final = ((1, 1, 1), (2, 1, 1), (1, 2, 2), (3, 1, 1), (2, 1, 2), (2, 2, 2))

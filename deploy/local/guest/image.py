@@ -17,11 +17,14 @@ from deploy.local.programs.debian import install, run
 from deploy.local.programs.kubernetes_binaries import kubelet
 from deploy.local.programs.services_binary import SERVICES_NAMES, services_binary
 from deploy.local.progress import Report
+from deploy.local.spec import DEFAULT_RELEASE
 
 OURS: Final = "/opt/guest"
 """The folder, in the guest, of what is not Debian's."""
 PACKAGES: Final = f"{OURS}/packages"
 """The Python packages, in the guest."""
+_CONTAINERD: Final = ("containerd", "containerd-shim-runc-v2", "ctr", "runc")
+"""Programs of the newest Debian, which run with the libc of each suite."""
 _INSIDE: Final = Path(__file__).with_name("inside")
 
 
@@ -36,13 +39,19 @@ class GuestImage:
 
 
 def guest_image(
-    release: str, archives: Sequence[str], report: Report, *, services: bool = False
+    release: str,
+    archives: Sequence[str],
+    report: Report,
+    *,
+    services: bool = False,
+    newest_containerd: bool = False,
 ) -> GuestImage:
-    """The guest with this release of Slurm, the container images of these archives, and with `services`
-    what Services need, made now if this machine has not got it; also installs what boots it. Raises
-    ClusterError."""
+    """Returns the guest with a release of Slurm and the container images of archives. Adds the programs
+    for Services with `services`, and the containerd of the newest Debian with `newest_containerd`.
+    Builds what this machine lacks, and installs what boots the guest. Raises ClusterError."""
     install(TOOLS)
     tree = guest_tree(release, report)
+    newest = guest_tree(DEFAULT_RELEASE, report) if newest_containerd else tree
     programs = {"kubelet": kubelet(report)}
     if services:
         programs |= dict.fromkeys(SERVICES_NAMES, services_binary(report))
@@ -54,13 +63,15 @@ def guest_image(
         with TemporaryDirectory(prefix="slurm-extender-guest-") as scratch:
             root = Path(scratch) / "root"
             run(["cp", "--archive", str(tree), str(root)])
+            for name in _CONTAINERD:
+                shutil.copy(newest / "usr/bin" / name, root / "usr/bin" / name)
             _add_ours(root, programs, packages)
             shutil.copy(kernel_of(tree), place / "vmlinuz")
             write_disk(root, place / "disk.img")
 
     sources = [Path(__file__), Path(oci.__file__), *sorted(_INSIDE.iterdir())]
     recipe = [path.read_bytes() for path in sources if path.is_file()]
-    made_from = [str(path).encode() for path in (tree, *programs.values(), packages)]
+    made_from = [str(path).encode() for path in (tree, newest, *programs.values(), packages)]
     place = cache_folder() / f"guest-disk-{release}-{recipe_hash(*recipe, *made_from)}"
     build_once(place, build, report)
     store = str(store_disk(tree, list(map(Path, archives)), report)) if archives else ""

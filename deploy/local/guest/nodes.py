@@ -35,8 +35,6 @@ SLURMRESTD: Final = "10.96.0.2:6820"
 PODS: Final = "10.88.0.0/24"
 """The addresses of Pods."""
 _GATEWAY_CERTIFICATE: Final = "/etc/kubernetes/gateway.pem"
-_WITHOUT_NRI: Final = ("24.11",)
-"""Debian's containerd beside that Slurm is 1.7."""
 _CHECKOUT: Final = f"{OURS}/checkout"
 _GRES_LIST: Final = "/run/slurm-gres"
 # slurm.conf as the guest has it. What it shares with the other nodes is what slurmctld must agree on.
@@ -173,7 +171,7 @@ def agent_argv(spec: ClusterSpec, ports: Mapping[str, int], command: str) -> tup
     extender = dict(spec.extender_settings)
     settings = {
         "RESOURCES": extender.get("GRES", json.dumps({GPU: "gpu"})),
-        "NRI": "" if spec.release in _WITHOUT_NRI else "/var/run/nri/nri.sock",
+        "NRI": "/var/run/nri/nri.sock" if spec.guest_has_nri else "",
         "NODE": GUEST,
         **_slurmd_settings(spec),
         "METRICS_PORT": ports["node-agent-metrics"],
