@@ -1,2 +1,2 @@
-"""Alerts, SLOs and dashboards. `python -m deploy.monitoring` writes the files of the chart (`make docs`;
-./check compares). Each alert has a page in docs/runbooks."""
+"""Alerts, SLOs and dashboards. `python -m deploy.monitoring` writes the chart's files (`make
+docs`), and ./check compares these files with the code. Each alert has a page in docs/runbooks."""

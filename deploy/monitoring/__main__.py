@@ -1,4 +1,5 @@
-"""`python -m deploy.monitoring` writes rules, dashboards, and the tables of the pages about them."""
+"""`python -m deploy.monitoring` writes the rules, the dashboards, and the tables in
+docs/metrics.md."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ _WIDTH: Final = 110
 
 
 def files() -> Iterator[tuple[str, str]]:
-    """Yields the path of each file, from the checkout's folder on, and what is in it."""
+    """Yields the path in the checkout and the content of each file."""
     text = yaml.safe_dump(document(rules.GROUPS), sort_keys=False, width=_WIDTH, allow_unicode=True)
     yield f"{FOLDER}/rules.yaml", _HEAD + text
     for each in DASHBOARDS:
@@ -26,7 +27,7 @@ def files() -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Writes all files of the checkout that this runs in."""
+    """Writes all files. The current folder must be the checkout."""
     for name, text in files():
         path = Path(name)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The metrics that an expression of PromQL names, and the matchers that each of them gets."""
+"""The metrics in a PromQL expression, and additional matchers for each metric."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -17,12 +17,13 @@ _GROUPINGS: Final = frozenset({"by", "without", "on", "ignoring", "group_left", 
 
 
 def metrics_in(expr: str) -> Iterator[str]:
-    """Yields the names of metrics in an expression, with _bucket, _count and _sum where they have it."""
+    """Yields the names of the metrics in an expression, including suffixes such as _bucket."""
     return (found[0] for found in _metrics(expr))
 
 
 def selected(expr: str, matchers: Callable[[str], str]) -> str:
-    """Returns the expression in which each metric has more matchers, by its name: 'a="b"'; "": none."""
+    """Returns the expression with more matchers on each metric. `matchers` maps the metric's name
+    to its matchers ('a="b"'), or to "" for no matchers."""
     at, parts = 0, []
     for found in _metrics(expr):
         more = matchers(found[0])
@@ -37,7 +38,7 @@ def selected(expr: str, matchers: Callable[[str], str]) -> str:
 
 
 def _metrics(expr: str) -> Iterator[re.Match[str]]:
-    """Yields where the names are."""
+    """Yields the positions of the metrics' names."""
     for dropped in _DROPPED:
         expr = re.sub(dropped, lambda found: " " * len(found[0]), expr)
     for found in _NAME.finditer(expr):

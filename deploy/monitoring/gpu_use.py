@@ -26,7 +26,7 @@ _RECENT: Final = "[5m]"
 _USE: Final = f"(max by {_DEVICE} ({_UTIL}) / 100 or max by {_DEVICE} ({_ENGINE}))"
 _HELD: Final = f"max by {_DEVICE_AND_POD} ({_HOLDER})"
 _JOB: Final = f"topk by {_POD} (1, slurm_extender_job_info)"
-"""One series for each Pod, also while two replicas have series at a change of the leader."""
+"""One series for each Pod, even if two replicas have series during a change of the leader."""
 
 OF_PODS: Final = f"{_HELD} * on {_DEVICE} group_left () {_USE}"
 """Use of each device of each Pod, from 0 to 1."""

@@ -1,5 +1,6 @@
-"""Rest of the life of tokens and certificates, for alerts. A rest as short as one within the last day,
-before a renewal, does not count: some live for an hour, and are renewed every 57 minutes."""
+"""Time until the expiry of tokens and certificates, for alerts. If a token was as near its expiry
+within the last day, and was renewed, no alert fires: some tokens last an hour and are renewed after
+57 minutes."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,18 +10,20 @@ from deploy.monitoring.rule import Recording
 
 _UNTOLD_S: Final = 86400
 _BEFORE: Final = "[1d] offset 10m"
-"""The day before the last minutes."""
+"""The day that ended ten minutes ago."""
 
 
 @dataclass(frozen=True, slots=True)
 class NearItsEnd:
-    """Rest of a life, as a share and in seconds; at most a day if the time of issue is unknown."""
+    """Limit of the time until the expiry: a share of the lifetime, and at most some seconds. If the
+    time of issue is unknown, the limit is at most a day."""
 
     share: float
     seconds: int
 
     def of(self, what: str) -> str:
-        """Returns the expression of the seconds left of "token", for each replica with so few."""
+        """Returns the expression for the seconds until the expiry of `what` ("token"). The
+        expression has a series for each replica below the limit."""
         ends, issued = _ends(what), f"slurm_extender_{what}_issued_timestamp_seconds"
         seconds = f"{ends} - time()"
         in_share = f"{seconds} < {self.share} * ({ends} - {issued})"
@@ -28,18 +31,18 @@ class NearItsEnd:
 
 
 DAYS: Final = NearItsEnd(0.2, 14 * 86400)
-"""A person has days for it; of a short life, a fifth."""
+"""A person has days to act, or a fifth of a short lifetime."""
 HOURS: Final = NearItsEnd(0.1, 4 * 3600)
-"""Somebody has to act now; of a short life, a tenth."""
+"""A person has to act now. For a short lifetime, a tenth of the lifetime is left."""
 
 
 def left(what: str) -> Recording:
-    """Returns the rule that records the seconds that are left, by release, while there are any."""
+    """Returns the rule that records the seconds until the expiry, by release, before the expiry."""
     return Recording(_left(what), f"min {by()} ({_ends(what)} - time() > 0)")
 
 
 def unless_renewed_so_late(near: str, what: str) -> str:
-    """Returns the expression without lives that were renewed as late within a day."""
+    """Returns the expression without the releases that renewed as late within the last day."""
     return f"({near}) unless min_over_time({_left(what)}{_BEFORE}) <= ({near})"
 
 

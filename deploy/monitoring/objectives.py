@@ -1,8 +1,9 @@
-"""Service level objectives: which share of Pods is bound, and evicted, soon enough.
+"""Service level objectives: the share of Pods with a binding or an eviction in time.
 
-What a Pod waits for its turn, for Slurm's queue or for its author counts for no objective. Alerts go by
-the burn rate of the error budget in two windows at a time (Google, The Site Reliability Workbook,
-chapter 5): the long one shows that it matters, the short one that it goes on.
+The objectives do not count a Pod's waiting time for its turn, for Slurm's queue or for its author.
+Alerts use the burn rate of the error budget in two windows (Google, The Site Reliability Workbook,
+chapter 5). The long window shows that the problem matters, the short window shows that the problem
+goes on.
 """
 
 from dataclasses import dataclass
@@ -13,18 +14,18 @@ from deploy.monitoring.rule import Alert, Group, Recording, Severity
 
 WINDOWS: Final = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 _FAST: Final = ((14.4, "1h", "5m"), (6.0, "6h", "30m"))
-"""Burn rate, long and short window: a 30 days' budget would be gone in two days, or in five."""
+"""Burn rate, long and short window. These rates use up the budget of 30 days in two or five days."""
 _SLOW: Final = ((3.0, "1d", "2h"), (1.0, "3d", "6h"))
 _FEW: Final = {"1h": 20, "1d": 100}
-"""Of fewer Pods in a window a handful says nothing."""
+"""Minimum number of Pods in a window. With fewer Pods, a few slow Pods prove nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A share of all events that is to take no longer than a threshold."""
+    """The minimum share of events that take no longer than a threshold."""
 
     name: str
-    """In names of rules: "placement"."""
+    """Part of the names of rules: "placement"."""
     alert: str
     metric: str
     """The histogram, in seconds."""
@@ -32,7 +33,7 @@ class Objective:
     """The threshold: one of the histogram's buckets."""
     share: float
     what: str
-    """In words: "Pods are bound"."""
+    """The event as a clause: "Pods are bound"."""
 
     @property
     def budget(self) -> float:
@@ -40,15 +41,15 @@ class Objective:
         return round(1 - self.share, 6)
 
     def ratio(self, window: str) -> str:
-        """Returns the name under which the share of slow events in a window is recorded."""
+        """Returns the name of the recorded share of slow events in a window."""
         return f"slurm_extender:{self.name}_slow:ratio_rate{window}"
 
     def recordings(self) -> tuple[Recording, ...]:
-        """Returns what is recorded: the share of slow events, for each window."""
+        """Returns the rules that record the share of slow events, for each window."""
         return tuple(Recording(self.ratio(window), self._slow(window)) for window in WINDOWS)
 
     def alerts(self) -> tuple[Alert, Alert]:
-        """Returns the alert for a budget that burns fast, and the one for a budget that burns slowly."""
+        """Returns two alerts: for a budget that burns fast, and for a budget that burns slowly."""
         return (
             Alert(
                 f"{self.alert}BudgetBurnsFast",
@@ -70,8 +71,8 @@ class Objective:
 
     def _words(self) -> str:
         return (
-            f"{self.share:.0%} are to take less than {self.seconds:g} s"
-            f" ({self.metric}); {{{{ $value | humanizePercentage }}}} took longer."
+            f"The objective is {self.share:.0%} of all Pods within {self.seconds:g} s ({self.metric})."
+            f" But {{{{ $value | humanizePercentage }}}} of the Pods took longer."
         )
 
     def _slow(self, window: str) -> str:

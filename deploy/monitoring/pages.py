@@ -1,4 +1,4 @@
-"""The parts of pages that are made from the alerts, the SLOs, and the node agent's metrics."""
+"""Tables of pages with the alerts, the SLOs, and the node agent's metrics."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -14,10 +14,10 @@ def _agents_metrics() -> Iterator[str]:
 
 
 def _alerts() -> Iterator[str]:
-    yield from table_head("alert", "severity", "after", "what it says")
+    yield from table_head("alert", "severity", "after", "summary")
     for alert in ALERTS:
         link = f"[{alert.name}](runbooks/{alert.name}.md)"
-        summary = alert.summary.replace("|", r"\|")  # else it ends the cell
+        summary = alert.summary.replace("|", r"\|")  # a bare | ends the cell
         yield table_row(link, alert.severity, alert.lasts, summary)
 
 
@@ -32,13 +32,13 @@ _PARTS: Final[dict[str, Callable[[], Iterator[str]]]] = {
     "deploy/monitoring/alerts": _alerts,
     "deploy/monitoring/objectives.py": _objectives,
 }
-"""What each part is made from, and the function that makes its lines."""
+"""The source of each table, and the function that makes the table's lines."""
 
 PAGES: Final = ("docs/metrics.md",)
 
 
 def renewed(name: str, page: str) -> str:
-    """Returns the page with its parts as the code has them. Raises ValueError if a part has no place."""
+    """Returns the page with current tables. Raises ValueError if a table has no place on the page."""
     assert name in PAGES
     for source, make in _PARTS.items():
         page = replaced(page, source, make())

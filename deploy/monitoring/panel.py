@@ -1,4 +1,4 @@
-"""Grafana's dashboards as values, and what they become: the JSON of Grafana 10 and later."""
+"""Grafana dashboards as values, and their JSON for Grafana 10 and later."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _TAG: Final = "slurm-extender"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """An expression, and the legend of its lines: "{{state}}" is a label's value."""
+    """An expression, and the legend of its lines. "{{state}}" is the value of a label."""
 
     expr: str
     legend: str = ""
@@ -22,26 +22,26 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One question, answered by lines over time; or, where `is_now`, by the last value alone."""
+    """The answer to one question: lines over time, or only the last value if `is_now`."""
 
     title: str
     queries: tuple[Query, ...]
     unit: str = "short"
-    """One of Grafana's: s, bytes, ops, percentunit."""
+    """Unit of Grafana: s, bytes, ops, percentunit."""
     words: str = ""
-    """What is to be known to read it."""
+    """Description for the reader of the panel."""
     stacked: bool = False
     is_now: bool = False
     red_from: float | None = None
-    """From this value on it is shown in red."""
+    """Lowest value that is shown in red."""
 
     @property
     def size(self) -> tuple[int, int]:
-        """Returns its width and height, in Grafana's grid of 24 columns."""
+        """Returns the width and height of the panel in Grafana's grid of 24 columns."""
         return (_NARROW, _LOW) if self.is_now else (_WIDE, _HIGH)
 
     def document(self, number: int, x: int, y: int) -> dict[str, Any]:
-        """Returns it as it stands in a dashboard, at a place of the grid."""
+        """Returns the panel's JSON, at a position of the grid."""
         width, height = self.size
         return {
             "id": number,
@@ -95,20 +95,20 @@ class Dashboard:
     """A page of rows."""
 
     name: str
-    """In its file's name, and its uid: "queue"."""
+    """Part of the file's name and of the uid: "queue"."""
     title: str
     words: str
     rows: tuple[Row, ...]
 
     @property
     def expressions(self) -> Iterator[str]:
-        """Yields every expression, for the releases that are chosen."""
+        """Yields every expression, for the selected releases."""
         for row in self.rows:
             for panel in row.panels:
                 yield from (of_chosen(query.expr) for query in panel.queries)
 
     def document(self) -> dict[str, Any]:
-        """Returns it as Grafana imports it."""
+        """Returns the dashboard's JSON for Grafana's import."""
         return {
             "uid": f"slurm-extender-{self.name}",
             "title": f"slurm-extender / {self.title}",
@@ -140,7 +140,7 @@ def _datasource() -> dict[str, Any]:
 
 
 def _placed(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Yields the panels, each with its place: from the left to the right, a heading above each row."""
+    """Yields the panels with their positions: from left to right, below the heading of their row."""
     number, y = 1, 0
     for row in rows:
         yield {
@@ -153,7 +153,7 @@ def _placed(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
         }
         x, y, number = 0, y + 1, number + 1
         for panel, after in pairwise((*row.panels, None)):
-            assert panel is not None  # only the last one is none
+            assert panel is not None  # only the last `after` is None
             width, height = panel.size
             yield panel.document(number, x, y)
             number, x = number + 1, x + width

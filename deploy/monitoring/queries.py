@@ -1,17 +1,17 @@
-"""Parts of dashboards: rows, panels, and queries that dashboards have many of."""
+"""Parts of dashboards: rows, panels, and frequent queries."""
 
 from typing import Final
 
 from deploy.monitoring.panel import Dashboard, Panel, Query, Row
 
 RATE: Final = "$__rate_interval"
-"""Grafana's own choice of a range for rates."""
+"""Range for rates that Grafana chooses."""
 WEBHOOKS: Final = 'name=~".+[.]slurm-extender[.]io"'
 """The labels of the extender's webhooks in kube-apiserver's metrics."""
 
 
 def quantiles(metric: str, label: str = "") -> tuple[Query, ...]:
-    """Returns how long half of all, and 99 of 100, took at most, for each value of a label."""
+    """Returns the queries of a histogram's median and 99th percentile, for each value of a label."""
     by, legend = (f"le, {label}", f"{_legend(label)} ") if label else ("le", "")
     return tuple(
         Query(
@@ -23,12 +23,12 @@ def quantiles(metric: str, label: str = "") -> tuple[Query, ...]:
 
 
 def per_second(metric: str, *labels: str) -> Query:
-    """Returns how fast a counter grows, for each value of labels."""
+    """Returns the query of a counter's rate, for each value of the labels."""
     return Query(f"sum by ({', '.join(labels)}) (rate({metric}[{RATE}]))", _legend(*labels))
 
 
 def summed(metric: str, label: str) -> Query:
-    """Returns the sum of a gauge over all targets, for each value of a label."""
+    """Returns the query of a gauge's sum over all targets, for each value of a label."""
     return Query(f"sum by ({label}) ({metric})", _legend(label))
 
 

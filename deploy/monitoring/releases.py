@@ -1,9 +1,9 @@
-"""What tells the releases in one Prometheus apart: the labels `cluster` and `namespace`.
+"""Labels that distinguish the releases in one Prometheus: `cluster` and `namespace`.
 
-Prometheus, Thanos or Mimir give `cluster` to all series of a cluster, the Prometheus operator gives
-`namespace` to those of a Pod. Expressions of rules group by both; a label that series do not have is
-empty. Each metric of a rule also gets a matcher that every series meets: the chart puts
-`monitoring.rules.selector` in its place. Metrics of a dashboard get its variables.
+Prometheus, Thanos or Mimir add `cluster` to all series of a cluster. The Prometheus operator adds
+`namespace` to the series of a Pod. Expressions of rules group by both labels. A missing label is
+empty. Each metric of a rule also gets a matcher that matches every series. The chart replaces this
+matcher by `monitoring.rules.selector`. Metrics of a dashboard get the dashboard's variables.
 """
 
 from typing import Any, Final
@@ -12,31 +12,32 @@ from deploy.monitoring.expressions import selected
 
 _LABELS: Final = ("cluster", "namespace")
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
-"""Where a dashboard's figures come from: its variable of that name."""
+"""Data source of a dashboard: the variable `datasource`."""
 ANY_RELEASE: Final = 'namespace=~".*"'
 """The matcher of the extender's and the node agents' metrics."""
 ANY_CLUSTER: Final = 'cluster=~".*"'
-"""The matcher of kube-apiserver's."""
+"""The matcher of kube-apiserver's metrics."""
 _OURS: Final = ("slurm_extender_", "node_agent_")
 _KNOWN: Final = "slurm_extender_build_info"
-"""Every replica tells it."""
+"""Metric of every replica."""
 _RECORDED: Final = "slurm_extender:"
 _OF_CLUSTERS: Final = ("apiserver_", "slurm_")
-"""What kube-apiserver and slurmctld tell: they are in no namespace of a release."""
+"""Prefixes of the metrics of kube-apiserver and slurmctld, outside of a release's namespace."""
 
 
 def by(*labels: str) -> str:
-    """Returns the labels that an aggregation keeps: the release, and others."""
+    """Returns the clause for an aggregation that keeps the release's labels and `labels`."""
     return f"by ({', '.join((*_LABELS, *labels))})"
 
 
 def on(*labels: str) -> str:
-    """Returns the labels that match series on two sides of an operator: the release, and others."""
+    """Returns the clause for an operator that matches series by the release's labels and `labels`."""
     return f"on ({', '.join((*_LABELS, *labels))})"
 
 
 def of_releases(expr: str) -> str:
-    """Returns a rule's expression with the matchers that the chart replaces, but in recorded series."""
+    """Returns a rule's expression with the matchers that the chart replaces. Recorded series get
+    none."""
     return selected(expr, _matcher)
 
 
@@ -49,7 +50,7 @@ def _matcher(metric: str) -> str:
 
 
 def of_chosen(expr: str) -> str:
-    """Returns a dashboard's expression for the releases that are chosen by its variables."""
+    """Returns a dashboard's expression for the releases that the variables select."""
     return selected(expr, _chosen)
 
 
@@ -61,12 +62,13 @@ def _chosen(metric: str) -> str:
 
 
 def variables() -> list[dict[str, Any]]:
-    """Returns a dashboard's variables, as Grafana has them."""
+    """Returns a dashboard's variables in Grafana's format."""
     return [_variable(each, _LABELS[:index]) for index, each in enumerate(_LABELS)]
 
 
 def _variable(label: str, chosen: tuple[str, ...]) -> dict[str, Any]:
-    """Returns a variable with the values for the variables before it. `All` is also for no label."""
+    """Returns a variable with the values of a label. The variables in `chosen` restrict these values.
+    `All` also selects series without the label."""
     matchers = ",".join(f'{each}=~"${each}"' for each in chosen)
     query = f"label_values({_KNOWN}{{{matchers}}}, {label})"
     return {
@@ -80,7 +82,7 @@ def _variable(label: str, chosen: tuple[str, ...]) -> dict[str, Any]:
         "includeAll": True,
         "allValue": ".*",
         "current": {"text": ["All"], "value": ["$__all"]},
-        "refresh": 2,  # whenever the range of time changes
+        "refresh": 2,  # at each change of the time range
         "sort": 1,
     }
 
@@ -89,4 +91,4 @@ WHOSE: Final = (
     "{{ with $labels.namespace }}, namespace {{ . }}{{ end }}"
     "{{ with $labels.cluster }}, cluster {{ . }}{{ end }}"
 )
-"""Ends the summary of an alert."""
+"""End of an alert's summary: names the release."""

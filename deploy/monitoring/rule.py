@@ -1,4 +1,4 @@
-"""Rules of Prometheus as values, and the documents that they become."""
+"""Prometheus rules as values, and their format in a rules file."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,39 +8,39 @@ from typing import Any, Final
 from deploy.monitoring.releases import WHOSE, of_releases
 
 RUNBOOKS: Final = "https://github.com/slurm-extender/slurm-extender/blob/main/docs/runbooks/"
-"""Where the runbooks are; the chart's value monitoring.runbookUrl takes its place."""
+"""URL of the runbooks. The chart replaces the URL by its value monitoring.runbookUrl."""
 
 
 class Severity(StrEnum):
     CRITICAL = "critical"
-    """Somebody should look now: Pods do not start, or nobody keeps them apart from jobs."""
+    """For action now: Pods do not start, or Pods and jobs are not kept apart."""
     WARNING = "warning"
-    """Somebody should look today."""
+    """For action today."""
     INFO = "info"
-    """Nobody has to look: it says what other alerts cannot see."""
+    """For no action: reports what other alerts cannot see."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A rule that fires, for each release by itself. Of its words `summary` is one line, which the
-    release is added to, and `description` has what is to be known at once; both may use Prometheus'
-    templates."""
+    """Rule that fires for each release separately. `summary` is one line, and `document` appends
+    the release. `description` has the facts for the first minute. Both may contain templates of
+    Prometheus."""
 
     name: str
     expr: str
     lasts: str
-    """For how long the expression must hold: "5m"; "0m": it fires at once."""
+    """Time for which the expression must hold before the alert fires: "5m". "0m": no time."""
     severity: Severity
     summary: str
     description: str
 
     @property
     def _since(self) -> str:
-        """Says when it began: whoever is called sees when the alert did."""
-        return "" if self.lasts == "0m" else f" It was so for {self.lasts} before the alert began."
+        """Returns a sentence with the start of the cause. The alert itself has only its own start."""
+        return "" if self.lasts == "0m" else f" The cause began {self.lasts} before the alert."
 
     def document(self) -> dict[str, Any]:
-        """Returns it as it stands in a file of rules."""
+        """Returns the rule in the format of a rules file."""
         return {
             "alert": self.name,
             "expr": of_releases(self.expr),
@@ -56,13 +56,13 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A rule that records what an expression says, under a name: level:metric:operation."""
+    """Rule that records the value of an expression under a name (level:metric:operation)."""
 
     name: str
     expr: str
 
     def document(self) -> dict[str, Any]:
-        """Returns it as it stands in a file of rules."""
+        """Returns the rule in the format of a rules file."""
         return {"record": self.name, "expr": of_releases(self.expr)}
 
 
@@ -74,15 +74,15 @@ class Group:
     rules: tuple[Alert | Recording, ...]
 
     def document(self) -> dict[str, Any]:
-        """Returns it as it stands in a file of rules, and in a PrometheusRule."""
+        """Returns the group in the format of a rules file and of a PrometheusRule."""
         return {"name": self.name, "rules": [rule.document() for rule in self.rules]}
 
 
 def labelled(expr: str, name: str, value: str) -> str:
-    """Returns an expression whose series have one more label: which of several things it is."""
+    """Returns the expression with one more label on its series. The label distinguishes causes."""
     return f'label_replace({expr}, "{name}", "{value}", "", "")'
 
 
 def document(groups: Iterable[Group]) -> dict[str, Any]:
-    """Returns a file of rules; the `spec` of a PrometheusRule is the same."""
+    """Returns the content of a rules file. The `spec` of a PrometheusRule has the same content."""
     return {"groups": [group.document() for group in groups]}

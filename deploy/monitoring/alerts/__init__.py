@@ -1,6 +1,6 @@
-"""Alerts, except those of the SLOs, a module for each group. Each has a runbook, and a case in
-tests/monitoring/cases. No expression names a job or an instance, which depend on the installation of
-Prometheus."""
+"""Alerts, a module for each group. The SLOs' alerts are in objectives.py. Each alert has a runbook,
+and a case in tests/monitoring/cases. No expression names a job or an instance, because both names
+depend on the installation of Prometheus."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Alerts about the extender's replicas: their leader, what they hold, and their components."""
+"""Alerts about the extender's replicas: leader, token, certificate, files and components."""
 
 from typing import Final
 
@@ -8,9 +8,9 @@ from deploy.monitoring.replicas import LEADING, degraded, of_leader_or_all, of_s
 from deploy.monitoring.rule import Alert, Group, Severity, labelled
 
 _GONE_WITHIN: Final = "1d"
-"""For so long a release that was there is missed."""
+"""Time for which the alert reports a release that has disappeared."""
 _FILES: Final = ("policy", "pools' file")
-"""The components of whose trouble any replica tells."""
+"""Components with an alert for a problem of any replica."""
 _HAVE_ALERTS: Final = (
     "Slurm",
     "Slurm's token",
@@ -22,11 +22,11 @@ _HAVE_ALERTS: Final = (
     "eviction limiter",
     *_FILES,
 )
-"""The components that have an alert of their own."""
+"""Components with an alert of their own."""
 
 
 def _near_its_end(near: NearItsEnd, what: str) -> str:
-    """Returns the expression for what any replica has."""
+    """Returns the expression for the token or certificate of any replica."""
     return unless_renewed_so_late(f"min {by()} ({near.of(what)})", what)
 
 
@@ -41,9 +41,10 @@ LEADER: Final = Group(
             f" or absent_over_time({LEADING}[{_GONE_WITHIN}])",
             "2m",
             Severity.CRITICAL,
-            "No replica of the extender leads: no Pod of Slurm's is placed",
-            "No replica answers Prometheus, or none holds the Lease and has read both systems. What runs"
-            " goes on; where no replica is up at all, Pods that ask for Slurm are rejected.",
+            "No replica of the extender leads: no Pod of Slurm is placed",
+            "No replica answers Prometheus, or no replica both holds the Lease and has read Slurm and"
+            " Kubernetes. Running Pods and jobs go on. While no replica is up, kube-apiserver rejects"
+            " Pods that ask for Slurm.",
         ),
         Alert(
             "SlurmExtenderLeaderFlapping",
@@ -51,7 +52,8 @@ LEADER: Final = Group(
             "0m",
             Severity.WARNING,
             "The extender's leader has changed {{ $value | humanize }} times in half an hour",
-            "Replicas end, or cannot renew the Lease in time. Each new leader reads both systems first.",
+            "Replicas end, or cannot renew the Lease in time. Each new leader first reads Slurm and"
+            " Kubernetes.",
         ),
         left("token"),
         left("certificate"),
@@ -60,37 +62,39 @@ LEADER: Final = Group(
             _near_its_end(DAYS, "token"),
             "5m",
             Severity.WARNING,
-            "Slurm's token ends in {{ $value | humanizeDuration }}",
-            "Nobody has rotated it in four fifths of its life, or a replica does not get the new one."
-            " When it is over Slurm rejects every call.",
+            "Slurm's token expires in {{ $value | humanizeDuration }}",
+            "Four fifths of the token's lifetime are over. The token was not rotated, or a replica"
+            " does not get the new token. After the expiry, Slurm rejects every call.",
         ),
         Alert(
             "SlurmExtenderTokenEndsSoon",
             unless_renewed_so_late(of_leader_or_all(HOURS.of("token")), "token"),
             "1m",
             Severity.CRITICAL,
-            "Slurm's token ends in {{ $value | humanizeDuration }}: then no Pod gets a job",
-            "It is the token of the leader, or of all replicas. When it is over Slurm rejects every"
-            " call. Mint another, and put it into the Secret: no restart is needed.",
+            "Slurm's token expires in {{ $value | humanizeDuration }}: no Pod then gets a job",
+            "This is the token of the leader, or of all replicas. After the expiry, Slurm rejects"
+            " every call. Create another token, and put the token into the Secret. No restart is"
+            " needed.",
         ),
         Alert(
             "SlurmExtenderCertificateNearItsEnd",
             _near_its_end(DAYS, "certificate"),
             "5m",
             Severity.WARNING,
-            "The webhooks' certificate ends in {{ $value | humanizeDuration }}",
-            "Nobody has renewed it in four fifths of its life, or a replica does not get the new one."
-            " When it is over kube-apiserver rejects every Pod that asks for Slurm.",
+            "The webhooks' certificate expires in {{ $value | humanizeDuration }}",
+            "Four fifths of the certificate's lifetime are over. The certificate was not renewed, or"
+            " a replica does not get the new certificate. After the expiry, kube-apiserver rejects"
+            " every Pod that asks for Slurm.",
         ),
-        Alert(  # of any replica: kube-apiserver calls each of them
+        Alert(  # for any replica, because kube-apiserver calls all replicas
             "SlurmExtenderCertificateEndsSoon",
             _near_its_end(HOURS, "certificate"),
             "1m",
             Severity.CRITICAL,
-            "The webhooks' certificate ends in {{ $value | humanizeDuration }}: then no Pod can ask for"
-            " Slurm",
-            "It is the certificate of one replica at least, and kube-apiserver calls all of them. When"
-            " it is over kube-apiserver rejects Pods that ask for Slurm.",
+            "The webhooks' certificate expires in {{ $value | humanizeDuration }}: no Pod can then"
+            " ask for Slurm",
+            "This is the certificate of at least one replica, and kube-apiserver calls all replicas."
+            " After the expiry, kube-apiserver rejects Pods that ask for Slurm.",
         ),
         Alert(
             "SlurmExtenderFileRejected",
@@ -99,27 +103,27 @@ LEADER: Final = Group(
             + labelled(f"min {by()} (slurm_extender_pools_good) == 0", "file", "pools"),
             "5m",
             Severity.WARNING,
-            "The file of the {{ $labels.file }} is wrong, and what it says now does not count",
-            "What it said last while it was right still counts. The log names the line. Do not restart"
-            " the extender before it is right.",
+            "The file of the {{ $labels.file }} has an error, and its last change has no effect",
+            "The last valid version of the file stays in force. The log names the wrong line. Do not"
+            " restart the extender before the file is correct.",
         ),
         Alert(
             "SlurmExtenderComponentDegraded",
             of_leader_or_all(degraded("|".join(_HAVE_ALERTS), but=True), "component"),
             "15m",
             Severity.WARNING,
-            "A component of the extender is in trouble: {{ $labels.component }}",
-            "/readyz names it, and the log says why.",
+            "A component of the extender is degraded: {{ $labels.component }}",
+            "/readyz names the component, and the log has the reason.",
         ),
         Alert(
             "SlurmExtenderReplicaDegraded",
             of_standby_alone(degraded("|".join(_FILES), but=True), "component"),
             "15m",
             Severity.WARNING,
-            "A standby replica is in trouble: {{ $labels.component }} of"
+            "A standby replica is degraded: {{ $labels.component }} of"
             " {{ or $labels.pod $labels.instance }}",
-            "The leader is not, and does the work. Should it end, this replica cannot take over: the"
-            " extender has one replica less. It still answers webhooks, and kube-scheduler beside it.",
+            "The leader is not degraded, and works. If the leader ends, this replica cannot take"
+            " over. The replica still answers webhooks, and the kube-scheduler beside it.",
         ),
     ),
 )

@@ -8,19 +8,19 @@ from deploy.monitoring.rule import Alert, Group, Severity
 
 _OLDEST_DRAIN: Final = "slurm_extender_drained_oldest_timestamp_seconds"
 _FOR_DAYS: Final = "cordoned|tainted|not-ready"
-"""Of these people decide, and who looks after the Nodes knows of them."""
-"""The causes of drains that people make."""
+"""Causes of drains by people. People normally know about these drains."""
 _LIMITS: Final = (
     "guard|cores of Pods of no job|Slurm's limits of its jobs|other device programs|numbers of devices"
 )
-"""The components of the node agent that keep Pods and jobs apart."""
+"""Components of the node agent that keep Pods and jobs apart."""
 _DEGRADED: Final = f'node_agent_component_degraded{{component=~"{_LIMITS}"}}'
 _LOOKED: Final = "node_agent_last_look_timestamp_seconds"
 _WATCHED: Final = f"max {by()} (last_over_time({_LOOKED}[1d]))"
-"""Whether Prometheus reads agents of the release, or did within a day."""
+"""Releases with an agent that Prometheus has read within the last day."""
 _AGENTS: Final = f"max {by()} (slurm_extender_agent_nodes)"
 _AT_WORK: Final = f"count {by()} (time() - max {by('node')} (last_over_time({_LOOKED}[10m])) < 600)"
-"""On how many Nodes an agent has looked of late: in a rolling update there is always one that begins."""
+"""Number of Nodes with a check by an agent in the last ten minutes. Ten minutes bridge a restart of
+the agent in a rolling update."""
 
 NODES: Final = Group(
     "slurm-extender-nodes",
@@ -31,10 +31,10 @@ NODES: Final = Group(
             f' or time() - min {by("cause")} ({_OLDEST_DRAIN}{{cause=~"{_FOR_DAYS}"}}) > 259200',
             "5m",
             Severity.WARNING,
-            "A node is drained by the extender for {{ $value | humanizeDuration }} ({{ $labels.cause"
-            " }})",
-            "An hour is long for what ends by itself, three days for what people did (cordoned,"
-            " tainted) and for a Node that is not ready.",
+            "The extender has kept a node drained for {{ $value | humanizeDuration }} ({{"
+            " $labels.cause }})",
+            "The limit is an hour for causes that end by themselves. The limit is three days for"
+            " cordoned and tainted Nodes, and for Nodes that are not ready.",
         ),
         Alert(
             "SlurmExtenderNodeAgentSilent",
@@ -42,17 +42,19 @@ NODES: Final = Group(
             "5m",
             Severity.WARNING,
             "{{ $value }} node agents are silent: Pods with devices do not start there",
-            "Nodes that are ready have an agent's condition, and for ten minutes no agent there has"
-            " answered Prometheus and looked. What was in force stays so; new Pods get no devices.",
+            "Nodes that are ready have an agent's condition. For ten minutes their agents have not"
+            " answered Prometheus, or have not checked their Nodes. Active limits stay active. New"
+            " Pods get no devices.",
         ),
         Alert(
             "SlurmExtenderNodeAgentsNotWatched",
             f"{_AGENTS} > 0 unless {_WATCHED}",
             "1h",
             Severity.INFO,
-            "{{ $value }} Nodes have a node agent, and Prometheus reads none of them",
-            "Nothing tells where limits are not in force, devices fail, or an agent is silent: these"
-            " alerts go by the agents' own metrics. The chart's monitoring.podMonitor has them read.",
+            "{{ $value }} Nodes have a node agent, and Prometheus reads no agent",
+            "The alerts about missing limits, failed devices and silent agents cannot fire, because"
+            " they need the agents' metrics. Prometheus reads these metrics by the chart's"
+            " monitoring.podMonitor.",
         ),
         Alert(
             "SlurmExtenderLimitsNotApplied",
@@ -62,8 +64,8 @@ NODES: Final = Group(
             Severity.CRITICAL,
             "Pods and jobs are not kept apart on Node {{ $labels.node }}{{ with $labels.component }}"
             " ({{ . }}){{ end }}",
-            "The kernel or cgroups refuse what the agent tells them, Slurm does not hold its own jobs to"
-            " what it granted, slurmd has renumbered devices under jobs, or a Pod has less than"
+            "The kernel or cgroups reject the agent's limits, Slurm does not limit its own jobs to"
+            " their allocation, slurmd has renumbered devices while jobs run, or a Pod has less than"
             " its job. Pods and jobs may take each other's devices, cores or memory.",
         ),
         Alert(
@@ -82,8 +84,8 @@ NODES: Final = Group(
             "10m",
             Severity.WARNING,
             "Kubernetes and Slurm count different numbers of devices on Node {{ $labels.node }}",
-            "slurm.conf's Gres and the kubelet's capacity differ: the node is drained by the agent's"
-            " condition.",
+            "slurm.conf's Gres and the kubelet's capacity differ. The agent's condition drains the"
+            " node.",
         ),
         Alert(
             "SlurmExtenderOtherDevices",
@@ -92,8 +94,8 @@ NODES: Final = Group(
             Severity.WARNING,
             "The kubelet names the wrong {{ $labels.resource }} for {{ $value }} Pods of Node"
             " {{ $labels.node }}",
-            "Each Pod has the devices of its job. Programs that ask the kubelet, such as dcgm-exporter,"
-            " report the use of these devices under the wrong Pod.",
+            "Each Pod has the devices of its job. Programs that ask the kubelet, such as"
+            " dcgm-exporter, report the use of these devices under the wrong Pod.",
         ),
         Alert(
             "SlurmExtenderDeviceIdle",
@@ -110,7 +112,8 @@ NODES: Final = Group(
             "5m",
             Severity.WARNING,
             "{{ $value }} {{ $labels.gres }} of Node {{ $labels.node }} cannot be used",
-            "The driver says so, or a device's file is gone. The Node's condition names the device.",
+            "The driver reports an error, or a device's file is gone. The Node's condition names the"
+            " device.",
         ),
         Alert(
             "SlurmExtenderKubeletRejectsPods",
@@ -127,7 +130,7 @@ NODES: Final = Group(
             "1m",
             Severity.WARNING,
             "The roll-out of pool {{ $labels.pool }} has stopped",
-            "slurmd Pods of the newest revision fail. No other Node gets that revision.",
+            "slurmd Pods of the newest revision fail. No other Node gets this revision.",
         ),
     ),
 )

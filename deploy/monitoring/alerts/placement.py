@@ -1,4 +1,4 @@
-"""Alerts about Pods and jobs: whether they are placed, evicted, and agree."""
+"""Alerts about Pods and jobs: placement, eviction, and differences."""
 
 from typing import Final
 
@@ -9,17 +9,17 @@ from deploy.monitoring.rule import Alert, Group, Severity, labelled
 _FINDINGS: Final = "slurm_extender_audit_findings"
 _AUDITED: Final = "slurm_extender_audit_last_success_timestamp_seconds"
 _LED: Final = f"max {by()} ({LEADING} == 1 and {LEADING} offset 31m == 1)"
-"""Whether one replica has led for so long: its first audit is not what is waited for."""
+"""A replica that has led for 31 minutes: a new leader still has time for its first audit."""
 _TRANSITIONS: Final = "slurm_extender_placeholder_transitions_total"
 _BOUND: Final = f'increase({_TRANSITIONS}{{state="Bound"}}[15m])'
 _TAKEN: Final = f'increase({_TRANSITIONS}{{state=~"Queued|Allocated"}}[15m])'
 _BINDING: Final = 'slurm_extender_waiting_pods{waits_for="binding"}'
 _SEVERAL: Final = 2
-"""One or two Pods may have a Node or a volume that is wrong: the component `Pods that cannot be bound`
-tells of them."""
+"""Number of Pods without an alert: one or two Pods may have a wrong Node or volume. The component
+`Pods that cannot be bound` reports such Pods."""
 _LASTS: Final = f"count_over_time((sum {by()} ({_BINDING}) > {_SEVERAL})[15m:30s]) >= 5"
-"""Not a glimpse of Pods that were bound or deleted by the next look; an allocation is given back after
-30 s, and asked for again."""
+"""Excludes Pods that are bound or deleted before the next scrape. The extender gives an allocation
+back after 30 s, and requests another job."""
 _MOVES: Final = f"sum {by()} ({_BOUND}) > 0"
 _REFUSED: Final = 'slurm_extender_drained_nodes{cause="prolog-refused"}'
 _PROLOG_ERRORS: Final = "slurm_extender_prolog_error_nodes"
@@ -34,10 +34,11 @@ PLACEMENT: Final = Group(
             f" unless sum {by('partition')} (increase(slurm_extender_bound_pods_total[15m])) > 0",
             "15m",
             Severity.CRITICAL,
-            "{{ $value }} Pods wait in partition {{ $labels.partition }}, which has idle nodes for them",
-            "No Pod of this partition was bound in half an hour, though whole nodes of it are idle and"
-            " open, and have the CPUs, memory and GRES that these Pods ask for: Slurm does not start"
-            " their jobs.",
+            "{{ $value }} Pods wait in partition {{ $labels.partition }}, and idle nodes have room"
+            " for them",
+            "No Pod of this partition was bound for half an hour. But whole nodes of the partition"
+            " are idle and open, and have the CPUs, memory and GRES for these Pods. Slurm does not"
+            " start their jobs.",
         ),
         Alert(
             "SlurmExtenderSubmissionsStalled",
@@ -45,26 +46,27 @@ PLACEMENT: Final = Group(
             f" unless sum {by()} ({_TAKEN}) > 0",
             "15m",
             Severity.WARNING,
-            "{{ $value }} Pods wait for Slurm to take their jobs, and it takes none",
-            "Slurm has taken no job of a Pod in half an hour: it rejects them for now (a limit,"
-            " MaxJobCount), is slow, or is down. The condition of each such Pod says which.",
+            "{{ $value }} Pods wait for Slurm to accept their jobs, and Slurm accepts no job",
+            "Slurm has accepted no job of a Pod for half an hour. Slurm rejects the jobs for now (a"
+            " limit, MaxJobCount), is slow, or is down. The condition of each of these Pods has the"
+            " reason.",
         ),
         Alert(
             "SlurmExtenderBindingStalled",
             f"sum {by()} (max_over_time({_BINDING}[10m])) > {_SEVERAL} and {_LASTS} unless {_MOVES}",
             "5m",
             Severity.CRITICAL,
-            "{{ $value }} Pods have a node from Slurm, and kube-scheduler binds none",
-            "Their jobs run and hold nodes for nothing. kube-scheduler is down, or the one that leads"
-            " asks a replica that cannot bind: that need not be the leader.",
+            "{{ $value }} Pods have a node from Slurm, and kube-scheduler binds no Pod",
+            "The jobs of these Pods run, and hold nodes without use. kube-scheduler is down, or the"
+            " leading kube-scheduler calls a replica that cannot bind. This replica may be a standby.",
         ),
         Alert(
             "SlurmExtenderPodsWithoutJob",
             f"sum {by()} (slurm_extender_pods_without_job) > 0",
             "5m",
             Severity.WARNING,
-            "{{ $value }} Pods run without a job in Slurm, which may give their nodes to others",
-            "Slurm has lost their jobs and does not start the next ones.",
+            "{{ $value }} Pods run without a job, and Slurm may give their nodes to other jobs",
+            "Slurm has lost the jobs of these Pods, and does not start the next jobs.",
         ),
         Alert(
             "SlurmExtenderJobsWithoutPod",
@@ -72,18 +74,19 @@ PLACEMENT: Final = Group(
             "10m",
             Severity.WARNING,
             "{{ $value }} placeholders hold resources for no Pod ({{ $labels.kind }})",
-            "The leader ends such jobs by itself, at the eviction limiter's pace. These it does not"
-            " end.",
+            "The leader normally cancels such jobs by itself, at the eviction limiter's pace. The"
+            " leader has not cancelled these jobs.",
         ),
         Alert(
             "SlurmExtenderEvictionsThrottled",
             f"sum {by()} (slurm_extender_evictions_throttled) > 0",
             "1m",
             Severity.CRITICAL,
-            "So many jobs of Pods ended at once that {{ $value }} Pods' deletions are held back",
-            "It may be a mistake: a partition that was wiped, a Slurm with another state. The eviction"
-            " limiter lets deletions go on at its pace, unless somebody stops them: the runbook has the"
-            " command.",
+            "Too many jobs of Pods ended at once: the extender delays the deletion of {{ $value }}"
+            " Pods",
+            "The cause may be a mistake: a wiped partition, or a Slurm with another state. The"
+            " deletions go on at the eviction limiter's pace. The runbook has the command that stops"
+            " the deletions.",
         ),
         Alert(
             "SlurmExtenderAuditDrift",
@@ -99,21 +102,21 @@ PLACEMENT: Final = Group(
             f" or 1800 * {_LED} and max {by()} ({_AUDITED}) == 0",
             "5m",
             Severity.WARNING,
-            "The leader has not compared both systems for {{ $value | humanizeDuration }}",
-            "Differences are not seen, and orphan jobs not ended.",
+            "The leader has not compared Slurm and Kubernetes for {{ $value | humanizeDuration }}",
+            "The leader reports no new differences, and cancels no orphan jobs.",
         ),
         Alert(
             "SlurmExtenderPrologGateFailing",
-            labelled(f"sum {by()} ({_FAILED_GATES}) > 0", "why", "gates that got no answer")
+            labelled(f"sum {by()} ({_FAILED_GATES}) > 0", "why", "gates without an answer")
             + " or "
-            + labelled(f"sum {by()} ({_REFUSED}) > 0", "why", "nodes that a gate has drained")
+            + labelled(f"sum {by()} ({_REFUSED}) > 0", "why", "nodes drained by a gate")
             + " or "
-            + labelled(f"sum {by()} ({_PROLOG_ERRORS}) > 0", "why", "nodes that Slurm has drained"),
+            + labelled(f"sum {by()} ({_PROLOG_ERRORS}) > 0", "why", "nodes drained by Slurm"),
             "10m",
             Severity.WARNING,
             "Native jobs fail in their Prolog: {{ $value | humanize }} {{ $labels.why }}",
-            "The Prolog's gate asks whether Pods are still on a node. Batch jobs are requeued, srun and"
-            " salloc end, and a node that is drained takes no jobs.",
+            "The Prolog's gate asks whether Pods are still on a node. Slurm requeues batch jobs, and"
+            " srun and salloc end. A drained node takes no jobs.",
         ),
     ),
 )

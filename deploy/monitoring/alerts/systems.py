@@ -1,4 +1,4 @@
-"""Alerts about Slurm, kube-apiserver and kube-scheduler, as the extender finds them."""
+"""Alerts about Slurm, kube-apiserver and kube-scheduler, from the extender's point of view."""
 
 from typing import Final
 
@@ -23,31 +23,32 @@ SYSTEMS: Final = Group(
             "2m",
             Severity.CRITICAL,
             "The extender's calls to Slurm fail ({{ $labels.component }}): no Pod gets a job",
-            "`Slurm`: it does not reach slurmctld through slurmrestd. `Slurm's token`: Slurm rejects the"
-            " token. What runs goes on, new Pods wait until it is over, and no end of a job is seen.",
+            "`Slurm`: the extender does not reach slurmctld through slurmrestd. `Slurm's token`:"
+            " Slurm rejects the token. Running Pods and jobs go on. Until Slurm accepts calls again,"
+            " new Pods wait, and the extender sees no end of a job.",
         ),
         Alert(
             "SlurmExtenderKubernetesUnreachable",
             of_leader_or_all(degraded("Kubernetes"), "component"),
             "5m",
             Severity.CRITICAL,
-            "The extender does not reach kube-apiserver: it places and evicts no Pod",
-            "What runs goes on. The leader holds everything back until it can renew its Lease; webhooks"
-            " are answered meanwhile.",
+            "The extender does not reach kube-apiserver, and places and evicts no Pod",
+            "Running Pods and jobs go on. The leader changes nothing until it can renew its Lease. The"
+            " extender still answers webhooks.",
         ),
         Alert(
             "SlurmExtenderSlurmStateLost",
             labelled(
-                f"({_LOST} > 2 and {_LOST} >= 0.5 * {_BOUND})", "why", "it does not know jobs of Pods"
+                f"({_LOST} > 2 and {_LOST} >= 0.5 * {_BOUND})", "why", "jobs of Pods are unknown"
             )
             + " or "
-            + labelled(f"({_ANEW} and {_RESTARTED})", "why", "its job ids begin anew"),
+            + labelled(f"({_ANEW} and {_RESTARTED})", "why", "job ids start again"),
             "0m",
             Severity.CRITICAL,
             "slurmctld seems to have lost its state: {{ $labels.why }}",
-            "Half of the jobs of Pods that run are unknown to it, or its next id is less than half of"
-            " what it was within the hour. The extender asks for these jobs anew, and deletes nothing;"
-            " native jobs are lost.",
+            "slurmctld does not know the jobs of half of the running Pods, or the next job id is less"
+            " than half of an id within the last hour. The extender requests these jobs again, and"
+            " deletes nothing. Native jobs are lost.",
         ),
         Alert(
             "SlurmExtenderPreemptionUnsafe",
@@ -56,18 +57,18 @@ SYSTEMS: Final = Group(
             + labelled(f"max {by()} ({_UNSAFE})", "what", "may evict"),
             "0m",
             Severity.CRITICAL,
-            "kube-scheduler {{ $labels.what }} Pods for Pods that Slurm has not granted",
-            "kube-scheduler's profile for Slurm's Pods has preemption on, and its extender no"
-            " preemptVerb: one rejected Pod can evict every other one.",
+            "kube-scheduler {{ $labels.what }} Pods for Pods without a grant of Slurm",
+            "kube-scheduler's profile for Slurm's Pods has preemption on, and the extender has no"
+            " preemptVerb. A single rejected Pod can evict all other Pods.",
         ),
         Alert(
             "SlurmExtenderJobIdsNearRange",
             of_leader_or_all(degraded("job ids"), "component"),
             "5m",
             Severity.WARNING,
-            "Slurm's own job ids come near the placeholders' range, or are in it",
-            "Native jobs would get ids that the extender computes for placeholders, whose submissions"
-            " Slurm then rejects. Set MaxJobId in slurm.conf.",
+            "The ids of native jobs are near the placeholders' range, or in the range",
+            "If a native job gets an id that the extender computes for a placeholder, Slurm rejects"
+            " the placeholder. Set MaxJobId in slurm.conf.",
         ),
         Alert(
             "SlurmExtenderMemoryNotCounted",
@@ -75,17 +76,17 @@ SYSTEMS: Final = Group(
             "5m",
             Severity.CRITICAL,
             "Slurm does not count memory: a Pod and a native job may get the same memory of a node",
-            "SelectTypeParameters of slurm.conf, or of a partition, lacks memory. Set CR_Core_Memory. A"
-            " node agent still limits each Pod to the memory that the Pod requests.",
+            "SelectTypeParameters of slurm.conf, or of a partition, lacks memory. Set CR_Core_Memory."
+            " A node agent still limits each Pod to the memory that the Pod requests.",
         ),
         Alert(
             "SlurmExtenderAdminCommentRewritten",
             of_leader_or_all(degraded("AdminComment"), "component"),
             "5m",
             Severity.WARNING,
-            "Something overwrites the AdminComment of placeholders",
-            "The extender knows its jobs by it. Jobs that have lost it stay their Pods', and new ones"
-            " may be rejected.",
+            "Another program overwrites the AdminComment of placeholders",
+            "The extender identifies its jobs by the AdminComment. Known jobs stay the jobs of their"
+            " Pods. The extender may reject new jobs.",
         ),
     ),
 )

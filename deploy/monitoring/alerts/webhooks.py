@@ -1,5 +1,5 @@
-"""Alerts about the extender's webhooks. Only kube-apiserver can tell that it reaches no replica; its
-metrics are in no namespace of the release."""
+"""Alerts about the extender's webhooks. Only kube-apiserver can report that kube-apiserver reaches no
+replica. Metrics of kube-apiserver have no namespace of a release."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ _HANDSHAKES: Final = (
     '{listener="admission",why="TLS handshake failed"}[10m])'
 )
 _MANY: Final = 3
-"""One may be a person, or a scanner of ports, who tries the port."""
+"""Number of failed handshakes without an alert: a person or a port scanner may try the port."""
 _UNTRUSTED: Final = (
     f"sum {by()} ({_HANDSHAKES}) > {_MANY}"
     f" unless sum {by()} (increase({_ANSWERS}{{{_WEBHOOKS}}}[10m])) > 0"
@@ -34,25 +34,27 @@ WEBHOOKS: Final = Group(
             Severity.CRITICAL,
             "kube-apiserver's calls of {{ $labels.name }} fail: Pods that ask for Slurm are rejected",
             "kube-apiserver cannot call the webhook (no replica, network, certificate), or gets an"
-            " error. What runs goes on.",
+            " error. Running Pods and jobs go on.",
         ),
         Alert(
             "SlurmExtenderWebhookErrors",
             _ERRORS,
             "5m",
             Severity.CRITICAL,
-            "The extender answers kube-apiserver's calls of webhooks with errors: Pods are rejected",
-            "By the extender's own figures it answers with HTTP 500 or above. Pods that ask for Slurm"
-            " and meet such an answer are rejected. What runs goes on.",
+            "The extender replies to webhook calls with errors: kube-apiserver rejects Pods",
+            "The extender's own metrics count these replies (HTTP 500 or above). If the call for a"
+            " Pod gets such a reply, kube-apiserver rejects the Pod. Only Pods that ask for Slurm are"
+            " affected. Running Pods and jobs go on.",
         ),
         Alert(
             "SlurmExtenderWebhookNotTrusted",
             _UNTRUSTED,
             "5m",
             Severity.WARNING,
-            "Calls of the extender's webhooks end at TLS, and none succeeds",
-            "By the extender's own figures: kube-apiserver does not trust its certificate, most likely,"
-            " and rejects Pods that ask for Slurm. Or somebody else tries the port.",
+            "Calls of the extender's webhooks fail in the TLS handshake, and no call succeeds",
+            "The extender's own metrics count these calls. Most likely kube-apiserver does not trust"
+            " the extender's certificate, and rejects Pods that ask for Slurm. Or another program"
+            " tries the port.",
         ),
         Alert(
             "SlurmExtenderWebhookSlow",
@@ -60,7 +62,7 @@ WEBHOOKS: Final = Group(
             "10m",
             Severity.WARNING,
             "{{ $labels.name }} takes {{ $value | humanizeDuration }} for one in a hundred Pods",
-            "Whoever creates a Pod waits for it. A webhook is given up after 2 to 5 s.",
+            "A user who creates a Pod waits for the webhook. kube-apiserver gives up after 2 to 5 s.",
         ),
         Alert(
             "SlurmExtenderWebhooksNotWatched",
@@ -68,10 +70,10 @@ WEBHOOKS: Final = Group(
             f" unless on (cluster) count by (cluster) ({_TOOK}_count{{{_OURS}}})",
             "1h",
             Severity.INFO,
-            "Prometheus does not read how kube-apiserver's calls of the extender's webhooks go",
-            "Webhooks are called, and kube-apiserver's metrics of them are not there: nothing tells when"
-            " it reaches no replica and rejects Pods. A managed control plane may have to be asked for"
-            " them.",
+            "Prometheus has no metrics of kube-apiserver about calls of the extender's webhooks",
+            "kube-apiserver calls webhooks, and its metrics about these calls are missing. If"
+            " kube-apiserver reaches no replica and rejects Pods, there may be no alert. On a managed"
+            " control plane, you may have to enable the metrics.",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""The dashboards, a module for each. Panels of Slurm's own metrics (slurm_*) are empty without
+"""Dashboards, a module for each. Panels with Slurm's own metrics (slurm_*) are empty without
 slurmctld's exporter (docs/metrics.md)."""
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The dashboard that shows what is in use of the nodes of both systems, and who asks for more."""
+"""Dashboard of the use of the shared nodes, and of the demand for more nodes."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from deploy.monitoring.queries import dashboard, panel, row, summed
 
 
 def _gpus_by(label: str) -> Panel:
-    """Returns the panel of the GPUs of jobs, for each value of a label of the jobs."""
+    """Returns the panel of the jobs' GPUs, for each value of a label of the jobs."""
     return panel(
         f"GPUs by {label}",
         Query(used_by(label), f"{{{{{label}}}}} in use"),
@@ -20,7 +20,7 @@ def _gpus_by(label: str) -> Panel:
 CAPACITY: Final = dashboard(
     "capacity",
     "Capacity",
-    "How much of the nodes that both systems share is in use, and who asks for more?",
+    "How much of the shared nodes is in use? How much more do Pods and jobs request?",
     row(
         "In use",
         panel("Nodes", summed("slurm_extender_slurm_nodes", "state"), stacked=True),
@@ -53,17 +53,17 @@ CAPACITY: Final = dashboard(
     row(
         "Demand",
         panel("Pending jobs of pools", summed("slurm_extender_pool_pending_jobs", "pool")),
-        panel("Nodes that they ask for", summed("slurm_extender_pool_pending_nodes", "pool")),
-        panel("CPUs that they ask for", summed("slurm_extender_pool_pending_cpus", "pool")),
-        panel("GPUs that they ask for", summed("slurm_extender_pool_pending_gpus", "pool")),
+        panel("Nodes for pending jobs", summed("slurm_extender_pool_pending_nodes", "pool")),
+        panel("CPUs for pending jobs", summed("slurm_extender_pool_pending_cpus", "pool")),
+        panel("GPUs for pending jobs", summed("slurm_extender_pool_pending_gpus", "pool")),
     ),
     row(
         "Ids",
         panel(
             "Job ids",
-            Query("max(slurm_extender_next_job_id)", "next native one"),
-            Query("max(slurm_extender_job_id_range_first)", "first of placeholders"),
-            Query("max(slurm_extender_job_id_range_end)", "end of placeholders"),
+            Query("max(slurm_extender_next_job_id)", "next id of native jobs"),
+            Query("max(slurm_extender_job_id_range_first)", "first id of placeholders"),
+            Query("max(slurm_extender_job_id_range_end)", "end of the placeholders' range"),
         ),
     ),
     row(

@@ -1,4 +1,4 @@
-"""The dashboard that shows whether all is well, what is in trouble, and what both systems do."""
+"""Dashboard of degraded components, and of the activity of Slurm and Kubernetes."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from deploy.monitoring.queries import RATE, dashboard, now, panel, per_second, q
 
 
 def _of_replicas(expr: str) -> Query:
-    """Returns what every process tells, of the replicas alone."""
+    """Returns the query of a metric of all processes, for the replicas only."""
     replicas = "on (job, instance) slurm_extender_build_info"
     return Query(f"sum by (instance) ({expr} and {replicas})", "{{instance}}")
 
@@ -15,20 +15,22 @@ def _of_replicas(expr: str) -> Query:
 CLUSTER: Final = dashboard(
     "cluster",
     "Cluster",
-    "Is all well? What is in trouble, and what do both systems do?",
+    "Does everything work? Which components are degraded, and what do Slurm and Kubernetes do?",
     row(
         "Now",
         now("Leaders", "sum(slurm_extender_leading)"),
-        now("Components in trouble", "sum(slurm_extender_component_degraded)", red_from=1),
+        now("Degraded components", "sum(slurm_extender_component_degraded)", red_from=1),
         now("Pods bound", 'sum(slurm_extender_placeholders{state="Bound"})'),
-        now("Pods that wait", "sum(slurm_extender_waiting_pods)"),
-        now("Differences", 'sum(slurm_extender_audit_findings{kind!="OtherCluster"})', red_from=1),
-        now("Evictions held back", "sum(slurm_extender_evictions_throttled)", red_from=1),
+        now("Waiting Pods", "sum(slurm_extender_waiting_pods)"),
+        now("Audit findings", 'sum(slurm_extender_audit_findings{kind!="OtherCluster"})', red_from=1),
+        now("Delayed evictions", "sum(slurm_extender_evictions_throttled)", red_from=1),
         now(
-            "Token ends in", "min(slurm_extender_token_expiration_timestamp_seconds - time())", unit="s"
+            "Token expires in",
+            "min(slurm_extender_token_expiration_timestamp_seconds - time())",
+            unit="s",
         ),
         now(
-            "Certificate ends in",
+            "Certificate expires in",
             "min(slurm_extender_certificate_expiration_timestamp_seconds - time())",
             unit="s",
         ),
@@ -37,26 +39,26 @@ CLUSTER: Final = dashboard(
     row(
         "Health",
         panel(
-            "Components in trouble",
+            "Degraded components",
             Query("max by (component) (slurm_extender_component_degraded) > 0", "{{component}}"),
         ),
         panel(
-            "Pods without a job, jobs lost",
+            "Pods without a job, lost jobs",
             Query("sum(slurm_extender_pods_without_job)", "without a job"),
             Query(f"sum(increase(slurm_extender_jobs_lost_total[{RATE}]))", "lost"),
         ),
-        panel("Differences", summed("slurm_extender_audit_findings", "kind")),
+        panel("Audit findings", summed("slurm_extender_audit_findings", "kind")),
         panel(
             "Changes of the leader",
             Query("max(increase(slurm_extender_lease_transitions_total[30m]))", "in 30 min"),
         ),
         panel(
-            "Evictions by kube-scheduler for nothing",
+            "Evictions for Pods without a grant of Slurm",
             Query("max(increase(slurm_extender_unasked_preemptions_total[10m]))", "in 10 min"),
         ),
         panel("Evictions", per_second("slurm_extender_evictions_total", "reason"), unit="ops"),
         panel(
-            "Rejected by listeners",
+            "Rejections by listeners",
             per_second("slurm_extender_listener_rejections_total", "listener", "why"),
             unit="ops",
         ),
@@ -64,17 +66,17 @@ CLUSTER: Final = dashboard(
     row(
         "Calls",
         panel(
-            "Calls of slurmrestd",
+            "Requests to slurmrestd",
             per_second("slurm_extender_slurmrestd_calls_total", "call"),
             unit="ops",
         ),
         panel(
-            "Bytes of slurmrestd",
+            "Bytes to and from slurmrestd",
             per_second("slurm_extender_slurmrestd_bytes_total", "call"),
             unit="Bps",
         ),
         panel(
-            "Effects that failed",
+            "Failed effects",
             Query(
                 "sum by (effect) (rate(slurm_extender_effect_seconds_count"
                 f'{{outcome!="done"}}[{RATE}]))',
@@ -82,7 +84,7 @@ CLUSTER: Final = dashboard(
             ),
             unit="ops",
         ),
-        panel("Effects", *quantiles("slurm_extender_effect_seconds", "effect"), unit="s"),
+        panel("Duration of effects", *quantiles("slurm_extender_effect_seconds", "effect"), unit="s"),
         panel("CPU of the extender", _of_replicas(f"rate(process_cpu_seconds_total[{RATE}])")),
         panel("Memory of the extender", _of_replicas("process_resident_memory_bytes"), unit="bytes"),
     ),
@@ -102,6 +104,6 @@ CLUSTER: Final = dashboard(
             Query("max(slurm_nodes_drain)", "drain"),
             Query("max(slurm_nodes_down)", "down"),
         ),
-        panel("Backfill's queue", Query("max(slurm_bf_queue_len)", "jobs")),
+        panel("Length of backfill's queue", Query("max(slurm_bf_queue_len)", "jobs")),
     ),
 )

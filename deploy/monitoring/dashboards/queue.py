@@ -1,4 +1,4 @@
-"""The dashboard that shows what Pods wait for, for how long, and whether the queue moves."""
+"""Dashboard of waiting Pods: causes, waiting times, and progress of the queue."""
 
 from typing import Final
 
@@ -8,12 +8,12 @@ from deploy.monitoring.queries import dashboard, panel, per_second, quantiles, r
 QUEUE: Final = dashboard(
     "queue",
     "Queue",
-    "What do Pods wait for, for how long, and does the queue move?",
+    "Why do Pods wait, and for how long? Does the queue move?",
     row(
-        "What waits",
-        panel("Pods that wait", summed("slurm_extender_waiting_pods", "waits_for"), stacked=True),
+        "Waiting Pods",
+        panel("Waiting Pods by cause", summed("slurm_extender_waiting_pods", "waits_for"), stacked=True),
         panel(
-            "The oldest one has waited for",
+            "Waiting time of the oldest Pod",
             Query(
                 "time() - min by (waits_for) (slurm_extender_waiting_oldest_creation_timestamp_seconds)",
                 "{{waits_for}}",
@@ -21,23 +21,25 @@ QUEUE: Final = dashboard(
             unit="s",
         ),
         panel(
-            "Could start on idle nodes",
+            "Pods that could start on idle nodes",
             summed("slurm_extender_startable_pods", "partition"),
-            words="Pods in Slurm's queue that fit on nodes of their partition that are idle.",
+            words="Pods in Slurm's queue that fit on idle nodes of their partition.",
         ),
-        panel("Kept back in Kubernetes", summed("slurm_extender_kept_back", "reason")),
+        panel("Pods that wait for Kubernetes", summed("slurm_extender_kept_back", "reason")),
     ),
     row(
-        "How it moves",
+        "Progress",
         panel(
-            "Into each state",
+            "Transitions by state",
             per_second("slurm_extender_placeholder_transitions_total", "state"),
             unit="ops",
         ),
-        panel("Bound", per_second("slurm_extender_bound_pods_total", "partition"), unit="ops"),
-        panel("From first seen to bound", *quantiles("slurm_extender_placement_seconds"), unit="s"),
+        panel("Bound Pods", per_second("slurm_extender_bound_pods_total", "partition"), unit="ops"),
+        panel("Time until bound", *quantiles("slurm_extender_placement_seconds"), unit="s"),
         panel(
-            "The same without waits", *quantiles("slurm_extender_placement_handling_seconds"), unit="s"
+            "Time until bound without waiting",
+            *quantiles("slurm_extender_placement_handling_seconds"),
+            unit="s",
         ),
         panel("Placeholders", summed("slurm_extender_placeholders", "state"), stacked=True),
     ),

@@ -1,4 +1,4 @@
-"""The dashboard that shows whether Pods are bound and evicted soon enough."""
+"""Dashboard of the objectives: the time until Pods are bound and evicted."""
 
 from typing import Final
 
@@ -9,25 +9,25 @@ from deploy.monitoring.queries import RATE, WEBHOOKS, dashboard, now, panel, qua
 SLO: Final = dashboard(
     "slo",
     "SLO",
-    "Are Pods bound and evicted soon enough, and how much of the error budget is left?",
+    "Does the extender bind and evict Pods in time? How much of the error budget is left?",
     *(
         row(
             f"{each.what}: {each.share:.0%} in less than {each.seconds:g} s",
             now("Budget left (3 days)", f"1 - {each.ratio('3d')} / {each.budget:g}", unit="percentunit"),
             panel(
-                "Share that took longer",
+                "Share of late Pods",
                 *(Query(each.ratio(window), window) for window in WINDOWS),
                 unit="percentunit",
             ),
-            panel("How long it took", *quantiles(each.metric), unit="s"),
+            panel("Duration", *quantiles(each.metric), unit="s"),
         )
         for each in OBJECTIVES
     ),
     row(
-        "Answers",
-        panel("Verbs", *quantiles("slurm_extender_verb_seconds", "verb"), unit="s"),
+        "Replies",
+        panel("Duration of verbs", *quantiles("slurm_extender_verb_seconds", "verb"), unit="s"),
         panel(
-            "Verbs that failed",
+            "Failed verbs",
             Query(
                 f'sum by (verb) (rate(slurm_extender_verb_seconds_count{{status!="200"}}[{RATE}]))',
                 "{{verb}}",
@@ -35,7 +35,7 @@ SLO: Final = dashboard(
             unit="ops",
         ),
         panel(
-            "Webhooks, as kube-apiserver sees them (p99)",
+            "Duration of webhooks for kube-apiserver (p99)",
             Query(
                 "histogram_quantile(0.99, sum by (le, name) (rate("
                 "apiserver_admission_webhook_admission_duration_seconds_bucket"
