@@ -1,5 +1,5 @@
-"""Time until the expiry of tokens and certificates, for alerts. If a token was as near its expiry
-within the last day, and was renewed, no alert fires: some tokens last an hour and are renewed after
+"""Time until the expiry of tokens and certificates, for alerts. No alert fires if a token was as
+near its expiry within the last day, and was renewed: some tokens last an hour and are renewed after
 57 minutes."""
 
 from dataclasses import dataclass

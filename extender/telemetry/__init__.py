@@ -1,4 +1,4 @@
-"""Logs and metrics of the extender. Telemetry listens; code that decides does not know it."""
+"""Logs and metrics of the extender. Telemetry observes. Decisions do not depend on telemetry."""
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 
@@ -24,11 +24,11 @@ class Telemetry:
         self._preempted_unasked = catalogue.UNASKED_PREEMPTIONS.counter(self.registry)
 
     def preempted_unasked(self) -> None:
-        """Counts a Pod that kube-scheduler evicted for a managed one, and did not ask /preempt."""
+        """Counts a Pod that kube-scheduler evicted for a managed Pod without a call of /preempt."""
         self._preempted_unasked.inc()
 
     def follow(self, health: Health) -> None:
-        """Adds the metric of troubled components."""
+        """Adds the metric of degraded components."""
         self.placement.health = health
         self.registry.register(Troubles(health, catalogue.DEGRADED))
 

@@ -1,4 +1,4 @@
-"""How much of Slurm's nodes is in use, by the newest reading of any part of the extender."""
+"""Use of Slurm's nodes, from the newest reading by any part of the extender."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -12,11 +12,12 @@ from slurm_client.model import Node
 from wellknown.resources import MEBIBYTE
 
 _PROLOG_ERROR = "Prolog error"
-"""What slurmctld's reason begins with where it drains a node whose Prolog failed (node_mgr.c)."""
+"""Start of slurmctld's reason for draining a node because of a failed Prolog (node_mgr.c)."""
 
 
 class NodeState(StrEnum):
-    """In Slurm's words, but for nodes that take no new jobs, whatever runs there."""
+    """States of nodes with Slurm's names. CLOSED nodes take no new jobs, with or without running
+    jobs."""
 
     IDLE = "idle"
     MIXED = "mixed"
@@ -25,7 +26,7 @@ class NodeState(StrEnum):
 
 
 class Share(StrEnum):
-    """What resources are: a job's, free, or free on a closed node."""
+    """State of resources: allocated to a job, free, or free on a closed node."""
 
     ALLOCATED = "allocated"
     IDLE = "idle"
@@ -34,16 +35,16 @@ class Share(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The nodes for which a Node stands, and what they have."""
+    """Number and resources of the nodes with a Kubernetes Node."""
 
     nodes: Mapping[NodeState, int] = field(default_factory=dict)
     cpus: Mapping[Share, int] = field(default_factory=dict)
     gpus: Mapping[Share, int] = field(default_factory=dict)
     memory_bytes: Mapping[Share, int] = field(default_factory=dict)
     prolog_errors: int = 0
-    """How many nodes Slurm itself has drained since their Prolog failed."""
+    """Number of nodes that Slurm itself drained because of a failed Prolog."""
     agents: int = 0
-    """On how many Nodes that are ready a node agent is at work."""
+    """Number of ready Nodes with a node agent."""
     idle: IdleNodes = field(default_factory=dict)
 
     @classmethod
@@ -80,7 +81,7 @@ def _divide(shares: Counter[Share], left: Share, total: int, allocated: int) -> 
 
 
 class CapacityNow:
-    """Counts it when it is asked for, once for each reading."""
+    """Counts the capacity at the first call after each reading."""
 
     def __init__(self, newest: Callable[[], Reading], view: Callable[[], ClusterView]) -> None:
         self._newest = newest

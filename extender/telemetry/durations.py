@@ -1,6 +1,6 @@
-"""Time that a Pod waits for the extender instead of Slurm's queue, and time until an eviction.
+"""Waiting time of a Pod for the extender, without Slurm's queue, and time until an eviction.
 
-The ledger has the time of the current state; this module keeps the times before."""
+The ledger has the start of the current state. This module stores the times of earlier states."""
 
 import time
 from collections.abc import Callable
@@ -9,23 +9,24 @@ from extender.record.placeholder import Placeholder
 from extender.record.states import State
 
 _WAITS = frozenset({State.SEEN, State.QUEUED, State.INVALID})
-"""For its turn, for Slurm's queue, for its author."""
+"""States of a Pod that waits for a turn, for Slurm's queue, or for the author."""
 _OVER = frozenset({State.BOUND, State.RELEASING, State.DONE})
 
 
 class Durations:
-    """Of placeholders on their way. `clock` gives seconds."""
+    """Durations of placeholders before their end. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._waited: dict[str, float] = {}
-        """For how long each placeholder that is not bound yet has waited, by uid."""
+        """Waiting time of each placeholder that is not bound yet, by uid."""
         self._evicting: dict[str, float] = {}
-        """Since when each is to be evicted."""
+        """Start of each placeholder's wait for the eviction."""
 
     def handled(self, before: Placeholder | None, after: Placeholder) -> float | None:
-        """Notes another state. Returns for how long a Pod that is bound now was handled, its waits left
-        out; None where it is not bound now, or was bound already when it was first seen."""
+        """Notes a change of the state. Returns the time until a Pod was bound, without the waiting
+        time. Returns None if the Pod is not bound now, or was already bound at the first
+        observation."""
         uid = after.uid
         if before is not None and before.state in _WAITS:
             waited = after.since - before.since
@@ -38,18 +39,18 @@ class Durations:
         return max(0.0, after.since - after.first_seen - waited)
 
     def note_eviction(self, before: Placeholder | None, after: Placeholder) -> None:
-        """Notes that a Pod is to be evicted, or that it need not be any more."""
+        """Notes a Pod that has to be evicted, or no longer has to be evicted."""
         if after.state is State.EVICTING:
             self._evicting[after.uid] = self._clock()
         elif before is not None and before.state is State.EVICTING:
             self._evicting.pop(after.uid, None)
 
     def evicted(self, uid: str) -> float | None:
-        """Returns how long it took until the Pod was deleted; None where that was told already."""
+        """Returns the time until the Pod was deleted; None after the first call for an eviction."""
         since = self._evicting.pop(uid, None)
         return None if since is None else self._clock() - since
 
     def forget(self) -> None:
-        """Another replica leads from now on."""
+        """Removes all times: another replica leads."""
         self._waited.clear()
         self._evicting.clear()

@@ -1,4 +1,4 @@
-"""Metrics of the requests that the listeners answer, and of what they reject."""
+"""Metrics of the listeners: requests, replies and rejections."""
 
 from http import HTTPStatus
 
@@ -21,7 +21,7 @@ class HttpTelemetry:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         requests = default_metrics(registry=registry, latency_lowr_buckets=SECONDS)
-        assert requests is not None  # None is for metrics that are there already: the registry is new
+        assert requests is not None  # None means existing metrics, but the registry is new
         self._requests = requests
         self._verbs = catalogue.VERBS.histogram(registry, FAST)
         self._rejections = catalogue.LISTENER_REJECTIONS.counter(registry)
@@ -44,8 +44,8 @@ class HttpTelemetry:
         child(self._gate, answer).inc()
 
     def instrument_verbs(self, application: FastAPI) -> None:
-        """Measures requests until the reply begins. After that, the caller has the reply and works on
-        it, perhaps on the same core."""
+        """Measures requests until the reply begins. After that, the caller has the reply and may
+        use the same core."""
 
         def answered(info: Info) -> None:
             status, seconds = int(info.modified_status), info.modified_duration_without_streaming

@@ -1,4 +1,4 @@
-"""What a leader counts when its metrics are read: Pods, nodes, pools, and what waits for these."""
+"""Metrics that a leader counts at each scrape: Pods, nodes, pools, and demand."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ _BOUND = frozenset({State.BOUND, State.EVICTING})
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of a leader's metrics, called at each reading. By default there is nothing."""
+    """Sources of a leader's metrics, called at each scrape. The default sources are empty."""
 
     placeholders: Callable[[], Iterable[Placeholder]] = tuple
     nodes: Callable[[], Tally] = Tally
@@ -47,17 +47,17 @@ class Sources:
 
 
 class PodCounts:
-    """What one reading tells of all placeholders, in one pass over them."""
+    """Numbers of all placeholders for one scrape, from a single pass."""
 
     def __init__(self, tells_jobs: bool = False) -> None:
         self._tells_jobs = tells_jobs
         self.tally: Counter[tuple[State, str]] = Counter()
-        """How many, by state and reason of the cause."""
+        """Number of placeholders by state and by the cause's reason."""
         self.oldest: dict[tuple[State, str], str] = {}
-        """The earliest creation, by the same."""
+        """Earliest creation, by state and by the cause's reason."""
         self.wanted: Counter[Wanted] = Counter()
         self.with_jobs: list[Placeholder] = []
-        """Those that have devices: bound, or being evicted. Empty unless the metrics tell jobs."""
+        """Placeholders with devices: bound, or being evicted. Empty unless the metrics report jobs."""
 
     def add(self, record: Placeholder) -> None:
         found = record.state, record.cause.reason if record.cause is not None else ""
@@ -72,20 +72,20 @@ class PodCounts:
 
 
 class LeaderStates(Collector):
-    """Counts them."""
+    """Collector of the leader's metrics."""
 
     def __init__(self) -> None:
         self._sources = Sources()
         self._pods = PodCounts()
         self._bound: Counter[str] = Counter()
-        """How many Pods were bound while this replica led, by partition."""
+        """Number of Pods bound while this replica led, by partition."""
 
     def count(self, sources: Sources = Sources()) -> None:
-        """From now on these are counted; by default nothing."""
+        """Sets the sources of the next scrapes. By default, all sources are empty."""
         self._sources, self._pods = sources, PodCounts()
 
     async def count_pods(self) -> None:
-        """Counts the Pods for the next reading. Other work has turns meanwhile: there may be 50,000."""
+        """Counts the Pods for the next scrape. Yields to other work, because 50,000 Pods may exist."""
         sources, counts = self._sources, PodCounts(self._sources.tells_jobs)
         async for each in yielding(tuple(sources.placeholders())):
             counts.add(each)
@@ -111,7 +111,7 @@ class LeaderStates(Collector):
         yield _job_info(self._pods.with_jobs)
 
     def _bound_pods(self, view: ClusterView) -> CounterMetricFamily:
-        """From 0 on: the first Pod of a partition is an increase, too."""
+        """Returns the counter with 0 for unused partitions. The first Pod is then also an increase."""
         family = catalogue.BOUND_PODS.read_counter(None)
         for partition in view.partitions:
             family.add_metric([partition], self._bound[partition])
@@ -135,7 +135,8 @@ def _waiting(pods: PodCounts) -> Iterator[GaugeMetricFamily]:
 
 
 def _oldest(created: Mapping[tuple[State, str], str]) -> GaugeMetricFamily:
-    """`created` has the times of the oldest Pods as kube-apiserver writes them: they sort as text."""
+    """Returns the metric of the oldest Pods. `created` has times in kube-apiserver's format, which
+    sort as text."""
     first: dict[WaitsFor, str] = {}
     for (state, reason), time in created.items():
         if (awaited := waits_for(state, reason)) is not None:
@@ -204,7 +205,8 @@ def _demand(demand: Mapping[str, Demand]) -> Iterator[GaugeMetricFamily]:
 
 
 def _job_info(placeholders: Iterable[Placeholder]) -> GaugeMetricFamily:
-    """Also counts Pods that are being evicted: a Pod has devices until its end."""
+    """Returns the metric of jobs. A Pod has devices until its end, so Pods that are being evicted
+    count."""
     family = catalogue.JOB_INFO.read()
     for record in placeholders:
         charged = record.job.verdict.charged or _asked(record)
@@ -215,8 +217,8 @@ def _job_info(placeholders: Iterable[Placeholder]) -> GaugeMetricFamily:
 
 
 def _asked(record: Placeholder) -> Charged:
-    """Returns what the request says. The extender reads each job that it submits for a user: only jobs
-    of the token's own user may be unread."""
+    """Returns account and partition from the request. The extender reads each job that it submits
+    for a user, so only jobs of the token's own user may be unread."""
     job = record.request.job
     return Charged("", job.account or "", job.partition or "")
 

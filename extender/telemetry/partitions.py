@@ -1,7 +1,7 @@
 """Pods that Slurm could start now, by partition: Pods that wait for nodes and fit on an idle node.
 
-Uses the newest readings. A Pod does not count if a node is not certain to do: other constraints than a
-list of features, required nodes, a reservation."""
+The module uses the newest readings. A Pod does not count if the fit of a node is uncertain:
+constraints other than a list of features, required nodes, a reservation."""
 
 import re
 from collections import Counter, defaultdict
@@ -16,12 +16,12 @@ from slurm_client import gres, hostlist
 from slurm_client.model import Node
 
 _FOR_NODES = frozenset({"", "None", "Resources", "Priority"})
-"""Slurm's reasons of jobs that wait for nodes, and for nothing else."""
+"""Slurm's reasons of jobs that wait only for nodes."""
 _PLANNED = frozenset({"PLANNED", "RESERVED"})
 """States of nodes that Slurm keeps for other jobs."""
 _FEATURES = re.compile(r"(?:[\w.:-]+(?:&[\w.:-]+)*)?", re.ASCII)
 
-gres_counts = lru_cache(4096)(gres.counts)  # thousands of nodes have a handful of texts
+gres_counts = lru_cache(4096)(gres.counts)  # thousands of nodes have only a few different texts
 
 
 @lru_cache(64)
@@ -30,20 +30,21 @@ def _names(nodes: tuple[str, ...]) -> frozenset[str]:
 
 
 class Wanted(NamedTuple):
-    """What a Pod in Slurm's queue asks for: the same for many Pods."""
+    """Request of a Pod in Slurm's queue. Many Pods have the same request."""
 
     partition: str | None
     cpus: int
     memory_mb: int
     gres: tuple[tuple[str, int], ...]
     features: str
-    """All of them: "a&b"."""
+    """Required features: "a&b"."""
     excluded: tuple[str, ...]
-    """As `Exclusion.nodes` has them."""
+    """Excluded nodes, in the format of `Exclusion.nodes`."""
 
     @classmethod
     def of(cls, record: Placeholder) -> Self | None:
-        """Returns it; None where the Pod is not in Slurm's queue, or waits for more than a node."""
+        """Returns the request; None if the Pod is not in Slurm's queue, or waits for more than a
+        node."""
         if record.state is not State.QUEUED or _reason(record) not in _FOR_NODES:
             return None
         job, features = record.request.job, record.request.job.constraints or ""
@@ -52,7 +53,7 @@ class Wanted(NamedTuple):
         return cls(job.partition, job.cpus, job.memory_mb, job.gres, features, record.job.asked.excluded)
 
     def fits(self, has: "KindOfNode") -> bool:
-        """Tells whether a node with this, of which nothing is in use, has what is asked for."""
+        """Returns True if an idle node of this kind has the requested resources and features."""
         return (
             self.cpus <= has.cpus
             and self.memory_mb <= has.memory_mb
@@ -66,7 +67,7 @@ def _reason(record: Placeholder) -> str:
 
 
 class KindOfNode(NamedTuple):
-    """What a node has for jobs."""
+    """Resources and features of a node for jobs."""
 
     cpus: int
     memory_mb: int
@@ -84,11 +85,11 @@ class KindOfNode(NamedTuple):
 
 
 IdleNodes = Mapping[str, Mapping[KindOfNode, frozenset[str]]]
-"""Names of nodes that are idle as a whole, by partition and kind. Only of partitions that start jobs."""
+"""Names of completely idle nodes by partition and kind, for partitions that start jobs."""
 
 
 def idle_nodes(nodes: Iterable[Node], view: ClusterView) -> IdleNodes:
-    """Returns those of the nodes for which a Node stands."""
+    """Returns the idle nodes with a Kubernetes Node."""
     found: defaultdict[str, defaultdict[KindOfNode, set[str]]] = defaultdict(lambda: defaultdict(set))
     up = {name for name, partition in view.partitions.items() if partition.up}
     for node in nodes:
@@ -103,7 +104,8 @@ def idle_nodes(nodes: Iterable[Node], view: ClusterView) -> IdleNodes:
 
 
 def startable(wanted: Mapping[Wanted, int], idle: IdleNodes, view: ClusterView) -> Counter[str]:
-    """Returns how many Pods could start in each partition. `wanted`: how many Pods ask for each."""
+    """Returns the number of Pods that could start in each partition. `wanted`: number of Pods for each
+    request."""
     found: Counter[str] = Counter()
     for each, count in wanted.items():
         for partition in partitions_of(each.partition, view):
@@ -117,7 +119,7 @@ def _has_node(wanted: Wanted, idle: Mapping[KindOfNode, frozenset[str]]) -> bool
 
 
 def partitions_of(asked: str | None, view: ClusterView) -> Iterator[str]:
-    """Yields the known partitions in a request: the only values of the metrics' label."""
+    """Yields the known partitions in a request. The metrics' label has no other values."""
     for name in dict.fromkeys(view.partition_name(asked).split(",")):
         if name in view.partitions:
             yield name

@@ -31,8 +31,8 @@ _QUIET = frozenset({State.SEEN, State.SUBMITTING, State.DONE})
 
 
 class PlacementTelemetry:
-    """An observer of the ledger, the dispatcher, the audit and the controller of nodes. An outage that
-    health has logged is not logged again for each effect that fails in it."""
+    """Observer of the ledger, the dispatcher, the audit and the controller of nodes. If health has
+    logged an outage, the failed effects of the outage are not logged again."""
 
     def __init__(self, registry: CollectorRegistry, unix_now: Callable[[], float] = time.time) -> None:
         self.health = Health()
@@ -50,13 +50,13 @@ class PlacementTelemetry:
         self._audited = catalogue.AUDITED.gauge(registry)
         self._leads = catalogue.LEADING.gauge(registry)
         self._set_findings(())
-        for state in State:  # from 0 on: the first one is an increase, too
+        for state in State:  # start at 0: the first transition is then also an increase
             child(self._transitions, state)
         self._states = LeaderStates()
         registry.register(self._states)
 
     def observe(self, before: Placeholder | None, after: Placeholder) -> None:
-        """Counts and logs a placeholder that came into another state, or whose job Slurm has lost."""
+        """Counts and logs a placeholder that entered another state, or whose job Slurm has lost."""
         if after.has_lost_job and not (before is not None and before.has_lost_job):
             self._lost.inc()
         if before is not None and before.state is after.state:
@@ -66,7 +66,7 @@ class PlacementTelemetry:
         if after.state is State.EVICTING and after.cause is not None:
             self._evictions.labels(after.cause.reason).inc()
         tell = log.warning if after.state in _LOUD else log.info
-        found_bound = before is None and after.state is State.BOUND  # at the start: very many
+        found_bound = before is None and after.state is State.BOUND  # very many at the start
         if after.state in _QUIET or found_bound:
             if not log.is_enabled_for(logging.DEBUG):
                 return
@@ -89,7 +89,8 @@ class PlacementTelemetry:
             self._states.bound(after)
 
     def throttled(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
-        """Notes a change in what the eviction limiter delays. `record`: one more that waits."""
+        """Notes a change of the delayed evictions. `record`: the placeholder of a new delayed
+        eviction."""
         self._throttled.set(eviction_limiter.held)
         if record is not None:
             log.warning(
@@ -99,7 +100,7 @@ class PlacementTelemetry:
             )
 
     def audited(self, findings: Iterable[Finding]) -> None:
-        """Counts the differences between both systems, and notes when they were looked for."""
+        """Counts the differences between Slurm and Kubernetes, and notes the time of the audit."""
         self._set_findings(findings)
         self._audited.set(self._unix_now())
 
@@ -109,7 +110,7 @@ class PlacementTelemetry:
             self._findings.labels(kind).set(tally[kind])
 
     def done(self, effect: Effect, seconds: float) -> None:
-        """Measures an effect that was carried out."""
+        """Measures a successful effect."""
         child(self._effects, type(effect).__name__, "done").observe(seconds)
         if isinstance(effect, EvictPod):
             took = self._durations.evicted(effect.uid)
@@ -119,20 +120,20 @@ class PlacementTelemetry:
     def failed(
         self, effect: Effect, seconds: float, failure: Failure, about_it: Mapping[str, Any]
     ) -> None:
-        """Measures and logs an effect that failed, unless health has logged the outage."""
+        """Measures a failed effect. Logs the failure, unless health has logged the outage."""
         outcome, name = failure.remedy.name.lower(), type(effect).__name__
         child(self._effects, name, outcome).observe(seconds)
         tell, error = self.health.news(failure.trouble, log.info), failure.inner or failure.message
         tell("effect failed", effect=name, **about_it, outcome=outcome, error=error)
 
     def event_failed(self, event: Mapping[str, Any], failure: Failure) -> None:
-        """Logs an Event about a Pod that could not be made."""
+        """Logs an Event about a Pod that the extender could not create."""
         tell = self.health.news(failure.trouble, log.warning)
         pod, name = PodName.of(event["involvedObject"]), event["metadata"]["name"]
         tell("Event not made", **about(pod), name=name, error=failure.inner)
 
     def adopted(self, record: Adopted) -> None:
-        """Logs an adopted Pod whose job came into another stage."""
+        """Logs an adopted Pod whose job entered another stage."""
         adopted_pod = record.adopted_pod
         tell = log.info if record.stage in (Stage.WAITING, Stage.RUNNING) else log.warning
         tell(
@@ -140,12 +141,12 @@ class PlacementTelemetry:
         )
 
     async def count_pods(self) -> None:
-        """Counts the Pods for the next reading of the metrics."""
+        """Counts the Pods for the next scrape."""
         await self._states.count_pods()
 
     @contextmanager
     def leading(self, sources: Sources) -> Iterator[None]:
-        """A context in which this replica leads, and its metrics count the sources."""
+        """Context of a leading replica. The metrics count the sources."""
         self._states.count(sources)
         self._leads.set(1)
         self._audited.set(self._unix_now())

@@ -1,4 +1,4 @@
-"""What every replica tells when its metrics are read, whether it leads or not."""
+"""Metrics that every replica reports at each scrape, whether the replica leads or not."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from extender.telemetry import catalogue
 from service.metrics import Metric, installed_version
 
 Lifetime = tuple[float | None, float | None]
-"""When something was issued, and when it ends, in UNIX seconds; None: it does not say."""
+"""Times of the issue and of the expiry, in UNIX seconds; None if unknown."""
 
 
 def _unknown() -> Lifetime:
@@ -18,7 +18,7 @@ def _unknown() -> Lifetime:
 
 
 class ReplicaStates(Collector):
-    """Asks the parts of one replica."""
+    """Collector of the metrics of the parts of one replica."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class ReplicaStates(Collector):
         self._token = token
         self._lease_transitions = lease_transitions
         self.certificate: Callable[[], Lifetime] = _unknown
-        """Gives the lifetime of the listeners' certificate, where they have one."""
+        """Returns the lifetime of the listeners' certificate, if the listeners have a certificate."""
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         build = catalogue.BUILD.read()

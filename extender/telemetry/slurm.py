@@ -1,4 +1,4 @@
-"""Metrics of the calls to Slurm, and of entries in its replies that cannot be read."""
+"""Metrics of the calls to Slurm, and of unreadable entries in Slurm's replies."""
 
 from prometheus_client import CollectorRegistry
 
@@ -8,7 +8,7 @@ from service.rate_limited_log import RateLimitedLog
 
 
 class SlurmTelemetry:
-    """An observer of the client of slurmrestd."""
+    """Observer of the client of slurmrestd."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._rest_calls = catalogue.SLURMRESTD_CALLS.counter(registry)
@@ -25,6 +25,6 @@ class SlurmTelemetry:
         child(self._rest_bytes, call, "received").inc(received)
 
     def malformed(self, call: str, why: str) -> None:
-        """Counts and logs an entry in a reply of slurmrestd that cannot be read."""
+        """Counts and logs an unreadable entry in a reply of slurmrestd."""
         child(self._malformed, call).inc()
         self._malformed_told.says(call=call, why=why)

@@ -1,4 +1,4 @@
-"""What Pods wait for, in a few words that an alert or a dashboard can count by: pure."""
+"""Causes of a Pod's wait, as a few values for alerts and dashboards. This module is pure."""
 
 from enum import StrEnum
 
@@ -9,19 +9,19 @@ from extender.record.states import State
 
 class WaitsFor(StrEnum):
     TURN = "turn"
-    """Its turn to be asked for: as many placeholders as may compete in Slurm's queue already."""
+    """The turn of the Pod's job: the maximum of placeholders already competes in Slurm's queue."""
     KUBERNETES = "kubernetes"
-    """Something in Kubernetes: a claim, another gate, a Node that kube-scheduler takes (`kept_back`)."""
+    """Kubernetes: a claim, another gate, or a Node that kube-scheduler accepts (`kept_back`)."""
     ANSWER = "answer"
-    """Slurm's answer to the submission; also while Slurm rejects it for now, or is down."""
+    """Slurm's reply to the submission, also while Slurm rejects the job for now or is down."""
     RESOURCES = "resources"
-    """Slurm's queue: resources that other jobs have, or a partition or node that is closed."""
+    """Slurm's queue: resources of other jobs, or a closed partition or node."""
     OWNER = "owner"
-    """Slurm's queue, for a limit of its owner, for a person, or for a time: also on an idle cluster."""
+    """Slurm's queue, because of a limit of the owner, a person or a time, also on an idle cluster."""
     BINDING = "binding"
-    """kube-scheduler and /bind: Slurm has granted the job."""
+    """kube-scheduler and /bind, after Slurm has granted the job."""
     AUTHOR = "author"
-    """The Pod's author: what it asks for can never run."""
+    """The Pod's author: the request can never run."""
 
 
 _BY_STATE = {
@@ -32,7 +32,7 @@ _BY_STATE = {
 
 
 def waits_for(state: State, reason: str) -> WaitsFor | None:
-    """Returns what a Pod waits for by state and its cause's reason; None if bound, or leaving."""
+    """Returns the cause of the wait from state and reason; None if the Pod is bound or leaving."""
     if state is State.SEEN:
         return WaitsFor.KUBERNETES if reason in REASONS else WaitsFor.TURN
     if state is State.QUEUED:
