@@ -1,7 +1,7 @@
-"""The metrics of the node agent, and what they are read from. The log says which Pods they are about.
+"""Metrics of the node agent, and their sources. The log names the Pods.
 
-`METRICS` is one table, which the metrics and docs/metrics.md are made from; the metrics of the process
-itself (`process_*`) are their library's own.
+The table `METRICS` is the source of the metrics and of docs/metrics.md. The metrics of the process
+(`process_*`) come from the library.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,28 +18,28 @@ from service.metrics import Metric, Troubles, installed_version
 _BUILD: Final = Metric(
     "node_agent_build_info",
     "gauge",
-    "The version of the node agent; the value is always 1.",
+    "The version of the node agent. The value is always 1.",
     "Which version runs on which Node?",
     ("version",),
 )
 _DEGRADED: Final = Metric(
     "node_agent_component_degraded",
     "gauge",
-    "Whether a component of the node agent is in trouble; the log says why.",
-    "What is in trouble on this Node? These are the names that the agent's /readyz has.",
+    "1 if a component of the node agent is degraded. The log has the reason.",
+    "Which components have a problem on this Node? The agent's /readyz has the same names.",
     ("component",),
 )
 _READY: Final = Metric(
     "node_agent_ready",
     "gauge",
-    "Whether the kernel takes what the node agent tells it, and the container runtime asks the agent.",
-    "Are Pods kept to what their jobs have on this Node?",
+    "1 if the kernel accepts the node agent's limits, and the container runtime calls the agent.",
+    "Are Pods limited to the resources of their jobs on this Node?",
 )
 _LOOKED: Final = Metric(
     "node_agent_last_look_timestamp_seconds",
     "gauge",
-    "When the node agent last told the kernel who may open what, in UNIX seconds.",
-    "Does the agent still work, or does it only answer?",
+    "When the node agent last checked its Node and wrote the limits, in UNIX seconds.",
+    "Does the agent still work, or does it only answer requests?",
 )
 _LESS: Final = Metric(
     "node_agent_pods_with_less_than_their_jobs",
@@ -50,53 +50,53 @@ _LESS: Final = Metric(
 _REPAIRED: Final = Metric(
     "node_agent_limits_repaired_total",
     "counter",
-    "Limits of Pods that somebody else had changed, and that were put right.",
+    "Limits of Pods that another program changed and the agent restored.",
     "Does another program write the limits that the agent writes?",
 )
 _SHARED: Final = Metric(
     "node_agent_shared_cpus",
     "gauge",
-    "CPUs of Pods that are also a native job's, or another Pod's, for 5 s or more.",
-    "Do two jobs compute on one core?",
+    "CPUs that a Pod shares with a native job or another Pod for at least 5 s.",
+    "Do two jobs compute on the same core?",
 )
 _STEPS: Final = Metric(
     "node_agent_steps_in_jobs_of_pods_total",
     "counter",
     "Steps that users started in the jobs of Pods.",
-    "Does somebody use a Pod's resources by srun?",
+    "Do users run srun on the resources of a Pod?",
 )
 _DEVICES: Final = Metric(
     "node_agent_devices",
     "gauge",
     "Devices that Slurm counts.",
-    "What has the Node?",
+    "Which devices does the Node have?",
     ("gres", "type"),
 )
 _FAILED: Final = Metric(
     "node_agent_devices_failed",
     "gauge",
-    "Devices that Slurm counts and that cannot be used.",
+    "Devices that Slurm counts, but that do not work.",
     "Which devices have failed?",
     ("gres", "type"),
 )
 _MISMATCHES: Final = Metric(
     "node_agent_gres_mismatches",
     "gauge",
-    "Resources of which the kubelet counts another number than Slurm.",
-    "Do Kubernetes and Slurm believe the same of the Node's devices?",
+    "Resources with different counts by the kubelet and by Slurm.",
+    "Do Kubernetes and Slurm agree on the Node's devices?",
 )
 
 _MISATTRIBUTED: Final = Metric(
     "node_agent_pods_with_other_devices",
     "gauge",
-    "Pods with other devices by the kubelet's count than Slurm granted.",
-    "Do programs that ask the kubelet name the right Pod of a device?",
+    "Pods for which the kubelet counts other devices than Slurm granted.",
+    "Do programs that ask the kubelet report the right Pod of a device?",
     ("resource",),
 )
 _CHOSEN: Final = Metric(
     "node_agent_devices_chosen_by_kubelet_total",
     "counter",
-    "Containers for which the kubelet chose devices by itself; the log says why.",
+    "Containers for which the kubelet chose devices by itself. The log has the reason.",
     "Does the kubelet follow Slurm's grants?",
     ("resource",),
 )
@@ -112,7 +112,7 @@ _HOLDER: Final = Metric(
 METRICS: Final[tuple[Metric, ...]] = tuple(
     each for each in tuple(globals().values()) if isinstance(each, Metric)
 )
-"""All of them, in this order."""
+"""All metrics, in the order of their definition."""
 
 
 def registry_of(agent: Agent) -> CollectorRegistry:
