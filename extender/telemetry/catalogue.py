@@ -256,8 +256,7 @@ NODES: Final = _gauge(
 )
 CPUS: Final = _gauge(
     "slurm_extender_slurm_cpus",
-    "Slurm's CPUs on nodes with a Kubernetes Node: allocated, idle, or closed (idle on a closed"
-    " node).",
+    "Slurm's CPUs on nodes with a Kubernetes Node: allocated, idle, or closed (idle on a closed node).",
     "Is there room for waiting Pods?",
     ("state",),
 )

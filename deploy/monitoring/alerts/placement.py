@@ -82,8 +82,7 @@ PLACEMENT: Final = Group(
             f"sum {by()} (slurm_extender_evictions_throttled) > 0",
             "1m",
             Severity.CRITICAL,
-            "Too many jobs of Pods ended at once: the extender delays the deletion of {{ $value }}"
-            " Pods",
+            "Too many jobs of Pods ended at once: the extender delays the deletion of {{ $value }} Pods",
             "The cause may be a mistake: a wiped partition, or a Slurm with another state. The"
             " deletions go on at the eviction limiter's pace. The runbook has the command that stops"
             " the deletions.",

@@ -38,9 +38,7 @@ SYSTEMS: Final = Group(
         ),
         Alert(
             "SlurmExtenderSlurmStateLost",
-            labelled(
-                f"({_LOST} > 2 and {_LOST} >= 0.5 * {_BOUND})", "why", "jobs of Pods are unknown"
-            )
+            labelled(f"({_LOST} > 2 and {_LOST} >= 0.5 * {_BOUND})", "why", "jobs of Pods are unknown")
             + " or "
             + labelled(f"({_ANEW} and {_RESTARTED})", "why", "job ids start again"),
             "0m",

@@ -48,9 +48,7 @@ NODE: Final = dashboard(
             unit="s",
         ),
         panel("Suppressed drains", Query("sum(slurm_extender_drains_suppressed)", "nodes")),
-        panel(
-            "Answers to gates", per_second("slurm_extender_gate_answers_total", "answer"), unit="ops"
-        ),
+        panel("Answers to gates", per_second("slurm_extender_gate_answers_total", "answer"), unit="ops"),
         panel("Prolog errors", Query("sum(slurm_extender_prolog_error_nodes)", "nodes")),
     ),
     row(
