@@ -1,4 +1,6 @@
-"""Settings: read once from the environment, validated together, frozen, printed without secrets."""
+"""Settings of the extender: read from the environment at the start, validated together, and frozen.
+
+No setting holds a secret: settings name files of secrets."""
 
 import re
 import socket
@@ -38,7 +40,7 @@ _GRES = re.compile(r"[A-Za-z]\w*(?::(?!\d+[KMG]?$)\w[\w.-]*)?", re.ASCII | re.IG
 
 
 def _is_gres(text: str) -> str:
-    """As in slurm.conf(5) Gres. What reads like a count ("8", "1g") cannot be a type there."""
+    """Returns a valid GRES (slurm.conf(5), Gres). A type cannot look like a count ("8", "1g")."""
     if text and not _GRES.fullmatch(text):
         raise ValueError("a GRES is a name, like gpu, or a name and a type, like gpu:h100")
     return text
@@ -54,14 +56,14 @@ _CLASS = re.compile(r"([a-z0-9.-]+)=(partition|qos):([^,:=\s]+)", re.ASCII)
 
 
 def _mapped(given: object) -> object:
-    """Returns the requests of PriorityClasses by class and field."""
+    """Returns the partition and the QOS of each PriorityClass, from a text like "urgent=qos:fast"."""
     if not isinstance(given, str):
         return given
     mapped: dict[str, dict[str, str]] = {}
     for one in filter(None, (part.strip() for part in given.split(","))):
         found = _CLASS.fullmatch(one)
         if found is None:
-            raise ValueError(f"{quoted(one)} is not like urgent=partition:high or urgent=qos:fast")
+            raise ValueError(f"{quoted(one)}: write urgent=partition:high or urgent=qos:fast")
         name, field, value = found.groups()
         if mapped.setdefault(name, {}).setdefault(field, value) != value:
             raise ValueError(f"{name} has two values for its {field}")
@@ -73,190 +75,196 @@ def _own_namespace() -> str:
 
 
 class Settings(BaseSettings):
-    """Every setting, each from SLURM_EXTENDER_<NAME>."""
+    """All settings of the extender. The setting `name` comes from the variable SLURM_EXTENDER_NAME."""
 
     model_config = SettingsConfigDict(env_prefix="SLURM_EXTENDER_", frozen=True)
 
     kubeconfig: Path | None = None
-    """Absent: the Pod's own service account."""
+    """Path of a kubeconfig. Absent: the Pod's own service account."""
     namespace: Namespace = Field(default_factory=_own_namespace)
-    """The extender's own namespace, with its Lease and its Secret. Outside of a Pod: kube-system."""
+    """Namespace of the extender, with its Lease and its Secret. Outside of a Pod: kube-system."""
     scope: Annotated[tuple[Namespace, ...], NoDecode, BeforeValidator(listed)] = ("cluster",)
-    """Whose Pods it looks at (docs/scope.md): everybody's, or those of namespaces, with commas between
-    them; blank: its own namespace."""
+    """Namespaces whose Pods are in scope (docs/scope.md). `cluster`: all namespaces. Blank: the
+    extender's own namespace."""
     pod_selector: Annotated[str, AfterValidator(lambda text: Selector.parse(text).text)] = ""
-    """Which of them: a label selector as for `kubectl get -l`; blank: all."""
+    """Label selector for Pods of these namespaces, as for `kubectl get -l`. Blank: all Pods are in
+    scope."""
     cluster_name: str = Field(default="", pattern=r"^[\w.-]{0,63}$")
-    """The name of this Kubernetes cluster in the comments of its jobs (`scontrol show job`); blank: the
-    comments name none."""
+    """Name of this Kubernetes cluster in the comments of its jobs (`scontrol show job`). Blank: the
+    comments name no cluster."""
     scheduler_name: str = Field(default="slurm-scheduler", min_length=1)
-    """The `schedulerName` of Pods: the profile in the KubeSchedulerConfiguration."""
+    """`schedulerName` of Pods for Slurm, and name of the profile in the
+    KubeSchedulerConfiguration."""
     take_schedulers: Names = ()
-    """Names of other schedulers, with commas between them. Their new Pods in scope go to Slurm, and each
-    author gets a warning (docs/migrate.md). Blank: Pods of other schedulers are left alone."""
+    """Other schedulers whose new Pods in scope go to Slurm, with a warning to each author
+    (docs/migrate.md). Blank: none."""
     scheduler_config_file: Path | None = None
-    """The KubeSchedulerConfiguration of the kube-scheduler that asks this replica: /readyz says where
-    that would evict Pods for one that Slurm has not let in; read again when the file changes. Absent:
-    only such evictions are seen."""
+    """kube-scheduler's configuration, reloaded after a change. /readyz reports a configuration that
+    evicts Pods for a Pod that Slurm has not admitted. Absent: /readyz reports only actual evictions."""
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
-    """What the annotations of docs/annotations.md begin with."""
+    """Prefix of the annotations in docs/annotations.md."""
     slurm_bridge_annotations: bool = False
-    """Whether Pods that were written for slurm-bridge are read as well (docs/migrate.md)."""
+    """`true`: the extender also reads slurm-bridge's annotations (docs/migrate.md)."""
     gres: Annotated[dict[str, Gres], NoDecode, BeforeValidator(read_json)] = dict(GRES)
-    """Extended resource name -> GRES, as JSON: a name, or name:type ("gpu:1g.10gb"). Blank: the resource
-    is no GPU, though a vendor of GPUs names it, and Slurm does not count it."""
+    """GRES of each extended resource: a name, or name:type ("gpu:1g.10gb"). Blank: the resource is
+    no GPU, and Slurm does not count it."""
     shared_gpus: SharedGpus = "isolate"
-    """The rule for a Pod that asks for GPUs of a node that native jobs may share, and so may get the
-    GPUs of one (docs/annotations.md#shared-gpus): `refuse` it; `isolate` it, by `exclusive: user`,
-    where its user is one that only Pods have (the policy's podUsers), and refuse it otherwise; `allow`
-    it, with a warning; or let the `node-agent` give each its own, on Nodes that have one."""
+    """Rule for Pods with GPUs on nodes that native jobs may share: `refuse`, `isolate` (by
+    `exclusive: user`, only for the policy's podUsers), `allow` with a warning, or `node-agent`, on
+    Nodes with an agent (docs/annotations.md#shared-gpus)."""
     cpu_unit: Cpus = Field(default=Decimal(1), gt=0, le=1024, decimal_places=3)
-    """How much of a Pod's CPU one of Slurm's CPUs is ("2", "100m"): docs/resources.md."""
+    """Amount of a Pod's CPU that equals one CPU of Slurm ("2", "100m"): docs/resources.md."""
     docs_url: str = Field(default=PUBLISHED + DEFAULT_PAGE, min_length=1)
-    """The address of docs/annotations.md; messages to Pod authors point there."""
+    """Address of docs/annotations.md, for messages to authors of Pods."""
     node_name_label: str = NODE_NAME_LABEL
-    """A label on a Node that names its Slurm node where the names differ; one that no kubelet may put
-    onto its own Node."""
+    """Label on a Node with the Slurm node's name, if the names differ. Kubelets must not be able to
+    set this label."""
 
     slurmrestd_url: str = Field(default="http://127.0.0.1:6820", pattern=r"^(https?|unix)://")
-    """http://host:port, or unix:///path."""
+    """Address of slurmrestd: http://host:port, https://host:port or unix:///path."""
     slurm_token_file: Path
-    """A JWT of root or SlurmUser; it is read again when the file changes."""
+    """File with a JWT of root or SlurmUser. Reloaded after a change."""
     slurm_timeout_s: float = Field(default=15.0, gt=0, lt=3600)
-    """How long a request to slurmrestd may take."""
+    """Time limit in seconds for a request to slurmrestd."""
     slurm_concurrency: int = Field(default=16, ge=1, le=256)
-    """How many requests to slurmrestd are under way at a time."""
+    """Largest number of simultaneous requests to slurmrestd."""
     default_partition: str | None = None
     """Slurm's default partition, for slurmrestd before API v0.0.45."""
     preempt_type: str | None = Field(default=None, pattern=r"^preempt/")
     """Slurm's PreemptType, for slurmrestd before API v0.0.45. Until PreemptType is known, the extender
     does not use the fast path."""
     kill_wait_s: int = Field(default=30, ge=7, le=65533)
-    """Slurm's KillWait, for slurmrestd before API v0.0.45, and until Slurm reports KillWait."""
+    """Slurm's KillWait in seconds, for slurmrestd before API v0.0.45, and until Slurm reports
+    KillWait."""
     max_job_count: int = Field(default=10_000, ge=1)
-    """Slurm's MaxJobCount, for slurmrestd before API v0.0.45: at most half as many placeholders wait, in
-    all partitions."""
+    """Slurm's MaxJobCount, for slurmrestd before API v0.0.45. At most half as many placeholders
+    wait, in all partitions together."""
     max_job_id: int | None = Field(default=None, ge=1)
-    """Slurm's MaxJobId, for slurmrestd before API v0.0.45: shows whether native jobs can get ids of
+    """Slurm's MaxJobId, for slurmrestd before API v0.0.45. Shows whether native jobs can get ids of
     placeholders."""
     select_type_parameters: Names = ()
-    """Slurm's SelectTypeParameters ("CR_Core_Memory"), for slurmrestd before API v0.0.45: /readyz
+    """Slurm's SelectTypeParameters ("CR_Core_Memory"), for slurmrestd before API v0.0.45. /readyz
     reports a problem if memory is not among the parameters."""
     qos_grace: Names = ()
-    """The QOS that have a GraceTime, with commas between them: Slurm tells only which partitions have
-    one."""
+    """Names of the QOS with a GraceTime: Slurm reports only the GraceTime of partitions."""
     default_grace: DefaultGrace = "lower"
-    """The rule for Kubernetes' default grace of 30 s where KillWait is too short for it: `lower` it,
-    with a warning to the Pod's author, or `refuse` the Pod."""
+    """Rule if KillWait is too short for Kubernetes' default grace of 30 s: `lower` the grace, with
+    a warning, or `refuse` the Pod."""
     priority_classes: Annotated[dict[str, dict[str, str]], NoDecode, BeforeValidator(_mapped)] = {}
-    """The requests that PriorityClasses make where no annotation does (docs/endings.md), with commas
-    between them: "urgent=partition:high,urgent=qos:fast,spare=qos:scavenger"."""
+    """Partition or QOS for Pods of a PriorityClass, without such an annotation (docs/endings.md):
+    "urgent=partition:high,urgent=qos:fast,spare=qos:scavenger"."""
     job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
-    """The first id that placeholders get. Slurm's MaxJobId should be this, or that of several clusters
-    which is the lowest."""
+    """First id of placeholders. Set Slurm's MaxJobId to this id, or to the lowest such id of
+    several clusters."""
     job_id_end: int = Field(default=JobIdRange().end, ge=2, le=JobIdRange().end)
-    """The end of the placeholders' ids, which they do not get any more: clusters that share a Slurm
-    have a part of the ids each."""
+    """First id after the placeholders' ids. Clusters that share a Slurm need separate ranges of
+    ids."""
     window: int = Field(default=1000, ge=1)
-    """Placeholders that may compete for a partition at a time, shared by their owners; other Pods wait
-    in line."""
+    """Largest number of placeholders that compete for a partition at a time, shared by their
+    owners. Other Pods wait in line."""
     fast_path: bool = True
-    """Ask Slurm for a node at once (job/allocate) where that hurts nobody; off: every job is queued."""
+    """`true` lets Slurm grant a node at once (job/allocate), to jobs of the token's user that
+    preempt nothing. `false`: Slurm queues every job."""
     poll_interval_s: float = Field(default=0.25, gt=0, lt=3600)
-    """How often Slurm is asked for jobs' states while a Pod waits; else a quarter as often."""
+    """Seconds between two requests for the states of jobs while a Pod waits. Otherwise four times
+    as long."""
     unbound_deadline_s: float = Field(default=30.0, gt=0, lt=86400)
-    """How long a granted job is kept while its Pod is not bound."""
+    """Seconds for which the extender keeps a granted job while its Pod is not bound."""
     volume_bind_timeout_s: float = Field(default=600.0, ge=0, lt=86400)
-    """For how long kube-scheduler waits for a Pod's volumes: bindTimeoutSeconds of its VolumeBinding."""
+    """Seconds for which kube-scheduler waits for a Pod's volumes: bindTimeoutSeconds of the plugin
+    VolumeBinding."""
     evictions_per_minute: int = Field(default=500, ge=0)
-    """The eviction limit: how many Pods are deleted in any minute because their jobs ended otherwise
-    than by their time limit, their deadline or themselves, and jobs because their Pods are gone.
-    Deletions over it wait, preempted Pods the least (docs/audit.md). 0: nothing is deleted."""
+    """Eviction limit in any minute: Pods deleted because their jobs ended early, plus jobs
+    cancelled because their Pods disappeared (docs/audit.md). Other deletions wait. 0: nothing is
+    deleted."""
     audit_interval_s: float = Field(default=120.0, gt=0, lt=86400)
-    """How often the leader compares both systems (docs/audit.md); less often where Slurm has thousands
-    of jobs: an answer about all of them costs 2 kB a second at most, on average."""
+    """Seconds between two audits by the leader (docs/audit.md). With thousands of jobs the interval
+    grows: an audit reads at most 2 kB per second, on average."""
     unmanaged_pods: Literal["fit", "adopt", "ignore"] = "fit"
-    """Pods that Slurm does not know of: fit them into what it leaves of its nodes; have it know of them
-    as well, by a job for each that is bound there; or ignore them."""
+    """Rule for unmanaged Pods (docs/unmanaged-pods.md). `fit`: these Pods get the room that Slurm
+    leaves. `adopt`: bound Pods also get jobs. `ignore`: neither."""
 
     drain_nodes: bool = True
-    """Drain in Slurm, with a reason of the extender's, the nodes of Nodes that are cordoned, tainted or
-    not ready, or where a Pod outstays its job. Off: the extender's drains are taken back."""
+    """`true` drains nodes in Slurm that are cordoned, tainted or not ready in Kubernetes, or where
+    a Pod outstays its job (docs/nodes.md). `false` takes these drains back."""
     drain_taints: Names = ()
-    """Keys of taints that drain, with commas between them."""
+    """Keys of the taints that drain a node."""
     drain_conditions: Names = (DEVICE_PROBLEM,)
-    """Types of conditions that drain where they are True, with commas between them: the node agent's, by
-    default."""
+    """Types of the conditions that drain a node while True. The default is the node agent's
+    condition."""
     taint_nodes: bool = False
-    """Put the taint slurm-extender.io/out-of-service on Nodes that Slurm has drained or down."""
+    """`true` sets the taint slurm-extender.io/out-of-service on Nodes that are drained or down in
+    Slurm."""
 
     policy_file: Path | None = None
-    """The policy: which Pods may ask for what (docs/policy.md); read again when the file changes."""
+    """Policy: which Pods may request what (docs/policy.md). Reloaded after a change."""
     policy: Literal["restricted", "open"] | None = None
-    """The policy where there is no file: `open` allows anything, `restricted` (the default) no Pod."""
+    """Policy without a file. `open` allows everything. `restricted` (the default) allows no Pod."""
 
     pools_file: Path | None = None
-    """The pools of slurmd Pods (docs/pools.md); read again when the file changes."""
+    """Pools of slurmd Pods (docs/pools.md). Reloaded after a change."""
     pools_namespace: str = "slurm-nodes"
-    """Where slurmd Pods are. Whoever may make Pods there may read its Secrets: keep the extender's
-    elsewhere."""
+    """Namespace of slurmd Pods, without the extender. A user who may create Pods in this namespace
+    can read its Secrets."""
 
     replica: str = Field(default_factory=socket.gethostname, min_length=1)
-    """This replica's name in the Lease; it must differ from all others'. In a Pod: the Pod's name."""
+    """Name of this replica in the Lease. All replicas need different names. In a Pod: the Pod's
+    name."""
     lease_duration_s: int = Field(default=5, ge=2, lt=3600)
-    """How long the Lease of a leader that has died keeps others from leading."""
+    """Seconds for which the Lease of a dead leader keeps other replicas from leading."""
 
     drain_s: float = Field(default=3.0, ge=0, lt=600)
-    """How long a replica that is ending still answers, so that callers find another."""
+    """Seconds for which an ending replica still answers, so that callers find another replica."""
 
     listen_address: str = "0.0.0.0"  # noqa: S104 -- admission and probes come from other hosts
-    """Where all ports but the scheduler's listen (docs/listeners.md)."""
+    """Address of all ports except the scheduler's port (docs/listeners.md)."""
     scheduler_address: str = "127.0.0.1"
-    """kube-scheduler's verbs bind Pods: only programs on this host may call them, unless callers show a
-    certificate."""
+    """Address of kube-scheduler's verbs. Callers can bind Pods: without client certificates, only
+    an address of this host is valid."""
     scheduler_client_ca_file: Path | None = None
-    """Authorities (PEM) of the certificates that kube-schedulers show (docs/listeners.md). The verbs
-    are then served with TLS, and to no other callers; read again when the file changes."""
+    """CAs (PEM) of kube-schedulers' client certificates (docs/listeners.md). The verbs then use
+    TLS, and accept no other callers. Reloaded after a change."""
     scheduler_port: Port = 8888
-    """kube-scheduler's verbs."""
+    """Port of kube-scheduler's verbs."""
     admission_port: Port = 8443
-    """/mutate and /validate, for kube-apiserver."""
+    """Port of /mutate and /validate, for kube-apiserver."""
     hooks_port: Port = 8000
-    """Pushes and the gate, for Slurm's scripts (docs/slurm-scripts.md)."""
+    """Port of pushes and of the gate, for Slurm's scripts (docs/slurm-scripts.md)."""
     metrics_port: Port = 8080
-    """/metrics, for Prometheus."""
+    """Port of /metrics, for Prometheus."""
     health_port: Port = 8081
-    """/healthz and /readyz, for the kubelet."""
+    """Port of /healthz and /readyz, for the kubelet."""
     tls_cert_file: Path | None = None
-    """The webhooks' certificate, as in a mounted Secret; read again when it changes."""
+    """Certificate of the webhooks, as in a mounted Secret. Reloaded after a change."""
     tls_key_file: Path | None = None
-    """The certificate's key, likewise."""
+    """Key of this certificate. Reloaded after a change."""
     tls_secret: str | None = None
-    """Instead of files: the Secret, beside the Lease, in which the replicas keep a certificate of their
-    own. Neither: no webhooks."""
+    """Secret beside the Lease in which the replicas keep their own certificate, instead of the
+    files. Without Secret and files, the extender serves no webhooks."""
     tls_names: Names = ()
-    """The names and addresses by which kube-apiserver calls the webhooks, with commas between them;
-    blank: the Service slurm-extender in the namespace."""
+    """Names and addresses by which kube-apiserver calls the webhooks. Blank: the Service
+    slurm-extender in the namespace."""
     admission_client_ca_file: Path | None = None
-    """Authorities (PEM) of the certificates that kube-apiservers show, likewise. Absent: everybody that
-    reaches the port may ask for a review of a Pod."""
+    """CAs (PEM) of kube-apiservers' client certificates (docs/listeners.md). Absent: every caller
+    that reaches the port may ask for reviews. Reloaded after a change."""
     webhook_configuration: str = "slurm-extender"
-    """Where that certificate's authority is written (both kinds of webhook configuration)."""
+    """Name of the mutating and of the validating webhook configuration. The extender writes the CA
+    of its own certificate there."""
     hooks_token_file: Path | None = None
-    """The token of Slurm's pushes (deploy/slurm); read again when the file changes. Absent: no
+    """File with the token of Slurm's pushes (deploy/slurm). Reloaded after a change. Absent: no
     pushes."""
     job_info: bool = False
-    """Whether the leader has a metric for each bound Pod, with the user and the account of the job
-    (docs/metrics.md#the-use-of-gpus): one series for each Pod, and names of users for all who scrape."""
+    """`true`: the leader has a metric for each bound Pod, with the job's user and account
+    (docs/metrics.md#the-use-of-gpus). All scrapers see the users' names."""
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
-    """The least level of the lines in the log."""
+    """Lowest level of the lines in the log."""
 
     @model_validator(mode="after")
     def _tls_comes_in_pairs(self) -> Self:
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
-            raise ValueError("TLS_CERT_FILE and TLS_KEY_FILE belong together")
+            raise ValueError("set both TLS_CERT_FILE and TLS_KEY_FILE, or neither")
         if self.tls_secret is not None and self.tls_cert_file is not None:
-            raise ValueError("TLS_SECRET stands instead of TLS_CERT_FILE and TLS_KEY_FILE")
+            raise ValueError("set either TLS_SECRET, or TLS_CERT_FILE and TLS_KEY_FILE")
         return self
 
     @model_validator(mode="after")
@@ -264,7 +272,7 @@ class Settings(BaseSettings):
         authorities = self.scheduler_client_ca_file or self.admission_client_ca_file
         if authorities is not None and self.tls_secret is None and self.tls_cert_file is None:
             raise ValueError(
-                "SCHEDULER_CLIENT_CA_FILE and ADMISSION_CLIENT_CA_FILE need a certificate to serve with:"
+                "SCHEDULER_CLIENT_CA_FILE and ADMISSION_CLIENT_CA_FILE need a server certificate: set"
                 " TLS_CERT_FILE and TLS_KEY_FILE, or TLS_SECRET"
             )
         return self
@@ -273,9 +281,9 @@ class Settings(BaseSettings):
     def _strangers_bind_no_pods(self) -> Self:
         if self.scheduler_client_ca_file is None and not _is_of_this_host(self.scheduler_address):
             raise ValueError(
-                f"SCHEDULER_ADDRESS is {self.scheduler_address}, which other hosts can reach, and who"
-                " reaches it can have Pods bound: set SCHEDULER_CLIENT_CA_FILE, so that callers must"
-                " show a certificate, or an address of this host alone, like 127.0.0.1"
+                f"SCHEDULER_ADDRESS is {self.scheduler_address}, which other hosts can reach, and every"
+                " caller can bind Pods: set SCHEDULER_CLIENT_CA_FILE, so that callers need a"
+                " certificate, or an address that only this host can reach, like 127.0.0.1"
             )
         return self
 
@@ -284,14 +292,14 @@ class Settings(BaseSettings):
         if self.job_id_end <= self.job_id_first:
             raise ValueError("JOB_ID_END must be above JOB_ID_FIRST")
         if self.policy_file is not None and self.policy is not None:
-            raise ValueError("POLICY is for where there is no POLICY_FILE: the file says it as `preset`")
+            raise ValueError("set POLICY or POLICY_FILE, not both: a policy file has the value `preset`")
         return self
 
     @model_validator(mode="after")
     def _pools_are_drained(self) -> Self:
         if self.pools_file is not None and not self.drain_nodes:
             raise ValueError(
-                "POOLS_FILE needs DRAIN_NODES: slurmd leaves a cordoned Node once it is drained"
+                "POOLS_FILE needs DRAIN_NODES: slurmd leaves a cordoned Node only after the drain"
             )
         return self
 
@@ -299,30 +307,33 @@ class Settings(BaseSettings):
     @classmethod
     def _not_our_own_taint(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
         if TAINT.key in keys:
-            raise ValueError(f"{TAINT.key} says what Slurm did: it cannot be why")
+            raise ValueError(f"{TAINT.key} is the extender's own, and cannot cause a drain")
         return keys
 
     @field_validator("drain_conditions")
     @classmethod
     def _not_our_own_condition(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
         if SLURM_OUT_OF_SERVICE in kinds:
-            raise ValueError(f"{SLURM_OUT_OF_SERVICE} says what Slurm did: it cannot be why")
+            raise ValueError(f"{SLURM_OUT_OF_SERVICE} is the extender's own, and cannot cause a drain")
         if "Ready" in kinds:
-            raise ValueError("Ready drains where it is not True, always")
+            raise ValueError("omit Ready: a Node that is not ready is always drained")
         return kinds
 
     @field_validator("scope")
     @classmethod
     def _all_or_some(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if "cluster" in names and len(names) > 1:
-            raise ValueError("`cluster` is every namespace, and stands alone")
+            raise ValueError("`cluster` means all namespaces: name no other namespace")
         return names
 
     @field_validator("scheduler_name")
     @classmethod
     def _not_everybodys_scheduler(cls, name: str) -> str:
         if name == DEFAULT_SCHEDULER:
-            raise ValueError("every Pod that names no scheduler would be ours: give the profile a name")
+            raise ValueError(
+                f"{DEFAULT_SCHEDULER} would send every Pod without a schedulerName to Slurm: set another"
+                " name"
+            )
         return name
 
     @field_validator("take_schedulers")
@@ -340,8 +351,8 @@ class Settings(BaseSettings):
     def _no_kubelets_label(cls, label: str) -> str:
         if is_kubelets(label):
             raise ValueError(
-                f"{label}: a kubelet may put that onto its own Node, and take another's Pods by it; take"
-                f" one under node-restriction.kubernetes.io/, such as {NODE_NAME_LABEL}"
+                f"{label}: a kubelet may set this label on its own Node, and get Pods of another Node;"
+                f" choose a label under node-restriction.kubernetes.io/, such as {NODE_NAME_LABEL}"
             )
         return label
 
@@ -349,12 +360,12 @@ class Settings(BaseSettings):
     @classmethod
     def _prefix_is_not_ours(cls, prefix: str) -> str:
         if prefix == DOMAIN:
-            raise ValueError(f"{DOMAIN} is kept for what the extender itself writes")
+            raise ValueError(f"{DOMAIN} is reserved for the extender's own annotations")
         return prefix
 
     @property
     def translation(self) -> TranslationConfig:
-        """Returns the translation, while Slurm has not told its KillWait."""
+        """Returns the translation's settings, with the KillWait to use until Slurm reports KillWait."""
         return TranslationConfig(
             self.annotation_prefix,
             self.scheduler_name,
@@ -374,7 +385,7 @@ class Settings(BaseSettings):
 
     @property
     def namespaces(self) -> tuple[str, ...] | None:
-        """Returns the namespaces in scope, None for all."""
+        """Returns the namespaces in scope; None for all namespaces."""
         return None if self.scope == ("cluster",) else self.scope or (self.namespace,)
 
     @property
@@ -384,13 +395,13 @@ class Settings(BaseSettings):
 
     @property
     def drain_settings(self) -> DrainSettings:
-        """Returns the settings for nodes that one of the systems takes out of service."""
+        """Returns the settings for nodes that Slurm or Kubernetes takes out of service."""
         taints, conditions = frozenset(self.drain_taints), frozenset(self.drain_conditions)
         return DrainSettings(self.drain_nodes, taints, self.taint_nodes, conditions)
 
     @property
     def slurm_defaults(self) -> SlurmDefaults:
-        """Returns what is taken for Slurm's settings where slurmrestd does not tell them."""
+        """Returns the values for parameters of Slurm that slurmrestd does not report."""
         return SlurmDefaults(
             self.default_partition,
             self.preempt_type,
@@ -402,12 +413,12 @@ class Settings(BaseSettings):
 
     @property
     def placeholder_ids(self) -> JobIdRange:
-        """Returns the ids that placeholders may have, independently of Slurm's MaxJobId."""
+        """Returns the range of ids for placeholders, independently of Slurm's MaxJobId."""
         return JobIdRange(self.job_id_first, self.job_id_end)
 
     def placement_config(self, cluster: str, kill_wait_s: int | None = None) -> PlacementConfig:
         """Returns placement's settings for this Kubernetes cluster and a Slurm with this KillWait; None
-        where Slurm does not tell it."""
+        if Slurm does not report KillWait."""
         return PlacementConfig(
             cluster=cluster,
             ids=self.placeholder_ids,

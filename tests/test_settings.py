@@ -186,7 +186,7 @@ def test_a_policy_is_in_a_file_or_is_a_preset(
 ) -> None:
     monkeypatch.setenv(PREFIX + "POLICY_FILE", "/etc/policy.yaml")
     monkeypatch.setenv(PREFIX + "POLICY", "open")
-    assert "POLICY is for where there is no POLICY_FILE" in complaint(capsys)
+    assert "set POLICY or POLICY_FILE, not both" in complaint(capsys)
 
 
 def test_a_bad_policy_is_told_line_by_line(
