@@ -1,5 +1,5 @@
-"""`python -m deploy.settings_page` (`make docs`) writes the tables of docs/configure.md: the settings of
-both programs, with the chart's value for each."""
+"""Generator of the tables in docs/configure.md: the settings of both programs, with the chart's
+value for each setting. `make docs` runs `python -m deploy.settings_page`."""
 
 import json
 import re
@@ -18,14 +18,14 @@ from node_agent.settings import Settings as AgentSettings
 from service.settings import read_json
 
 PAGE: Final = "docs/configure.md"
-_HEADS: Final = ("setting", "in the chart by", "default", "is", "what it does")
+_HEADS: Final = ("setting", "set in the chart by", "default", "type", "meaning")
 _PAGE_OF_DOCS: Final = re.compile(r"docs/([\w-]+\.md)(#[\w-]+)?")
 _FOUND_AT_START: Final = {
-    "namespace": "the Pod's own namespace, outside of Pods `kube-system`",
-    "replica": "the host's name, which in a Pod is the Pod's",
+    "namespace": "the Pod's own namespace; outside of Pods `kube-system`",
+    "replica": "the host's name; in a Pod the Pod's name",
 }
 _TYPES: Final = {
-    "array": "names, with commas between them",
+    "array": "names, separated by commas",
     "boolean": "`true` or `false`",
     "integer": "whole number",
     "number": "number",
@@ -41,7 +41,7 @@ _BOUNDS: Final = {
 
 @dataclass(frozen=True)
 class Program:
-    """A program with settings: their model, its file, and where the chart has values for them."""
+    """A program with settings: the settings' model, the model's file, and the path of the chart's values."""
 
     model: type[BaseSettings]
     source: str
@@ -56,7 +56,7 @@ AGENT: Final = Program(AgentSettings, "node_agent/settings.py", agent_settings, 
 
 
 def rows(program: Program) -> Iterator[str]:
-    """Yields the table of a program's settings, in the order of its file."""
+    """Yields the table of a program's settings, in the order of the model."""
     fields = program.model.model_fields
     yield from table_head(*_HEADS)
     for each in program.settings():
@@ -84,7 +84,7 @@ def _default(setting: Setting, info: FieldInfo) -> str:
 
 
 def _text(default: Any) -> str:
-    """Returns a default as one writes it into the environment."""
+    """Returns a default as a value of an environment variable."""
     match default:
         case bool():
             return str(default).lower()
@@ -109,7 +109,7 @@ def _is_path(info: FieldInfo) -> bool:
 
 
 def _kind(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what a value may be, of its JSON Schema."""
+    """Yields the type and the bounds of a value, from the JSON Schema of the value."""
     if "enum" in schema:
         *others, last = (f"`{word}`" for word in schema["enum"])
         yield f"{', '.join(others)} or {last}"
@@ -123,14 +123,14 @@ def _kind(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _linked(words: str) -> str:
-    """Returns them with links to the pages that they name."""
+    """Returns a description with links to the pages in the description."""
     linked = _PAGE_OF_DOCS.sub(lambda page: f"[{page[1]}]({page[1]}{page[2] or ''})", words)
     return linked.replace("|", r"\|")
 
 
 def renewed(page: str) -> str:
-    """Returns the page with both tables as the code has them. Raises ValueError where it has no
-    place."""
+    """Returns the page with both tables as the code has them. Raises ValueError if the page has no
+    place for a table."""
     for program in (EXTENDER, AGENT):
         page = replaced(page, program.source, rows(program))
     return page

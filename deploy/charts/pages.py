@@ -1,5 +1,5 @@
-"""`python -m deploy.charts.pages` (`make docs`) writes values.schema.json's definitions and
-docs/values.md from the chart's values and the programs' settings."""
+"""Generator of docs/values.md, and of the definitions in values.schema.json, from the chart's
+values.yaml and the programs' settings. `make docs` runs `python -m deploy.charts.pages`."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,42 +19,44 @@ SCHEMA: Final = CHART / "values.schema.json"
 PAGE: Final = Path(__file__).parents[2] / "docs/values.md"
 _REFERENCES: Final = "#/definitions/{model}"
 _BY_NAME: Final = {
-    "affinity": "As in a Pod.",
-    "annotations": "Annotations of that object.",
-    "enabled": "Whether there are any.",
-    "interval": "How often Prometheus asks.",
-    "issuerRef": "cert-manager's issuer.",
-    "key": "The key in that Secret.",
-    "limits": "As in a container.",
-    "nodeSelector": "As in a Pod.",
-    "podAnnotations": "More annotations of the Pods.",
-    "podLabels": "More labels of the Pods.",
-    "priorityClassName": "As in a Pod.",
-    "port": "Its port.",
-    "pullPolicy": "As in a container.",
-    "registry": "Of the image.",
-    "repository": "Of the image.",
-    "requests": "As in a container.",
-    "tolerations": "As in a Pod.",
+    "affinity": "Affinity of the Pods.",
+    "annotations": "Annotations of the object.",
+    "enabled": "`true` enables this part of the chart.",
+    "interval": "Time between two scrapes.",
+    "issuerRef": "Issuer of cert-manager.",
+    "key": "Key in the Secret.",
+    "limits": "Limits of the container.",
+    "nodeSelector": "Node selector of the Pods.",
+    "podAnnotations": "Additional annotations of the Pods.",
+    "podLabels": "Additional labels of the Pods.",
+    "priorityClassName": "PriorityClass of the Pods.",
+    "port": "Port number.",
+    "pullPolicy": "Pull policy of the image.",
+    "registry": "Registry of the image.",
+    "repository": "Repository of the image.",
+    "requests": "Requests of the container.",
+    "tolerations": "Tolerations of the Pods.",
 }
-"""What is said of values whose names are Kubernetes' own."""
+"""Meanings of values with the names of Kubernetes' fields, for values without a comment."""
 _OF_FILES: Final = {
-    ("config", "slurm"): "As in slurm.conf(5).",
-    ("config", "cgroup"): "As in cgroup.conf(5).",
-    ("accounting", "slurmdbd", "config"): "As in slurmdbd.conf(5).",
-    ("accounting", "mariadb", "config"): "As of mariadbd.",
+    ("config", "slurm"): "See slurm.conf(5).",
+    ("config", "cgroup"): "See cgroup.conf(5).",
+    ("accounting", "slurmdbd", "config"): "See slurmdbd.conf(5).",
+    ("accounting", "mariadb", "config"): "See the options of mariadbd.",
 }
-"""What is said of parameters of other files, by the value that they are in."""
+"""Meanings of parameters of other files without a comment, by the value that contains the parameters."""
 _HEAD: Final = """# Values of the chart
 
-Made by `make docs` from the chart's values.yaml, its values.schema.json and the programs' settings.
+This page lists all values of the chart slurm-extender. You must set `slurm.restUrl` and
+`slurm.tokenSecret.name`: [install.md](install.md) has a first `values.yaml`. Helm rejects unknown and
+contradictory values before the installation.
 
-Unknown values, and values that contradict each other, are refused by Helm before anything is installed.
+`make docs` makes this page from the chart's values.yaml and from the settings of the programs.
 """
 
 
 def renewed_schema(text: str) -> str:
-    """Returns the schema with the definitions that the programs' own models have."""
+    """Returns the schema with new definitions of the programs' settings, policy and pools."""
     schema: dict[str, Any] = json.loads(text)
     definitions = schema["definitions"]
     definitions["extenderSettings"] = settings.definition(extender_settings())
@@ -72,7 +74,7 @@ def page() -> str:
 
 
 def documented(text: str) -> Mapping[tuple[str, ...], tuple[str, object]]:
-    """Returns each value of a values file by its path: the comment above it, and the default."""
+    """Returns each value of a values file by its path: the comment above the value, and the default."""
     lines, found = text.splitlines(), dict[tuple[str, ...], tuple[str, object]]()
     root = yaml.compose(text, yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
@@ -94,7 +96,7 @@ def _note(
 
 
 def _comment(lines: Sequence[str], line: int) -> str:
-    """Returns the lines of comment just above a line."""
+    """Returns the comment directly above a line, as one line."""
     first = line
     while first > 0 and lines[first - 1].lstrip().startswith("#"):
         first -= 1
@@ -102,10 +104,10 @@ def _comment(lines: Sequence[str], line: int) -> str:
 
 
 def sections(text: str) -> Iterator[str]:
-    """Yields the lines of a page of a values file: a table for each value at the top that has parts."""
+    """Yields the lines of a page of a values file: a table for each top-level value with parts."""
     found = documented(text)
     parts = {path[0]: None for path in found if found_below(found, path)}
-    yield from ("", "## At the top", "")
+    yield from ("", "## Top-level values", "")
     yield from _table(found, [path for path in found if path[0] not in parts])
     for part in parts:
         yield from ("", f"## {part}", "")
@@ -115,7 +117,7 @@ def sections(text: str) -> Iterator[str]:
 
 
 def found_below(found: Mapping[tuple[str, ...], object], path: tuple[str, ...]) -> bool:
-    """Tells whether a value has parts with a place of their own."""
+    """Returns True if a value has parts with separate comments."""
     return any(len(other) > len(path) and other[: len(path)] == path for other in found)
 
 
@@ -132,7 +134,7 @@ def _table(
 
 
 def words_of(found: Mapping[tuple[str, ...], tuple[str, object]], path: tuple[str, ...]) -> str:
-    """Returns what is said of a value: its comment, or what its name says."""
+    """Returns the meaning of a value: the comment, or a text by the value's name."""
     return found[path][0] or _BY_NAME.get(path[-1]) or _OF_FILES.get(path[:-1], "")
 
 
@@ -143,7 +145,8 @@ def _settings() -> Iterator[str]:
     )
     for program, values, known in programs:
         yield from ("", f"## Settings of {program}", "")
-        yield from (f"Below `{values}.settings`, by either name.", "")
+        yield f"Set a value below `{values}.settings`, by the name in the first column, or by the name of the"
+        yield from ("variable without the program's prefix (`LOG_LEVEL`).", "")
         yield from _settings_table(known)
     yield ""
 
@@ -151,13 +154,13 @@ def _settings() -> Iterator[str]:
 def _settings_table(known: Sequence[Setting]) -> Iterator[str]:
     yield from ("| value | variable | default | meaning |", "|---|---|---|---|")
     for each in known:
-        value = f"`{each.key}`" if each.made_of is None else f"made of {each.made_of}"
+        value = f"`{each.key}`" if each.made_of is None else f"set by {each.made_of}"
         default = "" if each.default is None else f"`{json.dumps(each.default)}`"
         yield f"| {value} | `{each.variable}` | {default} | {each.words} |"
 
 
 def main() -> None:
-    """Writes both files."""
+    """Writes values.schema.json and docs/values.md."""
     SCHEMA.write_text(renewed_schema(SCHEMA.read_text()))
     PAGE.write_text(page())
 

@@ -1,6 +1,5 @@
-"""The settings of both programs as values of the chart: which the chart makes of other values, and what
-the others may be. The programs' own models are the source.
-"""
+"""Settings of both programs as values of the chart: settings that other values determine, and the
+JSON Schema of all other settings. The source is the settings model of each program."""
 
 import ast
 import inspect
@@ -14,7 +13,7 @@ from pydantic_settings import BaseSettings
 from extender.settings import Settings as ExtenderSettings
 from node_agent.settings import Settings as AgentSettings
 
-_FIXED: Final = "the chart"
+_FIXED: Final = "the chart itself"
 EXTENDER_MADE: Final[Mapping[str, str]] = {
     "kubeconfig": _FIXED,
     "namespace": "the release's namespace",
@@ -46,7 +45,7 @@ EXTENDER_MADE: Final[Mapping[str, str]] = {
     "webhook_configuration": "the objects' name",
     "hooks_token_file": "`hooks.tokenSecret`",
 }
-"""Settings that are made of something else, and of what."""
+"""Settings of the extender that have no value of their own, with the source of each."""
 AGENT_MADE: Final[Mapping[str, str]] = {
     "node": "the Pod's Node",
     "pod_uid": "the Pod's uid",
@@ -64,25 +63,26 @@ AGENT_MADE: Final[Mapping[str, str]] = {
     "metrics_port": _FIXED,
     "health_port": _FIXED,
 }
+"""Settings of the node agent that have no value of their own, with the source of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of a program."""
+    """A setting of a program."""
 
     name: str
     variable: str
-    """In the environment."""
+    """Name of the environment variable."""
     schema: Mapping[str, Any]
     default: object
     words: str
-    """Its docstring in the code, in one line."""
+    """Docstring of the setting in the code, as one line."""
     made_of: str | None
-    """Where the chart makes it; None: its own value."""
+    """Source of the setting in the chart. None: the setting has a value of its own."""
 
     @property
     def key(self) -> str:
-        """Its name among the chart's values."""
+        """Name of the setting in the chart's values."""
         return to_camel(self.name)
 
 
@@ -95,7 +95,7 @@ def agent_settings() -> list[Setting]:
 
 
 def definition(settings: list[Setting]) -> dict[str, Any]:
-    """Returns the JSON Schema of the values: each by either name, and no setting by both."""
+    """Returns the JSON Schema of the values. A setting has two names; a values file may use only one."""
     own = [each for each in settings if each.made_of is None]
     properties, twice = dict[str, Any](), list[dict[str, Any]]()
     for each in own:
@@ -117,7 +117,7 @@ def _settings(model: type[BaseSettings], made: Mapping[str, str]) -> Iterator[Se
 
 
 def _simple(described: Mapping[str, Any]) -> dict[str, Any]:
-    """What a value may be: lists also as the environment has them, with commas; maps as text alone."""
+    """Returns the schema of a value. A list may be a text with commas; a map is always a text."""
     options = [each for each in described.get("anyOf", [described]) if each.get("type") != "null"]
     if len(options) > 1:  # a quantity
         return {"type": ["number", "string"]}
@@ -128,7 +128,7 @@ def _simple(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _docstrings(model: type[BaseSettings]) -> dict[str, str]:
-    """Returns the text below each field."""
+    """Returns the docstring below each field."""
     (definition,) = ast.parse(inspect.getsource(model)).body
     assert isinstance(definition, ast.ClassDef)
     found: dict[str, str] = {}

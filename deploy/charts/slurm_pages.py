@@ -1,5 +1,5 @@
-"""`python -m deploy.charts.slurm_pages` (`make docs`) writes, for the chart slurm, docs/slurm-values.md,
-the accounts in its schema, and its copies of the scripts of deploy/slurm."""
+"""Generator of files for the chart slurm: docs/slurm-values.md, the accounts in the schema, and
+copies of the scripts in deploy/slurm. `make docs` runs `python -m deploy.charts.slurm_pages`."""
 
 import json
 from pathlib import Path
@@ -15,9 +15,10 @@ PAGE: Final = Path(__file__).parents[2] / "docs/slurm-values.md"
 SCRIPTS: Final = Path(__file__).parents[1] / "slurm"
 _HEAD: Final = """# Values of the chart slurm
 
-Made by `make docs` from the chart's values.yaml. What to do with it: [slurm-chart.md](slurm-chart.md).
+This page lists all values of the chart slurm. [slurm-chart.md](slurm-chart.md) describes the chart. Helm
+rejects unknown and contradictory values before the installation.
 
-Unknown values, and values that contradict each other, are refused by Helm before anything is installed.
+`make docs` makes this page from the chart's values.yaml.
 """
 
 
@@ -27,7 +28,7 @@ def page() -> str:
 
 
 def renewed_schema(text: str) -> str:
-    """Returns the schema with the accounts that `slurm-cluster accounts` takes."""
+    """Returns the schema with the definition of the file for `slurm-cluster accounts`."""
     schema: dict[str, Any] = json.loads(text)
     made = Document.model_json_schema(ref_template="#/definitions/{model}")
     schema["definitions"] |= made.pop("$defs", {})
@@ -36,13 +37,13 @@ def renewed_schema(text: str) -> str:
 
 
 def copies() -> dict[Path, str]:
-    """Returns the files of the chart that are others' copies, and what they should be."""
+    """Returns the chart's copies of scripts, with the text of each original."""
     scripts = (SCRIPTS / name for name in ("slurm-extender-gate", "slurm-extender-hook"))
     return {CHART / "files" / script.name: script.read_text() for script in scripts}
 
 
 def main() -> None:
-    """Writes all of them."""
+    """Writes the page, the schema and the copies."""
     PAGE.write_text(page())
     SCHEMA.write_text(renewed_schema(SCHEMA.read_text()))
     for path, text in copies().items():
