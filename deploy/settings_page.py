@@ -41,7 +41,7 @@ _BOUNDS: Final = {
 
 @dataclass(frozen=True)
 class Program:
-    """A program with settings: the settings' model, the model's file, and the path of the chart's values."""
+    """A program with settings: the model, the model's file, and the path of the chart's values."""
 
     model: type[BaseSettings]
     source: str

@@ -145,8 +145,8 @@ def _settings() -> Iterator[str]:
     )
     for program, values, known in programs:
         yield from ("", f"## Settings of {program}", "")
-        yield f"Set a value below `{values}.settings`, by the name in the first column, or by the name of the"
-        yield from ("variable without the program's prefix (`LOG_LEVEL`).", "")
+        yield f"Set a value below `{values}.settings`, by the name in the first column, or by the name"
+        yield from ("of the variable without the program's prefix (`LOG_LEVEL`).", "")
         yield from _settings_table(known)
     yield ""
 
