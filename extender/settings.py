@@ -99,8 +99,8 @@ class Settings(BaseSettings):
     """Other schedulers whose new Pods in scope go to Slurm, with a warning to each author
     (docs/migrate.md). Blank: none."""
     scheduler_config_file: Path | None = None
-    """kube-scheduler's configuration, reloaded after a change. /readyz reports a configuration that
-    evicts Pods for a Pod that Slurm has not admitted. Absent: /readyz reports only actual evictions."""
+    """kube-scheduler's configuration. /readyz reports if kube-scheduler would evict Pods for a Pod
+    that Slurm has not admitted. Absent: only actual evictions. Reloaded after a change."""
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
     """Prefix of the annotations in docs/annotations.md."""
     slurm_bridge_annotations: bool = False
@@ -109,9 +109,9 @@ class Settings(BaseSettings):
     """GRES of each extended resource: a name, or name:type ("gpu:1g.10gb"). Blank: the resource is
     no GPU, and Slurm does not count it."""
     shared_gpus: SharedGpus = "isolate"
-    """Rule for Pods with GPUs on nodes that native jobs may share: `refuse`, `isolate` (by
-    `exclusive: user`, only for the policy's podUsers), `allow` with a warning, or `node-agent`, on
-    Nodes with an agent (docs/annotations.md#shared-gpus)."""
+    """Rule for Pods with GPUs on nodes of native jobs (docs/annotations.md#shared-gpus): `refuse`,
+    `isolate` the policy's podUsers by `exclusive: user`, `allow` with a warning, or require a
+    `node-agent`."""
     cpu_unit: Cpus = Field(default=Decimal(1), gt=0, le=1024, decimal_places=3)
     """Amount of a Pod's CPU that equals one CPU of Slurm ("2", "100m"): docs/resources.md."""
     docs_url: str = Field(default=PUBLISHED + DEFAULT_PAGE, min_length=1)
@@ -174,19 +174,18 @@ class Settings(BaseSettings):
     """Seconds for which kube-scheduler waits for a Pod's volumes: bindTimeoutSeconds of the plugin
     VolumeBinding."""
     evictions_per_minute: int = Field(default=500, ge=0)
-    """Eviction limit in any minute: Pods deleted because their jobs ended early, plus jobs
-    cancelled because their Pods disappeared (docs/audit.md). Other deletions wait. 0: nothing is
-    deleted."""
+    """Eviction limit in any minute: Pods whose jobs ended early, plus jobs of missing Pods
+    (docs/audit.md). Further deletions wait. 0: nothing is deleted."""
     audit_interval_s: float = Field(default=120.0, gt=0, lt=86400)
-    """Seconds between two audits by the leader (docs/audit.md). With thousands of jobs the interval
-    grows: an audit reads at most 2 kB per second, on average."""
+    """Seconds between two audits (docs/audit.md). With thousands of jobs, the interval grows, to
+    read at most 2 kB per second on average."""
     unmanaged_pods: Literal["fit", "adopt", "ignore"] = "fit"
     """Rule for unmanaged Pods (docs/unmanaged-pods.md). `fit`: these Pods get the room that Slurm
     leaves. `adopt`: bound Pods also get jobs. `ignore`: neither."""
 
     drain_nodes: bool = True
-    """`true` drains nodes in Slurm that are cordoned, tainted or not ready in Kubernetes, or where
-    a Pod outstays its job (docs/nodes.md). `false` takes these drains back."""
+    """`true` drains the nodes of cordoned, tainted or not ready Nodes, and nodes where a Pod
+    outstays its job. `false` takes these drains back."""
     drain_taints: Names = ()
     """Keys of the taints that drain a node."""
     drain_conditions: Names = (DEVICE_PROBLEM,)
@@ -239,8 +238,8 @@ class Settings(BaseSettings):
     tls_key_file: Path | None = None
     """Key of this certificate. Reloaded after a change."""
     tls_secret: str | None = None
-    """Secret beside the Lease in which the replicas keep their own certificate, instead of the
-    files. Without Secret and files, the extender serves no webhooks."""
+    """Secret beside the Lease, with a certificate that the replicas create, instead of files.
+    Without Secret and files: no webhooks."""
     tls_names: Names = ()
     """Names and addresses by which kube-apiserver calls the webhooks. Blank: the Service
     slurm-extender in the namespace."""

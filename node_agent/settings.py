@@ -28,8 +28,8 @@ class Settings(BaseSettings):
     node: Annotated[str, Field(min_length=1, max_length=253)]
     """Name of the agent's Node (spec.nodeName of the downward API)."""
     pod_uid: str = ""
-    """Uid of the agent's Pod (metadata.uid of the downward API). The agent opens all devices to
-    this Pod, to query the drivers. Blank: the agent runs outside of Pods."""
+    """Uid of the agent's Pod (metadata.uid of the downward API), which gets access to all devices,
+    to query their drivers. Blank: no Pod."""
     gres: Path
     """File with the output of `slurmd -G`, renewed at each start and reconfiguration of slurmd."""
     kubeconfig: Path | None = None
@@ -40,8 +40,7 @@ class Settings(BaseSettings):
     """Cgroups of the kubelet's Pods, below this folder. The agent skips missing cgroups."""
     nri: OptionalPath = Path("/var/run/nri/nri.sock")
     """Socket for plugins of the container runtime. Blank: Pods may start some milliseconds before
-    their access to devices, and get all devices of a Node or none
-    (docs/node-agent.md#what-the-kubelet-counts)."""
+    their access, and get all devices or none (docs/node-agent.md#what-the-kubelet-counts)."""
     cdi: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(listed)] = CDI_FOLDERS
     """Folders with the container runtime's specifications of devices (CDI)."""
     device_plugins: OptionalPath = Path("/var/lib/kubelet/device-plugins")
