@@ -1,6 +1,7 @@
 """A whole cluster on one machine: real Slurm, real Kubernetes control plane, simulated kubelets.
 
-The demo, the tests and the load tests use it alike. `deploy.local.cluster.Cluster` with a
-`deploy.local.spec.ClusterSpec` is the whole interface; everything else here is how it keeps its
-promise that nothing is left behind. (Nothing is imported here: the supervisor must start fast.)
+The demo, the tests and the load tests use the same cluster. The interface is
+`deploy.local.cluster.Cluster` with a `deploy.local.spec.ClusterSpec`. The other modules are
+internal. A cluster leaves no process behind. (This file imports nothing: the supervisor must start
+fast.)
 """

@@ -1,4 +1,4 @@
-"""`python -m deploy.local`: a whole cluster on this machine, for a person."""
+"""`python -m deploy.local`: a whole cluster on this machine, for interactive use."""
 
 import functools
 import json
@@ -23,34 +23,35 @@ from deploy.local.spec import DEBIAN_SUITES, DEFAULT_RELEASE, KUBERNETES_RELEASE
 from service.command_line import Output, OutputOption
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
-# Without markup: logs are full of brackets.
+# Markup is off: logs contain many brackets.
 console = Console(highlight=False, soft_wrap=True, markup=False)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Directory = Annotated[
-    Path, typer.Option(help="Where the cluster keeps everything.", envvar="CLUSTER_DIRECTORY")
+    Path, typer.Option(help="Directory of the cluster.", envvar="CLUSTER_DIRECTORY")
 ]
-Release = Annotated[str, typer.Option(help=f"Of Slurm: {' or '.join(DEBIAN_SUITES)}.")]
+Release = Annotated[str, typer.Option(help=f"Slurm release: {' or '.join(DEBIAN_SUITES)}.")]
 KubernetesRelease = Annotated[
     str,
     typer.Option(
-        help=f"{' or '.join(KUBERNETES_RELEASES)}; else this machine's own, or the newest.",
+        help=f"Kubernetes release: {' or '.join(KUBERNETES_RELEASES)}."
+        " Default: this machine's own if supported, else the newest.",
         envvar="KUBERNETES_RELEASE",
     ),
 ]
-Component = Annotated[str, typer.Argument(help="One of those that `status` shows.")]
+Component = Annotated[str, typer.Argument(help="Name of a component, as in `status`.")]
 Guest = Annotated[
-    bool, typer.Option(help="With one more node that is real: a virtual machine with a kubelet.")
+    bool, typer.Option(help="Add a real node: a virtual machine with a kubelet.")
 ]
-# Where there is accounting, alice and bob may run jobs under it.
+# With accounting, alice and bob may run jobs under this account.
 _ACCOUNT = "lab"
 _DEFAULT_DIRECTORY = CHECKOUT / "build" / "cluster"
 
 
 def _explained(command: Callable[P, R]) -> Callable[P, R]:
-    """Errors that a person can act on are said without a trace: status 2 if something is missing."""
+    """Prints known errors without a stack trace. Exit status 2: something is missing. Otherwise 1."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -69,19 +70,19 @@ def _explained(command: Callable[P, R]) -> Callable[P, R]:
 
 @app.command()
 @_explained
-def up(  # noqa: PLR0913 - each is an option
+def up(  # noqa: PLR0913 - each parameter is an option
     *,
     directory: Directory = _DEFAULT_DIRECTORY,
     nodes: Annotated[int, typer.Option(help="Nodes with a slurmd.")] = 4,
-    external_nodes: Annotated[int, typer.Option(help="Nodes without one, for scale.")] = 0,
-    cpus: Annotated[int, typer.Option(help="Of each node.")] = 8,
-    memory: Annotated[int, typer.Option(help="Of each node, in MB.")] = 16_000,
-    gpus: Annotated[int, typer.Option(help="Of each node.")] = 4,
+    external_nodes: Annotated[int, typer.Option(help="Nodes without a slurmd, for tests of scale.")] = 0,
+    cpus: Annotated[int, typer.Option(help="CPUs of each node.")] = 8,
+    memory: Annotated[int, typer.Option(help="Memory of each node, in MB.")] = 16_000,
+    gpus: Annotated[int, typer.Option(help="GPUs of each node.")] = 4,
     release: Release = DEFAULT_RELEASE,
     kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
     kubernetes_release: KubernetesRelease = "",
-    extender: Annotated[bool, typer.Option(help="Or kube-scheduler without it.")] = True,
-    replicas: Annotated[int, typer.Option(help="Of kube-scheduler and extender.")] = 1,
+    extender: Annotated[bool, typer.Option(help="With the extender, or kube-scheduler alone.")] = True,
+    replicas: Annotated[int, typer.Option(help="Replicas of kube-scheduler and extender.")] = 1,
     accounting: Annotated[bool, typer.Option(help="With slurmdbd and MariaDB.")] = False,
     guest: Guest = False,
 ) -> None:
@@ -111,7 +112,7 @@ def up(  # noqa: PLR0913 - each is an option
 @app.command()
 @_explained
 def down(directory: Directory = _DEFAULT_DIRECTORY) -> None:
-    """Stop a cluster; its logs stay."""
+    """Stop a cluster. The logs stay."""
     cluster = Cluster.attach(directory)
     cluster.down()
     console.print(f"down; the logs are in {cluster.logs}")
@@ -120,7 +121,7 @@ def down(directory: Directory = _DEFAULT_DIRECTORY) -> None:
 @app.command()
 @_explained
 def status(directory: Directory = _DEFAULT_DIRECTORY, output: OutputOption = Output.TABLE) -> None:
-    """Show what runs; exit status 1 if the cluster, or a part of it, does not."""
+    """Show the components. Exit status 1 if the cluster or a component does not run."""
     cluster = _running(directory)
     known = cluster.status()
     if output is Output.JSON:
@@ -140,17 +141,17 @@ def status(directory: Directory = _DEFAULT_DIRECTORY, output: OutputOption = Out
 @app.command()
 @_explained
 def restart(component: Component, directory: Directory = _DEFAULT_DIRECTORY) -> None:
-    """End a component and start it again; one that has ended is started."""
+    """Restart a component. A stopped component is started."""
     _running(directory).restart(component)
-    console.print(f"{component} serves again")
+    console.print(f"{component} runs again")
 
 
 @app.command()
 @_explained
 def stop(component: Component, directory: Directory = _DEFAULT_DIRECTORY) -> None:
-    """End a component; `restart` starts it again."""
+    """Stop a component. `restart` starts the component again."""
     _running(directory).stop(component)
-    console.print(f"{component} has ended")
+    console.print(f"{component} has stopped")
 
 
 @app.command()
@@ -162,9 +163,9 @@ def prepare(
     kubernetes_release: KubernetesRelease = "",
     accounting: Annotated[bool, typer.Option(help="With slurmdbd and MariaDB.")] = False,
     guest: Guest = False,
-    monitoring: Annotated[bool, typer.Option(help="With Prometheus, which tests read it by.")] = False,
+    monitoring: Annotated[bool, typer.Option(help="Also Prometheus, for tests of metrics.")] = False,
 ) -> None:
-    """Download and build what clusters and tests need, and start nothing."""
+    """Download and build what clusters and tests need. No cluster is started."""
     stopwatch = Stopwatch(console.print)
     spec = ClusterSpec(
         release=release,
@@ -179,11 +180,11 @@ def prepare(
         helm(stopwatch)
     if monitoring:
         prometheus(stopwatch)
-    stopwatch("everything is there")
+    stopwatch("all programs are ready")
 
 
 def _running(directory: Path) -> Cluster:
-    """The cluster there. Raises ClusterError where it is not up."""
+    """Returns the cluster in the directory. Raises ClusterError if the cluster does not run."""
     cluster = Cluster.attach(directory)
     if not cluster.is_up():
         raise ClusterError(f"the cluster in {cluster.directory} is not running")
@@ -195,13 +196,13 @@ def _say_what_to_try(cluster: Cluster) -> None:
     extender = [EXTENDER_PROGRAM] if spec.extender else []
     programs = [*(["kubectl"] if spec.kubernetes else []), *extender, *clients(spec)]
     console.print(f"  programs    PATH={cluster.directory / 'bin'}:$PATH  ({', '.join(programs)})")
-    console.print("              SLURM_AS=alice (or bob) makes Slurm's run as that user")
+    console.print("              SLURM_AS=alice (or bob) runs Slurm's programs as that user")
     if cluster.spec.kubernetes:
         console.print(f"  KUBECONFIG  {cluster.kubeconfig}")
     console.print(f"  slurmrestd  {cluster.slurmrestd_url}  (token in {cluster.token_file})")
     _say_where_to_look(cluster)
     console.print(f"  logs        {cluster.logs}")
-    console.print(f"  the end     {python()} -m deploy.local down --directory {cluster.directory}")
+    console.print(f"  to stop     {python()} -m deploy.local down --directory {cluster.directory}")
 
 
 def _say_where_to_look(cluster: Cluster) -> None:

@@ -1,9 +1,10 @@
-"""Who may do what in a cluster with accounting: accounts, users, QOS and their limits; reservations.
+"""Accounts, users, QOS and their limits, and reservations in a cluster with accounting.
 
     declare(cluster, Qos("small", limits=Limits(max_jobs=1)), Account("ml"),
             User("alice", accounts=("ml",), qos=("normal", "small")))
 
-slurmdbd has told slurmctld when `declare` returns. All names are Slurm's own (sacctmgr(1)).
+When `declare` returns, slurmctld knows the change: slurmdbd has sent the update. The names are
+those of sacctmgr(1).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,14 +14,14 @@ from typing import Final
 
 from deploy.local.cluster import Cluster
 
-# Slurm's QOS that every new association may use.
+# The QOS of Slurm's own that every new association may use.
 NORMAL: Final = "normal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What may be had at a time; None is without limit. A group is all users of the account or QOS,
-    the others are each user's. TRES as Slurm writes them: "cpu=4,gres/gpu=2"."""
+    """Limits on concurrent use. None means no limit. The `group_` limits count all users of the account
+    or QOS; the other limits count each user. TRES are written as in Slurm: "cpu=4,gres/gpu=2"."""
 
     group_jobs: int | None = None
     group_submit_jobs: int | None = None
@@ -33,9 +34,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """A quality of service. `flags` may have DenyOnLimit: refuse at submission what would wait.
-    `preempts` names those whose jobs make room for its own (PreemptType=preempt/qos), each of which then
-    has its `grace_s` to leave."""
+    """A quality of service.
+
+    * `flags` may contain DenyOnLimit: Slurm rejects a job at submission if the job would wait for a
+      limit.
+    * `preempts` names other QOS. Their jobs make room for the jobs of this QOS
+      (PreemptType=preempt/qos). Each preempted job has the `grace_s` of its own QOS to end.
+    """
 
     name: str
     flags: tuple[str, ...] = ()
@@ -47,7 +52,7 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account; `qos` is what its users may use unless said otherwise of them."""
+    """An account. `qos` applies to each user of the account without a QOS list of the user's own."""
 
     name: str
     qos: tuple[str, ...] = (NORMAL,)
@@ -56,7 +61,8 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A job user in these accounts. The first QOS and the first account are the defaults of its jobs."""
+    """A user who runs jobs under these accounts. Defaults of the jobs: the first QOS, the first
+    account."""
 
     name: str
     accounts: tuple[str, ...]
@@ -66,21 +72,21 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes that from its start on only these users or accounts may use, and only by its name."""
+    """Nodes for these users or accounts alone, from `start` on. A job must name the reservation."""
 
     name: str
     nodes: tuple[str, ...]
-    """("ALL",) is all that there are."""
+    """("ALL",) means all nodes."""
     users: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
     minutes: int = 60
     start: str = "now"
-    """As scontrol(1) takes it: "now+1hours"."""
+    """In scontrol(1)'s format: "now+1hours"."""
     flags: tuple[str, ...] = ()
 
 
 def declare(cluster: Cluster, *declared: Qos | Account | User) -> None:
-    """Makes each of them as it is declared, in this order, be it new or not; others stay."""
+    """Creates or changes each record, in this order. Other records stay as they are."""
     for one in declared:
         match one:
             case Qos():
@@ -94,7 +100,7 @@ def declare(cluster: Cluster, *declared: Qos | Account | User) -> None:
 
 @contextmanager
 def reserved(cluster: Cluster, reservation: Reservation) -> Iterator[None]:
-    """Reserves nodes until the block ends. Jobs in the reservation should have ended by then."""
+    """Reserves nodes until the block ends. Jobs in the reservation should end before the block does."""
     whom = {"Users": reservation.users, "Accounts": reservation.accounts}
     cluster.run_slurm(
         "scontrol",
@@ -113,7 +119,7 @@ def reserved(cluster: Cluster, reservation: Reservation) -> Iterator[None]:
             cluster.run_slurm("scontrol", "delete", f"ReservationName={reservation.name}")
 
 
-# Fields of `Limits` by sacctmgr's names, of a QOS and of an association.
+# sacctmgr's name for each field of `Limits`: for a QOS, and for an association.
 _OF_QOS: Final = {
     "group_jobs": "GrpJobs",
     "group_submit_jobs": "GrpSubmitJobs",
@@ -124,11 +130,11 @@ _OF_QOS: Final = {
     "max_wall_minutes": "MaxWall",
 }
 _OF_ASSOCIATION: Final = {**_OF_QOS, "max_jobs": "MaxJobs", "max_submit_jobs": "MaxSubmitJobs"}
-# How sacctmgr clears a setting: by -1, but each TRES by its name.
+# Values with which sacctmgr clears a setting. The default is -1; TRES are cleared by name.
 _NO_TRES: Final = "cpu=-1,mem=-1,gres/gpu=-1"
 _CLEARED: Final = {"GrpTRES": _NO_TRES, "MaxTRESPerJob": _NO_TRES, "Preempt": "", "GraceTime": "0"}
 
-# None is for a setting that there is not.
+# None: the setting is absent.
 _Settings = dict[str, str | None]
 
 
@@ -170,11 +176,12 @@ def _known(cluster: Cluster, kind: str, which: Sequence[str]) -> bool:
 def _make_so(
     cluster: Cluster, kind: str, which: Sequence[str], settings: _Settings, *, known: bool
 ) -> None:
-    """In one change, each of which takes slurmdbd some 50 ms."""
+    """Creates or changes a record in one call of sacctmgr: each change takes slurmdbd about 50 ms."""
     if known:
         all_of_it = (f"{name}={value or _CLEARED.get(name, -1)}" for name, value in settings.items())
         cluster.run_slurm("sacctmgr", "-i", "modify", kind, "where", *which, "set", *all_of_it)
     else:
-        # Only what there is: from 24.11.5's `add qos Flags=-1` slurmctld gets a QOS that nobody may use.
+        # Passes only settings with a value: after 24.11.5's `add qos Flags=-1`, no user may use the
+        # QOS.
         given = (f"{name}={value}" for name, value in settings.items() if value)
         cluster.run_slurm("sacctmgr", "-i", "add", kind, *which, *given)

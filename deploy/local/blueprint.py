@@ -1,4 +1,4 @@
-"""What a spec amounts to: which ports, which files, which components in which order."""
+"""Derives from a spec the ports and files of a cluster, and the start order of the components."""
 
 import shutil
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ from deploy.local.spec import ClusterSpec
 
 
 def port_names(spec: ClusterSpec) -> list[str]:
-    """What the cluster needs a port for."""
+    """Returns the purposes for which the cluster needs a port."""
     plane = ["etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kwok"]
     kubernetes = [*plane, *spec.scheduler_names, *spec.other_scheduler_names] if spec.kubernetes else []
     extender = [f"{name}-{listener}" for name in spec.extender_names for listener in EXTENDER_LISTENERS]
@@ -46,7 +46,7 @@ def _slurm(spec: ClusterSpec) -> list[str]:
 
 
 def shared_ports(spec: ClusterSpec) -> dict[str, int]:
-    """The ports of the Slurm that another cluster has brought up, where this one shares it."""
+    """Returns the ports of the shared Slurm of another cluster, if the spec has such a Slurm."""
     if not spec.slurm_of:
         return {}
     other = Record.load(Layout(Path(spec.slurm_of)))
@@ -54,11 +54,11 @@ def shared_ports(spec: ClusterSpec) -> dict[str, int]:
 
 
 def prepare_directory(layout: Layout, record: Record) -> None:
-    """The directory as if new, with everything in it that the components read."""
+    """Recreates the directory, with every file for the components."""
     if layout.directory.exists():
         shutil.rmtree(layout.directory)
     layout.logs.mkdir(parents=True)
-    layout.directory.chmod(0o700)  # keys and tokens; what jobs need is mounted inside
+    layout.directory.chmod(0o700)  # Holds keys and tokens. Files for jobs are mounted inside.
     record.save(layout)
     if record.spec.slurm_of:
         share_slurm(record.spec, record.ports, layout)
@@ -77,12 +77,13 @@ def prepare_directory(layout: Layout, record: Record) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    """The components in phases: those of a phase start together, when those before serve."""
+    """The components in phases. The components of a phase start together, after the phase before
+    serves."""
 
     first: list[list[Component]]
-    """After these Slurm's nodes register, and Kubernetes takes objects."""
+    """After these phases Slurm's nodes register, and Kubernetes accepts objects."""
     then: list[list[Component]]
-    """These need both."""
+    """These phases need both."""
     on_request: list[Component] = field(default_factory=list)
 
     @property
@@ -110,7 +111,8 @@ def start_plan(layout: Layout, record: Record) -> StartPlan:
 
 
 def _with_guest(plan: StartPlan, layout: Layout, record: Record) -> StartPlan:
-    """The guest boots while the host's programs start; its own come as soon as they can."""
+    """Returns the plan with the guest: the guest boots while the host's programs start. The guest's
+    own programs start as early as possible."""
     spec, image, ports = record.spec, GuestImage(**record.guest), record.ports
     *before, host = plan.first
     (control,) = plan.then

@@ -1,10 +1,12 @@
-"""The chart's objects for a cluster of this machine.
+"""The chart's objects for a cluster on this machine.
 
-The objects for a cluster of the default shape are recorded in rendered.json, so that the demo builds no
-Helm. `python -m deploy.local.chart` records them, and a test compares them with Helm's.
+The objects for a cluster of the default shape are recorded in rendered.json, so that the demo does
+not have to build Helm. `python -m deploy.local.chart` writes the record, and a test compares the
+record with Helm's output.
 
-Extender and node agents run outside of Pods here, like programs that pip installed on hosts: the chart
-has values for such hosts. Callers add the local parts (ports, files, wishes of tests).
+The extender and the node agents run outside of Pods here, like programs that pip installed on
+hosts. The chart has values for such hosts. Callers add the local parts: ports, files, and the
+tests' changes.
 """
 
 import json
@@ -25,16 +27,17 @@ from deploy.local.spec import ClusterSpec
 CHART: Final = CHECKOUT / "deploy/charts/slurm-extender"
 RELEASE: Final = "slurm-extender"
 NAMESPACE: Final = "kube-system"
-"""Of the release: the Lease, the Secrets and the node agents' account are there."""
+"""Namespace of the release: holds the Lease, the Secrets and the node agents' service account."""
 AGENT_NAME: Final = f"{RELEASE}-node-agent"
 """The node agents' service account."""
 POOLS_NAMESPACE: Final = "slurm-nodes"
 AGENT_USER: Final = "node-agent"
-"""The guest's agent: a user. It runs outside of Pods, where no kubelet renews an account's token."""
+"""The user of the guest's node agent. A service account does not work: the node agent runs outside
+of Pods, and no kubelet renews the token."""
 RECORD: Final = Path(__file__).with_name("rendered.json")
 _RECORDED_PORT: Final = 65535
 _RECORDED_CA: Final = "QVVUSE9SSVRZ"
-"""The admission port and the CA bundle in the record: each cluster has its own."""
+"""The admission port and the CA bundle in the record. Each cluster replaces both by its own."""
 _COMPONENT: Final = "app.kubernetes.io/component"
 _RENDERED: Final = {
     "TAINT_NODES": "taintNodes",
@@ -42,7 +45,7 @@ _RENDERED: Final = {
     "TAKE_SCHEDULERS": "takeSchedulers",
     "UNMANAGED_PODS": "unmanagedPods",
 }
-"""The extender's settings on which the chart's objects depend, and its values for them."""
+"""Settings of the extender on which the chart's objects depend, and the matching chart values."""
 
 Manifest = dict[str, Any]
 Values = dict[str, Any]
@@ -56,17 +59,17 @@ class Rendered:
 
     @classmethod
     def of(cls, helm: Path, values: Values, *options: str) -> Self:
-        """Renders the chart. Raises ClusterError with Helm's words."""
+        """Renders the chart. Raises ClusterError with Helm's message."""
         return cls.parsed(template(helm, values, *options))
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """Returns the objects of what Helm wrote."""
+        """Returns the objects in Helm's output."""
         return cls([each for each in yaml.load_all(text, yaml.CSafeLoader) if each])
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Returns what `write` has left there."""
+        """Returns the objects in a file that `write` made."""
         return cls(json.loads(path.read_text()))
 
     @classmethod
@@ -80,19 +83,20 @@ class Rendered:
         path.write_text(json.dumps(self.manifests))
 
     def find(self, kind: str, name: str) -> Manifest:
-        """Returns the object. Raises KeyError where there is none."""
+        """Returns the object. Raises KeyError if no object matches."""
         for each in self.manifests:
             if (each["kind"], each["metadata"]["name"]) == (kind, name):
                 return each
         raise KeyError(f"{kind} {name}")
 
     def wanted(self, spec: ClusterSpec) -> Iterator[Manifest]:
-        """Yields the objects of the components that run here. No component reads the ConfigMaps."""
+        """Yields the objects of the components on this machine. No component here reads the
+        ConfigMaps."""
         return (each for each in self.manifests if _is_wanted(spec, each))
 
 
 def template(helm: Path, values: Values, *options: str) -> str:
-    """Returns the chart's objects as Helm writes them. Raises ClusterError with Helm's words."""
+    """Returns the chart's objects as Helm writes them. Raises ClusterError with Helm's message."""
     command = [str(helm), "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-"]
     done = subprocess.run(
         [*command, *options], input=json.dumps(values), capture_output=True, text=True, check=False
@@ -103,7 +107,8 @@ def template(helm: Path, values: Values, *options: str) -> str:
 
 
 def values_of(spec: ClusterSpec, admission_port: int, ca_bundle: str) -> Values:
-    """Returns the chart's values. `ca_bundle` is the CA of the webhooks' certificate, if it is known."""
+    """Returns the chart's values. `ca_bundle` is the CA of the webhooks' certificate, or "" if not
+    yet known."""
     scope: Values = {"type": "namespace", "namespaces": list(spec.namespaces)} if spec.namespaces else {}
     settings = {
         _RENDERED[name]: text == "true" or text
@@ -131,13 +136,14 @@ def values_of(spec: ClusterSpec, admission_port: int, ca_bundle: str) -> Values:
 
 
 def needs_helm(spec: ClusterSpec) -> bool:
-    """Returns whether Helm renders the chart: not for a cluster whose objects are recorded."""
+    """Returns whether Helm has to render the chart. A cluster with recorded objects needs no Helm,
+    but uses Helm if Helm is already built."""
     recorded, asked = (values_of(each, _RECORDED_PORT, _RECORDED_CA) for each in (ClusterSpec(), spec))
     return spec.kubernetes and (asked != recorded or helm_place().exists())
 
 
 def render_record() -> str:
-    """Returns the content of the record, as Helm makes it now. Raises ClusterError."""
+    """Returns new content for the record, rendered by Helm. Raises ClusterError."""
     values = values_of(ClusterSpec(), _RECORDED_PORT, _RECORDED_CA)
     return json.dumps(Rendered.of(helm(silent), values).manifests, indent=1) + "\n"
 

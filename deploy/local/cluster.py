@@ -1,4 +1,4 @@
-"""One cluster: brought up, worked with, taken down. See `Cluster.up`."""
+"""One cluster: start it, use it, stop it. See `Cluster.up`."""
 
 import os
 import signal
@@ -39,14 +39,19 @@ _GUEST_ANSWERS_WITHIN_S: Final = 20.0
 
 
 class Cluster:
-    """A cluster in a directory of its own. As a context manager it is taken down at the end.
+    """A cluster in a directory of its own. As a context manager, stops the cluster at the end.
 
-    Components are named etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok,
-    slurmctld, slurmrestd, slurmd-NODE and extender; with replicas also extender-N, kube-scheduler-N
-    and service, the stand-in for a Service before the extenders; with links also links; with
-    accounting also slurmdbd and mariadbd; with a scheduler of its own also default-scheduler; with a
-    guest also guest, the virtual machine, and its programs containerd, kubelet, slurmd-guest and
-    node-agent, which are killed like any other, and are gone when the guest is.
+    Names of components:
+
+    * always: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok, slurmctld,
+      slurmrestd, slurmd-NODE and extender
+    * with replicas: extender-N, kube-scheduler-N and service, the stand-in for a Service in front
+      of the extenders
+    * with links: links
+    * with accounting: slurmdbd and mariadbd
+    * with `own_scheduler`: default-scheduler
+    * with a guest: guest, the virtual machine, and its programs containerd, kubelet, slurmd-guest
+      and node-agent. These programs are killed like any other component, and end with the guest.
     """
 
     def __init__(self, layout: Layout, record: Record) -> None:
@@ -54,24 +59,26 @@ class Cluster:
         self._record = record
         self.spec: Final = record.spec
         self.ports: Final[Mapping[str, int]] = record.ports
-        """Every port of the cluster by what it serves; all are on 127.0.0.1."""
+        """Every port of the cluster, by purpose. All are on 127.0.0.1."""
         self.directory: Final = layout.directory
         self.logs: Final = layout.logs
-        """The folder of the logs, one COMPONENT.log each."""
+        """The folder of the logs: a file COMPONENT.log for each component."""
         self.kubeconfig: Final = layout.kubeconfig
-        """The administrator's."""
+        """Kubeconfig of the administrator."""
         self.extender_kubeconfig: Final = kubeconfig_of("slurm-extender", layout)
-        """Of the user slurm-extender, who may do what the extender needs and nothing else."""
+        """Kubeconfig of the user slurm-extender. The roles of this user allow exactly the
+        extender's calls."""
         self.slurmrestd_socket: Final = layout.slurmrestd_socket
         self.token_file: Final = layout.token_file
         """Holds a JWT for Slurm's root."""
         self.policy_file: Final = layout.policy_file
         self.pools_file: Final = layout.pools_file
-        """Who may ask the extender for what; it is read again when it changes."""
+        """The policy and the pools. The extender reads both files again after a change."""
         self.job_submit_lua: Final = layout.job_submit_lua
-        """The script of that name; slurmctld reads it again once it is a second newer."""
+        """The script job_submit.lua. slurmctld reads the file again if its time is at least a
+        second newer."""
         self.guest: Final = Connection(record.ports[GUEST]) if record.spec.guest else None
-        """The way into the guest, if there is one."""
+        """The connection to the guest, if the cluster has a guest."""
         self._supervision = Supervision(layout)
         self._supervisor: subprocess.Popen[str] | None = None
         self._owner: Owner | None = None
@@ -81,9 +88,9 @@ class Cluster:
     def up(
         cls, spec: ClusterSpec, directory: Path | str, *, tied: bool = True, report: Report = silent
     ) -> Self:
-        """Returns a fresh, serving cluster, which ends with this process; unless `tied`, only until it
-        serves. Raises MissingPrerequisitesError, AlreadyRunningError, GuestGoneError, or ClusterError
-        with a log."""
+        """Returns a new cluster that serves. The cluster ends with this process; with `tied` False,
+        only until the cluster serves. Raises MissingPrerequisitesError, AlreadyRunningError,
+        GuestGoneError, or ClusterError with a log."""
         layout = Layout(Path(directory).resolve())
         layout.check()
         if Supervision(layout).is_alive():
@@ -124,7 +131,7 @@ class Cluster:
             cluster.down()
             raise
         finally:
-            lease.close()  # the supervisor has its own hold on the ports
+            lease.close()  # the supervisor keeps the ports open itself
         return cluster
 
     @staticmethod
@@ -136,9 +143,9 @@ class Cluster:
 
     @classmethod
     def prepare(cls, spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
-        """Slurm's tree ("." without a Slurm) and the Kubernetes binaries, made now if this machine
-        has not got them; the guest's disk, too, if there is to be a guest. Helm is among the binaries if
-        the cluster needs it (`needs_helm`)."""
+        """Returns Slurm's tree ("." without a Slurm) and the Kubernetes binaries. Builds what this
+        machine lacks, and the guest's disk if the spec has a guest. Helm is among the binaries if
+        the cluster needs Helm (`needs_helm`)."""
         check_prerequisites(spec, helm=needs_helm(spec))
         # The guest's kubelet must not be newer than kube-apiserver.
         release = KUBERNETES_RELEASES[0] if spec.guest else spec.kubernetes_release
@@ -156,8 +163,8 @@ class Cluster:
 
     @classmethod
     def try_slurm(cls, tree: Path, release: str, *, accounting: bool) -> None:
-        """Brings Slurm up from a tree, with slurmdbd if `accounting`. Raises ClusterError if a part does
-        not serve, or is of another release."""
+        """Starts Slurm from a tree, with slurmdbd if `accounting`. Raises ClusterError if a part
+        does not serve, or has another release."""
         spec = ClusterSpec(
             nodes=1, kubernetes=False, extender=False, accounting=accounting, release=release
         )
@@ -170,7 +177,7 @@ class Cluster:
 
     @classmethod
     def attach(cls, directory: Path | str) -> Self:
-        """The cluster that was brought up in `directory`, by whatever process, running or not."""
+        """Returns the cluster in `directory`, which any process may have started, running or not."""
         layout = Layout(Path(directory).resolve())
         return cls(layout, Record.load(layout))
 
@@ -180,16 +187,16 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self.down()
 
-    # Where it is.
+    # Addresses and files.
 
     @property
     def extender_environment(self) -> Mapping[str, str]:
-        """The settings under which an extender serves this cluster (it needs `extender=True`)."""
+        """Returns the settings with which an extender serves this cluster (needs `extender=True`)."""
         return extender_environment("extender", self.spec, self._record.ports, self._layout)
 
     @property
     def probes(self) -> Mapping[str, tuple[str, str]]:
-        """For each extender where it tells whether it is ready, and its metrics."""
+        """Returns the URLs of readiness and of metrics for each extender."""
         return {
             name: (
                 f"http://127.0.0.1:{self.ports[f'{name}-health']}/readyz",
@@ -207,10 +214,11 @@ class Cluster:
         return api_server_url(self._record.ports)
 
     def mint_token(self, user: str, lifetime_s: int = 3600) -> str:
-        """A JWT for `user`, signed with the cluster's key; already expired if `lifetime_s` < 0."""
+        """Returns a JWT for `user`, signed with the cluster's key. Already expired if `lifetime_s`
+        < 0."""
         return mint_token(self._layout, user, lifetime_s)
 
-    # Its components.
+    # Components.
 
     def start(
         self,
@@ -220,9 +228,9 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         wait: bool = True,
     ) -> int:
-        """Starts a component, and returns its process id. `argv` replaces its command line, `env` is
-        added to its environment. Unless `wait` is False the component serves, or ClusterError has the
-        end of its log."""
+        """Starts a component, and returns its process id. `argv` replaces the component's command
+        line, `env` is added to its environment. Returns after the component serves, unless `wait`
+        is False. Raises ClusterError with the end of the log if the component does not serve."""
         component = self._component(name)
         pid = self._launch(component, argv or component.argv, env or {})
         if wait:
@@ -230,15 +238,16 @@ class Cluster:
         return pid
 
     def register(self, node: str, conf: str, *options: str) -> int:
-        """Starts the slurmd of one of `spec.dynamic_names`, which then registers itself; returns its
-        process id. `conf` is what a line of slurm.conf would say of the node, without its port."""
+        """Starts the slurmd of one of `spec.dynamic_names`, and returns its process id. The slurmd
+        registers its node. `conf` is the content of a line of slurm.conf for the node, without the
+        port."""
         component = self._component(f"slurmd-{node}")
         said = ("--conf", f"Port={self.ports[component.name]} {conf}")
         return self.start(component.name, argv=[*component.argv, *said, *options])
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM, *, within_s: float = 15.0) -> int:
-        """Signals a component, and returns its return code. kube-apiserver needs up to a minute: kill
-        it."""
+        """Signals a component, and returns its return code. kube-apiserver takes up to a minute to
+        stop: kill it instead."""
         self._supervision.signal(name, number)
         code = self._supervision.wait(name, within_s)
         if code is None:
@@ -246,7 +255,8 @@ class Cluster:
         return code
 
     def restart(self, name: str) -> None:
-        """Ends a component, by kill -9 where it takes long, and starts it again as at first."""
+        """Stops a component and starts it again with its first command line. A slow component is
+        killed."""
         if self.is_running(name):
             with suppress(ClusterError):
                 self.stop(name)
@@ -255,26 +265,27 @@ class Cluster:
         self.start(name)
 
     def kill(self, name: str) -> None:
-        """kill -9."""
+        """Sends SIGKILL, and waits for the end."""
         self.stop(name, signal.SIGKILL)
 
     def pause(self, name: str) -> None:
-        """SIGSTOP: it keeps its connections and answers nothing."""
+        """Sends SIGSTOP. The component keeps its connections and answers nothing."""
         self._supervision.signal(name, signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
         self._supervision.signal(name, signal.SIGCONT)
 
     def disturb(self, extender: str, target: str, fault: str) -> None:
-        """How an extender's link to `target` (see links.TARGETS) fares from now on: proxy.FAULTS."""
+        """Sets the fault of an extender's link to `target`. See links.TARGETS and proxy.FAULTS."""
         disturb(self._layout, link_name(extender, target), fault)
 
     def wait_exit(self, name: str, timeout_s: float = 15.0) -> int | None:
-        """The return code of a component that ends by itself; None if it has not in time."""
+        """Waits for a component to end by itself. Returns the return code, or None after the
+        timeout."""
         return self._supervision.wait(name, timeout_s)
 
     def pid(self, name: str) -> int:
-        """A running component's process id, as the whole machine sees it."""
+        """Returns the process id of a running component in the PID namespace of the machine."""
         known = self.status().get(name)
         if known is None or known.returncode is not None:
             raise ClusterError(f"{name} is not running")
@@ -285,31 +296,33 @@ class Cluster:
         return known is not None and known.returncode is None
 
     def is_up(self) -> bool:
-        """Whether the cluster itself, that is its supervisor, is there."""
+        """Returns whether the supervisor of the cluster runs."""
         return self._supervision.is_alive()
 
     def status(self) -> dict[str, ComponentStatus]:
-        """Every component that was started at least once."""
+        """Returns the state of every component ever started."""
         return self._supervision.status()
 
-    # Its client programs.
+    # Client programs.
 
     def run_slurm(
         self, program: str, *arguments: str, user: str = "root", stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Runs squeue, sbatch, scontrol or the like as root, alice or bob; raises if it fails."""
+        """Runs a client of Slurm, such as squeue, as root, alice or bob. Raises ClusterError on
+        failure."""
         command = [str(self._layout.bin / program), *arguments]
         return _run(command, {**os.environ, "SLURM_AS": user}, stdin)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Runs kubectl as the administrator; raises if it fails."""
+        """Runs kubectl as the administrator. Raises ClusterError on failure."""
         return _run([str(self._layout.bin / "kubectl"), *arguments], os.environ, stdin)
 
-    # Its end.
+    # The end of the cluster.
 
     def down(self) -> None:
-        """Ends every process of the cluster and frees its ports; logs stay. Not running is fine."""
-        with suppress(ClusterError):  # it is not running
+        """Ends every process of the cluster and frees the ports. Logs stay. The cluster may be
+        stopped already."""
+        with suppress(ClusterError):  # the cluster does not run
             self._supervision.shutdown()
         if self._supervisor is not None:
             self._supervisor.wait()
@@ -317,7 +330,7 @@ class Cluster:
             self._owner.let_go()
             self._owner = None
 
-    # How it comes up.
+    # Start of the cluster.
 
     def _supervise(self, lease: PortLease) -> None:
         self._owner = Owner()
@@ -336,7 +349,8 @@ class Cluster:
             self._owner.handed_over()
 
     def _bring_up(self, report: Report) -> None:
-        """Starts what can start together, then waits for it; the objects come when they can."""
+        """Starts the components of each phase together, then waits for them. Creates the objects
+        after the first phases."""
         for phase in self._plan.first:
             self._start_together(phase, report)
         if not self.spec.guest_in_pool and not _poll(lambda: nodes_are_up(self._layout), 30.0):
@@ -350,7 +364,8 @@ class Cluster:
             report(f"{', '.join(component.name for component in phase)}: serving")
 
     def _blamed(self, error: ClusterError) -> ClusterError:
-        """What failed, or that the guest is gone, with the end of its console."""
+        """Returns the error, or GuestGoneError with the end of the guest's console if the guest is
+        gone."""
         if self.guest is None or _poll(self.guest.is_up, _GUEST_ANSWERS_WITHIN_S):
             return error
         return GuestGoneError(f"the guest is gone: {error}\n{tail(self._layout.log(GUEST))}")
@@ -362,14 +377,15 @@ class Cluster:
             self._await_first(component, report)
 
     def _await_first(self, component: Component, report: Report) -> None:
-        """The same as `_await_ready`, but a component may be one that does not come up each time."""
+        """Waits until the component serves. If the component ends first, starts the component
+        again, at most `component.starts` times in all."""
         for more in reversed(range(component.starts)):
             try:
                 self._await_ready(component)
             except ClusterError:
                 if not more or self.is_running(component.name):
                     raise
-                report(f"{component.name} ended before it served, and is started again")
+                report(f"{component.name} ended before serving, and is started again")
                 self._launch(component, component.argv, {})
             else:
                 break
@@ -377,7 +393,7 @@ class Cluster:
     def _component(self, name: str) -> Component:
         components = self._plan.components
         if name not in components:
-            raise ClusterError(f"no component {name}; there are {', '.join(components)}")
+            raise ClusterError(f"no component {name}; the cluster has {', '.join(components)}")
         return components[name]
 
     def _launch(self, component: Component, argv: Sequence[str], env: Mapping[str, str]) -> int:
@@ -410,7 +426,7 @@ def _run(
 
 
 def _poll(condition: Callable[[], bool], within_s: float) -> bool:
-    """Whether the condition came true in time."""
+    """Returns whether the condition became true in time."""
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""The programs of a cluster: how each is started, and how one sees that it serves."""
+"""The programs of a cluster, with the start and the readiness check of each program."""
 
 import os
 import socket
@@ -14,8 +14,8 @@ import httpx
 
 from deploy.local.layout import CHECKOUT
 
-# What a component gets of the environment, when it is not our own code, which needs more. GOGC (400, for
-# instance) spares the Kubernetes programs a quarter of their CPU, for more memory.
+# Environment of components from other projects. GOGC (for example 400) spares the Kubernetes
+# programs a quarter of their CPU time and costs memory.
 PLAIN_ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"} | {
     name: os.environ[name] for name in ("GOGC",) if name in os.environ
 }
@@ -23,7 +23,7 @@ PLAIN_ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"} | {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """One program. `is_ready` is asked again and again after its start, until it says yes."""
+    """One program. After the start, `is_ready` is called repeatedly until it returns True."""
 
     name: str
     argv: tuple[str, ...]
@@ -32,7 +32,7 @@ class Component:
     cwd: Path = CHECKOUT
     ready_within_s: float = 60.0
     starts: int = 1
-    """How often it is started, where it ends before it serves."""
+    """Maximum number of starts, if the program ends before serving."""
 
 
 def accepts_connections(port: int) -> bool:
@@ -41,7 +41,7 @@ def accepts_connections(port: int) -> bool:
 
 
 def accepts_at(path: Path) -> bool:
-    """The same of a UNIX socket."""
+    """Returns whether a UNIX socket accepts connections."""
     with closing(socket.socket(socket.AF_UNIX)) as probe:
         return probe.connect_ex(str(path)) == 0
 
@@ -49,8 +49,9 @@ def accepts_at(path: Path) -> bool:
 def answers(
     url: str, headers: Mapping[str, str] | None = None, shown: tuple[Path, Path] | None = None
 ) -> bool:
-    """Returns whether a GET is answered with 200. `shown` is our own certificate, and its key."""
-    if not accepts_connections(urlsplit(url).port or 0):  # the usual answer, at a hundredth of the CPU
+    """Returns whether a GET is answered with 200. `shown` is the client's certificate and key."""
+    # usually decides, at a hundredth of the CPU time
+    if not accepts_connections(urlsplit(url).port or 0):
         return False
     trust = _any_certificate()
     if shown is not None:
@@ -64,7 +65,8 @@ def answers(
 
 
 def _any_certificate() -> ssl.SSLContext:
-    """Kubernetes components make their own; this is only ever asked how they are."""
+    """Returns a context that accepts any certificate: Kubernetes components sign their own. Only
+    readiness is requested this way."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

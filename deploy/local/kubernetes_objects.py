@@ -1,4 +1,4 @@
-"""The objects that a cluster starts with: its Nodes, and what the extender needs to be asked."""
+"""The first objects of a cluster: its Nodes, and what kube-apiserver needs to call the extender."""
 
 import json
 from collections.abc import Iterator
@@ -39,7 +39,8 @@ _CONNECTIONS: Final = 4
 
 
 def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
-    """Creates the Nodes, but for the guest's, and the roles and webhooks of what runs here."""
+    """Creates the Nodes except the guest's, and the roles and webhooks of the components on this
+    machine."""
     chart = [] if spec.in_pods else list(Rendered.read(layout.chart).wanted(spec))
     namespaces = [each for each in chart if each["kind"] == "Namespace"]
     namespaces += [{"kind": "Namespace", "metadata": {"name": name}} for name in spec.namespaces]
@@ -47,11 +48,12 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
     services = services_objects(ports) if spec.services else ()
     manifests = [*_nodes(spec), *map(_of, (*others, *services))]
     with api_client(ports, layout) as client:
-        for each in namespaces:  # others, such as Roles of the scope, are in them
+        # first: other objects, such as the scope's Roles, are in these namespaces
+        for each in namespaces:
             _create(client, *_of(each))
 
     def create(share: list[tuple[str, str]]) -> None:
-        with api_client(ports, layout) as client:  # its own: a shared one costs twice as much
+        with api_client(ports, layout) as client:  # a shared client costs twice as much
             for path, manifest in share:
                 _create(client, path, manifest)
 
@@ -60,7 +62,8 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
 
 
 def _nodes(spec: ClusterSpec) -> Iterator[tuple[str, str]]:
-    """Path and JSON of each Node. The template is parsed once: there may be thousands."""
+    """Yields path and JSON of each Node. The template is parsed once: a cluster may have thousands
+    of Nodes."""
     now = datetime.now(UTC).strftime('"%Y-%m-%dT%H:%M:%SZ"')
     node = json.dumps(yaml.safe_load(render("node.yaml.j2", spec=spec, name="@name@", now=now)))
     for name in spec.kubernetes_node_names:
@@ -68,7 +71,7 @@ def _nodes(spec: ClusterSpec) -> Iterator[tuple[str, str]]:
 
 
 def _of(manifest: dict[str, Any]) -> tuple[str, str]:
-    """Where an object is created, and its JSON."""
+    """Returns the path at which an object is created, and the object's JSON."""
     namespace = manifest["metadata"].get("namespace", "")
     return _PATHS[manifest["kind"]].format(namespace=namespace), json.dumps(manifest)
 

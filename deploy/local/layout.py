@@ -12,17 +12,17 @@ from deploy.local.spec import ClusterSpec
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 
-_SOCKET_PATH_LIMIT: Final = 107  # bytes in sockaddr_un.sun_path, less its final NUL
+_SOCKET_PATH_LIMIT: Final = 107  # bytes in sockaddr_un.sun_path, without the final NUL
 
 _TUPLES: Final = (
     *("extender_argv", "extender_verbs", "guest_images", "hooks"),
     *("kubernetes_nodes", "slurm_conf"),
 )
-"""Tuples of the spec, which JSON stores as lists."""
+"""Tuples of the spec. JSON stores tuples as lists."""
 
 
 def python() -> str:
-    """Returns the path of the interpreter, for commands that a person copies."""
+    """Returns the path of the interpreter, for commands that a user copies."""
     return os.path.relpath(sys.executable)
 
 
@@ -32,7 +32,7 @@ class Layout:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.record = directory / "cluster.json"
-        """The choices of `up`; marks the directory as a cluster's."""
+        """The choices of `up`. This file marks the directory as a cluster's."""
         self.control = directory / "control.sock"
         """The supervisor's socket."""
         self.init = directory / "init"
@@ -64,11 +64,11 @@ class Layout:
         return self.logs / f"{component}.log"
 
     def check(self) -> None:
-        """Raises ClusterError for a directory that cannot hold the sockets, or has other files."""
+        """Raises ClusterError if the directory cannot hold the sockets, or has unrelated files."""
         if len(bytes(self.slurmrestd_socket)) > _SOCKET_PATH_LIMIT:
-            raise ClusterError(f"{self.directory}: too long a path to hold a UNIX socket")
+            raise ClusterError(f"{self.directory}: the path is too long for a UNIX socket")
         if self.directory.exists() and not self.record.exists() and any(self.directory.iterdir()):
-            raise ClusterError(f"{self.directory} holds something else: give an empty directory")
+            raise ClusterError(f"{self.directory} holds other files: give an empty directory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""Which links of the proxy a cluster has: the Service before the extenders, and what they depend on."""
+"""The proxy's links in a cluster: the Service in front of the extenders, and the extenders' own
+links."""
 
 import json
 import socket
@@ -12,7 +13,7 @@ from deploy.local.errors import ClusterError
 from deploy.local.layout import Layout
 from deploy.local.spec import ClusterSpec
 
-# What a link can lead to.
+# Possible ends of an extender's link.
 TARGETS: Final = ("kube-apiserver", "slurmrestd")
 
 _SERVICE: Final = "service"
@@ -22,7 +23,7 @@ _ANSWER_TIMEOUT_S: Final = 10.0
 
 
 def link_name(extender: str, target: str) -> str:
-    """Of the link, and of its port."""
+    """Returns the name of a link and of the link's port."""
     return f"{extender}-to-{target}"
 
 
@@ -32,17 +33,17 @@ def link_port_names(spec: ClusterSpec) -> list[str]:
 
 
 def admission_port(spec: ClusterSpec, ports: dict[str, int]) -> int:
-    """Where the API server asks about new Pods."""
+    """Returns the port to which the API server sends admission requests."""
     return ports[_ADMISSION if spec.replicas > 1 else "extender-admission"]
 
 
 def target_port(spec: ClusterSpec, ports: dict[str, int], extender: str, target: str) -> int:
-    """Where an extender finds one of TARGETS."""
+    """Returns the port on which an extender reaches one of TARGETS."""
     return ports[link_name(extender, target) if spec.links else target]
 
 
 def link_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
-    """One process for the Service and one for all links, as far as the spec wants them."""
+    """Returns one process for the Service and one for all links, if the spec has them."""
     components = []
     if spec.replicas > 1:
         backends = [ports[f"{name}-admission"] for name in spec.extender_names]
@@ -54,7 +55,7 @@ def link_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) ->
 
 
 def disturb(layout: Layout, link: str, fault: str) -> None:
-    """Tells the proxy how a link is to fare. Raises ClusterError where there is no such link."""
+    """Sets a link's fault in the proxy. Raises ClusterError if the link does not exist."""
     with closing(socket.socket(socket.AF_UNIX)) as control:
         control.settimeout(_ANSWER_TIMEOUT_S)
         control.connect(bytes(_control(_LINKS, layout)))

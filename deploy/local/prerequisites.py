@@ -1,4 +1,4 @@
-"""What a machine must have for a cluster, said all at once and before anything is done."""
+"""Checks the prerequisites of a cluster on this machine before anything else happens."""
 
 import os
 import platform
@@ -19,8 +19,8 @@ from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec, SpecError
 
 
 def check_prerequisites(spec: ClusterSpec, *, helm: bool = False) -> None:
-    """Raises MissingPrerequisitesError with all that is missing. `helm`: the cluster needs Helm. Go and
-    apt are not needed once the results of the first build are cached."""
+    """Raises MissingPrerequisitesError with the full list of problems. `helm`: the cluster needs
+    Helm. Go and apt are not needed once the results of the first build are cached."""
     missing = [
         *_platform_problems(),
         *_tool_problems(),
@@ -49,7 +49,7 @@ def _needs_go(spec: ClusterSpec) -> bool:
 
 def _guest_problems() -> Iterator[str]:
     if platform.machine() != "x86_64":
-        yield f"x86_64 is needed for the guest, this is {platform.machine()}: use another machine."
+        yield f"the guest needs x86_64, this is {platform.machine()}: use another machine."
 
 
 def _platform_problems() -> Iterator[str]:
@@ -60,8 +60,8 @@ def _platform_problems() -> Iterator[str]:
         yield f"x86_64 or aarch64 is needed, this is {platform.machine()}: use another machine."
     if os.geteuid() != 0:
         yield (
-            "root is needed (for mounts and namespaces): run the same with sudo, "
-            "in a container with --privileged."
+            "root is needed (for mounts and namespaces): run the command with sudo, "
+            "or in a container with --privileged."
         )
 
 
@@ -87,7 +87,8 @@ def _go_problems() -> Iterator[str]:
 
 
 def _go_version() -> tuple[int, ...]:
-    # GOTOOLCHAIN=local: the Go that is installed, not one that it might fetch to please go.mod.
+    # GOTOOLCHAIN=local asks for the version of the installed Go. Otherwise Go may download another
+    # version because of go.mod.
     local = {**os.environ, "GOTOOLCHAIN": "local"}
     done = subprocess.run(
         ["go", "env", "GOVERSION"], env=local, capture_output=True, text=True, check=False
@@ -96,7 +97,7 @@ def _go_version() -> tuple[int, ...]:
 
 
 def main() -> None:
-    """Says what is missing, with the standard library alone: this runs before anything is installed."""
+    """Prints what is missing. Imports only the standard library: this runs before any installation."""
     try:
         check_prerequisites(ClusterSpec())
     except MissingPrerequisitesError as error:

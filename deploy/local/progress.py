@@ -1,4 +1,4 @@
-"""Says what is going on, with elapsed times: some of it takes minutes."""
+"""Progress lines with elapsed times, for steps that take minutes."""
 
 import threading
 import time
@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# Takes one line for a person.
+# Takes one line for the user.
 Report = Callable[[str], None]
 
 _BEAT_S: Final = 15.0
 
 
 def silent(_line: str) -> None:
-    """A Report for those who only want the result."""
+    """A Report without output."""
 
 
 class Stopwatch:
-    """Puts the time since its creation before each line."""
+    """Puts the time since the start of the stopwatch in front of each line."""
 
     def __init__(self, write: Report) -> None:
         self._write = write
@@ -33,7 +33,7 @@ class Stopwatch:
 
 @contextmanager
 def heartbeat(report: Report, describe: Callable[[], str]) -> Iterator[None]:
-    """Reports `describe()` every 15 s while the block runs, so that one sees it lives."""
+    """Reports `describe()` every 15 s while the block runs, as a sign of life."""
     over = threading.Event()
 
     def beat() -> None:

@@ -17,6 +17,6 @@ def render(template: str, **values: Any) -> str:
 
 
 def source(template: str) -> str:
-    """A file that is used as it is, its own braces included."""
+    """Returns a template's text unrendered, with its braces."""
     assert _TEMPLATES.loader is not None
     return _TEMPLATES.loader.get_source(_TEMPLATES, template)[0]

@@ -1,82 +1,95 @@
-"""What a caller may choose about a cluster, and the names that follow from it."""
+"""The choices for a cluster, and the names derived from the choices."""
 
 import os
 from dataclasses import dataclass, field
 from typing import Final
 
-# Slurm release -> the Debian suite whose packages hold it.
+# Slurm release -> the Debian suite with its packages.
 DEBIAN_SUITES: Final = {"26.05": "forky", "24.11": "trixie"}
 DEFAULT_RELEASE: Final = "26.05"
 
-# Those that can be built here: the newest that is supported, and the oldest.
+# The Kubernetes releases that can be built here: the newest and the oldest supported.
 KUBERNETES_RELEASES: Final = ("1.37", "1.31")
 
-# State=EXTERNAL came with 25.11.
+# Slurm 25.11 introduced State=EXTERNAL.
 _WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
 
-# A slurmd that exists only so that signals to EXTERNAL nodes, which share its address, get an answer.
+# An additional slurmd for signals to EXTERNAL nodes: the slurmd has the same address, and answers.
 SIGNAL_RELAY: Final = "signal-relay"
 
-# The virtual machine's name in both systems, and its size. Its memory is more, for what is no job's.
+# The virtual machine's name in both systems, and the size for jobs. The machine has more memory:
+# programs other than jobs need some.
 GUEST: Final = "guest"
 GUEST_CPUS: Final = 4
 GUEST_MEMORY_MB: Final = 2000
 GUEST_GPUS: Final = 8
 CGROUP_DRIVERS: Final = ("cgroupfs", "systemd")
 
-# kube-scheduler's, and the API server's about new Pods.
+# kube-scheduler calls filter, bind and preempt; the API server sends the admission reviews.
 ADMISSION_VERBS: Final = ("mutate", "validate")
 EXTENDER_VERBS: Final = ("filter", "bind", "preempt", *ADMISSION_VERBS)
 
 
 class SpecError(ValueError):
-    """No cluster can be like that; the words say what to choose instead."""
+    """The spec describes an impossible cluster. The message says what to choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """A cluster's size and shape. Memory is in MB as Slurm counts it, times are in seconds.
+    """Size and shape of a cluster. Memory is in MB as Slurm counts, times are in seconds.
 
-    `nodes` have a slurmd each and run native jobs. `external_nodes` have none (State=EXTERNAL, which
-    24.11 lacks), and are for scale. Both have a Kubernetes Node of the same name and size.
-    `kill_wait` exceeds the default grace of Pods, 30 s: Slurm keeps a node while a Pod may use it.
-    `release`, of Slurm, is one of DEBIAN_SUITES. `kubernetes_release` is one of KUBERNETES_RELEASES, by
-    default KUBERNETES_RELEASE in the environment. If it is "", this machine's own control plane is used
-    if it is a supported one, else the newest.
+    Nodes:
 
-    `cpus_per_node` are logical CPUs, `threads_per_core` of them to a core, and what Kubernetes counts.
-    `slurm_cpus_per_node` is what Slurm's nodes declare instead: the number of cores, or parts of CPUs.
+    * `nodes` have a slurmd each and run native jobs. `external_nodes` have no slurmd
+      (State=EXTERNAL, absent in 24.11), and serve tests of scale. Both kinds have a Kubernetes Node
+      of the same name and size.
+    * `cpus_per_node` is the number of logical CPUs, and the CPU capacity in Kubernetes. Each core
+      has `threads_per_core` logical CPUs.
+    * `slurm_cpus_per_node` overrides the CPUs in Slurm: the number of cores, or parts of CPUs.
+    * With `guest`, a further node, named guest, is a virtual machine with a real kubelet,
+      containerd, slurmd and node agent on cgroup v2 (deploy/local/guest). The guest has a size of
+      its own.
 
-    `replicas` pairs of extender and kube-scheduler run side by side, behind a stand-in for a Service
-    that admission asks. With `links`, the extenders' calls go through a proxy that can fail
-    (`Cluster.disturb`). With `accounting`, slurmdbd and MariaDB run as well, and Slurm enforces
-    associations, limits and QOS: at first only root may run jobs, under the account root.
+    Programs:
 
-    With `guest`, one more node, of that name, is a virtual machine with a real kubelet, containerd,
-    slurmd and node agent on cgroup v2 (deploy/local/guest). It has a size of its own.
+    * `release` is Slurm's release, listed in DEBIAN_SUITES.
+    * `kubernetes_release` is listed in KUBERNETES_RELEASES. The default is KUBERNETES_RELEASE in
+      the environment. "" means this machine's own control plane if supported, else the newest
+      release.
+    * `replicas` pairs of extender and kube-scheduler run side by side. Admission requests go to a
+      stand-in for a Service in front of the extenders.
+    * With `links`, the extenders' calls go through a proxy with simulated faults
+      (`Cluster.disturb`).
+    * With `accounting`, slurmdbd and MariaDB also run, and Slurm enforces associations, limits and
+      QOS. At first only root may run jobs, under the account root.
+    * `kill_wait` exceeds the default grace period of Pods, 30 s: during the grace period Slurm
+      keeps the node.
 
-    Several Kubernetes clusters may share the Slurm of the first one: others name the first one's
-    directory as `slurm_of`, say the same of Slurm, and have other `kubernetes_nodes`.
+    Several Kubernetes clusters may share the Slurm of the first cluster. Each further cluster has
+    the directory of the first as `slurm_of`, the same settings of Slurm, and other
+    `kubernetes_nodes`.
     """
 
     nodes: int = 4
     external_nodes: int = 0
     guest: bool = False
     guest_cgroups: str = CGROUP_DRIVERS[0]
-    """The guest's driver of cgroups, one of CGROUP_DRIVERS: with systemd that is its first process."""
+    """The guest's cgroup driver, from CGROUP_DRIVERS. With systemd, systemd is the guest's first
+    process."""
     cpus_per_node: int = 8
     threads_per_core: int = 1
     slurm_cpus_per_node: int = 0
     memory_mb: int = 16_000
     gpus_per_node: int = 4
     shared_gres: tuple[tuple[str, int], ...] = ()
-    """Parts of a node's GPUs (`shard`, `mps`), and the count of each: extended resources."""
+    """Parts of a node's GPUs (`shard`, `mps`) and the count of each: extended resources."""
     kubernetes: bool = True
     kubernetes_nodes: tuple[str, ...] = ()
-    """Which of Slurm's nodes have a Node; none: all."""
+    """Slurm nodes with a Kubernetes Node. Empty: all."""
     slurm_of: str = ""
-    """The directory of the cluster whose Slurm this one shares, which must be up; "": it has its own.
-    That Slurm pushes to, and its gate asks, this one's extenders too, also when they are down again."""
+    """Directory of another cluster, already up: this cluster shares the other cluster's Slurm. "":
+    the cluster has a Slurm of its own. The shared Slurm also pushes to this cluster's extenders,
+    and the gate asks these extenders, even after the extenders have stopped."""
     kubernetes_release: str = field(default_factory=lambda: os.environ.get("KUBERNETES_RELEASE", ""))
     extender: bool = True
     replicas: int = 1
@@ -85,47 +98,52 @@ class ClusterSpec:
     accounting: bool = False
     release: str = DEFAULT_RELEASE
     dynamic_nodes: int = 0
-    """How many nodes there may be besides, which no file names: `Cluster.register` starts their slurmds.
-    Those with the feature `dynamic` are in the partition of that name."""
+    """Maximum number of further nodes, absent from every file. `Cluster.register` starts their
+    slurmds. Nodes with the feature `dynamic` are in the partition `dynamic`."""
     hooks: tuple[str, ...] = ("EpilogSlurmctld",)
-    """The parameters of slurm.conf under which slurmctld pushes to the extender. PrologSlurmctld is one
-    more: it tells of starts, and keeps every job in CONFIGURING for some 15 ms."""
+    """Parameters of slurm.conf for slurmctld's pushes to the extender. PrologSlurmctld may be
+    added: this script reports starts, and keeps every job in CONFIGURING for about 15 ms."""
     gate: bool = False
-    """The nodes' Prolog waits for Pods whose jobs have ended (deploy/slurm/slurm-extender-gate)."""
+    """The nodes' Prolog waits for the Pods of ended jobs (deploy/slurm/slurm-extender-gate)."""
     slurm_conf: tuple[str, ...] = ()
-    """More lines for slurm.conf; one that names a parameter of ours replaces it."""
+    """Further lines for slurm.conf. A line replaces the generated line with the same parameter."""
     scheduler_parameters: tuple[str, ...] = ()
-    """More of slurm.conf's SchedulerParameters."""
+    """Further items of slurm.conf's SchedulerParameters."""
     job_submit_lua: str = ""
-    """The text of job_submit.lua, which slurmctld asks about every submission (JobSubmitPlugins=lua); it
-    reads the file again when it changes (`Cluster.job_submit_lua`). None: no plugin."""
+    """Text of job_submit.lua: slurmctld runs the script for every submission (JobSubmitPlugins=lua),
+    and reads the file again after a change (`Cluster.job_submit_lua`). Blank: no plugin."""
     feature_gates: tuple[str, ...] = ()
-    """Kubernetes' feature gates that are on besides its defaults; with any, beta APIs are served too."""
+    """Kubernetes feature gates to enable besides the defaults. If any is set, beta APIs are served
+    too."""
     percentage_of_nodes_to_score: int = 100
-    """kube-scheduler's setting of that name; ours needs 100. 0: it samples Nodes by its own default."""
+    """kube-scheduler's setting percentageOfNodesToScore. The extender needs 100. 0:
+    kube-scheduler's default, a sample of the Nodes."""
     default_preemption: bool = False
-    """Our profile of kube-scheduler has DefaultPreemption on, as any has that says nothing of it."""
+    """DefaultPreemption is on in the extender's kube-scheduler profile, as in a profile without the
+    setting."""
     own_scheduler: bool = False
-    """The kube-schedulers beside the extenders have Slurm's Pods alone; one more, `default-scheduler`,
-    has all others and asks no extender."""
+    """The kube-schedulers beside the extenders schedule only managed Pods. A further
+    kube-scheduler, `default-scheduler`, schedules all other Pods and calls no extender."""
     ignorable: bool = False
-    """The kube-scheduler that has others' Pods goes on where an extender fails, and with `own_scheduler`
-    asks one after all, for /filter."""
+    """The kube-scheduler of unmanaged Pods continues if an extender fails. With `own_scheduler`,
+    this kube-scheduler does call an extender, for /filter."""
     validates_pods: bool = False
-    """/validate is asked about Pods too, as after /mutate where others change them."""
+    """kube-apiserver also sends Pods to /validate, as needed if other webhooks change Pods after
+    /mutate."""
     namespaces: tuple[str, ...] = ()
-    """Whose Pods the extender looks at; none: everybody's."""
+    """Namespaces of managed Pods. Empty: all."""
     pod_labels: tuple[tuple[str, str], ...] = ()
-    """Keys and values of the labels that those Pods must have."""
+    """Labels of managed Pods: keys and values."""
     self_signed: bool = False
-    """The extenders keep the webhooks' certificate by themselves."""
+    """The extenders create and renew the webhooks' certificate."""
     client_certificates: bool = False
-    """The extenders are called by nobody but who shows a certificate, as kube-scheduler and
-    kube-apiserver do then."""
+    """The extenders accept only callers with a client certificate. kube-scheduler and
+    kube-apiserver get client certificates."""
     extender_settings: tuple[tuple[str, str], ...] = ()
-    """More settings of the extenders, or others: names without SLURM_EXTENDER_, and values."""
+    """Settings of the extenders, to add or override: names without SLURM_EXTENDER_, and values."""
     policy: str = ""
-    """Who may ask for what at first (docs/policy.md); blank: everybody for anything."""
+    """The initial policy (docs/policy.md): permissions of Pods in Slurm. Blank: all Pods may
+    request anything."""
     pools: str = ""
     """The pools of slurmd Pods at first (docs/pools.md); blank: none, ever."""
     guest_in_pool: bool = False
@@ -137,32 +155,32 @@ class ClusterSpec:
     guest_images: tuple[str, ...] = ()
     """The files (OCI archives) of the container images that the guest has from the start."""
     in_pods: bool = False
-    """The extender, its kube-scheduler and the node agent are to be Pods of the guest, which the caller
-    makes: Kubernetes has what that takes (ServiceAccounts, Services' endpoints, a way to Pods), and runs
-    none of the three by itself."""
+    """The caller creates the extender, its kube-scheduler and the node agent as Pods of the guest.
+    Kubernetes has the objects for these Pods (ServiceAccounts, Services' endpoints, a route to
+    Pods), and the cluster starts none of the three programs."""
     services: bool = False
-    """Services have addresses and names in the guest, by kube-proxy and CoreDNS."""
+    """Services have addresses and names in the guest, from kube-proxy and CoreDNS."""
     slurm: bool = True
-    """There is a Slurm on the host. Without one Pods of the guest are Slurm, which the caller makes."""
+    """The host runs a Slurm. If False, the caller runs Slurm as Pods of the guest."""
     extender_argv: tuple[str, ...] = ()
-    """What to start instead of the extender of this checkout (tests wrap it)."""
+    """Command line to start instead of this checkout's extender (tests wrap the extender)."""
     extender_verbs: tuple[str, ...] = EXTENDER_VERBS
-    """What it is asked; any of EXTENDER_VERBS."""
+    """Calls to the extender: a subset of EXTENDER_VERBS."""
 
     def __post_init__(self) -> None:
         if self.release not in DEBIAN_SUITES:
-            raise SpecError(f"Slurm {self.release}: known are {', '.join(DEBIAN_SUITES)}")
+            known = " or ".join(DEBIAN_SUITES)
+            raise SpecError(f"Slurm {self.release} is unknown: choose {known}")
         if self.kubernetes_release not in ("", *KUBERNETES_RELEASES):
-            known = " and ".join(KUBERNETES_RELEASES)
-            raise SpecError(f"Kubernetes {self.kubernetes_release}: {known} are built here")
+            known = " or ".join(KUBERNETES_RELEASES)
+            raise SpecError(f"Kubernetes {self.kubernetes_release} cannot be built: choose {known}")
         if self.external_nodes and self.release not in _WITH_EXTERNAL_NODES:
             raise SpecError(f"Slurm {self.release} has no EXTERNAL nodes: give external_nodes=0")
         if self.nodes + self.external_nodes + self.guest < 1:
             raise SpecError("a cluster needs at least one node")
         if self.threads_per_core < 1 or self.cpus_per_node % self.threads_per_core:
-            raise SpecError(
-                f"{self.cpus_per_node} CPUs are no whole cores of {self.threads_per_core} threads"
-            )
+            cpus, threads = self.cpus_per_node, self.threads_per_core
+            raise SpecError(f"{cpus} CPUs are not a multiple of {threads} threads per core")
         self._check_kubernetes()
         if self.guest:
             self._check_guest()
@@ -181,35 +199,34 @@ class ClusterSpec:
 
     def _check_kubernetes(self) -> None:
         if self.in_pods and (self.extender or not (self.guest and self.own_scheduler)):
-            raise SpecError("Pods are of the guest: give guest and own_scheduler, and extender=False")
+            raise SpecError("in_pods needs a guest: give guest and own_scheduler, and extender=False")
         if self.services and not self.in_pods:
-            raise SpecError("Services are for Pods of the guest: give in_pods")
+            raise SpecError("Services need Pods of the guest: give in_pods")
         if not (self.slurm or self.services):
-            raise SpecError("Slurm's Pods find each other by Services: give services")
+            raise SpecError("Slurm's Pods need Services: give services")
         if self.extender and not self.kubernetes:
             raise SpecError("the extender needs Kubernetes: give extender=False as well")
         if unknown := set(self.kubernetes_nodes) - {*self.node_names, *self.external_names}:
-            raise SpecError(f"no node of Slurm's is called {', '.join(sorted(unknown))}")
+            raise SpecError(f"Slurm has no node named {', '.join(sorted(unknown))}")
         if self.replicas < 1 or (self.replicas > 1 and not self.extender):
-            raise SpecError("replicas are of the extender: give replicas=1 where there is none")
+            raise SpecError("replicas need the extender: give replicas=1 without the extender")
         if self.slurm_of and not self.extender:
-            raise SpecError(
-                "a cluster without a Slurm of its own is for an extender: give extender=True"
-            )
+            raise SpecError("a shared Slurm needs an extender: give extender=True")
 
     @property
     def own_slurm(self) -> bool:
-        """Whether the cluster brings a Slurm up: it shares no other's, and has none in Pods."""
+        """Whether the cluster starts a Slurm on the host, instead of a shared Slurm or a Slurm in
+        Pods."""
         return self.slurm and not self.slurm_of
 
     @property
     def slurm_cpus(self) -> int:
-        """How many CPUs Slurm's nodes declare."""
+        """Number of CPUs declared by Slurm's nodes."""
         return self.slurm_cpus_per_node or self.cpus_per_node
 
     @property
     def slurm_size(self) -> str:
-        """What Slurm's nodes declare. Parts of CPUs are declared as cores of one thread each."""
+        """Size declared by Slurm's nodes. Parts of CPUs are declared as cores of one thread each."""
         cpus, threads = self.slurm_cpus, self.threads_per_core
         cores = self.cpus_per_node // threads
         if cpus not in (self.cpus_per_node, cores):
@@ -221,7 +238,7 @@ class ClusterSpec:
 
     @property
     def gres(self) -> str:
-        """What Slurm's nodes declare of devices, as in slurm.conf; "" where they have none."""
+        """Devices declared by Slurm's nodes, as in slurm.conf. "" for no devices."""
         gpus = [f"gpu:h100:{self.gpus_per_node}"] if self.gpus_per_node else []
         return ",".join([*gpus, *(f"{name}:{count}" for name, count in self.shared_gres)])
 
@@ -234,12 +251,12 @@ class ClusterSpec:
 
     @property
     def pushes(self) -> tuple[str, ...]:
-        """`hooks`, where there is an extender to push to."""
+        """`hooks` if the cluster has an extender, else empty."""
         return self.hooks if self.extender else ()
 
     @property
     def node_names(self) -> list[str]:
-        """The nodes that have a slurmd and run jobs."""
+        """The nodes with a slurmd, for jobs."""
         return [f"node-{number}" for number in range(1, self.nodes + 1)]
 
     @property
@@ -252,7 +269,7 @@ class ClusterSpec:
 
     @property
     def kubernetes_node_names(self) -> list[str]:
-        """The Kubernetes Nodes."""
+        """The names of the Kubernetes Nodes."""
         names = [*self.node_names, *self.external_names, *self.dynamic_names]
         return [name for name in names if not self.kubernetes_nodes or name in self.kubernetes_nodes]
 
@@ -262,12 +279,12 @@ class ClusterSpec:
 
     @property
     def scheduler_names(self) -> list[str]:
-        """Each stands beside the extender of the same number."""
+        """The kube-schedulers. Each runs beside the extender of the same number."""
         return [] if self.in_pods else _numbered("kube-scheduler", self.replicas)
 
     @property
     def other_scheduler_names(self) -> list[str]:
-        """The kube-scheduler of others' Pods, where they have one of their own."""
+        """The kube-scheduler of unmanaged Pods, if `own_scheduler`."""
         return ["default-scheduler"] if self.own_scheduler else []
 
     @property
@@ -277,17 +294,17 @@ class ClusterSpec:
 
     @property
     def guest_names(self) -> list[str]:
-        """The guest, if slurm.conf has one."""
+        """The guest, if slurm.conf contains the guest."""
         return [GUEST] if self.guest and not self.guest_in_pool else []
 
     @property
     def configless(self) -> bool:
-        """Whether slurmds register themselves, and slurmctld gives them their configuration."""
+        """Whether slurmds register themselves and receive their configuration from slurmctld."""
         return bool(self.dynamic_nodes or self.guest_in_pool)
 
     @property
     def guest_size(self) -> str:
-        """What Slurm's node of that name declares."""
+        """Size declared by the guest's node in Slurm."""
         return (
             f"CPUs={GUEST_CPUS} Sockets=1 CoresPerSocket={GUEST_CPUS} ThreadsPerCore=1"
             f" RealMemory={GUEST_MEMORY_MB} Gres=gpu:h100:{GUEST_GPUS}"
@@ -295,11 +312,10 @@ class ClusterSpec:
 
     @property
     def slurmd_names(self) -> list[str]:
-        """Every name in slurm.conf that a slurmd of this machine runs under, the relay's included; the
-        guest's is there."""
+        """The slurmds on this machine, by name in slurm.conf. Includes the relay, not the guest."""
         return self.node_names or ([] if self.guest else [SIGNAL_RELAY])
 
 
 def _numbered(name: str, count: int) -> list[str]:
-    """The first goes without a number."""
+    """Returns names with numbers. The first name has no number."""
     return [name, *(f"{name}-{number}" for number in range(2, count + 1))]

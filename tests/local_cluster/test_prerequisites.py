@@ -80,7 +80,7 @@ def test_a_directory_that_holds_something_else_is_left_alone(tmp_path: Path) -> 
     (tmp_path / "thesis.txt").write_text("years of work")
     outcome = CliRunner().invoke(app, ["up", "--directory", str(tmp_path)])
     assert outcome.exit_code == 1
-    assert "holds something else" in outcome.output
+    assert "holds other files" in outcome.output
     assert (tmp_path / "thesis.txt").exists()
 
 
