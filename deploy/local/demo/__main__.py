@@ -1,4 +1,5 @@
-"""The main job told on a terminal, on a cluster of its own. Exit status 0: all of it was observed."""
+"""Shows the main job of slurm-extender on a cluster of its own. Exit status 0: every step was
+observed."""
 
 import asyncio
 import tempfile
@@ -33,9 +34,9 @@ app = typer.Typer(add_completion=False)
 def demo(
     *,
     nodes: Annotated[int, typer.Option(envvar="NODES", min=2, help="Nodes of the cluster.")] = NODES,
-    keep: Annotated[bool, typer.Option(envvar="KEEP", help="Leave the cluster up.")] = False,
-    directory: Annotated[Path, typer.Option(help="Where the cluster lives.")] = _BUILD / "demo-cluster",
-    figures: Annotated[Path, typer.Option(help="Where the figures go.")] = _BUILD / "demo.json",
+    keep: Annotated[bool, typer.Option(envvar="KEEP", help="Keep the cluster running.")] = False,
+    directory: Annotated[Path, typer.Option(help="Directory of the cluster.")] = _BUILD / "demo-cluster",
+    figures: Annotated[Path, typer.Option(help="File for the figures.")] = _BUILD / "demo.json",
 ) -> None:
     console = make_console()
     spec = cluster_of(nodes)
@@ -72,7 +73,7 @@ def _play(spec: ClusterSpec, place: Path, figures: Path, console: Console, *, ke
 def _cluster(
     spec: ClusterSpec, place: Path, report: Report, findings: Findings, *, keep: bool
 ) -> Iterator[Cluster]:
-    """A cluster that outlives the block if it is to be kept, and the block went well."""
+    """Yields a cluster. With `keep`, the cluster outlives the block unless the block fails."""
     up = Stopwatch(report)
     cluster = Cluster.up(spec, place, tied=not keep, report=report)
     findings.cluster_up_s = up.elapsed_s
@@ -104,19 +105,20 @@ def _conclude(findings: Findings, figures: Path, console: Console) -> None:
 
 
 def _short_enough(directory: Path) -> Path:
-    """The directory, or a short one of our own where the cluster's sockets would not fit in it."""
+    """Returns the directory, or a new short one if the paths of the cluster's sockets would be too
+    long."""
     if len(bytes(Layout(directory).slurmrestd_socket)) <= _LONGEST_SOCKET_PATH:
         return directory
     return Path(tempfile.mkdtemp(prefix="slurm-demo-"))
 
 
 def _explain(error: Exception, place: Path, console: Console) -> None:
-    """Says what went wrong, with the end of the log that was written last unless a log is quoted."""
+    """Prints the error. If the error quotes no log, prints the end of the log with the newest entry."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     console.print(f"error: {error}", style="red")
     if isinstance(error, AlreadyRunningError):
-        console.print(f"take it down: {python()} -m deploy.local down --directory {place}")
+        console.print(f"to stop the cluster: {python()} -m deploy.local down --directory {place}")
         return
     logs = sorted(Layout(place).logs.glob("*.log"), key=lambda log: log.stat().st_mtime)
     if logs and "\n" not in str(error):

@@ -1,4 +1,4 @@
-"""What came of the story: comparisons, what was observed, the figures, and what is written of them."""
+"""Results of the story: comparisons, observations and figures, and the file of figures."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -11,17 +11,19 @@ from deploy.local.demo.pods import Sighting
 from deploy.local.demo.slurm import NodeUse, Queue
 
 IDLE_P50_BUDGET_MS: Final = 50
-"""On the fast path of an idle machine. Shown, and no part of the exit status."""
+"""Budget for the fast path of an idle machine. Shown, but without effect on the exit status."""
 
 
 def percentile(values: Collection[float], percent: float) -> float | None:
-    """Returns the smallest value that at least `percent` % of the values do not exceed; None of none."""
+    """Returns the smallest value that at least `percent` % of the values do not exceed; None for no
+    values."""
     rank = max(1, ceil(len(values) * percent / 100))
     return sorted(values)[rank - 1] if values else None
 
 
 def difference(pod: Sighting, queue: Queue) -> str | None:
-    """Returns what differs, if not only a bound Pod's job of this name is RUNNING on the Pod's Node."""
+    """Compares a bound Pod with squeue. Returns None if exactly one job has the Pod's name, and
+    that job is RUNNING on the Pod's Node. Otherwise returns the difference."""
     job = queue.get(pod.job_id or 0)
     if job is None:
         return f"{pod.name} is bound to {pod.node}, but squeue does not list its job {pod.job_id}"
@@ -33,28 +35,29 @@ def difference(pod: Sighting, queue: Queue) -> str | None:
 
 
 def reason_difference(pod: Sighting, queue: Queue) -> str | None:
-    """What squeue says otherwise of a Pod that waits; None where its condition has squeue's %r."""
+    """Compares a waiting Pod with squeue. Returns None if the Pod's condition has squeue's %r.
+    Otherwise returns the difference."""
     job = queue.get(pod.job_id or 0)
     if job is None:
-        return f"{pod.name} is not bound, and squeue lists no job of it"
+        return f"{pod.name} is not bound, and squeue lists no job of the Pod"
     if (job.state, job.reason) == ("PENDING", pod.reason):
         return None
     return f"{pod.name} waits for {pod.reason}, but squeue says {job}"
 
 
 def overcommitment(node: NodeUse, pods: Sequence[Sighting], cpus: int = 0, gpus: int = 0) -> str | None:
-    """Returns what is wrong if Pods and native jobs use more of a node than was given, or than there
-    is."""
+    """Compares a node's use with Slurm's allocations and with the node's size. Returns a message if
+    Pods and native jobs use more than allocated, or if the allocations exceed the node."""
     cpus += sum(pod.cpus for pod in pods if pod.node == node.name)
     gpus += sum(pod.gpus for pod in pods if pod.node == node.name)
     if cpus <= node.cpus_used <= node.cpus and gpus <= node.gpus_used <= node.gpus:
         return None
-    return f"{cpus} CPUs and {gpus} GPUs are in use there, but Slurm says {node}"
+    return f"{cpus} CPUs and {gpus} GPUs are in use on the node, but Slurm reports {node}"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One thing that was to be observed, whether it was, and what was seen."""
+    """One expected event, whether the event was observed, and what was seen."""
 
     step: str
     expected: str
@@ -64,23 +67,23 @@ class Verdict:
 
 @dataclass(slots=True)
 class Findings:
-    """Grows with the story. Times in milliseconds unless a name says otherwise."""
+    """Results, collected during the story. Times are in milliseconds unless a name says otherwise."""
 
     cluster_up_s: float = 0.0
     idle_ms: list[float] = field(default_factory=list)
     compared: set[str] = field(default_factory=set)
-    """The names of the bound Pods that were compared with squeue."""
+    """Names of the bound Pods compared with squeue."""
     differences: list[str] = field(default_factory=list)
-    """One for each comparison that differed."""
+    """One message for each comparison with a difference."""
     verdicts: list[Verdict] = field(default_factory=list)
 
     def compare(self, pod: Sighting, queue: Queue) -> None:
-        """Compares a bound Pod with what squeue says of it."""
+        """Compares a bound Pod with squeue."""
         self.compared.add(pod.name)
         self.note(difference(pod, queue))
 
     def note(self, found: str | None) -> None:
-        """Takes in the outcome of a comparison: what differed, or None."""
+        """Records the result of a comparison: the difference, or None."""
         if found is not None:
             self.differences.append(found)
 
@@ -90,11 +93,11 @@ class Findings:
 
     @property
     def all_observed(self) -> bool:
-        """Whether there was a story, and all of it was observed, without one difference."""
+        """True if the story ran, every step was observed, and no comparison found a difference."""
         return bool(self.verdicts) and not self.failed and not self.differences
 
     def figures(self) -> dict[str, Any]:
-        """What build/demo.json holds."""
+        """Returns the content of build/demo.json."""
         return {
             "idle_pods": len(self.idle_ms),
             "idle_bound_ms_p50": _tenths(percentile(self.idle_ms, 50)),

@@ -1,4 +1,4 @@
-"""Pods as their author sees them: created, watched and deleted through the API server."""
+"""Pods as a user sees them: created, watched and deleted through the API server."""
 
 import asyncio
 import json
@@ -29,18 +29,18 @@ _LONGEST_S: Final = 3600
 
 @dataclass(slots=True)
 class Sighting:
-    """What is known of one Pod: its newest version. Times are of `time.perf_counter`, in seconds."""
+    """The newest version of one Pod. Times are of `time.perf_counter`, in seconds."""
 
     name: str
     cpus: int
     gpus: int
     created: float
-    """Just before the create call."""
+    """Time just before the create call."""
     bound: float | None = None
-    """When the watch delivered the first version with a Node."""
+    """Time when the watch delivered the first version with a Node."""
     gone: bool = False
     waited_for: str | None = None
-    """The last reason that it had to wait for."""
+    """The last pending reason of the Pod."""
     manifest: Manifest | None = None
 
     @property
@@ -55,7 +55,7 @@ class Sighting:
 
     @property
     def reason(self) -> str | None:
-        """Why it waits, as the extender's condition on the Pod says; None when it does not wait."""
+        """The pending reason in the extender's condition on the Pod. None if the Pod does not wait."""
         conditions: list[Manifest] = self._read("status", "conditions") or []
         waits = (c["reason"] for c in conditions if c["type"] == CONDITION and c["status"] == "False")
         return None if self.node or self.gone else next(waits, None)
@@ -73,12 +73,12 @@ class Sighting:
 
     @property
     def holds_node(self) -> bool:
-        """Whether it is bound and nobody has asked it to end."""
+        """True if the Pod is bound and not being deleted."""
         return self.state in {"bound", "running"}
 
     @property
     def bound_ms(self) -> float | None:
-        """From just before its creation to its binding seen."""
+        """Time from just before the create call until the watch showed the binding."""
         return None if self.bound is None else (self.bound - self.created) * 1000
 
     def _read(self, *path: str) -> Any:
@@ -89,7 +89,7 @@ class Sighting:
 
 
 def pod_manifest(name: str, cpus: int, gpus: int) -> dict[str, Any]:
-    """A Pod that names the extender's scheduler; all else is as anyone would write it."""
+    """Returns a Pod for the extender's scheduler. Everything else is as in a common Pod."""
     limits = {"cpu": str(cpus), "memory": f"{cpus}Gi", **({GPU: str(gpus)} if gpus else {})}
     return {
         "apiVersion": "v1",
@@ -103,7 +103,7 @@ def pod_manifest(name: str, cpus: int, gpus: int) -> dict[str, Any]:
 
 
 class Pods:
-    """The Pods of the story, in order of creation, kept up to date by a watch of our own."""
+    """The Pods of the story, in order of creation, kept current by the demo's own watch."""
 
     def __init__(self, session: aiohttp.ClientSession, on_news: Callable[[Sighting], None]) -> None:
         self._session = session
@@ -114,7 +114,8 @@ class Pods:
     @classmethod
     @asynccontextmanager
     async def of(cls, cluster: Cluster, on_news: Callable[[Sighting], None]) -> AsyncIterator["Pods"]:
-        """Watches until the end of the block; a watch that breaks off ends the block with its error."""
+        """Watches until the end of the block. If the watch fails, the block ends with the watch's
+        error."""
         async with administrator_session(cluster) as session, asyncio.TaskGroup() as tasks:
             pods = cls(session, on_news)
             watch = tasks.create_task(pods._watch(await pods._version()))
@@ -132,28 +133,29 @@ class Pods:
 
     @property
     def running(self) -> list[Sighting]:
-        """Those that hold a Node."""
+        """The Pods that hold a Node."""
         return [pod for pod in self if pod.holds_node]
 
     async def create(self, name: str, cpus: int, gpus: int = 0) -> Sighting:
-        """Creates a Pod; the clock of its binding starts here, before the call."""
+        """Creates a Pod. The time of the binding counts from just before the call."""
         manifest = pod_manifest(name, cpus, gpus)
         pod = self._seen[name] = Sighting(name, cpus, gpus, time.perf_counter())
         await self._ask("POST", _PODS, json=manifest)
         return pod
 
     async def delete(self, pod: Sighting) -> None:
-        """Asks for a Pod's end, with the grace it has."""
+        """Deletes a Pod, with the Pod's grace period."""
         await self._ask("DELETE", f"{_PODS}/{pod.name}")
 
     async def events(self, pod: Sighting) -> dict[str, str]:
-        """The Events about a Pod: reason -> message."""
+        """Returns the Events about a Pod: reason -> message."""
         about = {"fieldSelector": f"involvedObject.name={pod.name}"}
         listed = await self._ask("GET", _EVENTS, params=about)
         return {event["reason"]: event["message"] for event in listed["items"]}
 
     async def until(self, see: Callable[[], Result | None], what: str, within_s: float = 20.0) -> Result:
-        """The first true answer of `see`, which is asked after each news. Raises NotObserved."""
+        """Returns the first true result of `see`, called after each change of a Pod. Raises
+        NotObserved after the timeout."""
         try:
             async with asyncio.timeout(within_s):
                 while not (seen := see()):
@@ -163,7 +165,8 @@ class Pods:
         return seen
 
     async def _version(self) -> str:
-        """Where the watch begins. It also leaves a connection open for the first create call."""
+        """Returns the version at which the watch begins. Also leaves a connection open for the
+        first create call."""
         listed = await self._ask("GET", _PODS)
         return str(listed["metadata"]["resourceVersion"])
 
@@ -199,7 +202,7 @@ class Pods:
 
 
 def administrator_session(cluster: Cluster) -> aiohttp.ClientSession:
-    """HTTP to the API server as the administrator; the caller closes it."""
+    """Returns an HTTP session to the API server as the administrator. The caller closes the session."""
     kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
     certificate = kubeconfig["clusters"][0]["cluster"]["certificate-authority"]
     return aiohttp.ClientSession(

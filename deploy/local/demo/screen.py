@@ -1,4 +1,4 @@
-"""What a person sees: on a terminal a live table, elsewhere plain lines, one for each event."""
+"""The output for the user: a live table on a terminal, elsewhere one plain line for each event."""
 
 import asyncio
 import json
@@ -19,18 +19,19 @@ from deploy.local.layout import python
 
 _PLAIN_WIDTH: Final = 120
 _REPAINT_S: Final = 0.1
-_AROUND_TABLE: Final = 8  # lines of a terminal that are kept for headings and for what is said
+_AROUND_TABLE: Final = 8  # lines of a terminal for headings and messages
 _STYLES: Final = {"waiting": "yellow", "bound": "cyan", "running": "green", "ending": "magenta"}
 
 
 def make_console() -> Console:
-    """Wide enough for the tables also where nobody says how wide; markup off, for the logs' sake."""
+    """Returns a console that is wide enough for the tables even if the width is unknown. Markup is
+    off because of the logs."""
     width = None if Console().is_terminal else _PLAIN_WIDTH
     return Console(highlight=False, markup=False, width=width)
 
 
 def pods_table(pods: Iterable[Sighting]) -> Table:
-    """One row for each Pod."""
+    """Returns a table with one row for each Pod."""
     table = Table("Pod", "job", "state", "Slurm's pending reason", "Node", box=None, pad_edge=False)
     table.add_column("ms", justify="right")
     for pod in pods:
@@ -41,7 +42,7 @@ def pods_table(pods: Iterable[Sighting]) -> Table:
 
 
 def event_line(pod: Sighting) -> str | None:
-    """What is new about a Pod, in a line; None while there is nothing to tell."""
+    """Returns the news about a Pod in a line, or None if the Pod has none."""
     job = f"job {pod.job_id}"
     if pod.gone:
         return f"{pod.name} is gone"
@@ -62,7 +63,7 @@ def _size(pod: Sighting) -> str:
 
 
 class Screen:
-    """Plain lines: for logs and pipes."""
+    """Plain lines, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -70,15 +71,15 @@ class Screen:
         self._lines: dict[str, str | None] = {}
 
     def say(self, sentence: str) -> None:
-        """Tells what happens next."""
+        """Announces the next step."""
         self._console.print(f"\n{sentence}", style="bold")
 
     def tell(self, line: str) -> None:
-        """Tells what came of it."""
+        """Shows a result."""
         self._console.print(f"  {line}")
 
     def news(self, pod: Sighting) -> None:
-        """Takes in a new version of a Pod."""
+        """Takes a new version of a Pod."""
         self._pods[pod.name] = pod
         line = event_line(pod)
         if line is not None and line != self._lines.get(pod.name):
@@ -87,19 +88,19 @@ class Screen:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Shows the Pods while the block runs, and all of them once at its end."""
+        """Shows the Pods while the block runs, and all Pods once at the end."""
         yield
         self._console.print()
         self._console.print(pods_table(self._pods.values()))
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Nothing is painted meanwhile: it would take time from what is being measured."""
+        """Paints nothing while the block runs: painting would slow down the measured calls."""
         yield
 
 
 class LiveScreen(Screen):
-    """A table that follows the Pods, below what has been said."""
+    """A live table of the Pods, below the messages."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -135,7 +136,7 @@ class LiveScreen(Screen):
             self._repaint = asyncio.get_running_loop().call_later(_REPAINT_S, self._paint)
 
     def _newest(self) -> Table:
-        """What fits: a terminal cannot scroll what is painted again and again."""
+        """Returns the newest rows that fit: a terminal cannot scroll a live table."""
         rows = max(5, self._console.height - _AROUND_TABLE)
         return pods_table(list(self._pods.values())[-rows:])
 
@@ -145,7 +146,7 @@ def make_screen(console: Console) -> Screen:
 
 
 def summary_table(findings: Findings) -> Table:
-    """What was to be observed, and whether it was."""
+    """Returns a table of the expected events, and whether each was observed."""
     table = Table("to be observed", "observed", "what was seen", box=ROUNDED)
     for verdict in findings.verdicts:
         observed, style = ("yes", "green") if verdict.observed else ("no", "red")
@@ -154,10 +155,10 @@ def summary_table(findings: Findings) -> Table:
 
 
 def things_to_try(cluster: Cluster, console: Console) -> None:
-    """Prints commands for a person who has the cluster left up, and writes the Pod that they name."""
+    """Prints commands for a user of the kept cluster, and writes the Pod for the first command."""
     pod, programs = cluster.directory / "pod.json", cluster.directory / "bin"
     pod.write_text(json.dumps(pod_manifest("mine", cpus=2, gpus=1), indent=2))
-    console.print("\nThe cluster is left up. Try:", style="bold")
+    console.print("\nThe cluster keeps running. Try:", style="bold")
     for command in (
         f"{programs}/kubectl create --filename {pod}",
         f"{programs}/kubectl get pods --output wide",
@@ -169,5 +170,5 @@ def things_to_try(cluster: Cluster, console: Console) -> None:
         f"SLURM_AS=alice {programs}/sbatch --gres gpu:1 --wrap 'sleep 60'",
     ):
         console.print(f"  {command}", soft_wrap=True)
-    console.print(f"The logs are in {cluster.logs}. To take it down:", soft_wrap=True)
+    console.print(f"The logs are in {cluster.logs}. To stop the cluster:", soft_wrap=True)
     console.print(f"  {python()} -m deploy.local down --directory {cluster.directory}", soft_wrap=True)

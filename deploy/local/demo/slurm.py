@@ -1,4 +1,4 @@
-"""Slurm as its admin and its users see it: squeue, scontrol, sbatch, scancel."""
+"""Slurm as its administrator and its users see it: squeue, scontrol, sbatch, scancel."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ Queue = Mapping[int, QueuedJob]
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """How much of a node Slurm has given away, and how much there is."""
+    """The allocated part of a node, and the node's size."""
 
     name: str
     cpus: int
@@ -42,14 +42,14 @@ class NodeUse:
 
 
 def parse_queue(listed: str) -> Queue:
-    """Reads what `squeue -h -o FIELDS` prints."""
+    """Parses the output of `squeue -h -o FIELDS`."""
     split = (line.split("|") for line in listed.splitlines())
     jobs = (QueuedJob(int(parts[0]), *parts[1:]) for parts in split)
     return {job.id: job for job in jobs}
 
 
 def parse_nodes(listed: str) -> list[NodeUse]:
-    """Reads what `scontrol show node --json` prints."""
+    """Parses the output of `scontrol show node --json`."""
     nodes: list[Mapping[str, Any]] = json.loads(listed)["nodes"]
     return [
         NodeUse(
@@ -60,25 +60,25 @@ def parse_nodes(listed: str) -> list[NodeUse]:
 
 
 def _gpus(gres: str) -> int:
-    """The GPUs of "gpu:h100:4,nic:2" or of "gpu:h100:1(IDX:0)"."""
+    """Returns the number of GPUs in "gpu:h100:4,nic:2" or in "gpu:h100:1(IDX:0)"."""
     return sum(int(count) for count in re.findall(r"\bgpu:(?:[^:,(]+:)?(\d+)", gres))
 
 
 class Slurm:
-    """Slurm's own programs; they run beside the event loop."""
+    """Slurm's client programs. Calls run in threads beside the event loop."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def queue(self) -> Queue:
-        """Every job that squeue lists: pending, running or completing."""
+        """Returns every job that squeue lists: pending, running or completing."""
         return parse_queue(await self._run("squeue", "-h", "-o", _FIELDS))
 
     async def nodes(self) -> list[NodeUse]:
         return parse_nodes(await self._run("scontrol", "show", "node", "--json"))
 
     async def final_state(self, job_id: int) -> str:
-        """What scontrol calls the state of a job, also of one that squeue no longer lists."""
+        """Returns the state of a job in scontrol, even if squeue no longer lists the job."""
         shown = await self._run("scontrol", "-o", "show", "job", str(job_id))
         found = re.search(r"\bJobState=(\S+)", shown)
         return found[1] if found else shown
@@ -87,16 +87,17 @@ class Slurm:
         await self._run("scancel", str(job_id))
 
     async def submit(self, script: str, *options: str, user: str) -> int:
-        """Hands in a batch job as that user and returns its id."""
+        """Submits a batch job as the user, and returns the job's id."""
         return int(await self._run("sbatch", "--parsable", *options, user=user, stdin=script))
 
     async def until(
         self, see: Callable[[Queue], Result | None], what: str, within_s: float = 20.0
     ) -> Result:
-        """The first true answer of `see` to what squeue lists. Raises NotObserved."""
+        """Returns the first true result of `see` for squeue's list. Raises NotObserved after the
+        timeout."""
         try:
             async with asyncio.timeout(within_s):
-                while not (seen := see(await self.queue())):  # noqa: ASYNC110 -- squeue tells no news
+                while not (seen := see(await self.queue())):  # noqa: ASYNC110 -- squeue sends no events
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise NotObserved(f"{what}: not within {within_s:.0f} s") from None

@@ -1,4 +1,4 @@
-"""The story, step by step. Each step acts as a person would, and returns what it saw, in words."""
+"""The story, step by step. Each step acts as a user would, and returns a sentence about the result."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,26 +23,27 @@ from deploy.local.spec import ClusterSpec
 NODES: Final = 4
 
 _IDLE_PODS: Final = 24
-# CPUs and GPUs; for each node of the cluster one of each, which is half as much again as fits.
+# CPUs and GPUs of the Pods. The demo creates each kind once for each node: 1.5 times what fits.
 _SIZES: Final = {"train": (4, 2), "serve": (2, 1), "tune": (4, 2), "web": (1, 0), "batch": (1, 1)}
 _EVENT_LOOKS: Final = 20
 _EVENT_LOOK_S: Final = 0.25
-# The reason on a Pod is renewed every 10 s.
+# The extender updates the reason on a Pod every 10 s.
 _REASON_WITHIN_S: Final = 25.0
 _NATIVE: Final = (3, 1)  # CPUs and GPUs of each node
 _BESIDE_NATIVE: Final = (4, 2)
-# It ends when its user says so, and nothing else is left of it then.
+# Ends when alice's file appears, and leaves nothing behind.
 _NATIVE_SCRIPT: Final = "#!/bin/sh\nuntil [ -e finish ]; do sleep 0.1; done\nrm finish\n"
 
 
 def cluster_of(nodes: int) -> ClusterSpec:
-    """Where the story plays. Its Pods, and the first of README, are parts of such a node."""
+    """Returns the cluster for the story. The Pods of the story and README's first Pod fit such a
+    node."""
     return ClusterSpec(nodes=nodes, cpus_per_node=8, memory_mb=16_000, gpus_per_node=4)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where a story plays."""
+    """Everything that a step needs."""
 
     cluster: Cluster
     pods: Pods
@@ -51,21 +52,21 @@ class Stage:
     findings: Findings
 
     async def compare(self) -> None:
-        """Compares each bound Pod that has not been compared yet with squeue."""
-        # First the Pods, then squeue: a Pod that is bound has a job that ran before.
+        """Compares each bound Pod with squeue, unless the Pod was compared before."""
+        # First the Pods, then squeue: if a Pod is bound, its job was running before.
         bound = [pod for pod in self.pods.running if pod.name not in self.findings.compared]
         queue = await self.slurm.queue()
         for pod in bound:
             self.findings.compare(pod, queue)
 
     async def account(self, cpus: int = 0, gpus: int = 0) -> None:
-        """Compares what Slurm gave away on each node with what is used there, by Pods and natively."""
-        running = self.pods.running  # first, as above
+        """Compares Slurm's allocations on each node with the use by Pods and native jobs."""
+        running = self.pods.running  # first, as in `compare`
         for node in await self.slurm.nodes():
             self.findings.note(overcommitment(node, running, cpus, gpus))
 
     async def end(self, pods: Sequence[Sighting]) -> None:
-        """Deletes Pods, compared before, and waits until they and their jobs are gone."""
+        """Compares and deletes Pods, and waits until the Pods and their jobs are gone."""
         await self.compare()
         for pod in pods:
             await self.pods.delete(pod)
@@ -76,7 +77,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: its name in the figures, what is said before, what is to be observed, and how."""
+    """A step: its name in the figures, the announcement, the expected event, and the function."""
 
     name: str
     sentence: str
@@ -85,7 +86,8 @@ class Step:
 
 
 async def place_on_idle_cluster(stage: Stage) -> str:
-    """Pods one at a time; the measured time is from before the create call to the binding seen."""
+    """Creates Pods one at a time. The measured time runs from just before the create call to the
+    binding in the watch."""
     times = stage.findings.idle_ms
     for number in range(1, _IDLE_PODS + 1):
         with stage.screen.still():
@@ -99,7 +101,7 @@ async def place_on_idle_cluster(stage: Stage) -> str:
 
 
 async def _bound(stage: Stage, pod: Sighting) -> float:
-    """Waits for the binding and returns how long it took, in milliseconds."""
+    """Waits for the binding, and returns its duration in milliseconds."""
     return await stage.pods.until(lambda: pod.bound_ms, f"{pod.name} bound")
 
 
@@ -111,13 +113,14 @@ async def queue_more_than_fits(stage: Stage) -> str:
     await stage.account()
     bound = [pod for pod in pods if pod.holds_node]
     if not waiting or not any(pod.gpus for pod in bound):
-        raise NotObserved(f"{len(bound)} bound, {len(waiting)} waiting: some of both should be")
+        raise NotObserved(f"{len(bound)} bound, {len(waiting)} waiting: expected some of both")
     reasons = ", ".join(sorted({str(pod.reason) for pod in waiting}))
     return f"{len(bound)} of {len(pods)} Pods bound, {len(waiting)} wait in Slurm ({reasons})"
 
 
 async def _reasons_agree(stage: Stage, pods: Sequence[Sighting]) -> list[Sighting]:
-    """Returns the Pods that wait, with squeue's reasons. Notes each Pod with another reason in time."""
+    """Returns the waiting Pods, with squeue's reasons. Notes each Pod whose reason still differs
+    after the timeout."""
 
     def waiting() -> list[Sighting]:
         return [pod for pod in pods if pod.node is None]
@@ -125,7 +128,7 @@ async def _reasons_agree(stage: Stage, pods: Sequence[Sighting]) -> list[Sightin
     try:
         await stage.slurm.until(
             lambda queue: not any(reason_difference(pod, queue) for pod in waiting()),
-            "the reasons on the Pods are squeue's",
+            "the Pods' reasons equal squeue's",
             _REASON_WITHIN_S,
         )
     except NotObserved:
@@ -136,14 +139,14 @@ async def _reasons_agree(stage: Stage, pods: Sequence[Sighting]) -> list[Sightin
 
 
 async def start_queued_pod(stage: Stage) -> str:
-    """Frees the Node that has the fewest Pods; what waits first fits there."""
+    """Frees the Node with the fewest Pods: the first waiting Pods fit there."""
     running = stage.pods.running
     nodes = [str(pod.node) for pod in running]
     freed = min(nodes, key=nodes.count, default="")
     queued = stage.pods.waiting
     leaving = [pod for pod in running if pod.node == freed]
     if not leaving or not queued:
-        raise NotObserved("there is no Pod to delete, or none that waits")
+        raise NotObserved("no Pod is bound, or no Pod waits")
     await stage.end(leaving)
     started = await stage.pods.until(
         lambda: [pod for pod in queued if pod.node == freed], f"a waiting Pod bound to {freed}"
@@ -161,7 +164,7 @@ async def cancel_job(stage: Stage) -> str:
 
 
 async def _told(stage: Stage, pod: Sighting, reason: str) -> str:
-    """Waits for an Event about a Pod, which comes a second after what it tells of."""
+    """Waits for an Event about a Pod. Events come about a second after the cause."""
     events = await stage.pods.events(pod)
     for _ in range(_EVENT_LOOKS):
         if reason in events:
@@ -172,11 +175,11 @@ async def _told(stage: Stage, pod: Sighting, reason: str) -> str:
 
 
 async def delete_pods(stage: Stage) -> str:
-    """One that runs and, if there is one, one that waits."""
+    """Deletes a running Pod and, if there is one, a waiting Pod."""
     pods = [_some_running(stage), *stage.pods.waiting[:1]]
     jobs = [pod.job_id for pod in pods]
     await stage.end(pods)
-    return f"jobs {', '.join(map(str, jobs))} of {', '.join(pod.name for pod in pods)} are over"
+    return f"jobs {', '.join(map(str, jobs))} of {', '.join(pod.name for pod in pods)} have ended"
 
 
 def _some_running(stage: Stage) -> Sighting:
@@ -186,7 +189,7 @@ def _some_running(stage: Stage) -> Sighting:
 
 
 async def share_with_native_job(stage: Stage) -> str:
-    """A native job takes a part of every node; the Pods get the rest, and never more."""
+    """A native job takes a part of every node. The Pods get the remaining part, and never more."""
     await stage.end([pod for pod in stage.pods if not pod.gone])
     native = await _start_native(stage)
     count = stage.cluster.spec.nodes
@@ -204,7 +207,7 @@ async def share_with_native_job(stage: Stage) -> str:
     await _finish_native(stage, native)
     await stage.pods.until(lambda: late.node, f"{late.name} bound after job {native}")
     await stage.account()
-    return f"job {native} beside {count} Pods on {count} nodes; {late.name} had to wait for its end"
+    return f"job {native} beside {count} Pods on {count} nodes; {late.name} waited for the job's end"
 
 
 async def _start_native(stage: Stage) -> int:
@@ -236,13 +239,13 @@ STORY: Final = (
     ),
     Step(
         "queued_pods",
-        "Pods of different sizes at once, many with GPUs, more than fits: Slurm queues the rest.",
+        "Pods of different sizes at once, many with GPUs, more than fit: Slurm queues the others.",
         "some Pods wait, each with Slurm's reason; no node is overcommitted",
         queue_more_than_fits,
     ),
     Step(
         "freed_node",
-        "The Pods of one Node are deleted: Slurm starts there what waits.",
+        "The Pods of one Node are deleted: Slurm starts waiting Pods on the Node.",
         "a freed Node starts a queued Pod",
         start_queued_pod,
     ),
@@ -254,13 +257,13 @@ STORY: Final = (
     ),
     Step(
         "deleted_pod",
-        "A running Pod and a waiting one are deleted: their jobs end.",
+        "A running Pod and a waiting Pod are deleted: their jobs end.",
         "a deleted Pod ends its job",
         delete_pods,
     ),
     Step(
         "native_job",
-        "alice's native Slurm job takes a part of every node, and Pods the rest.",
+        "alice's native Slurm job takes a part of every node, and Pods take the remaining part.",
         "a native job and Pods share nodes; none is overcommitted",
         share_with_native_job,
     ),
@@ -268,7 +271,7 @@ STORY: Final = (
 
 
 async def tell(stage: Stage) -> None:
-    """Tells the whole story; what goes wrong in a step is written down, and the next one begins."""
+    """Runs the whole story. If a step fails, records the failure and continues with the next step."""
     for number, step in enumerate(STORY, 1):
         stage.screen.say(f"{number}. {step.sentence}")
         verdict = await _verdict(step, stage)
@@ -289,7 +292,8 @@ async def _verdict(step: Step, stage: Stage) -> Verdict:
 
 
 async def _act(step: Step, stage: Stage) -> str:
-    if ended := _ended(stage.cluster):  # nothing is to be seen then: not worth waiting for
+    # If a component has ended, the step would only wait for its timeout.
+    if ended := _ended(stage.cluster):
         raise NotObserved(ended)
     seen = await step.act(stage)
     await stage.compare()
@@ -302,7 +306,7 @@ def _brief(differences: Sequence[str]) -> str:
 
 
 def _ended(cluster: Cluster) -> str | None:
-    """Which component has ended, if one has, and its log."""
+    """Returns the first ended component and its log, or None if all run."""
     for name, component in cluster.status().items():
         if component.returncode is not None:
             return f"{name} has ended ({component.returncode}): see {cluster.logs / name}.log"
