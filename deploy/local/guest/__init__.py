@@ -1,18 +1,18 @@
-"""A guest: a virtual machine that is a real Kubernetes Node and a real node of Slurm, on cgroup v2.
+"""The guest: a virtual machine that is a Kubernetes Node and a node of Slurm, on cgroup v2.
 
-QEMU runs it in software, so that it needs neither KVM nor a container engine, and boots in 10 to 20 s.
-Its programs are real: the kubelet and containerd, slurmd with task/cgroup, and the node agent of this
-checkout.
+QEMU emulates the CPU in software. So the guest needs neither KVM nor a container engine, and boots
+in 10 to 20 s. All programs in the guest are real: the kubelet and containerd, slurmd with
+task/cgroup, and the node agent of this checkout.
 
-tree.py      its root file system, of Debian's packages
-oci.py       the images of its containers, made without a registry
-agent.py     what Python packages the node agent needs
-image.py     the disk that all of this is on
-disk.py      how a disk is written
-store.py     a second disk, of images that containerd has from the start
-machine.py   how it is booted, and what of it the host reaches
-connection.py what the host does in it: programs, files
-program.py   one program of the guest as a component of the cluster
-nodes.py     what makes a Node of it: its programs, and what they read
-inside/      what runs in it that is ours
+    tree.py      the root file system, made of Debian's packages
+    oci.py       the container images, made without a registry
+    agent.py     the Python packages for the node agent
+    image.py     the disk with all of these files
+    disk.py      writes a disk
+    store.py     a second disk, with the images that containerd has from the start
+    machine.py   boots the guest, and forwards ports from the host
+    connection.py runs programs in the guest and copies files into the guest
+    program.py   a program of the guest as a component of the cluster
+    nodes.py     the programs and files that make the guest a Node
+    inside/      this project's own programs in the guest
 """

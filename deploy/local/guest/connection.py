@@ -1,4 +1,4 @@
-"""What the host does in a guest: it runs programs there, and puts files there (inside/runner.py)."""
+"""Runs programs in a guest, and puts files there, through the guest's runner (inside/runner.py)."""
 
 import io
 import json
@@ -14,22 +14,23 @@ from typing import Any, Final, Self
 from deploy.local.errors import ClusterError
 
 _CONNECT_S: Final = 5.0
-_END: Final = ("no end of the output was told: the guest is gone, or its runner",)
+_END: Final = ("the output ended without a status: the guest or its runner is gone",)
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """How a program ended: its exit status, negative for a signal, and all that it said."""
+    """The exit status of a program, negative for a signal, and the program's output."""
 
     status: int
     output: str
 
 
 class Program:
-    """A program that runs in the guest. It is killed where this is closed before its end."""
+    """A program in the guest. If this object is closed before the program ends, the program is
+    killed."""
 
     def __init__(self, port: int, argv: Sequence[str], given: bytes, within_s: float | None) -> None:
-        """`within_s` is how long nothing may be heard of it. Raises OSError."""
+        """Starts the program. `within_s` is the longest time without output. Raises OSError."""
         self._link = socket.create_connection(("127.0.0.1", port), timeout=_CONNECT_S)
         self._link.settimeout(within_s)
         self._lines = self._link.makefile("rb")
@@ -42,7 +43,8 @@ class Program:
         self.close()
 
     def messages(self) -> Iterator[Mapping[str, Any]]:
-        """Yields what it says, each {"output": text}, and at last {"status": number}. Raises OSError."""
+        """Yields the program's messages: {"output": text}, and at last {"status": number}. Raises
+        OSError."""
         for line in self._lines:
             message = json.loads(line)
             yield message
@@ -51,7 +53,7 @@ class Program:
         raise ConnectionError(*_END)
 
     def signal(self, number: int) -> None:
-        """Raises OSError where the guest is gone."""
+        """Sends a signal to the program. Raises OSError if the guest is gone."""
         self._link.sendall(json.dumps({"signal": number}).encode() + b"\n")
 
     def close(self) -> None:
@@ -60,20 +62,21 @@ class Program:
 
 
 class Connection:
-    """The way into a guest that has booted, by the port that leads to its runner."""
+    """The connection to a booted guest, through the port of the guest's runner."""
 
     def __init__(self, port: int) -> None:
         self._port = port
 
     def is_up(self) -> bool:
-        """Whether programs can be run: QEMU takes connections long before."""
+        """Returns whether the guest can run programs. (QEMU accepts connections much earlier.)"""
         try:
             return self._run(["true"], b"", 2.0).status == 0
         except (OSError, ValueError):
             return False
 
     def run(self, command: str, *, within_s: float = 60.0, check: bool = True) -> Said:
-        """Runs a command. Raises ClusterError if it does not run, is late, or fails (`check`)."""
+        """Runs a command. Raises ClusterError if the command does not run, takes too long, or fails
+        (`check`)."""
         try:
             said = self._run(["bash", "-c", command], b"", within_s)
         except (OSError, ValueError) as error:
@@ -83,12 +86,12 @@ class Connection:
         return said
 
     def start(self, argv: Sequence[str]) -> Program:
-        """Starts a program that the caller follows. Raises OSError."""
+        """Starts a program, whose messages the caller reads. Raises OSError."""
         return Program(self._port, argv, b"", None)
 
     def put(self, source: Path, target: str, *, within_s: float = 60.0) -> None:
-        """Puts a file, or what is in a folder, to `target` in the guest; the folders above it are made.
-        Owners and modes are the same there. Raises ClusterError."""
+        """Copies a file or the content of a folder to `target` in the guest, and creates the
+        folders above. Owners and modes stay the same. Raises ClusterError."""
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as files:
             files.add(source, arcname=target.strip("/") or ".", filter=_without_bytecode)
@@ -96,9 +99,9 @@ class Connection:
         try:
             said = self._run(unpack, archive.getvalue(), within_s)
         except (OSError, ValueError) as error:
-            raise ClusterError(f"{source} did not come into the guest: {error!r}") from error
+            raise ClusterError(f"{source} was not copied into the guest: {error!r}") from error
         if said.status != 0:
-            raise ClusterError(f"{source} did not come into the guest: {said.output.strip()}")
+            raise ClusterError(f"{source} was not copied into the guest: {said.output.strip()}")
 
     def _run(self, argv: Sequence[str], given: bytes, within_s: float) -> Said:
         output: list[str] = []
@@ -109,7 +112,7 @@ class Connection:
                     return Said(int(message["status"]), "".join(output))
                 output.append(message["output"])
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"it still runs after {within_s} s")
+                    raise TimeoutError(f"the program still runs after {within_s} s")
         raise ConnectionError(*_END)
 
 

@@ -1,5 +1,5 @@
-"""Boot of the guest. By QEMU's own network the guest finds the host's loopback at HOST, and the host
-reaches forwarded ports of the guest alone, on 127.0.0.1."""
+"""Boots the guest. In QEMU's network, the guest reaches the host's loopback at HOST. The host
+reaches only the forwarded ports of the guest, on 127.0.0.1."""
 
 from typing import Final
 
@@ -13,31 +13,33 @@ from deploy.local.spec import GUEST, GUEST_CPUS, ClusterSpec
 HOST: Final = "10.0.2.2"
 ADDRESS: Final = "10.0.2.15"
 SAME_PORTS: Final = ("slurmd-guest", "kubelet", "node-agent-metrics", "node-agent-health", "gateway")
-"""What listens in the guest on the port of that name, which is the same here and there."""
+"""Listeners in the guest. The host forwards the port of each name to the same port of the guest."""
 PORTS: Final = (GUEST, *SAME_PORTS)
 
 _KERNEL_SAYS: Final = (
     *("console=ttyS0", "quiet", "root=/dev/nvme0n1", "rw", "rootwait", "rootfstype=ext4"),
-    "net.ifnames=0",  # udev, where it runs, leaves eth0 as it is called
-    *("panic=-1", "oops=panic"),  # it ends rather than hangs, and -no-reboot makes that QEMU's end
+    "net.ifnames=0",  # keeps the name eth0, even with udev
+    # The kernel reboots instead of hanging. With -no-reboot, QEMU then ends.
+    *("panic=-1", "oops=panic"),
     *("mitigations=off", "cgroup_no_v1=all", "random.trust_cpu=1"),
 )
 _FIRST: Final = {"cgroupfs": f"{OURS}/init", "systemd": "/usr/lib/systemd/systemd"}
-"""The guest's first process by its driver of cgroups."""
+"""The guest's first process, by cgroup driver."""
 _BOOTS_WITHIN_S: Final = 120.0
 _STARTS: Final = 4
-"""On a busy machine the kernel sometimes dies while it patches its own code."""
+"""On a busy machine the kernel sometimes crashes while patching its own code."""
 
 
 def guest_component(
     spec: ClusterSpec, image: GuestImage, ports: dict[str, int], layout: Layout
 ) -> Component:
-    """The virtual machine. Its log is its console."""
+    """Returns the virtual machine as a component. The component's log is the guest's console."""
     connection = Connection(ports[GUEST])
     return Component(
         name=GUEST,
         argv=_qemu(spec, image, ports, layout),
-        env={**PLAIN_ENVIRONMENT, "TMPDIR": str(layout.directory)},  # what the guest writes is there
+        # QEMU keeps the writes to the disks in TMPDIR.
+        env={**PLAIN_ENVIRONMENT, "TMPDIR": str(layout.directory)},
         is_ready=connection.is_up,
         ready_within_s=_BOOTS_WITHIN_S,
         starts=_STARTS,
@@ -70,6 +72,6 @@ def _qemu(
 
 
 def _store(disk: str) -> tuple[str, ...]:
-    """The disk of containerd's images; inside/prepare mounts it."""
+    """Returns QEMU's options for the disk of containerd's images. inside/prepare mounts the disk."""
     drive = f"file={disk},format=raw,if=none,id=store,snapshot=on"
     return ("-drive", drive, "-device", "virtio-blk-pci,drive=store")

@@ -1,5 +1,5 @@
-"""The guest as a node of both systems: its programs, and their files, which are written on the host and
-put into the guest at each start of a program."""
+"""The guest as a node of both systems: its programs and their files. The host writes the files, and
+puts them into the guest at each start of a program."""
 
 import json
 import shutil
@@ -26,25 +26,25 @@ from deploy.local.slurm.config import replace_parameters
 from deploy.local.spec import GUEST, GUEST_GPUS, ClusterSpec
 
 GPUS: Final = tuple(f"/dev/fgpu{index}" for index in range(GUEST_GPUS))
-"""The guest's devices, in Slurm's order; inside/prepare makes them."""
+"""The guest's devices, in Slurm's order. inside/prepare creates the devices."""
 
 GPU: Final = "example.com/gpu"
-"""Their extended resource."""
+"""Extended resource of the devices."""
 SLURMRESTD: Final = "10.96.0.2:6820"
-"""Where Pods find slurmrestd, where the gateway runs."""
+"""Address of slurmrestd for Pods, if the gateway runs."""
 PODS: Final = "10.88.0.0/24"
-"""The addresses of Pods."""
+"""Addresses of Pods."""
 _GATEWAY_CERTIFICATE: Final = "/etc/kubernetes/gateway.pem"
 _CHECKOUT: Final = f"{OURS}/checkout"
 _GRES_LIST: Final = "/run/slurm-gres"
-# slurm.conf as the guest has it. What it shares with the other nodes is what slurmctld must agree on.
+# Parameters of slurm.conf that differ in the guest. slurmctld and the guest must agree on all others.
 _SLURM_CONF: Final = (
     f"SlurmctldHost=localhost({HOST})",
-    "CommunicationParameters=block_null_hash",  # it is reached by its network card
+    "CommunicationParameters=block_null_hash",  # reached through the network card
     "ProctrackType=proctrack/cgroup",
     "TaskPlugin=task/cgroup,task/affinity",
 )
-# slurmd, also where it only prints, has a cgroup of its own, as its unit of Debian's gives it.
+# slurmd needs a cgroup of its own, as under Debian's unit, even for `slurmd -G`, which only prints.
 _WITH_SCOPE: Final = {"cgroupfs": "", "systemd": "systemd-run --quiet --scope --collect -p Delegate=yes"}
 _SLURMD: Final = f"""mkdir -p /var/lib/slurm/spool/{GUEST}
 $0 slurmd -G -N {GUEST} > {_GRES_LIST}.new 2>&1 || {{ cat {_GRES_LIST}.new; exit 1; }}
@@ -56,19 +56,20 @@ exec containerd"""
 _IMPORT: Final = f"""ctr -n k8s.io images import {OURS}/images.tar &&
 ctr -n k8s.io images label {PAUSE} io.cri-containerd.pinned=pinned"""
 _ACCOUNT: Final = "var/run/secrets/kubernetes.io/serviceaccount"
-"""Where programs in Pods find their account: the agent does, too, which is in no Pod here."""
+"""Path of the service account's files in Pods. The node agent reads this path although it runs in
+no Pod here."""
 _KUBELET: Final = f"""mkdir -p /etc/kubernetes/manifests /var/log/pods
 exec {OURS}/kubelet --config /etc/kubernetes/kubelet.yaml \
 --kubeconfig /etc/kubernetes/kubelet.kubeconfig --hostname-override {GUEST} --node-ip {ADDRESS} -v 2"""
 
 
 def guest_binds(spec: ClusterSpec, layout: Layout) -> list[Bind]:
-    """For the cluster's own programs alone the guest's name leads to the ports that are forwarded."""
+    """Maps the guest's name to the forwarded ports, for the cluster's own programs alone."""
     return [Bind(str(layout.guest / "hosts"), "/etc/hosts")] if spec.guest else []
 
 
 def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
-    """Everything that the guest's programs read, once what the host's read is written."""
+    """Writes all files for the guest's programs. The host's files must be written before."""
     for name in ("slurmd", "containerd", "kubelet", "gateway"):
         (layout.guest / name / "etc/kubernetes").mkdir(parents=True)
     (layout.guest / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 {GUEST}\n")
@@ -92,7 +93,8 @@ def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) 
 
 
 def write_guest_kubeconfig(path: Path, user: str, ports: dict[str, int], layout: Layout) -> None:
-    """A kubeconfig of a user for the guest's /etc/kubernetes, with its authority beside it."""
+    """Writes a user's kubeconfig for the guest's /etc/kubernetes, with the CA certificate in the
+    same folder."""
     shutil.copy(layout.kubernetes / "ca.crt", path.parent)
     _write(
         path,
@@ -105,7 +107,8 @@ def write_guest_kubeconfig(path: Path, user: str, ports: dict[str, int], layout:
 
 
 def guest_slurmd(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
-    """slurmd; whether its node has registered is slurmctld's to tell."""
+    """Returns slurmd as a component. The component is ready once slurmd runs: slurmctld reports
+    whether the node has registered."""
     connection = Connection(ports[GUEST])
 
     def is_ready() -> bool:
@@ -117,7 +120,7 @@ def guest_slurmd(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Co
 
 
 def containerd(ports: dict[str, int], layout: Layout) -> Component:
-    """containerd, with the images that there are."""
+    """Returns containerd, with the images."""
     connection = Connection(ports[GUEST])
 
     def is_ready() -> bool:
@@ -128,7 +131,7 @@ def containerd(ports: dict[str, int], layout: Layout) -> Component:
 
 
 def guest_kubelet(ports: dict[str, int], layout: Layout) -> Component:
-    """The kubelet. It serves when its Node is Ready."""
+    """Returns the kubelet. The component is ready once the Node is Ready."""
 
     def is_ready() -> bool:
         shown = (layout.kubernetes / "kube-apiserver.crt", layout.kubernetes / "kube-apiserver.key")
@@ -142,7 +145,7 @@ def guest_kubelet(ports: dict[str, int], layout: Layout) -> Component:
 
 
 def node_agent(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
-    """The node agent of this checkout."""
+    """Returns the node agent of this checkout."""
     ours = [(CHECKOUT / package, f"{_CHECKOUT}/{package}") for package in AGENT_PACKAGES]
     return Component(
         name="node-agent",
@@ -153,7 +156,7 @@ def node_agent(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Comp
 
 
 def gateway(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
-    """The network between the host's control plane and Pods (inside/gateway.py)."""
+    """Returns the network between the host's control plane and Pods (inside/gateway.py)."""
     services = {f"{API_SERVICE}:443": "kube-apiserver"}
     services |= {SLURMRESTD: "slurmrestd"} if spec.slurm else {}
     forwards = [f"{address}={HOST}:{ports[name]}" for address, name in services.items()]
@@ -167,7 +170,7 @@ def gateway(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Compone
 
 
 def agent_argv(spec: ClusterSpec, ports: Mapping[str, int], command: str) -> tuple[str, ...]:
-    """The command line, in the guest, of a command of the node agent."""
+    """Returns the command line, in the guest, of a command of the node agent."""
     extender = dict(spec.extender_settings)
     settings = {
         "RESOURCES": extender.get("GRES", json.dumps({GPU: "gpu"})),
@@ -187,7 +190,7 @@ def agent_argv(spec: ClusterSpec, ports: Mapping[str, int], command: str) -> tup
 
 
 def _slurmd_settings(spec: ClusterSpec) -> dict[str, str]:
-    """Where the agent finds slurmd: in a Pod, that it makes, or beside it."""
+    """Returns the node agent's settings for slurmd, which runs beside the node agent or in a Pod."""
     if not spec.guest_in_pool:
         return {"GRES": _GRES_LIST}
     return {"GRES": "/run/slurm-extender/gres", "SLURMD_NAMESPACE": POOLS_NAMESPACE}
@@ -200,7 +203,7 @@ def guest_program(
     argv: Sequence[str],
     more: Sequence[tuple[Path, str]] = (),
 ) -> tuple[str, ...]:
-    """The command line of the process that stands for a program of the guest (program.py)."""
+    """Returns the command line of the process that represents a program of the guest (program.py)."""
     puts = [(layout.guest / name, "/"), *more]
     options = [word for source, target in puts for word in ("--put", f"{source}={target}")]
     us = (sys.executable, "-m", "deploy.local.guest.program", str(ports[GUEST]))
@@ -228,7 +231,7 @@ def _write_slurm(spec: ClusterSpec, folder: Path, layout: Layout) -> None:
 
 
 def _is_ready(client: httpx.Client) -> bool:
-    """Whether the Node is Ready."""
+    """Returns whether the Node is Ready."""
     answer = client.get(f"/api/v1/nodes/{GUEST}")
     ready = {"type": "Ready", "status": "True"}
     conditions = answer.json()["status"].get("conditions", []) if answer.is_success else []

@@ -1,4 +1,4 @@
-"""Images of containers, made without a registry, in the form of docker save."""
+"""Container images in the format of docker save, made without a registry."""
 
 import hashlib
 import io
@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Final
 
 PAUSE: Final = "local.test/pause:1"
-"""What holds a Pod's namespaces, as the kubelet wants it."""
+"""The kubelet's image for the container with a Pod's namespaces."""
 BOX: Final = "local.test/box:1"
-"""busybox: a shell, and what it has. Without a command it sleeps."""
+"""busybox: a shell and its applets. Sleeps unless a command is given."""
 SLURMD: Final = "local.test/slurmd:1"
-"""Folders, and links into /usr, where a Pod mounts the Node's own: slurmd runs from there."""
+"""Empty folders, and links into /usr. A Pod mounts the Node's own folders there and runs slurmd
+from them."""
 
 _FOLDERS: Final = ("dev", "etc", "proc", "run", "sys", "tmp")
 
@@ -38,7 +39,7 @@ def _configuration(image: str, layer: bytes) -> bytes:
     configuration = {
         "architecture": "amd64",
         "os": "linux",
-        # The label makes them two: an image is known by its configuration's digest.
+        # The labels make the two images different: the digest of the configuration identifies an image.
         "config": {
             "Cmd": ["/bin/sleep", "2147483647"],
             "Env": ["PATH=/bin:/usr/bin:/sbin"],
@@ -85,7 +86,7 @@ def _add(
     kind: bytes = tarfile.REGTYPE,
     link: str = "",
 ) -> None:
-    """Adds a file of no time and of nobody but root: the same contents are the same bytes."""
+    """Adds a file owned by root, without a time: the same contents always give the same bytes."""
     entry = tarfile.TarInfo(name)
     entry.mode, entry.type, entry.linkname, entry.size = mode, kind, link, len(data)
     archive.addfile(entry, io.BytesIO(data))

@@ -1,8 +1,8 @@
-"""One program of the guest as a component of the cluster: `python -m deploy.local.guest.program --help`.
+"""Runs one program of the guest as a component of the cluster.
 
-This process lives as long as the program there: it prints what the program says, hands on SIGTERM and
-SIGINT, and ends with its status. Whoever kills this process kills the program. SIGSTOP stops only this
-process.
+This process lives as long as the program in the guest: it prints the program's output, forwards
+SIGTERM and SIGINT, and ends with the program's status. Killing this process kills the program.
+SIGSTOP stops only this process.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from deploy.local.errors import ClusterError
 from deploy.local.guest.connection import Connection, Program
 
 _SIGNALLED = 128
-"""A shell's: what is added to the number of the signal that ended a program."""
+"""A shell's offset: added to the number of the signal that ended a program."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the program's exit status; 1 where it could not be started, or the guest is gone."""
+    """Returns the program's exit status, or 1 if the program did not start or the guest is gone."""
     given = _parser().parse_args(arguments)
     connection = Connection(given.port)
     try:
@@ -52,13 +52,13 @@ def _follow(program: Program) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="deploy.local.guest.program", description=__doc__)
-    parser.add_argument("port", type=int, help="that leads to the guest's runner")
+    parser.add_argument("port", type=int, help="port of the guest's runner")
     parser.add_argument(
         "--put",
         metavar="SOURCE=TARGET",
         action="append",
         default=[],
-        help="puts a file or folder of this machine into the guest first",
+        help="first copy a file or folder of this machine into the guest",
     )
     parser.add_argument("argv", nargs="+", help="the program and its arguments, after --")
     return parser

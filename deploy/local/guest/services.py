@@ -1,5 +1,5 @@
-"""Services in a guest: addresses by kube-proxy, names by CoreDNS. The endpoint of kube-apiserver, which
-is on the host, is declared here."""
+"""Services in a guest: addresses from kube-proxy, names from CoreDNS. The endpoint of
+kube-apiserver, which runs on the host, is declared here."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -27,7 +27,7 @@ _COREFILE: Final = f""".:53 {{
     cache 5
 }}
 """
-# QEMU's network knows no addresses of Pods; among each other they see their own.
+# QEMU's network does not know Pods' addresses. Among each other, Pods see these addresses unchanged.
 _PROXY: Final = f"""nft -f - <<'RULES'
 table ip leaving {{
     chain postrouting {{
@@ -41,7 +41,7 @@ _ANSWERS: Final = "import urllib.request as r; r.urlopen('http://127.0.0.1:{port
 
 
 def write_services_files(ports: dict[str, int], layout: Layout) -> None:
-    """What both programs read."""
+    """Writes the files for both programs."""
     for name, user in (("kube-proxy", PROXY_USER), ("coredns", COREDNS_USER)):
         folder = layout.guest / name / _FOLDER.removeprefix("/")
         folder.mkdir(parents=True)
@@ -50,7 +50,7 @@ def write_services_files(ports: dict[str, int], layout: Layout) -> None:
 
 
 def services_components(ports: dict[str, int], layout: Layout) -> list[Component]:
-    """kube-proxy and CoreDNS."""
+    """Returns kube-proxy and CoreDNS as components."""
     proxy = (
         *("bash", "-c", _PROXY, f"{OURS}/kube-proxy"),
         f"--kubeconfig={_FOLDER}/kube-proxy.kubeconfig",
@@ -67,7 +67,7 @@ def services_components(ports: dict[str, int], layout: Layout) -> list[Component
 
 
 def services_objects(ports: dict[str, int]) -> Iterator[dict[str, Any]]:
-    """The Service of CoreDNS, and where it and kube-apiserver are."""
+    """Yields the Service of CoreDNS, and the endpoints of CoreDNS and kube-apiserver."""
     dns = [{"name": f"dns-{each.lower()}", "port": 53, "protocol": each} for each in ("UDP", "TCP")]
     yield {
         "apiVersion": "v1",

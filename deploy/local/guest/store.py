@@ -1,5 +1,5 @@
-"""What the guest's containerd has from the start: images, imported and unpacked on the host, where that
-takes seconds. The guest's own containerd does it, on a disk that the guest mounts."""
+"""Images for the guest's containerd, imported and unpacked on the host: the host takes seconds. The
+guest's own containerd does the import, on a disk for the guest."""
 
 import subprocess
 import time
@@ -15,7 +15,7 @@ from deploy.local.programs.cache import build_once, cache_folder, recipe_hash
 from deploy.local.programs.debian import run
 from deploy.local.progress import Report, heartbeat
 
-# What it would do beside: it would talk to the host's container runtimes, or look for their sockets.
+# Disabled: plugins that would use, or look for, the host's container runtimes.
 _CONFIGURATION: Final = """version = 2
 root = '{folder}/root'
 state = '{folder}/state'
@@ -32,8 +32,8 @@ _STARTS_WITHIN_S: Final = 30.0
 
 
 def store_disk(tree: Path, archives: Sequence[Path], report: Report) -> Path:
-    """Returns a disk of the images in these archives, for the containerd of the guest's tree; made now
-    if this machine has not got it. Raises ClusterError."""
+    """Returns a disk with the images of these archives, for the containerd of the guest's tree.
+    Creates the disk if this machine lacks the disk. Raises ClusterError."""
 
     def build(place: Path) -> None:
         report("importing the images for the guest (about half a minute)")
@@ -45,7 +45,7 @@ def store_disk(tree: Path, archives: Sequence[Path], report: Report) -> Path:
                     run(_program(tree, *client, "-n", "k8s.io", "images", "import", str(archive)))
             write_disk(folder / "root", place)
 
-    # An archive of the cache is named by what it is made from.
+    # The path identifies the content: the cache names an archive after its sources.
     key = recipe_hash(
         Path(__file__).read_bytes(), str(tree).encode(), *(str(each).encode() for each in archives)
     )
@@ -54,7 +54,7 @@ def store_disk(tree: Path, archives: Sequence[Path], report: Report) -> Path:
 
 @contextmanager
 def _containerd(tree: Path, folder: Path) -> Iterator[None]:
-    """containerd, for as long as the block runs. What it mounts nobody else sees."""
+    """Runs containerd until the block ends. No other process sees containerd's mounts."""
     configuration = folder / "config.toml"
     configuration.write_text(_CONFIGURATION.format(folder=folder))
     command = _program(tree, "containerd", "--config", str(configuration))
@@ -78,7 +78,7 @@ def _await(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def _program(tree: Path, name: str, *arguments: str) -> list[str]:
-    """A program of the tree with the tree's own libraries, without a chroot."""
+    """Returns a command that runs a program of the tree with the tree's libraries, without a chroot."""
     (loader,) = tree.glob("lib64/ld-linux-*")
     (libraries,) = tree.glob("usr/lib/*-linux-gnu")
     return [str(loader), "--library-path", str(libraries), str(tree / "usr/bin" / name), *arguments]

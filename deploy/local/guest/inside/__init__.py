@@ -1,2 +1,2 @@
-"""What runs in the guest: its init, and the program by which the host reaches it. They import nothing of
-ours: the guest has Debian's Python, and its standard library alone."""
+"""This project's programs in the guest: the init, the runner and the gateway. These programs import
+only the standard library: the guest has Debian's Python without further packages."""

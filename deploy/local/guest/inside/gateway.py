@@ -1,9 +1,11 @@
-"""The network between a control plane on the host and Pods in the guest, where no kube-proxy runs.
+"""The network between a control plane on the host and Pods in the guest, without a kube-proxy.
 
-`gateway.py PORT CERTIFICATE [ADDRESS:PORT=HOST:PORT ...]`. At PORT it is an HTTP proxy (CONNECT alone),
-by which kube-apiserver reaches what is in the guest; it shows the certificate of that file, which has
-the key, too, or speaks without TLS where that is "". Each ADDRESS becomes one of the guest's own, and
-what Pods send there goes on to HOST: so they find kube-apiserver at a Service's address.
+    gateway.py PORT CERTIFICATE [ADDRESS:PORT=HOST:PORT ...]
+
+On PORT, the gateway is an HTTP proxy (CONNECT alone), through which kube-apiserver reaches Pods in
+the guest. CERTIFICATE is a file with the proxy's certificate and key; "" means no TLS. Each ADDRESS
+becomes an address of the guest. The gateway forwards connections to ADDRESS to HOST: so Pods reach
+kube-apiserver at a Service's address.
 """
 
 import asyncio
@@ -21,8 +23,9 @@ _CHUNK = 65536
 
 
 async def relay(reader: StreamReader, writer: StreamWriter, target: Place, first: bytes = b"") -> None:
-    """Carries both directions between a connection and a new one to `target`, until both have ended;
-    says `first` to who has connected. Raises OSError where there is no connection."""
+    """Carries both directions between a connection and a new connection to `target`, until both
+    have ended. Writes `first` to the client after the connection to `target` succeeds. Raises
+    OSError if it fails."""
     there, back = await asyncio.open_connection(*target)
     writer.write(first)
     try:
@@ -38,12 +41,12 @@ async def _carry(reader: StreamReader, writer: StreamWriter) -> None:
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
-        else:  # TLS
+        else:  # with TLS
             writer.close()
 
 
 async def connect(reader: StreamReader, writer: StreamWriter) -> None:
-    """Serves one request of CONNECT."""
+    """Serves one CONNECT request."""
     method, address, _ = (await reader.readline()).decode().split(" ", 2)
     while (await reader.readline()).strip():
         pass
@@ -63,7 +66,7 @@ def place(text: str) -> Place:
 
 
 def forward(target: Place) -> Serve:
-    """Returns what sends connections on to `target`."""
+    """Returns a function that relays connections to `target`."""
 
     async def serve(reader: StreamReader, writer: StreamWriter) -> None:
         await relay(reader, writer, target)
@@ -72,7 +75,8 @@ def forward(target: Place) -> Serve:
 
 
 def closed_after(serve: Serve) -> Serve:
-    """A connection is closed when it has been served, or cannot be."""
+    """Returns a function that serves a connection and closes the connection afterwards, also after
+    an error."""
 
     async def served(reader: StreamReader, writer: StreamWriter) -> None:
         with suppress(OSError, ValueError):
@@ -83,12 +87,12 @@ def closed_after(serve: Serve) -> Serve:
 
 
 def own(address: str) -> None:
-    """Makes an address one of this machine's."""
+    """Adds an address to this machine."""
     subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)
 
 
 def shown(certificate: str) -> ssl.SSLContext | None:
-    """What the proxy shows; None: it speaks without TLS."""
+    """Returns the proxy's TLS context, or None for no TLS."""
     if not certificate:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

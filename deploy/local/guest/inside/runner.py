@@ -1,9 +1,10 @@
 """Runs programs in the guest for the host: one for each connection.
 
-The host sends a line of JSON, {"argv": [...], "input": N}, and N bytes, which are the program's standard
-input. It gets lines of JSON: {"output": TEXT} as it comes, standard error included, and when the program
-has ended {"status": N}, negative for a signal. A line {"signal": N} from the host is a signal for the
-program. If the connection is closed first the program is killed, with its process group.
+The host sends a line of JSON, {"argv": [...], "input": N}, and then N bytes for the program's
+standard input. The runner answers with lines of JSON: {"output": TEXT} for output, standard error
+included, and {"status": N} after the program's end, negative for a signal. A line {"signal": N}
+from the host is a signal for the program. If the host closes the connection first, the runner kills
+the program with its process group.
 """
 
 import codecs
@@ -17,11 +18,11 @@ from contextlib import suppress
 
 PORT = 7000
 _LATE_S = 0.5
-"""How long one waits for output after the end: a child that lives on may hold the pipe."""
+"""Longest wait for output after the end: a child of the program may keep the pipe open."""
 
 
 class Connection(socketserver.StreamRequestHandler):
-    """One program."""
+    """A connection, for one program."""
 
     def setup(self) -> None:
         super().setup()
@@ -58,7 +59,7 @@ class Connection(socketserver.StreamRequestHandler):
                 self._tell({"output": decoder.decode(chunk)})
 
     def _obey(self, process: subprocess.Popen[bytes]) -> None:
-        with suppress(OSError, ValueError):  # the connection broke, or was closed on our side
+        with suppress(OSError, ValueError):  # the connection failed, or this side closed it
             for line in self.rfile:
                 process.send_signal(json.loads(line)["signal"])
         with suppress(ProcessLookupError):
@@ -66,7 +67,7 @@ class Connection(socketserver.StreamRequestHandler):
                 os.killpg(process.pid, signal.SIGKILL)
 
     def _tell(self, what: dict[str, object]) -> None:
-        with self._telling, suppress(OSError):  # nobody listens any more
+        with self._telling, suppress(OSError):  # the host no longer listens
             self.wfile.write(json.dumps(what).encode() + b"\n")
 
 
@@ -77,7 +78,7 @@ def _feed(process: subprocess.Popen[bytes], given: bytes) -> None:
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """On all addresses: what QEMU forwards comes to the network card's."""
+    """Listens on all addresses: QEMU forwards ports to the address of the network card."""
 
     allow_reuse_address = True
     daemon_threads = True
