@@ -1,4 +1,4 @@
-"""How the Kubernetes components and the extender are started, and how one sees that they serve."""
+"""The Kubernetes components and the extender: how each is started, and how its readiness is checked."""
 
 import os
 import shlex
@@ -25,9 +25,9 @@ from deploy.local.programs.cache import cache_folder
 from deploy.local.rendering import render
 from deploy.local.spec import ClusterSpec
 
-# What makes Pods, and what lets go of what is deleted; nothing that costs when idle. Without
-# node-lifecycle nothing judges heartbeats, so that nobody has to send any. Nobody binds claims to
-# volumes: tests do.
+# Controllers that create Pods, and controllers that release deleted objects. All cost nothing when
+# idle. Without node-lifecycle, heartbeats have no effect, so no component sends heartbeats. No
+# controller here binds claims to volumes: tests bind them.
 _CONTROLLERS: Final = (
     *("cronjob-controller", "daemonset-controller", "deployment-controller"),
     *("garbage-collector-controller", "job-controller", "namespace-controller"),
@@ -35,14 +35,14 @@ _CONTROLLERS: Final = (
     *("persistentvolumeclaim-protection-controller", "pod-garbage-collector-controller"),
     *("replicaset-controller", "statefulset-controller"),
 )
-# What Pods with a ServiceAccount need, and Services.
+# Controllers for Services and for Pods with a ServiceAccount.
 _CONTROLLERS_FOR_PODS: Final = (
     "endpointslice-controller",
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
 )
 EXTENDER_PROGRAM: Final = "slurm-extender"
-# Of the replicas' leader, the extenders' and the kube-schedulers' alike.
+# Leader election: for the extenders and the kube-schedulers.
 LEASE_DURATION_S: Final = 5
 _DRAIN_S: Final = 2
 _OPEN_PATHS: Final = "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics"
@@ -51,14 +51,14 @@ _OPEN_PATHS: Final = "--authorization-always-allow-paths=/healthz,/livez,/readyz
 def store_components(
     spec: ClusterSpec, binaries: Mapping[str, str], ports: dict[str, int], layout: Layout
 ) -> list[Component]:
-    """etcd and the API server, which waits for it by itself."""
+    """Returns etcd and the API server. The API server waits for etcd by itself."""
     return [_etcd(binaries["etcd"], ports, layout), _api_server(spec, binaries, ports, layout)]
 
 
 def control_components(
     spec: ClusterSpec, binaries: Mapping[str, str], ports: dict[str, int], layout: Layout
 ) -> list[Component]:
-    """What needs the API server to start."""
+    """Returns the components that need a running API server at their start."""
     scheduler = binaries["kube-scheduler"]
     return [
         _controller_manager(spec, binaries["kube-controller-manager"], ports, layout),
@@ -76,7 +76,8 @@ def extender_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout
 
 def _extender(name: str, spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
     health = ports[f"{name}-health"]
-    # At its import aiohttp loads the machine's authorities, twice: 65 ms. Nothing here needs them.
+    # aiohttp loads the machine's CA certificates twice during the import (65 ms). No component here
+    # needs these certificates.
     authorities = {"SSL_CERT_FILE": str(layout.kubernetes / "ca.crt")}
     own = extender_environment(name, spec, ports, layout)
     return Component(
@@ -88,14 +89,15 @@ def _extender(name: str, spec: ClusterSpec, ports: dict[str, int], layout: Layou
 
 
 def bytecode_cache() -> dict[str, str]:
-    """Where bytecode is not written, imports take 3 s of each start; tests start it often."""
+    """Returns the place of the bytecode cache. Without bytecode, imports take 3 s of each start,
+    and tests start the extender often."""
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(cache_folder() / "bytecode")}
 
 
 def extender_environment(
     name: str, spec: ClusterSpec, ports: dict[str, int], layout: Layout
 ) -> dict[str, str]:
-    """The settings under which the extender of that name serves this cluster."""
+    """Returns the settings with which the named extender serves this cluster."""
     settings = {
         "KUBECONFIG": extender_kubeconfig(name, layout),
         "SLURMRESTD_URL": f"http://127.0.0.1:{target_port(spec, ports, name, 'slurmrestd')}",
@@ -112,10 +114,10 @@ def extender_environment(
         "NAMESPACE": "kube-system",
         "SCOPE": ",".join(spec.namespaces) or "cluster",
         "POD_SELECTOR": ",".join(f"{key}={value}" for key, value in spec.pod_labels),
-        "SHARED_GPUS": "allow",  # nobody computes on these GPUs
+        "SHARED_GPUS": "allow",  # no program computes on these GPUs
         "LEASE_DURATION_S": LEASE_DURATION_S,
-        "DRAIN_S": _DRAIN_S if spec.replicas > 1 else 0,  # where there is another to go to
-        # What slurmrestd 24.11 does not tell.
+        "DRAIN_S": _DRAIN_S if spec.replicas > 1 else 0,  # only if another replica can take over
+        # Slurm's settings that slurmrestd 24.11 does not report.
         "DEFAULT_PARTITION": "main",
         "PREEMPT_TYPE": spec.preempt_type,
         "KILL_WAIT_S": spec.kill_wait,
@@ -125,13 +127,13 @@ def extender_environment(
 
 
 def _beside(extender: str, spec: ClusterSpec) -> str:
-    """The kube-scheduler that asks this extender."""
+    """Returns the kube-scheduler that calls this extender."""
     return dict(zip(spec.extender_names, spec.scheduler_names, strict=True))[extender]
 
 
 def write_extender_program(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
-    """Writes a `slurm-extender` that has the settings of the cluster's extender, for people. It calls
-    kube-apiserver as the administrator: the extender itself may not create Pods, as `check` does."""
+    """Writes a `slurm-extender` with the settings of the cluster's extender, for users. The program
+    calls kube-apiserver as the administrator: `check` creates Pods, and the extender's user may not."""
     settings = extender_environment(spec.extender_names[0], spec, ports, layout)
     settings["SLURM_EXTENDER_KUBECONFIG"] = str(layout.kubeconfig)
     command = layout.bin / EXTENDER_PROGRAM
@@ -160,7 +162,7 @@ def _caller_settings(spec: ClusterSpec, layout: Layout) -> dict[str, object]:
 
 
 def api_client(ports: dict[str, int], layout: Layout) -> httpx.Client:
-    """A client of the API server as its administrator; the caller closes it."""
+    """Returns a client of the API server as the administrator. The caller closes the client."""
     return httpx.Client(
         base_url=api_server_url(ports),
         headers={"Authorization": f"Bearer {admin_token(layout)}"},
@@ -184,7 +186,7 @@ def _etcd(binary: str, ports: dict[str, int], layout: Layout) -> Component:
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=local={peer}",
-            "--unsafe-no-fsync",  # the data is worth no more than this cluster
+            "--unsafe-no-fsync",  # the data may be lost with this cluster
             "--log-level=warn",
         ),
         is_ready=lambda: answers(f"{client}/health"),
@@ -196,7 +198,8 @@ def _api_server(
 ) -> Component:
     folder = layout.kubernetes
     shown = [f"--admission-control-config-file={folder / 'admission.yaml'}"]
-    # Nobody makes ServiceAccounts otherwise, and nobody would lift a new Node's taint.
+    # Without ServiceAccounts, no component creates accounts. No component here removes the taint of
+    # a new Node.
     without = ["TaintNodesByCondition", *([] if spec.in_pods else ["ServiceAccount"])]
     return Component(
         name="kube-apiserver",
@@ -213,7 +216,7 @@ def _api_server(
             f"--service-account-signing-key-file={folder / 'service-account.key'}",
             f"--token-auth-file={folder / 'tokens.csv'}",
             f"--authorization-mode={'Node,' if spec.guest else ''}RBAC",
-            "--allow-privileged",  # as any cluster in which a DaemonSet looks after the network
+            "--allow-privileged",  # as in any cluster with a DaemonSet for the network
             f"--disable-admission-plugins={','.join(without)}",
             "--endpoint-reconciler-type=none",
             "--profiling=false",
@@ -228,7 +231,7 @@ def _api_server(
 
 
 def _kubelet_options(folder: Path) -> tuple[str, ...]:
-    """For a real kubelet: what it may do, and how it is reached (guest_binds)."""
+    """Returns options for a real kubelet: its permissions, and the kubelet's address (guest_binds)."""
     return (
         "--enable-admission-plugins=NodeRestriction",
         "--kubelet-preferred-address-types=Hostname,InternalIP",
@@ -238,8 +241,8 @@ def _kubelet_options(folder: Path) -> tuple[str, ...]:
 
 
 def _pod_options(folder: Path) -> tuple[str, ...]:
-    """For webhooks in Pods: by the guest's gateway, to the Pods' own addresses. A kube-scheduler in a
-    Pod looks for what kube-apiserver tells of its callers' authorities."""
+    """Returns options for webhooks in Pods: kube-apiserver calls the Pods' own addresses through
+    the guest's gateway. A kube-scheduler in a Pod reads the CAs of callers from kube-apiserver."""
     return (
         f"--client-ca-file={folder / 'ca.crt'}",
         f"--requestheader-client-ca-file={folder / 'ca.crt'}",
@@ -253,7 +256,7 @@ def _pod_options(folder: Path) -> tuple[str, ...]:
 
 
 def _api_server_serves(ports: dict[str, int], layout: Layout) -> bool:
-    """Ready, and the namespace that everyone uses is there."""
+    """Returns whether the API server is ready and the default namespace exists."""
     if not accepts_connections(ports["kube-apiserver"]):
         return False
     with api_client(ports, layout) as client:
@@ -317,7 +320,7 @@ def _serving(name: str, ports: dict[str, int], layout: Layout) -> tuple[str, ...
 
 
 def _kwok(spec: ClusterSpec, binary: str, ports: dict[str, int], layout: Layout) -> Component:
-    # All, because watching some means a list and a watch of Pods for each of them.
+    # All Nodes: for a subset, kwok would list and watch the Pods of each Node separately.
     ours = "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake"
     address = f"127.0.0.1:{ports['kwok']}"
     return Component(

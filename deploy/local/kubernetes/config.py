@@ -1,4 +1,4 @@
-"""Kubernetes' side of a cluster's directory: certificates, users, configuration files."""
+"""Kubernetes' part of a cluster's directory: certificates, users, configuration files."""
 
 import base64
 import csv
@@ -16,8 +16,8 @@ from deploy.local.links import admission_port, target_port
 from deploy.local.rendering import render, source
 from deploy.local.spec import GUEST, ClusterSpec
 
-# User -> group. The controller manager runs all its controllers as itself, not as a ServiceAccount
-# each, so the role that is made for its user would not do.
+# User -> group. The controller manager runs all controllers as one user, without a ServiceAccount
+# for each controller. Kubernetes' role for that user is not enough.
 USERS: Final = {
     "admin": "system:masters",
     "kwok": "system:masters",
@@ -26,30 +26,31 @@ USERS: Final = {
     "system:kube-scheduler": "",
 }
 NODE_USER: Final = f"system:node:{GUEST}"
-"""The guest's kubelet: the Node authorizer and NodeRestriction know it by its name and group."""
+"""User of the guest's kubelet. The Node authorizer and NodeRestriction require this name and group."""
 PROXY_USER: Final = "system:kube-proxy"
 COREDNS_USER: Final = "system:coredns"
 _GUEST_USERS: Final = {NODE_USER: "system:nodes", AGENT_USER: ""}
 _SERVICES_USERS: Final = {PROXY_USER: "", COREDNS_USER: "system:masters"}
 API_SERVICE: Final = "10.96.0.1"
-"""The address of the Service `kubernetes`: the first one of the Services' network."""
+"""The address of the Service `kubernetes`: the first address of the Services' network."""
 DNS_SERVICE: Final = "10.96.0.10"
-"""The address of CoreDNS's Service, where there is one."""
+"""The address of CoreDNS's Service, if any."""
 EXTENDER_LISTENERS: Final = ("scheduler", "admission", "hooks", "metrics", "health")
-# A guest finds this machine at 10.0.2.2, and its Pods find kube-apiserver at the Service's address.
+# A guest reaches this machine at 10.0.2.2. The guest's Pods reach kube-apiserver at the Service's
+# address.
 _SERVER_NAMES: Final = (
     "127.0.0.1",
     "localhost",
     "10.0.2.2",
     API_SERVICE,
-    "kubernetes.default.svc",  # as Pods know kube-apiserver
+    "kubernetes.default.svc",  # kube-apiserver's name in Pods
 )
 
 
 def write_kubernetes_files(
     spec: ClusterSpec, ports: dict[str, int], layout: Layout, binaries: Mapping[str, str]
 ) -> None:
-    """Everything that the Kubernetes components read."""
+    """Writes all files for the Kubernetes components."""
     folder = layout.kubernetes
     folder.mkdir()
     _write_certificates(folder)
@@ -89,7 +90,8 @@ def scheduler_configuration(name: str, layout: Layout) -> Path:
 
 
 def extender_kubeconfig(name: str, layout: Layout) -> Path:
-    """Each extender has its own way to the API server, all as the same user."""
+    """Returns the kubeconfig of an extender: each has its own path to the API server, as the same
+    user."""
     return layout.kubernetes / f"{name}.kubeconfig"
 
 
@@ -98,18 +100,19 @@ def admin_token(layout: Layout) -> str:
 
 
 def user_token(user: str, layout: Layout) -> str:
-    """A user's token. Raises KeyError where the cluster has no such user."""
+    """Returns a user's token. Raises KeyError if the cluster has no such user."""
     rows = csv.reader((layout.kubernetes / "tokens.csv").read_text().splitlines())
     return {name: token for token, name, *_ in rows}[user]
 
 
 def ca_bundle(layout: Layout) -> str:
-    """The cluster's CA as a webhook configuration wants it."""
+    """Returns the cluster's CA in the format of a webhook configuration."""
     return base64.b64encode((layout.kubernetes / "ca.crt").read_bytes()).decode()
 
 
 def _write_certificates(folder: Path) -> None:
-    """Writes a CA, and a key pair for each server. kube-apiserver has a common name for the kubelet."""
+    """Writes a CA, and a key pair for each server. The kubelet knows kube-apiserver by the common
+    name."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
     for name in ("kube-apiserver", "extender", "service-account"):
@@ -120,7 +123,8 @@ def _write_certificates(folder: Path) -> None:
 
 
 def _write_callers(folder: Path, port: int) -> None:
-    """A certificate of an authority for callers alone, and where kube-apiserver finds it."""
+    """Writes a certificate from a CA for callers alone, and kube-apiserver's configuration with the
+    paths."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "callers.crt")
     issued = authority.issue_cert("caller.slurm-extender.io")
@@ -148,7 +152,8 @@ def _write_users(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> No
 
 
 def _write_schedulers(chart: Rendered, spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
-    """Each kube-scheduler asks the extender beside it, if there is one."""
+    """Writes the kube-schedulers' configurations. Each kube-scheduler calls the extender beside it,
+    if any."""
     extenders: list[int | None] = [ports[f"{name}-scheduler"] for name in spec.extender_names] or [None]
     for name, port in zip(spec.scheduler_names, extenders, strict=not spec.in_pods):
         scheduler_configuration(name, layout).write_text(configured(chart, spec, port, layout))
@@ -165,9 +170,9 @@ def _write_kubeconfig(path: Path, user: str, token: str, port: int, layout: Layo
 
 
 def _write_kubectl(layout: Layout, kubectl: Path) -> None:
-    layout.bin.mkdir(exist_ok=True)  # there may be no Slurm, which has programs there, too
+    layout.bin.mkdir(exist_ok=True)  # without a Slurm, the folder does not exist yet
     wrapper = layout.bin / "kubectl"
-    # kubectl ends soon: collecting its garbage would be a quarter of its CPU time.
+    # kubectl ends soon: garbage collection would be a quarter of its CPU time.
     gogc = "export GOGC=1000"
     command = f"exec '{kubectl}' --kubeconfig '{layout.kubeconfig}' \"$@\""
     wrapper.write_text(f"#!/bin/sh\n{gogc}\n{command}\n")

@@ -1,5 +1,5 @@
-"""The configurations of the kube-schedulers: the chart's, with local ports, files, leader election, and
-what a test wants."""
+"""Configurations of the kube-schedulers: the chart's, with local ports, files, leader election, and
+the changes for tests."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +16,9 @@ _OURS: Final = "slurm-scheduler"
 def configured(
     chart: Rendered, spec: ClusterSpec, port: int | None, layout: Layout, *, others: bool = False
 ) -> str:
-    """Returns the configuration of a kube-scheduler that asks the extender at this port, where there is
-    one; `others`: of the one that has no Pods of Slurm's (docs/scope.md shows what it asks)."""
+    """Returns the configuration of a kube-scheduler that calls the extender at `port`, or no
+    extender if None. `others`: the configuration of the kube-scheduler for unmanaged Pods
+    (docs/scope.md shows its calls)."""
     key = "others.yaml" if others else "config.yaml"
     text = chart.find("ConfigMap", f"{RELEASE}-kube-scheduler")["data"][key]
     configuration: dict[str, Any] = yaml.safe_load(text)
@@ -61,6 +62,6 @@ def _reach(extender: dict[str, Any], port: int, certificates: Path | None) -> No
 
 
 def _ask_less(extender: dict[str, Any], spec: ClusterSpec) -> None:
-    """Leaves out the verbs that kube-scheduler does not call in this cluster."""
+    """Removes the verbs that kube-scheduler does not call in this cluster."""
     for verb in {*EXTENDER_VERBS} - {*ADMISSION_VERBS, *spec.extender_verbs}:
         del extender[f"{verb}Verb"]
