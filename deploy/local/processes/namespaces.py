@@ -1,8 +1,9 @@
-"""The namespaces that a cluster lives in, so that the kernel ends all of it when its supervisor ends.
+"""The namespaces of a cluster. When the cluster's supervisor ends, the kernel ends every process
+inside.
 
-The supervisor stays outside the PID namespace, so that it knows its children by the ids that everyone
-else uses. Its first child is the namespace's init: when that dies, the kernel kills whatever is left
-in there, orphans that ignore SIGTERM (slurmstepd, jobs) included.
+The supervisor stays outside the PID namespace, and so sees its children's ids as the rest of the
+machine does. The supervisor's first child is the namespace's init. When the init dies, the kernel
+kills all processes in the namespace, including orphans that ignore SIGTERM (slurmstepd, jobs).
 """
 
 import os
@@ -18,7 +19,7 @@ from deploy.local.processes import system_calls
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """`source`, a file or a directory, is seen at `target` too."""
+    """Mounts `source`, a file or a directory, at `target` too."""
 
     source: str
     target: str
@@ -27,9 +28,10 @@ class Bind:
 
 
 def enter_mount_namespace(binds: Sequence[Bind]) -> None:
-    """This process and its children see `binds`; the machine does not, and they vanish with us."""
+    """Mounts `binds` for this process and its children. The machine does not see the mounts, and
+    the mounts end with the processes."""
     system_calls.unshare(system_calls.CLONE_NEWNS)
-    # Slave: what is mounted on the machine later shows up here, but nothing goes the other way.
+    # Slave: later mounts of the machine appear here, but no mount appears on the machine.
     system_calls.mount("none", Path("/"), flags=system_calls.MS_REC | system_calls.MS_SLAVE)
     for bind in binds:
         _mount(bind)
@@ -38,14 +40,14 @@ def enter_mount_namespace(binds: Sequence[Bind]) -> None:
 def _mount(bind: Bind) -> None:
     flags = system_calls.MS_BIND | (system_calls.MS_REC if bind.recursive else 0)
     system_calls.mount(bind.source, Path(bind.target), flags=flags)
-    if bind.read_only:  # the flag is ignored in the call that makes a bind mount (mount(2))
+    if bind.read_only:  # the call that creates a bind mount ignores this flag (mount(2))
         flags |= system_calls.MS_REMOUNT | system_calls.MS_RDONLY
         system_calls.mount("none", Path(bind.target), flags=flags)
 
 
 def fork_init(procs: Sequence[Path]) -> int:
-    """Starts the init of a new PID namespace, and returns its process id. Mounts the namespace's /proc
-    on `procs`. After this the kernel lets this process start no threads."""
+    """Starts the init of a new PID namespace, and returns its process id. Mounts the namespace's
+    /proc on `procs`. After this call, this process can start no threads."""
     system_calls.unshare(system_calls.CLONE_NEWPID)
     ready, tell = os.pipe()
     if (pid := os.fork()) == 0:
@@ -66,7 +68,7 @@ def _run_init(tell: int, procs: Sequence[Path]) -> NoReturn:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         for proc in procs:
             system_calls.mount("proc", proc, kind="proc")
-        os.write(tell, b".")  # fails, and ends us, if the parent died before die_with_parent
+        os.write(tell, b".")  # fails, and ends the init, if the parent died before die_with_parent
         os.close(tell)
         while True:
             signal.sigwait({signal.SIGCHLD})

@@ -1,5 +1,6 @@
-"""Loopback ports that a second cluster cannot get. The user of a block of ports holds its lock, an
-abstract UNIX socket, which the kernel frees with the process, and scopes to the network namespace."""
+"""Leases loopback ports, each to one cluster. The user of a block of ports holds the block's lock:
+an abstract UNIX socket. The kernel frees the lock with the process. Locks are separate for each
+network namespace."""
 
 import socket
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,8 @@ BLOCK_SIZE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class PortLease:
-    """Ports by name, ours for as long as `locks` stay open here or in a process that inherited them."""
+    """Ports by name, leased while `locks` are open in this process or in a process that inherited
+    them."""
 
     ports: dict[str, int]
     locks: tuple[socket.socket, ...]
@@ -31,7 +33,7 @@ class PortLease:
 
 
 def lease_ports(names: Sequence[str]) -> PortLease:
-    """A free port for each name, from as many blocks as that takes."""
+    """Returns a free port for each name, from as many blocks as needed."""
     locks: list[socket.socket] = []
     ports: list[int] = []
     for first in range(FIRST_PORT, LAST_PORT, BLOCK_SIZE):
@@ -62,7 +64,7 @@ def _free_ports(first: int) -> Iterator[int]:
 
 def _is_free(port: int) -> bool:
     with closing(socket.socket()) as probe:
-        # As servers do: connections of a cluster that has just gone down do not hold the port.
+        # As servers do: closed connections of a stopped cluster do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))

@@ -1,9 +1,9 @@
-"""TCP links with faults by command: `python -m deploy.local.processes.proxy LINKS SOCKET`.
+"""TCP links with faults on command: `python -m deploy.local.processes.proxy LINKS SOCKET`.
 
-It stands in for a Kubernetes Service (a link with several backends), and for the network between two
-components when tests want that to fail. Each new connection goes to the next backend in turn, or to
-the one after it where that refuses. LINKS is JSON: {name: {"port": .., "backends": [..]}}. How a
-link fares is told on a UNIX socket, see `Links`.
+The proxy represents a Kubernetes Service (a link with several backends), or an unreliable network
+between two components in tests. Each new connection goes to the next backend in turn. If this
+backend refuses, the proxy tries the one after. LINKS is JSON: {name: {"port": .., "backends":
+[..]}}. Clients set a link's fault on a UNIX socket, see `Links`.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from typing import Final
 
 HEALTHY: Final = "healthy"
 REFUSE: Final = "refuse"
-"""Connections are closed, and new ones refused."""
+"""Connections are closed, and new connections refused."""
 STALL: Final = "stall"
-"""Half-open: connections are accepted and kept, and nothing passes. What was sent meanwhile arrives
-when the fault is over, as TCP's retransmissions would."""
+"""Half-open: connections are accepted and kept, and no data passes. Data sent during the fault
+arrives after the fault, as with TCP's retransmissions."""
 SLOW: Final = "slow"
-"""Every piece that passes is late."""
+"""Every piece of data arrives late."""
 DROP: Final = "drop"
-"""Connections are closed once; the link stays as healthy as it was."""
+"""Connections are closed once. The link stays as healthy as before."""
 GARBAGE: Final = "garbage"
-"""What the backends answer arrives as noise."""
+"""Answers of the backends arrive as random bytes."""
 ERROR: Final = "error"
-"""Every HTTP request is answered with 500, and reaches nobody."""
+"""Every HTTP request is answered with 500, and reaches no backend."""
 EMPTY: Final = "empty"
-"""Every HTTP request is answered with 200 and an object without anything in it."""
+"""Every HTTP request is answered with 200 and an empty object."""
 FAULTS: Final = (HEALTHY, REFUSE, STALL, SLOW, DROP, GARBAGE, ERROR, EMPTY)
 
 _PIECE: Final = 1 << 16
@@ -46,7 +46,7 @@ _REPLIES: Final = {
 
 
 class Link:
-    """One listening port of 127.0.0.1, forwarded to the ports of its backends."""
+    """A listening port of 127.0.0.1, forwarded to the ports of its backends."""
 
     def __init__(self, port: int, backends: Sequence[int]) -> None:
         self._port = port
@@ -58,15 +58,15 @@ class Link:
         self._delay_s = 0.0
         self._noise = False
         self._reply: bytes | None = None
-        """To whatever is asked, instead of what a backend would answer."""
+        """Answer to every request instead of a backend's answer."""
 
     async def serve(self) -> None:
-        """Listens, unless it does."""
+        """Starts to listen, unless the link already listens."""
         if self._server is None:
             self._server = await asyncio.start_server(self._forward, "127.0.0.1", self._port)
 
     async def fare(self, fault: str) -> None:
-        """Behaves as `fault` (one of FAULTS) says from now on."""
+        """Sets the link's fault, one of FAULTS."""
         before, self._reply = self._reply, _REPLIES[fault].encode() if fault in _REPLIES else None
         if fault in (DROP, REFUSE) or self._reply != before:
             self._close()
@@ -100,7 +100,7 @@ class Link:
     async def _answer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reply: bytes
     ) -> None:
-        """A request is taken to be there in one piece; its end is nowhere looked for."""
+        """Answers each piece of data with `reply`: takes every piece for a whole request."""
         while await reader.read(_PIECE):
             writer.write(reply)
             await writer.drain()
@@ -119,7 +119,7 @@ class Link:
         there_reader: asyncio.StreamReader,
         there_writer: asyncio.StreamWriter,
     ) -> None:
-        """Ends when both directions have; whatever breaks one ends both."""
+        """Carries both directions until both have ended. An error in one direction ends both."""
         self._open.add(there_writer)
         try:
             with suppress(ExceptionGroup):
@@ -144,7 +144,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The links by name. On the socket, a line "NAME FAULT" is answered with "ok" or what is wrong."""
+    """The links by name. A line "NAME FAULT" on the socket is answered with "ok" or an error."""
 
     links: Mapping[str, Link] = field(default_factory=dict)
 
@@ -158,7 +158,7 @@ class Links:
             case [name, fault] if name in self.links and fault in FAULTS:
                 await self.links[name].fare(fault)
                 return "ok"
-        return f"NAME FAULT, of {', '.join(self.links)} and {', '.join(FAULTS)}"
+        return f"usage: NAME FAULT; names: {', '.join(self.links)}; faults: {', '.join(FAULTS)}"
 
 
 async def _main(plan: str, control: str) -> None:

@@ -1,4 +1,4 @@
-"""The client's side of a cluster's supervisor: starts it, and asks it for things."""
+"""The client's side of a cluster's supervisor: starts the supervisor, and sends requests."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from deploy.local.errors import ClusterError
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.processes.namespaces import Bind
 
-# The supervisor answers at once, "wait" aside, which brings its own time.
+# The supervisor answers at once, except "wait", which has a time limit of its own.
 _ANSWER_TIMEOUT_S: Final = 30.0
 
 _SHUTDOWN_TIMEOUT_S: Final = 20.0
@@ -28,20 +28,21 @@ _UCRED: Final = struct.Struct("3i")  # pid, uid, gid (unix(7) SO_PEERCRED)
 
 @dataclass(frozen=True, slots=True)
 class ComponentStatus:
-    """A component that was started at least once. `returncode` is None while it runs."""
+    """A component that was started at least once. `returncode` is None while the component runs."""
 
     pid: int
     returncode: int | None
 
 
 class Owner:
-    """Ties a supervisor's life to ours: the kernel closes our end of a pipe, however we end."""
+    """Ties a supervisor's life to this process: the kernel closes this end of a pipe when the
+    process ends."""
 
     def __init__(self) -> None:
         self.theirs, self._ours = os.pipe()
 
     def handed_over(self) -> None:
-        """The supervisor has its end, or never will: keep only ours."""
+        """Closes the supervisor's end of the pipe here, after the supervisor has started or failed."""
         os.close(self.theirs)
 
     def let_go(self) -> None:
@@ -49,7 +50,7 @@ class Owner:
 
 
 class Supervision:
-    """One running supervisor, reached through its socket; safe to use from any process."""
+    """A running supervisor, reached through a socket. Any process may use this class."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -63,7 +64,7 @@ class Supervision:
         keep: Sequence[int],
         owner: Owner,
     ) -> tuple["Supervision", "subprocess.Popen[str]"]:
-        """Starts a supervisor. It holds the descriptors `keep`, and lives as long as `owner`."""
+        """Starts a supervisor. The supervisor holds the descriptors `keep`, and ends with `owner`."""
         plan = {
             "binds": [asdict(bind) for bind in binds],
             "procs": [str(proc) for proc in procs],
@@ -78,7 +79,7 @@ class Supervision:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                start_new_session=True,  # so that a terminal's Ctrl-C reaches only its owner
+                start_new_session=True,  # a terminal's Ctrl-C must reach only the owner
             )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -99,7 +100,7 @@ class Supervision:
         return True
 
     def start(self, name: str, argv: Sequence[str], env: dict[str, str], cwd: Path) -> int:
-        """Starts a component and returns its process id, as seen from outside the cluster."""
+        """Starts a component, and returns its process id in the machine's PID namespace."""
         answer = self._ask("start", name=name, argv=list(argv), env=env, cwd=str(cwd))
         return int(answer["pid"])
 
@@ -107,7 +108,8 @@ class Supervision:
         self._ask("signal", name=name, number=int(number))
 
     def wait(self, name: str, timeout_s: float) -> int | None:
-        """The component's return code, or None if it still runs after `timeout_s`."""
+        """Returns the component's return code, or None if the component still runs after
+        `timeout_s`."""
         answer = self._ask("wait", name=name, timeout_s=timeout_s)
         code: int | None = answer["returncode"]
         return code
@@ -116,15 +118,15 @@ class Supervision:
         return {name: ComponentStatus(**known) for name, known in self._ask("status").items()}
 
     def release(self) -> None:
-        """From now on the supervisor outlives its owner."""
+        """Lets the supervisor outlive its owner."""
         self._ask("release")
 
     def shutdown(self) -> None:
-        """Has the supervisor end everything; returns when it has, itself included."""
+        """Ends the supervisor and all its processes, and waits until all have ended."""
         with self._connect() as link:
             credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
             link.sendall(b'{"op": "shutdown"}\n')
-            with suppress(ProcessLookupError):  # gone meanwhile
+            with suppress(ProcessLookupError):  # the supervisor has ended in the meantime
                 _await_end(_UCRED.unpack(credentials)[0])
 
     def _ask(self, op: str, **arguments: Any) -> dict[str, Any]:
@@ -132,7 +134,7 @@ class Supervision:
             link.settimeout(_ANSWER_TIMEOUT_S + float(arguments.get("timeout_s", 0)))
             lines.write(json.dumps({"op": op, **arguments}).encode() + b"\n")
             lines.flush()
-            answer: dict[str, Any] = json.loads(lines.readline() or b'{"error": "it has ended"}')
+            answer: dict[str, Any] = json.loads(lines.readline() or b'{"error": "the supervisor ended"}')
         if error := answer.get("error"):
             raise ClusterError(f"{op} {arguments.get('name', '')}: {error}")
         return answer
@@ -149,7 +151,7 @@ class Supervision:
 
 
 def _await_end(pid: int) -> None:
-    """Waits for a supervisor to end, in the end by killing it: that takes everything along too."""
+    """Waits for a supervisor to end. Kills a slow supervisor: the kernel then ends the cluster too."""
     process = os.pidfd_open(pid)
     try:
         if not select.select([process], [], [], _SHUTDOWN_TIMEOUT_S)[0]:
@@ -160,7 +162,7 @@ def _await_end(pid: int) -> None:
 
 
 def tail(log: Path, lines: int = 15) -> str:
-    """The end of a log, for an error message."""
+    """Returns the end of a log, for an error message."""
     try:
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
     except FileNotFoundError:

@@ -1,11 +1,14 @@
-"""The process that holds a cluster together: `python -m deploy.local.processes.supervisor DIRECTORY`.
+"""The process that holds a cluster together: `python -m deploy.local.processes.supervisor
+DIRECTORY`.
 
-All components are its children, in namespaces of the cluster's own (see namespaces.py). It answers one
-JSON object a line on a UNIX socket in the cluster's directory and decides nothing: what to start, in
-which order and when a component is ready is its client's business (supervision.py). It ends, and
-everything with it, on "shutdown", on SIGTERM, with its init, and with its owner until released.
+All components are children of the supervisor, in the cluster's own namespaces (see namespaces.py).
+The supervisor answers requests on a UNIX socket in the cluster's directory: one JSON object per
+line. The client (supervision.py) decides what to start, in which order, and when a component is
+ready.
 
-It must stay single-threaded (see fork_init), so exits are watched through pidfds.
+The supervisor and all its processes end on "shutdown", on SIGTERM, and when the init ends. Until
+"release", they also end with the owner. The supervisor must stay single-threaded (see fork_init),
+so the supervisor watches exits through pidfds.
 """
 
 import asyncio
@@ -21,7 +24,7 @@ from typing import Any, Final
 
 from deploy.local.processes.namespaces import Bind, enter_mount_namespace, fork_init
 
-# A start request carries a whole environment.
+# A start request contains a whole environment.
 _LINE_LIMIT: Final = 1 << 20
 
 
@@ -32,17 +35,17 @@ class _Child:
 
 
 class Supervisor:
-    """The components by name, and the operations on them."""
+    """The components by name, and the operations on the components."""
 
     def __init__(self, directory: Path, init_pid: int, owner: int) -> None:
         self._directory = directory
         self._init_pid = init_pid
-        self._owner = owner  # a pipe whose other end the owner holds
+        self._owner = owner  # a pipe; the owner holds the other end
         self._children: dict[str, _Child] = {}
         self._done = asyncio.Event()
 
     async def run(self) -> None:
-        """Serves until it is time to end. The caller kills the init afterwards."""
+        """Serves until the cluster has to end. Afterwards the caller kills the init."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._done.set)
@@ -51,7 +54,7 @@ class Supervisor:
         server = await asyncio.start_unix_server(self._serve, "control.sock", limit=_LINE_LIMIT)
         print("ready", flush=True)
         await self._done.wait()
-        server.close()  # without waiting for clients: whoever asks learns of the end by our exit
+        server.close()  # without waiting for clients: the exit of this process informs them
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not self._done.is_set() and (line := await reader.readline()):
@@ -97,7 +100,7 @@ class Supervisor:
         return {"pid": process.pid}
 
     def _signal(self, name: str, number: int) -> dict[str, Any]:
-        self._child(name).process.send_signal(number)  # sends nothing once it was reaped
+        self._child(name).process.send_signal(number)  # no effect after the process was reaped
         return {}
 
     async def _wait(self, name: str, timeout_s: float) -> dict[str, Any]:
@@ -135,22 +138,22 @@ class Supervisor:
 
 
 def _end_namespace(init_pid: int) -> None:
-    """Kills the init and with it everything else; returns when all of it is gone."""
+    """Kills the init, and so every process in the namespace. Returns after all have ended."""
     os.kill(init_pid, signal.SIGKILL)
     try:
-        while True:  # the init stays until our children, which are in its namespace, are reaped
+        while True:  # the init stays until this process has reaped all its children in the namespace
             os.waitpid(-1, 0)
     except ChildProcessError:
         pass
 
 
 def main() -> None:
-    """Reads the plan, makes the namespaces, serves."""
+    """Reads the plan, creates the namespaces, and serves."""
     directory = Path(sys.argv[1])
     plan = json.loads(sys.stdin.readline())
-    os.chdir(directory)  # so that the socket's path is short
+    os.chdir(directory)  # keeps the socket's path short
     enter_mount_namespace([Bind(**bind) for bind in plan["binds"]])
-    namespace = Path("/proc/self/ns/mnt").readlink()  # before /proc shows the inner processes only
+    namespace = Path("/proc/self/ns/mnt").readlink()  # before /proc shows only the inner processes
     init_pid = fork_init([Path(proc) for proc in plan["procs"]])
     Path("init").write_text(f"{init_pid} {namespace}\n")
     try:

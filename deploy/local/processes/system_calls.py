@@ -1,4 +1,4 @@
-"""The Linux system calls that this package needs and Python 3.11 does not wrap."""
+"""Linux system calls without a wrapper in Python 3.11."""
 
 import ctypes
 import os
@@ -30,7 +30,7 @@ def mount(source: Path | str, target: Path, kind: str = "", flags: int = 0) -> N
 
 
 def die_with_parent() -> None:
-    """SIGKILL to this process when the thread that forked it is gone (prctl(2) PR_SET_PDEATHSIG)."""
+    """Sends SIGKILL to this process when the thread that forked it ends (prctl(2) PR_SET_PDEATHSIG)."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL)), "prctl")
 
 
