@@ -1,4 +1,4 @@
-"""What is built once and kept: under the user's cache folder, keyed by version and recipe."""
+"""Results in the user's cache folder: built once, keyed by version and recipe."""
 
 import fcntl
 import hashlib
@@ -17,13 +17,13 @@ def cache_folder() -> Path:
 
 
 def trees_folder() -> Path:
-    """Returns the folder of Slurm's trees: SLURM_TREES if set, as CI does. No checksum pins a tree."""
+    """Returns the folder of Slurm's trees: SLURM_TREES if set, as in CI. No checksum pins a tree."""
     own = os.environ.get("SLURM_TREES")
     return Path(own) if own else cache_folder()
 
 
 def recipe_hash(*parts: bytes) -> str:
-    """Short and stable: another recipe gets another place in the cache."""
+    """Returns a short, stable hash: each recipe has a separate path in the cache."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(hashlib.sha256(part).digest())
@@ -31,8 +31,8 @@ def recipe_hash(*parts: bytes) -> str:
 
 
 def build_once(place: Path, build: Callable[[Path], None], report: Report) -> Path:
-    """Returns `place`, built once. `build` gets a path beside `place`: its result appears complete, and
-    is removed after an error."""
+    """Returns `place`, built once. `build` gets a path beside `place`. The result appears at
+    `place` when complete, and is removed after an error."""
     if place.exists():
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def build_once(place: Path, build: Callable[[Path], None], report: Report) -> Pa
 
 
 def _remove(folder: Path) -> None:
-    # One file system: never through a mount that a killed build may have left in a tree.
+    # Stays on one file system: a killed build may have left a mount in a tree.
     subprocess.run(["rm", "-rf", "--one-file-system", str(folder)], check=True)
 
 

@@ -1,4 +1,4 @@
-"""Programs that are built from the Go module of a folder."""
+"""Programs built from the Go module in a folder."""
 
 import os
 import subprocess
@@ -12,16 +12,16 @@ from deploy.local.errors import ClusterError
 from deploy.local.progress import Report, heartbeat
 
 STRIPPED = "-s -w"
-"""The linker's flags that leave out what only a debugger reads: a third of the file."""
+"""Linker flags without the data for debuggers: a third of the file."""
 _NO_DWARF: Final = "-gcflags=all=-dwarf=false"
-"""The compiler's flag that leaves out what STRIPPED drops: a seventh of the CPU time of a build. The
-programs are the same, so the flag is no part of the recipe of a build."""
+"""Compiler flag without the data for debuggers, dropped by STRIPPED anyway: saves a seventh of the
+build's CPU time. The programs are the same, so the flag is not part of the recipe."""
 _COLLECT_LATE: Final = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
-"""Settings of Go's runtime for the compiler and the linker: they collect garbage less often while they
-have less than 2 GiB. This saves an eighth of the CPU time of a build."""
+"""Settings of Go's runtime for the compiler and the linker: less frequent garbage collection below
+2 GiB. Saves an eighth of the build's CPU time."""
 _FILES: Final = "{{.ImportPath}}\t{{.Dir}}{{range .GoFiles}}\t{{.}}{{end}}"
 _LINKED_SHARE: Final = 0.08
-"""Share of the time of a build that the linker takes, after all packages."""
+"""Share of the build's time for the linker, after all packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class GoProgram:
     linker_flags: str = STRIPPED
 
     def sources(self, *names: str) -> Sequence[bytes]:
-        """What its files say: by them a build is known again."""
+        """Returns the contents of the source files, the identity of a build."""
         return [(self.folder / name).read_bytes() for name in ("go.mod", "go.sum", *names)]
 
     def build(self, output: Path, report: Report) -> None:
-        """Fetches the modules, and compiles. Raises ClusterError with what Go said."""
+        """Fetches the modules, and compiles. Raises ClusterError with Go's output."""
         with heartbeat(report, lambda: "fetching the Go modules"):
             sizes = self._sizes()
         began = time.monotonic()
@@ -50,12 +50,13 @@ class GoProgram:
         ) as build:
             assert build.stderr is not None
             with heartbeat(report, lambda: progress(compiled, sizes, time.monotonic() - began)):
-                compiled.extend(build.stderr)  # as they come
+                compiled.extend(build.stderr)  # line by line, during the build
         if build.returncode != 0:
             raise ClusterError("go build failed:\n" + "".join(compiled[-20:]))
 
     def _sizes(self) -> Mapping[str, int]:
-        """Returns the bytes of each package's sources: the time of a package grows with them."""
+        """Returns the size of each package's sources. The build time of a package grows with the
+        size."""
         listed = self._go("list", "-deps", "-f", _FILES, self.package).splitlines()
         sizes = {}
         for line in listed:
@@ -73,8 +74,9 @@ class GoProgram:
 
 
 def progress(compiled: Sequence[str], sizes: Mapping[str, int], elapsed_s: float) -> str:
-    """Returns how far a build is, and how long it still takes at the same pace. `compiled` are the lines
-    of `go build -v`. Packages in Go's own cache are not compiled, so the build may be over earlier."""
+    """Returns the progress of a build, and the remaining time at the same pace. `compiled` are the
+    lines of `go build -v`. Go does not compile packages in its own cache, so the build may end
+    earlier."""
     done = sum(sizes.get(line.strip(), 0) for line in compiled)
     told = f"compiled {len(compiled)} of at most {len(sizes)} packages"
     if not done:

@@ -1,4 +1,4 @@
-"""Helm, which renders the chart: built here once, of the release that programs/helm pins."""
+"""Helm, for rendering the chart: built here once, in the release pinned by programs/helm."""
 
 import os
 import re
@@ -24,13 +24,13 @@ def helm(report: Report) -> Path:
 
 
 def helm_place() -> Path:
-    """Returns the folder that Helm is in, or will be."""
+    """Returns the folder of Helm, built or not."""
     recipe = recipe_hash(*_PROGRAM.sources(), _PROGRAM.linker_flags.encode())
     return cache_folder() / f"helm-{_release()}-{os.uname().machine}-{recipe}"
 
 
 def _release() -> str:
-    """What its go.mod requires."""
+    """Returns Helm's release in go.mod."""
     required = re.search(r"helm\.sh/helm/v4 v(\S+)", (_PROGRAM.folder / "go.mod").read_text())
     assert required is not None
     return required[1]

@@ -1,6 +1,6 @@
-"""The Kubernetes binaries: this machine's own if they fit together, else built here, once. One Go
-program of each release is all of them, by links; etcd and kwok are the newest's in every cluster. The
-kubelet is a program of its own."""
+"""The Kubernetes binaries: this machine's own if the releases fit together, else built here, once.
+A single Go program for each release contains all binaries, under several names. Every cluster uses
+etcd and kwok of the newest release. The kubelet is a separate program."""
 
 import os
 import re
@@ -27,15 +27,16 @@ _NEWEST: Final = KUBERNETES_RELEASES[0]
 _SUPPORTED_KUBERNETES: Final = tuple((1, minor) for minor in range(31, 38))
 _SUPPORTED_ELSE: Final[Mapping[str, tuple[Version, ...]]] = {
     "etcd": ((3, 5), (3, 6), (3, 7)),
-    "kwok": ((0, 8),),  # the Pod stages use its newest form
+    "kwok": ((0, 8),),  # the Pod stages use the format of this release
 }
 _SOURCES: Final = Path(__file__).with_name("kubernetes")
 _KUBELET: Final = "./kubelet"
 
 
 def kubernetes_binaries(release: str, report: Report) -> dict[str, str]:
-    """Returns a path for each of BINARIES. The first call may build for minutes. `release` is one of
-    KUBERNETES_RELEASES; if "", this machine's own control plane, if supported, else the newest."""
+    """Returns a path for each of BINARIES. The first call may build for minutes. `release` is from
+    KUBERNETES_RELEASES. "" means this machine's own control plane if supported, else the newest
+    release."""
     binaries, built = _chosen(release)
     if binaries:
         report(f"using this machine's own {', '.join(sorted(binaries))}")
@@ -47,7 +48,8 @@ def _built(release: str, report: Report) -> Path:
 
 
 def kubelet(report: Report) -> Path:
-    """The newest release's kubelet, built by the first call on a machine. Raises ClusterError."""
+    """Returns the newest release's kubelet, built by the first call on a machine. Raises
+    ClusterError."""
     release = _NEWEST
 
     def build(place: Path) -> None:
@@ -59,18 +61,19 @@ def kubelet(report: Report) -> Path:
 
 
 def kubelet_place() -> Path:
-    """The folder that the kubelet is in, or will be."""
+    """Returns the folder of the kubelet, built or not."""
     return _place("kubelet", _NEWEST, "kubelet/main.go")
 
 
 def needs_build(release: str) -> bool:
-    """Whether the next `kubernetes_binaries` of that release has to build, and so needs Go."""
+    """Returns whether the next `kubernetes_binaries` of the release has to build, and so needs Go."""
     _, built = _chosen(release)
     return not all(built_place(source).exists() for source in set(built.values()))
 
 
 def _chosen(release: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The paths of this machine's own binaries that are used, and whose build each other one is of."""
+    """Returns the paths of this machine's own usable binaries, and the build release for each other
+    binary."""
     found = find_binaries()
     usable = choose({name: version for name, (_, version) in found.items()}, release)
     own = {name: str(found[name][0]) for name in usable}
@@ -78,13 +81,14 @@ def _chosen(release: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _source(name: str, release: str) -> str:
-    """The release whose program holds a binary."""
+    """Returns the release of the program with this binary."""
     return _NEWEST if name in _SUPPORTED_ELSE else release or _NEWEST
 
 
 def choose(found: Mapping[str, Version], release: str = "") -> set[str]:
-    """Returns the found binaries that make one supported cluster: the control plane of one release, the
-    wanted one or the release of the rest, and kubectl at most one minor away."""
+    """Returns a subset of the found binaries, for a supported cluster. All control plane binaries
+    have the same release: `release`, or the release of the found binaries. kubectl is at most a
+    minor version away."""
     chosen = {name for name, versions in _SUPPORTED_ELSE.items() if found.get(name) in versions}
     plane = {name: found[name] for name in CONTROL_PLANE if name in found}
     built = _version(release or _NEWEST)
@@ -105,7 +109,7 @@ def _version(release: str) -> Version:
 
 
 def find_binaries() -> dict[str, tuple[Path, Version]]:
-    """The binaries in KUBEBUILDER_ASSETS and on PATH, with the versions that they claim."""
+    """Returns the binaries in KUBEBUILDER_ASSETS and on PATH, with their reported versions."""
     folders = os.pathsep.join(
         filter(None, (os.environ.get("KUBEBUILDER_ASSETS"), os.environ.get("PATH")))
     )
@@ -118,7 +122,7 @@ def find_binaries() -> dict[str, tuple[Path, Version]]:
 
 
 def version_of(binary: Path) -> Version | None:
-    """What a binary says of itself; None where it says nothing."""
+    """Returns a binary's reported version, or None."""
     ask = ["version", "--client"] if binary.name == "kubectl" else ["--version"]
     try:
         done = subprocess.run([binary, *ask], capture_output=True, text=True, check=False, timeout=20)
@@ -129,7 +133,7 @@ def version_of(binary: Path) -> Version | None:
 
 
 def built_place(release: str) -> Path:
-    """Where the binaries that are built of a release are, or will be."""
+    """Returns the folder of the binaries of a release, built or not."""
     return _place("kubernetes", release, "main.go")
 
 
@@ -144,14 +148,14 @@ def _program(release: str, package: str = ".") -> GoProgram:
 
 
 def _patch_release(release: str) -> str:
-    """What its go.mod requires."""
+    """Returns Kubernetes' release in go.mod."""
     required = re.search(r"k8s\.io/kubernetes v(\S+)", (_SOURCES / release / "go.mod").read_text())
     assert required is not None
     return required[1]
 
 
 def _linker_flags(release: str) -> str:
-    """What the binaries are to say of themselves."""
+    """Returns linker flags for the binaries' reported version."""
     major, minor = _version(release)
     said = {"gitVersion": f"v{_patch_release(release)}", "gitMajor": major, "gitMinor": minor}
     sets = (f"-X k8s.io/component-base/version.{name}={value}" for name, value in said.items())
