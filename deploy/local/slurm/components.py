@@ -1,4 +1,4 @@
-"""How Slurm's daemons are started inside the tree, and how one sees that they serve."""
+"""Slurm's daemons: how each is started inside the tree, and how its readiness is checked."""
 
 import subprocess
 from typing import Final
@@ -16,18 +16,19 @@ from deploy.local.spec import ClusterSpec
 
 # v0.0.42 is the only version common to Slurm 24.11 and 26.05.
 _PING: Final = "/slurm/v0.0.42/ping/"
-# +fast halves what slurmrestd spends on a submission; v0.0.42 is for _PING.
+# +fast halves slurmrestd's time for a submission. v0.0.42 is for _PING.
 _SLURMRESTD_OPTIONS: Final = {"26.05": ("-d", "v0.0.42,v0.0.45+fast")}
 # Without slurmdbd, 24.11's OpenAPI plugin for it is fatal.
 _WITHOUT_SLURMDBD: Final = {"24.11": ("-s", "slurmctld")}
-# 26.05's name, and 24.11's.
+# The name in 26.05, and the name in 24.11.
 _COMPACT: Final = {"SLURM_JSON": "compact", "SLURMRESTD_JSON": "compact"}
-# $0 is the tree, $1 what becomes its /run.
+# $0 is the tree, $1 the folder to mount as /run.
 _WITH_OWN_RUN: Final = 'run=$1; shift; mount --bind "$run" "$0/run" && exec chroot "$0" "$@"'
 
 
 def slurm_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
-    """slurmctld, slurmrestd and one slurmd for each node that has one; they start in any order."""
+    """Returns slurmctld, slurmrestd and a slurmd for each node with one. The daemons start in any
+    order."""
     return [
         _slurmctld(spec, ports["slurmctld"], layout),
         _slurmrestd(spec, ports["slurmrestd"], layout),
@@ -36,18 +37,20 @@ def slurm_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -
 
 
 def dynamic_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
-    """The slurmds that register themselves (slurmd(8) -Z). What a node has is said at the start."""
+    """Returns the slurmds that register themselves (slurmd(8) -Z). The start sets the size of each
+    node."""
     options = ("-Z", "--conf-server", f"127.0.0.1:{ports['slurmctld']}")
     return [_slurmd(node, ports, layout, *options) for node in spec.dynamic_names]
 
 
 def accounting_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
-    """MariaDB and slurmdbd, each of which needs those before it; slurmctld needs both to start anew."""
+    """Returns MariaDB and slurmdbd. slurmdbd needs MariaDB, and a new slurmctld needs both."""
     return [_mariadbd(layout), _slurmdbd(ports["slurmdbd"], layout)] if spec.accounting else []
 
 
 def nodes_are_up(layout: Layout) -> bool:
-    """Whether every node has registered: none is down, unknown or silent (marked with a *)."""
+    """Returns whether every node has registered: no node is down, unknown or silent (marked with a
+    *)."""
     states = _client(layout, "sinfo", "--noheader", "--Node", "--format=%T").split()
     return bool(states) and not any(
         state.startswith(("down", "unknown")) or state.endswith("*") for state in states
@@ -80,14 +83,14 @@ def _slurmctld(spec: ClusterSpec, port: int, layout: Layout) -> Component:
 
     return Component(
         name="slurmctld",
-        # -i: start also when its saved state is incomplete, as it is after kill -9.
+        # -i: start even with an incomplete saved state, as after kill -9.
         argv=("chroot", str(layout.root), "/usr/sbin/slurmctld", "-D", "-i"),
         is_ready=is_ready,
     )
 
 
 def _is_registered(layout: Layout) -> bool:
-    """Whether slurmdbd knows where to send what changes in accounts."""
+    """Returns whether slurmdbd knows the address for updates of accounts."""
     cluster = ("show", "cluster", "format=ControlPort")
     return int(_client(layout, "sacctmgr", "--noheader", "--parsable2", *cluster) or 0) > 0
 
@@ -106,7 +109,7 @@ def _slurmrestd(spec: ClusterSpec, port: int, layout: Layout) -> Component:
     return Component(
         name="slurmrestd",
         argv=("chroot", user, str(layout.root), *program, *listeners),
-        # SLURM_JWT=daemon: it needs neither a key nor a token of its own.
+        # SLURM_JWT=daemon: slurmrestd needs neither a key nor a token of its own.
         env={**PLAIN_ENVIRONMENT, "SLURM_JWT": "daemon", **_COMPACT},
         is_ready=is_ready,
     )

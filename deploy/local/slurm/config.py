@@ -1,4 +1,4 @@
-"""Slurm's side of a cluster's directory: configuration, keys, state and what is mounted where."""
+"""Slurm's part of a cluster's directory: configuration, keys, state and mounts."""
 
 import os
 import secrets
@@ -26,7 +26,8 @@ GATE: Final = HOOK.with_name("slurm-extender-gate")
 
 _TOKEN_LIFETIME_S: Final = 30 * 24 * 3600
 _NULL_DEVICE: Final = os.makedev(1, 3)
-# What slurmd in the guest's Pod has from slurmctld: names and folders that are right here and there.
+# Configuration from slurmctld for the slurmd in the guest's Pod. Names and folders are valid on
+# both sides.
 _OF_POOL: Final = (
     "SlurmctldHost=localhost(slurmctld)",
     "CommunicationParameters=block_null_hash,NoCtldInAddrAny",
@@ -34,12 +35,12 @@ _OF_POOL: Final = (
     "ProctrackType=proctrack/cgroup",
     "TaskPlugin=task/cgroup,task/affinity",
 )
-# These may be given more than once, so a second one does not replace the first.
+# A second line with such a parameter does not replace the first line.
 _REPEATABLE: Final = ("nodename", "nodeset", "partitionname", "downnodes", "include")
 
 
 def write_slurm_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout, tree: Path) -> None:
-    """Everything Slurm reads, and empty folders for everything it writes."""
+    """Writes all files for Slurm, and creates empty folders for Slurm's output."""
     _make_folders(spec, layout)
     etc = layout.slurm / "etc"
     more = (*(_OF_POOL if spec.guest_in_pool else ()), *spec.slurm_conf)
@@ -64,7 +65,8 @@ def write_slurm_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout, 
 
 
 def share_slurm(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
-    """Another cluster's Slurm as if it were here, which is told of this one's extenders."""
+    """Links another cluster's Slurm into this cluster's directory, and adds this cluster's
+    extenders to the configuration of that Slurm's pushes."""
     other = Path(spec.slurm_of).resolve()
     layout.bin.mkdir()
     programs = [layout.bin / client for client in clients(spec)]
@@ -76,7 +78,7 @@ def share_slurm(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Non
 
 
 def replace_parameters(conf: str, lines: tuple[str, ...]) -> str:
-    """`conf` and then `lines`, without those lines of `conf` whose parameter is given again."""
+    """Returns `conf` followed by `lines`, without the lines of `conf` whose parameter is in `lines`."""
     again = {_parameter(line) for line in lines} - set(_REPEATABLE)
     kept = [line for line in conf.splitlines() if _parameter(line) not in again]
     return "\n".join([*kept, *lines, ""])
@@ -87,14 +89,14 @@ def _parameter(line: str) -> str:
 
 
 def mint_token(layout: Layout, user: str, lifetime_s: int) -> str:
-    """A JWT as Slurm's auth/jwt takes it (claims exp, iat, sun)."""
+    """Returns a JWT for Slurm's auth/jwt (claims exp, iat, sun)."""
     now = int(time.time())
     key = (layout.slurm / "etc/jwt_hs256.key").read_bytes()
     return jwt.encode({"exp": now + lifetime_s, "iat": now, "sun": user}, key, "HS256")
 
 
 def slurm_binds(spec: ClusterSpec, tree: Path, layout: Layout) -> list[Bind]:
-    """The tree, read-only, with this cluster's own folders mounted over it."""
+    """Returns the mounts: the tree, read-only, and this cluster's own folders over it."""
     if not spec.own_slurm:
         return []
     own = {
@@ -116,12 +118,12 @@ def slurm_binds(spec: ClusterSpec, tree: Path, layout: Layout) -> list[Bind]:
 
 
 def clients(spec: ClusterSpec) -> tuple[str, ...]:
-    """The programs that there are for people, by name."""
+    """Returns the names of the client programs."""
     return (*CLIENTS, *(ACCOUNTING_CLIENTS if spec.accounting else ()))
 
 
 def write_clients(spec: ClusterSpec, layout: Layout) -> None:
-    """Slurm's client programs, for a person's hands and for `Cluster.run_slurm`."""
+    """Writes Slurm's client programs, for users and for `Cluster.run_slurm`."""
     layout.bin.mkdir(exist_ok=True)
     wrapper = layout.bin / "slurm-client"
     wrapper.write_text(render("slurm-client.sh.j2", layout=layout))
@@ -131,7 +133,7 @@ def write_clients(spec: ClusterSpec, layout: Layout) -> None:
 
 
 def run_folder(layout: Layout, node: str) -> Path:
-    """A slurmd's own /run: two of them cannot share the socket that they open there."""
+    """Returns a slurmd's own /run: two slurmds cannot share the socket in /run."""
     return layout.slurm / "run-of" / node
 
 
@@ -165,7 +167,7 @@ def _write_key(path: Path) -> None:
 
 
 def _write_hook(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
-    """What deploy/slurm says to install: the scripts, whom they talk to, and the token."""
+    """Installs the files of deploy/slurm: the scripts, the addresses for the pushes, and the token."""
     etc, token = layout.slurm / "etc", layout.hooks_token_file
     for script in (HOOK, GATE):
         shutil.copy(script, etc)
@@ -190,7 +192,7 @@ def _write_accounting(ports: dict[str, int], layout: Layout, tree: Path) -> None
     etc = layout.slurm / "etc"
     (etc / "mariadb.cnf").write_text(render("mariadb.cnf.j2"))
     conf = etc / "slurmdbd.conf"
-    conf.touch(mode=0o600)  # slurmdbd insists: a password may be in there
+    conf.touch(mode=0o600)  # slurmdbd requires this mode: the file may contain a password
     conf.write_text(render("slurmdbd.conf.j2", ports=ports))
     os.chown(conf, SLURM_UID, SLURM_UID)
     _make_folder(layout.slurm / "run/slurmdbd", owner=SLURM_UID)
