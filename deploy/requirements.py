@@ -1,7 +1,7 @@
-"""Which part of requirements.lock a program needs.
+"""Selects the part of requirements.lock for a program.
 
-`python3 requirements.py PROGRAM < requirements.lock` prints it. That runs in the builds of images before
-anything is installed: the standard library alone.
+`python3 requirements.py PROGRAM < requirements.lock` prints this part. The builds of images run
+this program before any installation, so the program imports only the standard library.
 """
 
 import re
@@ -32,14 +32,16 @@ IMPORTED: Final[Mapping[str, frozenset[str]]] = {
     "node-agent": _BOTH | {"grpclib", "nvidia-ml-py", "protobuf"},
     "wheel": frozenset({"hatchling"}),
 }
-"""Program -> the packages that its sources import; "wheel": what makes the project's wheel."""
+"""Program -> the packages that its sources import. "wheel": packages for building the project's
+wheel."""
 _BLOCK: Final = re.compile(r"^(?P<name>[\w.-]+)==.*\n(?:[ \t].*\n?)*", re.MULTILINE)
 _VIA: Final = re.compile(r"^\s+#\s+(?:via\s+)?(?P<name>[\w.-]+)", re.MULTILINE)
 
 
 def locked(lock: str, imported: frozenset[str]) -> str:
-    """Returns that part of a lock, as `uv pip compile` writes it, which these packages make: themselves,
-    and what they need in turn by the comments `via`. Raises LookupError where the lock lacks one."""
+    """Returns the part of a lock for these packages and their dependencies. The lock is as `uv pip
+    compile` writes it; its comments `via` name the dependencies. Raises LookupError if the lock
+    lacks a package."""
     blocks = {match["name"]: match[0] for match in _BLOCK.finditer(lock)}
     needed = set(imported)
     while more := {name for name, block in blocks.items() if needed & set(_needed_by(block))} - needed:
