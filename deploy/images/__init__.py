@@ -1,16 +1,16 @@
-"""The container images of everything that runs in Pods, and what makes them: `python -m deploy.images`.
+"""The container images of all Pods, and their builds: `python -m deploy.images`.
 
-python.Dockerfile     the extender and the node agent
-slurm.Dockerfile      slurmd, slurmctld, slurmrestd, where people log in, and sssd
-database.Dockerfile   slurmdbd, and MariaDB, with mariadb-start, database-dump and database-restore
-scheduler.Dockerfile  kube-scheduler, for the tests: elsewhere Kubernetes' own image is used
-debian-packages       what the images have Debian's packages by
-debian-files          the same for some files of a package
+    python.Dockerfile     the extender and the node agent
+    slurm.Dockerfile      slurmd, slurmctld, slurmrestd, the login Pod, and sssd
+    database.Dockerfile   slurmdbd, and MariaDB, with mariadb-start, database-dump and database-restore
+    scheduler.Dockerfile  kube-scheduler, for the tests: elsewhere Kubernetes' own image is used
+    debian-packages       installs Debian's packages in an image
+    debian-files          installs single files of a Debian package
 
-image.py      the images that there are
-base.py       the root file system that the builds begin with, where no registry can be reached
-network.py    what builds have to know of this machine's network
-buildah.py    one build, by buildah: it needs no daemon
-builder.py    images as files, built once
-archive.py    what is in such a file
+    image.py      the list of images
+    base.py       the root file system for builds without access to a registry
+    network.py    this machine's network settings for builds
+    buildah.py    a build with buildah, without a daemon
+    builder.py    images as files, built once
+    archive.py    reads the content of such a file
 """

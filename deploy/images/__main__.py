@@ -1,4 +1,4 @@
-"""`python -m deploy.images`: the container images, built on this machine."""
+"""`python -m deploy.images`: builds the container images on this machine."""
 
 import json
 import shutil
@@ -21,15 +21,19 @@ console = Console(highlight=False, soft_wrap=True, markup=False)
 
 @app.command()
 def build(
-    wanted: Annotated[list[str] | None, typer.Argument(metavar="[IMAGE]...", help="Or all.")] = None,
+    wanted: Annotated[
+        list[str] | None, typer.Argument(metavar="[IMAGE]...", help="Default: all.")
+    ] = None,
     *,
     output: Annotated[Path, typer.Option(help="The folder of the OCI archives.")] = Path("build/images"),
-    version: Annotated[str, typer.Option(help="Their tag; else the project's version.")] = "",
-    slurm: Annotated[str, typer.Option(help=f"{' or '.join(DEBIAN_SUITES)}.")] = DEFAULT_RELEASE,
-    base: Annotated[str, typer.Option(help="An image of Debian to pull; else one is made here.")] = "",
-    more: Annotated[str, typer.Option(help="Debian packages for slurmd and login besides.")] = "",
+    version: Annotated[str, typer.Option(help="Tag. Default: the project's version.")] = "",
+    slurm: Annotated[
+        str, typer.Option(help=f"Slurm release: {' or '.join(DEBIAN_SUITES)}.")
+    ] = DEFAULT_RELEASE,
+    base: Annotated[str, typer.Option(help="Debian image to pull. Default: made here.")] = "",
+    more: Annotated[str, typer.Option(help="Further Debian packages for slurmd and login.")] = "",
 ) -> None:
-    """Build images, and write each as an OCI archive NAME.tar."""
+    """Build images, and write each image as an OCI archive NAME.tar."""
     arguments = {"MORE": more} if more else {}
     try:
         choice = Choice(
@@ -38,7 +42,7 @@ def build(
         images = [image(name) for name in wanted or names()]
         made = build_images(images, choice, Stopwatch(console.print))
     except KeyError as unknown:
-        console.print(f"error: there is no image {unknown}: {', '.join(names())}", style="red")
+        console.print(f"error: no image {unknown}; images: {', '.join(names())}", style="red")
         raise typer.Exit(2) from None
     except ClusterError as error:
         console.print(f"error: {error}", style="red")
@@ -51,7 +55,7 @@ def build(
 
 @app.command("list")
 def list_images(output: OutputOption = Output.TABLE) -> None:
-    """Say which images there are."""
+    """List the images."""
     if output is Output.JSON:
         console.print(json.dumps({"images": list(names())}, indent=2))
         return

@@ -1,4 +1,4 @@
-"""What is in an OCI archive: an image's configuration and files, read without any tool."""
+"""Reads an OCI archive without other tools: an image's configuration and files."""
 
 import gzip
 import json
@@ -13,33 +13,33 @@ from deploy.local.errors import ClusterError
 _GZIP: Final = b"\x1f\x8b"
 _SET_ID: Final = 0o6000
 _CACHES: Final = ("var/cache/", "var/lib/apt/", "var/log/", "root/.cache/", "tmp/", "build/")
-"""Where builds leave what is of no use later."""
+"""Folders with leftovers of a build."""
 
 
 class Archive:
-    """An archive with one image. Raises ClusterError where it has none."""
+    """An archive with exactly one image. Raises ClusterError for any other archive."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         index = self._json("index.json")
         if len(index["manifests"]) != 1:
-            raise ClusterError(f"{path} has {len(index['manifests'])} images, and is to have one")
+            raise ClusterError(f"{path} has {len(index['manifests'])} images instead of one")
         self.digest: str = index["manifests"][0]["digest"]
-        """Of the image's manifest."""
+        """Digest of the image's manifest."""
         manifest = self._json(_blob(self.digest))
         self._layers = [layer["digest"] for layer in manifest["layers"]]
         self.config: Mapping[str, Any] = self._json(_blob(manifest["config"]["digest"]))
-        """As the OCI image specification has it."""
+        """The configuration in the format of the OCI image specification."""
         self.size: int = sum(layer["size"] for layer in manifest["layers"])
-        """Of the layers, in bytes, as they are in the archive: compressed."""
+        """Size of the layers in the archive: in bytes, compressed."""
 
     @property
     def user(self) -> str:
-        """As whom its program runs: "65532:65532"; "" is root."""
+        """User of the image's program: "65532:65532". "" is root."""
         return str(self.config["config"].get("User", ""))
 
     def unpack(self, folder: Path) -> None:
-        """Writes its files into a folder that is there, with their owners. For root."""
+        """Writes the image's files into an existing folder, with their owners. Needs root."""
         unpack = ["tar", "-x", "--preserve-permissions", "--numeric-owner", "-C", str(folder), "-f", "-"]
         for blob in self._blobs():
             packed = blob.read()
@@ -47,7 +47,8 @@ class Archive:
             subprocess.run(unpack, input=layer, check=True)
 
     def problems(self, addresses: Sequence[str] = ()) -> list[str]:
-        """Returns a line for each set-user-ID program, remains of a build, and file with an address."""
+        """Returns a line for each set-user-ID program, leftover of a build, and file with an
+        address."""
         wanted = [address.encode() for address in addresses]
         return [line for layer in self._opened() for line in _problems(layer, wanted)]
 
@@ -70,7 +71,7 @@ class Archive:
                 assert blob is not None
                 return json.load(blob)
         except (KeyError, tarfile.ReadError) as error:
-            raise ClusterError(f"{self.path} is no OCI archive: {error}") from error
+            raise ClusterError(f"{self.path} is not an OCI archive: {error}") from error
 
 
 def _problems(layer: tarfile.TarFile, addresses: Sequence[bytes]) -> Iterator[str]:
@@ -79,7 +80,7 @@ def _problems(layer: tarfile.TarFile, addresses: Sequence[bytes]) -> Iterator[st
         if entry.mode & _SET_ID and (entry.isfile() or entry.isdir()):
             yield f"/{name}: its mode is {entry.mode:o}"
         if not entry.isdir() and name.startswith(_CACHES):
-            yield f"/{name}: a build has left it"
+            yield f"/{name}: leftover of a build"
         if entry.isfile():
             found = _found(layer, entry, addresses)
             yield from (f"/{name}: has the address {address.decode()}" for address in found)

@@ -1,4 +1,4 @@
-"""Images as files: each is built once for what it is made from, and kept in the cache."""
+"""Images as files: an image is built once for its sources, and kept in the cache."""
 
 import json
 import tomllib
@@ -21,22 +21,22 @@ from deploy.local.spec import DEFAULT_RELEASE, KUBERNETES_RELEASES
 
 
 def project_version() -> str:
-    """Returns the version that pyproject.toml has."""
+    """Returns the version in pyproject.toml."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     return str(project["version"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a caller may choose about images."""
+    """Options of a caller for the images."""
 
     version: str = field(default_factory=project_version)
-    """Their tag, and the version of what is in them."""
+    """Tag of the images, and version of the programs inside."""
     slurm: str = DEFAULT_RELEASE
     base: str = ""
-    """An image to begin with, which buildah pulls; blank: one is made here."""
+    """Base image for buildah to pull. Blank: the base is made on this machine."""
     arguments: Mapping[str, str] = field(default_factory=dict)
-    """More build arguments: MORE, SNAPSHOT."""
+    """Further build arguments: MORE, SNAPSHOT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,16 @@ class Built:
 
     name: str
     reference: str
-    """What it is called: registry, name and tag."""
+    """Registry, name and tag."""
     archive: Path
     digest: str
-    """Of its manifest: sha256:..."""
+    """Digest of the manifest: sha256:..."""
     size: int
-    """Of its layers, in bytes, compressed."""
+    """Size of the layers, in bytes, compressed."""
 
 
 class Builder:
-    """Builds images; what several have in common is built once. A context manager: it has a folder."""
+    """Builds images, and builds shared parts once. A context manager with a folder of its own."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -68,7 +68,7 @@ class Builder:
         self._open.close()
 
     def built(self, image: Image, choice: Choice) -> Built:
-        """Returns an image of the cache, built now where it is not there. Raises ClusterError."""
+        """Returns an image from the cache, or builds the image. Raises ClusterError."""
         place = cache_folder() / f"image-{image.name}-{choice.version}-{self.recipe(image, choice)}"
 
         def build(unfinished: Path) -> None:
@@ -79,7 +79,7 @@ class Builder:
         return Built(**{**told, "archive": place / told["archive"]})
 
     def build(self, image: Image, choice: Choice, archive: Path) -> Built:
-        """Builds an image into a new file, whatever is in the cache. Raises ClusterError."""
+        """Builds an image into a new file, without the cache. Raises ClusterError."""
         reference = f"{REGISTRY}/{image.name}:{choice.version}"
         buildah = self._start()
         self._report(f"building the image {image.name} (about a minute)")
@@ -90,7 +90,8 @@ class Builder:
         return Built(image.name, reference, archive, made.digest, made.size)
 
     def recipe(self, image: Image, choice: Choice) -> str:
-        """Returns a hash of all that an image is made from, but for Debian's packages of today."""
+        """Returns a hash of all sources of an image, except the current versions of Debian's
+        packages."""
         chosen = json.dumps({**asdict(choice), "suite": image.suite(choice.slurm)})
         program = str(self._program(image)).encode()
         ours = [Path(__file__).with_name(name).read_bytes() for name in ("base.py", "buildah.py")]
@@ -124,7 +125,7 @@ class Builder:
         return name
 
     def _program(self, image: Image) -> Path | None:
-        """Returns the program of deploy/local that the image is of."""
+        """Returns the program of deploy/local for the image, if any."""
         if image is not SCHEDULER:
             return None
         binaries = kubernetes_binaries(KUBERNETES_RELEASES[0], self._report)
@@ -132,6 +133,6 @@ class Builder:
 
 
 def build_images(images: Sequence[Image], choice: Choice, report: Report) -> list[Built]:
-    """Returns the images, of the cache or built now. Raises ClusterError."""
+    """Returns the images, from the cache or newly built. Raises ClusterError."""
     with Builder(report) as builder:
         return [builder.built(image, choice) for image in images]

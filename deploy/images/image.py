@@ -1,4 +1,4 @@
-"""The images that there are, and what each is made from."""
+"""The list of images, and the sources of each image."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from deploy.local.layout import CHECKOUT
 from deploy.local.spec import DEBIAN_SUITES
 
 REGISTRY: Final = "ghcr.io/slurm-extender"
-"""What their names begin with, as the chart has them."""
+"""Prefix of the images' names, as in the chart."""
 HERE: Final = Path(__file__).parent
 PACKAGES: Final = (
     *("extender", "kubernetes_client", "node_agent", "service"),
@@ -18,28 +18,28 @@ PACKAGES: Final = (
 """The folders of the project's wheel."""
 _WHEEL: Final = (*PACKAGES, "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
 _PROGRAM: Final = (*_WHEEL, "deploy/requirements.py", "deploy/slurm/slurm-extender-hook")
-"""Of each target of the Dockerfile of programs."""
+"""Sources of each target of python.Dockerfile."""
 STABLE_SUITE: Final = "trixie"
-"""The Debian suite of what is not Slurm's. So is sssd, parts of which are in images of Slurm: forky has
-none in November 2026."""
+"""The Debian suite of all programs except Slurm. sssd, parts of which are in Slurm's images, also
+has this suite: forky has no sssd in November 2026."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One image: a target of a Dockerfile."""
+    """An image: a target of a Dockerfile."""
 
     name: str
     dockerfile: str
     sources: tuple[str, ...]
-    """What of the checkout it is made from, besides deploy/images."""
+    """Sources in the checkout, besides deploy/images."""
     of_slurm: bool = False
 
     def suite(self, slurm: str) -> str:
-        """Returns the Debian suite whose packages it has. `slurm` is a release: "26.05"."""
+        """Returns the Debian suite of the image's packages. `slurm` is a release: "26.05"."""
         return DEBIAN_SUITES[slurm] if self.of_slurm else STABLE_SUITE
 
     def files(self) -> list[Path]:
-        """Returns every file that it is made from, in a fixed order."""
+        """Returns every source file of the image, in a fixed order."""
         ours = [HERE / name for name in (self.dockerfile, "debian-packages", *_SCRIPTS[self.dockerfile])]
         return [*ours, *(file for source in self.sources for file in _below(CHECKOUT / source))]
 
@@ -51,7 +51,7 @@ _SCRIPTS: Final = {
     "scheduler.Dockerfile": (),
 }
 SCHEDULER: Final = Image("kube-scheduler", "scheduler.Dockerfile", ())
-"""For the tests alone: elsewhere it is Kubernetes' own."""
+"""For the tests alone: elsewhere Kubernetes' own image is used."""
 _DATABASE: Final = tuple(
     f"deploy/images/{name}" for name in ("mariadb-start", "database-dump", "database-restore")
 )
@@ -70,12 +70,12 @@ IMAGES: Final = (
 
 
 def image(name: str) -> Image:
-    """Raises KeyError where there is no such image."""
+    """Returns the image of this name. Raises KeyError if no image has this name."""
     return {each.name: each for each in (*IMAGES, SCHEDULER)}[name]
 
 
 def names() -> Sequence[str]:
-    """Returns the names of the images that are published."""
+    """Returns the names of the published images."""
     return [each.name for each in IMAGES]
 
 

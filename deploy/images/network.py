@@ -1,4 +1,5 @@
-"""This machine's network for builds, as secrets and arguments: no image has anything of it."""
+"""This machine's network settings for builds, as secrets and arguments. No image contains these
+settings."""
 
 import os
 import re
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 _CA: Final = "/run/secrets/ca.crt"
-"""Where a step of a build finds the certificates of authorities."""
+"""Path of the CA bundle in a build step."""
 _CA_VARIABLES: Final = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 _OF_APT: Final = re.compile(r"^Acquire::https?::.*$", re.MULTILINE)
@@ -31,7 +32,8 @@ def secrets(folder: Path) -> dict[str, Path]:
 
 
 def proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the build arguments that every builder knows, and keeps to itself."""
+    """Returns the proxies, as build arguments. Every builder predefines these arguments, and stores
+    none."""
     return {name: environment[name] for name in _PROXIES if name in environment}
 
 
@@ -47,7 +49,7 @@ def pip_conf(listed: str) -> str:
 
 
 def ca_file(environment: Mapping[str, str]) -> Path | None:
-    """Returns the file of authorities that this machine's programs are told of; None: the usual one."""
+    """Returns the CA bundle in this machine's environment, or None for the default CAs."""
     given = (environment[name] for name in _CA_VARIABLES if environment.get(name))
     return next((Path(path) for path in given if Path(path).is_file()), None)
 

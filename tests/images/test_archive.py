@@ -54,7 +54,7 @@ def test_what_no_image_is_to_have_is_told_a_line_each(tmp_path: Path) -> None:
     assert archive.user == "65532:65532"
     assert archive.problems(["registry.example.com", "other.example.com"]) == [
         "/usr/bin/su: its mode is 4755",
-        "/var/lib/apt/lists/packages: a build has left it",
+        "/var/lib/apt/lists/packages: leftover of a build",
         "/etc/pip.conf: has the address registry.example.com",
     ]
 
