@@ -1,7 +1,7 @@
-"""What shows how fast the extender is, and what it costs: on whole clusters of this machine.
+"""Measures the speed and the cost of the extender, on whole clusters on this machine.
 
-`scenarios` is what is measured, made of what `harness` has; `budgets.toml` is what it is held to, and
-`report` what is made of the figures. All that is compared takes part in one run, so that what the
-machine does meanwhile falls on all of it. `slurmrestd_stub` stands for Slurm where Slurm's speed is not
-what is measured.
+`scenarios` are the measurements, and `harness` has their parts. `budgets.toml` has the limits of
+the figures, and `report` writes pages from the figures. Compared variants take part in the same
+run, so that disturbances of the machine affect all of them. `slurmrestd_stub` replaces Slurm in
+measurements that must not depend on Slurm's speed.
 """

@@ -1,4 +1,5 @@
-"""`python -m loadtest COMMAND`: how fast the extender is, and what it costs. `make` does most."""
+"""`python -m loadtest COMMAND`: measures the speed and the cost of the extender. `make` runs most
+commands."""
 
 import inspect
 
@@ -13,8 +14,8 @@ from loadtest.scenarios.scale import bench_restart, bench_scale
 
 _STATUS = """
 
-Exit status 0: all budgets of loadtest/budgets.toml are kept; 1: one is not, or the run is broken; 2:
-this machine lacks something; 130: it was interrupted."""
+Exit status 0: all budgets of loadtest/budgets.toml are kept. 1: a budget is not kept, or the run is
+broken. 2: this machine lacks a prerequisite. 130: the run was interrupted."""
 
 app = typer.Typer(add_completion=False, help=__doc__, no_args_is_help=True)
 for _act in (bench, bench_quick, bench_restart, bench_scale, compare, load, profile):

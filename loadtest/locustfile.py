@@ -1,16 +1,17 @@
-"""kube-scheduler's part: filter and bind, Pod after Pod, as kube-scheduler sends them.
+"""Plays kube-scheduler: filter and bind, Pod after Pod, with kube-scheduler's requests.
 
-`python -m loadtest load` brings up what it needs, runs it, and judges the times. By hand, against an
-extender that runs:
+`python -m loadtest load` starts a cluster, runs this file, and judges the times. By hand, against a
+running extender:
 
     locust -f loadtest/locustfile.py --headless -H http://127.0.0.1:8888 -u 8 -t 60s --pods pods.json
 
-kube-scheduler makes no other call for these Pods: the chart's configuration names no prioritizeVerb, and
-no eviction helps a Pod that /filter rejects (FailedAndUnresolvableNodes), so that /preempt has no part.
+kube-scheduler makes no other call for these Pods. The chart's configuration names no
+prioritizeVerb. And /preempt plays no part: no eviction helps a Pod that /filter rejects
+(FailedAndUnresolvableNodes).
 
-The chain of a Pod is both calls; several Pods are under way at once, at a pace that does not depend
-on how fast the answers come, as long as the users suffice. Answers are checked: extenders answer 200
-also where they fail.
+A Pod's chain is both calls. Several Pods are in progress at once, at a pace that is independent of
+the answers' speed while enough users are free. Answers are checked: extenders answer 200 even on
+failure.
 """
 
 import itertools
@@ -34,7 +35,7 @@ from loadtest.harness.meters import VERB_SECONDS, Histogram
 from loadtest.scenarios.load import LoadKind, PreparedPod, PreparedPods
 
 _WARM_UP_S: Final = 1.0
-"""What is called before makes the connections: it is not judged."""
+"""Calls before this time open the connections, and are not judged."""
 _THROUGH_WITHIN_S: Final = 5.0
 _METRICS_S: Final = 10.0
 _HEADERS: Final = {"Content-Type": "application/json"}
@@ -53,16 +54,17 @@ class Run:
         self._begun = time.perf_counter()
 
     def take(self) -> tuple[PreparedPod, float]:
-        """The next Pod, and when it is due: one after the other, evenly, and not all users at once."""
+        """Returns the next Pod and its start time. Start times are evenly spaced, not the same for
+        all users."""
         return self.todo.popleft(), self._begun + next(self._numbers) / self._options.rate
 
     def through(self) -> bool:
-        """One Pod more is; returns whether it was the last."""
+        """Counts one more finished Pod. Returns True for the last Pod."""
         self._placed += 1
         return self._placed == self._pods
 
     def heard(self, name: str, response_time: float, exception: object, **_: Any) -> None:
-        """A call that failed has its time too."""
+        """Records the time of a call, also of a failed call."""
         if exception or time.perf_counter() > self._begun + _WARM_UP_S:
             self._ms[name].append(response_time)
             self._failed[name] += exception is not None
@@ -74,9 +76,10 @@ class Run:
             Path(figures).write_bytes(orjson.dumps(self._figures(page), option=orjson.OPT_INDENT_2))
 
     def _figures(self, metrics: str) -> dict[str, Any]:
-        """Of each kind of call; of all how many failed; and how many Pods were due a while ago and are
-        not through: a call without end is never heard of. `metrics` is the extender's page: each of its
-        own times counts as the longest of its bucket."""
+        """Returns the figures of each kind of call, the number of failed calls, and the number of
+        overdue Pods: Pods due a while ago and not finished (a call without an end is never
+        reported). `metrics` is the extender's page of metrics: each of the extender's own times
+        counts as the upper bound of its bucket."""
         own = Histogram.of(metrics, VERB_SECONDS, verb="filter", status="200")
         self._ms["filter by the extender's clock"] += own.longest_ms()
         due = (time.perf_counter() - _THROUGH_WITHIN_S - self._begun) * self._options.rate
@@ -91,10 +94,10 @@ class Run:
 
 @events.init_command_line_parser.add_listener
 def _options(parser: LocustArgumentParser) -> None:
-    parser.add_argument("--pods", required=True, help="as loadtest.scenarios.load writes them")
-    parser.add_argument("--rate", type=float, default=20.0, help="Pods a second, of all users")
-    parser.add_argument("--metrics", default="", help="the extender's page of metrics, as a URL")
-    parser.add_argument("--figures", default="", help="where the figures go, as JSON")
+    parser.add_argument("--pods", required=True, help="file from loadtest.scenarios.load")
+    parser.add_argument("--rate", type=float, default=20.0, help="Pods per second, all users together")
+    parser.add_argument("--metrics", default="", help="URL of the extender's page of metrics")
+    parser.add_argument("--figures", default="", help="JSON file for the figures")
 
 
 @events.test_start.add_listener
@@ -106,13 +109,14 @@ def _begin(environment: Environment, **_: Any) -> None:
 
 
 class KubeScheduler(FastHttpUser):
-    """One Pod's way at a time."""
+    """Places one Pod at a time."""
 
     run_of_all: Run
 
     @task
     def place_next(self) -> None:
-        """The next Pod, when it is due. The run ends with the last one, or when its time is over."""
+        """Places the next Pod at its start time. The run ends with the last Pod or after its time
+        limit."""
         if not self.run_of_all.todo:
             raise StopUser
         pod, due = self.run_of_all.take()
@@ -122,7 +126,7 @@ class KubeScheduler(FastHttpUser):
             self.environment.runner.quit()
 
     def _place(self, pod: PreparedPod, due: float) -> None:
-        """The clock runs from when it was due, also where no user was free by then."""
+        """Places a Pod. The time counts from the Pod's start time, even if no user was free."""
         filtered = self._ask("filter", pod, _args(pod, self.run_of_all.names_written), _wrong_filter)
         nodes = (filtered or {}).get("NodeNames")
         if pod.kind is LoadKind.WAITING or not nodes:
@@ -130,8 +134,8 @@ class KubeScheduler(FastHttpUser):
         metadata = pod.manifest["metadata"]
         names = {"PodName": "name", "PodNamespace": "namespace", "PodUID": "uid"}
         args = {name: metadata[key] for name, key in names.items()}
-        # kube-scheduler counts the Pods that it sends to a Node, here nothing does: but Slurm fills the
-        # first Nodes first, so that the last have room for all.
+        # kube-scheduler counts the Pods on each Node; this program does not. Slurm fills the first
+        # Nodes first, so the last quarter has room for all Pods.
         args["Node"] = pod.node or random.choice(nodes[-(len(nodes) + 3) // 4 :])  # noqa: S311
         if self._ask("bind", pod, orjson.dumps(args), lambda _, answer: str(answer.get("Error"))):
             took = {"response_time": (time.perf_counter() - due) * 1000, "response_length": 0}
@@ -141,7 +145,7 @@ class KubeScheduler(FastHttpUser):
     def _ask(
         self, verb: str, pod: PreparedPod, body: bytes, wrong: Callable[[PreparedPod, Any], str]
     ) -> Any:
-        """Returns the answer, or None if `wrong` names a fault. locust takes bytes, too."""
+        """Returns the answer, or None if `wrong` names a fault. locust accepts bytes, too."""
         url, data, name = f"/scheduler/{verb}", cast("str", body), _named(verb, pod)
         with self.client.post(url, data, headers=_HEADERS, name=name, catch_response=True) as response:
             told = response.status_code == 200
@@ -153,12 +157,13 @@ class KubeScheduler(FastHttpUser):
 
 
 def _args(pod: PreparedPod, names: bytes) -> bytes:
-    """ExtenderArgs, as kube-scheduler sends them to who is nodeCacheCapable."""
+    """Returns ExtenderArgs, as kube-scheduler sends them to a nodeCacheCapable extender."""
     return b'{"Pod":' + orjson.dumps(pod.manifest) + b',"Nodes":null,"NodeNames":' + names + b"}"
 
 
 def _named(verb: str, pod: PreparedPod) -> str:
-    """What is timed apart: a Pod that has its allocation is what all this is about."""
+    """Returns the name under which a call is timed. Pods with an allocation have the plain name:
+    their times matter most."""
     return verb if pod.kind is LoadKind.GRANTED else f"{verb} {pod.kind}"
 
 
