@@ -1,1 +1,1 @@
-"""Parts of every scenario: clusters, Pods, meters, what Slurm says, a command and its verdict."""
+"""Parts of every scenario: clusters, Pods, meters, Slurm's reports, a command and its verdict."""

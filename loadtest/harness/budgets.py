@@ -1,9 +1,14 @@
 """Budgets of measured figures (budgets.toml, the only place of budgets), and the verdicts.
 
-A budget has the key of its figure in the JSON of a command. The budget is a number, the maximum of
-the figure; or a table with `at_most` or `at_least`, `words` about the figure, and `warns` if no run
-fails by the budget. `today` is the figure when the budget was set. `goal` is the figure to be
-reached in the end."""
+A budget has the key of its figure in a command's JSON. The budget is a number, the maximum of the
+figure, or a table with these keys:
+
+* `at_most` or `at_least`: the limit
+* `words`: a text about the figure
+* `warns`: true if an exceeded budget does not fail the run
+* `today`: the figure when the budget was set
+* `goal`: the figure to reach in the end
+"""
 
 import tomllib
 from collections.abc import Mapping, Sequence

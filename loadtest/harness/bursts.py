@@ -1,4 +1,5 @@
-"""One variant at work: bursts and single Pods, timed and checked. And Slurm by itself as a ceiling."""
+"""Runs one variant: bursts and single Pods, timed and checked. Also runs Slurm alone, as an upper
+limit."""
 
 import asyncio
 import itertools
@@ -22,11 +23,11 @@ from slurm_client.rest.client import SlurmRest
 # CPUs and GPUs of the Pods, in turn: 1.5 CPUs and half a GPU on average.
 SIZES: Final = ((1, 0), (2, 1), (1, 1), (2, 0))
 WARM_UP: Final = 50
-"""Pods of a burst that makes the connections and warms the caches."""
+"""Pods of a burst that opens the connections and warms the caches."""
 
 _BOUND_WITHIN_S: Final = 300.0
 _FOLLOWS_WITHIN_S: Final = 60.0
-"""The kubelets' word that Pods run, or are gone; and the end of jobs that were cancelled."""
+"""Time limit for the kubelets' reports that Pods run or are gone, and for the end of cancelled jobs."""
 _SETTLE_S: Final = 0.5
 _BETWEEN_IDLE_S: Final = 0.1
 _FIRST_ID: Final = 1 << 25
@@ -35,10 +36,15 @@ _LOOK_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Many Pods, at once or at a steady rate. `seconds` is from the first create call to the last
-    binding seen, `creating_s` to the last create call's answer; `bound_ms` is each Pod's time from its
-    create call, `start_bound_ms` from its job's start where Slurm's log tells that; `spent` is what the
-    cluster spent until all run, `released` afterwards until all are gone, and their jobs."""
+    """Many Pods, created at once or at a steady rate.
+
+    * `seconds`: from the first create call to the last binding in the watch
+    * `creating_s`: from the first create call to the answer to the last
+    * `bound_ms`: the time of each Pod from its create call to its binding
+    * `start_bound_ms`: the same from the start of the Pod's job, if Slurm's log has the start
+    * `spent`: the use of the cluster until all Pods run
+    * `released`: the use of the cluster afterwards, until all Pods and jobs are gone
+    """
 
     seconds: float
     creating_s: float
@@ -57,19 +63,20 @@ class Burst:
 
     @property
     def cpu_ms_per_pod(self) -> float:
-        """Of the whole cluster. Where CPU is what limits, this says most of how fast a burst can be."""
+        """CPU time of the whole cluster. If CPU is the bottleneck, this figure limits the speed of
+        a burst."""
         return sum(self.spent.cpu_s.values()) * 1000 / len(self.bound_ms)
 
 
 @dataclass(slots=True)
 class Bench:
-    """A variant whose cluster is up, with no Pods between the calls."""
+    """A variant with a running cluster, without Pods between the calls."""
 
     running: Running
     pods: Pods
     meters: Meters
     _log: TextIO
-    """slurmctld's, as far as it is not read yet."""
+    """The unread part of slurmctld's log."""
     _numbers: Iterator[int]
 
     @classmethod
@@ -82,7 +89,8 @@ class Bench:
                 yield cls(running, pods, meters, log, itertools.count(1))
 
     async def burst(self, size: int, *, per_s: float | None = None) -> Burst:
-        """Places Pods at once, or so many a second. Counts CPU until the kubelets have reported."""
+        """Places Pods at once, or `per_s` each second. Counts CPU time until the kubelets have
+        reported."""
         before = await self.meters.before()
         pods = await self.pods.create(self._wanted(size), per_s)
         created = time.perf_counter()
@@ -99,22 +107,23 @@ class Bench:
         return Burst(end - begin, created - begin, bound_ms, spent, start_bound_ms, released)
 
     async def idle(self, count: int) -> list[float]:
-        """Pods one after the other; returns the milliseconds from create call to binding seen."""
+        """Creates Pods one after the other. Returns the milliseconds from create call to binding."""
         pods = []
         for each in self._wanted(count):
             pods += await self.pods.create([each])
             await self.pods.all_bound(_BOUND_WITHIN_S)
-            await asyncio.sleep(_BETWEEN_IDLE_S)  # what follows a binding is not the next Pod's
+            await asyncio.sleep(_BETWEEN_IDLE_S)  # separates the work after a binding from the next Pod
         await self._check_and_clear(pods)
         return [pod.bound_ms for pod in pods]
 
     def _wanted(self, count: int) -> list[Wanted]:
-        """Names are never used twice: a late word about an old Pod is not taken for a new one's."""
+        """Returns new names for each call: a late event of an old Pod cannot match a new Pod."""
         numbers = itertools.islice(self._numbers, count)
         return [(f"pod-{number}", *SIZES[number % len(SIZES)]) for number in numbers]
 
     def _start_bound_ms(self, pods: Sequence[Pod]) -> tuple[float, ...]:
-        """Of those Pods whose jobs' starts slurmctld's log tells of: all but what 26.05 backfilled."""
+        """Returns the times from job start to binding for Pods whose job start is in slurmctld's
+        log: all except jobs backfilled by 26.05."""
         started, clock = starts(self._log.read()), time.time() - time.perf_counter()
         seen = ((pod.bound, started.get(pod.job_id)) for pod in pods)
         return tuple((bound + clock - start) * 1000 for bound, start in seen if start)
@@ -122,7 +131,7 @@ class Bench:
     async def _check_and_clear(self, pods: Sequence[Pod]) -> None:
         running, variant = self.running, self.running.variant
         if lost := [pod.name for pod in pods if not pod.node]:
-            raise Broken(f"{variant.placer}: {len(lost)} Pods were bound and hold no Node: {lost[:5]}")
+            raise Broken(f"{variant.placer}: {len(lost)} Pods were bound and have no Node now: {lost[:5]}")
         if variant.placer is Placer.REAL:
             await asyncio.to_thread(compare_with_squeue, running.cluster, pods)
         await self.pods.clear(_FOLLOWS_WITHIN_S)
@@ -132,7 +141,8 @@ class Bench:
 
 
 class SlurmAlone:
-    """Jobs like those of Pods, by slurmrestd alone. `at_once` is by job/allocate. To be closed."""
+    """Creates jobs like those of Pods through slurmrestd alone. `at_once`: with job/allocate. The
+    caller closes this object."""
 
     def __init__(self, cluster: Cluster, *, at_once: bool) -> None:
         self._cluster = cluster
@@ -147,7 +157,7 @@ class SlurmAlone:
         await self._slurm.aclose()
 
     async def burst(self, size: int) -> Burst:
-        """So many jobs; what a Burst calls bound is running here."""
+        """Creates jobs. In the returned Burst, "bound" means running."""
         before = self._reading()
         jobs = list(itertools.islice(self._numbers, size))
         left, asked, running = set(jobs), dict[int, float](), dict[int, float]()
@@ -161,7 +171,7 @@ class SlurmAlone:
                 await self._slurm.submit(_job(job), job)
 
         async def all_running() -> bool:
-            """Those that were allocated at once are looked at as well: one look says that they run."""
+            """Checks all jobs, also those allocated at once: one query confirms that they run."""
             states = await self._slurm.states(left)
             now = time.perf_counter()
             for job in [job for job, state in states.items() if state.running]:
@@ -188,7 +198,7 @@ class SlurmAlone:
 
 
 def _job(number: int) -> JobSpec:
-    """As the extender would ask for the Pod of that number."""
+    """Returns the job that the extender would request for the Pod of this number."""
     cpus, gpus = SIZES[number % len(SIZES)]
     gres = (("gpu", gpus),) if gpus else ()
     return JobSpec(f"pod-{number}@default", cpus, cpus * 1024, gres)

@@ -1,4 +1,4 @@
-"""The frame of every command that measures. A broken run leaves no figures, but its logs."""
+"""The frame of every measuring command. A broken run keeps its logs, and writes no figures."""
 
 import json
 import shutil
@@ -29,14 +29,14 @@ _COLOURS: Final = {True: "green", False: "red", None: "yellow"}
 
 
 class Broken(Exception):
-    """Something did not work, so that the run says nothing of speed. The message says what."""
+    """A failure that makes the run's figures meaningless. The message names the failure."""
 
 
 WENT_WRONG: Final = (Broken, NoBudgets, ClusterError, SlurmError, OSError, ClientError, ExceptionGroup)
 
 
 def first(error: Exception) -> str:
-    """What went wrong; of a group of errors, what it began with."""
+    """Returns the message of the error. For a group of errors, the first error's message."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return words_of(error)
@@ -44,7 +44,7 @@ def first(error: Exception) -> str:
 
 @dataclass(slots=True)
 class Command:
-    """A run. `directory` is its own; it is left where something is `broken`."""
+    """A run. `directory` belongs to the run, and is kept if the run is `broken`."""
 
     figures: Path
     console: Console
@@ -54,7 +54,7 @@ class Command:
     status: int = 0
 
     def table(self, headings: Sequence[str], rows: Mapping[str, Sequence[float | None]]) -> None:
-        """Prints figures; "-" where there is none."""
+        """Prints figures, with "-" for missing figures."""
         table = Table("", *(Column(heading, justify="right") for heading in headings), box=ROUNDED)
         for name, figures in rows.items():
             table.add_row(name, *("-" if each is None else f"{each:.2f}" for each in figures))
@@ -68,7 +68,8 @@ class Command:
     def conclude(
         self, figures: Mapping[str, Any], verdicts: Sequence[Verdict], *, partly: bool = False
     ) -> None:
-        """Writes the figures and says the verdicts. `partly`: only a part was to be measured."""
+        """Writes the figures and prints the verdicts. `partly`: only a part of the figures was
+        measured."""
         self.write(figures, verdicts)
         for verdict in verdicts:
             self.console.print(str(verdict), style=_COLOURS[verdict.kept])
@@ -76,7 +77,7 @@ class Command:
         self.status = 0 if passed(verdicts, partly=partly) and not self.broken else 1
 
     def end(self, status: int, *words: str) -> None:
-        """Ends without figures."""
+        """Ends the run without figures."""
         self.status, self.broken = status, status != _LACKS
         for line in words:
             self.console.print(line, style="red")
@@ -84,7 +85,7 @@ class Command:
 
 @contextmanager
 def command(figures: Path) -> Iterator[Command]:
-    """Raises typer.Exit at the end of the block."""
+    """Runs the block, and raises typer.Exit at its end."""
     width = None if Console().is_terminal else _PLAIN_WIDTH
     console = Console(highlight=False, markup=False, width=width)
     figures.unlink(missing_ok=True)

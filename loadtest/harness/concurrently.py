@@ -1,4 +1,4 @@
-"""Many calls at a time, but not all of them; and waiting for what tells no news."""
+"""Runs many calls concurrently, up to a limit, and polls for conditions without events."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[object]]) -> None:
-    """Acts on the items, which are taken in their order. Raises what `act` raises, in a group."""
+    """Acts on the items, taken in their order. Raises errors of `act` in a group."""
     todo = iter(items)
 
     async def work() -> None:
@@ -28,7 +28,8 @@ async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[object
 
 @asynccontextmanager
 async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Until the end of the block; one that fails ends it, with its error in a group."""
+    """Runs `works` until the end of the block. If a work fails, the block ends with the error in a
+    group."""
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(work) for work in works]
         try:
@@ -39,7 +40,7 @@ async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def at_pace(per_s: float, act: Callable[[int], Coroutine[Any, Any, None]]) -> None:
-    """Begins to act so often, on 0, 1, 2 ..., for ever; raises what an act raises, in a group."""
+    """Starts `act` on 0, 1, 2 ... at a rate, without end. Raises errors of `act` in a group."""
     async with asyncio.TaskGroup() as tasks:
         for number in itertools.count():
             tasks.create_task(act(number))
@@ -49,7 +50,7 @@ async def at_pace(per_s: float, act: Callable[[int], Coroutine[Any, Any, None]])
 async def until(
     see: Callable[[], Awaitable[Item | None]], what: str, within_s: float, every_s: float = 0.1
 ) -> Item:
-    """The first true answer of `see`, which is asked again and again. Raises Broken."""
+    """Returns the first true result of `see`, called repeatedly. Raises Broken after the timeout."""
     try:
         async with asyncio.timeout(within_s):
             while not (seen := await see()):  # noqa: ASYNC110

@@ -1,4 +1,4 @@
-"""The machine and the versions of a measurement, as its figures name them."""
+"""The machine and the versions of a measurement, for the figures."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ _LOOKS_S: Final = 5.0
 
 
 def conditions() -> dict[str, Any]:
-    """Returns the conditions before a measurement. Looks at the machine's load for 5 s."""
+    """Returns the conditions before a measurement. Measures the machine's load for 5 s."""
     processor = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
     binaries = kubernetes_binaries(ClusterSpec().kubernetes_release, silent)
     return {
@@ -36,5 +36,5 @@ def conditions() -> dict[str, Any]:
 
 
 def _output(*command: str) -> str:
-    """Returns "" if the program fails: git does not know every checkout."""
+    """Returns the output, or "" if the program fails: not every checkout has git's data."""
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

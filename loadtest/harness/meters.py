@@ -1,5 +1,5 @@
-"""Meters of a cluster: CPU of processes, and counts of the extender and kube-apiserver. kube-apiserver's
-page has megabytes: only lines of the wanted name are parsed."""
+"""Meters of a cluster: CPU time of processes, and counters of the extender and of kube-apiserver.
+kube-apiserver's page of metrics has megabytes, so only the lines of a requested metric are parsed."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -19,13 +19,14 @@ _READS: Final = frozenset({"CONNECT", "GET", "LIST", "WATCH"})
 _API_REQUESTS: Final = "apiserver_request_total"
 _REST: Final = tuple(f"slurm_extender_slurmrestd_{what}_total" for what in ("calls", "bytes"))
 VERB_SECONDS: Final = "slurm_extender_verb_seconds"
-"""The extender's histogram of answers, by verb and HTTP status. Callers wait longer."""
+"""The extender's histogram of answer times, by verb and HTTP status. Callers wait longer."""
 
 Counts = Mapping[str, float]
 
 
 def sums(text: str, name: str, *by: str, **labels: str) -> dict[tuple[str, ...], float]:
-    """Sums of the samples of that name that have these labels, by the values of some labels, or ""."""
+    """Returns sums of the metric's samples with these labels. The keys are the values of the labels
+    `by`, or ""."""
     found: defaultdict[tuple[str, ...], float] = defaultdict(float)
     lines = (line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} ")))
     for family in text_string_to_metric_families("".join(f"{line}\n" for line in lines)):
@@ -37,18 +38,19 @@ def sums(text: str, name: str, *by: str, **labels: str) -> dict[tuple[str, ...],
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Of durations: how many lasted at most so many seconds, by these. The last are infinite."""
+    """A histogram of durations: upper bound in seconds -> number of durations up to the bound. The
+    last bound is infinite."""
 
     at_most: Mapping[float, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, text: str, name: str, **labels: str) -> Self:
-        """All histograms of that name that have these labels, added up."""
+        """Returns the sum of all histograms of this name with these labels."""
         buckets = sums(text, f"{name}_bucket", "le", **labels)
         return cls({float(le): count for (le,), count in buckets.items()})
 
     def since(self, before: "Histogram") -> "Histogram":
-        """Those that came after an earlier page."""
+        """Returns the durations since an earlier page."""
         return Histogram({le: count - before.at_most.get(le, 0) for le, count in self.at_most.items()})
 
     @property
@@ -56,7 +58,8 @@ class Histogram:
         return int(max(self.at_most.values(), default=0))
 
     def percentile_ms(self, percent: float) -> float | None:
-        """As Prometheus' histogram_quantile, but infinite above the last bound; None of nothing."""
+        """Returns the percentile as Prometheus' histogram_quantile does, but infinite above the
+        last finite bound. None for an empty histogram."""
         rank = self.count * percent / 100
         for lower, le, below, count in self._buckets():
             if count >= rank > below:
@@ -64,20 +67,25 @@ class Histogram:
         return None
 
     def longest_ms(self) -> list[float]:
-        """Each duration, sorted, as if it were the longest of its bucket."""
+        """Returns all durations, sorted. Each counts as the upper bound of its bucket."""
         return [le * 1000 for _, le, below, count in self._buckets() for _ in range(int(count - below))]
 
     def _buckets(self) -> Iterator[tuple[float, float, float, float]]:
-        """Of each: the seconds that it lies between, and how many lasted at most these."""
+        """Yields each bucket: its bounds in seconds, and the numbers of durations up to each bound."""
         for (lower, below), (le, count) in pairwise([(0.0, 0.0), *sorted(self.at_most.items())]):
             yield lower, le, below, count
 
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """Since the start of each process or, of a difference, between two readings: CPU by component, the
-    extender's calls of slurmrestd and their bytes, both ways, by call; all clients' writes by verb and
-    resource ("PATCH pods/status"); the /filter requests that were answered, whatever the answer."""
+    """Use since the start of each process, or between two readings:
+
+    * `cpu_s`: CPU time by component
+    * `rest_calls` and `rest_bytes`: the extender's calls of slurmrestd, and their bytes in both
+      directions
+    * `api_writes`: writes of all clients by verb and resource ("PATCH pods/status")
+    * `filter_s`: answered /filter requests, whatever the answer
+    """
 
     cpu_s: Counts
     rest_calls: Counts = field(default_factory=dict)
@@ -100,14 +108,16 @@ class MeterReading:
 
 @dataclass(frozen=True, slots=True)
 class Meters:
-    """Of one cluster. `api` is a session with its kube-apiserver; only our own extender counts."""
+    """The meters of a cluster. `api` is a session with its kube-apiserver. `extender_counts` is
+    True for this project's extender, which has metrics."""
 
     cluster: Cluster
     api: aiohttp.ClientSession
     extender_counts: bool
 
     async def before(self) -> MeterReading:
-        """To be subtracted. Reading costs CPU: the CPU is read last, and first in `after`."""
+        """Returns the reading to subtract. Reading takes CPU time, so CPU is read last here and
+        first in `after`."""
         counted = await self._counted()
         return MeterReading(cpu_by_component(self.cluster), *counted)
 
@@ -127,7 +137,7 @@ class Meters:
 
 
 def api_writes(metrics: str) -> Counts:
-    """What kube-apiserver was told to change, from its /metrics."""
+    """Returns kube-apiserver's writes, from its /metrics."""
     found = sums(metrics, _API_REQUESTS, "verb", "resource", "subresource")
     return {
         f"{verb} {'/'.join(filter(None, parts))}": count
@@ -141,16 +151,16 @@ def cpu_by_component(cluster: Cluster) -> Counts:
 
 
 def cpu_s(pid: int) -> float:
-    """Of a process and all below it, so far."""
+    """Returns the CPU time of a process and all its descendants."""
     process, times = psutil.Process(pid), []
     for each in (process, *process.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):  # a child that has just ended
+        with suppress(psutil.NoSuchProcess):  # the child has just ended
             times.append(each.cpu_times())
     return sum(time.user + time.system for time in times)
 
 
 def peak_rss_mb(cluster: Cluster) -> float:
-    """The most that the extender ever had, in millions of bytes (VmHWM of proc(5))."""
+    """Returns the extender's peak memory, in millions of bytes (VmHWM of proc(5))."""
     status = Path(f"/proc/{cluster.pid('extender')}/status").read_text()
     told = dict(line.split(":", 1) for line in status.splitlines())
     return round(int(told["VmHWM"].split()[0]) * 1024 / 1e6, 1)

@@ -1,5 +1,5 @@
-"""Many Pods of one cluster, created over several connections, and seen by one watch of bound Pods alone,
-which costs little."""
+"""Creates many Pods of one cluster over several connections. One watch sees the bound Pods alone,
+at little cost."""
 
 import asyncio
 import time
@@ -25,14 +25,18 @@ _BOUND_ONLY: Final = "spec.nodeName!="
 
 Manifest = dict[str, Any]
 Wanted = tuple[str, int, int]
-"""A Pod to be created: its name, CPUs and GPUs; memory goes with the CPUs."""
+"""A Pod to create: name, CPUs and GPUs. The memory is proportional to the CPUs."""
 
 
 @dataclass(slots=True)
 class Pod:
-    """Times are of `time.perf_counter`, in seconds; `created` is just before the create call, `bound`
-    when the watch delivered the first version with a Node. `node` is empty where the Pod is not bound,
-    or is asked to end; `job_id` is 0 where it has no job."""
+    """A Pod. Times are of `time.perf_counter`, in seconds.
+
+    * `created`: just before the create call
+    * `bound`: when the watch delivered the first version with a Node
+    * `node`: empty if the Pod is not bound, or is being deleted
+    * `job_id`: 0 if the Pod has no job
+    """
 
     name: str
     created: float
@@ -57,14 +61,15 @@ class Pods:
     @classmethod
     @asynccontextmanager
     async def of(cls, session: aiohttp.ClientSession) -> AsyncIterator["Pods"]:
-        """Watches until the end of the block; a watch that breaks off ends the block with its error."""
+        """Watches until the end of the block. If the watch fails, the block ends with the watch's
+        error."""
         pods = cls(session)
         pods._version = (await ask(session, "GET", PODS))["metadata"]["resourceVersion"]
         async with beside(pods._watch()):
             yield pods
 
     async def create(self, wanted: Iterable[Wanted], per_s: float | None = None) -> list[Pod]:
-        """In their order, so many a second or as fast as kube-apiserver takes them."""
+        """Creates the Pods in order, `per_s` each second or as fast as kube-apiserver answers."""
         created, begin = list[Pod](), time.perf_counter()
 
         async def create(numbered: tuple[int, Wanted]) -> None:
@@ -82,20 +87,22 @@ class Pods:
         return created
 
     async def all_bound(self, within_s: float) -> None:
-        """Raises Broken, as the others."""
+        """Waits until all Pods are bound. Raises Broken after the timeout, as the other methods do."""
         await self._until_none(self._unbound, "bound", within_s)
 
     async def all_running(self, within_s: float) -> None:
-        """By the kubelets' word."""
+        """Waits until the kubelets have reported all Pods as running."""
         await self._until_none(self._not_running, "running", within_s)
 
     async def clear(self, within_s: float) -> None:
-        """Deletes every Pod, and waits until the kubelets have ended all: forced, jobs are held on."""
+        """Deletes every Pod, and waits until the kubelets have ended all. (After a forced deletion,
+        jobs stay.)"""
         await ask(self._session, "DELETE", PODS)
         await self._until_none(self._pods, "gone", within_s)
 
     async def _watch(self) -> None:
-        """kube-apiserver ends a watch that it cannot keep up with: then it goes on where it ended."""
+        """Watches without end. kube-apiserver ends a watch that falls behind; the next watch
+        continues there."""
         while True:
             query = {"fieldSelector": _BOUND_ONLY, "resourceVersion": self._version}
             await watch(self._session, query, self._observe)
@@ -129,7 +136,7 @@ class Pods:
 def pod_manifest(
     name: str, cpus: int, gpus: int = 0, *, scheduler: str = "slurm-scheduler", **metadata: Any
 ) -> Manifest:
-    """A Pod as its author writes it; `metadata` are more of it: labels, annotations."""
+    """Returns a Pod as a user writes it. `metadata` has further entries: labels, annotations."""
     limits = {"cpu": str(cpus), "memory": f"{cpus}Gi", **({_GPU: str(gpus)} if gpus else {})}
     container = {"name": "main", "image": "busybox", "resources": {"limits": limits}}
     spec = {"schedulerName": scheduler, "containers": [container]}
@@ -152,7 +159,7 @@ async def watch(
 async def ask(
     session: aiohttp.ClientSession, method: str, path: str, body: Manifest | None = None
 ) -> Manifest:
-    """kube-apiserver's answer. Raises Broken if it is an error."""
+    """Returns kube-apiserver's answer. Raises Broken for an error."""
     data, kind = orjson.dumps(body) if body else None, {"Content-Type": "application/json"}
     async with session.request(method, path, data=data, headers=kind) as answer:
         told: Manifest = orjson.loads(await answer.read())
@@ -163,9 +170,9 @@ async def ask(
 
 @asynccontextmanager
 async def api_session(cluster: Cluster) -> AsyncIterator[aiohttp.ClientSession]:
-    """HTTP to kube-apiserver as the administrator."""
+    """Yields an HTTP session to kube-apiserver as the administrator."""
     try:
         async with administrator_session(cluster) as session:
             yield session
     finally:
-        await asyncio.sleep(_CLOSING_S)  # TLS connections end a moment after their session
+        await asyncio.sleep(_CLOSING_S)  # TLS connections end shortly after their session

@@ -1,4 +1,4 @@
-"""What Slurm says of Pods' jobs: squeue's lines, states, and when it started them."""
+"""Slurm's reports about Pods' jobs: squeue's lines, states, and start times."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -13,8 +13,8 @@ from slurm_client.rest.client import SlurmRest
 
 _FORMAT: Final = "%i|%j|%T|%N"
 
-# An allocation at once; one by the main scheduler; one by the backfill scheduler of 24.11: that of 26.05
-# says nothing where it starts a job.
+# Starts of jobs: by an immediate allocation, by the main scheduler, and by the backfill scheduler
+# of 24.11. 26.05's backfill scheduler logs no starts.
 _STARTED: Final = re.compile(
     r"\[([\d:.T-]+)\] (?:sched: (?:_slurm_rpc_allocate_resources|Allocate)"
     r"|sched/backfill: _start_job: Started) JobId=(\d+) (?:NodeList=(?!\(null\))|in )"
@@ -27,19 +27,19 @@ def starts(log: str) -> Mapping[int, float]:
 
 
 def compare_with_squeue(cluster: Cluster, pods: Sequence[Pod]) -> None:
-    """Raises Broken where not just the job of each Pod runs, on the node of the Pod's Node."""
+    """Raises Broken unless exactly each Pod's job runs, on the node of the Pod's Node."""
     jobs = {f"{pod.name}@default": pod for pod in pods}
     expected = {f"{pod.job_id}|{name}|RUNNING|{pod.node}" for name, pod in jobs.items()}
     lines = cluster.run_slurm("squeue", "-h", "-o", _FORMAT).stdout.splitlines()
-    # A name that tells a job from its Pod's others ends in "#" and a sign of its own.
+    # The name of a further job of a Pod ends in "#" and a suffix.
     shown = [re.sub(r"#\w+\|", "|", line) for line in lines]
     told = {line for line in shown if line.split("|")[1] in jobs}
     if differ := sorted(expected ^ told):
-        raise Broken(f"{len(differ)} lines are only squeue's or only the Pods': {differ[:5]}")
+        raise Broken(f"{len(differ)} lines are only in squeue or only of Pods: {differ[:5]}")
 
 
 async def all_ended(slurm: SlurmRest, jobs: Collection[int], within_s: float) -> None:
-    """Waits until none of these jobs is left. Raises Broken."""
+    """Waits until all these jobs have ended. Raises Broken after the timeout."""
 
     async def ended() -> bool:
         return all(state.ended for state in (await slurm.states(jobs)).values())

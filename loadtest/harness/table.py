@@ -1,4 +1,4 @@
-"""What `make bench` measures: table.toml."""
+"""The scenarios of `make bench`: table.toml."""
 
 import tomllib
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ NATIVE_CONF: Final = (
     f"NodeName=native-[1-50] NodeAddr=127.0.0.1 {_NATIVE_SIZE} State=EXTERNAL",
     f"PartitionName={_NATIVE_PARTITION} Nodes=native-[1-50] MaxTime=INFINITE State=UP",
 )
-"""Nodes that Kubernetes knows nothing of, in a partition of their own."""
+"""Nodes unknown to Kubernetes, in a partition of their own."""
 
 
 class Flow(StrEnum):
-    """Whether the webhook gates Pods until Slurm has placed them, or kube-scheduler has them at once."""
+    """The webhook gates Pods until Slurm has placed them, or kube-scheduler sees Pods at once."""
 
     GATE_FIRST = "gate first"
     FILTER_FIRST = "filter first"
@@ -51,7 +51,7 @@ rules:
 
 
 class Way(StrEnum):
-    """How Slurm is asked: by job/allocate only where it can be."""
+    """Slurm's call for a job. job/allocate is used only if possible."""
 
     FAST = "job/allocate"
     SUBMIT = "job/submit"
@@ -59,13 +59,16 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`bursts` and `steadies` are how many of them are timed, `idle` how many Pods one after the other.
-    The steady loads share the Pods of one burst.
+    """A scenario.
 
-    `native` jobs, running and waiting, are in a partition of their own, on nodes of their own, which
-    are there where this is not None. `before` are those that wait in the Pods' partition, for one node,
-    before any Pod comes. `scheduler` are more of Slurm's SchedulerParameters, `percent_scored` is
-    kube-scheduler's percentageOfNodesToScore.
+    * `bursts` and `steadies`: numbers of timed bursts and steady loads. The steady loads together
+      have as many Pods as one burst.
+    * `idle`: number of Pods one after the other
+    * `native`: number of native jobs, running and waiting, in a partition with nodes of its own.
+      None: no such partition.
+    * `before`: number of jobs that wait for a node in the Pods' partition before the first Pod
+    * `scheduler`: further SchedulerParameters of Slurm
+    * `percent_scored`: kube-scheduler's percentageOfNodesToScore
     """
 
     stage: str
@@ -99,8 +102,9 @@ class Scenario:
         return Variant(self.placer, self.nodes, like)
 
     def native_jobs(self) -> Iterator[JobSpec]:
-        """The `native` ones, of one CPU each: 800 find room. And one that fills a node of the Pods, with
-        those that wait for it `before`: what comes after them is for the backfill scheduler to place."""
+        """Yields the `native` jobs, of one CPU each: 800 of them run. If `before`, also yields a
+        job that fills a node of the Pods, and `before` jobs that wait for this node: the backfill
+        scheduler places all later jobs."""
         elsewhere = JobSpec("native", cpus=1, memory_mb=100, partition=_NATIVE_PARTITION)
         whole = JobSpec("native", ROOMY.cpus_per_node, 1000, required_nodes=("external-1",))
         yield from repeat(elsewhere, self.native or 0)
@@ -108,9 +112,9 @@ class Scenario:
 
 
 PODS: Final = 1000
-"""Of a burst, and of the steady loads together."""
+"""Pods of a burst, and of the steady loads together."""
 STEADY_PODS_PER_S: Final = 25.0
-"""Some half of what a burst reaches where cores are slow."""
+"""About half the rate of a burst on slow cores."""
 ONE_AT_A_TIME: Final = "one at a time, 1,000 Nodes"
 
 
@@ -123,7 +127,7 @@ SCENARIOS: Final = tuple(
 
 
 def one(placer: str, nodes: int, native: int | None = None, path: str = Way.FAST) -> Scenario | None:
-    """Returns the first scenario of a way through; None if there is none."""
+    """Returns the first scenario with these properties, or None."""
     usual = (placer, nodes, native, Flow.GATE_FIRST, path)
     return next((each for each in SCENARIOS if _way(each) == usual), None)
 
@@ -133,7 +137,8 @@ def _way(each: Scenario) -> tuple[Placer, int, int | None, Flow, Way]:
 
 
 def singly(placer: str, path: str = Way.FAST) -> Scenario | None:
-    """Returns the scenario with Pods one at a time, on 1,000 Nodes, in its own stage if it has one."""
+    """Returns the scenario with Pods one at a time on 1,000 Nodes, preferably from the stage of
+    such Pods."""
     sought = (ONE_AT_A_TIME, placer, path)
     own = (each for each in SCENARIOS if (each.stage, each.placer, each.path) == sought)
     return next(own, one(placer, 1000, path=path))

@@ -1,4 +1,5 @@
-"""What is compared: the same kube-scheduler, Nodes and Pods; something else places the Pods."""
+"""The compared variants: the same kube-scheduler, Nodes and Pods, with different placers of the
+Pods."""
 
 import os
 import subprocess
@@ -19,13 +20,18 @@ from loadtest.harness.command import Broken
 
 _NOOP: Final = Path(__file__).parents[1] / "noop"
 _TIMES_TO_THE_MILLISECOND: Final = "LogTimeFormat=iso8601_ms,format_stderr"
-"""So that slurmctld's log says when it started a job."""
+"""Makes slurmctld's log contain the start time of each job."""
 
 
 class Placer(StrEnum):
-    """What places the Pods: kube-scheduler alone; with the extender of loadtest/noop, which is asked for
-    no more than what it does; with the extender of this checkout, its webhook, and the stub for
-    slurmrestd or Slurm; or nothing: the same jobs by slurmrestd, without Kubernetes."""
+    """The program that places the Pods:
+
+    * ALONE: kube-scheduler alone
+    * NOOP: with the extender of loadtest/noop, called only for the verbs of that extender
+    * STUB: with this checkout's extender and webhook, and the stub of slurmrestd
+    * REAL: with this checkout's extender and webhook, and Slurm
+    * REST: no placer. The same jobs are created through slurmrestd, without Kubernetes.
+    """
 
     ALONE = "alone"
     NOOP = "noop"
@@ -35,12 +41,12 @@ class Placer(StrEnum):
 
 
 ROOMY: Final = ClusterSpec(cpus_per_node=16, memory_mb=32_000, gpus_per_node=8)
-"""A thousand Pods of bursts.SIZES fill half of 200 such nodes: none has to look for a gap."""
+"""A thousand Pods of bursts.SIZES fill half of 200 such nodes: no Pod depends on a gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Placer of Pods, and number of Nodes. The rest of the cluster, with Slurm, is `like`."""
+    """Placer of Pods, and number of Nodes. `like` is the shape of the cluster otherwise, with Slurm."""
 
     placer: Placer
     nodes: int
@@ -48,11 +54,12 @@ class Variant:
 
     @property
     def has_jobs(self) -> bool:
-        """Whether each Pod has a job in Slurm: with our own extender."""
+        """True if each Pod has a job in Slurm: with this project's extender."""
         return self.placer in {Placer.STUB, Placer.REAL}
 
     def spec(self, *, noop: Path | None = None, stub_url: str | None = None) -> ClusterSpec:
-        """Before 25.11 a slurmd stands for each Node: there is no State=EXTERNAL."""
+        """Returns the spec of the cluster. Before 25.11, each Node has a slurmd: State=EXTERNAL
+        does not exist."""
         external = self.like.release == DEFAULT_RELEASE
         stubbed = (("SLURMRESTD_URL", stub_url),) if stub_url else ()
         return replace(
@@ -69,7 +76,7 @@ class Variant:
 
     @contextmanager
     def up(self, directory: Path) -> Iterator["Running"]:
-        """Its cluster, and a stub that it needs, until the end of the block."""
+        """Starts the cluster, and the stub if needed. Both run until the end of the block."""
         with (
             _noop() if self.placer is Placer.NOOP else nullcontext() as noop,
             _stub(self.nodes, self.like) if self.placer is Placer.STUB else nullcontext() as url,
@@ -80,7 +87,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A variant whose cluster is up; `slurmrestd_url` may be the stub's."""
+    """A variant with a running cluster. `slurmrestd_url` may be the stub's."""
 
     variant: Variant
     cluster: Cluster
@@ -89,7 +96,8 @@ class Running:
 
 @contextmanager
 def _stub(nodes: int, like: ClusterSpec) -> Iterator[str]:
-    """The URL of a stub of slurmrestd, a process of its own, as Slurm's are. Raises Broken."""
+    """Yields the URL of a stub of slurmrestd, in a process of its own like Slurm's daemons. Raises
+    Broken."""
     size = f"--cpus={like.cpus_per_node} --memory-mb={like.memory_mb} --gpus={like.gpus_per_node}"
     given = f"--port=0 --nodes={nodes} {size}".split()
     command = (sys.executable, "-m", "loadtest.slurmrestd_stub", *given)
@@ -106,8 +114,8 @@ def _stub(nodes: int, like: ClusterSpec) -> Iterator[str]:
 
 @contextmanager
 def _noop() -> Iterator[Path]:
-    """The no-op extender as a program: Go keeps what it has built."""
-    # GOTOOLCHAIN=local: the Go that is installed, not one that it might fetch.
+    """Yields the no-op extender's program. Go caches the build."""
+    # GOTOOLCHAIN=local: uses the installed Go. Otherwise Go may download another version.
     environment = os.environ | {"GOTOOLCHAIN": "local"}
     with TemporaryDirectory(prefix="noop-") as folder:
         program = Path(folder, "noop")
