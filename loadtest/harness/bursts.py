@@ -131,7 +131,7 @@ class Bench:
     async def _check_and_clear(self, pods: Sequence[Pod]) -> None:
         running, variant = self.running, self.running.variant
         if lost := [pod.name for pod in pods if not pod.node]:
-            raise Broken(f"{variant.placer}: {len(lost)} Pods were bound and have no Node now: {lost[:5]}")
+            raise Broken(f"{variant.placer}: {len(lost)} Pods were bound and have no Node: {lost[:5]}")
         if variant.placer is Placer.REAL:
             await asyncio.to_thread(compare_with_squeue, running.cluster, pods)
         await self.pods.clear(_FOLLOWS_WITHIN_S)
