@@ -1,1 +1,1 @@
-"""What is made of what was measured: figures, the tables of pages, plots."""
+"""Reports of measurements: figures, the tables of pages, plots."""

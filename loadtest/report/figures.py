@@ -1,4 +1,4 @@
-"""What came of each scenario, how build/bench.json tells it, and its key figures."""
+"""The outcome of each scenario, its form in build/bench.json, and the key figures."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,21 +15,22 @@ from loadtest.harness.variants import Placer
 
 Json = dict[str, Any]
 
-# Pictures of the cluster, whatever Pods and jobs there are: a burst has one of all nodes more or less,
-# by chance, and that is as much as all else.
+# Reads of the whole cluster, independent of Pods and jobs. By chance, a burst has one read of all
+# nodes more or less, and such a read has as many bytes as all other calls together.
 _BY_THE_CLOCK: Final = frozenset({"GET conf", "GET nodes", "GET partitions"})
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one scenario; grows with the run. `broken` says what ended it: what was measured is kept."""
+    """The outcome of one scenario, filled during the run. `broken` is the error that ended the
+    scenario: figures from before the error are kept."""
 
     scenario: Scenario
     bursts: list[Burst] = field(default_factory=list)
     steadies: list[Burst] = field(default_factory=list)
     idle_ms: list[float] = field(default_factory=list)
     peak_rss_mb: float | None = None
-    """Of the extender."""
+    """Peak memory of the extender."""
     broken: str = ""
 
     def as_json(self) -> Json:
@@ -48,7 +49,7 @@ class Outcome:
         }
 
     def _by_kind(self, counts_of: Callable[[MeterReading], Counts], times: int = 1) -> Json:
-        """A Pod's, over all bursts."""
+        """Returns counts for each Pod, averaged over all bursts."""
         total = Counter[str]()
         for burst in self.bursts:
             total.update(counts_of(burst.spent))
@@ -57,19 +58,20 @@ class Outcome:
 
 
 def of_enough(values: Sequence[float], percent: int) -> float | None:
-    """A percentile; None of fewer values than would have one beyond it: it would be their maximum."""
+    """Returns a percentile. None if there are too few values for one beyond the percentile: the
+    result would be the maximum."""
     return percentile(values, percent) if len(values) * (100 - percent) >= 100 else None
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Of times in milliseconds; all 0 where there are none."""
+    """Returns the spread of times in milliseconds. All are 0 for no times."""
     parts = {"p50": 50, "p99": 99, "max": 100}
     found = {name: round(percentile(values, part) or 0.0, 2) for name, part in parts.items()}
     return {"count": len(values), **found}
 
 
 def figures(bursts: Sequence[Burst]) -> Json:
-    """Of each metric that was counted, what it came to over the bursts."""
+    """Returns median, minimum, maximum and values over the bursts for each measured metric."""
     tables, found = [_metrics(burst) for burst in bursts], Json()
     for name in tables[0] if tables else ():
         values = [value for table in tables if (value := table[name]) is not None]
@@ -81,7 +83,7 @@ def figures(bursts: Sequence[Burst]) -> Json:
 
 
 def _metrics(burst: Burst) -> dict[str, float | None]:
-    """Of Pods at once, or at a steady rate; None of what was not counted."""
+    """Returns the metrics of a burst or of a steady load. None means not measured."""
     pods, spent = len(burst.bound_ms), burst.spent
     sent = {call: n for call, n in spent.rest_bytes.items() if call not in _BY_THE_CLOCK}
     released = _costs(burst.released or MeterReading({}), pods)
@@ -109,7 +111,7 @@ def _costs(reading: MeterReading, pods: int) -> dict[str, float | None]:
 
 
 def rounded(value: float | None) -> float | None:
-    """To a hundredth."""
+    """Rounds to a hundredth."""
     return None if value is None else round(value, 2)
 
 
@@ -132,14 +134,15 @@ def key_figures(scenarios: Sequence[Json], scale: Json) -> dict[str, float | Non
 
 
 def ratios_to_noop(scenarios: Sequence[Json]) -> list[float]:
-    """Of each round: what the machine did meanwhile differs least."""
+    """Returns the ratio for each round: within a round, the machine's state differs least."""
     both = (found(scenarios, one(placer, 1000)) for placer in (Placer.REAL, Placer.NOOP))
     ours, noop = (at(each, "burst.pods_per_s.each") or () for each in both)
     return [mine / limit for mine, limit in zip(ours, noop, strict=False)]
 
 
 def found(scenarios: Sequence[Json], wanted: Scenario | None) -> Json:
-    """Returns what came of a scenario of the table; empty if the scenario was not run as it is there."""
+    """Returns the outcome of a scenario of the table. Empty if the run had no such scenario, or
+    other sizes."""
     if wanted is None:
         return {}
     known = {(each["stage"], each["name"], each["nodes"]): each for each in scenarios}
@@ -147,7 +150,7 @@ def found(scenarios: Sequence[Json], wanted: Scenario | None) -> Json:
 
 
 def at(figures: Any, path: str) -> Any:
-    """A figure within others, as in "burst.pods_per_s.median"; None where it is not there."""
+    """Returns a nested figure, as in "burst.pods_per_s.median", or None."""
     return reduce(lambda within, name: (within or {}).get(name), path.split("."), figures)
 
 

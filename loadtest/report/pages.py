@@ -1,9 +1,9 @@
-"""The tables and plots of README and docs/performance.md, scale.md and sizing.md, from what `bench`,
-`load` and `bench-scale` have left in build.
+"""Writes the tables and plots of README and docs/performance.md, scale.md and sizing.md, from the
+figures of `bench`, `load` and `bench-scale` in build.
 
-build/bench.json and build/load/load.json are kept beside the plots, in docs/performance: a test fails if
-pages or plots are not what these figures make. A table stands between two marks of its page, whose
-template here makes it.
+build/bench.json and build/load/load.json are kept beside the plots, in docs/performance. A test
+fails if pages or plots differ from these figures. A table stands between two marks of its page, and
+comes from the page's template in this folder.
 """
 
 import json
@@ -26,8 +26,8 @@ from loadtest.harness.table import one, singly
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import at, found, ratios_to_noop
 
-# pygal's hook for plugins, which are not needed here, is of a kind that Python has given up: 3.12 passes
-# it by, 3.11 warns of it at imports that follow.
+# pygal's hook for plugins, which are not needed here, uses an interface that Python has removed:
+# 3.12 ignores the hook, and 3.11 warns at later imports.
 sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
 
 PAGE: Final = CHECKOUT / "docs/performance.md"
@@ -65,7 +65,8 @@ def kept(folder: Path = _KEPT) -> Json:
 
 
 def renewed(path: Path, told: Json, page: str = "") -> str:
-    """Returns the page with blocks of these figures. Raises ValueError if a block has no place."""
+    """Returns the page with blocks of these figures. Raises ValueError if the page has no place for
+    a block."""
     made = _TEMPLATES.get_template(f"{path.name}.j2").render(told)
     left = {marks["name"]: marks[0] for marks in _MARKS.finditer(made)}
     page = _MARKS.sub(lambda marks: left.pop(marks["name"]), page or path.read_text())
@@ -77,7 +78,7 @@ def renewed(path: Path, told: Json, page: str = "") -> str:
 def _measured(
     scenarios: Sequence[Json], columns: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[Json, list[str]]]:
-    """Yields scenarios with figures, or broken, and cells. `columns`: headings, paths and decimals."""
+    """Yields measured or broken scenarios, and cells. `columns`: headings, paths and decimals."""
     for each in scenarios:
         cells = [_cell(at(each, path), decimals) for _, path, decimals in columns]
         if each["broken"] or any(cell != _NOT_MEASURED for cell in cells):
@@ -85,7 +86,8 @@ def _measured(
 
 
 def _cell(value: Any, decimals: int) -> str:
-    """Of a spread the median, and from what to what it was where that differs."""
+    """Returns the text of a cell. For a spread: the median, and the range if minimum and maximum
+    differ."""
     if not isinstance(value, dict):
         return _NOT_MEASURED if value is None else f"{value:,.{decimals}f}"
     middle, least, most = (_cell(value[kind], decimals) for kind in ("median", "min", "max"))
@@ -93,7 +95,7 @@ def _cell(value: Any, decimals: int) -> str:
 
 
 def plots(told: Json) -> dict[str, bytes]:
-    """Of what build/bench.json tells, by the names of their files."""
+    """Returns plots of build/bench.json, by file name."""
     at_pace = f"Create to bound at {told['conditions']['steady_pods_per_s']:g} Pods a second, p99"
     cpu = "CPU of the whole cluster, of a burst"
     return {
@@ -104,7 +106,8 @@ def plots(told: Json) -> dict[str, bytes]:
 
 
 def _bars(told: Json, title: str, unit: str, metric: str) -> bytes:
-    """Draws bars for each stage with all ways, without scripts and dates: same figures, same bytes."""
+    """Draws bars for each stage with all placers. Without scripts and dates: same figures, same
+    bytes."""
     chart = pygal.Bar(
         title=title,
         y_title=unit,
