@@ -1,7 +1,11 @@
-"""A slurmrestd (26.05's v0.0.45) without a Slurm: HTTP before `slurm_client.in_memory`, for load tests.
-It passes the contract tests of the real one.
+"""A slurmrestd (26.05's v0.0.45) without a Slurm, for load tests: HTTP in front of
+`slurm_client.in_memory`. The stub passes the contract tests of slurmrestd.
 
-What it leaves out: it takes any token that is there, and of requests what `slurm_client` sends; it
-has no outages; it pushes nothing to the extender's hooks; it keeps nothing when it ends; of a job's
-resources it knows nodes and devices, no cores. Its job/allocate is always immediate.
+Differences from slurmrestd:
+
+* The stub accepts any token, and only requests that `slurm_client` sends.
+* The stub has no outages, sends no pushes to the extender's hooks, and loses its state when it
+  ends.
+* A job's resources contain nodes and devices, but no cores.
+* job/allocate is always immediate.
 """

@@ -1,4 +1,5 @@
-"""`python -m loadtest.slurmrestd_stub`: serves until it is killed. See the package for what it is."""
+"""`python -m loadtest.slurmrestd_stub`: serves until killed. The package's docstring describes the
+stub."""
 
 import asyncio
 from dataclasses import replace
@@ -14,7 +15,7 @@ from slurm_client.in_memory import DEFAULTS, InMemorySlurm, node, partition
 
 FEATURES: Final = ("h100", "ib")
 CLOSED_PARTITION: Final = "native"
-"""The one that starts nothing."""
+"""A partition that starts no jobs."""
 
 app = typer.Typer(add_completion=False)
 
@@ -22,17 +23,17 @@ app = typer.Typer(add_completion=False)
 @app.command(help=__doc__)
 def main(
     *,
-    port: Annotated[int, typer.Option(help="On 127.0.0.1.")],
-    nodes: Annotated[int, typer.Option(min=1, help="Called external-1, external-2 ...")] = 5000,
-    cpus: Annotated[int, typer.Option(min=1, help="Of each node.")] = 8,
-    memory_mb: Annotated[int, typer.Option(min=1, help="Of each node.")] = 16_000,
-    gpus: Annotated[int, typer.Option(min=0, help="Of each node.")] = 4,
-    slowness: Annotated[float, typer.Option(help="Times the measured latencies; 0: at once.")] = 1.0,
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1.")],
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes: external-1, external-2 ...")] = 5000,
+    cpus: Annotated[int, typer.Option(min=1, help="CPUs of each node.")] = 8,
+    memory_mb: Annotated[int, typer.Option(min=1, help="MB of each node.")] = 16_000,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each node.")] = 4,
+    slowness: Annotated[float, typer.Option(help="Factor for the measured delays. 0: none.")] = 1.0,
 ) -> None:
     names = [f"external-{number}" for number in range(1, nodes + 1)]
     sized = partial(node, cpus=cpus, memory_mb=memory_mb, gres=f"gpu:h100:{gpus}" if gpus else "")
     slurm = InMemorySlurm(
-        # Node after node has one feature more, or one less; all have the first.
+        # All nodes have the first feature. Every second node has both.
         [sized(name, features=FEATURES[: 1 + at % 2]) for at, name in enumerate(names)],
         [partition("main", names, default=True), partition(CLOSED_PARTITION, names[:1], up=False)],
         tick_s=0.5,

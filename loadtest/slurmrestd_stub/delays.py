@@ -1,8 +1,8 @@
-"""How long a slurmrestd takes to answer: what was measured of 26.05.5.
+"""Times that a slurmrestd takes to answer, as measured with 26.05.5.
 
-slurmctld does one thing at a time: a call waits until those before it are through, and longer where it
-is busy with its own scheduling. slurmrestd does the rest, on two threads: while each of them writes a
-list of all nodes, everybody waits. All this is arithmetic on a clock that is told; `routes` waits.
+slurmctld serves one call at a time: a call waits for the calls before it, and longer while
+slurmctld schedules. slurmrestd does its own part on two threads. While both threads write lists of
+all nodes, all other calls wait. This module only computes times; `routes` waits.
 """
 
 import heapq
@@ -12,7 +12,8 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cost of a call: milliseconds of slurmctld and slurmrestd, and microseconds a node or an entry."""
+    """Cost of a call: milliseconds of slurmctld and slurmrestd, and microseconds for each node or
+    entry."""
 
     slurmctld_ms: float = 0.0
     slurmrestd_ms: float = 0.0
@@ -20,9 +21,9 @@ class Cost:
     entry_us: float = 0.0
 
 
-# On two cores, with 1,000 and 5,000 EXTERNAL nodes, by one connection and by sixteen: the highest rate
-# is what slurmctld takes. Beside one that reads all nodes again and again others are as quick as ever;
-# beside four, a state takes 0.6 s.
+# Measured on two cores, with 1,000 and 5,000 EXTERNAL nodes, with one connection and with sixteen.
+# The highest rate is the limit of slurmctld. Beside one client that reads all nodes repeatedly,
+# other calls are as fast as without; beside four, a state takes 0.6 s.
 COSTS: Final = {
     "allocate": Cost(0.7, 0.15, node_us=0.5),  # 1.3 and 3.2 ms; 540 to 730/s and 280 to 400/s
     "submit": Cost(0.85, 0.4, node_us=0.2),  # 1.4 and 2.5 ms; 880/s and 560/s
@@ -30,12 +31,12 @@ COSTS: Final = {
     "states": Cost(0.3, 0.5, entry_us=12),  # 0.8 ms of one job; 2,600 to 3,500/s; 0.13 s of 10,000
     "job": Cost(0.3, 1.4),
     "resources": Cost(0.3, 0.4),
-    "update": Cost(0.4, 0.4),  # taken to be as quick as a cancellation
+    "update": Cost(0.4, 0.4),  # assumed to be as fast as a cancellation
     "node": Cost(0.3, 0.8),
     "nodes": Cost(1.0, 1.0, entry_us=140),  # 0.13 to 0.16 s and 0.7 to 1.3 s
     "nodes unchanged": Cost(0.6, 0.1, node_us=0.45),  # 1.1 and 2.7 ms; 900/s and 330/s
     "partitions": Cost(0.9, 0.0, node_us=0.45),  # 1.3 and 3.1 ms
-    "reservations": Cost(0.3, 0.4),  # 0.8 ms of none
+    "reservations": Cost(0.3, 0.4),  # 0.8 ms for no reservations
     "ping": Cost(0.0, 0.7),
     "configuration": Cost(0.3, 0.9),
     "books": Cost(0.0, 20.0),  # 3 to 30 ms longer than "job": slurmdbd and its database
@@ -46,16 +47,17 @@ _NOTHING: Final = Cost()
 
 @dataclass(slots=True)
 class Delays:
-    """Of one slurmrestd of so many nodes. `slowness` times the measured latencies: 0 is at once."""
+    """Delays of a slurmrestd of `nodes` nodes. `slowness` is a factor for the measured times: 0 means no delays."""
 
     nodes: int = 0
     slowness: float = 0.0
     _free_at: float = field(default=0.0, init=False)
     _threads: list[float] = field(default_factory=lambda: [0.0] * _THREADS, init=False)
-    """When each is free."""
+    """The time at which each thread is free."""
 
     def answers_at(self, now: float, call: str, entries: int = 0) -> float:
-        """When a call that comes now is answered, in seconds of one clock; `entries` are a list's."""
+        """Returns the time of the answer to a call that arrives at `now`, in seconds of the
+        caller's clock. `entries` is the length of a list."""
         cost = COSTS.get(call, _NOTHING)
         inside = self.slowness * (cost.slurmctld_ms * 1e-3 + cost.node_us * self.nodes * 1e-6)
         outside = self.slowness * (cost.slurmrestd_ms * 1e-3 + cost.entry_us * entries * 1e-6)

@@ -1,8 +1,8 @@
-"""Documents of v0.0.45: the other side of `responses` and `requests` of slurm_client.rest.
+"""Documents of v0.0.45: the counterpart of `responses` and `requests` of slurm_client.rest.
 
-A reply is a template of the folder `replies`, in which "$KIND FIELD" stands for a field of the value. A
-job and a node have all the fields of 26.05.5's, so that they are as long and take as long to read; those
-that nothing here sets are as they were for an EXTERNAL job and node.
+A reply is a template in the folder `replies`. "$KIND FIELD" in a template represents a field of the
+value. Jobs and nodes have all fields of 26.05.5, so that their size and parse time are realistic.
+Fields that the stub does not set have the values of an EXTERNAL job and node.
 """
 
 import json
@@ -26,7 +26,7 @@ _FEWEST_CORES: Final = 8
 _INDICES: Final = re.compile(r"\(IDX:([\d,-]+)\)")
 
 
-# Replies
+# Replies.
 
 
 def _number(value: int | None) -> Document:
@@ -34,7 +34,8 @@ def _number(value: int | None) -> Document:
 
 
 def _on_nodes(grant: model.Grant) -> list[Document]:
-    """Every core of a node, of the job or not: of those that are not, as many as a small node has."""
+    """Returns every core of a node, allocated to the job or not: at least as many cores as a small
+    node has."""
     told = []
     for index, (name, memory, text) in enumerate(
         zip(grant.nodes, grant.memory_mb, grant.cores, strict=False)
@@ -101,11 +102,11 @@ def _filled(value: Any, known: object) -> Any:
 
 
 meta: Final[Callable[[server.Capabilities], Document]] = _template("meta")
-"""What every reply says of its server."""
+"""Metadata of the server in every reply."""
 configuration: Final[Callable[[server.Configuration], Document]] = _template("configuration")
 job: Final[Callable[[model.Job], Document]] = _template("job")
 node: Final[Callable[[model.Node], Document]] = _template("node")
-"""Each CPU is a core of its own."""
+"""A node. Each CPU is a core."""
 partition: Final[Callable[[model.Partition], Document]] = _template("partition")
 reservation: Final[Callable[[Reservation], Document]] = _template("reservation")
 PING: Final = _constant("ping")
@@ -114,7 +115,7 @@ _OPENAPI: Final = (_REPLIES / "openapi.json").read_text()
 
 
 def openapi(capabilities: server.Capabilities) -> bytes:
-    """Of it, what a client looks for its capabilities in."""
+    """Returns the part of the OpenAPI document from which clients detect capabilities."""
     flag = '"EXTERNAL_JOB"' if capabilities.external_jobs else ""
     books = '"/slurmdb/v0.0.45/job/{job_id}": {},' if capabilities.books else ""
     return _OPENAPI.replace('"$flag"', flag).replace('"$books": {},', books).encode()
@@ -125,7 +126,7 @@ def states(known: Mapping[int, model.JobState]) -> Document:
 
 
 def cancelled(job_id: int, error: SlurmError | None) -> Document:
-    """HTTP 200 whatever happened."""
+    """Returns a reply with HTTP 200, with or without an error."""
     code, words = (error.number, error.words) if error else (0, "")
     told = {"error": {"string": words, "code": code, "message": words}, "federation": {}}
     step = {"job_id": _number(job_id), "step_id": "entire"}
@@ -133,7 +134,7 @@ def cancelled(job_id: int, error: SlurmError | None) -> Document:
 
 
 def resources(known: model.Job) -> Document:
-    """What a job has on each of its nodes."""
+    """Returns a job's resources on each node."""
     has = known.grant
     found = zip_longest(has.nodes, has.memory_mb, has.cores, has.gres, fillvalue="")
     told = ("node", "mem_alloc", "core_bitmap", "gres")
@@ -154,14 +155,14 @@ def _devices(text: str) -> list[Document]:
 
 
 def errors(error: SlurmError) -> Document:
-    """SLURM_ERROR, which has no number here, says nothing."""
+    """Returns the reply for an error. SLURM_ERROR has no number and no text in this reply."""
     if error.number is None:
         return _UNSPECIFIED
     told = {"description": error.words, "error_number": error.number, "error": error.words}
     return {"errors": [told | {"source": "slurmctld"}]}
 
 
-# Requests
+# Requests.
 
 
 def spec(told: Document) -> model.JobSpec:
@@ -186,7 +187,7 @@ def spec(told: Document) -> model.JobSpec:
 
 
 def changes(told: Document) -> model.JobChanges:
-    """Slurm takes [""] for a list that is to be empty."""
+    """Returns the changes of a job. Slurm accepts [""] for an empty list."""
     excluded = told.get("excluded_nodes")
     return model.JobChanges(
         excluded_nodes=None if excluded is None else tuple(filter(None, excluded)),

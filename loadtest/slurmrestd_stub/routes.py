@@ -1,4 +1,5 @@
-"""slurmrestd's calls over HTTP, answered by an `InMemorySlurm`. Errors are sent twice, as by 26.05.5."""
+"""slurmrestd's calls over HTTP, answered by an `InMemorySlurm`. Errors are sent twice, as by
+26.05.5."""
 
 import asyncio
 import time
@@ -20,12 +21,13 @@ from slurm_client.in_memory.rejections import missing_job, rejection
 from slurm_client.model import Job, Node
 
 _NO_UTF8: Final = "\ufffd".encode()
-"""What `slurm_client.in_memory` tells for a byte that is no UTF-8. slurmrestd repeats the byte."""
+"""Text of `slurm_client.in_memory` for a byte outside UTF-8. slurmrestd repeats the byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`call` is one of delays.COSTS, where it is not the route's; `entries` are those of a list."""
+    """An answer. `call` is a key of delays.COSTS, if different from the route's. `entries` is the
+    length of a list."""
 
     status: int
     content: bytes
@@ -37,14 +39,14 @@ _UNSPECIFIED: Final = Answer(500, b"Unspecified error")
 _UNAUTHENTICATED: Final = Answer(401, b"Authentication failure")
 
 _Act = Callable[[str, Any], Awaitable[Document | Answer]]
-"""Answers a call about the name in its path, with the body of the request, or with its query."""
+"""Answers a call about the name in its path, with the body or the query of the request."""
 
 
 @asynccontextmanager
 async def serving(
     slurm: InMemorySlurm, delays: Delays | None = None, *, port: int = 0
 ) -> AsyncIterator[str]:
-    """The URL of a stub on loopback, until the end of the block. Port 0 is any that is free."""
+    """Yields the URL of a stub on loopback, until the end of the block. Port 0 means any free port."""
     routes = Routes(slurm, delays or Delays())
     runner = web.AppRunner(routes.application(), access_log=None, shutdown_timeout=0.1)
     await runner.setup()
@@ -61,9 +63,9 @@ class Routes:
         self._delays = delays
         self._frame = {"meta": documents.meta(slurm.capabilities), "errors": [], "warnings": []}
         self._nodes: dict[str, tuple[Node, bytes]] = {}
-        """As they were told last: 5,000 take long to write, and few have changed since."""
+        """The nodes and their last JSON: writing 5,000 nodes takes long, and few change."""
         self._counted: Mapping[str, Node] = {}
-        """As they were when all of them were asked for last."""
+        """The nodes at the last request for all nodes."""
         self.calls: tuple[tuple[str, str, str, _Act], ...] = (
             ("ping", "GET", "ping", self._ping),
             ("configuration", "GET", "conf", self._configuration),
@@ -83,7 +85,7 @@ class Routes:
             ("resources", "GET", "resources/{name}", self._resources),
             ("books", "GET", "/slurmdb/v0.0.45/job/{name}", self._in_the_books),
         )
-        """What each costs (delays.COSTS), method, path, and what answers it."""
+        """For each call: key of the cost (delays.COSTS), method, path, and handler."""
 
     def application(self) -> web.Application:
         application = web.Application(client_max_size=1 << 26)
@@ -96,7 +98,7 @@ class Routes:
         return application
 
     async def _answer(self, call: str, act: _Act, request: web.Request) -> web.Response:
-        """What slurmrestd says, errors included, as late as it would."""
+        """Answers like slurmrestd, errors and delays included."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         body = await request.read()
@@ -139,24 +141,24 @@ class Routes:
     async def _all_nodes(self, _: str, asked: Any) -> Answer:
         nodes = await self._slurm.nodes()
         self._counted = {node.name: node for node in nodes}
-        # Of what changed since a moment to come there is nothing. What changed since one that is past
-        # is not known here: it is everything, as far as that goes.
+        # If the time is in the future, nothing has changed. For a past time, the stub does not know
+        # the changes, and sends all nodes.
         if int(asked.get("update_time", 0)) > time.time():
             return Answer(304, b"", "nodes unchanged")
         told = b'{"nodes":[' + b",".join(map(self._told, nodes)) + b"]," + orjson.dumps(self._frame)[1:]
         return Answer(200, told, entries=len(nodes))
 
     def _told(self, node: Node) -> bytes:
-        """A node that has not changed is the same object."""
+        """Returns a node as JSON. An unchanged node is the same object."""
         known = self._nodes.get(node.name)
         if known is None or known[0] is not node:
             known = self._nodes[node.name] = node, orjson.dumps(documents.node(node))
         return known[1]
 
     async def _node(self, name: str, _: Any) -> Document:
-        """What is allocated is counted only when all nodes are asked for."""
+        """Returns one node. slurmctld updates the allocated amounts only on requests for all nodes."""
         node = await self._slurm.node(name)
-        if node is None:  # HTTP 200, and no number
+        if node is None:  # HTTP 200, without an error number
             why = {"description": f"Failure to query node {name}", "source": "node"}
             return {"nodes": [], "errors": [why]}
         counted = self._counted.get(name, replace(node, cpus_allocated=0, memory_allocated_mb=0))
@@ -195,7 +197,8 @@ class Routes:
         return _created(await self._slurm.submit(documents.spec(job), job["job_id"]))
 
     async def _allocate(self, _: str, asked: Any) -> Document:
-        """Always `immediate`, and always the token's user's, whoever is named."""
+        """Allocates at once (`immediate`), always for the token's user: other users in the request
+        are ignored."""
         job = asked["job"]
         spec = replace(documents.spec(job), user_id=None, group_id=None)
         return _created(await self._slurm.allocate(spec, job["job_id"]))
@@ -204,7 +207,7 @@ class Routes:
         return {"jobs": [documents.job(await self._known(name))]}
 
     async def _in_the_books(self, name: str, _: Any) -> Document:
-        """Of what slurmdbd has written down, what a client looks for."""
+        """Returns the part of slurmdbd's record that a client reads."""
         job = await self._slurm.job(int(name))
         if job is None:
             return {"jobs": []}
@@ -224,7 +227,7 @@ class Routes:
         return {"results": []}
 
     async def _cancel(self, name: str, asked: Any) -> Document:
-        """DELETE jobs is about one job too: more are never asked for at a time."""
+        """Cancels one job. DELETE jobs also names only one job: clients never name more."""
         job_id = int(asked.get("jobs", [name])[0])
         job = await self._slurm.job(job_id)
         error: SlurmError | None = None if job else missing_job()
