@@ -1,1 +1,1 @@
-"""What is measured, a module each. `python -m loadtest` has the commands."""
+"""The measurements, one module each. `python -m loadtest` has the commands."""

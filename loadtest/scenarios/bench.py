@@ -46,13 +46,14 @@ _LAST_ROUND_ENDS_S: Final = 330.0
 def bench(
     *,
     only: Annotated[list[str], typer.Option(help="Part of the name of stages or scenarios.")] = [],  # noqa: B006
-    pods: Annotated[int, typer.Option(min=1, help="Of a burst, and of all steady loads.")] = PODS,
-    figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "bench.json",
+    pods: Annotated[int, typer.Option(min=1, help="Pods of a burst, and of all steady loads.")] = PODS,
+    figures: Annotated[Path, typer.Option(help="File for the figures.")] = BUILD / "bench.json",
 ) -> None:
-    """Pods through the whole path, beside what bounds it (table.toml); an hour on two cores."""
+    """Measure Pods from creation to binding, beside limits from other placers (table.toml). Takes
+    an hour on two cores."""
     scenarios = chosen(SCENARIOS, only)
     if not scenarios:
-        raise typer.BadParameter("no stage and no scenario of table.toml has such a name")
+        raise typer.BadParameter("no stage and no scenario of table.toml matches")
     as_listed = pods == PODS
     with command(figures) as run:
         measured_at = {**conditions(), "pods": pods, "steady_pods_per_s": STEADY_PODS_PER_S}
@@ -69,7 +70,7 @@ def bench(
             verdicts = judged(budgets("bench"), key_figures(told if as_listed else [], scale))
             key = {each.key: each.value for each in verdicts}
             measured = {**key, "conditions": measured_at, "scenarios": told}
-            run.write(measured, verdicts)  # which is kept, whatever becomes of the next stage
+            run.write(measured, verdicts)  # keeps the figures even if the next stage fails
         for outcome in broken:
             what = f"{outcome.scenario.stage}: {outcome.scenario.name}: {outcome.broken}"
             run.console.print(f"BROKEN: {what}", style="red")
@@ -81,10 +82,10 @@ def bench_quick(
     nodes: Annotated[int, typer.Option(min=1, help="Nodes of each cluster.")] = 200,
     pods: Annotated[int, typer.Option(min=1, help="Pods of a burst.")] = 100,
     rounds: Annotated[int, typer.Option(min=1, help="Bursts of each variant, at most.")] = 12,
-    figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "bench-quick.json",
+    figures: Annotated[Path, typer.Option(help="File for the figures.")] = BUILD / "bench-quick.json",
 ) -> None:
-    """Whether the extender has lost speed, in some five minutes. Four clusters take turns with small
-    bursts, so that other work of the machine slows all four clusters."""
+    """Check in about five minutes whether the extender has lost speed. Four clusters take turns
+    with small bursts, so that other work of the machine slows all four clusters."""
     usual = partial(Scenario, "quick", nodes=nodes, bursts=rounds, steadies=0, idle=_IDLE_PODS)
     scenarios = [usual(n, placer=placer, owner=owner) for n, (placer, owner) in _VARIANTS.items()]
     with command(figures) as run:
@@ -100,7 +101,8 @@ def bench_quick(
 
 
 def summary(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    """What build/bench-quick.json holds, from the outcomes of "alone", "noop", "mapped" and "ours"."""
+    """Returns the content of build/bench-quick.json, from the outcomes of "alone", "noop", "mapped"
+    and "ours"."""
     variants = {name: outcome.as_json() for name, outcome in outcomes.items()}
     rates = {name: at(each, "burst.pods_per_s.median") or 0.0 for name, each in variants.items()}
     ours = variants["ours"]
@@ -124,12 +126,14 @@ def _ratio(figures: Mapping[str, Any], to: Mapping[str, Any]) -> float:
 
 
 def chosen(scenarios: Sequence[Scenario], only: Sequence[str]) -> list[Scenario]:
-    """Those of which the stage or the name contains one of these; all, where there are none."""
+    """Returns the scenarios whose stage or name contains one of these texts; all if there are no
+    texts."""
     wanted = only or [""]
     return [each for each in scenarios if any(part in f"{each.stage}\n{each.name}" for part in wanted)]
 
 
 def just_measured(path: Path) -> dict[str, Any]:
-    """What `make bench` has measured before this; nothing where another run has left it."""
+    """Returns the figures that `make bench` has measured just before. Empty for figures of an older
+    run."""
     age_s = time.time() - path.stat().st_mtime if path.exists() else inf
     return dict(json.loads(path.read_text())) if age_s < _OF_THIS_RUN_S else {}

@@ -1,9 +1,11 @@
-"""Compares the CPU of a Pod, and the time of a single Pod, with those of another checkout.
+"""Compare the CPU time of a Pod, and the time of a single Pod, with those of another checkout.
 
-Both checkouts bring up a cluster of their own and take turns, each round in the other order, under
-the same load: this checkout's. The median of the rounds' ratios counts. On a shared machine, the
-same work may take a third more CPU time a minute later, so CPU is counted in units of a yardstick:
-a small piece of work right before and after each burst, in this process, while both checkouts rest."""
+Both checkouts start a cluster each and take turns, each round in the other order, under the same
+load: this checkout's. The result is the median of the rounds' ratios. On a shared machine, the same
+work may take a third more CPU time a minute later. So CPU time is counted in units of a yardstick:
+a small piece of work right before and after each burst, in this process, while both checkouts are
+idle.
+"""
 
 import asyncio
 import json
@@ -44,12 +46,12 @@ Figures = Mapping[str, float]
 
 def compare(
     *,
-    checkout: Annotated[Path, typer.Argument(help="The commit before.", exists=True, file_okay=False)],
+    checkout: Annotated[Path, typer.Argument(help="The older checkout.", exists=True, file_okay=False)],
     nodes: Annotated[int, typer.Option(min=1, help="Nodes of each cluster.")] = 200,
     pods: Annotated[int, typer.Option(min=1, help="Pods of a burst.")] = 500,
-    rounds: Annotated[int, typer.Option(min=1, help="Bursts of each.")] = 8,
-    budgets_file: Annotated[Path, typer.Option("--budgets", help="What is allowed.")] = BUDGETS,
-    figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "compare.json",
+    rounds: Annotated[int, typer.Option(min=1, help="Bursts of each checkout.")] = 8,
+    budgets_file: Annotated[Path, typer.Option("--budgets", help="File of the budgets.")] = BUDGETS,
+    figures: Annotated[Path, typer.Option(help="File for the figures.")] = BUILD / "compare.json",
 ) -> None:
     with command(figures) as run, ExitStack() as stack:
         found: dict[str, list[Figures]] = {"before": [], "after": []}
@@ -76,7 +78,8 @@ def compare(
 
 
 def ratios_of(before: Sequence[Figures], after: Sequence[Figures]) -> dict[str, float]:
-    """Returns the medians of the rounds' ratios to the other checkout; CPU counts in yardsticks."""
+    """Returns the medians of the rounds' ratios to the other checkout. CPU time counts in
+    yardsticks."""
     rounds = [{name: a[name] / b[name] for name in _FIGURES} for b, a in zip(before, after, strict=True)]
     return {
         name: round(median(each[name] / (each[_YARDSTICK] if name in _CPU else 1) for each in rounds), 3)
@@ -110,7 +113,7 @@ def _side(checkout: Path, nodes: int, directory: Path) -> Iterator[Callable[[int
             try:
                 return dict(json.loads(line))
             except ValueError:
-                raise Broken(f"{checkout}: {line.strip() or 'it has ended'}") from None
+                raise Broken(f"{checkout}: {line.strip() or 'the process has ended'}") from None
 
         with asked:  # the end of the input ends the process
             burst(WARM_UP)

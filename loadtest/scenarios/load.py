@@ -1,9 +1,11 @@
-"""filter and bind under load, at several numbers of Nodes. Extender and kube-apiserver are
-real, Slurm is a stub or real too; kube-scheduler's part is locust's (loadtest/locustfile.py).
+"""Measure filter and bind under load, at several numbers of Nodes. Extender and kube-apiserver are
+real, Slurm is a stub or real, and locust plays kube-scheduler (loadtest/locustfile.py).
 
-The Pods are created and granted beforehand, so that what is timed is the verbs alone. They come as on a
-mixed cluster: of each twenty, fifteen have got their allocation, one still waits for Slurm, and four are
-others', of which Slurm knows nothing. Sizes, devices, constraints, partitions and comments vary."""
+The Pods are created and granted before the load, so that the times are of the verbs alone. The Pods
+are as on a mixed cluster: of each twenty, fifteen have their allocation, one still waits for Slurm,
+and four are unmanaged and unknown to Slurm. Sizes, devices, constraints, partitions and comments
+vary.
+"""
 
 import asyncio
 import json
@@ -35,10 +37,10 @@ from wellknown.names import DEFAULT_PREFIX, NODE
 
 _NODES: Final = [50, 1000, 5000]
 _SIZE: Final = ClusterSpec(cpus_per_node=100, memory_mb=110_000, gpus_per_node=32)
-"""So large that 50 Nodes are enough for all Pods of a minute."""
+"""Large enough that 50 Nodes have room for all Pods of a minute."""
 _LOCUSTFILE: Final = Path(__file__).parents[1] / "locustfile.py"
 _SPARE: Final = 1.1
-"""Pods more than the rate will need: who comes a moment early finds one."""
+"""Factor for more Pods than the rate needs: an early user must also find a Pod."""
 _PREPARED_WITHIN_S: Final = 600.0
 
 Slurm = Literal["stub", "real"]
@@ -67,7 +69,7 @@ class LoadKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreparedPod:
-    """`node` is the one that Slurm granted; "" where it has granted none."""
+    """A Pod for the load. `node` is the Node that Slurm granted, or ""."""
 
     kind: LoadKind
     manifest: Manifest
@@ -76,7 +78,7 @@ class PreparedPod:
 
 @dataclass(frozen=True, slots=True)
 class PreparedPods:
-    """Pods of which none is bound, in the order in which they are to be taken, and all Nodes."""
+    """Unbound Pods, in the order of the load, and all Nodes."""
 
     node_names: Sequence[str]
     pods: Sequence[PreparedPod]
@@ -91,18 +93,19 @@ class PreparedPods:
 
 def load(
     *,
-    nodes: Annotated[list[int], typer.Option(min=1, help="Nodes; may be given several times.")] = _NODES,
-    seconds: Annotated[int, typer.Option(min=3, help="How long each of them is loaded.")] = 60,
+    nodes: Annotated[list[int], typer.Option(min=1, help="Nodes. May be repeated.")] = _NODES,
+    seconds: Annotated[int, typer.Option(min=3, help="Duration for each number of Nodes.")] = 60,
     rate: Annotated[float, typer.Option(min=1, help="Pods a second.")] = 20.0,
-    users: Annotated[int, typer.Option(min=1, help="How many Pods are under way, at most.")] = 32,
-    slurm: Annotated[Slurm, typer.Option(help="Whom the extender asks.")] = "stub",
-    budgets_file: Annotated[Path, typer.Option("--budgets", help="What is allowed.")] = BUDGETS,
-    results: Annotated[Path, typer.Option(help="Where CSV, HTML and figures go.")] = BUILD / "load",
+    users: Annotated[int, typer.Option(min=1, help="Maximum number of Pods in progress.")] = 32,
+    slurm: Annotated[Slurm, typer.Option(help="Slurm of the extender.")] = "stub",
+    budgets_file: Annotated[Path, typer.Option("--budgets", help="File of the budgets.")] = BUDGETS,
+    results: Annotated[Path, typer.Option(help="Folder for CSV, HTML and figures.")] = BUILD / "load",
 ) -> None:
     options = (f"--users={users}", f"--run-time={seconds}s", f"--rate={rate}")
     with command(results / "load.json") as run:
         results.mkdir(parents=True, exist_ok=True)
-        allowed = {count: budgets(f"load-{count}", budgets_file) for count in nodes}  # or wrong at once
+        # Fails early if a budget is missing.
+        allowed = {count: budgets(f"load-{count}", budgets_file) for count in nodes}
         measured_at = {**conditions(), "slurm": slurm, "seconds": seconds, "pods_per_s": rate}
         loads, verdicts = list[dict[str, Any]](), list[Verdict]()
         for count in nodes:
@@ -110,7 +113,7 @@ def load(
             with _cluster(count, slurm, directory) as cluster:
                 run.report(f"{count} Nodes are up")
                 pods = asyncio.run(_prepared(cluster, int(rate * seconds * _SPARE)))
-                run.report(f"{len(pods.pods)} Pods are there, and have their allocations")
+                run.report(f"{len(pods.pods)} Pods exist and have their allocations")
                 pods.write(directory / "pods.json")
                 told = _locust(cluster, directory / "pods.json", options, results / f"{count}-nodes")
                 asyncio.run(_check(cluster, pods, told))
@@ -122,7 +125,8 @@ def load(
 
 @contextmanager
 def _cluster(nodes: int, slurm: Slurm, directory: Path) -> Iterator[Cluster]:
-    """Locust is its kube-scheduler. Pods wait for it: none is given back meanwhile."""
+    """Yields a cluster without kube-scheduler: locust takes this part. The extender keeps waiting
+    Pods' jobs during the run."""
     closed = f"PartitionName={CLOSED_PARTITION} Nodes=external-1 State=DOWN"
     like = replace(_SIZE, extender_settings=(("UNBOUND_DEADLINE_S", "3600"),), slurm_conf=(closed,))
     with Variant(Placer(slurm), nodes, like).up(directory) as running:
@@ -135,7 +139,7 @@ def _cluster(nodes: int, slurm: Slurm, directory: Path) -> Iterator[Cluster]:
 
 
 def _locust(cluster: Cluster, pods: Path, options: Sequence[str], results: Path) -> dict[str, Any]:
-    """Its figures. Raises Broken where it leaves none."""
+    """Runs locust, and returns the figures. Raises Broken if locust leaves no figures."""
     figures = Path(f"{results}.json")
     figures.unlink(missing_ok=True)
     command = (
@@ -152,13 +156,13 @@ def _locust(cluster: Cluster, pods: Path, options: Sequence[str], results: Path)
 
 
 async def _check(cluster: Cluster, prepared: PreparedPods, told: dict[str, Any]) -> None:
-    """What was said to be bound is, and where Slurm granted it. Raises Broken."""
+    """Checks that every reported binding exists, on the Node that Slurm granted. Raises Broken."""
     binds = [told[kind] for kind in ("bind", "bind unmanaged") if kind in told]
     said = sum(each["calls"] - each["failed"] for each in binds)
     async with api_session(cluster) as session:
         bound = [pod for pod in await _pods(session) if pod["spec"].get("nodeName")]
     if len(bound) < said:
-        raise Broken(f"{said} Pods were said to be bound, and {len(bound)} are")
+        raise Broken(f"the extender reported {said} bound Pods, but {len(bound)} are bound")
     known = {pod.manifest["metadata"]["uid"]: pod for pod in prepared.pods}
     for pod in bound:
         node, granted = pod["spec"]["nodeName"], known[pod["metadata"]["uid"]]
@@ -168,11 +172,11 @@ async def _check(cluster: Cluster, prepared: PreparedPods, told: dict[str, Any])
 
 
 async def _prepared(cluster: Cluster, count: int) -> PreparedPods:
-    """Creates the Pods, and waits until each that can has its allocation. Raises Broken."""
+    """Creates the Pods, and waits until each grantable Pod has its allocation. Raises Broken."""
     async with api_session(cluster) as session:
 
         async def granted() -> Sequence[PreparedPod]:
-            """Nothing while one that is to be granted is not."""
+            """Returns the Pods, or nothing while an allocation is missing."""
             pods = [_known(pod) for pod in await _pods(session)]
             wait = any(pod.kind is LoadKind.GRANTED and not pod.node for pod in pods)
             return [] if wait else pods
@@ -183,7 +187,7 @@ async def _prepared(cluster: Cluster, count: int) -> PreparedPods:
 
 
 def _manifests(count: int) -> Iterator[Manifest]:
-    """As their authors write them."""
+    """Yields Pods as users write them."""
     for number in range(count):
         kind, (cpus, gpus) = LoadKind.of(number), _SIZES[number % len(_SIZES)]
         asks, scheduler = _ASKS[number % len(_ASKS)], "slurm-scheduler"
@@ -202,7 +206,7 @@ async def _pods(session: aiohttp.ClientSession) -> list[Manifest]:
 
 def _known(pod: Manifest) -> PreparedPod:
     metadata, gated = pod["metadata"], pod["spec"].get("schedulingGates")
-    metadata.pop("managedFields", None)  # kube-scheduler keeps none
+    metadata.pop("managedFields", None)  # kube-scheduler drops managedFields
     node = "" if gated else metadata.get("annotations", {}).get(NODE, "")
     return PreparedPod(LoadKind.of(_number(pod)), pod, node)
 

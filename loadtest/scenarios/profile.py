@@ -1,6 +1,6 @@
-"""What the extender and kube-apiserver use their CPU for in bursts, by py-spy and perf, which have to be
-there: neither is installed. build/profile has a flame graph of the extender, and of kube-apiserver
-perf's report: what each function and all below it used."""
+"""Profile the CPU use of the extender and of kube-apiserver in bursts. Needs py-spy and perf: this
+command does not install them. build/profile has a flame graph of the extender, and perf's report of
+kube-apiserver: the use of each function including its callees."""
 
 import asyncio
 import shutil
@@ -21,7 +21,7 @@ from loadtest.harness.variants import Placer, Running, Variant
 
 _BURSTS: Final = 3
 _STOPS_WITHIN_S: Final = 60.0
-# What waits, or is in a system call, is not seen of the extender: only what holds the interpreter.
+# The extender's profile contains only code that holds the interpreter, without waits and system calls.
 _PY_SPY: Final = ("--gil", "--nonblocking", "--rate", "200", "--duration", "3600")
 _PERF: Final = ("--freq", "200", "--call-graph", "fp")
 
@@ -30,7 +30,7 @@ def profile(
     *,
     nodes: Annotated[int, typer.Option(min=1, help="Nodes.")] = 1000,
     pods: Annotated[int, typer.Option(min=1, help="Pods of a burst.")] = 1000,
-    into: Annotated[Path, typer.Option(help="Where the profiles go.")] = BUILD / "profile",
+    into: Annotated[Path, typer.Option(help="Folder for the profiles.")] = BUILD / "profile",
 ) -> None:
     with command(into / "bursts.json") as run:
         if missing := [tool for tool in ("py-spy", "perf") if not shutil.which(tool)]:
@@ -61,7 +61,7 @@ async def _record(running: Running, pods: int, into: Path, report: Report) -> li
 
 @contextmanager
 def _recording(tool: str, *options: str | Path) -> Iterator[None]:
-    """As long as the block lasts."""
+    """Records a profile until the end of the block."""
     command, nowhere = (tool, "record", *options), subprocess.DEVNULL
     with subprocess.Popen(command, stdout=nowhere, stderr=nowhere) as recorder:
         try:

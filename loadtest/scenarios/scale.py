@@ -1,4 +1,5 @@
-"""An extender with very many Pods: while 50,000 wait, and when it starts with 10,000 placeholders."""
+"""Measures an extender with very many Pods: 50,000 waiting Pods, and a start with 10,000
+placeholders."""
 
 import asyncio
 import sys
@@ -25,15 +26,15 @@ from loadtest.scenarios.scale_pods import Asked, Stream, asking_filter, create_f
 from loadtest.scenarios.scale_probe import read_ticks
 
 _SIZE: Final = ClusterSpec(cpus_per_node=100, memory_mb=110_000, gpus_per_node=0)
-"""A Node takes 110 Pods."""
+"""Size of the Nodes. A Node takes 110 Pods."""
 _PACE: Final = 5.0
-"""Streamed Pods a second; /filter is asked twice as often."""
+"""Streamed Pods per second. /filter is called twice as often."""
 _PHASE_S: Final = 45.0
 _SETTLES_S: Final = 20.0
 _FLAPS: Final = 8
 _AWAY_S: Final = 1.5
 _LEASE_S: Final = 60
-"""Longer than kube-apiserver is away: what is to be seen is the list, not another leader."""
+"""Longer than kube-apiserver's restart: the measurement is of the new list, not of another leader."""
 _LISTED_AGAIN: Final = "watch expired, listing again"
 _MERGE: Final = {"Content-Type": "application/strategic-merge-patch+json"}
 _READY: Final = {"type": "Ready", "reason": "Flapping"}
@@ -50,11 +51,12 @@ def bench_scale(
     *,
     nodes: Annotated[int, typer.Option(min=10, help="Nodes.")] = 5000,
     pods: Annotated[int, typer.Option(min=200, help="Pods that wait.")] = 50_000,
-    restarted: Annotated[int, typer.Option(min=0, help="As of `bench-restart`; 0: none.")] = 10_000,
-    figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "scale.json",
+    restarted: Annotated[int, typer.Option(min=0, help="Pods of `bench-restart`. 0: none.")] = 10_000,
+    figures: Annotated[Path, typer.Option(help="File for the figures.")] = BUILD / "scale.json",
 ) -> None:
-    """50,000 Pods that wait on 5,000 Nodes, and a stream of others being placed. All is real but for the
-    kubelets, with kube-apiserver restarted under it and a Node that flaps."""
+    """Measure 50,000 waiting Pods on 5,000 Nodes, while a stream of other Pods is placed. All
+    components except the kubelets are real. kube-apiserver restarts during the run, and a Node
+    flaps."""
     with command(figures) as run:
         ticks = run.directory / "ticks.jsonl"
         with Cluster.up(_spec(nodes, ticks), run.directory / "cluster") as cluster:
@@ -71,10 +73,10 @@ def bench_scale(
 def bench_restart(
     *,
     pods: Annotated[int, typer.Option(min=1, help="Pods that run, each with its placeholder.")] = 10_000,
-    figures: Annotated[Path, typer.Option(help="Where they go.")] = BUILD / "bench-restart.json",
+    figures: Annotated[Path, typer.Option(help="File for the figures.")] = BUILD / "bench-restart.json",
 ) -> None:
-    """How soon an extender that was killed acts again, with 10,000 placeholders to find. Some five
-    minutes, most of which the Pods take to be placed."""
+    """Measure the time until a killed extender acts again, with 10,000 placeholders to find. Takes
+    about five minutes, mostly for placing the Pods."""
     with command(figures) as run:
         found = asyncio.run(restart(pods, run.directory, run.report))
         run.report(f"{found}")
@@ -82,7 +84,8 @@ def bench_restart(
 
 
 async def restart(count: int, directory: Path, report: Report) -> Json:
-    """`placed_s` is from the start until a new Pod is bound. Raises Broken, ClusterError."""
+    """Returns the figures of a restart. `placed_s` is from the start until a new Pod is bound.
+    Raises Broken, ClusterError."""
     like = replace(_SIZE, slurm_conf=(f"MaxJobCount={2 * count + 1000}",))
     with Variant(Placer.REAL, -(-count // _SIZE.cpus_per_node) + 1, like).up(directory) as running:
         async with api_session(running.cluster) as session, Pods.of(session) as pods:
@@ -113,7 +116,8 @@ def _used(cluster: Cluster) -> Json:
 
 
 def _spec(nodes: int, ticks: Path) -> ClusterSpec:
-    """Gives the backlog a node and a partition of its own: waiting jobs block job/allocate elsewhere."""
+    """Returns a spec in which the backlog has a node and a partition of its own: waiting jobs would
+    block job/allocate elsewhere."""
     return replace(
         _SIZE,
         nodes=1,
@@ -124,9 +128,13 @@ def _spec(nodes: int, ticks: Path) -> ClusterSpec:
 
 
 async def _measured(cluster: Cluster, ticks: Path, pods: int, report: Report) -> Json:
-    """`start` is of an extender that finds all Pods there; `relist_s` is from kube-apiserver serving
-    again to the first new Pod's gate lifted, `rss_mb` the most memory that the extender had at any
-    time. The phases are `steady`, and `relist` while kube-apiserver comes back."""
+    """Runs all measurements of one cluster, and returns the figures:
+
+    * `start`: the start of an extender that finds all Pods
+    * `phases`: `steady`, and `relist` during kube-apiserver's return
+    * `relist_s`: from kube-apiserver's return until the gate of the first new Pod is lifted
+    * `rss_mb`: the extender's peak memory
+    """
     async with api_session(cluster) as session:
         meters = Meters(cluster, session, extender_counts=True)
         like, stream = await create_first(session), Stream(session)
@@ -151,7 +159,8 @@ async def _measured(cluster: Cluster, ticks: Path, pods: int, report: Report) ->
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """`ticks` is the file in which the extender's event loop is told of; `asked` grows."""
+    """The measured extender. `ticks` is the file with the ticks of the extender's event loop.
+    `asked` grows."""
 
     cluster: Cluster
     ticks: Path
@@ -160,17 +169,21 @@ class _Subject:
     asked: Sequence[Asked]
 
     async def phase(self, work: Awaitable[_Came]) -> tuple[Json, _Came]:
-        """Figures of the time that `work` takes, and what came of it. How late the event loop came to a
-        timer is `late_ms`, whatever held it up, and `held_ms` what of that it worked; `event_lag_ms` is
-        from a Pod's create call to its gate seen lifted; /filter is timed by the extender's own
-        histogram, and from the call to the answer, with all that it waits for."""
+        """Returns the figures for the duration of `work`, and the result of `work`:
+
+        * `late_ms`: delays of timers of the event loop, whatever the cause
+        * `held_ms`: the loop's own work in these delays
+        * `event_lag_ms`: from a Pod's create call until the watch shows the Pod without its gate
+        * `filter_ms_p99`: /filter in the extender's own histogram
+        * `filter_caller_ms`: /filter from the call to the answer, with all waiting
+        """
         before, began = await self.meters.before(), time.monotonic()
         came = await work
         ended, spent = time.monotonic(), (await self.meters.after()).since(before)
         lags = await self.stream.lags_ms(began, ended, _PLACED_WITHIN_S)
         late, held = read_ticks(self.ticks, began, ended)
         if not late:
-            raise Broken("the extender has not told of its event loop")
+            raise Broken("the extender has reported no ticks of its event loop")
         found = {
             "seconds": round(ended - began, 1),
             "late_ms": spread(late),
@@ -185,7 +198,8 @@ class _Subject:
         return found, came
 
     async def list_again(self) -> float:
-        """Restarts kube-apiserver: watches expire. Returns the seconds until the first Pod is placed."""
+        """Restarts kube-apiserver: watches expire. Returns the seconds until the first Pod is
+        placed."""
         log = self.cluster.logs / "extender.log"
         before = log.read_text(errors="replace").count(_LISTED_AGAIN)
         self.cluster.kill("kube-apiserver")
@@ -199,7 +213,8 @@ class _Subject:
 
 
 async def _flaps(meters: Meters) -> Mapping[str, Json]:
-    """Returns the cost of a Node that is not ready, or cordoned, less the cost of the same time idle."""
+    """Returns the cost of a Node that is not ready, or cordoned, minus the cost of the same time
+    idle."""
     before, found = await _spent(meters), {}
     not_ready = [{"status": {"conditions": [_READY | {"status": ready}]}} for ready in ("False", "True")]
     cordoned = [{"spec": {"unschedulable": value}} for value in (True, None)]

@@ -1,4 +1,4 @@
-"""The Pods of a run at scale: those that wait, a stream that is placed, and calls of /filter."""
+"""The Pods of a run at scale: waiting Pods, a stream of placed Pods, and calls of /filter."""
 
 import asyncio
 import time
@@ -19,27 +19,30 @@ from wellknown.allocation import Allocation
 
 _FULL: Final = "main"
 _OPEN: Final = "ext"
-"""The partition whose one Node the first of the backlog fill, and that of all the others."""
+"""_FULL: a partition with one Node, filled by the first Pods of the backlog. _OPEN: a partition
+with all other Nodes."""
 
 _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _PARTITION: Final = "sunk.coreweave.com/partition"
 _LEAST_MIB: Final = 64
 _SIZES: Final = 50
-"""So many amounts of memory, and so many classes of requests that wait for a place in the queue."""
+"""Number of amounts of memory, and so number of classes of requests that wait for a place in the
+queue."""
 _AGAIN_S: Final = 0.1
 _UNMANAGED_IN: Final = 5
-"""Of so many /filter calls one is about a Pod that is not ours."""
+"""Number of /filter calls for each call about an unmanaged Pod."""
 _GIVEN_BY_SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 
 
 async def create_first(session: aiohttp.ClientSession) -> Manifest:
-    """Creates the first Pod of the backlog by /mutate. Other Pods are copies, and differ in memory."""
+    """Creates the first Pod of the backlog through /mutate. Other Pods are copies, and differ in
+    memory."""
     first = pod_manifest("backlog-0", 1, labels={"app": "backlog"}, annotations={_PARTITION: _FULL})
     return _as_written(await ask(session, "POST", PODS, first))
 
 
 async def create_others(session: aiohttp.ClientSession, like: Manifest, count: int) -> None:
-    """All from the second to the last of `count`, without webhooks; no extender need run."""
+    """Creates the second to the last of `count` Pods, without webhooks. The extender may be stopped."""
 
     async def create(number: int) -> None:
         pod = deepcopy(like)
@@ -57,9 +60,9 @@ async def create_others(session: aiohttp.ClientSession, like: Manifest, count: i
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Pods in a partition that has room; they stay. kube-apiserver may go away meanwhile, and is waited
-    for. Of each, by name, there is `time.monotonic` just before the create call that succeeded, and when
-    it was first seen without its gate."""
+    """Pods in a partition with free room. The Pods stay. If kube-apiserver is away, the stream
+    waits. `_created` has `time.monotonic` just before the successful create call, `_lifted` the
+    time of the first version without a gate."""
 
     session: aiohttp.ClientSession
     _created: dict[str, float] = field(default_factory=dict)
@@ -86,7 +89,8 @@ class Stream:
             await asyncio.sleep(_AGAIN_S)
 
     async def lags_ms(self, begin: float, end: float, within_s: float) -> list[float]:
-        """Returns the times from create to the gate lifted. Raises Broken if a Pod is not in time."""
+        """Returns the times from create call to lifted gate. Raises Broken if a Pod exceeds the
+        time limit."""
 
         def within() -> dict[str, float]:
             return {name: at for name, at in self._created.items() if begin <= at <= end}
@@ -98,7 +102,8 @@ class Stream:
         return [max(0.0, self._lifted[name] - at) * 1000 for name, at in within().items()]
 
     async def first_since(self, begin: float, within_s: float) -> float:
-        """Waits until the gate of a Pod that was created since then is lifted; returns when that was."""
+        """Waits until the gate of a Pod created after `begin` is lifted. Returns the time of the
+        lifting."""
 
         async def lifted() -> float:
             since = (name for name, at in self._created.items() if at >= begin)
@@ -112,7 +117,7 @@ class Stream:
 
 
 Asked = tuple[float, float]
-"""When a call of /filter began, by `time.monotonic`, and the milliseconds until its answer."""
+"""The start of a /filter call, by `time.monotonic`, and the milliseconds until the answer."""
 
 
 @asynccontextmanager
@@ -146,6 +151,6 @@ def _filter_body(number: int, names: Sequence[str]) -> bytes:
 
 
 def _as_written(manifest: Manifest) -> Manifest:
-    """Without what kube-apiserver gives to it."""
+    """Returns the object without the fields that kube-apiserver adds."""
     metadata = {key: value for key, value in manifest["metadata"].items() if key not in _GIVEN_BY_SERVER}
     return {key: value for key, value in manifest.items() if key != "status"} | {"metadata": metadata}

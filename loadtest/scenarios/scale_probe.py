@@ -1,8 +1,10 @@
-"""`python -m loadtest.scenarios.scale_probe FILE`: the extender, watched from the inside while it works.
+"""`python -m loadtest.scenarios.scale_probe FILE`: runs the extender and watches its event loop
+from inside.
 
-How long its event loop was held cannot be told from outside on a machine that others keep busy. So one
-task of it does nothing but sleep, and notes how late it woke, and how much of that the loop's own thread
-had spent on a CPU."""
+On a machine with other work, an outside observer cannot measure how long the event loop was
+blocked. So a task in the extender only sleeps, and records how late it woke. The task also records
+how much CPU time the loop's thread used in the meantime.
+"""
 
 import asyncio
 import json
@@ -34,7 +36,7 @@ def read_ticks(path: Path, begin: float, end: float) -> tuple[list[float], list[
 
 
 async def watch(path: Path) -> None:
-    """Ticks for ever; each half second a line of JSON: its end, how late, how long held."""
+    """Ticks without end. Writes a line of JSON every half second: its end, delays, and CPU times."""
     with path.open("a", buffering=1) as file:
         late, held, written = list[float](), list[float](), time.monotonic()
         while True:

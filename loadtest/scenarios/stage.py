@@ -1,5 +1,5 @@
-"""Carries scenarios out: a stage's clusters come up together, and work in turn. A scenario that breaks
-is over, and says why."""
+"""Runs scenarios: the clusters of a stage start together, and take turns. A scenario that breaks
+ends, with its error in the outcome."""
 
 import asyncio
 import time
@@ -22,13 +22,13 @@ from loadtest.report.figures import Outcome
 from slurm_client.rest.client import SlurmRest
 
 _FIRST_NATIVE: Final = 100
-"""The id of the first job that no Pod asks for."""
+"""The id of the first native job."""
 
 
 @dataclass(slots=True)
 class Sizes:
-    """`pods` are those of a burst, and of all steady loads together. A round of bursts that would
-    probably end later than so many seconds from now is not begun."""
+    """Sizes of the load. `pods` is the number of Pods of a burst, and of all steady loads together.
+    A round of bursts starts only if it would probably end within `rounds_end_s` of `begun`."""
 
     pods: int
     steady_pods_per_s: float
@@ -37,7 +37,7 @@ class Sizes:
     _rounds: list[float] = field(default_factory=list)
 
     def may_begin(self, number: int) -> bool:
-        """Whether the round of bursts of that number, from 0 on, may: the first to ask decides."""
+        """Returns whether the numbered round of bursts, from 0, may start. The first caller decides."""
         now = time.monotonic()
         lasts = now - self._rounds[-1] if self._rounds else 0.0
         if number == len(self._rounds) and now + lasts - self.begun <= self.rounds_end_s:
@@ -48,7 +48,7 @@ class Sizes:
 def run_stage(
     scenarios: Sequence[Scenario], sizes: Sizes, directory: Path, report: Report
 ) -> list[Outcome]:
-    """The outcome of each, in their order. Raises MissingPrerequisitesError."""
+    """Returns the outcome of each scenario, in order. Raises MissingPrerequisitesError."""
     outcomes = [Outcome(scenario) for scenario in scenarios]
     with ExitStack() as stack:
         workers = []
@@ -63,7 +63,7 @@ def run_stage(
 
 @contextmanager
 def _breaking(outcome: Outcome, report: Report) -> Iterator[None]:
-    """What goes wrong in the block is the outcome's."""
+    """Stores errors of the block in the outcome."""
     try:
         yield
     except MissingPrerequisitesError:
@@ -82,7 +82,7 @@ async def _in_turn(workers: Sequence["_Worker"]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Worker:
-    """A scenario whose cluster is up. It takes turns: a lock is had in the order of asking for it."""
+    """A scenario with a running cluster. Workers get the lock in the order of their requests."""
 
     outcome: Outcome
     running: Running
@@ -93,7 +93,7 @@ class _Worker:
         alone = self.running.variant.placer is Placer.REST
         with _breaking(self.outcome, self.report):
             await (self._jobs(turn) if alone else self._pods(turn))
-        if self.outcome.broken:  # what is left of it is not the others' to bear
+        if self.outcome.broken:  # leftovers must not affect the other scenarios
             await asyncio.to_thread(self.running.cluster.down)
 
     async def _pods(self, turn: asyncio.Lock) -> None:
@@ -124,7 +124,7 @@ class _Worker:
         for number in range(self.outcome.scenario.bursts):
             async with turn:
                 if not self.sizes.may_begin(number):
-                    self.report(f"{number} rounds must do: this machine is busy")
+                    self.report(f"stops after {number} rounds: this machine is busy")
                     return
                 burst = await load.burst(self.sizes.pods)
             self.outcome.bursts.append(self._told("at once", burst))

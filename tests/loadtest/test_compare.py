@@ -72,5 +72,5 @@ def test_a_checkout_is_compared_with_itself(tmp_path: Path) -> None:
 def test_a_checkout_that_is_none_is_a_clear_error(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["compare", str(tmp_path), "--figures", str(tmp_path / "none.json")])
     assert ran.exit_code == 1
-    assert f"broken: {tmp_path}: it has ended" in ran.output.replace("\n", "")
+    assert f"broken: {tmp_path}: the process has ended" in ran.output.replace("\n", "")
     assert not (tmp_path / "none.json").exists()
