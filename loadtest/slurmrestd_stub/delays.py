@@ -47,7 +47,8 @@ _NOTHING: Final = Cost()
 
 @dataclass(slots=True)
 class Delays:
-    """Delays of a slurmrestd of `nodes` nodes. `slowness` is a factor for the measured times: 0 means no delays."""
+    """Delays of a slurmrestd of `nodes` nodes. `slowness` is a factor for the measured times, 0 for
+    no delays."""
 
     nodes: int = 0
     slowness: float = 0.0
