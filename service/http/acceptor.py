@@ -13,7 +13,7 @@ from service.http.connections import Connections
 log = structlog.get_logger()
 
 Tls = Callable[[], ssl.SSLContext | None]
-"""Returns the newest TLS context; None before the first one."""
+"""Returns the newest TLS context, or None before the first."""
 
 _BACKLOG = 2048
 _AT_ONCE = 64
@@ -30,7 +30,7 @@ class Accepted(asyncio.Protocol):
 
 
 class Acceptor:
-    """Accepts the connections of a port. To uvicorn it is an asyncio.Server."""
+    """Accepts the connections of a port. Takes the place of uvicorn's asyncio.Server."""
 
     def __init__(self, host: str, port: int, connections: Connections, tls: Tls | None) -> None:
         self._host = host

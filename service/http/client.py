@@ -7,8 +7,9 @@ import httpx
 
 
 class Client(httpx.AsyncClient):
-    """A client of one server, with one URL for all calls. The client leaves out cookies, redirects,
-    hooks and auth flows: nearly half of the CPU of a call (tests/service/test_call_cost.py)."""
+    """A client of a single server, with the same URL for all calls. The client has no cookies,
+    redirects, hooks and auth flows: this saves nearly half of the CPU of a call
+    (tests/service/test_call_cost.py)."""
 
     def __init__(
         self, url: str, transport: httpx.AsyncBaseTransport, *, timeout_s: float, connect_s: float
@@ -39,7 +40,7 @@ class Client(httpx.AsyncClient):
         content: bytes | None = None,
         extensions: Mapping[str, Any] | None = None,
     ) -> httpx.Request:
-        """Returns a request for `send`. The target is a path, and a query if there is one, quoted."""
+        """Returns a request for `send`. The target is a quoted path, with a query if any."""
         return httpx.Request(
             method,
             self._url,

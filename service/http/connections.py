@@ -1,11 +1,15 @@
-"""The connections of a listener: their number, their states, and the first to be closed. No I/O.
+"""The connections of a listener: their number, their states, and the order of closing. No I/O.
 
-A connection *owes* while the client has to act: the TLS handshake, the rest of a request, reading a
-reply. There is a deadline for that. A connection is *silent* before its first byte: clients written in
-Go open more connections than they use. A connection *rests* between two requests, and has none of these
-states while its request is being answered.
+States of a connection:
 
-uvicorn's limit_concurrency is not used: one client with many idle connections could silence all others.
+* A connection *owes* while the client has to act: the TLS handshake, the rest of a request, reading
+  a reply. The client has a deadline to act.
+* A connection is *silent* before its first byte: clients written in Go open spare connections.
+* A connection *rests* between two requests.
+* A connection has none of these states while the server answers the request.
+
+uvicorn's limit_concurrency is not used: a client with many idle connections could lock out all
+other clients.
 """
 
 from collections.abc import Callable
@@ -22,14 +26,15 @@ class Limits:
     body: Callable[[], int]
     """Returns the current limit on a request's body in bytes."""
     head: int = 8 << 10
-    """Bytes of a request without its body."""
+    """Bytes of a request without the body."""
     bodies: int = 64 << 20
-    """Bytes of the bodies of all unanswered requests; one of the longest bodies fits in addition."""
+    """Bytes of the bodies of all unanswered requests. A body of the maximum length fits in addition."""
     owes_s: float = 10.0
     """Seconds for a TLS handshake, for a request from first to last byte, and to read a reply."""
     rests_s: float = 120.0
-    """Seconds before the first request, and between two. Go's clients, such as kube-scheduler and
-    kube-apiserver, close idle connections after 90 s: earlier, so that no request is lost."""
+    """Seconds before the first request, and between two requests. Go's clients, such as
+    kube-scheduler and kube-apiserver, close idle connections after 90 s. The server waits longer,
+    so that no request is lost."""
 
 
 class Connection(Protocol):
@@ -41,7 +46,7 @@ class Connection(Protocol):
 
 
 _Waiting = dict[Connection, float]
-"""Connections in one state and the time of its begin, the earliest first."""
+"""Connections in the same state and the start time of the state, the earliest first."""
 
 
 @dataclass(slots=True)
@@ -51,12 +56,12 @@ class _Seat:
     held: int = 0
     """Bytes of the body."""
     among: _Waiting | None = None
-    """The queue of the connection; None while its request is being answered."""
+    """The queue of the connection, or None while the server answers the request."""
 
 
 class Connections:
-    """All connections of a listener. `rejected` is called with the reason for a connection that is ended
-    or not accepted."""
+    """All connections of a listener. `rejected` is called with a reason if a connection is ended or
+    not accepted."""
 
     def __init__(
         self, limits: Limits, clock: Callable[[], float], rejected: Callable[[str], object]
@@ -73,9 +78,9 @@ class Connections:
         self._held = 0
 
     def admits(self, connection: Connection) -> bool:
-        """Accepts a new connection, which owes its handshake. With too many connections, ends the
-        connection that has owed longest, else was silent longest, else has rested longest. Returns False
-        if the requests of all are being answered."""
+        """Accepts a new connection. The new connection owes its handshake. With too many
+        connections, ends the connection with the longest time of owing, else of silence, else of
+        rest. Returns False if all connections have requests in progress."""
         if len(self._open) >= self.limits.connections:
             self.rejected("too many connections")
             oldest = next((one for waiting in self._waiting for one in waiting), None)
@@ -95,11 +100,11 @@ class Connections:
         self._waits(connection, self._silent)
 
     def works(self, connection: Connection) -> None:
-        """Notes that a request is being answered."""
+        """Notes that the server is answering a request."""
         self._waits(connection, None)
 
     def rests(self, connection: Connection) -> None:
-        """Notes that a request is answered, and the next request has not begun."""
+        """Notes the end of a reply, before the next request."""
         self._waits(connection, self._resting)
 
     def _waits(self, connection: Connection, among: _Waiting | None) -> None:
@@ -113,8 +118,8 @@ class Connections:
         seat.among = among
 
     def holds(self, connection: Connection, more: int) -> bool:
-        """Notes bytes of a body. If all bodies are too large together, ends the connections that have
-        owed longest. Returns False if that is not enough."""
+        """Notes bytes of a body. If all bodies together are too large, ends the connections with
+        the longest time of owing. Returns False if the bodies are still too large."""
         seat = self._open.get(connection)
         if seat is None:
             return False
@@ -144,7 +149,7 @@ class Connections:
         return self._open.pop(connection, None) is not None
 
     def end_overdue(self) -> None:
-        """Ends connections that owe, are silent or rest too long."""
+        """Ends connections after too long a time of owing, silence or rest."""
         for connection in self._overdue(self._owing, self.limits.owes_s):
             self.rejected("too slow")
             self._end(connection)

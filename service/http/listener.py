@@ -1,10 +1,10 @@
-"""A listener: a port, an application, and limits on the use of the port by strangers (`connections`).
+"""A listener: a port, an application, and limits on the clients' use of the port (`connections`).
 
-uvicorn reads requests of any length for any time. A listener rejects a too large body at its
+uvicorn reads requests of any length for any time. A listener rejects too large a body at the
 announcement in the head, or as soon as the body is too large.
 
-No other module knows uvicorn. The limits need undocumented parts of uvicorn: pyproject.toml bounds the
-version, and tests/service/test_uvicorn.py fails when these parts change.
+No other module knows uvicorn. The limits need undocumented parts of uvicorn: pyproject.toml bounds
+the version, and tests/service/test_uvicorn.py fails if these parts change.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from service.http.acceptor import Accepted, Acceptor, Tls
 from service.http.connections import Connections, Limits
 
 Rejected = Callable[[str], object]
-"""Called with the reason for a closed connection or a rejected request: one of a few constant texts."""
+"""Called with the reason for a closed connection or a rejected request: a constant text."""
 
 _LINGERS_S = 1.0
 
@@ -182,7 +182,7 @@ class Guarded(WholeReplies, Accepted):
         self._waits_or_works()
 
     def _waits_or_works(self) -> None:
-        """Tells `Connections` whether the client or the server has to act next."""
+        """Notes in `Connections` whether the client or the server has to act next."""
         if self._unfinished or self.flow.write_paused or self.transport.is_closing():
             self._connections.owes(self)  # the rest of a request, or to read a reply
         elif self._is_answering:
@@ -203,7 +203,7 @@ class Guarded(WholeReplies, Accepted):
         self._status = status
         raise _Rejection
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 -- uvicorn's
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 -- uvicorn's signature
         self._reject(self._status)
 
     def _reject(self, status: HTTPStatus) -> None:
@@ -247,7 +247,7 @@ class ProgramServer(uvicorn.Server):
                 ws="none",
                 proxy_headers=False,
                 log_config=None,
-                log_level="error",  # `rejected` reports strangers
+                log_level="error",  # `rejected` reports errors of clients
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=5,
@@ -292,6 +292,6 @@ class Server(ProgramServer):
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second."""
+        """Runs ten times a second."""
         self._connections.end_overdue()
         return await super().on_tick(counter)

@@ -1,9 +1,9 @@
-"""A transport for httpx: HTTP/1.1 over open connections to one server.
+"""A transport for httpx: HTTP/1.1 over open connections to a server.
 
-httpx brings the client: requests, headers, timeouts, replies, errors. This module brings the
+httpx provides the client: requests, headers, timeouts, replies, errors. This module provides the
 connections, and httptools reads the replies. httpx alone takes several times the CPU for a call
-(tests/service/test_call_cost.py), and fails on errors of slurmrestd 26.05, which sends each error twice.
-The caller decides the meaning of a failure.
+(tests/service/test_call_cost.py). httpx also fails on errors of slurmrestd 26.05: slurmrestd sends
+each error twice. The caller decides the meaning of a failure.
 """
 
 import asyncio
@@ -69,11 +69,11 @@ class Endpoint:
 
 
 class PooledTransport(httpx.AsyncBaseTransport):
-    """At most `size` connections to one server, for any host in a URL. Calls wait in the order of their
-    arrival, and get the connection with the latest use.
+    """At most `size` connections to a server, for any host in a URL. Calls wait in the order of
+    their arrival, and get the connection with the latest use.
 
-    A request needs the timeouts `pool`, `connect` and `read`; `read` is for the whole reply. `keeps`
-    tells by the status of a reply whether another request may follow.
+    A request needs the timeouts `pool`, `connect` and `read`; `read` is for the whole reply.
+    `keeps` returns by the status of a reply whether another request may follow.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class PooledTransport(httpx.AsyncBaseTransport):
         self._keeps = keeps
         self._free = asyncio.Semaphore(size)
         self._idle: list[tuple[Connection, float]] = []
-        """Open connections that no call is using, and since when."""
+        """Unused open connections, and the time of their last use."""
         self._ending: set[Connection] = set()
-        """Closed connections with a server that has not closed its side."""
+        """Closed connections, while the server has not closed the other side."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Returns a reply without headers. The rest of the body may still arrive. Raises PoolTimeout,
@@ -195,7 +195,7 @@ def _reason(error: OSError) -> str:
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of a reply that still arrives. httpx closes the body: the connection goes back."""
+    """The body of a reply, still arriving. httpx closes the body: the connection goes back."""
 
     def __init__(self, connection: "Connection", release: Callable[[], None]) -> None:
         self._connection = connection
@@ -209,7 +209,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 class Connection(asyncio.Protocol):
-    """One connection, for one request at a time."""
+    """A connection, for one request at a time."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -232,14 +232,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """True if another request may be sent."""
+        """True if the connection may send another request."""
         return self._transport is not None and self.complete
 
     async def send(self, request: bytes) -> int:
         """Returns the status of the reply. Raises one of LOST, or ReadTimeout after `give_up`. A
         caller that stops waiting has to abort the connection."""
         if self._transport is None:
-            raise httpx.RemoteProtocolError("the server had closed it")
+            raise httpx.RemoteProtocolError("the server had closed the connection")
         self._parser = httptools.HttpResponseParser(self)
         self._unread, self._unread_bytes = [], 0
         self.complete, self._failure, self._head = False, None, self._loop.create_future()
@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(httpx.RemoteProtocolError(f"this is no HTTP: {error}"))
+            self._fail(httpx.RemoteProtocolError(f"not HTTP: {error}"))
             self.close()
         self._wake()
 
@@ -321,7 +321,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self.complete:  # the second copy of an error: the parser stops, and the connection ends
-            raise httpx.RemoteProtocolError("a reply to no request")
+            raise httpx.RemoteProtocolError("a reply without a request")
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
