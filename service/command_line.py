@@ -1,6 +1,7 @@
 """Options of all programs' command lines.
 
-Only command lines load this module. Serving programs load neither this module nor typer, to save memory.
+Only command lines load this module. Serving programs load neither this module nor typer, to save
+memory.
 """
 
 from enum import StrEnum
@@ -34,7 +35,7 @@ class Output(StrEnum):
 
 
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="table: for people; json: for programs.")
+    Output, typer.Option("--output", "-o", help="table: to read; json: for programs.")
 ]
 Version = Annotated[
     bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)

@@ -13,7 +13,7 @@ _TOGETHER_S = 0.02
 
 
 class Turn:
-    """The 2 ms for which long work may hold the event loop before other work gets its turn."""
+    """The 2 ms for which long work may hold the event loop. Afterwards other work gets a turn."""
 
     def __init__(self) -> None:
         self._ends = perf_counter() + _TURN_S
@@ -29,8 +29,8 @@ class Turn:
 
 
 async def yielding(items: Iterable[Item]) -> AsyncIterator[Item]:
-    """Yields the items, and lets other work run after each 2 ms. Other work may change the collection: a
-    caller that must not see changes passes a copy."""
+    """Yields the items, and lets other work run after each 2 ms. Other work may change the
+    collection: to see no changes, pass a copy."""
     turn = Turn()
     for item in items:
         yield item
@@ -46,7 +46,7 @@ class Together:
         """End of the time in this turn; None before the first piece."""
 
     async def may_begin(self) -> None:
-        """Returns when there is time for one more piece: mostly at once, in the same turn."""
+        """Returns as soon as there is time for another piece: mostly at once, in the same turn."""
         while self._ends is not None and perf_counter() >= self._ends:  # noqa: ASYNC110 -- until the next turn
             await asyncio.sleep(0)
         if self._ends is None:

@@ -1,6 +1,7 @@
 """The current content of a file.
 
-The last valid content stays in force while a changed file is wrong, and the log and /readyz say so.
+While a changed file is wrong, the last valid content stays in force, and the log and /readyz report
+the problem.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ _Content = TypeVar("_Content")
 
 
 class CurrentFile(Generic[_Content]):
-    """Keeps the content of a file. Each change sets `changed`, and replaces it by another event."""
+    """Keeps the content of a file. Each change sets `changed`, and replaces `changed` by a new
+    event."""
 
     def __init__(
         self, part: str, file: Path | None, read: Callable[[Path], _Content], absent: _Content
@@ -29,7 +31,7 @@ class CurrentFile(Generic[_Content]):
         self.content = absent
         self.changed = asyncio.Event()
         self.trouble: str | None = None
-        """The problem with the current file; None if its content is in force."""
+        """The problem with the current file, or None while the current content is in force."""
         self.file = file
         self.part = part
         self._reads = read
@@ -41,7 +43,8 @@ class CurrentFile(Generic[_Content]):
             self.content = read(file)
 
     async def run(self, health: Health, tell: Callable[[bool], object]) -> None:
-        """Looks at the file for ever, if there is one, and calls `tell` with True for a valid file."""
+        """Looks at the file without end, if there is a file. Calls `tell` with True for a valid
+        file."""
         self.announce()
         file = self.file
         if file is None:
@@ -49,20 +52,20 @@ class CurrentFile(Generic[_Content]):
 
         def look() -> None:
             self.look(file)
-            why = self.trouble and f"what was good last counts: {self.trouble}"
+            why = self.trouble and f"the last valid content stays in force: {self.trouble}"
             health.says(self.part, why, alarm=True)
             tell(self.trouble is None)
 
         await periodically(look, _LOOK_S, pauses_first=True)
 
     def look(self, file: Path) -> None:
-        """Reads a changed file that is the same at two looks: half of a file may be valid."""
+        """Reads a changed file after two looks without a difference: half of a file may be valid."""
         now = _stamp_of(file)
         if now is not None and now != self._read and now == self._seen:
             self._read = now
             self._take(file)
         self._seen = now
-        self.trouble = self._wrong if now is not None else f"{file} is not there any more"
+        self.trouble = self._wrong if now is not None else f"{file} no longer exists"
 
     def announce(self) -> None:
         """Logs the content in force."""

@@ -1,10 +1,11 @@
-"""The health of a program, for probes and for people.
+"""The health of a program, for probes and for administrators.
 
-/readyz only names the parts with a problem: every client may read it. The log has the details, with
-files, addresses, Nodes and Pods.
+/readyz only names the parts with a problem: every client may read /readyz. The log has the details,
+with files, addresses, Nodes and Pods.
 
-Every part that calls Slurm or Kubernetes meets an outage of that system. The outage is one problem under
-the system's name, with a line in the log when it begins and one when it is over for all parts.
+If Slurm or Kubernetes has an outage, every part with calls to the system has errors. The outage is
+a single problem under the system's name. The log has a line at the start of the outage, and a line
+at the end, when all parts work again.
 """
 
 import time
@@ -19,21 +20,23 @@ log = structlog.get_logger()
 
 _LOOK_S = 5.0
 _SETTLES_S = 5.0
-"""Seconds after its start in which kube-apiserver may forbid allowed calls: it still reads its roles."""
+"""Seconds after kube-apiserver's start in which kube-apiserver may forbid allowed calls, while it
+still reads roles."""
 
 Tell = Callable[..., object]
-"""A logger's method of one level."""
+"""A method of the logger, for some level."""
 
 
 def common_trouble(error: BaseException | None) -> str | None:
-    """Returns the name of an error's outage, by the error's property; None for an error of one call."""
+    """Returns the name of the outage behind an error, from the error's attribute. None for an error
+    of a single call."""
     return getattr(error, "common_trouble", None)
 
 
 class Health:
-    """The problems of all parts of a program. The program sets `ready`, which no problem changes. The
-    extender is ready after its recovery, also during later problems with a system. The node agent is not
-    ready while the kernel rejects its settings."""
+    """The problems of all parts of a program. The program sets `ready`: no problem changes `ready`.
+    The extender stays ready after its recovery, even during later outages. The node agent is not
+    ready while the kernel rejects the node agent's settings."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -49,10 +52,14 @@ class Health:
         because: Exception | None = None,
         alarm: bool = False,
     ) -> None:
-        """Notes a part's problem, or None for no problem, and logs the change. `because` is the error if
-        `trouble` is a text. An error of an outage counts as the outage, any other error as the part's
-        own problem: after an outage only if the error lasts, since a system that starts may forbid
-        allowed calls at first. An alarm is logged as an error, other problems as a warning."""
+        """Notes a part's problem, or None for no problem, and logs the change.
+
+        * `because` is the error, if `trouble` is a text.
+        * An error of an outage counts as the outage. Any other error is the part's own problem.
+        * After an outage, a part's own problem counts only if the problem lasts: a system may
+          forbid allowed calls at its start.
+        * An alarm is logged as an error, other problems as a warning.
+        """
         error = trouble if isinstance(trouble, Exception) else because
         name = None if trouble is None else common_trouble(error) or part
         before = next((each for each in self._troubles.values() if part in each.met), None)
@@ -70,20 +77,20 @@ class Health:
         return log.debug if self.parts().get(trouble or "") else tell
 
     def make_up(self) -> None:
-        """Logs delayed messages, once the rate permits: many parts report a problem only once."""
+        """Logs delayed messages, as far as the rate permits: many parts report a problem only once."""
         for trouble in self._troubles.values():
             trouble.flush()
 
     async def run(self) -> None:
-        """Logs delayed messages, for ever."""
+        """Logs delayed messages, without end."""
         await periodically(self.make_up, _LOOK_S, pauses_first=True)
 
     def parts(self) -> dict[str, bool]:
-        """Returns all problems since the start by name, True for a problem that lasts."""
+        """Returns all problems since the start by name. True means a current problem."""
         return {name: trouble.lasts for name, trouble in self._troubles.items()}
 
     def troubles(self) -> dict[str, str]:
-        """Returns the message of every problem that lasts, by name."""
+        """Returns the message of every current problem, by name."""
         return {name: trouble.words for name, trouble in self._troubles.items() if trouble.lasts}
 
     def for_strangers(self) -> dict[str, object]:
@@ -92,19 +99,19 @@ class Health:
 
 
 class _Trouble:
-    """One problem, of one part or of all parts that call one system."""
+    """A problem of a part, or of all parts with calls to a system."""
 
     def __init__(self, name: str, clock: Callable[[], float], *, alarm: bool) -> None:
         self.name = name
         self._clock = clock
         self._alarm = alarm
         self.met: dict[str, str] = {}
-        """The message of each part that has the problem, by part."""
+        """The messages of the affected parts, by part."""
         self._met_else: dict[str, float] = {}
-        """The parts of `met` with another problem now, and the time of its begin."""
+        """The parts of `met` with another problem now, and the start time of the other problem."""
         self._began = 0.0
         self._told = RateLimitedLog("trouble", clock, alarm=alarm)
-        """The message of a problem that lasts may change very often."""
+        """The message of a current problem may change very often."""
 
     @property
     def lasts(self) -> bool:
@@ -112,7 +119,7 @@ class _Trouble:
 
     @property
     def words(self) -> str:
-        """The message of the first part that still has the problem; only while the problem lasts."""
+        """The message of the first part with the problem. Only valid while the problem lasts."""
         return next(iter(self.met.values()))
 
     def meets(self, part: str, words: str) -> None:
@@ -129,8 +136,8 @@ class _Trouble:
             log.debug("trouble", part=self.name, met_by=part, error=words)
 
     def gives_way(self, part: str) -> bool:
-        """Notes that a part has another problem. Returns True if that counts: after an outage only if
-        it lasts."""
+        """Notes another problem of the part. Returns True if the other problem counts: after an
+        outage only if the other problem lasts."""
         since = self._met_else.setdefault(part, self._clock())
         return part == self.name or self._clock() - since >= _SETTLES_S
 

@@ -1,4 +1,4 @@
-"""The log of a program: one JSON object a line, of limited length."""
+"""The log of a program: a JSON object on each line, of limited length."""
 
 import logging
 import sys
@@ -13,8 +13,8 @@ _LONGEST_TEXT = 8192
 
 
 def configure_logging(level: str) -> None:
-    """Sets up the log: one JSON object a line on standard error. `log_fields.about` has the fields that
-    name a Pod or job."""
+    """Sets up the log: a JSON object on each line of standard error. `log_fields.about` returns the
+    fields for a Pod or job."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -36,7 +36,7 @@ def _timed(_logger: Any, _method: str, event: EventDict) -> EventDict:
 
 
 def _short(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Cuts long texts: answers of other systems and requests of strangers get into the log."""
+    """Cuts long texts: replies of other systems and requests of any client get into the log."""
     for name, value in event.items():
         if isinstance(value, str) and len(value) > _LONGEST_TEXT:
             event[name] = f"{value[:_LONGEST_TEXT]}... ({len(value)} characters)"

@@ -45,34 +45,34 @@ class Metric:
     words: str
     """Prometheus' HELP."""
     question: str
-    """The question that the metric answers for a person."""
+    """The question that the metric answers for an administrator."""
     labels: tuple[str, ...] = ()
 
     def counter(self, registry: CollectorRegistry) -> Counter:
-        """Returns a counter that the program increases."""
+        """Returns a counter for the program to increase."""
         return Counter(self.name.removesuffix("_total"), self.words, self.labels, registry=registry)
 
     def gauge(self, registry: CollectorRegistry) -> Gauge:
-        """Returns a gauge that the program sets."""
+        """Returns a gauge for the program to set."""
         return Gauge(self.name, self.words, self.labels, registry=registry)
 
     def histogram(self, registry: CollectorRegistry, buckets: tuple[float, ...] = SECONDS) -> Histogram:
-        """Returns a histogram that the program observes."""
+        """Returns a histogram for the program's observations."""
         return Histogram(self.name, self.words, self.labels, buckets=buckets, registry=registry)
 
     def read(self) -> GaugeMetricFamily:
-        """Returns a gauge of one reading, without a value yet."""
+        """Returns a gauge of a single reading, without a value yet."""
         return GaugeMetricFamily(self.name, self.words, labels=self.labels)
 
     def told(self, value: float | None) -> GaugeMetricFamily:
-        """Returns a gauge of one reading; None is no value."""
+        """Returns a gauge of a single reading. None means no value."""
         family = self.read()
         if value is not None:
             family.add_metric((), value)
         return family
 
     def read_counter(self, value: float | None) -> CounterMetricFamily:
-        """Returns a counter of one reading, counted elsewhere; None is no value."""
+        """Returns a counter of a single reading, counted elsewhere. None means no value."""
         family = CounterMetricFamily(self.name.removesuffix("_total"), self.words, labels=self.labels)
         if value is not None:
             family.add_metric((), value)
@@ -81,7 +81,7 @@ class Metric:
 
 @lru_cache(maxsize=256)
 def child(family: Family, *labels: str) -> Family:
-    """Returns a metric's child. `labels()` makes the texts again, some twenty times for every Pod."""
+    """Returns a metric's child. The cache saves `labels()` about twenty conversions for every Pod."""
     return family.labels(*labels)
 
 
@@ -124,10 +124,10 @@ async def _nothing() -> None:
 def application(
     registry: CollectorRegistry, before: Callable[[], Awaitable[None]] = _nothing
 ) -> Starlette:
-    """Returns the application for Prometheus, which calls `before` before each reading."""
+    """Returns the application for Prometheus. The application calls `before` before each reading."""
 
     async def metrics(_: Request) -> Response:
-        """Other work gets turns between two metrics: one metric may count 5,000 nodes."""
+        """Gives other work turns between two metrics: a metric may count 5,000 nodes."""
         await before()
         pieces = [generate_latest(_One(samples)) async for samples in yielding(registry.collect())]
         return Response(b"".join(pieces), media_type=CONTENT_TYPE_LATEST)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 
 Pause = float | Callable[[], Awaitable[object]]
-"""Seconds, or a function that returns when the pause is over."""
+"""Seconds, or a function that returns at the end of the pause."""
 
 
 async def periodically(
@@ -17,9 +17,12 @@ async def periodically(
     report: Callable[[Exception | None], object] = lambda _: None,
     pauses_first: bool = False,
 ) -> None:
-    """Calls `act`, which may be a coroutine function, for ever, with `pause` between two calls, or
-    `retry` after one of the errors of `outlives`. `report` gets each of these errors, and None after
-    each success. Raises every other error."""
+    """Calls `act` without end. `act` may be a coroutine function.
+
+    * The pause between two calls is `pause`, or `retry` after an error in `outlives`.
+    * `report` gets each error in `outlives`, and None after each success.
+    * Every other error is raised.
+    """
     if pauses_first:
         await _wait(pause)
     while True:

@@ -1,4 +1,5 @@
-"""Log lines that strangers can cause: rate-limited, with the number of events since the last line."""
+"""Rate-limited log lines, for events that any client can cause. Each line has the number of events
+since the last line."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ _EVERY_S = 30.0
 
 
 class RateLimitedLog:
-    """Logs a warning about one kind of event at most once in 30 s."""
+    """Logs a warning about a kind of event at most once in 30 s."""
 
     def __init__(
         self, event: str, clock: Callable[[], float] = time.monotonic, *, alarm: bool = False
@@ -25,13 +26,13 @@ class RateLimitedLog:
         self._happened = 0
 
     def says(self, **words: Any) -> None:
-        """Counts an event. A log line has these words, and the number of events since the last line as
-        `since_last_told`."""
+        """Counts an event. The log line has these fields, and `since_last_told`: the number of
+        events since the last line."""
         self._happened += 1
         self.flush(**words)
 
     def flush(self, **words: Any) -> None:
-        """Logs the events that are not logged yet, if the rate permits a line now."""
+        """Logs the events without a log line yet, if the rate permits a line now."""
         if self._happened and self._clock() >= self._quiet_until:
             tell = log.error if self._alarm else log.warning
             tell(self._event, **words, since_last_told=self._happened)

@@ -43,8 +43,8 @@ _Settings = TypeVar("_Settings", bound=BaseSettings)
 _OF_A_SERVICE: Final = re.compile(
     r"_SERVICE_(HOST|PORT(_\w+)?)=|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=|_PORT=\w+://"
 )
-"""NAME=VALUE of the kubelet's variables for Services (enableServiceLinks), which have the settings'
-prefix for a Service slurm-extender."""
+"""NAME=VALUE of the kubelet's variables for Services (enableServiceLinks). For a Service
+slurm-extender, these variables have the settings' prefix."""
 _MOST_SHOWN: Final = 60
 _ALIKE: Final = 0.85
 """The least likeness (difflib) of a wrong name to the intended setting."""
@@ -67,15 +67,15 @@ def from_environment(kind: type[_Settings], **given: Any) -> _Settings:
 
 
 def _problem(wrong: ErrorDetails) -> str:
-    """Returns the words for pydantic's report of a wrong value."""
+    """Returns the message for pydantic's report of a wrong value."""
     given = f'"{" ".join(str(wrong["input"]).split())[:_MOST_SHOWN]}"'
     match wrong["type"]:
         case "missing":
             return "not set, and without a default"
         case "int_parsing" | "int_type":
-            return f"{given} is no whole number"
+            return f"{given} is not a whole number"
         case "float_parsing" | "float_type" | "decimal_parsing":
-            return f"{given} is no number"
+            return f"{given} is not a number"
         case "bool_parsing" | "bool_type":
             return f"{given} is neither true nor false"
         case "string_pattern_mismatch":
@@ -114,8 +114,8 @@ def _after_prefix(name: str, prefix: str) -> str:
 
 
 def _meant(own: str, settings: Mapping[str, FieldInfo]) -> str | None:
-    """Returns the setting with a similar name, or the only setting whose name contains the wrong one. A
-    setting without a default comes before the others."""
+    """Returns the setting with a similar name, or the only setting with the wrong name as a part. A
+    setting without a default comes before other settings."""
     alike = get_close_matches(own, settings, 1, _ALIKE)
     if alike:
         return alike[0]

@@ -1,12 +1,13 @@
-"""One call for all callers that need the same at about the same time."""
+"""A single call for all callers with the same need at about the same time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 
 class Shared:
-    """A call for many callers. Callers during a call share the next call, which begins after the current
-    call. All get its errors; the end of one caller does not end the call for the others."""
+    """A call for many callers. Callers during a call share the next call, after the current call.
+    All callers get the errors of the call. The end of a single caller does not end the call for
+    other callers."""
 
     def __init__(self, call: Callable[[], Awaitable[object]]) -> None:
         self._call = call
@@ -14,7 +15,7 @@ class Shared:
         self._next: asyncio.Task[None] | None = None
 
     async def __call__(self) -> None:
-        """Returns when a call that began after this moment has ended."""
+        """Starts or joins the next call. Returns at the end of a call that began after this moment."""
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._under_way))
         await asyncio.shield(self._next)

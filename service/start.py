@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Saves CPU and memory while the program imports its modules.
+    """Saves CPU and memory while the program imports modules.
 
     Python collects no garbage during the imports, and later collections skip the imported objects.
     structlog does without rich, a library of 4 MB for consoles.

@@ -1,4 +1,4 @@
-"""A person's YAML file, read into a model, and its problems with their lines.
+"""Reads a user's YAML file into a model, and reports problems with their lines.
 
 The models are the schema. Numbers are plain decimals, a key occurs once, and the message about an
 unknown field lists the known fields.
@@ -22,7 +22,7 @@ _Place = tuple[int | str, ...]
 _SHOWN = 80
 _WORDS = {
     "missing": "is missing",
-    "string_type": "a text is needed; quote what YAML takes for something else",
+    "string_type": "a text is needed; quote values that YAML reads as another type",
     "list_type": "a list is needed, like [a, b]",
     "too_short": "must not be empty",
 }
@@ -85,7 +85,7 @@ class _Document(Generic[_Model]):
             loader = yaml.SafeLoader(self._text)
             root = loader.get_single_node()
             if root is None:
-                self._wrong(0, (), f"is empty: `{self._least}` is the least")
+                self._wrong(0, (), f"is empty: the shortest valid file is `{self._least}`")
                 return None
             self._note(root)
             return self._kind.model_validate(loader.construct_document(root))
@@ -95,7 +95,7 @@ class _Document(Generic[_Model]):
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             self._wrong(mark.line + 1 if mark else 0, (), f"not YAML: {error.problem}")
-        except Exception as error:  # noqa: BLE001 -- PyYAML lets through what Python makes of odd values
+        except Exception as error:  # noqa: BLE001 -- PyYAML raises Python's errors for odd values
             self._wrong(0, (), f"not YAML: {error}")
         return None
 
@@ -108,7 +108,8 @@ class _Document(Generic[_Model]):
         return next(self._lines[one] for one in known if one in self._lines)
 
     def _note(self, node: yaml.Node, place: _Place = ()) -> None:
-        """Notes the lines of a part and its children; a part repeated by an alias has its first line."""
+        """Notes the lines of a part and of its children. A part repeated by an alias keeps the
+        first line."""
         self._lines.setdefault(place, node.start_mark.line + 1)
         if id(node) in self._seen:
             return
@@ -126,7 +127,7 @@ class _Document(Generic[_Model]):
         """Notes repeated keys as problems: YAML readers take the last without an error."""
         line = key.start_mark.line + 1
         if place in self._lines:
-            self._wrong(line, place, f"is there already, in line {self._lines[place]}")
+            self._wrong(line, place, f"is a repeated key, first in line {self._lines[place]}")
             return
         self._lines[place] = line
         self._note(value, place)
@@ -142,9 +143,9 @@ def _why(error: ErrorDetails, kind: type[BaseModel]) -> str:
     problem, place = error["type"], error["loc"]
     match problem:
         case "extra_forbidden":
-            return f"is no field here; there are {_fields(kind, place[:-1])}"
+            return f"is not a field; known fields: {_fields(kind, place[:-1])}"
         case "model_type":
-            return f"has fields: {_fields(kind, place)}"
+            return f"must be a mapping; fields: {_fields(kind, place)}"
         case "string_pattern_mismatch":
             return f'"{str(error["input"])[:_SHOWN]}" does not match {error["ctx"]["pattern"]}'
         case "literal_error":

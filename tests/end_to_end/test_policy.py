@@ -296,7 +296,7 @@ def test_a_bad_file_keeps_the_last_good_policy_and_alerts(actors: Actors, policy
     assert actors.ready()[0] == 200
     metrics = f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics"
     assert "slurm_extender_policy_good 0.0" in fetch(metrics).text
-    assert "what was good last counts" in trouble
+    assert "the last valid content stays in force" in trouble
     actors.create("p")
     actors.bound("p")
     assert owner(actors, "p") == "alice"

@@ -123,7 +123,7 @@ def test_a_file_that_disappears_keeps_the_last_good_policy(kept: CurrentPolicy, 
     gone = file.rename(file.with_name("gone"))
     kept.look(file)
     assert kept.policy == OPEN
-    assert "is not there any more" in str(kept.trouble)
+    assert "no longer exists" in str(kept.trouble)
     gone.rename(file)
     kept.look(file)
     assert kept.trouble is None
@@ -148,7 +148,7 @@ async def test_trouble_is_told_to_probes_and_metrics_and_taken_back(
                 assert not await told.get()
         (line,) = (line for line in logs if line["log_level"] != "info")
         assert (line["log_level"], line["part"]) == ("error", "policy")
-        assert line["error"].startswith("what was good last counts: ")
+        assert line["error"].startswith("the last valid content stays in force: ")
         assert "policy.yaml:1" in str(health.troubles())
         write(file, OTHER)
         while not await told.get():

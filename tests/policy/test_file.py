@@ -93,14 +93,17 @@ NO_NUMBER = "4: rules[0].allow.{}[0]: a number from 0 to 2147483646"
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        *((text, " is empty: `preset: restricted` is the least") for text in ("", "# nothing\n")),
-        ("- a\n", "1: has fields: preset, rules"),
+        *(
+            (text, " is empty: the shortest valid file is `preset: restricted`")
+            for text in ("", "# nothing\n")
+        ),
+        ("- a\n", "1: must be a mapping; fields: preset, rules"),
         ("rules: [a", "1: not YAML: expected ',' or ']', but got '<stream end>'"),
         ("preset: open\n--- \npreset: open", "2: not YAML: but found another document"),
         ("preset: !!python/name:os.system x", "1: not YAML: could not determine a constructor"),
         ("preset: 2026-99-99", " not YAML: month must be in 1..12"),
         ("preset: closed", "1: preset: must be restricted or open"),
-        ("presets: open", "1: presets: is no field here; there are preset, rules, podUsers"),
+        ("presets: open", "1: presets: is not a field; known fields: preset, rules, podUsers"),
         ("podUsers: [root]", "1: podUsers[0]: a number from 0 to 2147483646, but for 99,"),
         *(
             (RULE.replace("1", each), f"{USER}{each} is not a plain decimal number")
@@ -110,10 +113,13 @@ NO_NUMBER = "4: rules[0].allow.{}[0]: a number from 0 to 2147483646"
         ("rules:\n- default: {user: 1}", "2: rules[0].namespaces: is missing"),
         ("rules:\n- namespaces: []\n  default: {user: 1}", "2: rules[0].namespaces: must not be empty"),
         ("rules:\n- namespaces: [a]", "2: rules[0]: gives no user: set default.user or allow.users"),
-        (RULE + "  allow:\n", "4: rules[0].allow: has fields: users, groups, accounts, partitions, qos"),
+        (
+            RULE + "  allow:\n",
+            "4: rules[0].allow: must be a mapping; fields: users, groups, accounts, partitions, qos",
+        ),
         (
             RULE + "  allow:\n    account: x",
-            "5: rules[0].allow.account: is no field here; there are users",
+            "5: rules[0].allow.account: is not a field; known fields: users",
         ),
         *(
             (f"{RULE}  allow: {{users: [{each}]}}", NO_NUMBER.format("users"))
@@ -121,7 +127,7 @@ NO_NUMBER = "4: rules[0].allow.{}[0]: a number from 0 to 2147483646"
         ),
         *((f"{RULE}  allow: {{groups: [{each}]}}", NO_NUMBER.format("groups")) for each in (-1, 99)),
         (RULE + "  allow: {users: 1}", "4: rules[0].allow.users: a list is needed, like [a, b]"),
-        (RULE + "  allow: {qos: [no]}", "4: rules[0].allow.qos[0]: a text is needed; quote what YAML"),
+        (RULE + "  allow: {qos: [no]}", "4: rules[0].allow.qos[0]: a text is needed; quote values"),
         (RULE + "  allow: {qos: ['']}", "4: rules[0].allow.qos[0]:"),
         (RULE + "  allow: {qos: ['a,b']}", '4: rules[0].allow.qos[0]: "a,b" does not match'),
         (
@@ -129,9 +135,9 @@ NO_NUMBER = "4: rules[0].allow.{}[0]: a number from 0 to 2147483646"
             "4: rules[0].allow.maxPriority: Input should be a valid int",
         ),
         (RULE + "  serviceAccounts: []", "4: rules[0].serviceAccounts: must not be empty"),
-        (RULE + "  service_accounts: [a]", "4: rules[0].service_accounts: is no field here"),
-        (RULE + "  default: {user: 2}", "4: rules[0].default: is there already, in line 3"),
-        ("rules: &a [*a]", "1: rules[0]: has fields: name, namespaces"),
+        (RULE + "  service_accounts: [a]", "4: rules[0].service_accounts: is not a field"),
+        (RULE + "  default: {user: 2}", "4: rules[0].default: is a repeated key, first in line 3"),
+        ("rules: &a [*a]", "1: rules[0]: must be a mapping; fields: name, namespaces"),
         (
             "rules:\n- namespaces: [A]\n  default: {user: 1}",
             '2: rules[0].namespaces[0]: "A" does not match',

@@ -88,12 +88,12 @@ def test_a_revision_has_the_name_of_what_the_pod_is_made_of(file: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ("", "", "is empty: `{controllers: [slurmctld:6817], pools: []}` is the least"),
+        ("", "", "is empty: the shortest valid file is `{controllers: [slurmctld:6817], pools: []}`"),
         ("[slurmctld:6817]", "[]", "1: controllers: must not be empty"),
         ("name: gpu", "name: GPU", '3: pools[0].name: "GPU" does not match'),
         ("nodeSelector", "selector", "3: pools[0].nodeSelector: is missing"),
-        ("nodeSelector", "selector", "4: pools[0].selector: is no field here; there are name, "),
-        ("  template", "  slurm: {feature: [a]}\n  template", "slurm.feature: is no field here; there"),
+        ("nodeSelector", "selector", "4: pools[0].selector: is not a field; known fields: name, "),
+        ("  template", "  slurm: {feature: [a]}\n  template", "slurm.feature: is not a field; known"),
         ("  template", "  partitions: ['a,b']\n  template", 'pools[0].partitions[0]: "a,b" does not'),
         ("  template", "  replicas: -1\n  template", "5: pools[0].replicas: Input should be great"),
         ("  template", "  update: {maxUnavailable: 0}\n  template", "maxUnavailable must be 1 or more"),

@@ -64,8 +64,8 @@ def test_wrong_settings_and_unknown_variables_end_the_program(
 @pytest.mark.parametrize(
     ("setting", "value", "words"),
     [
-        ("KILL_WAIT_S", "abc", '"abc" is no whole number'),
-        ("POLL_INTERVAL_S", "often", '"often" is no number'),
+        ("KILL_WAIT_S", "abc", '"abc" is not a whole number'),
+        ("POLL_INTERVAL_S", "often", '"often" is not a number'),
         ("FAST_PATH", "perhaps", '"perhaps" is neither true nor false'),
         ("SLURMRESTD_URL", "nonsense", '"nonsense" does not match ^(https?|unix)://'),
     ],

@@ -169,7 +169,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ("priority: 100", "priorty: 100", "priorty: is no field here"),
+        ("priority: 100", "priorty: 100", "priorty: is not a field"),
         ("DenyOnLimit", "DenyLimit", "must be DenyOnLimit"),
         ("{name: low}", "{name: Low}", '"Low" does not match'),
         ("fairshare: 10", "fairshare: ten", "fairshare"),
