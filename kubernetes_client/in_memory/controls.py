@@ -1,4 +1,5 @@
-"""The actions of people, kubelets and failures on an `InMemoryKubernetes`: for tests."""
+"""Actions of users, administrators and kubelets, and failures, on an `InMemoryKubernetes`: for
+tests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -40,9 +41,9 @@ class Controls:
         self.lacking: set[Right] = set()
         """Rights that the server denies to the account when asked. No call is rejected."""
         self.answering: dict[tuple[str, str], int] = {}
-        """Services (namespace and name) that have a Pod, and the HTTP status with which it answers."""
+        """Services (namespace and name) with a Pod, and the HTTP status of the Pod's replies."""
         self.calls: list[str] = []
-        """Every call that was made, in order."""
+        """Every call, in order."""
 
     # Failures
 
@@ -61,7 +62,7 @@ class Controls:
             self._held.setdefault(call, asyncio.Event())
 
     def release(self) -> None:
-        """Lets held calls go on, and holds no more."""
+        """Continues held calls, and holds no more calls."""
         for held in self._held.values():
             held.set()
         self._held = {}
@@ -90,11 +91,11 @@ class Controls:
             watch.ended = True
         self._store.touch()
 
-    # People and kubelets
+    # Users, administrators and kubelets.
 
     def put(self, kind: str, *manifests: Manifest) -> None:
-        """Creates or replaces objects; another uid makes a new object. A manifest's uid is kept, and its
-        resourceVersion if newer than all versions."""
+        """Creates or replaces objects. Another uid makes a new object. The manifest's uid is kept.
+        The manifest's resourceVersion is kept if newer than all versions."""
         for manifest in manifests:
             metadata = manifest["metadata"]
             namespace, name = metadata.get("namespace") or "", metadata["name"]
@@ -121,7 +122,7 @@ class Controls:
             self._store.remove(kind, _namespace(kind, namespace), name)
 
     def read(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
-        """Returns an object as it is now. Raises NotFound."""
+        """Returns the current version of an object. Raises NotFound."""
         return self._store.get(kind, _namespace(kind, namespace), name)
 
     def objects(self, kind: str) -> list[dict[str, Any]]:
@@ -129,23 +130,24 @@ class Controls:
         return self._store.all(kind)
 
     def writes(self, kind: str) -> int:
-        """Returns how often objects of a kind were written, by any writer."""
+        """Returns the number of writes to objects of a kind, by any writer."""
         return sum(change.kind == kind for change in self._store.changes)
 
     async def until(self, holds: Callable[[], object]) -> None:
-        """Returns when `holds` is true; it is evaluated after every write."""
+        """Returns when `holds` is true. `holds` is evaluated after every write."""
         while not holds():
             await self._store.changed.wait()
 
     async def all_told(self) -> None:
-        """Returns when all open watches, at least one, have sent everything and are read again."""
+        """Returns when all open watches, at least one, have sent everything and their readers wait
+        again."""
         while not (self._watches and all(watch.idle for watch in self._watches)):
             self._one_waits.clear()
             await self._one_waits.wait()
 
     def _delete(self, pod: dict[str, Any], grace_s: int) -> None:
-        """Deletes as rest.BeforeDelete and podStrategy.CheckGracefulDelete do, with a version in which
-        the Pod is being deleted."""
+        """Deletes as rest.BeforeDelete and podStrategy.CheckGracefulDelete do. First writes a
+        version with the deletionTimestamp."""
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
         if not pod["spec"].get("nodeName") or phase in _ENDED:
             grace_s = 0
@@ -166,7 +168,7 @@ class Controls:
 
     @asynccontextmanager
     async def _call(self, method: str, kind: str = "") -> AsyncIterator[None]:
-        """Surrounds the work of a call: other tasks get their turns before, as with any server."""
+        """Surrounds the work of a call. Other tasks get their turns before, as with any server."""
         call = f"{method} {kind}".strip()
         names = ("", method, call)
         self.calls.append(call)

@@ -1,4 +1,4 @@
-"""`protocol.Kubernetes` over a `Store`: the calls, the errors of kube-apiserver, and its watches."""
+"""`protocol.Kubernetes` over a `Store`: the calls, the errors of kube-apiserver, and the watches."""
 
 import asyncio
 import time
@@ -194,7 +194,7 @@ class InMemoryKubernetes(Controls):
                 raise Unavailable(503, f'no endpoints available for service "{service}"')
             return self.answering[namespace, service]
 
-    # The server, and the account that asks
+    # The server, and the calling account
 
     async def version(self) -> str:
         async with self._call("version"):
@@ -223,7 +223,7 @@ class InMemoryKubernetes(Controls):
             return self._listed(kind, field_selector)
 
     async def pages(self, kind: str, field_selector: str | None) -> AsyncIterator[Manifest]:
-        """All parts show the moment of the first part; none expires."""
+        """Yields pages. All pages show the state at the first page, and no page expires."""
         async with self._call("pages", kind):
             whole = self._listed(kind, field_selector)
         items, metadata = whole["items"], whole["metadata"]
@@ -253,7 +253,7 @@ class InMemoryKubernetes(Controls):
             self._watches.remove(watch)
 
     async def aclose(self) -> None:
-        """Closes nothing: the same object can be used again, as a server lives on."""
+        """Closes nothing: the object may be used again, as a server outlives a client."""
 
     def _create(self, kind: str, namespace: str, manifest: Manifest) -> dict[str, Any]:
         metadata = {**manifest["metadata"], "namespace": namespace}
@@ -266,7 +266,8 @@ class InMemoryKubernetes(Controls):
         return self._store.update(kind, {**manifest, "metadata": {**manifest["metadata"], **own}})
 
     def _patch(self, kind: str, namespace: str, name: str, patch: Manifest, part: str) -> dict[str, Any]:
-        """Merges the metadata and one of `spec` and `status`: the other is another resource's."""
+        """Merges the metadata, and either `spec` or `status`: the other part belongs to another
+        resource."""
         before = self._store.get(kind, namespace, name)
         metadata = patch.get("metadata") or {}
         _hold_to(before, metadata)
@@ -327,7 +328,7 @@ def _check_bindable(pod: Manifest) -> None:
 
 
 def _check_spec(before: Manifest, after: Manifest) -> None:
-    """Raises Rejected if a patch changes a part of the spec that this project does not change."""
+    """Raises Rejected if a patch changes a part of the spec that this project never changes."""
     old, new = dict(before["spec"]), dict(after["spec"])
     gates = old.pop("schedulingGates", ()), new.pop("schedulingGates", ())
     if old != new or any(gate not in gates[0] for gate in gates[1]):

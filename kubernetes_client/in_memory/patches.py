@@ -1,4 +1,4 @@
-"""The strategic merge patches of this project."""
+"""The strategic merge patches used by this project."""
 
 from typing import Any, Final
 
@@ -11,8 +11,8 @@ _EMPTY: Final[tuple[Any, ...]] = (None, {}, [])
 
 
 def merged(before: Manifest, patch: Manifest) -> dict[str, Any]:
-    """Returns an object after a strategic merge patch. Null deletes a field, and an empty map or list is
-    no field (`omitempty` in k8s.io/api). The result shares parts with both arguments."""
+    """Returns an object after a strategic merge patch. Null deletes a field, and an empty map or
+    list is no field (`omitempty` in k8s.io/api). The result shares parts with both arguments."""
     result = dict(before)
     for key, value in patch.items():
         field = None if value is None else _field(key, before.get(key), value)

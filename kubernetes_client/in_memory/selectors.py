@@ -1,4 +1,4 @@
-"""Field selectors: which objects a list or watch is about."""
+"""Field selectors: the objects of a list or watch."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -9,12 +9,12 @@ _FIELDS: Final = (
     *("metadata.namespace", "metadata.name", "spec.nodeName", "spec.schedulerName", "status.phase"),
     *("status.nominatedNodeName", "reason", "reportingComponent"),
 )
-"""The fields in selectors of this project."""
+"""Fields in the selectors of this project."""
 
 
 def selects(field_selector: str | None) -> Callable[[Manifest], bool]:
-    """Returns a test for all terms (`field=value`, `field!=value`) of a selector; every object fits
-    None. Raises ValueError for a field that no selector of this project has."""
+    """Returns a test for all terms (`field=value`, `field!=value`) of a selector. Every object fits
+    None. Raises ValueError for a field outside _FIELDS."""
     terms = [_term(text) for text in (field_selector or "").split(",") if text]
     return lambda manifest: all(term(manifest) for term in terms)
 

@@ -1,4 +1,4 @@
-"""The objects of an `InMemoryKubernetes`, all versions, and the tasks that wait for the next version."""
+"""The objects of an `InMemoryKubernetes`, all versions, and the tasks waiting for the next version."""
 
 import asyncio
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from kubernetes_client.errors import Conflict, NotFound
 from kubernetes_client.protocol import Manifest
 
 Key = tuple[str, str, str]
-"""Kind, namespace ("" where there is none) and name."""
+"""Kind, namespace ("" for kinds without namespaces) and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write: the object before (None for a new object) and after (None for a deleted object)."""
+    """A write: the object before (None for a new object) and after (None for a deleted object)."""
 
     version: int
     kind: str
@@ -25,7 +25,7 @@ class Change:
 
 
 class Store:
-    """Keeps objects as etcd does: with one version counter for all objects, and all changes."""
+    """Keeps objects as etcd does: with a version counter for all objects, and all changes."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -37,7 +37,7 @@ class Store:
         self._uids = 0
 
     def find(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        """Returns a copy of an object; None if there is no object."""
+        """Returns a copy of an object, or None if no object matches."""
         found = self._objects.get((kind, namespace, name))
         return None if found is None else _copy(found)
 
@@ -53,7 +53,8 @@ class Store:
         return [_copy(found) for key, found in sorted(self._objects.items()) if key[0] == kind]
 
     def create(self, kind: str, manifest: Manifest) -> dict[str, Any]:
-        """Adds an object, with a new uid if the manifest has none; returns it. Raises Conflict."""
+        """Adds an object, with a new uid if the manifest has none. Returns the object. Raises
+        Conflict."""
         key = _key(kind, manifest)
         if key in self._objects:
             raise Conflict(409, f'{kind} "{key[2]}" already exists')
@@ -64,7 +65,8 @@ class Store:
         return self._write(key, created)
 
     def update(self, kind: str, manifest: Manifest) -> dict[str, Any]:
-        """Writes a new version of an object; returns it. A write without changes makes no version."""
+        """Writes a new version of an object. Returns the object. A write without changes makes no
+        version."""
         key = _key(kind, manifest)
         changed = _copy(manifest)
         return changed if changed == self._objects[key] else self._write(key, changed)
@@ -75,12 +77,12 @@ class Store:
         self._add(Change(self.version + 1, kind, before, None))
 
     def touch(self) -> None:
-        """Wakes the waiting tasks, though nothing was written."""
+        """Wakes the waiting tasks without a write."""
         self.changed.set()
         self.changed = asyncio.Event()
 
     def _write(self, key: Key, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Writes an object under its own version if that is newer than all versions."""
+        """Writes an object. The manifest's version is kept if newer than all versions."""
         version = max(self.version + 1, int(manifest["metadata"].get("resourceVersion") or 0))
         manifest["metadata"]["resourceVersion"] = str(version)
         before, self._objects[key] = self._objects.get(key), manifest

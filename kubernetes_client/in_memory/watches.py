@@ -1,4 +1,4 @@
-"""The events of one watch of a `Store`."""
+"""The events of a watch of a `Store`."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,12 +9,12 @@ from kubernetes_client.in_memory.store import Change, Store
 from kubernetes_client.protocol import Manifest
 
 _WITHOUT_BOOKMARKS: Final = frozenset({"events"})
-"""The resources that kube-apiserver does not keep in its watch cache (DefaultWatchCacheSizes)."""
+"""Resources without a watch cache in kube-apiserver (DefaultWatchCacheSizes)."""
 
 
 class Watch:
-    """One open watch of the objects of a kind that `fits` selects, after the version `since`; "" begins
-    with all objects."""
+    """An open watch of the objects of a kind, filtered by `fits`, after the version `since`. ""
+    begins with all objects."""
 
     def __init__(self, store: Store, kind: str, fits: Callable[[Manifest], bool], since: str) -> None:
         self.ended = False
@@ -49,8 +49,8 @@ class Watch:
         return told + self.bookmark() if tells_version else told
 
     def bookmark(self) -> bytes:
-        """Returns the line with the version of the kind's last change, selected or not; b"" if the kind
-        has no bookmarks, or no change since the watch was opened."""
+        """Returns the line with the version of the kind's last change, selected or not. Returns b""
+        if the kind has no bookmarks, or no change since the opening of the watch."""
         if self._kind in _WITHOUT_BOOKMARKS:
             return b""
         changes = reversed(self._store.changes)
@@ -71,5 +71,5 @@ class Watch:
 
 
 def line(kind: str, manifest: Manifest) -> bytes:
-    """Returns one event of a watch."""
+    """Returns an event of a watch as a line."""
     return orjson.dumps({"type": kind, "object": manifest}) + b"\n"
