@@ -1,10 +1,17 @@
 """A small Slurm in memory: `protocol.Slurm` without a network, for tests and load tests.
 
-It passes the same contract tests as the real one (tests/slurm_client/test_contract.py) and answers
-what those measured: FIFO by priority in each partition, GRES with indices, ids of the caller's
-choosing, refusals with Slurm's numbers, accounts and limits, reservations, forgetting after MinJobAge.
-It leaves out what no test has needed: limits on more than jobs and their CPUs, backfill, preemption by
-its own decision (`preempt` does it), sockets: a job has the first cores of a node that are free.
+This Slurm passes the same contract tests as real Slurm (tests/slurm_client/test_contract.py), and
+answers as measured in these tests:
+
+* FIFO by priority in each partition
+* GRES with indices, and job ids of the caller's choice
+* rejections with Slurm's numbers
+* accounts and limits, and reservations
+* removal of ended jobs after MinJobAge
+
+Left out, since no test needs these features: limits on more than jobs and their CPUs, backfill,
+preemption by Slurm's own decision (`preempt` preempts), and sockets. A job gets the first free
+cores of a node.
 """
 
 from slurm_client.in_memory.accounting import Accounting, Association, Limits, Qos

@@ -21,13 +21,13 @@ REASONS: Final = frozenset(
         *("QOSGrpJobsLimit", "QOSMaxCpuPerJobLimit", "QOSMaxJobsPerUserLimit"),
     }
 )
-"""Reasons of jobs that wait under a limit. Such a job holds up no job behind it."""
+"""Pending reasons of jobs under a limit. Such a job blocks no job behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits at a time; None is without limit. `max_jobs` of a user run, `max_submit_jobs` of a user are
-    known, and `group_jobs` of all users run."""
+    """Limits on concurrent use. None means no limit. `max_jobs` limits a user's running jobs,
+    `max_submit_jobs` a user's known jobs, and `group_jobs` the running jobs of all users."""
 
     group_jobs: int | None = None
     max_jobs: int | None = None
@@ -37,7 +37,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """A QOS. With `deny_on_limit` Slurm rejects a job that is too large, instead of letting it wait."""
+    """A QOS. With `deny_on_limit` Slurm rejects a job over the limit on size. Otherwise the job
+    waits."""
 
     name: str
     limits: Limits = field(default_factory=Limits)
@@ -57,14 +58,14 @@ class Association:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """What slurmdbd knows. By default root has the account root, as in a new cluster."""
+    """The data of slurmdbd. By default root has the account root, as in a new cluster."""
 
     associations: tuple[Association, ...] = ()
     qos: tuple[Qos, ...] = ()
 
 
 class Enforcement:
-    """The rules of an `Accounting`; without one, anything goes."""
+    """The rules of an `Accounting`. Without an `Accounting`, every request is allowed."""
 
     def __init__(self, accounting: Accounting | None) -> None:
         given = accounting or Accounting()
@@ -84,7 +85,7 @@ class Enforcement:
         return association.account, qos
 
     def associations(self, user_id: int) -> tuple[rights.Association, ...] | None:
-        """Returns the memberships of a user; None without accounting."""
+        """Returns the memberships of a user, or None without accounting."""
         if not self._enforced:
             return None
         found = {each.account: each for each in reversed(self._associations) if each.user_id == user_id}
@@ -92,7 +93,8 @@ class Enforcement:
         return tuple(rights.Association(each.account, each.qos, default=each is own[0]) for each in own)
 
     def check(self, record: Record, others: Iterable[Record]) -> None:
-        """Raises the error 2050 for a job that may not even wait beside `others`, which all live."""
+        """Raises the error 2050 for a job that may not even wait beside `others`. All `others` are
+        live jobs."""
         if not self._enforced:
             return
         qos, association = self._limiting(record)
@@ -104,7 +106,7 @@ class Enforcement:
             raise rejections.rejection("ESLURM_ACCOUNTING_POLICY")
 
     def reason(self, record: Record, others: Iterable[Record]) -> str | None:
-        """Returns the limit for which a job must wait beside `others`, which all live."""
+        """Returns the limit that makes a job wait beside `others`. All `others` are live jobs."""
         if not self._enforced:
             return None
         running = [one for one in others if one.has_nodes]
@@ -126,13 +128,13 @@ class Enforcement:
 
     def _limiting(self, record: Record) -> tuple[Qos, Association]:
         association = self._association(record.user_id, record.account)
-        assert association is not None  # `charged` saw to it
+        assert association is not None  # checked by `charged`
         return self._qos[record.qos], association
 
     def _peers(
         self, qos: Qos, association: Association, record: Record, jobs: Iterable[Record]
     ) -> Iterator[tuple[Limits, list[Record]]]:
-        """Yields the limits of the QOS and of the association, with the other jobs that count."""
+        """Yields the limits of the QOS and of the association, with the other jobs under each limit."""
         rest = [one for one in jobs if one.id != record.id]
         yield qos.limits, [one for one in rest if one.qos == qos.name]
         same = (record.user_id, record.account)

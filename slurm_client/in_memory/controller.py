@@ -1,7 +1,7 @@
 """The slurmctld of an `InMemorySlurm`, without a clock.
 
-`advance(now)` does all that is due: scheduling ticks, time limits, forgetting. The callers of all other
-methods call `advance` just before, with the same `now`.
+`advance(now)` does all due work: scheduling ticks, time limits, removal of old jobs. Callers of any
+other method call `advance` just before, with the same `now`.
 """
 
 import math
@@ -20,10 +20,10 @@ from slurm_client.rights import UserRights
 from slurm_client.server import Configuration, counts_memory
 
 Plugin = Callable[[JobSpec], int]
-"""Returns 0 for an accepted job or change, or an error number; -1 is job_submit.lua's slurm.ERROR."""
+"""Returns 0 for an accepted job or change, or an error number. -1 is job_submit.lua's slurm.ERROR."""
 DEFAULT_PRIORITY = 1
 _NO_CREDENTIAL = "slurm_cred_create failure, holding job."
-# The error of an immediate allocation, by the reason for which a job would wait.
+# Errors of immediate allocations, by the pending reason of the same job.
 _REFUSED = {
     scheduler.HELD: "ESLURM_DEPENDENCY",
     scheduler.NODE_NOT_AVAILABLE: "ESLURM_NODE_NOT_AVAIL",
@@ -33,7 +33,7 @@ _REFUSED = {
 
 
 class Controller:
-    """Jobs, nodes and partitions, and the rules between them. Times are seconds of one clock."""
+    """Jobs, nodes and partitions, and their rules. Times are seconds of a common clock."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Controller:
         self._restarted: set[int] = set()
         """Jobs with an earlier start (`Record.script_ends`)."""
         self.unknown_users: set[int] = set()
-        """The users that slurmctld's host cannot resolve."""
+        """Users unknown on slurmctld's host."""
         self.user_names = {0: "root"}
         self.plugin: Plugin | None = None
 
     def advance(self, now: float) -> None:
-        """Runs the scheduling ticks until `now`, without ticks that have nothing to do."""
+        """Runs the scheduling ticks until `now`, except ticks without work."""
         if self.reservations.come_to(now, self.machines):
             self.changed(now)
         while (due := self._next_due()) <= now:
@@ -76,7 +76,7 @@ class Controller:
         self.jobs.forget(now)
 
     def submit(self, spec: JobSpec, job_id: int, now: float) -> int:
-        """Queues a job; the next tick may start the job."""
+        """Queues a job. The next tick may start the job."""
         record = self._record(spec, job_id, now)
         self._enforcement.check(record, self._alive())
         partition = self.partitions[record.partition]
@@ -89,7 +89,7 @@ class Controller:
         return job_id
 
     def allocate(self, spec: JobSpec, job_id: int, now: float) -> int:
-        """Starts a job now or rejects the job; a rejection leaves a FAILED record that holds the id. A
+        """Starts a job now, or rejects the job. A rejection leaves a FAILED record under the id. A
         job with a time limit over the partition's waits, as in real Slurm."""
         record = self._record(spec, job_id, now)
         try:
@@ -125,7 +125,7 @@ class Controller:
         self.changed(now)
 
     def cancel(self, job_id: int, now: float, name: str | None = None) -> None:
-        """Ends a job of that name; nothing to do for an unknown or an ended job."""
+        """Ends a job of that name. Does nothing for an unknown or an ended job."""
         record = self.jobs.get(job_id)
         if record is None or record.state.ended:
             return
@@ -144,7 +144,8 @@ class Controller:
         self._changed_at = now
 
     def rebuild_usage(self, now: float) -> None:
-        """Sets the use of each node by the jobs that have nodes: after going back in time."""
+        """Computes the use of each node from the jobs with nodes, after a return to an earlier
+        state."""
         for machine in self.machines.values():
             machine.clear()
         for record in self.jobs:
@@ -160,7 +161,7 @@ class Controller:
         return tuple(machine.node() for machine in self.machines.values())
 
     def _next_due(self) -> float:
-        """Returns the next tick with something to do; infinite if nothing is to come."""
+        """Returns the next tick with work, or infinity."""
         since = self.jobs.next_deadline() if self._changed_at is None else self._changed_at
         if math.isinf(since):
             return since
@@ -182,7 +183,8 @@ class Controller:
                 self.jobs.put(replace(record, reason=outcome), now)
 
     def _try_now(self, record: Record) -> tuple[Slot, ...] | str | None:
-        """Returns the job's share, or the name of the error; None if the job waits after all."""
+        """Returns the job's share, or the name of the error. Returns None if the job has to wait
+        instead."""
         partition = self.partitions[record.partition]
         reason = scheduler.standing_reason(record, partition, self.machines)
         if reason == scheduler.TIME_LIMIT:
@@ -199,8 +201,9 @@ class Controller:
         return slots or "ESLURM_NODES_BUSY"
 
     def _must_queue(self, record: Record) -> bool:
-        """Returns True if a job that is not held waits before the record: in its partition with a higher
-        or the same priority and earlier, or in a partition of a higher tier that shares nodes."""
+        """Returns True if a job that is not held waits before the record. Such a job is in the same
+        partition, with a higher priority, or with the same priority and an earlier submission. Or
+        the job is in a partition of a higher tier with common nodes."""
         own = self.partitions[record.partition]
         return any(
             not other.held
@@ -250,7 +253,7 @@ class Controller:
             raise rejections.numbered(number)
 
     def rights(self, user_id: int) -> UserRights:
-        """Returns the rights as slurmdbd and slurmctld report them; without a name if there is none."""
+        """Returns the rights reported by slurmdbd and slurmctld. A user without a name has none."""
         name = self.user_names.get(user_id, "")
         if user_id in self.unknown_users or not name:
             return UserRights(unknown=user_id in self.unknown_users)
@@ -264,8 +267,8 @@ class Controller:
         return self.machines[name]
 
     def register(self, node: Node, partitions: Collection[str], now: float, *, booted: bool) -> None:
-        """Starts a slurmd, which makes its node if there is no node of that name. A known node keeps all
-        else (26.05, 24.11: except its address)."""
+        """Starts a slurmd, which creates the node if unknown. A known node keeps all other
+        properties (26.05, 24.11: except the address)."""
         if node.name not in self.machines:
             self._remember_nodes(now)
             self.machines[node.name] = self._machine(node, tuple(partitions))
@@ -277,7 +280,7 @@ class Controller:
         self.changed(now)
 
     def delete_node(self, name: str, now: float) -> None:
-        """Deletes a dynamic node; nothing to do for an unknown node. Raises the errors 2016 and 2028."""
+        """Deletes a dynamic node. Does nothing for an unknown node. Raises the errors 2016 and 2028."""
         machine = self.machines.get(name)
         if machine is None:
             return
@@ -321,7 +324,7 @@ class Controller:
         self.jobs.put(replace(record, state=RUNNING, reason="", slots=slots, started=now), now)
 
     def change(self, before: Record, after: Record, now: float) -> None:
-        """Changes a job that has nodes, or ends a job."""
+        """Changes a job with nodes, or ends a job."""
         for slot in before.taken:
             self.machines[slot.node].give_back(slot)
         self._take(after.taken)
@@ -329,8 +332,8 @@ class Controller:
         self.changed(now)
 
     def _launch(self, record: Record, slots: tuple[Slot, ...], now: float) -> None:
-        """Starts a job that waited. A batch job needs a credential: slurmctld holds the job if the user
-        cannot be resolved (24.11), until somebody releases the job."""
+        """Starts a waiting job. A batch job needs a credential: if the user is unknown (24.11),
+        slurmctld holds the job until an administrator releases the job."""
         if record.external or record.user_id not in self.unknown_users:
             self._start(record, slots, now)
             if record.restarts:

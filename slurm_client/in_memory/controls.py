@@ -1,4 +1,5 @@
-"""Actions of administrators, the hardware and failures on an `InMemorySlurm`: for tests."""
+"""Actions of administrators and users, failures of hardware and network, on an `InMemorySlurm`: for
+tests."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -24,7 +25,7 @@ class Controls:
         self._outage: SlurmError | None = None
         self._lose_reply_of: list[str] = []
         self.reads: Counter[str] = Counter()
-        """Number of calls of each method that changes nothing ("nodes")."""
+        """Number of calls of each method without changes ("nodes")."""
 
     def outage(self, error: SlurmError | None) -> None:
         """Makes every call raise `error` and do nothing, until `outage(None)`."""
@@ -39,11 +40,11 @@ class Controls:
         self._controller.plugin = plugin
 
     def forget_user(self, user_id: int) -> None:
-        """Makes slurmctld's host unable to resolve a user."""
+        """Makes a user unknown on slurmctld's host."""
         self._controller.unknown_users.add(user_id)
 
     def remember_user(self, user_id: int) -> None:
-        """Makes slurmctld's host resolve a user again. A held job stays held."""
+        """Makes a user known again on slurmctld's host. A held job stays held."""
         self._controller.unknown_users.discard(user_id)
 
     def name_user(self, user_id: int, name: str) -> None:
@@ -55,13 +56,13 @@ class Controls:
         self._controller.cancel(job_id, self._now())
 
     def edit(self, job_id: int, *, name: bytes, comment: bytes) -> None:
-        """Runs `scontrol update` by the job's owner, who may write any bytes."""
+        """Runs `scontrol update` by the job's owner. The owner may write any bytes."""
         now, record = self._now(), self._record(job_id)
         spec = replace(record.spec, name=kept(name), comment=kept(comment))
         self._controller.jobs.put(replace(record, spec=spec), now)
 
     def preempt(self, job_id: int) -> None:
-        """Gives the job's resources to a better job. Requeue is off: PREEMPTED."""
+        """Gives the job's resources to a job of higher priority. Requeue is off: PREEMPTED."""
         self.end(job_id, "PREEMPTED")
 
     def end(self, job_id: int, base: str = "COMPLETED") -> None:
@@ -86,8 +87,8 @@ class Controls:
         self._set_priority(job_id, DEFAULT_PRIORITY, "Priority")
 
     def requeue(self, job_id: int) -> None:
-        """Runs `scontrol requeue` for a batch job, after `scontrol update Requeue=1` by the owner: the
-        job waits again, under the same id. The placeholder's script ends at the next start."""
+        """Runs `scontrol requeue` for a batch job, after `scontrol update Requeue=1` by the owner.
+        The job waits again, under the same id. The placeholder's script ends at the next start."""
         now, record = self._now(), self._record(job_id)
         if not record.batch or record.state != RUNNING:
             raise ValueError(f"job {job_id} is no batch job that runs")
@@ -122,7 +123,7 @@ class Controls:
         self._flag(name, {*(machine.flags - {*Power}), power}, machine.reason, self._now())
 
     def completing(self, name: str, *, lasts: bool = True) -> None:
-        """Begins or ends COMPLETING: an ended job has a process on the node, or its Epilog runs."""
+        """Begins or ends COMPLETING: an ended job has a process on the node, or the Epilog runs."""
         machine = self._controller.machines[name]
         flags = {*machine.flags - {"COMPLETING"}, *(["COMPLETING"] if lasts else [])}
         self._flag(name, flags, machine.reason, self._now())
@@ -132,7 +133,7 @@ class Controls:
         self._controller.set_features(name, tuple(features), self._now())
 
     def drain(self, name: str, reason: str = "drained") -> None:
-        """Drains the node; running jobs go on."""
+        """Drains the node. Running jobs continue."""
         self._flag(name, {"DRAIN"}, reason, self._now())
 
     def resume_node(self, name: str) -> None:
@@ -149,8 +150,8 @@ class Controls:
         minutes: int = 60,
         flags: Iterable[str] = (),
     ) -> None:
-        """Creates a reservation: its nodes start its jobs only. With the flag ALL_NODES it has all
-        nodes."""
+        """Creates a reservation: only jobs of the reservation start on the nodes. With the flag
+        ALL_NODES the reservation has all nodes."""
         start = int(self._now() + begins_in_s)
         made = Reservation(name, tuple(nodes), start, start + 60 * minutes, frozenset(flags))
         reservations = self._controller.reservations
@@ -164,7 +165,7 @@ class Controls:
         self._now()
 
     def live_jobs(self) -> list[Job]:
-        """Returns the jobs that have not ended."""
+        """Returns all jobs except ended jobs."""
         self._now()
         return [record.job() for record in self._controller.jobs if not record.state.ended]
 

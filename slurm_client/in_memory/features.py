@@ -1,6 +1,6 @@
 """Feature expressions, as in sbatch(1) --constraint: `h100&ib`, `a100|h100`, `(a|b)&c`, `a,b`.
 
-Counts and brackets ("[rack1*2]") are not understood and make the expression unknown.
+Counts and brackets ("[rack1*2]") are not supported: such an expression is unknown.
 """
 
 import re
@@ -10,11 +10,11 @@ from functools import lru_cache
 _NAME = re.compile(r"[A-Za-z0-9_.\-=:]+")
 _INNERMOST = re.compile(r"\(([^()]*)\)")
 _TRUE, _FALSE = "+", "?"
-"""Stand for a part in parentheses. Neither is the name of a feature."""
+"""Values of a part in parentheses. Neither is the name of a feature."""
 
 
 def names(expression: str) -> frozenset[str]:
-    """Returns the features that an expression names."""
+    """Returns the names of features in an expression."""
     return frozenset(_NAME.findall(expression))
 
 

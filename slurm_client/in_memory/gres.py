@@ -1,7 +1,7 @@
-"""Generic resources of one node: pools of numbered devices, taken and given back.
+"""Generic resources of a node: pools of numbered devices, taken and given back.
 
-A node's "gpu:h100:8,gpu:a100:2,shard:4" is three pools; the numbers run on within a name, as
-/dev/nvidia0 to 9 would.
+A node's "gpu:h100:8,gpu:a100:2,shard:4" is three pools. The numbers continue within a name, as in
+/dev/nvidia0 to 9.
 """
 
 from collections import defaultdict
@@ -44,12 +44,12 @@ class Pools:
         return sum(len(self._all[pool]) for pool in self._matching(wanted))
 
     def find(self, wanted: Sequence[tuple[str, int]]) -> tuple[Devices, ...] | None:
-        """Returns free devices for a request, lowest numbers first; None if there are too few."""
+        """Returns free devices for a request, lowest numbers first, or None if there are too few."""
         found = [self._find(name, count) for name, count in wanted]
         return None if None in found else tuple(one for devices in found for one in devices or ())
 
     def everything(self) -> tuple[Devices, ...] | None:
-        """Returns all devices, for a job with the whole node; None if a device is taken."""
+        """Returns all devices, for a job with the whole node, or None if a device is taken."""
         if any(self._free[pool] != self._all[pool] for pool in self._all):
             return None
         return tuple(Devices(*pool, tuple(sorted(held))) for pool, held in self._all.items())

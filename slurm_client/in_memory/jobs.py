@@ -1,4 +1,4 @@
-"""The jobs of an `InMemorySlurm`, by id and by the time of the next look, and the journal of changes."""
+"""The jobs of an `InMemorySlurm`, by id and by the next due time, and the journal of changes."""
 
 import heapq
 from collections import defaultdict, deque
@@ -29,7 +29,8 @@ class Journal:
 
 
 class Jobs:
-    """All records that Slurm remembers. `put` makes every change, so that the journal can undo each."""
+    """All records in Slurm's memory. `put` makes every change, so that the journal can undo each
+    change."""
 
     def __init__(self, min_job_age_s: float, journal: Journal) -> None:
         self._min_job_age_s = min_job_age_s
@@ -65,7 +66,7 @@ class Jobs:
         self._index(record)
 
     def next_deadline(self) -> float:
-        """Returns the time at which the next time limit is reached; infinite if no job has one."""
+        """Returns the time of the next reached time limit, or infinity without time limits."""
         while self._deadlines:
             deadline, job_id = self._deadlines[0]
             record = self._records.get(job_id)
@@ -75,12 +76,13 @@ class Jobs:
         return float("inf")
 
     def past_deadline(self, now: float) -> Iterator[Record]:
-        """Yields running jobs over their limit. The caller ends each job before the next one."""
+        """Yields running jobs over their time limit. The caller ends each job before the next
+        iteration."""
         while self.next_deadline() <= now:
             yield self._records[self._deadlines[0][1]]
 
     def forget(self, now: float) -> None:
-        """Drops jobs that ended MinJobAge ago. Their ids are free again."""
+        """Drops jobs MinJobAge after their end. Their ids are free again."""
         while self._forget and self._forget[0][0] <= now:
             _, job_id = heapq.heappop(self._forget)
             record = self._records.get(job_id)

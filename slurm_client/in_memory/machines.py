@@ -7,12 +7,12 @@ from slurm_client.in_memory.gres import Devices, Pools
 from slurm_client.model import JobSpec, Node, Power, Sharing
 
 SILENT = "Not responding"
-"""Reason of a node that is down because its slurmd has not answered for SlurmdTimeout."""
+"""Reason of a node in state DOWN after SlurmdTimeout without an answer of slurmd."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A job's share of one node."""
+    """A job's share of a node."""
 
     node: str
     cpus: int
@@ -28,7 +28,7 @@ class Slot:
 
 
 class Machine:
-    """One node and the slots on it."""
+    """A node and the slots on the node."""
 
     def __init__(self, node: Node, partitions: tuple[str, ...], *, counts_memory: bool) -> None:
         self.configured = node
@@ -36,7 +36,7 @@ class Machine:
         self._partitions = partitions
         self.name = node.name
         self.reservation = ""
-        """The only reservation whose jobs may start here; "" without a reservation."""
+        """The only reservation whose jobs may start here, or ""."""
         self.mark(frozenset(), node.reason)
         self.clear()
 
@@ -56,12 +56,12 @@ class Machine:
 
     @property
     def in_use(self) -> bool:
-        """True if jobs or a reservation hold the node, which cannot be deleted then."""
+        """True if jobs or a reservation hold the node. Slurm does not delete such a node."""
         return bool(self._slots or self.reservation or "COMPLETING" in self.flags)
 
     def registered(self, now: float, *, booted: bool) -> None:
-        """Sets the node up after the start of its slurmd, unless the node powers down, or powers up and
-        has not booted."""
+        """Sets the node up after the start of slurmd. Exceptions: the node powers down, or powers
+        up and has not booted."""
         self.configured = replace(self.configured, slurmd_started=int(now))
         self._told = None
         if self.flags & ({"POWERING_DOWN"} if booted else {"POWERING_DOWN", "POWERING_UP"}):
@@ -77,16 +77,17 @@ class Machine:
         return "POWERING_UP" in self.flags or ("DRAIN" in self.flags and not self._slots)
 
     def reserve(self, reservation: str) -> None:
-        """Sets the only reservation whose jobs start here; "" for all jobs."""
+        """Sets the only reservation whose jobs start here, or "" for all jobs."""
         self.reservation = reservation
         self._told = None
 
     def open_to(self, spec: JobSpec) -> bool:
-        """Returns True if a job may start here once there is room."""
+        """Returns True if a job may start here with enough room."""
         return self.schedulable and self.reservation == (spec.reservation or "")
 
     def could_ever(self, spec: JobSpec) -> bool:
-        """Returns True if the job fits on the empty node, which is not reserved for other jobs."""
+        """Returns True if the job fits on the empty node, and the node is not reserved for other
+        jobs."""
         return (
             spec.reservation in {None, "", self.reservation}
             and spec.cpus <= self.configured.cpus
@@ -99,8 +100,8 @@ class Machine:
         return self._pools.total(wanted.partition(":")[0]) > 0
 
     def offer(self, spec: JobSpec, user_id: int) -> Slot | None:
-        """Returns the job's share if the job fits now; takes nothing."""
-        if self._cpus + spec.cpus > self.configured.cpus:  # first: most of thousands are full
+        """Returns the job's share if the job fits now. Takes nothing."""
+        if self._cpus + spec.cpus > self.configured.cpus:  # first: most of thousands of nodes are full
             return None
         if not (self.open_to(spec) and self._has_features(spec) and self._admits(spec, user_id)):
             return None
@@ -132,14 +133,14 @@ class Machine:
         self._slots.remove(slot)
         self._pools.give_back(slot.devices)
         self._free_cores.update(slot.cores)
-        for other in self._slots:  # a resumed job and the job that got its cores both have them
+        for other in self._slots:  # a resumed job and the next job on its cores both have the cores
             self._free_cores.difference_update(other.cores)
         self._cpus -= slot.cpus
         self._memory_mb -= slot.memory_mb
         self._told = None
 
     def node(self) -> Node:
-        """Returns the node as GET nodes/ shows it; the same object until something changes."""
+        """Returns the node as in GET nodes/. Returns the same object until a change."""
         if self._told is None:
             self._told = replace(
                 self.configured,
@@ -156,7 +157,7 @@ class Machine:
         base = {"IDLE"}
         if "DOWN" in self.flags:
             base = {"DOWN"}
-        elif self._slots:  # also with suspended jobs alone, which have no CPUs
+        elif self._slots:  # also with suspended jobs alone, without CPUs
             base = {"ALLOCATED" if self._cpus == self.configured.cpus else "MIXED"}
         reserved = {"RESERVED"} if self.reservation else set()
         return (self.configured.states - {"IDLE"}) | base | self.flags | reserved

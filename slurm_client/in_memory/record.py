@@ -1,4 +1,4 @@
-"""One job of an `InMemorySlurm`: frozen, so that the journal can put an earlier record back."""
+"""A job of an `InMemorySlurm`: frozen, so that the journal can restore an earlier record."""
 
 from dataclasses import dataclass, replace
 
@@ -24,12 +24,12 @@ class Record:
     group_id: int
     priority: int
     order: int
-    """Rank of arrival: the older of two with the same priority goes first."""
+    """Rank of arrival: with the same priority, the older job goes first."""
     submitted: float
     external: bool
     user_name: str = ""
     batch: bool = False
-    """The job has a script: submitted, and no EXTERNAL_JOB."""
+    """True for a job with a script: a submitted job, not an EXTERNAL_JOB."""
     state: JobState = PENDING
     reason: str = ""
     slots: tuple[Slot, ...] = ()
@@ -40,12 +40,12 @@ class Record:
     preempted: float | None = None
     restarts: int = 0
     held_for: str = ""
-    """The reason for which slurmctld itself holds the job."""
+    """slurmctld's own reason to hold the job."""
     system_comment: str = ""
 
     @property
     def held(self) -> bool:
-        """Priority 0 is how Slurm holds a job."""
+        """True if Slurm holds the job: the priority is 0."""
         return self.priority == 0
 
     @property
@@ -54,12 +54,13 @@ class Record:
 
     @property
     def script_ends(self) -> bool:
-        """Returns True if the job's script ends at once: a placeholder's, which Slurm started again."""
+        """True if the job's script ends at once: the script of a placeholder after a second start."""
         return self.restarts > 0 and self.batch and self.state == RUNNING
 
     @property
     def taken(self) -> tuple[Slot, ...]:
-        """Returns what no other job can have: a suspended job keeps memory and devices, and no cores."""
+        """The resources that other jobs cannot have. A suspended job keeps memory and devices, and
+        no cores."""
         if self.state.suspended:
             return tuple(replace(slot, cpus=0, cores=()) for slot in self.slots)
         return self.slots if self.has_nodes else ()
@@ -71,7 +72,7 @@ class Record:
         return None if limit is None or self.started is None else self.started + 60 * limit
 
     def job(self) -> Job:
-        """Returns the job as GET job/{id} shows it."""
+        """Returns the job as in GET job/{id}."""
         spec = self.spec
         held = self.slots if self.has_nodes else ()
         end = self.ended if self.ended is not None else self.deadline
@@ -120,12 +121,12 @@ class Record:
 
 
 def kept(written: bytes) -> str:
-    """Returns the text that is kept for any bytes (PEP 383)."""
+    """Returns the stored text for any bytes (PEP 383)."""
     return written.decode(errors="surrogateescape")
 
 
 def told(text: str) -> str:
-    """Returns a kept text as a client reads it: bytes that are no UTF-8 are U+FFFD."""
+    """Returns a stored text as a client reads it: bytes outside UTF-8 become U+FFFD."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""What an `InMemorySlurm` refuses, with the numbers that the real one was seen to give."""
+"""Rejections of an `InMemorySlurm`, with the numbers observed in real Slurm."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -13,8 +13,8 @@ _NUMBERS = {cause.name: number for number, cause in CAUSES.items()}
 
 
 def rejection(name: str, kind: type[SlurmError] | None = None) -> SlurmError:
-    """Returns the error for one of Slurm's names, as `rest` raises the error. `kind` overrides the class
-    for calls in which the number means something else."""
+    """Returns the error for a name of Slurm's, as `rest` raises the error. `kind` overrides the
+    class for calls with another meaning of the number."""
     number = _NUMBERS[name]
     _, usual, why = CAUSES[number]
     if number == -1:  # -1 counts as no number
@@ -28,12 +28,12 @@ def numbered(number: int) -> SlurmError:
 
 
 def limit_reached() -> SlurmError:
-    """Returns the error of an allocation: 2050 there leaves nothing that could come later."""
+    """Returns the error of an allocation: 2050 there means that waiting cannot help."""
     return rejection("ESLURM_ACCOUNTING_POLICY", NoRoomNow)
 
 
 def node_in_use() -> SlurmError:
-    """Returns the error of the deletion of a node: 2016 there does not go away by itself soon."""
+    """Returns the error of the deletion of a node: 2016 there persists for long."""
     return rejection("ESLURM_NODES_BUSY", InvalidRequest)
 
 
@@ -54,7 +54,7 @@ def not_dynamic() -> SlurmError:
 
 
 def missing_job() -> SlurmError:
-    """Returns the error of an update: 2017 there is a job that does not exist, not a forbidden id."""
+    """Returns the error of an update: 2017 there means an unknown job, not a forbidden id."""
     return InvalidRequest("Invalid job id specified", number=2017, http_status=404)
 
 
@@ -81,7 +81,7 @@ def named(expressions: Iterable[str], known: Collection[str]) -> tuple[str, ...]
 
 
 def checked(spec: JobSpec, machines: Mapping[str, Machine]) -> JobSpec:
-    """Returns the job with the names of all nodes in lists. Raises the errors that leave no record."""
+    """Returns the job with the names of all nodes in lists. Raises only errors that leave no record."""
     checks.check(spec)
     required, excluded = named(spec.required_nodes, machines), named(spec.excluded_nodes, machines)
     if not _are_somewhere(spec.constraints, machines):

@@ -1,4 +1,4 @@
-"""The reservations of an `InMemorySlurm`: their users, and the nodes that they hold and lose."""
+"""The reservations of an `InMemorySlurm`: their users, and their changing nodes."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -8,26 +8,26 @@ from slurm_client.reservation import Reservation
 
 
 class Reservations:
-    """All reservations that are not over. A node is in one reservation at a time."""
+    """All current and future reservations. A node is in at most one reservation at a time."""
 
     def __init__(self) -> None:
         self.known: dict[str, Reservation] = {}
         self.users: dict[str, frozenset[int]] = {}
         """The users of each reservation, without root."""
         self._held: dict[str, str] = {}
-        """The reservation that has begun, by node."""
+        """The active reservation of each node."""
 
     def make(self, reservation: Reservation, users: Iterable[int]) -> None:
         self.known[reservation.name] = reservation
         self.users[reservation.name] = frozenset(users)
 
     def end(self, name: str) -> None:
-        """Ends a reservation; nothing to do for an unknown name."""
+        """Ends a reservation. Does nothing for an unknown name."""
         self.known.pop(name, None)
         self.users.pop(name, None)
 
     def come_to(self, now: float, machines: Mapping[str, Machine]) -> bool:
-        """Begins and ends reservations that are due. Returns True if a node's reservation changed."""
+        """Begins and ends due reservations. Returns True if a node's reservation changed."""
         for name in [name for name, one in self.known.items() if one.over(now)]:
             self.end(name)
         begun = [one for one in self.known.values() if (one.start or 0) <= now]

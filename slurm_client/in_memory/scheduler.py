@@ -1,7 +1,8 @@
-"""The scheduler of an `InMemorySlurm`, and Slurm's names for the reasons of waiting jobs.
+"""The scheduler of an `InMemorySlurm`, and Slurm's pending reasons.
 
-It is Slurm's main scheduler, without backfill: by priority in each partition. The first job without room
-blocks the jobs behind, unless the job names its nodes, which are kept for the job.
+The scheduler works like Slurm's main scheduler, without backfill: by priority in each partition.
+The first job without room blocks the jobs behind. Exception: if the job names its nodes, these
+nodes are kept for the job.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,7 +24,7 @@ BAD_CONSTRAINTS = "BadConstraints"
 
 
 class Pass:
-    """One pass of the scheduler over the waiting jobs, in their order."""
+    """A pass of the scheduler over the waiting jobs, in order."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Pass:
         self._kept: set[str] = set()
 
     def consider(self, record: Record) -> tuple[Slot, ...] | str:
-        """Returns the job's share, or the reason for which the job waits."""
+        """Returns the job's share, or the pending reason."""
         partition = self._partitions[record.partition]
         if reason := standing_reason(record, partition, self._machines):
             return reason
@@ -90,7 +91,7 @@ def never(record: Record, partition: Partition, machines: Mapping[str, Machine])
 
 
 def standing_reason(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> str | None:
-    """Returns the reason to wait with any room; None if the job may lack room only."""
+    """Returns the reason to wait even with free room, or None if the job may lack room only."""
     spec = record.spec
     if record.held:
         return record.held_for or HELD

@@ -1,4 +1,4 @@
-"""`protocol.Slurm` over a `Controller`: the calls, their errors, and the tests' controls."""
+"""`protocol.Slurm` over a `Controller`: the calls, the errors, and the tests' controls."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,15 +53,16 @@ DEFAULTS: Final = Configuration(
     slurmd_timeout_s=300,
     next_job_id=1,
 )
-"""The default `configuration`: Slurm's own defaults, and the MaxJobId that the extender recommends."""
+"""The default `configuration`: Slurm's own defaults, and the MaxJobId recommended by the extender."""
 
 
 class InMemorySlurm(Controls):
     """A Slurm for a token of root.
 
-    `clock` gives UNIX seconds. Submitted jobs start at ticks of `tick_s` after the construction. Nothing
-    runs by itself: each call first does what is due. Only min_job_age_s and select_type_parameters of
-    `configuration` have an effect. Without `accounting` any user may name any account and QOS.
+    `clock` returns UNIX seconds. Submitted jobs start at ticks, `tick_s` apart since the
+    construction. Nothing runs in the background: each call first does all due work. Only
+    min_job_age_s and select_type_parameters of `configuration` have an effect. Without `accounting`
+    any user may name any account and QOS.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class InMemorySlurm(Controls):
 
     async def may_choose_ids(self) -> bool:
         self._read("may_choose_ids")
-        return True  # its token speaks for root
+        return True  # the token's user is root
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
         self._read("states")
@@ -216,16 +217,16 @@ class InMemorySlurm(Controls):
         return tuple(self._controller.partitions.values())
 
     async def aclose(self) -> None:
-        """Closes nothing: the same object can be used again, as a server lives on."""
+        """Closes nothing: the object may be used again, as a server outlives a client."""
 
     def _read(self, method: str) -> None:
-        """Begins a call that changes nothing."""
+        """Begins a call without changes."""
         self.reads[method] += 1
         self._begin()
         self._answer(method)
 
     def _begin(self) -> float:
-        """Returns the time of a call after all due work. Raises the outage."""
+        """Does all due work, and returns the time of the call. Raises the outage."""
         if self._outage:
             raise self._outage
         return self._now()
