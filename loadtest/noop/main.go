@@ -1,8 +1,8 @@
-// A kube-scheduler extender that decides nothing: /scheduler/filter lets every Node pass, and
-// /scheduler/bind posts the Binding that it is asked for. What is left is what any extender that binds
-// costs, and so the bar for ours: it is to be fast.
+// A kube-scheduler extender without decisions: /scheduler/filter accepts every Node, and /scheduler/bind
+// posts the requested Binding. Its cost is the minimum of any extender that binds, and so the reference for
+// slurm-extender. The program must be fast.
 //
-// It is started by deploy.local in place of the extender, and reads the same settings.
+// deploy.local starts this program in place of the extender, with the same settings.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// filterArgs is of ExtenderArgs what is passed on: the names stay as they came.
+// filterArgs is the returned part of ExtenderArgs: the names stay unparsed.
 type filterArgs struct {
 	NodeNames json.RawMessage
 }
@@ -49,7 +49,7 @@ type binding struct {
 	Target     target     `json:"target"`
 }
 
-// apiServer is kube-apiserver as the user of a kubeconfig.
+// apiServer calls kube-apiserver as the user of a kubeconfig.
 type apiServer struct {
 	url, token string
 	client     *http.Client
@@ -77,14 +77,14 @@ func (s *apiServer) bind(args bindArgs) error {
 		return err
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body) // to its end, or the connection is not used again
+	answer, err := io.ReadAll(response.Body) // to its end, so that the connection is used again
 	if err == nil && response.StatusCode != http.StatusCreated {
 		err = fmt.Errorf("%s: %s", response.Status, answer)
 	}
 	return err
 }
 
-// connect reads a kubeconfig of one cluster and one user with a token, as deploy.local writes them.
+// connect reads a kubeconfig of deploy.local, with one cluster and one user with a token.
 func connect(kubeconfig string) (*apiServer, error) {
 	text, err := os.ReadFile(kubeconfig)
 	if err != nil {
@@ -104,7 +104,7 @@ func connect(kubeconfig string) (*apiServer, error) {
 	if !authorities.AppendCertsFromPEM(certificate) {
 		return nil, fmt.Errorf("%s holds no certificate", given["certificate-authority"])
 	}
-	// HTTP/1.1, with enough kept connections for all bindings of a burst that are under way at once.
+	// HTTP/1.1, with enough open connections for all concurrent bindings of a burst.
 	transport := &http.Transport{
 		TLSClientConfig:     &tls.Config{RootCAs: authorities},
 		MaxIdleConnsPerHost: 128,
@@ -114,7 +114,7 @@ func connect(kubeconfig string) (*apiServer, error) {
 	return &apiServer{given["server"], given["token"], client}, nil
 }
 
-// reply sends header and body together: the length is known, and nothing is flushed before.
+// reply sends header and body together: the length is known, and no part is flushed before.
 func reply(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
