@@ -18,7 +18,7 @@ class LocalServer(ProgramServer):
         super().__init__(application)
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves on the socket, and on others."""
+        """Serves on the socket, and on `sockets`."""
         await super().serve([self._socket, *(sockets or ())])
 
 

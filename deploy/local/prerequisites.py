@@ -87,7 +87,7 @@ def _go_problems() -> Iterator[str]:
 
 
 def _go_version() -> tuple[int, ...]:
-    # GOTOOLCHAIN=local asks for the version of the installed Go. Otherwise Go may download another
+    # GOTOOLCHAIN=local: the version of the installed Go. Otherwise Go may download another
     # version because of go.mod.
     local = {**os.environ, "GOTOOLCHAIN": "local"}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Compare the CPU time of a Pod, and the time of a single Pod, with those of another checkout.
+"""Compare the CPU time of a Pod, and the time of a single Pod, with another checkout.
 
 Both checkouts start a cluster each and take turns, each round in the other order, under the same
 load: this checkout's. The result is the median of the rounds' ratios. On a shared machine, the same
