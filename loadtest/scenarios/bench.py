@@ -49,8 +49,8 @@ def bench(
     pods: Annotated[int, typer.Option(min=1, help="Pods of a burst, and of all steady loads.")] = PODS,
     figures: Annotated[Path, typer.Option(help="File for the figures.")] = BUILD / "bench.json",
 ) -> None:
-    """Measure Pods from creation to binding, beside limits from other placers (table.toml). Takes
-    an hour on two cores."""
+    """Measure Pods from creation to binding, and the same with other placers as limits
+    (table.toml). Takes an hour on two cores."""
     scenarios = chosen(SCENARIOS, only)
     if not scenarios:
         raise typer.BadParameter("no stage and no scenario of table.toml matches")

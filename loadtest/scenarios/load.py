@@ -125,8 +125,8 @@ def load(
 
 @contextmanager
 def _cluster(nodes: int, slurm: Slurm, directory: Path) -> Iterator[Cluster]:
-    """Yields a cluster without kube-scheduler: locust takes this part. The extender keeps waiting
-    Pods' jobs during the run."""
+    """Yields a cluster without kube-scheduler: locust plays kube-scheduler. The extender keeps the
+    jobs of unbound Pods during the whole run."""
     closed = f"PartitionName={CLOSED_PARTITION} Nodes=external-1 State=DOWN"
     like = replace(_SIZE, extender_settings=(("UNBOUND_DEADLINE_S", "3600"),), slurm_conf=(closed,))
     with Variant(Placer(slurm), nodes, like).up(directory) as running:

@@ -30,7 +30,7 @@ _SIZES: Final = 50
 queue."""
 _AGAIN_S: Final = 0.1
 _UNMANAGED_IN: Final = 5
-"""Number of /filter calls for each call about an unmanaged Pod."""
+"""One of this number of /filter calls is about an unmanaged Pod."""
 _GIVEN_BY_SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 
 
