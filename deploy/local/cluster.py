@@ -88,9 +88,9 @@ class Cluster:
     def up(
         cls, spec: ClusterSpec, directory: Path | str, *, tied: bool = True, report: Report = silent
     ) -> Self:
-        """Returns a new cluster that serves. The cluster ends with this process; with `tied` False,
-        only until the cluster serves. Raises MissingPrerequisitesError, AlreadyRunningError,
-        GuestGoneError, or ClusterError with a log."""
+        """Returns a new cluster that serves. The cluster ends with this process. If `tied` is False,
+        the cluster outlives this process once the cluster serves. Raises MissingPrerequisitesError,
+        AlreadyRunningError, GuestGoneError, or ClusterError with a log."""
         layout = Layout(Path(directory).resolve())
         layout.check()
         if Supervision(layout).is_alive():

@@ -198,8 +198,8 @@ def _api_server(
 ) -> Component:
     folder = layout.kubernetes
     shown = [f"--admission-control-config-file={folder / 'admission.yaml'}"]
-    # Without ServiceAccounts, no component creates accounts. No component here removes the taint of
-    # a new Node.
+    # Disabled admission plugins. Without `in_pods`, no controller creates the accounts for
+    # ServiceAccount. No controller removes the taint that TaintNodesByCondition adds to a new Node.
     without = ["TaintNodesByCondition", *([] if spec.in_pods else ["ServiceAccount"])]
     return Component(
         name="kube-apiserver",
