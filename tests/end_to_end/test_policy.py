@@ -312,7 +312,7 @@ def test_a_bad_file_at_the_start_ends_the_program(quiet: Actors, tmp_path: Path)
     assert quiet.cluster.wait_exit("extender") == 2
     log = (quiet.cluster.logs / "extender.log").read_text()
     assert f"SLURM_EXTENDER_POLICY_FILE: {bad}:1: preset: must be restricted or open\n" in log
-    assert f"SLURM_EXTENDER_POLICY_FILE: {bad}:2: rules[0]: has fields" in log
+    assert f"SLURM_EXTENDER_POLICY_FILE: {bad}:2: rules[0]: must be a mapping; fields" in log
 
 
 # Whose GPUs
