@@ -29,9 +29,7 @@ console = Console(highlight=False, soft_wrap=True, markup=False)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Directory = Annotated[
-    Path, typer.Option(help="Directory of the cluster.", envvar="CLUSTER_DIRECTORY")
-]
+Directory = Annotated[Path, typer.Option(help="Directory of the cluster.", envvar="CLUSTER_DIRECTORY")]
 Release = Annotated[str, typer.Option(help=f"Slurm release: {' or '.join(DEBIAN_SUITES)}.")]
 KubernetesRelease = Annotated[
     str,
@@ -42,9 +40,7 @@ KubernetesRelease = Annotated[
     ),
 ]
 Component = Annotated[str, typer.Argument(help="Name of a component, as in `status`.")]
-Guest = Annotated[
-    bool, typer.Option(help="Add a real node: a virtual machine with a kubelet.")
-]
+Guest = Annotated[bool, typer.Option(help="Add a real node: a virtual machine with a kubelet.")]
 # With accounting, alice and bob may run jobs under this account.
 _ACCOUNT = "lab"
 _DEFAULT_DIRECTORY = CHECKOUT / "build" / "cluster"
