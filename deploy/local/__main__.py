@@ -75,7 +75,7 @@ def up(  # noqa: PLR0913 - each parameter is an option
     memory: Annotated[int, typer.Option(help="Memory of each node, in MB.")] = 16_000,
     gpus: Annotated[int, typer.Option(help="GPUs of each node.")] = 4,
     release: Release = DEFAULT_RELEASE,
-    kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
+    kubernetes: Annotated[bool, typer.Option(help="With Kubernetes, or Slurm alone.")] = True,
     kubernetes_release: KubernetesRelease = "",
     extender: Annotated[bool, typer.Option(help="With the extender, or kube-scheduler alone.")] = True,
     replicas: Annotated[int, typer.Option(help="Replicas of kube-scheduler and extender.")] = 1,
@@ -155,7 +155,7 @@ def stop(component: Component, directory: Directory = _DEFAULT_DIRECTORY) -> Non
 def prepare(
     *,
     release: Release = DEFAULT_RELEASE,
-    kubernetes: Annotated[bool, typer.Option(help="Or Slurm alone.")] = True,
+    kubernetes: Annotated[bool, typer.Option(help="With Kubernetes, or Slurm alone.")] = True,
     kubernetes_release: KubernetesRelease = "",
     accounting: Annotated[bool, typer.Option(help="With slurmdbd and MariaDB.")] = False,
     guest: Guest = False,
