@@ -1,6 +1,7 @@
 """`python -m extender.pages` writes the parts of pages that are made from the code's own tables.
 
-The text around them is each page's own. `make docs` runs this; a test fails where it was not run.
+Each page has text of its own around these parts. `make docs` runs this module; a test fails if a part is
+outdated.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,7 +34,7 @@ _COLUMNS = {
     "bound": "a Pod is bound",
     "changed": "another request",
 }
-"""The fields of a row of the ledger's table, and what the page calls them."""
+"""The fields of a row of the ledger's table, each with the head of its column."""
 
 
 def table_row(*cells: str) -> str:
@@ -48,8 +49,8 @@ def table_head(*names: str) -> Iterator[str]:
 
 
 def _annotations() -> Iterator[str]:
-    """Yields the table for authors; an annotation's name is the anchor that messages point to."""
-    yield from table_head("annotation", "value", _SBATCH, "example", "invalid unless it is", "note")
+    """Yields the table for authors. An annotation's name is the anchor in the links of messages."""
+    yield from table_head("annotation", "value", _SBATCH, "example", "allowed value", "note")
     for row in ANNOTATIONS:
         options = ", ".join(f"`{option}`" for option in row.sbatch.split(", "))
         name = f'<a id="{row.name}"></a>`{row.name}`'
@@ -57,7 +58,7 @@ def _annotations() -> Iterator[str]:
 
 
 def _slurm_bridge() -> Iterator[str]:
-    """Yields what becomes of slurm-bridge's annotations."""
+    """Yields the table of slurm-bridge's annotations."""
     own = {row.field: row.name for row in ANNOTATIONS}
     yield from table_head("slurm-bridge's annotation", "here", "note")
     for row in slurm_bridge.TABLE:
@@ -68,14 +69,14 @@ def _slurm_bridge() -> Iterator[str]:
 
 
 def _pending_reasons() -> Iterator[str]:
-    yield from table_head("Slurm's reason", "the Pod is told", "counts against its owner alone")
+    yield from table_head("Slurm's reason", "message on the Pod", "counts against the owner alone")
     for row in PENDING_REASONS:
         alone = "yes" if row.of_its_owner else ""
         yield table_row(f'<a id="{row.name}"></a>`{row.name}`', row.sentence, alone)
 
 
 def _preflight() -> Iterator[str]:
-    """Yields preflight's checks; a check's name is the anchor that pages point to."""
+    """Yields preflight's checks. A check's name is the anchor in the links of pages."""
     yield from table_head("check", "requirement", "fix", "if preflight cannot see it")
     for check in CHECKS:
         texts = (each.replace("|", "\\|") for each in (check.about, check.fix, check.look))
@@ -104,7 +105,7 @@ def _diagram(first: str, moves: Mapping[_S, Mapping[_S, str]], last: str) -> Ite
 
 
 def _handler(row: Row, column: str) -> str:
-    """Returns a function's name; nothing where nothing follows."""
+    """Returns a function's name; empty for a column without a reaction."""
     name = getattr(row, column).__name__
     return "" if name.startswith("_") else f"`{name}`"
 
@@ -134,20 +135,20 @@ PAGES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     },
     "docs/metrics.md": {"extender/telemetry/catalogue.py": _metrics},
 }
-"""The pages, each with what its parts are made from, and the functions that make their lines."""
+"""Page -> source of a generated part -> function that makes the lines of the part."""
 
 
 def renewed(name: str, page: str) -> str:
-    """Returns the page of this name with its parts as the code has them. Raises ValueError where the
-    page has no place for one."""
+    """Returns the page of this name with new generated parts. Raises ValueError if the page lacks the
+    marks of a part."""
     for source, make in PAGES[name].items():
         page = replaced(page, source, make())
     return page
 
 
 def replaced(page: str, source: str, lines: Iterable[str]) -> str:
-    """Returns a page with other lines in its part that is made from a source. Raises ValueError where
-    the page has no place for them."""
+    """Returns a page with other lines in the part of a source. Raises ValueError if the page lacks the
+    marks of the part."""
     begin = f"<!-- Made by `make docs` from {source}. -->\n"
     before, begins, rest = page.partition(begin)
     _, ends, after = rest.partition(_END)
@@ -157,7 +158,7 @@ def replaced(page: str, source: str, lines: Iterable[str]) -> str:
 
 
 def main() -> None:
-    """Writes all pages of the folder that this runs in."""
+    """Writes all pages under the working directory."""
     for name in PAGES:
         page = Path(name)
         page.write_text(renewed(name, page.read_text()))

@@ -8,10 +8,10 @@ from wellknown.names import Reason, RejectionReason
 
 
 class Kind(StrEnum):
-    """What a cause, or a part of a cause, is about. Each kind has one sentence."""
+    """Subject of a cause, or of a part of a cause. Each kind has one sentence."""
 
     reason: str
-    """Reason in the condition, unless the maker knows another. Empty for a part of another cause."""
+    """Reason in the condition, unless the maker gives another. Empty for a part of another cause."""
     normal: bool
     """True if nothing is wrong: the Event is no warning."""
 
@@ -202,7 +202,7 @@ class Kind(StrEnum):
 
 
 class Step(StrEnum):
-    """What happens next."""
+    """Next step of the extender."""
 
     NOT_BEFORE = "NotBefore"
     NODE_ALLOWED = "NodeAllowed"
@@ -221,7 +221,7 @@ class Due:
 
 
 Fact: TypeAlias = "str | int | float | tuple[Fact, ...] | Cause | None"
-"""A value of a cause: a number, a name, the words of another system, several of these, or a part."""
+"""A value of a cause: a number, a name, the text of another system, a tuple of values, or a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ class Cause:
     aside: "Cause | None" = None
     """Additional fact."""
     outlook: "Cause | None" = field(default=None, compare=False)
-    """Last part, for example a time. A change of the outlook alone is no news."""
+    """Last part, for example a time. A change of the outlook alone is not reported."""
 
     @classmethod
     def of(cls, kind: Kind, /, **facts: Fact) -> Self:

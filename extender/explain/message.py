@@ -14,8 +14,8 @@ from extender.explain.wording import fitted
 _STEPS: Final[Mapping[Step, str]] = {
     Step.NOT_BEFORE: "not before",
     Step.NODE_ALLOWED: "{node} is excluded until",
-    Step.ANOTHER_JOB: "another is asked for at",
-    Step.SLURM_ASKED_AGAIN: "Slurm is asked again when the Pod is annotated, or at",
+    Step.ANOTHER_JOB: "the extender requests another job at",
+    Step.SLURM_ASKED_AGAIN: "the extender asks Slurm again after a change of the annotations, or at",
 }
 
 

@@ -1,4 +1,4 @@
-"""Pending reasons of jobs: one table of Slurm's words, each with a sentence for users.
+"""Pending reasons of jobs: one table of Slurm's words, each with a sentence for Pod authors.
 
 The words and their meanings come from Slurm's src/common/job_state_reason.c (24.11 to 26.05), slurm.h
 and slurm.schedmd.com/job_reason_codes.html. The page docs/waiting.md shows the same table
@@ -18,10 +18,11 @@ class PendingReason(NamedTuple):
     name: str
     """Slurm's word."""
     sentence: str
-    """Why the job waits; "it" is the job. The sentence begins in lower case and has no full stop."""
+    """Reason why the job waits. The sentence begins in lower case, unless with Slurm, and has no full
+    stop."""
     of_its_owner: bool = False
     """True if the job could not start on an idle cluster either, because the job waits for a limit of
-    its owner, for a person, or for a time. Such a job takes nothing from other jobs."""
+    the job's owner, for a person, or for a time. Such a job takes nothing from other jobs."""
 
 
 _THINGS = {
@@ -50,112 +51,137 @@ def _limit(
 
 
 _COMPETING = (
-    ("None", "Slurm has not looked at it yet"),
+    ("None", "Slurm has not considered the job yet"),
     ("Resources", "all fitting nodes are in use"),
-    ("Priority", "other jobs of its partition come before it"),
-    ("ReqNodeNotAvail", "nodes that it could use are out of service, or reserved for others"),
-    ("Constraints", "no node with the features that it asks for is in service"),
-    ("NodeDown", "a node that it needs is down"),
-    ("FrontEndDown", "the front end that it needs is down"),
-    ("MaxPoweredUpNodes", "as many nodes are powered up as may be"),
-    ("Licenses", "the licenses that it asks for are in use"),
-    ("BurstBufferResources", "there is not enough burst buffer space for it now"),
-    ("BurstBufferStageIn", "its files are being copied into its burst buffer"),
-    ("BurstBufferOperation", "an operation on its burst buffer has failed"),
+    ("Priority", "other jobs of the partition come first"),
+    ("ReqNodeNotAvail", "nodes that the job could use are out of service, or reserved for other jobs"),
+    ("Constraints", "no node with the requested features is in service"),
+    ("NodeDown", "a node that the job needs is down"),
+    ("FrontEndDown", "the front end that the job needs is down"),
+    ("MaxPoweredUpNodes", "no more nodes may be powered up at a time"),
+    ("Licenses", "the licenses that the job requests are in use"),
+    ("BurstBufferResources", "the burst buffer has too little free space for the job now"),
+    ("BurstBufferStageIn", "the job's files are being copied into the burst buffer"),
+    ("BurstBufferOperation", "an operation on the job's burst buffer has failed"),
     ("NvidiaImexChannels", "all NVIDIA IMEX channels are in use"),
-    ("MpiPortsBusy", "all ports that are reserved for MPI are in use"),
-    ("PartitionDown", "its partition starts no jobs now (its State is DOWN or DRAIN)"),
-    ("PartitionInactive", "its partition takes and starts no jobs now (its State is INACTIVE)"),
-    ("PartitionConfig", "the configuration of its partition does not let it start"),
+    ("MpiPortsBusy", "all ports reserved for MPI are in use"),
+    ("PartitionDown", "the partition starts no jobs now (State DOWN or DRAIN)"),
+    ("PartitionInactive", "the partition accepts and starts no jobs now (State INACTIVE)"),
+    ("PartitionConfig", "the configuration of the partition does not let the job start"),
     (
         "PartitionNodeLimit",
-        "its partition does not allow so many nodes, or nodes that it requires are down",
+        "the partition does not allow so many nodes, or nodes that the job requires are down",
     ),
-    ("SchedDefer", "Slurm looks for nodes a little after a job has come"),
-    ("Prolog", "the Prolog of its node runs"),
-    ("Cleaning", "Slurm still cleans up after its last run"),
-    ("JobArrayTaskLimit", "as many tasks of its array run as may"),
-    ("FedJobLock", "the clusters of a federation have not agreed yet who starts it"),
-    ("DeadLine", "it cannot end before its deadline any more"),
-    ("SystemFailure", "Slurm itself has failed: its log says why"),
-    ("JobLaunchFailure", "it could not be launched"),
-    ("NonZeroExitCode", "it has ended with an exit code other than 0"),
-    ("RaisedSignal", "it has ended by a signal"),
-    ("OutOfMemory", "it has used more memory than it had"),
-    ("TimeLimit", "it has reached its time limit"),
-    ("InactiveLimit", "it has reached Slurm's InactiveLimit"),
+    ("SchedDefer", "Slurm looks for nodes only a short time after a job is submitted"),
+    ("Prolog", "the Prolog of the job's node is running"),
+    ("Cleaning", "Slurm still cleans up after the last run of the job"),
+    ("JobArrayTaskLimit", "no more tasks of the job array may run at a time"),
+    ("FedJobLock", "the clusters of a federation have not agreed yet which cluster starts the job"),
+    ("DeadLine", "the job can no longer end before the deadline"),
+    ("SystemFailure", "Slurm itself has failed: Slurm's log has the reason"),
+    ("JobLaunchFailure", "Slurm could not launch the job"),
+    ("NonZeroExitCode", "the job has ended with an exit code other than 0"),
+    ("RaisedSignal", "a signal has ended the job"),
+    ("OutOfMemory", "the job has used more memory than allocated"),
+    ("TimeLimit", "the job has reached the time limit"),
+    ("InactiveLimit", "the job has reached Slurm's InactiveLimit"),
 )
-"""Reasons shared with other jobs, and ends of jobs, which a requeued job may still show."""
+"""Reasons shared with other jobs, and ends of jobs. A requeued job may still show the reason of an
+end."""
 
 _OF_ITS_OWNER = (
-    ("JobHeldUser", "it is held in the name of its Slurm user, until somebody releases it"),
-    ("JobHeldAdmin", "an admin of Slurm, or a job_submit plugin, holds it until an admin releases it"),
-    ("JobHoldMaxRequeue", "it was requeued too often, and is held until an admin releases it"),
-    ("BeginTime", "it may not start before its begin time"),
-    ("Dependency", "a job that it depends on has not ended"),
-    ("DependencyNeverSatisfied", "what it depends on cannot come any more"),
-    ("Reservation", "its reservation has not begun, or all of the reservation's nodes are in use"),
-    ("ReservationDeleted", "its reservation was deleted"),
-    ("ReservationInvalid", "it cannot use its reservation (any more)"),
-    ("AccountNotAllowed", "its partition does not allow its account"),
-    ("QOSNotAllowed", "its association or its partition does not allow its QOS"),
-    ("InvalidAccount", "its user has no part in its account (any more)"),
-    ("InvalidQOS", "its association may not use its QOS (any more), or there is no such QOS"),
-    ("AccountingPolicy", "a limit of its association or its QOS is reached"),
-    ("BadConstraints", "no node of its partition can ever give what it asks for"),
-    ("PartitionTimeLimit", "its time limit is longer than its partition allows"),
-    ("MaxMemPerLimit", "it asks for more memory than MaxMemPerCPU or MaxMemPerNode allows"),
-    ("AssociationJobLimit", "its association has as many jobs as it may have"),
-    ("AssociationResourceLimit", "its association has all the resources that it may have"),
-    ("AssociationTimeLimit", "its association has used up the time that it may use"),
-    ("AssocGrpJobsLimit", "by GrpJobs, no more jobs of its association may run at a time"),
-    ("AssocGrpSubmitJobsLimit", "by GrpSubmitJobs, its association may not have more jobs at a time"),
-    ("AssocGrpWallLimit", "by GrpWall, its association has used up its time"),
-    ("AssocMaxJobsLimit", "by MaxJobs, no more jobs of its association may run at a time"),
-    ("AssocMaxSubmitJobLimit", "by MaxSubmitJobs, its association may not have more jobs at a time"),
+    (
+        "JobHeldUser",
+        "the job is held in the Slurm user's name until the user or an administrator releases the job",
+    ),
+    (
+        "JobHeldAdmin",
+        (
+            "an administrator of Slurm or a job_submit plugin holds the job until an administrator"
+            " releases the job"
+        ),
+    ),
+    (
+        "JobHoldMaxRequeue",
+        "the job was requeued too often, and is held until an administrator of Slurm releases the job",
+    ),
+    ("BeginTime", "the job may not start before the begin time"),
+    ("Dependency", "the job depends on another job, which has not ended"),
+    ("DependencyNeverSatisfied", "the dependency of the job can no longer be satisfied"),
+    ("Reservation", "the reservation has not begun, or all nodes of the reservation are in use"),
+    ("ReservationDeleted", "the job's reservation was deleted"),
+    ("ReservationInvalid", "the job cannot use the reservation (any more)"),
+    ("AccountNotAllowed", "the partition does not allow the job's account"),
+    ("QOSNotAllowed", "the job's association or the partition does not allow the job's QOS"),
+    ("InvalidAccount", "the Slurm user has no association with the job's account (any more)"),
+    ("InvalidQOS", "the job's association may not use the QOS (any more), or the QOS does not exist"),
+    ("AccountingPolicy", "a limit of the job's association or QOS is reached"),
+    ("BadConstraints", "no node of the partition can ever satisfy the request of the job"),
+    ("PartitionTimeLimit", "the job's time limit is longer than the partition allows"),
+    ("MaxMemPerLimit", "the job requests more memory than MaxMemPerCPU or MaxMemPerNode allows"),
+    ("AssociationJobLimit", "the job's association may not have more jobs at a time"),
+    ("AssociationResourceLimit", "the job's association may not have more resources at a time"),
+    ("AssociationTimeLimit", "the job's association has used up the allowed time"),
+    ("AssocGrpJobsLimit", "the limit GrpJobs of the job's association allows no more running jobs"),
+    (
+        "AssocGrpSubmitJobsLimit",
+        "the limit GrpSubmitJobs of the job's association allows no more jobs at a time",
+    ),
+    ("AssocGrpWallLimit", "the job's association has used up the time of GrpWall"),
+    ("AssocMaxJobsLimit", "the limit MaxJobs of the job's association allows no more running jobs"),
+    (
+        "AssocMaxSubmitJobLimit",
+        "the limit MaxSubmitJobs of the job's association allows no more jobs at a time",
+    ),
     (
         "AssocMaxWallDurationPerJobLimit",
-        "its time limit is longer than MaxWall of its association allows",
+        "the job's time limit is longer than MaxWall of the association allows",
     ),
-    ("QOSJobLimit", "its QOS has as many jobs as it may have"),
-    ("QOSResourceLimit", "its QOS has all the resources that it may have"),
-    ("QOSTimeLimit", "its QOS has used up the time that it may use"),
-    ("QOSUsageThreshold", "the fair share of its association is below UsageThreshold of its QOS"),
-    ("QOSGrpJobsLimit", "by GrpJobs, no more jobs of its QOS may run at a time"),
-    ("QOSGrpSubmitJobsLimit", "by GrpSubmitJobs, its QOS may not have more jobs at a time"),
-    ("QOSGrpWallLimit", "by GrpWall, its QOS has used up its time"),
-    ("QOSMaxWallDurationPerJobLimit", "its time limit is longer than MaxWall of its QOS allows"),
+    ("QOSJobLimit", "the job's QOS may not have more jobs at a time"),
+    ("QOSResourceLimit", "the job's QOS may not have more resources at a time"),
+    ("QOSTimeLimit", "the job's QOS has used up the allowed time"),
+    ("QOSUsageThreshold", "the fair share of the association is below UsageThreshold of the job's QOS"),
+    ("QOSGrpJobsLimit", "the limit GrpJobs of the job's QOS allows no more running jobs"),
+    ("QOSGrpSubmitJobsLimit", "the limit GrpSubmitJobs of the job's QOS allows no more jobs at a time"),
+    ("QOSGrpWallLimit", "the job's QOS has used up the time of GrpWall"),
+    ("QOSMaxWallDurationPerJobLimit", "the job's time limit is longer than MaxWall of the QOS allows"),
     (
         "QOSMaxJobsPerUserLimit",
-        "by MaxJobsPerUser of its QOS, no more jobs of its user may run at a time",
+        "the limit MaxJobsPerUser of the job's QOS allows no more running jobs of the Slurm user",
     ),
-    ("QOSMaxSubmitJobPerUserLimit", "by MaxSubmitJobsPerUser of its QOS, its user has enough jobs"),
+    (
+        "QOSMaxSubmitJobPerUserLimit",
+        "the limit MaxSubmitJobsPerUser of the job's QOS allows no more jobs of the Slurm user",
+    ),
     (
         "MaxJobsPerAccount",
-        "by MaxJobsPerAccount of its QOS, no more jobs of its account may run at a time",
+        "the limit MaxJobsPerAccount of the job's QOS allows no more running jobs of the account",
     ),
-    ("MaxSubmitJobsPerAccount", "by MaxSubmitJobsPerAccount of its QOS, its account has enough jobs"),
+    (
+        "MaxSubmitJobsPerAccount",
+        "the limit MaxSubmitJobsPerAccount of the job's QOS allows no more jobs of the account",
+    ),
 )
 
 _LIMITS = (
     *_limit(
         "AssocGrp{}",
-        "by GrpTRES, its association may not have more {what} at a time",
+        "the limit GrpTRES of the job's association allows no more {what} at a time",
         {"CPU": "AssocGrpCpuLimit", "Memory": "AssocGrpMemLimit", "Node": "AssocGrpNodeLimit"},
     ),
     *_limit(
         "AssocGrp{}Minutes",
-        "by GrpTRESMins, its association has used up its {minutes}",
+        "the job's association has used up the {minutes} of GrpTRESMins",
         {"CPU": "AssocGrpCPUMinutesLimit", "Memory": "AssocGrpMemMinutes"},
     ),
     *_limit(
         "AssocGrp{}RunMinutes",
-        "by GrpTRESRunMins, jobs of its association that run have all of its {minutes}",
+        "running jobs of the association occupy all {minutes} of GrpTRESRunMins",
         {"CPU": "AssocGrpCPURunMinutesLimit", "Memory": "AssocGrpMemRunMinutes"},
     ),
     *_limit(
         "AssocMax{}PerJob",
-        "it asks for more {what} than MaxTRES of its association allows",
+        "the job requests more {what} than MaxTRES of the association allows",
         {
             "CPU": "AssocMaxCpuPerJobLimit",
             "Memory": "AssocMaxMemPerJob",
@@ -164,67 +190,68 @@ _LIMITS = (
     ),
     *_limit(
         "AssocMax{}PerNode",
-        "it asks for more {what} on a node than MaxTRESPerNode of its association allows",
+        "the job requests more {what} on a node than MaxTRESPerNode of the association allows",
         {"CPU": "AssocMaxCpuPerNode", "Memory": "AssocMaxMemPerNode", "Node": "", "License": ""},
     ),
     *_limit(
         "AssocMax{}MinutesPerJob",
-        "until its time limit it would use more {minutes} than MaxTRESMins of its association allows",
+        "until the time limit the job would use more {minutes} than MaxTRESMins of the association"
+        " allows",
         {"CPU": "AssocMaxCpuMinutesPerJobLimit", "Memory": "AssocMaxMemMinutesPerJob"},
     ),
     *_limit(
         "QOSGrp{}",
-        "by GrpTRES, its QOS may not have more {what} at a time",
+        "the limit GrpTRES of the job's QOS allows no more {what} at a time",
         {"CPU": "QOSGrpCpuLimit", "Memory": "QOSGrpMemLimit", "Node": "QOSGrpNodeLimit"},
     ),
     *_limit(
         "QOSGrp{}Minutes",
-        "by GrpTRESMins, its QOS has used up its {minutes}",
+        "the job's QOS has used up the {minutes} of GrpTRESMins",
         {"CPU": "QOSGrpCPUMinutesLimit"},
     ),
     *_limit(
         "QOSGrp{}RunMinutes",
-        "by GrpTRESRunMins, jobs of its QOS that run have all of its {minutes}",
+        "running jobs of the QOS occupy all {minutes} of GrpTRESRunMins",
         {"CPU": "QOSGrpCPURunMinutesLimit"},
     ),
     *_limit(
         "QOSMax{}PerJob",
-        "it asks for more {what} than MaxTRES of its QOS allows",
+        "the job requests more {what} than MaxTRES of the QOS allows",
         {"CPU": "QOSMaxCpuPerJobLimit", "Node": "QOSMaxNodePerJobLimit"},
     ),
     *_limit(
         "QOSMax{}PerNode",
-        "it asks for more {what} on a node than MaxTRESPerNode of its QOS allows",
+        "the job requests more {what} on a node than MaxTRESPerNode of the QOS allows",
         {"CPU": "QOSMaxCpuPerNode", "Node": "", "License": ""},
     ),
     *_limit(
         "QOSMax{}MinutesPerJob",
-        "until its time limit it would use more {minutes} than MaxTRESMins of its QOS allows",
-        {"CPU": "QOSMaxCpuMinutesPerJobLimit", "BB": ""},  # BB: Slurm gives it the association's word
+        "until the time limit the job would use more {minutes} than MaxTRESMins of the QOS allows",
+        {"CPU": "QOSMaxCpuMinutesPerJobLimit", "BB": ""},  # BB: Slurm uses the association's word
     ),
     *_limit(
         "QOSMax{}PerUser",
-        "by MaxTRESPerUser of its QOS, its user may not have more {what} at a time",
+        "the limit MaxTRESPerUser of the job's QOS allows the Slurm user no more {what} at a time",
         {"CPU": "QOSMaxCpuPerUserLimit", "Node": "QOSMaxNodePerUserLimit"},
     ),
     *_limit(
         "Max{}RunMinsPerUser",
-        "by MaxTRESRunMinsPerUser of its QOS, jobs of its user that run have all of its {minutes}",
+        "running jobs of the Slurm user occupy all {minutes} of MaxTRESRunMinsPerUser of the job's QOS",
         {"CPU": "MaxCpuRunMinsPerUser"},
     ),
     *_limit(
         "Max{}PerAccount",
-        "by MaxTRESPerAccount of its QOS, its account may not have more {what} at a time",
+        "the limit MaxTRESPerAccount of the job's QOS allows the account no more {what} at a time",
         {"CPU": "MaxCpuPerAccount"},
     ),
     *_limit(
         "Max{}RunMinsPerAccount",
-        "by MaxTRESRunMinsPerAccount of its QOS, jobs of its account that run have all of its {minutes}",
+        "running jobs of the account occupy all {minutes} of MaxTRESRunMinsPerAccount of the job's QOS",
         {"CPU": "MaxCpuRunMinsPerAccount"},
     ),
     *_limit(
         "QOSMin{}",
-        "its QOS wants a job to ask for more {what}, by MinTRES",
+        "the limit MinTRES of the job's QOS requires a job to request more {what}",
         {"CPU": "QOSMinCpuNotSatisfied"},
     ),
 )

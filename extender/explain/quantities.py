@@ -9,7 +9,7 @@ MEMORY: Final = "memory"
 DAY_S: Final = 86_400
 _MOST_NAMED: Final = 10
 _LAST: Final = 0xFFFF_FFFF
-"""Last time that Slurm's times can name."""
+"""The latest time in Slurm's format."""
 _UNITS: Final = (("day", DAY_S), ("h", 3600), ("min", 60), ("s", 1))
 _Item = TypeVar("_Item")
 Amount = tuple[str, int]
@@ -39,14 +39,14 @@ def clock(unix_seconds: int) -> str:
 
 
 def first(of: Iterable[_Item]) -> tuple[tuple[_Item, ...], int]:
-    """Returns the first items, as many as a message names, and the number of the other items. A cause
-    keeps no more items: very many Pods may have a cause each."""
+    """Returns the first items, up to the number for a message, and the number of the other items. A
+    cause keeps no more items: very many Pods may have a cause each."""
     items = tuple(of)
     return items[:_MOST_NAMED], max(0, len(items) - _MOST_NAMED)
 
 
 def listed(names: Iterable[str], more: int) -> str:
-    """Returns names, and how many more there are."""
+    """Returns names, and the number of more names."""
     return ", ".join(names) + (f" and {more} more" if more else "")
 
 
@@ -56,7 +56,7 @@ def amounts(of: Iterable[Amount]) -> str:
 
 
 def too_large(partition: str, most: _Amounts, asks: _Amounts, others: _Partitions, more: int) -> str:
-    """Returns the amounts that no node of a partition has, and partitions with more (`others`)."""
+    """Returns the largest amounts of a partition's nodes, and partitions with more (`others`)."""
     return _less(f"no node of partition {partition} has more than {amounts(most)}", asks, others, more)
 
 
@@ -67,23 +67,23 @@ def over_limit(partition: str, most: _Amounts, asks: _Amounts, others: _Partitio
 
 def _less(where: str, asks: _Amounts, others: _Partitions, more: int) -> str:
     enough = (f"{name} ({_amounts_again(has)})" for name, has in others)
-    return _with_others(f"{where}; the Pod asks for {_amounts_again(asks)}", enough, more)
+    return _with_others(f"{where}; the Pod requests {_amounts_again(asks)}", enough, more)
 
 
 def too_few_nodes(
     partition: str, nodes: int, asks: int, others: tuple[tuple[str, int], ...], more: int
 ) -> str:
-    """Returns the number of nodes that a partition has, and partitions with more (`others`)."""
+    """Returns the number of a partition's nodes, and partitions with more (`others`)."""
     where = f"partition {partition} has {_count(nodes, 'node')}"
     enough = (f"{name} ({has})" for name, has in others)
-    return _with_others(f"{where}; the Pod asks for {asks}", enough, more)
+    return _with_others(f"{where}; the Pod requests {asks}", enough, more)
 
 
 def too_small(partition: str, nodes: int, asks: int, others: tuple[str, ...], more: int) -> str:
-    """Returns the number of nodes that each job of a partition has, and partitions that allow fewer
+    """Returns a partition's least number of nodes for a job, and partitions with a smaller number
     (`others`)."""
     where = f"each job of partition {partition} has at least {_count(nodes, 'node')}"
-    return _with_others(f"{where}; the Pod asks for {asks}", others, more)
+    return _with_others(f"{where}; the Pod requests {asks}", others, more)
 
 
 def _with_others(said: str, partitions: Iterable[str], more: int) -> str:
@@ -92,7 +92,7 @@ def _with_others(said: str, partitions: Iterable[str], more: int) -> str:
 
 
 def _amounts_again(of: Sequence[Amount]) -> str:
-    """Returns amounts after a text that has named the resources: a single count stands alone."""
+    """Returns amounts after a text with the resources' names: a single count needs no name."""
     return str(of[0][1]) if len(of) == 1 and of[0][0] != MEMORY else amounts(of)
 
 
@@ -108,7 +108,7 @@ def _amount(name: str, number: int) -> str:
 
 
 def _memory(mebibytes: int) -> str:
-    """Returns an amount in GiB if that is exact: two different amounts must not read the same."""
+    """Returns an amount in GiB if exact, else in MiB: two different amounts must not read the same."""
     exact = mebibytes >= 1024 and 10 * mebibytes % 1024 == 0
     return f"{mebibytes / 1024:g} GiB" if exact else f"{mebibytes} MiB"
 

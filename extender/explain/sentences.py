@@ -23,13 +23,13 @@ from wellknown import number_list
 from wellknown.quoting import quoted
 
 _FAR_S: Final = 90 * DAY_S
-"""Slurm's backfill scheduler takes a job without a time limit to last 365 days. A start after more than
-this time is planned behind such a job."""
+"""Slurm's backfill scheduler plans 365 days for a job without a time limit. A start after more than 90
+days is planned behind such a job."""
 _OF_ONE: Final = {"have": "has", "do": "does", "are": "is"}
 _OWN: Final = (
-    "Pods of its Slurm user (of its namespace, where it has no user), account, QOS and reservation"
+    "Pods with the same Slurm user (or namespace, if the Pod has no user), account, QOS and reservation"
 )
-_NO_JOB: Final = "; no job is asked for until it"
+_NO_JOB: Final = "; the extender requests no job until"
 _Owner = tuple[int | None, int | None]
 """A user and a group."""
 _Devices = tuple[str, tuple[int, ...]]
@@ -57,7 +57,7 @@ def _fact(value: Fact) -> str:
 
 def _closed_nodes(total: int, closed: tuple[tuple[int, Cause], ...], others: int) -> str:
     if not total:
-        return "no Node stands for any of its nodes"
+        return "no Node stands for any node of the partition"
     parts = [_closed_by(number, sentence(cause)) for number, cause in closed]
     parts += [f"{others} for other reasons"] if others else []
     return f"0/{total} Nodes: {', '.join(parts)}"
@@ -80,11 +80,11 @@ def _waiting_job(job: int, partition: str, since: int | None) -> str:
 
 def _time_limit_too_long(limit_s: int, most_s: int) -> str:
     limit, most = duration(limit_s), duration(most_s)
-    return f"its time limit of {limit} is longer than the {most} that its partition allows"
+    return f"the job's time limit of {limit} is longer than the {most} that the partition allows"
 
 
 def _plan(start: int | None, since: int | None, remark: str) -> str:
-    """Returns when Slurm expects the job to start, and Slurm's own longer words, if there are any."""
+    """Returns the start that Slurm expects, and Slurm's own longer text, if Slurm has one."""
     return "".join(f" {each}" for each in (*_start(start, since), *_remark(remark)))
 
 
@@ -92,10 +92,10 @@ def _start(start: int | None, since: int | None) -> Iterator[str]:
     if start is None:
         return
     if since is not None and start - since > _FAR_S:
-        yield "Slurm cannot plan when it starts: jobs before it have no time limit, or one of months."
+        yield "Slurm cannot plan the start: earlier jobs have no time limit, or a limit of months."
     else:
         same_day = since is not None and start // DAY_S == since // DAY_S
-        yield f"Slurm expects it to start about {clock(start)[-5 if same_day else 0 :]} UTC."
+        yield f"Slurm expects the job to start about {clock(start)[-5 if same_day else 0 :]} UTC."
 
 
 def _remark(remark: str) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _refused_value(asker: Cause, value: str, user: int | None) -> str:
 
 
 def _for_user(user: int | None) -> str:
-    """Returns the words that name the job's user: Slurm grants accounts and QOS to single users."""
+    """Returns a phrase with the job's user: Slurm grants accounts and QOS to single users."""
     return "" if user is None else f", for user {user}"
 
 
@@ -130,7 +130,7 @@ def _own_accounts(user: str, accounts: tuple[tuple[str, str | None], ...], more:
     return f"accounts of {user}: {listed(named, more)}"
 
 
-# Others
+# The job is requested, replaced or over
 
 
 def _invalid_request(problems: tuple[str, ...]) -> str:
@@ -139,8 +139,8 @@ def _invalid_request(problems: tuple[str, ...]) -> str:
 
 def _one_at_a_time(turn_s: float, pod: str, job: int | None) -> str:
     rule = (
-        "waits in line: Pods of this template must be placed apart, so the extender asks Slurm for one"
-        f" Pod at a time, and waits up to {turn_s:.0f} s for each queued job"
+        "the Pod waits in line: Pods of this template must be placed apart, so the extender asks Slurm"
+        f" for one Pod at a time, and waits up to {turn_s:.0f} s for each queued job"
     )
     asked = "" if job is None else f" (Slurm job {job})"
     return f"{rule}; at the time of this message, for Pod {pod}{asked}" if pod else rule
@@ -148,8 +148,8 @@ def _one_at_a_time(turn_s: float, pod: str, job: int | None) -> str:
 
 def _not_bindable(in_a_row: int, said: str) -> str:
     return (
-        f"kube-scheduler did not bind it to the Node that Slurm chose{_times(in_a_row)}:"
-        f" {said or 'it has not said why'}; no job is asked for until kube-scheduler finds a Node"
+        f"kube-scheduler did not bind the Pod to the Node that Slurm chose{_times(in_a_row)}:"
+        f" {said or 'kube-scheduler gave no reason'}{_NO_JOB} kube-scheduler finds a Node"
     )
 
 
@@ -203,8 +203,8 @@ def _kubelet_rejects_pods(number: int, last: str, said: str, pause_s: float, clo
 def _bound_and_job_waits(node: str, job: int, word: str) -> str:
     why = f" ({word})" if word else ""
     return (
-        f"the Pod runs on {node}; Slurm has lost its job, and job {job}, which was asked for instead,"
-        f" waits for that Node{why}: others have its room, or it is not open"
+        f"the Pod runs on {node}; Slurm has lost the Pod's job, and the new job {job} waits for the"
+        f" Node{why}: other jobs have the room there, or the Node is not open"
     )
 
 
@@ -217,56 +217,58 @@ def _granted(job: int, node: str, waited_s: float | None, ours_s: float) -> str:
 
 
 SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
-    Kind.IN_LINE: f"waits in line: as many {_OWN} wait in Slurm's queue as may at a time",
+    Kind.IN_LINE: f"the Pod waits in line: no more {_OWN} may wait in Slurm's queue at a time",
     Kind.NO_PLACE: (
-        f"waits in line: Slurm's queue fills up, and its MaxJobCount leaves no more places for {_OWN}"
+        "the Pod waits in line: Slurm's queue fills up, and MaxJobCount leaves no more places for"
+        f" {_OWN}"
     ),
     Kind.ONE_AT_A_TIME: _one_at_a_time,
-    Kind.PODS_MISSING: "waits for {missing} more Pods of its group",
-    Kind.GROUP_FULL: "its group has its {size} Pods already",
-    Kind.GROUP_BEGUN: "its group began without it: it waits until that is over",
-    Kind.GATED: "held back by other scheduling gates: {gates}",
-    Kind.CLAIM_MISSING: f"{{claim}} not found{_NO_JOB} exists",
-    Kind.CLAIM_NOT_CREATED: f"{{claim}} has not been created{_NO_JOB} exists",
-    Kind.CLAIM_DELETED: f"{{claim}} is being deleted{_NO_JOB} is replaced",
-    Kind.CLAIM_OF_OTHER_POD: f"{{claim}} was not created for this Pod{_NO_JOB} is replaced",
-    Kind.CLAIM_LOST: f'{{claim}} has lost its PersistentVolume "{{volume}}"{_NO_JOB} is replaced',
-    Kind.CLAIM_UNBOUND: f"{{claim}} is not bound ({{why}}){_NO_JOB} is bound",
+    Kind.PODS_MISSING: "the Pod waits for {missing} more Pods of the group",
+    Kind.GROUP_FULL: "the Pod's group already has all {size} Pods",
+    Kind.GROUP_BEGUN: "the group started without this Pod: the Pod waits until the group has ended",
+    Kind.GATED: "other scheduling gates hold the Pod back: {gates}",
+    Kind.CLAIM_MISSING: f"{{claim}} not found{_NO_JOB} the claim exists",
+    Kind.CLAIM_NOT_CREATED: f"{{claim}} has not been created{_NO_JOB} the claim exists",
+    Kind.CLAIM_DELETED: f"{{claim}} is being deleted{_NO_JOB} the claim is replaced",
+    Kind.CLAIM_OF_OTHER_POD: f"{{claim}} was not created for this Pod{_NO_JOB} the claim is replaced",
+    Kind.CLAIM_LOST: f'{{claim}} has lost PersistentVolume "{{volume}}"{_NO_JOB} the claim is replaced',
+    Kind.CLAIM_UNBOUND: f"{{claim}} is not bound ({{why}}){_NO_JOB} the claim is bound",
     Kind.VOLUME_MISSING: (
-        f'{{claim}} is bound to PersistentVolume "{{volume}}", not found{_NO_JOB} exists'
+        f'{{claim}} is bound to PersistentVolume "{{volume}}", not found{_NO_JOB} the volume exists'
     ),
     Kind.CLAIM: lambda kind, name, entry: f'{kind} "{name}"' if name else f'{kind} for "{entry}"',
-    Kind.VOLUME_NOT_BOUND: 'it is to get PersistentVolume "{volume}"',
-    Kind.NO_CLASS: "it has no StorageClass",
-    Kind.CLASS_MISSING: 'its StorageClass "{name}" does not exist',
-    Kind.CLASS_WITHOUT_WAIT: 'its StorageClass "{name}" does not wait for a Pod',
+    Kind.VOLUME_NOT_BOUND: 'the claim names PersistentVolume "{volume}"',
+    Kind.NO_CLASS: "the claim has no StorageClass",
+    Kind.CLASS_MISSING: 'StorageClass "{name}" does not exist',
+    Kind.CLASS_WITHOUT_WAIT: 'StorageClass "{name}" does not wait for a Pod',
     Kind.NOT_BINDABLE: _not_bindable,
     Kind.NOT_WRITABLE: lambda in_a_row: (
-        f"what Slurm allocated could not be written onto it in time{_times(in_a_row)};"
-        " another job is asked for later"
+        f"the extender could not write Slurm's allocation onto the Pod in time{_times(in_a_row)};"
+        " the extender requests another job later"
     ),
     Kind.NO_OPEN_NODE: "no Node of partition {partition} is open to this Pod: {closed}",
-    Kind.REQUEST_REPEATED: "{said}; the Pod waits and the request is repeated",
+    Kind.REQUEST_REPEATED: "{said}; the Pod waits, and the extender repeats the request",
     Kind.CLOSED_NODES: _closed_nodes,
     Kind.CORDONED: "are cordoned",
-    Kind.TAINTED: "have taint {{{key}: {value}}} that it does not tolerate",
+    Kind.TAINTED: "have taint {{{key}: {value}}} that the Pod does not tolerate",
     Kind.OTHER_LABEL: "do not match node selector {key}={value}",
-    Kind.OTHER_AFFINITY: "do not match its required node affinity",
-    Kind.APART_FROM_VOLUMES: "are not where its volumes are",
-    Kind.WITHOUT_AGENT: "have no node agent, which would give it exactly its GPUs",
+    Kind.OTHER_AFFINITY: "do not match the Pod's required node affinity",
+    Kind.APART_FROM_VOLUMES: "are not where the Pod's volumes are",
+    Kind.WITHOUT_AGENT: "have no node agent to give the Pod exactly the GPUs of the job",
     Kind.NOT_SERVED: f"have no allocatable {{resource}} ({NO_DRA})",
-    Kind.NOT_REQUIRED: "are not among its required-nodes",
-    Kind.EXCLUDED_BY_POD: "are among its excluded-nodes",
-    Kind.BESIDE_PODS: "have Pods that it must be apart from, or more than others",
+    Kind.NOT_REQUIRED: "are not among the Pod's required-nodes",
+    Kind.EXCLUDED_BY_POD: "are among the Pod's excluded-nodes",
+    Kind.BESIDE_PODS: "have Pods that the Pod must be apart from, or too many for the topology spread",
     Kind.EXCLUDED: "are excluded for a while",
     Kind.REJECTING: "have a kubelet that rejects Pods",
-    Kind.NOT_FOUND: "are not among those that kube-scheduler found",
-    Kind.WAITS: "{job}: {why} ({word}); it asks for {asks}.",
+    Kind.NOT_FOUND: "are not among the Nodes that kube-scheduler found",
+    Kind.WAITS: "{job}: {why} ({word}); the job requests {asks}.",
     Kind.WAITS_TOO_LARGE: "{large}. {job} ({word}).",
     Kind.WAITING_JOB: _waiting_job,
     Kind.PENDING_REASON: lambda word: explained(word).sentence,
     Kind.HELD_BY_AUTHOR: (
-        'its author holds it by the annotation priority: "0", until an admin of Slurm releases it'
+        'the author of the Pod holds the job by the annotation priority: "0", until an administrator of'
+        " Slurm releases the job"
     ),
     Kind.TIME_LIMIT_TOO_LONG: _time_limit_too_long,
     Kind.REQUESTED_AMOUNTS: lambda of, whole_node: (
@@ -313,20 +315,20 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.TOO_FEW_NODES: too_few_nodes,
     Kind.OVER_LIMIT: over_limit,
     Kind.TOO_SMALL: too_small,
-    Kind.HELD: "{job}: {why} ({word}); it asks for {asks}",
+    Kind.HELD: "{job}: {why} ({word}); the job requests {asks}",
     Kind.HELD_TOO_LARGE: "{large}. {job} ({word})",
     Kind.UNKNOWN_USER: "slurmctld does not know user {user} (is sssd running on its host?)",
     Kind.OTHER_OWNER: _other_owner,
     Kind.ALTERED_AT_ONCE: (
-        "Slurm job {job} is not what it was asked to be: {lacks}. A job_submit plugin, or its owner, has"
-        " changed it. It is cancelled"
+        "Slurm job {job} differs from the request: {lacks}. A job_submit plugin, or the job's owner,"
+        " has changed the job. The extender cancels the job"
     ),
     Kind.WITHOUT_KEY: (
-        "Slurm job {job} does not have the AdminComment that it was asked for with: a job_submit plugin,"
-        " or an administrator, overwrites it. It is cancelled"
+        "Slurm job {job} does not have the AdminComment of the request: a job_submit plugin, or an"
+        " administrator, overwrites AdminComments. The extender cancels the job"
     ),
     Kind.NOT_STARTED: lambda job, nodes: (
-        f"Slurm job {job} was cancelled on {', '.join(nodes) or 'its nodes'} before it began"
+        f"Slurm job {job} was cancelled on {', '.join(nodes) or 'the granted nodes'} before the start"
     ),
     Kind.ERROR_CODES: " ({codes})",
     Kind.ALLOCATED: "Slurm job {job} runs on Node {node}",
@@ -336,50 +338,50 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
         " for that Pod"
     ),
     Kind.CLOSED_BY_PODS: "Slurm chose {nodes}, which other Pods close to this Pod",
-    Kind.NODES_REJECTED: "kube-scheduler does not let it onto {nodes}, which Slurm chose",
+    Kind.NODES_REJECTED: "kube-scheduler does not let the Pod onto {nodes}, which Slurm chose",
     Kind.NODE_REFUSED: _node_refused,
     Kind.NODES_REFUSED: _nodes_refused,
-    Kind.NOT_BOUND: "could not be bound to {nodes} before the deadline",
+    Kind.NOT_BOUND: "the Pod could not be bound to {nodes} before the deadline",
     Kind.NODES_UNKNOWN: "Slurm chose {nodes}, for which no Node stands",
     Kind.NODES_SHARED: "Slurm chose {nodes}, and one Node stands for several of these nodes",
     Kind.GRANT_INDIVISIBLE: lambda nodes, pods: (
         f"Slurm chose {', '.join(nodes) or 'no node'}, and the cores and devices there cannot be divided"
         f" among {pods} Pods"
     ),
-    Kind.REQUEST_CHANGED: "the Pod asks for something else than its job",
+    Kind.REQUEST_CHANGED: "the request of the Pod differs from the job",
     Kind.JOB_REPLACED: "Slurm job {job} was cancelled to be replaced",
-    Kind.JOB_ALTERED: "Slurm job {job} is not what the Pod asks for: {lacks}; it is replaced",
-    Kind.GROUP_LACKS_POD: "a Pod of its group is gone: the group waits for another",
+    Kind.JOB_ALTERED: "Slurm job {job} differs from the request: {lacks}; the extender replaces the job",
+    Kind.GROUP_LACKS_POD: "a Pod of the group is gone: the group waits for another Pod",
     Kind.JOB_LOST_AND_REPEATED: (
-        "Slurm job {job} is not known to Slurm any more: another is asked for where the Pod runs"
+        "Slurm no longer knows job {job}: the extender requests another job on the Node of the Pod"
     ),
     Kind.NODE_FAILED_AND_REPEATED: (
         "Slurm job {job} lost its node in Slurm, and the Pod runs on: the extender requests another job"
     ),
-    Kind.JOB_WAITS_FOR_POD: "Slurm job {job} waits for the Node where its Pod runs",
-    Kind.NODE_UNNAMED: "Slurm job {job} runs on {node}, which no Node names",
-    Kind.UPDATE_REFUSED: "Slurm refuses what it is asked for job {job}: {said}",
-    Kind.KEY_OVERWRITTEN: "its AdminComment is overwritten",
-    Kind.OTHER_NAME: "it is called {name}",
-    Kind.OTHER_NODE_COUNT: "it is for {nodes} nodes instead of {asked}",
-    Kind.OTHER_PARTITION: "it is in partition {partition} instead of {asked}",
+    Kind.JOB_WAITS_FOR_POD: "Slurm job {job} waits for the Node where the Pod runs",
+    Kind.NODE_UNNAMED: "Slurm job {job} runs on {node}, for which no Node stands",
+    Kind.UPDATE_REFUSED: "Slurm repeatedly refuses requests about job {job}: {said}",
+    Kind.KEY_OVERWRITTEN: "the AdminComment is overwritten",
+    Kind.OTHER_NAME: "the job's name is {name}",
+    Kind.OTHER_NODE_COUNT: "the job has {nodes} nodes instead of {asked}",
+    Kind.OTHER_PARTITION: "the job is in partition {partition} instead of {asked}",
     Kind.OTHER_USER: lambda owner, asked: (
-        f"it is of user {owner[0]} and group {owner[1]} instead of {asked[0]} and {asked[1]}"
+        f"the job belongs to user {owner[0]} and group {owner[1]} instead of {asked[0]} and {asked[1]}"
     ),
-    Kind.FEWER_CPUS: "it has {cpus} CPUs instead of {asked}",
-    Kind.LESS_MEMORY: "it has {memory_mb} MiB of memory instead of {asked}",
-    Kind.LESS_GRES: "it has {number} of GRES {name} instead of {asked}",
-    Kind.SHORTER_TIME_LIMIT: "its time limit is {minutes} minutes instead of {asked}",
-    Kind.STARTED_AGAIN: "Slurm has started it again",
-    Kind.SUSPENDED: "it was suspended",
+    Kind.FEWER_CPUS: "the job has {cpus} CPUs instead of {asked}",
+    Kind.LESS_MEMORY: "the job has {memory_mb} MiB of memory instead of {asked}",
+    Kind.LESS_GRES: "the job has {number} of GRES {name} instead of {asked}",
+    Kind.SHORTER_TIME_LIMIT: "the job's time limit is {minutes} minutes instead of {asked}",
+    Kind.STARTED_AGAIN: "Slurm has started the job again",
+    Kind.SUSPENDED: "the job was suspended",
     Kind.OTHER_DEVICES: _other_devices,
     Kind.JOB_CANCELLED: "Slurm job {job} was cancelled in Slurm ({state})",
     Kind.JOB_PREEMPTED: "Slurm job {job} was preempted by Slurm ({state})",
-    Kind.JOB_IN_GRACE_TIME: "Slurm job {job} is being preempted: its GraceTime to leave has begun",
+    Kind.JOB_IN_GRACE_TIME: "Slurm job {job} is being preempted: the GraceTime has begun",
     Kind.JOB_TIMEOUT: "Slurm job {job} reached its time limit in Slurm ({state})",
     Kind.JOB_DEADLINE: "Slurm job {job} reached its deadline in Slurm ({state})",
     Kind.NODE_FAILED: "Slurm job {job} lost its node in Slurm ({state})",
-    Kind.NODE_FAILED_AT_BOOT: "Slurm job {job} lost its node in Slurm while it booted ({state})",
+    Kind.NODE_FAILED_AT_BOOT: "Slurm job {job} lost its node in Slurm while the node booted ({state})",
     Kind.JOB_COMPLETED: "Slurm job {job} was completed in Slurm ({state})",
     Kind.JOB_SUSPENDED: "Slurm job {job} was suspended in Slurm ({state})",
     Kind.JOB_RESUMED: (
@@ -387,19 +389,19 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     ),
     Kind.JOB_REQUEUED: "Slurm job {job} was requeued in Slurm ({state})",
     Kind.JOB_ENDED: "Slurm job {job} ended in Slurm ({state})",
-    Kind.JOB_FORGOTTEN: "its job in Slurm ended, and Slurm has forgotten the job",
-    Kind.JOB_LOST: "Slurm job {job} is not known to Slurm any more",
+    Kind.JOB_FORGOTTEN: "the Pod's job in Slurm ended, and Slurm has forgotten the job",
+    Kind.JOB_LOST: "Slurm no longer knows job {job}",
     Kind.JOB_STARTED_ELSEWHERE: "Slurm job {job} was started again on {nodes}",
     Kind.DEVICES_TAKEN: "{taken}",
-    Kind.GROUP_BROKEN: "its group cannot be bound whole any more",
+    Kind.GROUP_BROKEN: "the Pod's group can no longer be bound as a whole",
     Kind.MANY_EVICTIONS: (
-        "very many Pods are to be deleted at once: this one runs on until its turn comes"
+        "very many Pods are to be evicted at once: this Pod runs on until its turn comes"
     ),
     Kind.POD_ENDED: "{end}",
     Kind.POD_DELETED: "Pod deleted",
     Kind.POD_BOUND_ELSEWHERE: "Pod was bound without this job",
-    Kind.POD_MISSED: "Pod is not among all Pods any more",
-    Kind.JOB_NOT_NEEDED: "Pod does not need it any more",
+    Kind.POD_MISSED: "Pod is missing from the list of all Pods",
+    Kind.JOB_NOT_NEEDED: "Pod no longer needs the job",
     Kind.KUBELET_REJECTS_PODS: _kubelet_rejects_pods,
     Kind.PODS_LIKE: "Pods like {pod}",
     Kind.PODS_OF_OWNER: lambda namespace, user: (
@@ -407,34 +409,35 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     ),
     Kind.ALL_PODS: "Pods",
     Kind.JOB_WITHOUT_OUR_KEY: (
-        "job {job} ({name}) has an id of the placeholders' range, and no key of ours"
+        "job {job} ({name}) has an id in the placeholders' range, and no key of the extender"
     ),
     Kind.JOB_OF_OTHER_CLUSTER: (
         "job {job} is the placeholder of {pod} in the Kubernetes cluster {cluster}"
     ),
     Kind.JOB_WITH_OTHER_COMMENT: (
-        "job {job} is a placeholder of {name}, and its AdminComment is not the one it was given"
+        "job {job} is a placeholder of {name}, and has another AdminComment than the extender wrote"
     ),
     Kind.ORPHAN_JOB: "job {job} is {state} for {pod}, and {why}",
-    Kind.ATTEMPT_OVER: "that Pod, or attempt {attempt} at placing it, is over",
-    Kind.POD_INVALID: "what that Pod asks for is invalid",
-    Kind.OTHER_JOB_NAMED: "the Pod's annotation {annotation} names job {job}, which is not its own",
+    Kind.ATTEMPT_OVER: "the Pod, or attempt {attempt} to place the Pod, is over",
+    Kind.POD_INVALID: "the request of the Pod is invalid",
+    Kind.OTHER_JOB_NAMED: "annotation {annotation} of the Pod names job {job}, not the Pod's own job",
     Kind.SECOND_JOB: "job {job} is {state} for a Pod that has job {kept}",
-    Kind.BOUND_BY_OTHERS: "the Pod is bound to {node}, and not by us: it has no job in Slurm",
+    Kind.BOUND_BY_OTHERS: "the Pod was bound to {node} without the extender, and has no job in Slurm",
     Kind.BOUND_AND_JOB_UNKNOWN: "the Pod is bound to {node}, and Slurm does not know its job {job}",
     Kind.BOUND_AND_JOB_WAITS: _bound_and_job_waits,
-    Kind.BOUND_AND_JOB_OVER: "the Pod is bound to {node}, and its job {job} is {state}",
+    Kind.BOUND_AND_JOB_OVER: "the Pod is bound to {node}, and the Pod's job {job} is {state}",
     Kind.BOUND_BESIDE_JOB: lambda node, job, runs_on, slurm_node: (
-        f"the Pod is bound to {node}, and its job {job} runs on"
+        f"the Pod is bound to {node}, and the Pod's job {job} runs on"
         f" {runs_on or f'{slurm_node}, for which no Node stands'}"
     ),
     Kind.WAITS_WITHOUT_JOB: lambda job, state: (
-        f"the Pod waits by its job {job}, which is {state or 'not known to Slurm'}"
+        f"the Pod waits with job {job}, which is {state or 'unknown to Slurm'}"
     ),
-    Kind.GATED_AND_JOB_RUNS: "job {job} runs, and our scheduling gate still holds the Pod back",
+    Kind.GATED_AND_JOB_RUNS: "job {job} runs, but the extender's scheduling gate still holds the Pod",
     Kind.GATED_WITHOUT_CAUSE: (
-        "our scheduling gate holds the Pod back, no job waits for it, and nothing says why"
+        "the extender's scheduling gate holds the Pod back without a job, and the condition of the Pod"
+        " has no reason"
     ),
     Kind.CONTESTED_NODE: "{said}",
-    Kind.DRAIN_OUTDATED: "drained ({reason}), and its Node {node} is not so any more",
+    Kind.DRAIN_OUTDATED: "drained ({reason}), and the reason no longer holds for Node {node}",
 }

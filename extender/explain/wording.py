@@ -1,27 +1,27 @@
-"""The length of messages, the parts that are cut from a longer one, and words of several messages."""
+"""The length of messages, the cuts in a longer message, and phrases of several messages."""
 
 from collections.abc import Sequence
 
-MOST_TOLD = 1024  # characters of an Event's message in kube-apiserver; a condition's is kept as short
+MOST_TOLD = 1024  # characters: kube-apiserver's limit for an Event, also kept for a condition
 _CUT = "..."
 NO_DRA = (
     "Dynamic Resource Allocation does not count, because kube-scheduler would choose other devices than"
     " Slurm"
 )
-"""Reason why a Node without an allocatable device is closed to Pods that ask for the device
+"""Reason why a Node without an allocatable device is closed to Pods with a request for the device
 (`node_constraints`)."""
 NOT_SERVED = f"this Node has no allocatable device of a requested resource: {NO_DRA}"
 
 
 def cut(text: str, most: int = MOST_TOLD) -> str:
-    """Returns a text of at most so many characters: dots replace the end of a longer one."""
+    """Returns a text of at most `most` characters: dots replace the end of a longer text."""
     if len(text) <= most:
         return text
     return text[: most - len(_CUT)] + _CUT if most > len(_CUT) else ""
 
 
 def fitted(parts: Sequence[str], least: Sequence[int], most: int = MOST_TOLD) -> str:
-    """Returns the parts as one text of at most so many characters. If longer, cuts the parts of the
+    """Returns the parts as one text of at most `most` characters. If longer, cuts the parts with the
     indices `least`, one after the other."""
     kept = [*parts]
     for index in least:

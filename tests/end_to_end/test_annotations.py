@@ -449,14 +449,14 @@ def test_what_no_node_has_is_told_beside_the_most_that_one_has(actors: Actors) -
     if actors.cluster.spec.release == "26.05":
         end = r"\. Slurm job \d+ has waited in partition main since .* UTC \(PartitionConfig\)\."
     else:
-        end = r"; Slurm is asked again .* \(Slurm error \d+, HTTP \d+\)"
+        end = r"; the extender asks Slurm again .* \(Slurm error \d+, HTTP \d+\)"
     told = waits(actors, "p", "TooLarge")
-    cause = f"no node of partition main has more than {CPUS} CPUs; the Pod asks for 1000"
+    cause = f"no node of partition main has more than {CPUS} CPUs; the Pod requests 1000"
     assert re.fullmatch(cause + end, told)
     actors.create("gpus", gpus=5)
     told = waits(actors, "gpus", "TooLarge")
     assert told.startswith(
-        "no node of partition main has more than 4 GPUs; the Pod asks for 5; Slurm is"
+        "no node of partition main has more than 4 GPUs; the Pod requests 5; the extender asks"
     )
 
 
@@ -522,7 +522,9 @@ def test_a_pod_whose_account_is_made_later_is_placed_once_it_is_annotated(
     """With whatever annotation; and with it those that ask for the same."""
     for name in ("p", "alike"):
         actors.create(name, annotations=joined(BOB, {"account": "later"}))
-        assert "asked again when the Pod is annotated, or at" in waits(actors, name, "Invalid")
+        assert "asks Slurm again after a change of the annotations, or at" in waits(
+            actors, name, "Invalid"
+        )
     declare(cluster, Account("later"), User("bob", ("later",), ("normal", "bobs")))
     cluster.kubectl("annotate", "pod", actors.full("p"), "example.com/mended=yes")
     for name in ("p", "alike"):

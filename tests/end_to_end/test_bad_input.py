@@ -60,7 +60,7 @@ def test_pods_wait_out_a_directory_that_is_away(brief: Actors) -> None:
                 brief.bound(name)
                 continue
             eventually(partial(_is_refused, brief, name), "condition", 30)
-            words = "slurmctld does not know user 2001 (is sssd running on its host?); Slurm is asked "
+            words = "slurmctld does not know user 2001 (is sssd running on its host?); the extender "
             assert brief.condition(name)["message"].startswith(words)
     for name in asked:
         brief.bound(name, within=60)

@@ -391,7 +391,7 @@ def test_a_preempted_pod_leaves_at_the_start_of_its_jobs_grace_time(actors: Acto
 
 def leaves_in_time(actors: Actors, job: Job, began: float) -> None:
     """The Pod has its own grace within the job's, and gives the rest of that back."""
-    words = f"Slurm job {job.id} is being preempted: its GraceTime to leave has begun"
+    words = f"Slurm job {job.id} is being preempted: the GraceTime has begun"
     is_being_evicted(actors, "p", "SlurmJobPreempted", words)
     still = actors.job_of("p")
     assert still is not None

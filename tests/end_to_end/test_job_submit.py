@@ -74,7 +74,8 @@ def test_a_pod_that_job_submit_lua_refuses_is_told_and_asks_again_once_it_is_cha
     words = refused(actors, "p")
     assert "Slurm refuses the job" in words
     assert re.search(
-        r"; Slurm is asked again when the Pod is annotated, or at \d\d:\d\d:\d\d UTC \(HTTP \d+\)$",
+        r"; the extender asks Slurm again after a change of the annotations, or at \d\d:\d\d:\d\d UTC"
+        r" \(HTTP \d+\)$",
         words,
     )
     assert "Unspecified error: perhaps a plugin of Slurm's refuses it (job_submit.lua)" in words
@@ -105,7 +106,8 @@ def test_a_script_that_overwrites_admin_comment_is_told_and_leaves_no_job(actors
     words = refused(actors, "p")
     assert "AdminComment" in words
     assert "job_submit plugin" in words
-    assert re.search(r"It is cancelled; another is asked for at \d\d:\d\d:\d\d UTC$", words)
+    assert "The extender cancels the job" in words
+    assert re.search(r"; the extender requests another job at \d\d:\d\d:\d\d UTC$", words)
     eventually(lambda: "AdminComment" in actors.ready()[1]["troubles"], "/readyz tells")
     actors.create("other")  # meanwhile others are placed
     actors.bound("other")

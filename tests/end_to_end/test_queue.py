@@ -110,7 +110,7 @@ def test_an_owner_whose_jobs_are_held_keeps_nobody_else_from_slurm(narrow: Actor
         "the others told that they are in line",
     )
     (first, *_) = why("WaitingForSubmitSlot")
-    assert "as many Pods of its Slurm user" in narrow.condition(first)["message"]
+    assert "no more Pods with the same Slurm user" in narrow.condition(first)["message"]
     for number in range(4):  # on the nodes that the held ones leave idle, and more than the window is
         narrow.create(f"all-{number}", cpu="8", annotations=PARTITION | OTHER)
     narrow.delete("other")

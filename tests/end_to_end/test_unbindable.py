@@ -73,7 +73,10 @@ def test_nobody_is_preempted_for_a_pod_whose_claim_is_missing_until_it_appears(a
     actors.bound("runs")
     claimed = wants_volume(actors, "wants")
     told = says(actors, "wants", "ClaimNotReady")
-    words = f'PersistentVolumeClaim "{claimed}" not found; no job is asked for until it exists'
+    words = (
+        f'PersistentVolumeClaim "{claimed}" not found; the extender requests no job until the claim'
+        " exists"
+    )
     assert told == words
     assert actors.job_of("wants") is None
     assert actors.see("runs") is not None

@@ -41,8 +41,8 @@ def test_a_pod_that_waits_is_told_why_for_what_and_until_when_and_then_what_it_g
 ) -> None:
     fill(actors, annotations=AN_HOUR)
     actors.create("next", cpu="8", memory="8Gi", gpus=2, annotations=AN_HOUR)
-    why = r"all fitting nodes are in use \(Resources\); it asks for 8 CPUs, 8 GiB, 2 GPUs\."
-    until = rf" Slurm expects it to start about (\d+ \w+ )?{CLOCK}\."
+    why = r"all fitting nodes are in use \(Resources\); the job requests 8 CPUs, 8 GiB, 2 GPUs\."
+    until = rf" Slurm expects the job to start about (\d+ \w+ )?{CLOCK}\."
     described(actors, "next", rf"Resources .* slurm-extender +{WAITS}{why}{until}")
     assert re.search(WAITS + why + until, actors.condition("next")["message"])
     actors.delete("big-2")
@@ -54,14 +54,17 @@ def test_a_pod_that_waits_is_told_why_for_what_and_until_when_and_then_what_it_g
 def test_a_pod_behind_jobs_without_a_time_limit_is_told_so(actors: Actors) -> None:
     fill(actors)
     actors.create("next", cpu="8")
-    cannot = "Slurm cannot plan when it starts: jobs before it have no time limit, or one of months."
+    cannot = "Slurm cannot plan the start: earlier jobs have no time limit, or a limit of months."
     described(actors, "next", rf"Resources .* {WAITS}.* {cannot}")
 
 
 def test_a_pod_that_its_author_holds_is_told_so(actors: Actors) -> None:
     actors.create("held", annotations={"priority": "0"})
-    by = 'its author holds it by the annotation priority: "0", until an admin of Slurm releases it'
-    described(actors, "held", rf"JobHeldUser .* {WAITS}{by} \(JobHeldUser\); it asks for .*")
+    by = (
+        'the author of the Pod holds the job by the annotation priority: "0", until an administrator of'
+        " Slurm releases the job"
+    )
+    described(actors, "held", rf"JobHeldUser .* {WAITS}{by} \(JobHeldUser\); the job requests .*")
 
 
 @pytest.fixture
@@ -79,5 +82,5 @@ def test_a_pod_with_too_long_a_time_limit_is_told_what_it_is_and_what_it_may_be(
     actors: Actors, short: str
 ) -> None:
     actors.create("long", annotations={"partition": short, "timeout": "7200"})
-    words = "its time limit of 2 h is longer than the 1 h that its partition allows"
+    words = "the job's time limit of 2 h is longer than the 1 h that the partition allows"
     described(actors, "long", rf"PartitionTimeLimit .* {words} \(PartitionTimeLimit\); .*")

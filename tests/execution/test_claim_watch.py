@@ -30,7 +30,7 @@ LATE: Manifest = {
     "volumeBindingMode": "WaitForFirstConsumer",
 }
 VOLUMES = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-MISSING = 'PersistentVolumeClaim "data" not found; no job is asked for until it exists'
+MISSING = 'PersistentVolumeClaim "data" not found; the extender requests no job until the claim exists'
 FORBIDDEN = Rejected(403, "persistentvolumeclaims is forbidden")
 NO_WATCH = Rejected(403, "persistentvolumeclaims cannot be watched")
 

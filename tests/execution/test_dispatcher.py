@@ -524,7 +524,7 @@ async def test_a_cause_is_a_condition_and_an_event(works: Works) -> None:
 async def test_due_time_is_in_the_condition_and_not_in_the_event(works: Works) -> None:
     due = Due(Step.ANOTHER_JOB, works.dispatcher.now() + 60)
     await works.tell(ReportWaiting("u1", POD, replace(CAUSE, dues=(due,)), None))
-    dated = rf"{SAID}; another is asked for at \d\d:\d\d:\d\d UTC"
+    dated = rf"{SAID}; the extender requests another job at \d\d:\d\d:\d\d UTC"
     assert re.fullmatch(dated, works.condition["message"])
     assert works.events("message") == [SAID]
 

@@ -146,12 +146,13 @@ def test_a_cause_says_by_the_clock_on_the_wall_when_what_comes_next_will_happen(
     due = Due(Step.ANOTHER_JOB, 1_090.0)
     dated = replace(CAUSE, dues=(due,))
     times = next_steps(dated, NOW, 1_000.0)
-    assert text(dated, times) == f"{sentence(CAUSE)}; another is asked for at 08:01:30 UTC"
+    assert text(dated, times) == f"{sentence(CAUSE)}; the extender requests another job at 08:01:30 UTC"
     assert next_steps(CAUSE, NOW, 1_000.0) == ""
     sentences = cause_of("Resources", "It waits.", outlook=" It starts soon.")
-    assert text(sentences, times) == "It waits; another is asked for at 08:01:30 UTC. It starts soon."
+    words = "It waits; the extender requests another job at 08:01:30 UTC. It starts soon."
+    assert text(sentences, times) == words
     (condition,) = pod_patches.waiting(POD, LONG, None, NOW, times)["status"]["conditions"]
-    assert condition["message"].endswith("; another is asked for at 08:01:30 UTC")
+    assert condition["message"].endswith("; the extender requests another job at 08:01:30 UTC")
 
 
 def test_of_a_message_that_is_too_long_what_matters_least_is_cut() -> None:
@@ -179,7 +180,7 @@ def test_an_event_of_what_is_as_it_should_be_is_no_warning() -> None:
     soon = cause_of("", " It starts soon.")
     told = replace(Cause.of(Kind.PODS_MISSING, missing=2), outlook=soon)
     event = pod_patches.event(POD, told, NOW, action="Placing")
-    words = "waits for 2 more Pods of its group It starts soon."
+    words = "the Pod waits for 2 more Pods of the group It starts soon."
     assert (event["type"], event["message"]) == ("Normal", words)
     (condition,) = pod_patches.waiting(POD, told, 7, NOW)["status"]["conditions"]
     assert condition["message"] == words

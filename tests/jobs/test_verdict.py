@@ -153,19 +153,19 @@ def test_more_than_that_fits_too(more: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("less", "words"),
     [
-        ({"cpus_allocated": 1}, "it has 1 CPUs instead of 4"),
-        ({"cpus_per_node": 1, "state": JobState("PENDING")}, "it has 1 CPUs instead of 4"),
-        ({"memory_mb": 1}, "it has 1 MiB of memory instead of 4000"),
-        ({"memory_mb": None, "memory_per_cpu_mb": 1}, "it has 4 MiB of memory instead of 4000"),
-        ({"tres_per_node": "gres/gpu:h100:1"}, "it has 1 of GRES gpu:h100 instead of 2"),
-        ({"tres_per_node": ""}, "it has 0 of GRES gpu:h100 instead of 2"),
-        ({"tres_per_node": "gres/gpu:a100:2"}, "it has 0 of GRES gpu:h100 instead of 2"),
-        ({"gres": ("gpu:h100:1(IDX:0)",)}, "it has 1 of GRES gpu:h100 instead of 2"),
-        ({"node_count": 2}, "it is for 2 nodes instead of 1"),
-        ({"partition": "high"}, "it is in partition high instead of main,spare"),
-        ({"partition": "main,high"}, "it is in partition main,high instead of main,spare"),
-        ({"user_id": 2002}, "it is of user 2002 and group 2001 instead of 2001 and 2001"),
-        ({"group_id": 0}, "it is of user 2001 and group 0 instead of 2001 and 2001"),
+        ({"cpus_allocated": 1}, "the job has 1 CPUs instead of 4"),
+        ({"cpus_per_node": 1, "state": JobState("PENDING")}, "the job has 1 CPUs instead of 4"),
+        ({"memory_mb": 1}, "the job has 1 MiB of memory instead of 4000"),
+        ({"memory_mb": None, "memory_per_cpu_mb": 1}, "the job has 4 MiB of memory instead of 4000"),
+        ({"tres_per_node": "gres/gpu:h100:1"}, "the job has 1 of GRES gpu:h100 instead of 2"),
+        ({"tres_per_node": ""}, "the job has 0 of GRES gpu:h100 instead of 2"),
+        ({"tres_per_node": "gres/gpu:a100:2"}, "the job has 0 of GRES gpu:h100 instead of 2"),
+        ({"gres": ("gpu:h100:1(IDX:0)",)}, "the job has 1 of GRES gpu:h100 instead of 2"),
+        ({"node_count": 2}, "the job has 2 nodes instead of 1"),
+        ({"partition": "high"}, "the job is in partition high instead of main,spare"),
+        ({"partition": "main,high"}, "the job is in partition main,high instead of main,spare"),
+        ({"user_id": 2002}, "the job belongs to user 2002 and group 2001 instead of 2001 and 2001"),
+        ({"group_id": 0}, "the job belongs to user 2001 and group 0 instead of 2001 and 2001"),
     ],
 )
 def test_less_does_not_and_the_author_is_told_what_is_missing(less: dict[str, Any], words: str) -> None:
@@ -179,8 +179,11 @@ SHARDS = replace(ASKED, gres=(("shard:h100", 2),))
     ("told", "words"),
     [
         ({"gres": ("shard:2(0/4,2/4)",)}, None),  # Slurm tells no type of parts that a job has
-        ({"gres": ("shard:1(0/4,1/4)",)}, "it has 1 of GRES shard:h100 instead of 2"),
-        ({"gres": (), "tres_per_node": "gres/shard:a100:2"}, "it has 0 of GRES shard:h100 instead of 2"),
+        ({"gres": ("shard:1(0/4,1/4)",)}, "the job has 1 of GRES shard:h100 instead of 2"),
+        (
+            {"gres": (), "tres_per_node": "gres/shard:a100:2"},
+            "the job has 0 of GRES shard:h100 instead of 2",
+        ),
     ],
 )
 def test_parts_of_gpus_fit_by_number(told: dict[str, Any], words: str | None) -> None:
@@ -192,7 +195,7 @@ def test_parts_of_gpus_fit_by_number(told: dict[str, Any], words: str | None) ->
 def test_a_shorter_time_limit_is_no_misfit_and_can_be_told() -> None:
     shorter = replace(GIVEN, time_limit_minutes=1)
     assert misfit(ASKED, shorter) is None
-    assert ends_earlier(ASKED, shorter) == "its time limit is 1 minutes instead of 60"
+    assert ends_earlier(ASKED, shorter) == "the job's time limit is 1 minutes instead of 60"
     for enough in (60, 90, None):
         assert ends_earlier(ASKED, replace(GIVEN, time_limit_minutes=enough)) is None
     assert ends_earlier(replace(ASKED, time_limit_minutes=None), shorter) is None
@@ -200,7 +203,8 @@ def test_a_shorter_time_limit_is_no_misfit_and_can_be_told() -> None:
 
 def test_all_that_is_missing_is_told() -> None:
     given = replace(GIVEN, cpus_allocated=1, memory_mb=1)
-    assert misfit(ASKED, given) == "it has 1 CPUs instead of 4; it has 1 MiB of memory instead of 4000"
+    words = "the job has 1 CPUs instead of 4; the job has 1 MiB of memory instead of 4000"
+    assert misfit(ASKED, given) == words
 
 
 def test_where_no_partition_was_asked_for_slurm_chooses_one() -> None:
@@ -221,11 +225,14 @@ def test_what_was_asked_for_on_each_of_several_nodes_fits() -> None:
 @pytest.mark.parametrize(
     ("less", "told"),
     [
-        ({"cpus_allocated": 11}, "it has 3 CPUs instead of 4"),
-        ({"memory_mb": None, "memory_per_cpu_mb": 500}, "it has 2000 MiB of memory instead of 4000"),
+        ({"cpus_allocated": 11}, "the job has 3 CPUs instead of 4"),
+        (
+            {"memory_mb": None, "memory_per_cpu_mb": 500},
+            "the job has 2000 MiB of memory instead of 4000",
+        ),
         (
             {"gres": ("gpu:h100:4(IDX:0-3)", "gpu:h100:2(IDX:0-1)", "")},
-            "it has 0 of GRES gpu:h100 instead of 2",
+            "the job has 0 of GRES gpu:h100 instead of 2",
         ),
     ],
 )

@@ -35,19 +35,19 @@ def affinity(*names: str) -> dict[str, Any]:
 
 def test_nodes_are_counted_by_the_taint_and_the_selector_that_close_them_each_once() -> None:
     assert why_none({"nodeSelector": {"pool": "a"}}) == (
-        "0/12 Nodes: 6 do not match node selector pool=a, 5 have taint {team: ml} that it does not"
-        " tolerate, 1 is cordoned"
+        "0/12 Nodes: 6 do not match node selector pool=a, 5 have taint {team: ml} that the Pod does"
+        " not tolerate, 1 is cordoned"
     )
 
 
 @pytest.mark.parametrize(
     ("spec", "wish", "words"),
     [
-        (affinity("nowhere"), {}, "6 do not match its required node affinity"),
-        ({}, {"required": ("c",)}, "11 are not among its required-nodes, 1 is cordoned"),
-        ({}, {"excluded": ("b[0-5]",)}, "6 are among its excluded-nodes"),
+        (affinity("nowhere"), {}, "6 do not match the Pod's required node affinity"),
+        ({}, {"required": ("c",)}, "11 are not among the Pod's required-nodes, 1 is cordoned"),
+        ({}, {"excluded": ("b[0-5]",)}, "6 are among the Pod's excluded-nodes"),
         ({}, {"avoid": frozenset({"b0"})}, "1 is excluded for a while"),
-        ({}, {"feasible_nodes": ("t1",)}, "6 are not among those that kube-scheduler found"),
+        ({}, {"feasible_nodes": ("t1",)}, "6 are not among the Nodes that kube-scheduler found"),
     ],
 )
 def test_whatever_closes_nodes_is_told(spec: dict[str, Any], wish: dict[str, Any], words: str) -> None:
@@ -58,7 +58,7 @@ def test_where_its_claims_are_is_told() -> None:
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]}]
     claimed = NodeConstraints.parse({}).with_claimed([terms])
     told = sentence(CLUSTER.why_none(Wish(claimed, "main")))
-    assert "6 are not where its volumes are" in told
+    assert "6 are not where the Pod's volumes are" in told
 
 
 def test_a_node_without_allocatable_devices_is_told_with_the_reason() -> None:
@@ -76,7 +76,7 @@ def test_a_node_without_allocatable_devices_is_told_with_the_reason() -> None:
 
 def test_a_partition_without_nodes_of_kubernetes_is_told_as_such() -> None:
     nowhere = replace(CLUSTER, nodes={})
-    assert why_none({}, nowhere) == "no Node stands for any of its nodes"
+    assert why_none({}, nowhere) == "no Node stands for any node of the partition"
 
 
 def test_of_very_many_reasons_the_most_frequent_are_told() -> None:

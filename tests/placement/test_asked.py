@@ -126,30 +126,30 @@ def large(at: Context = AT, number: int = 2014, **asked: Any) -> tuple[str, str]
         (
             {"cpus": 64},
             (
-                "no node of partition main has more than 32 CPUs; the Pod asks for 64."
+                "no node of partition main has more than 32 CPUs; the Pod requests 64."
                 " Other partitions: spare (99)"
             ),
         ),
         (
             {"memory_mb": 700 * 1024},
             (
-                "no node of partition main has more than 512 GiB; the Pod asks for 700 GiB."
+                "no node of partition main has more than 512 GiB; the Pod requests 700 GiB."
                 " Other partitions: spare (999000 MiB)"
             ),
         ),
-        ({"gres": (("gpu", 8),)}, "no node of partition main has more than 4 GPUs; the Pod asks for 8"),
+        ({"gres": (("gpu", 8),)}, "no node of partition main has more than 4 GPUs; the Pod requests 8"),
         (
             {"cpus": 64, "gres": (("gpu:h100", 8),)},
             (
                 "no node of partition main has more than 32 CPUs, 4 GPUs (h100);"
-                " the Pod asks for 64 CPUs, 8 GPUs (h100)"
+                " the Pod requests 64 CPUs, 8 GPUs (h100)"
             ),
         ),
         (
             {"cpus": 128, "partition": "main,spare"},
-            "no node of partition main,spare has more than 99 CPUs; the Pod asks for 128",
+            "no node of partition main,spare has more than 99 CPUs; the Pod requests 128",
         ),
-        ({"nodes": 2, "partition": "gpu"}, "partition gpu has 1 node; the Pod asks for 2"),
+        ({"nodes": 2, "partition": "gpu"}, "partition gpu has 1 node; the Pod requests 2"),
     ],
     ids=["CPUs", "memory", "GPUs", "CPUs and GPUs", "list of partitions", "nodes"],
 )
@@ -176,7 +176,7 @@ def test_cause_keeps_ten_of_many_partitions() -> None:
             {"cpus": 4, "partition": "small"},
             "TooLarge",
             (
-                "partition small allows a job 2 CPUs on a node; the Pod asks for 4."
+                "partition small allows a job 2 CPUs on a node; the Pod requests 4."
                 " Other partitions: main (8)"
             ),
         ),
@@ -184,20 +184,20 @@ def test_cause_keeps_ten_of_many_partitions() -> None:
             {"memory_mb": 4096, "partition": "small"},
             "TooLarge",
             (
-                "partition small allows a job 2000 MiB on a node; the Pod asks for 4 GiB."
+                "partition small allows a job 2000 MiB on a node; the Pod requests 4 GiB."
                 " Other partitions: main (16 GiB)"
             ),
         ),
         (
             {"cpus": 16, "partition": "small"},
             "TooLarge",
-            "no node of partition small has more than 8 CPUs; the Pod asks for 16",
+            "no node of partition small has more than 8 CPUs; the Pod requests 16",
         ),
         (
             {"partition": "pairs"},
             "Invalid",
             (
-                "each job of partition pairs has at least 2 nodes; the Pod asks for 1."
+                "each job of partition pairs has at least 2 nodes; the Pod requests 1."
                 " Other partitions: main, small"
             ),
         ),
@@ -233,7 +233,7 @@ def test_a_refusal_is_too_large_only_if_the_nodes_say_so() -> None:
             {"cpus": 64, "memory_mb": 1024},
             2014,
             (
-                "no node of partition main has more than 32 CPUs; the Pod asks for 64."
+                "no node of partition main has more than 32 CPUs; the Pod requests 64."
                 " Other partitions: spare (99)"
             ),
         ),

@@ -117,9 +117,8 @@ def test_a_pod_that_every_node_refuses_is_told_of_the_pause(cluster: Cluster) ->
     cluster.live_on(1)
     shown = cluster.shown(uid)
     assert shown.reason == "NotBindable"
-    assert "1 Insufficient rdma/ib; no job is asked for until kube-scheduler finds a Node" in sentence(
-        shown
-    )
+    words = "1 Insufficient rdma/ib; the extender requests no job until kube-scheduler finds a Node"
+    assert words in sentence(shown)
     steps = next_steps(shown, NOW, 0.0)
     assert re.fullmatch(rf"; not before \S+ UTC; {node} is excluded until \S+ UTC", steps)
     cluster.live_on(cluster.rules.node_exclusion + 1)

@@ -131,7 +131,7 @@ def test_no_job_is_asked_for_before_the_last_pod_is_there(world: World) -> None:
     assert not world.jobs
     cause = record_of(world).cause
     assert cause is not None
-    assert sentence(cause) == "waits for 1 more Pods of its group"
+    assert sentence(cause) == "the Pod waits for 1 more Pods of the group"
     (submit,) = of_kind(world.write_and_settle(late), Submit)
     assert (submit.job.nodes, submit.job.name) == (2, "g1@default")
 
@@ -295,7 +295,7 @@ def test_a_pod_that_comes_before_the_one_that_it_replaces_goes_is_told_and_waits
     world = group_of_three()
     late = world.replace_member(GROUP)
     done = world.settle()
-    assert told_of(done, late) == "its group has its 3 Pods already"
+    assert told_of(done, late) == "the Pod's group already has all 3 Pods"
     world.remove_pod("u1")
     ends_well_by_one_job(world)
 
@@ -331,7 +331,8 @@ def test_a_pod_that_comes_while_its_group_runs_waits_for_its_end() -> None:
     world.remove_pod("u1")
     late = world.replace_member(GROUP)
     done = world.settle()
-    assert told_of(done, late) == "its group began without it: it waits until that is over"
+    words = "the group started without this Pod: the Pod waits until the group has ended"
+    assert told_of(done, late) == words
     assert state_of(world) is State.BOUND
     assert not of_kind(done, EvictPod)
 

@@ -239,7 +239,7 @@ def test_the_comment_of_a_job_that_is_given_back_tells_why(world: World) -> None
     uid = world.settled_pod()
     done = world.settle_refused(uid)
     (cancelled,) = (e for e in done if isinstance(e, CancelJob))
-    assert "kube-scheduler does not let it onto n" in cancelled.comment
+    assert "kube-scheduler does not let the Pod onto n" in cancelled.comment
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_a_pod_whose_jobs_do_not_start_rests_after_a_few() -> None:
     assert cancelled_within(world, rest) == 3
     record = world.record(uid)
     assert record.cause is not None
-    assert (record.state, "before it began" in sentence(record.cause)) == (State.INVALID, True)
+    assert (record.state, "before the start" in sentence(record.cause)) == (State.INVALID, True)
     assert cancelled_within(world, rest) == 1
     world.write(world.pods[uid]._replace(request=replace(REQUEST, job=replace(REQUEST.job, cpus=2))))
     assert cancelled_within(world, rest) == 3

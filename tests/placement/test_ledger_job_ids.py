@@ -121,7 +121,7 @@ def test_what_an_orphans_author_wrote_stays_in_its_comment(world: World) -> None
     (job,) = world.live_jobs(uid)
     del world.pods[uid]
     world.restart_and_settle()
-    assert world.jobs[job.id].comment == "run 7; Pod does not need it any more"
+    assert world.jobs[job.id].comment == "run 7; Pod no longer needs the job"
 
 
 def test_an_id_that_another_replica_used_up_is_no_end_of_the_workload(world: World) -> None:

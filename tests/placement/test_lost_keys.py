@@ -47,7 +47,7 @@ def test_the_author_is_told_that_a_plugin_overwrites_the_key_and_of_the_next_job
     told = world.refusal_of(world.create_pod())
     assert "job_submit plugin" in sentence(told)
     assert "AdminComment" in sentence(told)
-    assert sentence(told).endswith("overwrites it. It is cancelled")
+    assert sentence(told).endswith("overwrites AdminComments. The extender cancels the job")
     (due,) = told.dues
     assert due.step is Step.ANOTHER_JOB
     assert due.at == pytest.approx(world.now + world.rules.altered_job_pause, abs=1)

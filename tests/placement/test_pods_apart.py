@@ -155,7 +155,7 @@ def test_pods_without_a_free_node_wait_and_follow_a_pod_that_leaves() -> None:
     world.pass_time(2.0)
     told = [each.cause for each in live(world, 1) if isinstance(each, ReportWaiting)]
     assert {each.reason for each in told} == {Reason.NO_ELIGIBLE_NODE}
-    assert "2 have Pods that it must be apart from" in sentence(told[0])
+    assert "2 have Pods that the Pod must be apart from" in sentence(told[0])
     assert len(world.running()) == 2, "a job holds a Node that its Pod cannot use"
     remove_a_bound_pod(world)
     live(world, 3)

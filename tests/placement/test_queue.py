@@ -338,7 +338,8 @@ def test_a_pod_is_told_that_others_of_its_owner_wait() -> None:
     world.pass_time(world.rules.report_after + 0.1)
     told = of_kind(world.settle(), ReportWaiting)
     (word,) = (each for each in told if each.cause.reason == "WaitingForSubmitSlot")
-    assert "of its Slurm user (of its namespace, where it has no user), account" in sentence(word.cause)
+    words = "Pods with the same Slurm user (or namespace, if the Pod has no user), account, QOS and"
+    assert words in sentence(word.cause)
 
 
 def test_half_of_slurms_max_job_count_waits_at_most_and_who_waits_for_that_is_told() -> None:

@@ -42,7 +42,7 @@ def test_another_start_that_slurm_expects_is_told_with_the_next_repetition() -> 
     world, _, job_id = one_that_waits()
     world.change_job(job_id, start_time=SOON)
     (first,) = told(world, 20.0)
-    assert "Slurm expects it to start" in text(first.cause)
+    assert "Slurm expects the job to start" in text(first.cause)
     assert not first.event_alone, "that there is a plan is news"
     for minute in range(1, 20):
         world.change_job(job_id, start_time=SOON + 60 * minute)

@@ -31,13 +31,15 @@ AT = Context(0.0, PlacementConfig(), VIEW, {"main": NodeHardware(4, 4096, {"gpu"
 
 WAITS = (
     "Slurm job 54271915 has waited in partition main since 24 Nov 13:11 UTC: all fitting nodes are in"
-    " use (Resources); it asks for 8 CPUs, 8 GiB, 2 GPUs. Slurm expects it to start about 15:40 UTC."
+    " use (Resources); the job requests 8 CPUs, 8 GiB, 2 GPUs. Slurm expects the job to start about"
+    " 15:40 UTC."
 )
 BY_ITS_AUTHOR = (
-    'its author holds it by the annotation priority: "0", until an admin of Slurm releases it'
+    'the author of the Pod holds the job by the annotation priority: "0", until an administrator of'
+    " Slurm releases the job"
 )
-TOO_LONG = "its time limit of 2 days is longer than the 1 day that its partition allows"
-TOO_LARGE = "no node of partition main has more than 4 CPUs, 4 GiB; the Pod asks for 8 CPUs, 8 GiB"
+TOO_LONG = "the job's time limit of 2 days is longer than the 1 day that the partition allows"
+TOO_LARGE = "no node of partition main has more than 4 CPUs, 4 GiB; the Pod requests 8 CPUs, 8 GiB"
 GRANTED = (
     "Slurm job 54271915 runs on Node node-3; the Pod waited 4 min 10 s, 30 ms of it for slurm-extender"
 )
@@ -63,18 +65,18 @@ def test_when_it_starts_is_no_news_and_all_else_is() -> None:
 
 
 def test_a_start_on_another_day_has_its_day() -> None:
-    assert text(told(start_time=_15_40 + DAY)).endswith("it to start about 25 Nov 15:40 UTC.")
+    assert text(told(start_time=_15_40 + DAY)).endswith("the job to start about 25 Nov 15:40 UTC.")
 
 
 def test_a_start_that_is_a_year_away_is_planned_behind_jobs_without_a_time_limit() -> None:
     words = text(told(start_time=_15_40 + 365 * DAY))
     assert words.endswith(
-        "2 GPUs. Slurm cannot plan when it starts: jobs before it have no time limit, or one of months."
+        "2 GPUs. Slurm cannot plan the start: earlier jobs have no time limit, or a limit of months."
     )
 
 
 def test_a_start_that_slurm_does_not_tell_is_not_told() -> None:
-    assert text(told()).endswith("it asks for 8 CPUs, 8 GiB, 2 GPUs.")
+    assert text(told()).endswith("the job requests 8 CPUs, 8 GiB, 2 GPUs.")
     assert text(told(start_time=_15_40, held=True)) == text(told())
 
 
@@ -106,8 +108,8 @@ def test_a_job_that_its_author_holds_is_told_to_be_held_by_its_author() -> None:
 )
 def test_a_job_that_somebody_else_holds_is_not(priority: str | None, reason: str) -> None:
     words = text(told(held_by(priority), reason=reason))
-    assert "its author" not in words
-    assert "releases it" in words
+    assert "the author" not in words
+    assert "releases the job" in words
 
 
 def test_a_time_limit_that_is_too_long_is_told_with_what_is_allowed() -> None:
@@ -119,7 +121,7 @@ def test_a_time_limit_that_is_too_long_is_told_with_what_is_allowed() -> None:
 )
 def test_a_time_limit_that_is_not_known_is_not_told(job: dict[str, Any]) -> None:
     words = text(told(reason="PartitionTimeLimit", **job))
-    assert "its time limit is longer than its partition allows (PartitionTimeLimit)" in words
+    assert "the job's time limit is longer than the partition allows (PartitionTimeLimit)" in words
 
 
 @pytest.mark.parametrize("reason", ["PartitionConfig", "BadConstraints"])
@@ -137,12 +139,12 @@ def test_job_below_the_fewest_nodes_is_invalid_and_not_too_large() -> None:
     cause = why_it_waits(job, pod().request, at)
     assert cause.reason == "Invalid"
     assert text(cause).startswith(
-        "each job of partition pairs has at least 2 nodes; the Pod asks for 1."
+        "each job of partition pairs has at least 2 nodes; the Pod requests 1."
     )
 
 
 def test_a_job_that_a_node_could_run_is_told_the_reason_alone() -> None:
-    plain = "the configuration of its partition does not let it start (PartitionConfig)"
+    plain = "the configuration of the partition does not let the job start (PartitionConfig)"
     assert plain in text(told(pod(cpu="1", memory="1Gi"), reason="PartitionConfig"))
     assert plain in text(told(reason="PartitionConfig", partition="main,unknown"))
     assert TOO_LARGE not in text(told(reason="Resources"))
@@ -153,16 +155,16 @@ def test_amounts_that_differ_never_read_the_same() -> None:
     asks = LARGE._replace(request=replace(request, job=replace(request.job, memory_mb=16_001)))
     at = replace(AT, hardware={"main": NodeHardware(8, 16_000, {"gpu": 8})})
     words = text(why_it_waits(replace(JOB, reason="PartitionConfig"), asks.request, at))
-    assert "has more than 16000 MiB; the Pod asks for 16001 MiB. Slurm job" in words
+    assert "has more than 16000 MiB; the Pod requests 16001 MiB. Slurm job" in words
 
 
 def test_what_a_pod_asks_for_is_told_in_plain_units() -> None:
     whole = pod(cpu="1", memory="512Mi", gpus=1, annotations={PREFIX + "exclusive": "none"})
-    assert "it asks for a whole node with 1 CPU, 512 MiB, 1 GPU." in text(told(whole))
+    assert "the job requests a whole node with 1 CPU, 512 MiB, 1 GPU." in text(told(whole))
     some = LARGE.request.job
     devices = (("gpu:h100", 2), ("shard", 3))
     odd = LARGE._replace(request=replace(LARGE.request, job=replace(some, memory_mb=8704, gres=devices)))
-    assert "it asks for 8 CPUs, 8.5 GiB, 2 GPUs (h100), 3 of the GRES shard." in text(told(odd))
+    assert "the job requests 8 CPUs, 8.5 GiB, 2 GPUs (h100), 3 of the GRES shard." in text(told(odd))
 
 
 @pytest.mark.parametrize("reason", [row.name for row in PENDING_REASONS])

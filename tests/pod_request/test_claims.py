@@ -92,16 +92,16 @@ def said(found: Verdict) -> str:
 @pytest.mark.parametrize(
     ("of", "words"),
     [
-        (None, '"data" not found; no job is asked for until it exists'),
+        (None, '"data" not found; the extender requests no job until the claim exists'),
         (with_metadata(claim(), deletionTimestamp="now"), '"data" is being deleted'),
-        (claim() | {"status": {"phase": "Lost"}}, 'has lost its PersistentVolume "pv"'),
+        (claim() | {"status": {"phase": "Lost"}}, 'has lost PersistentVolume "pv"'),
         (claim(volumeName="gone"), 'is bound to PersistentVolume "gone", not found'),
-        (claim(bound=False), "is not bound (it has no StorageClass)"),
+        (claim(bound=False), "is not bound (the claim has no StorageClass)"),
         (claim(bound=False, storageClassName="now"), 'StorageClass "now" does not wait for a Pod'),
         (claim(bound=False, storageClassName="none"), 'StorageClass "none" does not exist'),
         (
             claim(bound=False, storageClassName="late", volumeName="pv"),
-            'it is to get PersistentVolume "pv"',
+            'the claim names PersistentVolume "pv"',
         ),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_resource_claim_must_exist_and_stay() -> None:
     there: Manifest = {"metadata": {"name": "devices"}}
     assert resources(there) == Verdict()
     assert said(resources(None)) == (
-        'ResourceClaim "devices" not found; no job is asked for until it exists'
+        'ResourceClaim "devices" not found; the extender requests no job until the claim exists'
     )
     leaving = resources(with_metadata(there, deletionTimestamp="now"))
     assert "is being deleted" in said(leaving)
@@ -188,7 +188,8 @@ def test_a_resource_claim_must_exist_and_stay() -> None:
 def test_a_claim_that_is_to_be_made_of_a_template_is_waited_for() -> None:
     need = Need(Key(RESOURCE_CLAIM, "default", ""), "gpus", own=True)
     assert said(resources(None, need)) == (
-        'ResourceClaim for "gpus" has not been created; no job is asked for until it exists'
+        'ResourceClaim for "gpus" has not been created; the extender requests no job until the claim'
+        " exists"
     )
 
 

@@ -164,7 +164,7 @@ def test_a_job_that_has_lost_its_key_and_nothing_else_is_its_pods_still() -> Non
 
 @pytest.mark.parametrize("less", [{"cpus_allocated": 0}, {"node_count": 2}, {"memory_mb": 1}])
 def test_a_job_that_its_owner_has_made_smaller_grants_nothing(less: dict[str, Any]) -> None:
-    with pytest.raises(NotBound, match="is not what the Pod asks for: it"):
+    with pytest.raises(NotBound, match="is not what the Pod asks for: the job"):
         check(placeholder_job(POD, node="gpu-04", **less))
 
 
@@ -238,7 +238,7 @@ async def test_immediate_job_that_began_earlier_is_read(age_s: float, *, binds: 
     """The job may have been suspended and resumed, which its state does not show."""
     cluster = Cluster(granted(), jobs=(replace(JOB, suspend_time=1),))
     cluster.knows(granted(), immediate=True, age_s=age_s)
-    assert ("it was suspended" in await cluster.bind()) is not binds
+    assert ("the job was suspended" in await cluster.bind()) is not binds
     assert len(cluster.kubernetes.bindings) == binds
 
 
