@@ -10,7 +10,7 @@ LARGEST_ID: Final = 2**31 - 2
 NOBODY: Final = 99
 """Slurm's number for "not set" (SLURM_AUTH_NOBODY): a job for this user or group belongs to the token's
 user, which is root (24.11 and 26.05)."""
-OWNERS: Final = f"0 to {LARGEST_ID}, but for {NOBODY}, which Slurm takes for root"
+OWNERS: Final = f"0 to {LARGEST_ID}, except {NOBODY}, which Slurm treats as root"
 
 
 def may_own(number: int) -> bool:

@@ -1,7 +1,7 @@
-"""The annotations that a Pod's author writes: one table, with a reader for each kind of value.
+"""The annotations of a Pod's author: one table, with a reader for each type of value.
 
-The meaning is sbatch(1)'s. A policy decides which Pod may ask for what. `extender.pages` makes the page
-for authors from the same table.
+The meaning is sbatch(1)'s. The policy decides which Pod may have which values. `extender.pages` makes
+the page for authors from the same table.
 """
 
 import re
@@ -34,19 +34,19 @@ _SHARED = {
     "topo": Sharing.TOPO,
 }
 
-LARGEST = 0xFFFF_FFFD  # of Slurm's 32 bits the two largest numbers mean "infinite" and "not set"
+LARGEST = 0xFFFF_FFFD  # the two largest numbers of 32 bits mean "infinite" and "not set" in Slurm
 LONGEST_MINUTES = 365 * 24 * 60
-"""The longest time limit, and the longest that slurmctld plans for a job without a limit. While a job of
-78 years waits, the backfill scheduler (24.11) plans for ever, and slurmctld answers no calls."""
+"""The longest time limit. The backfill scheduler also plans this time for a job without a limit. With a
+waiting job of 78 years, the scheduler of 24.11 plans for ever, and slurmctld answers no calls."""
 _MOST_SECONDS = 60 * LONGEST_MINUTES
 _SHOWN = 60
-_MOST_UNKNOWN = 15  # of the unknown names: a Pod may have any number
+_MOST_UNKNOWN = 15  # unknown names in messages: a Pod may have any number
 _ALIKE = 0.8  # difflib's ratio: one letter of five may be another
-_COUNTED = 10_000  # of the names in a list
-_LONGEST = 1 << 18  # all annotations of an object together, as kube-apiserver has it
+_COUNTED = 10_000  # names in a list
+_LONGEST = 1 << 18  # kube-apiserver's limit on all annotations of an object together
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Characters that end a line, move a terminal's cursor, or turn a text around, and so forge lines of a
-job. Slurm ends a text at a NUL."""
+"""Characters that end a line, move a terminal's cursor, or reverse a text: they could forge lines in
+Slurm's output. Slurm ends a text at a NUL."""
 _NODE_NAMES = re.compile(r"[\w.\[\],\s-]*+", re.ASCII)
 
 
@@ -58,7 +58,7 @@ def _text(value: str, most: int = MOST_BYTES) -> str:
 
 
 def _list(value: str) -> str:
-    """Returns names as Slurm takes them, with a comma alone in between."""
+    """Returns names in Slurm's form: separated by commas without blanks."""
     names = dict.fromkeys(name.strip() for name in _text(value).split(","))
     return _text(",".join(filter(None, names)))
 
@@ -119,7 +119,7 @@ def minutes(seconds: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """A kind of value. `allowed` ends a sentence; `read` raises ValueError for another text."""
+    """A type of value. `allowed` ends a sentence; `read` raises ValueError for another text."""
 
     name: str
     allowed: str
@@ -158,43 +158,41 @@ class Annotation:
 
 ANNOTATIONS: tuple[Annotation, ...] = (
     Annotation("account", "account", _A_TEXT, "--account", "physics").noted(
-        "Absent: the user's default. In lower case, as all of Slurm's accounts are, whatever is written"
-        " here."
+        "Absent: the user's default account. Slurm changes the name to lower case."
     ),
     Annotation("comment", "comment", _A_TEXT, "--comment", "nightly run").noted(
-        "sacct has it once the job has ended, with how the Pod ended after it, if AccountingStoreFlags"
-        " has `job_comment`."
+        "After the job, `sacct` shows the comment and the end of the Pod, if AccountingStoreFlags has"
+        " `job_comment`."
     ),
     Annotation("constraints", "constraints", _A_TEXT, "--constraint", "a100&nvme").noted(
         "A Pod has one node: a count (`nvme*2`) is invalid."
     ),
     Annotation("current-working-dir", "current_working_directory", _PATH, "--chdir", "/home/ana").noted(
-        "Of the job; the containers' own is `workingDir`."
+        "The directory of the job, not of the containers (`workingDir`)."
     ),
     Annotation("excluded-nodes", "excluded_nodes", _NODES, "--exclude", "gpu[01-04],x5").noted(
-        "Nodes that Kubernetes closes to the Pod are added."
+        "The extender adds the Nodes that Kubernetes closes to the Pod."
     ),
     Annotation("exclusive", "shared", _SHARING, "--exclusive, --oversubscribe", "user").noted(
-        "Whom the job shares its node with: see [Sharing a node](#sharing-a-node). `true` is `none` and"
-        " `false` is `ok`. Absent: what the partition says. For a Pod with GPUs `none`, or `user` with a"
-        " user that only Pods have, unless another value is allowed: see [Shared GPUs](#shared-gpus)."
+        "See [Sharing a node](#sharing-a-node). Absent: the partition decides. For a Pod with GPUs"
+        " `none`, or `user`, unless [Shared GPUs](#shared-gpus) allows more."
     ),
     Annotation("group-id", "group_id", _AN_OWNER, "--gid", "1000").noted(
         "Absent: the same number as `user-id`."
     ),
     Annotation("partition", "partition", _A_LIST, "--partition", "main").noted(
-        "Of a list (`main,spare`) the one that has room first. Absent: Slurm's default."
+        "A list (`main,spare`): the first partition with room. Absent: Slurm's default partition."
     ),
     Annotation("prefer", "prefer", _A_TEXT, "--prefer", "h100").noted(
-        "Tried first, and then **instead of** `constraints`: repeat in it what must be. Where no node of"
-        " the kind is free, `constraints` count."
+        "Slurm first tries `prefer` **instead of** `constraints`: repeat mandatory features here."
+        " Without such a free node, `constraints` decides."
     ),
     Annotation("priority", "priority", _A_NUMBER, "--priority", "1000").noted(
-        "0 holds the job until an admin lets it go."
+        "0 holds the job until an administrator of Slurm releases the job."
     ),
-    Annotation("qos", "qos", _A_LIST, "--qos", "high").noted("Absent: the user's default."),
+    Annotation("qos", "qos", _A_LIST, "--qos", "high").noted("Absent: the user's default QOS."),
     Annotation("required-nodes", "required_nodes", _NODES, "--nodelist", "gpu07").noted(
-        "Of several names any one. Read the [warning](#nodes-by-name).",
+        "Slurm chooses one of several names. Read the [warning](#nodes-by-name).",
         "a node deleted from Slurm later fails the job",
     ),
     Annotation("reservation", "reservation", _A_LIST, "--reservation", "maintenance"),
@@ -237,8 +235,8 @@ def read_table(
     table: Iterable[Annotation],
     see: Callable[[str], str],
 ) -> ParsedAnnotations:
-    """Returns the request of annotations under the prefix, by a table. Never raises. `see` returns the
-    link at the end of a sentence, for the name of a row or ""."""
+    """Returns the request of the annotations under the prefix, by a table. Never raises. `see` returns
+    the link at the end of a sentence, for the name of a row or ""."""
     fields: dict[str, Any] = {}
     problems: list[str] = []
     warnings: list[str] = []
@@ -259,7 +257,7 @@ def read_table(
     for name, meant in sorted(islice(_unknown(annotations, prefix, rows), _MOST_UNKNOWN)):
         told = f"annotation {prefix}{printable(name[:_SHOWN])[:_SHOWN]} is unknown"
         if meant:
-            problems.append(f"{told}: is {prefix}{meant} meant? {see(meant)}")
+            problems.append(f"{told}: did you mean {prefix}{meant}? {see(meant)}")
         else:
             warnings.append(f"{told} here, and does nothing {see('')}")
     return ParsedAnnotations(fields, tuple(problems), tuple(warnings))

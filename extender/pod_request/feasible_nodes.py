@@ -1,4 +1,4 @@
-"""The Nodes that kube-scheduler offers for a Pod whose allocated Node it rejects."""
+"""The Nodes that kube-scheduler offers for a Pod after rejecting the allocated Node."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _LONGEST_OFFER = 3072
 
 @dataclass(frozen=True, slots=True)
 class FeasibleNodes:
-    """The Nodes that kube-scheduler offers instead of a job's Node; none: too many for an annotation."""
+    """The Nodes that kube-scheduler offers instead of a job's Node; empty if too many to annotate."""
 
     job_id: int  # 0 for a Pod without an allocation
     nodes: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class FeasibleNodes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns the Nodes; none if malformed: any editor of the Pod may have written the text."""
+        """Returns the Nodes; none if malformed. Any editor of the Pod can write the annotation."""
         try:
             return hostlist.expand(",".join(self.nodes), _MOST_NAMED)
         except ValueError:

@@ -1,7 +1,7 @@
 """The grace period of a Pod, compared with Slurm's KillWait.
 
 The processes of a job that Slurm ends have KillWait seconds from SIGTERM to SIGKILL (slurm.conf(5)). A
-Pod gets 5 seconds less, for the kubelet: a Pod that stays longer may share the node with the next job.
+Pod gets 5 seconds less, for the kubelet: after KillWait the Pod might share the node with the next job.
 The grace of an existing Pod cannot be changed.
 """
 
@@ -13,7 +13,7 @@ from kubernetes_client.protocol import Manifest
 KUBERNETES_DEFAULT_S = 30
 """The grace that kube-apiserver writes into every Pod without one, before the call of webhooks."""
 KUBELET_S = 5
-"""Seconds in which a kubelet kills containers that outlast the grace, and reports the end."""
+"""Seconds in which a kubelet kills the remaining containers after the grace, and reports the end."""
 
 DefaultGrace = Literal["lower", "refuse"]
 
@@ -24,7 +24,7 @@ class GraceRule:
 
     kill_wait_s: int = 30  # Slurm's KillWait; 30 is Slurm's own default
     default: DefaultGrace = "lower"
-    """The treatment of Kubernetes' default of 30, which few authors wrote themselves."""
+    """Treatment of Kubernetes' default of 30. Few authors write this value themselves."""
 
     @property
     def longest(self) -> int:
@@ -42,13 +42,13 @@ class GraceRule:
         return max(1, min(own, self.longest))
 
     def lowered(self, spec: Manifest) -> int | None:
-        """Returns the grace that replaces Kubernetes' default; None for a Pod that keeps the own grace.
-        Never 0, as for `of_eviction`."""
+        """Returns the grace that replaces Kubernetes' default; None if the Pod keeps the grace of the
+        spec. Never 0, as for `of_eviction`."""
         too_long = own_grace(spec) == KUBERNETES_DEFAULT_S > self.longest
         return self.longest if too_long and self.default == "lower" and self.longest > 0 else None
 
     def problem(self, spec: Manifest) -> str | None:
-        """Returns the problem of a Pod's grace; None for a valid grace, and for one to be lowered."""
+        """Returns the problem of a Pod's grace; None for a valid grace, or if the grace is lowered."""
         grace = own_grace(spec)
         if grace <= self.longest or self.lowered(spec) is not None:
             return None

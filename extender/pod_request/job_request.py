@@ -1,4 +1,4 @@
-"""The job that a Pod asks Slurm for, with every problem that makes it impossible."""
+"""The job that a Pod requests, with every problem that makes the job impossible."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -42,21 +42,21 @@ _MOST_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The job that a Pod asks for. A Pod with problems is invalid: the extender cannot place the Pod."""
+    """The job that a Pod requests. A Pod with problems is invalid: the extender cannot place the Pod."""
 
     job: JobSpec
     constraints: NodeConstraints
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
     by_class: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Field of the job -> name of the Pod's PriorityClass, if the value is from that class."""
+    """Field of the job -> name of the Pod's PriorityClass, if the value is from the PriorityClass."""
     uncounted_gpus: tuple[str, ...] = ()
-    """The resources of the Pod that are GPUs, and that Slurm does not count."""
+    """GPU resources of the Pod without a GRES: Slurm does not count these GPUs."""
     by_policy: frozenset[str] = field(default=frozenset(), compare=False)
     """The fields with values from the policy."""
 
     def asker(self, of: str, prefix: str) -> Cause:
-        """Returns what asks for a field of the job: a PriorityClass, the policy, or an annotation with
+        """Returns the source of a field of the job: a PriorityClass, the policy, or an annotation with
         this prefix."""
         name = FIELD_NAMES[of]
         if of in self.by_class:
@@ -125,7 +125,7 @@ def _asked(annotations: Mapping[str, str], translation: TranslationConfig) -> Pa
 
 
 def _small(request: Request, translation: TranslationConfig) -> Request:
-    """Returns a request that is small enough to keep: a larger one loses the texts, and is invalid."""
+    """Returns the request if small enough to keep, else an invalid request without the texts."""
     job, told = request.job, (*request.problems, *request.warnings)
     asked = [text for name in _TEXTS if (text := getattr(job, name))]
     texts = (*asked, *job.excluded_nodes, *job.required_nodes, request.constraints.packed)
@@ -139,12 +139,12 @@ def _small(request: Request, translation: TranslationConfig) -> Request:
 
 
 def _gang(spec: Manifest) -> str | None:
-    """Returns the problem of a member of a PodGroup, which kube-scheduler places as a whole."""
+    """Returns the problem of a Pod in a PodGroup: kube-scheduler places the whole group at once."""
     if not spec.get("schedulingGroup"):
         return None
     return (
-        "spec.schedulingGroup: PodGroups, beta in Kubernetes 1.37, are not supported yet: Slurm is asked"
-        " for each Pod by itself"
+        "spec.schedulingGroup: PodGroups, beta in Kubernetes 1.37, are not supported yet: the extender"
+        " requests a job for each single Pod"
     )
 
 
@@ -155,9 +155,9 @@ def _claimed(spec: Manifest, job: JobSpec, translation: TranslationConfig) -> st
         return None
     counted = ", ".join(sorted(translation.gres)[:_MOST_NAMED]) or "there is none"
     return (
-        "spec.resourceClaims: Slurm does not count what is allocated to ResourceClaims: request a"
+        "spec.resourceClaims: Slurm does not count devices of ResourceClaims: request a"
         f" resource that counts in Slurm ({counted}), or set the annotation"
-        f" {translation.annotation_prefix}exclusive to none, for a node of its own"
+        f" {translation.annotation_prefix}exclusive to none, for a whole node"
     )
 
 
@@ -171,8 +171,8 @@ def _amounts(spec: Manifest) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
 
 
 def _deadline(spec: Manifest) -> dict[str, int]:
-    """Returns the time limit for a Pod that Kubernetes ends after a while. No limit beyond the longest:
-    a shorter limit would end the Pod too early."""
+    """Returns the time limit of the job by the Pod's activeDeadlineSeconds. A deadline beyond the
+    longest limit gives no limit: the longest limit would end the Pod too early."""
     limit = minutes(spec.get("activeDeadlineSeconds") or 0)
     return {"time_limit_minutes": limit} if 0 < limit <= LONGEST_MINUTES else {}
 
@@ -202,7 +202,7 @@ def _unreserved(spec: Manifest, amounts: Mapping[str, Decimal]) -> str | None:
         return None
     return (
         f"the Pod requests {requested} MiB of memory, and its limits allow {most} MiB: Slurm counts the"
-        " request, and gives the rest to others"
+        " request, and gives the rest to other jobs"
     )
 
 
@@ -226,15 +226,15 @@ def _mixed(asked: tuple[tuple[str, int], ...]) -> Iterator[str]:
     """Yields the problems of GRES that Slurm grants to no job together (26.05 and 24.11)."""
     names = {name for name, _ in asked}
     for name in sorted(names & {name.partition(":")[0] for name in names if ":" in name}):
-        words = "both with and without a type: Slurm takes one of the two"
+        words = "both with and without a type: choose one kind"
         yield f"the Pod requests the GRES {name} {words}"
     bare = {name.partition(":")[0] for name in names}
     for name in sorted(bare & SHARED if "gpu" in bare else ()):
-        yield f"the Pod requests GPUs both whole (gpu) and in parts ({name}): Slurm takes one of the two"
+        yield f"the Pod requests GPUs both whole (gpu) and in parts ({name}): choose one kind"
 
 
 def _missing(amounts: Mapping[str, Decimal]) -> tuple[str, ...]:
-    """Returns the problems of a Pod without requests of CPUs or memory, by which Slurm places jobs."""
+    """Returns the problems of a Pod without requests of CPUs or memory: Slurm places jobs by both."""
     return tuple(
         f"the Pod requests no {name}: set resources.requests.{name} on its containers"
         for name in MANDATORY

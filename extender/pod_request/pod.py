@@ -1,4 +1,4 @@
-"""A Pod as placement sees it: a small snapshot of one version of the object, not its manifest."""
+"""A Pod for placement: a small snapshot of one version of the object, without the manifest."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from wellknown.allocation import Allocation
 from wellknown.job_key import whole_number
 from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, WAITING, Reason
 
-_MOST_GATES = 4  # of other gates, which are only shown
+_MOST_GATES = 4  # other gates, kept only for messages
 _MOST_ATTEMPTS = 1_000_000
 _LONGEST_REJECTION = 400
 _LONGEST_REASON = 63
@@ -52,13 +52,13 @@ class Scheduling(NamedTuple):
     job_id: int | None = None
     allocation: Allocation | None = None
     waiting: str | None = None
-    """The reason of the extender's condition, while the condition is False."""
+    """Reason of the extender's condition, while the condition is False."""
     feasible_nodes: FeasibleNodes | None = None
     """The Nodes that kube-scheduler offered instead of an allocated Node."""
     looked_at: bool = False  # kube-scheduler looked for a Node, and found none
     node_rejection: str = ""
-    """kube-scheduler's message that no Node fits by its own rules; empty if only the allocation was
-    missing."""
+    """kube-scheduler's message if no Node fits by kube-scheduler's own rules; empty if only the
+    allocation was missing."""
     lacks_room: bool = False  # the message names a shortage that Slurm may end (`lacks_room`)
     obstacle: Cause | None = None  # a claim that is not ready, so that no Node can take the Pod
     provisioned_on: str | None = None  # the Node where a volume is being made for the Pod
@@ -66,7 +66,7 @@ class Scheduling(NamedTuple):
 
 
 class Pod(NamedTuple):
-    """One version of a Pod. A tuple, since each version is made anew, and copied some times."""
+    """One version of a Pod. A tuple is fast to create and to copy: each version needs both."""
 
     uid: str
     namespace: str
@@ -79,7 +79,7 @@ class Pod(NamedTuple):
     priority: int = 0
     service_account: str = "default"
     group: Workload | None = None
-    """The workload of which the Pod is a member; None: the Pod is a workload by itself."""
+    """The workload with this Pod as a member; None: the Pod is a workload by itself."""
     touch: int = 0  # another number after each change of annotations, except by the extender
 
     @property
@@ -128,27 +128,27 @@ class Pod(NamedTuple):
 
     @property
     def lingers_s(self) -> float:
-        """Returns for how many seconds containers may still run after the last version. A kubelet lets a
-        Pod be dropped when the containers have ended, and first reports the phase (canBeDeleted, since
-        Kubernetes 1.27); a force deletion does not wait for the kubelet."""
+        """Returns the number of seconds for which containers may run after the last version. A kubelet
+        reports the phase after the end of the containers, before the deletion of the Pod (canBeDeleted,
+        since Kubernetes 1.27). A force deletion does not wait for the kubelet."""
         there = self.life.node is not None and not self.life.finished
         return max(1, self.life.grace) + KUBELET_S if there else 0.0
 
     @property
     def unschedulable(self) -> bool:
-        """True if kube-scheduler rejects every Node by its own rules."""
+        """True if kube-scheduler rejects every Node by kube-scheduler's own rules."""
         return bool(self.scheduling.node_rejection)
 
     @property
     def kept_from_pods(self) -> bool:
-        """True if other Pods may be why kube-scheduler rejects a Node for the Pod."""
+        """True if kube-scheduler may reject a Node for the Pod because of other Pods."""
         constrained = self.scheduling.constraints.exclusive
         return constrained or names_other_pods(self.scheduling.node_rejection)
 
 
 def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Request | None = None) -> Pod:
-    """Returns the snapshot of a Pod's manifest. Never raises on what a user can write. `request` is the
-    Pod's request, if known already."""
+    """Returns the snapshot of a Pod's manifest. No input of a user raises an error. `request` is the
+    Pod's request, if already known."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     annotations = metadata.get("annotations") or {}
     return Pod(
@@ -215,8 +215,8 @@ def _gates(spec: Manifest) -> tuple[str, ...]:
 
 
 def attempt_of(annotations: Mapping[str, str]) -> int:
-    """Returns the number of the attempt in a Pod's annotations. A number that no Pod reaches is forged,
-    and counts as 1: the next numbers must fit into a job's key."""
+    """Returns the number of the attempt in a Pod's annotations. An impossibly large number is forged and
+    counts as 1: the next numbers must fit into a job's key."""
     number = whole_number(annotations.get(ATTEMPT, "")) or 1
     return number if number < _MOST_ATTEMPTS else 1
 
@@ -233,9 +233,9 @@ def _node_rejection(unschedulable: Manifest) -> str:
 
 
 def lacks_room(node_rejection: str, translation: TranslationConfig) -> bool:
-    """Returns True if a message of kube-scheduler (NodeResourcesFit) names a shortage that a job may end
-    by preempting others: of CPUs, memory, GRES, or places for Pods."""
-    if not node_rejection:  # as nearly always
+    """Returns True if a message of kube-scheduler (NodeResourcesFit) names a shortage of CPUs, memory,
+    GRES, or places for Pods: a job may end such a shortage by preemption."""
+    if not node_rejection:  # nearly always
         return False
     lacking = {name.rstrip(".,") for name in _INSUFFICIENT.findall(node_rejection)}
     return _TOO_MANY_PODS in node_rejection or not lacking.isdisjoint((*MANDATORY, *translation.gres))

@@ -92,15 +92,15 @@ def is_replaced(comment: str) -> bool:
 
 
 def after_words(words: str, comment: str | None) -> str:
-    """Returns words and a job's comment, cut at the end to the bytes that Slurm takes."""
+    """Returns a text and a job's comment, cut at the end to the bytes that Slurm accepts."""
     comment = (comment or "").removesuffix(_HINT)
     whole = f"{words}{SEPARATOR}{comment}" if comment else words
     return whole.encode()[:MOST_BYTES].decode(errors="ignore")
 
 
 def with_words(comment: str | None, words: str) -> str:
-    """Returns a job's comment as written, and as much of the words as Slurm takes besides; the words
-    once. The hint about scancel goes."""
+    """Returns a job's comment as written, and as much of the text as Slurm accepts. An
+    equal text is not repeated. The hint about scancel is removed."""
     comment = (comment or "").removesuffix(_HINT)
     if comment and comment.endswith(words):
         return comment

@@ -46,20 +46,20 @@ _MINUTES = ValueType("minutes", f"a whole number from 1 to {LONGEST_MINUTES}, 36
 TABLE: tuple[Annotation, ...] = (
     *(row for row in ANNOTATIONS if row.name in _SAME),
     Annotation("exclusive", "shared", _ALONE, "--exclusive", "false").noted(
-        "`false`: what the partition says. Anything else, and absent beside other annotations of"
-        " slurm-bridge: `none`, the whole node, as there."
+        "`false`: the partition decides. Any other value, or absent beside other annotations of"
+        " slurm-bridge: `none`, the whole node."
     ),
-    Annotation("timelimit", "time_limit_minutes", _MINUTES, "--time", "60").noted("Minutes."),
+    Annotation("timelimit", "time_limit_minutes", _MINUTES, "--time", "60").noted("In minutes."),
 )
 NOT_READ: Mapping[str, str] = {
-    "cpu-per-task": "Slurm is asked for the CPUs that the Pod requests",
-    "gres": "Slurm is asked for the devices that the Pod requests",
-    "job-name": "a job is called after its Pod",
-    "licenses": "no licenses are asked for",
+    "cpu-per-task": "the job gets the CPUs that the Pod requests",
+    "gres": "the job gets the devices that the Pod requests",
+    "job-name": "a job has the name of its Pod",
+    "licenses": "the extender requests no licenses",
     "max-nodes": "a Pod has one node",
-    "mem-per-node": "Slurm is asked for the memory that the Pod requests",
+    "mem-per-node": "the job gets the memory that the Pod requests",
     "min-nodes": "a Pod has one node",
-    "wckey": "no wckey is told to Slurm",
+    "wckey": "the extender passes no wckey to Slurm",
 }
 """Names without a counterpart, and the reason for each."""
 _OLD = frozenset(OLD_PREFIX + name for name in (*(row.name for row in TABLE), *NOT_READ))

@@ -7,11 +7,11 @@ from typing import NamedTuple
 from extender.pod_request.job_request import Request, without_pod
 from wellknown.job_key import job_name
 
-_UNLIKE = "the Pods of a group must ask for the same"
+_UNLIKE = "the Pods of a group must have equal requests"
 
 
 class Workload(NamedTuple):
-    """The name of a workload. No user can choose the uid, which is in the key of the jobs."""
+    """The name of a workload. No user can choose the uid. The key of each job has the uid."""
 
     uid: str
     namespace: str
@@ -43,5 +43,5 @@ class Workload(NamedTuple):
 
 
 def _asked(request: Request) -> Request:
-    """Returns a request without the parts that name its Pod."""
+    """Returns a request without the name of the Pod."""
     return replace(request, job=without_pod(request.job), problems=())

@@ -100,7 +100,7 @@ def test_every_problem_of_a_pod_is_told_at_once(actors: Actors) -> None:
 def test_a_near_miss_is_refused_with_the_name_that_is_meant(actors: Actors) -> None:
     answer = actors.apply(pod("p", annotations={"partiton": "main"}))
     assert answer.returncode != 0
-    assert f"is {PREFIX}partition meant?" in answer.stderr
+    assert f"did you mean {PREFIX}partition?" in answer.stderr
     assert actors.see("p") is None
 
 

@@ -353,8 +353,8 @@ def no_native_job_is_beside_a_pod_that_has_gpus(isolating: Actors) -> None:
 def pod_whose_gpus_a_native_job_may_use_is_refused(isolating: Actors) -> None:
     answer = isolating.apply(pod("refused", gpus=1))
     assert answer.returncode != 0
-    assert f"annotation {PREFIX}exclusive to none, for a node of its own, or to user" in answer.stderr
-    assert "of which the user of the extender's token is none" in answer.stderr
+    assert f"annotation {PREFIX}exclusive to none, for a whole node, or to user" in answer.stderr
+    assert "the policy does not list the user of the extender's token in podUsers" in answer.stderr
     sliced, user = {"nvidia.com/gpu.shared": "1"}, {"user-id": "2001"}
     for field in ("containers", "initContainers"):
         named = pod("sliced", annotations=user)  # Slurm does not count a GPU of that name

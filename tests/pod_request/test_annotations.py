@@ -193,7 +193,7 @@ def test_a_timeout_is_no_longer_than_slurm_plans_for() -> None:
 @pytest.mark.parametrize("name", ["user-id", "group-id"])
 @pytest.mark.parametrize("number", ["99", "2147483647", "4294967293"])
 def test_an_owner_that_slurm_takes_for_another_is_refused(name: str, number: str) -> None:
-    assert "from 0 to 2147483646, but for 99, which Slurm takes for root" in problem(name, number)
+    assert "from 0 to 2147483646, except 99, which Slurm treats as root" in problem(name, number)
 
 
 def test_all_problems_are_found_at_once() -> None:
@@ -231,7 +231,7 @@ def test_unknown_name_is_a_problem_if_near_a_known_name(written: str, meant: str
     told = read.warnings if meant is None else read.problems
     assert len(read.problems) + len(read.warnings) == len(told) == 1
     assert DEFAULT_PREFIX + written[:60] in told[0]
-    assert meant is None or f"{DEFAULT_PREFIX}{meant} meant" in told[0]
+    assert meant is None or f"did you mean {DEFAULT_PREFIX}{meant}?" in told[0]
     assert len(told[0]) < 256
 
 
@@ -293,4 +293,4 @@ def test_one_slip_of_a_finger_is_a_near_miss(name: str, data: st.DataObject) -> 
     assume(typed not in NAMES and (len(name) > 4 or slip != "swap"))
     problems = read_annotations({DEFAULT_PREFIX + typed: "1"}).problems
     assert len(problems) == 1
-    assert f"{DEFAULT_PREFIX}{name} meant" in problems[0]
+    assert f"did you mean {DEFAULT_PREFIX}{name}?" in problems[0]

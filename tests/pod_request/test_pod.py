@@ -277,7 +277,7 @@ def test_memory_that_a_pod_may_use_beyond_its_request_is_told() -> None:
     (warning,) = memory("4Gi", "8Gi").warnings
     assert warning == (
         "the Pod requests 4096 MiB of memory, and its limits allow 8192 MiB: Slurm counts the request,"
-        f" and gives the rest to others ({TRANSLATION.page}#requests)"
+        f" and gives the rest to other jobs ({TRANSLATION.page}#requests)"
     )
 
 
@@ -306,9 +306,9 @@ def test_devices_that_slurm_does_not_count_are_refused(exclusive: str | None) ->
     annotations = {} if exclusive is None else {PREFIX + "exclusive": exclusive}
     (problem,) = pod(annotations=annotations, resourceClaims=CLAIMS).request.problems
     assert problem == (
-        "spec.resourceClaims: Slurm does not count what is allocated to ResourceClaims: request a"
+        "spec.resourceClaims: Slurm does not count devices of ResourceClaims: request a"
         " resource that counts in Slurm (amd.com/gpu, nvidia.com/gpu), or set the annotation"
-        " sunk.coreweave.com/exclusive to none, for a node of its own (docs/annotations.md#devices)"
+        " sunk.coreweave.com/exclusive to none, for a whole node (docs/annotations.md#devices)"
     )
 
 

@@ -82,7 +82,7 @@ def test_what_has_no_counterpart_is_told_and_does_nothing(name: str) -> None:
 
 def test_a_misspelt_name_and_the_name_of_a_user_are_problems() -> None:
     (problem,) = read_slurm_bridge({PREFIX + "time-limit": "5"}).problems
-    assert f"is {PREFIX}timelimit meant?" in problem
+    assert f"did you mean {PREFIX}timelimit?" in problem
     (problem,) = requested({PREFIX + "user-id": "alice"}).problems
     assert problem.startswith(f'annotation {PREFIX}user-id: "alice" is not a whole number')
 

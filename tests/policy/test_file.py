@@ -104,7 +104,7 @@ NO_NUMBER = "4: rules[0].allow.{}[0]: a number from 0 to 2147483646"
         ("preset: 2026-99-99", " not YAML: month must be in 1..12"),
         ("preset: closed", "1: preset: must be restricted or open"),
         ("presets: open", "1: presets: is not a field; known fields: preset, rules, podUsers"),
-        ("podUsers: [root]", "1: podUsers[0]: a number from 0 to 2147483646, but for 99,"),
+        ("podUsers: [root]", "1: podUsers[0]: a number from 0 to 2147483646, except 99,"),
         *(
             (RULE.replace("1", each), f"{USER}{each} is not a plain decimal number")
             for each in ("010", "1_0")
@@ -144,7 +144,7 @@ NO_NUMBER = "4: rules[0].allow.{}[0]: a number from 0 to 2147483646"
         ),
         (
             "rules:\n- namespaces: [a]\n  default: {user: alice}",
-            "3: rules[0].default.user: a number from 0 to 2147483646, but for 99, which Slurm takes for",
+            "3: rules[0].default.user: a number from 0 to 2147483646, except 99, which Slurm treats as",
         ),
         (
             "rules:\n- namespaces: [a]\n  default: {user: 1, account: '*'}",

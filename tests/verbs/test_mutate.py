@@ -237,7 +237,7 @@ async def test_a_pod_whose_gpus_a_native_job_may_use_is_refused_with_the_fixes()
     response = await respond(call(containers=[GPU]))
     assert not response["allowed"]
     message = response["status"]["message"]
-    assert f"annotation {PREFIX}exclusive to none, for a node of its own, or to user" in message
+    assert f"annotation {PREFIX}exclusive to none, for a whole node, or to user" in message
     await admitted(call({PREFIX + "exclusive": "none"}, containers=[GPU]))
 
 

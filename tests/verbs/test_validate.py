@@ -73,7 +73,7 @@ async def test_all_problems_of_a_pod_are_told_in_one_message_each_with_its_page(
     told = [
         f'annotation {PREFIX}exclusive: "maybe" is not one of none, ok, user, mcs, topo, true, false',
         f'annotation {PREFIX}timeout: "soon" is not a whole number from 1 to 31536000, 365 days',
-        f"annotation {PREFIX}partiton is unknown: is {PREFIX}partition meant",
+        f"annotation {PREFIX}partiton is unknown: did you mean {PREFIX}partition?",
         "the Pod requests no cpu: set resources.requests.cpu on its containers",
         "the Pod requests no memory: set resources.requests.memory on its containers",
         "terminationGracePeriodSeconds: 60 is not below 25, which is Slurm's KillWait less 5 s",

@@ -1,11 +1,11 @@
 """Constraints between a Pod and a Node: node selector, required node affinity, taints, cordons, and
-devices that the kubelet counts. Slurm is not asked for Nodes that kube-scheduler would reject.
+devices that the kubelet counts. No job gets a Node that kube-scheduler would reject.
 
 If a Node has no allocatable devices of an extended resource, kube-scheduler rejects the Node, unless a
 DeviceClass has the resource's name: then kube-scheduler allocates devices of ResourceSlices by its own
-choice, and not the devices that Slurm granted. So a Pod with devices that Slurm counts is kept off every
-Node without allocatable devices. The extender need not know DeviceClasses and ResourceSlices. Source:
-Kubernetes 1.37.2, pkg/scheduler/framework/plugins, filterExtendedResources in
+choice, and not the devices that Slurm granted. So the extender closes every Node without allocatable
+devices to a Pod with devices that Slurm counts. The extender need not know DeviceClasses and
+ResourceSlices. Source: Kubernetes 1.37.2, pkg/scheduler/framework/plugins, filterExtendedResources in
 dynamicresources/extendeddynamicresources.go, shouldDelegateResourceToDRA in noderesources/fit.go.
 
 `claims` knows the place of volumes, `pod_constraints` has constraints between Pods, and `node_index`
@@ -113,8 +113,8 @@ def _extended(amounts: Mapping[str, str]) -> Iterator[str]:
 
 
 def gains(before: Node, after: Node) -> bool:
-    """Returns True if a Node may be open to more Pods: it lost a taint, or has other labels, an agent or
-    more of a resource."""
+    """Returns True if a Node may be open to more Pods: after the loss of a taint, other labels, an
+    agent, or more of a resource."""
     untainted = not set(before.effective_taints) <= set(after.effective_taints)
     new = before.labels != after.labels or (after.has_agent and not before.has_agent)
     return untainted or new or _has_more(before.allocatable, after.allocatable)

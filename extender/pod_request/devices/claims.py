@@ -6,7 +6,7 @@ affinity, or allocated to devices of certain Nodes, closes the other Nodes to th
 
 ServiceAccounts and image pull secrets do not count: kube-scheduler binds a Pod without both. For
 ReadWriteOncePod, allowedTopologies and labels of volumes, kube-scheduler rejects the closed Nodes, and
-the next attempt asks for other Nodes (`kept_back`).
+the next attempt requests other Nodes (`kept_back`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -186,7 +186,7 @@ class Claims:
 
 
 def needs_of(manifest: Manifest) -> tuple[Need, ...]:
-    """Returns the claims of a Pod, up to the limit. Never raises on what a user can write."""
+    """Returns the claims of a Pod, up to the limit. No input of a user raises an error."""
     spec = manifest["spec"]
     if not spec.get("volumes") and not spec.get("resourceClaims"):
         return ()

@@ -1,4 +1,4 @@
-"""The rule for a Pod that asks for GPUs of a node that native jobs may share.
+"""The rule for a Pod with GPUs on a node with native jobs.
 
 Slurm chooses the GPUs of a job. Without a node agent the kubelet chooses the GPUs of a Pod, so a Pod and
 a native job on one node may get the same GPU. No native job is on the node if the Pod's job has the
@@ -67,10 +67,10 @@ def uncounted_gpus(names: Sequence[str], gres: Mapping[str, str], prefix: str) -
         return ""
     example = json.dumps({**gres, **{name: _likely(name) for name in names}})
     return (
-        f"the Pod requests {', '.join(names)}: Slurm does not count this GPU, and may give it to a"
+        f"the Pod requests {', '.join(names)}: Slurm does not count this GPU, and may give the GPU to a"
         " native job as well. The administrator of slurm-extender maps the resource to a GRES of"
-        f' slurm.conf, or to "" if it is no GPU: SLURM_EXTENDER_GRES={example} (gpuTypes in the chart).'
-        f" Or set the annotation {prefix}exclusive to none, for a node of its own"
+        f' slurm.conf, or to "" if the resource is no GPU: SLURM_EXTENDER_GRES={example} (gpuTypes in'
+        f" the chart). Or set the annotation {prefix}exclusive to none, for a whole node"
     )
 
 
@@ -85,9 +85,9 @@ def _likely(resource: str) -> str:
 def _problem(job: JobSpec, prefix: str, *, only_pods: bool) -> str:
     asked = ", ".join(f"{name}:{count}" for name, count in job.gres)
     user = "the user of the extender's token" if job.user_id is None else f"user {job.user_id}"
-    where = "" if only_pods else f", of which {user} is none: the policy lists them as podUsers"
+    where = "" if only_pods else f": the policy does not list {user} in podUsers"
     return (
-        f"the Pod requests {asked}, and a native job on its node may use the same GPUs: set the"
-        f" annotation {prefix}exclusive to none, for a node of its own, or to user, with a user that"
-        f" only Pods have{where}"
+        f"the Pod requests {asked}, and a native job on the node may use the same GPUs: set the"
+        f" annotation {prefix}exclusive to none, for a whole node, or to user, with a user that only"
+        f" Pods have{where}"
     )
