@@ -28,7 +28,7 @@ def test_the_examples_have_checks_and_steps_that_there_are() -> None:
 
 
 def test_the_rights_of_the_check_are_rules_of_rbac() -> None:
-    text = TEXT.partition("The account needs")[2].partition("and it reads")[0]
+    text = TEXT.partition("The account needs these rights:")[2].partition("check reads")[0]
     rules = yaml.safe_load(text)
     assert [(rule["resources"], rule["verbs"]) for rule in rules] == [
         (["pods"], ["create", "get", "delete"]),
