@@ -1,1 +1,2 @@
-"""Pools of slurmd Pods: which Nodes run one, of which template, and when one may be replaced."""
+"""Pools of slurmd Pods: assigns slurmd Pods of a template to Nodes, and replaces slurmd Pods after
+changes."""

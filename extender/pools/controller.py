@@ -1,7 +1,9 @@
-"""The leader's controller of pools: follows Nodes, Pods and Slurm's nodes, and carries `roll_out` out.
+"""Controller of pools, on the leader: follows Nodes, Pods and Slurm's nodes, and carries out the
+actions of `roll_out`.
 
-Its facts may be some seconds old. So before a Node loses its slurmd, and before a drain is made or taken
-back, the controller asks Slurm again, and does nothing about a node that has changed."""
+The controller's data may be some seconds old. So the controller reads a node from Slurm again
+before the Node loses slurmd, and before a drain is set or cleared. If the node has changed, the
+controller does nothing."""
 
 import asyncio
 import time
@@ -44,12 +46,13 @@ from wellknown.slurmd_pod import TEMPLATES, Assignment, pod_name
 
 _INTERVAL_S = 2.0
 _SOON_S = 0.3
-"""The same after something was done, which mostly leads to the next."""
-_SHARE = 5  # where a reading takes long, that pause is so many times as long
+"""Pause after a turn that did something. The next turn mostly finds the next action."""
+_SHARE = 5  # factor: a slow reading of nodes makes the pause at least this many times as long
 _AT_A_TIME = 8
-_PUBLISHED_S = 60.0  # until the next look at the ConfigMap of the admission policy
+_PUBLISHED_S = 60.0  # between two checks of the ConfigMap of the admission policy
 _KEPT_REVISIONS = 10
-"""Of a pool, besides those in use: to go back to, as with a DaemonSet (revisionHistoryLimit)."""
+"""Number of unused revisions kept for each pool, for a return to an old template (like a
+DaemonSet's revisionHistoryLimit)."""
 _ACTING, _STOPPED, _WATCH = "pools", "roll-outs", "watch of slurmd Pods"
 PARTS = (_ACTING, _STOPPED, _WATCH, GONE)
 
@@ -58,21 +61,21 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The parts that only the leader has."""
+    """The parts of the controller that depend on leadership."""
 
     pools: Callable[[], Sequence[Pool]]
     namespace: str
-    """Where slurmd Pods and revisions are."""
+    """The namespace of slurmd Pods and revisions."""
     allowed: Callable[[], Awaitable[None]]
-    """Returns while this replica may act, and waits otherwise."""
+    """Waits until this replica may act as the leader."""
     placeholder_cpus: Callable[[str, SlurmNode], int]
-    """Returns the CPUs of a node whose placeholders lose nothing if slurmd restarts."""
+    """Returns the CPUs of placeholders on a node that lose nothing if slurmd restarts."""
     cause: Callable[[ObservedNode], str]
-    """Returns why a Node is a reason to drain its node; "" where it is none."""
+    """Returns the reason to drain a node for its Node's state; "" without a reason."""
 
 
 class PoolController:
-    """The controller of pools; it runs while this replica leads."""
+    """The controller of pools. Runs while this replica leads."""
 
     def __init__(
         self,
@@ -93,20 +96,20 @@ class PoolController:
         inside, says = f"metadata.namespace={leadership.namespace}", partial(health.says, _WATCH)
         self._watch = ResourceWatch(kubernetes, "pods", inside, says)
         self._pods: dict[str, tuple[str, SlurmdPod]] = {}
-        """The slurmd Pods, with their Nodes, by their names."""
+        """The slurmd Pods and their Nodes, by the Pod's name."""
         self._listed = asyncio.Event()
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self._acted_at, self._next_in = -inf, _INTERVAL_S
         self._made: set[str] = set()
-        """The revisions that are in kube-apiserver."""
+        """Names of the revisions that this replica has created or found in kube-apiserver."""
         self._revising = asyncio.Lock()
         self._published_at = -inf
-        """Time at which the admission policy of slurmd Pods knew all revisions."""
+        """Time of the last check, or write, of the ConfigMap for the admission policy."""
         self._reserved: frozenset[str] = frozenset()
-        """The Nodes that waited for a reservation at the last turn."""
+        """The Nodes that waited for the end of a reservation at the last turn."""
         self.states: Mapping[str, PoolState] = {}
-        """By the pool's name."""
+        """State of each pool, by the pool's name."""
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -146,7 +149,7 @@ class PoolController:
         self._news.clear()
 
     async def turn(self) -> None:
-        """Decides about each pool, and acts."""
+        """Decides about each pool, and carries out the actions."""
         try:
             reading = await self._slurm_nodes.read(_INTERVAL_S, self._acted_at)
             reservations = await self._reservations(reading.nodes)
@@ -154,7 +157,7 @@ class PoolController:
             self._health.says(_ACTING, error)
             return
         errors = await self._try_to_publish()
-        view = self._cluster.view  # Nodes may go meanwhile
+        view = self._cluster.view  # one view for the whole turn: Nodes may go during the turn
         members = await self._members(view, {node.name: node for node in reading.nodes}, reservations)
         pools, states = self._all_pools(members), dict[str, PoolState]()
         taken, acts, reserved = set[str](), 0, set[str]()
@@ -165,7 +168,7 @@ class PoolController:
             reserved |= self._tell_reserved(pool, decision)
             results = await asyncio.gather(*(self._act(pool, action) for action in decision.actions))
             errors += [f"{pool.name}: {error}" for error in results if error is not None]
-            acts += results.count(None)  # what fails is no reason to hurry
+            acts += results.count(None)  # a failed action does not shorten the pause
         await self._gone.look(reading.nodes, reservations)
         self._reserved = frozenset(reserved)
         self._next_in = max(_SOON_S, _SHARE * reading.took) if acts else reading.pause(_INTERVAL_S)
@@ -177,7 +180,8 @@ class PoolController:
         self._health.says(_ACTING, next(iter([*errors, *_not_understood(members)]), None))
 
     async def _reservations(self, nodes: Iterable[SlurmNode]) -> Reservations:
-        """Returns the reservations of all nodes, and sees to it that those of all nodes have these."""
+        """Returns all reservations. Makes Slurm validate reservations if a node is missing from a
+        reservation with Nodes=ALL."""
         listed = await self._slurm.reservations()
         node = lacking(listed, marked(nodes))
         if node is not None:
@@ -186,7 +190,7 @@ class PoolController:
         return by_node(listed, time.time())
 
     def _tell_reserved(self, pool: Pool, decision: Decision) -> set[str]:
-        """Returns the Nodes that wait for a reservation; the log says it once of each."""
+        """Returns the Nodes that wait for the end of a reservation. Logs each such Node once."""
         for each in decision.reserved:
             if each.node not in self._reserved:
                 names = [reservation.name for reservation in each.reservations]
@@ -197,7 +201,7 @@ class PoolController:
     async def _members(
         self, view: ClusterView, slurm: Mapping[str, SlurmNode], reservations: Reservations
     ) -> list[Member]:
-        """Returns all Nodes as both systems have them now, if they stand for their Slurm node."""
+        """Returns all Nodes that represent a Slurm node, with their current state in both systems."""
         pods = dict(self._pods.values())
         return [
             replace(
@@ -228,7 +232,8 @@ class PoolController:
         )
 
     def _all_pools(self, members: Iterable[Member]) -> list[Pool]:
-        """Returns the pools, and those that are no more and have Nodes yet, which want none."""
+        """Returns the pools of the file, and deleted pools that still have Nodes. A deleted pool
+        wants no Nodes."""
         pools = list(self._leads.pools())
         known = {pool.name for pool in pools}
         left = {name for name in map(_pool_of, members) if name is not None} - known
@@ -239,7 +244,7 @@ class PoolController:
             try:
                 await self._leads.allowed()
                 await self._carry_out(pool, action)
-            except (Conflict, NotFound):  # it changes this moment, and the watch will tell
+            except (Conflict, NotFound):  # the object has just changed; the watch delivers the change
                 return None
             except (SlurmError, KubernetesError) as error:
                 return error
@@ -283,7 +288,8 @@ class PoolController:
         await self._kubernetes.patch_node(member.node, {"metadata": held})
 
     async def _try_to_publish(self) -> list[str]:
-        """Publishes, and returns the error, if any: slurmd Pods go on without the ConfigMap."""
+        """Publishes the ConfigMap of uses, and returns the error, if any. slurmd Pods continue
+        without the ConfigMap."""
         try:
             await self._publish()
         except KubernetesError as error:
@@ -291,8 +297,8 @@ class PoolController:
         return []
 
     async def _publish(self) -> None:
-        """Writes what the templates of all revisions use, for the admission policy of slurmd Pods, and
-        looks once a minute whether that is still there."""
+        """Writes what the templates of all revisions use to a ConfigMap, for the admission policy
+        of slurmd Pods. Checks the ConfigMap once a minute."""
         if time.monotonic() < self._published_at + _PUBLISHED_S:
             return
         namespace = self._leads.namespace
@@ -331,7 +337,7 @@ class PoolController:
         self._made.add(name)
 
     async def _forget_old(self, pool: Pool) -> None:
-        """Deletes the oldest revisions of a pool that no Node has."""
+        """Deletes the oldest revisions of a pool that are on no Node."""
         listed = await self._kubernetes.revisions(self._leads.namespace)
         used = {each.revision for _, each in self._pods.values()} | {pool.assignment.revision}
         used |= {
@@ -362,7 +368,8 @@ def _tell_assigned(about: Mapping[str, str], assignment: Assignment | None) -> N
 def _of(
     pool: Pool, members: Iterable[Member], view: ClusterView, taken: set[str]
 ) -> tuple[list[Member], frozenset[str]]:
-    """Returns the Nodes in a pool or matching it, and the matching names: the first pool gets a Node."""
+    """Returns the Nodes in a pool or matching the pool, and the names of the matching Nodes. If a
+    Node matches several pools, the first pool gets the Node."""
     own, matching = list[Member](), set[str]()
     for each in members:
         inside = _pool_of(each) == pool.name
@@ -377,9 +384,9 @@ def _of(
 
 
 def _not_understood(members: Iterable[Member]) -> list[str]:
-    """Returns which Nodes have a label that says nothing, in words."""
+    """Returns an error message for each Node with an invalid value of the label SLURMD_LABEL."""
     return [
-        f"Node {each.node}: the label {SLURMD_LABEL} may be {quoted(ON_HOST)} alone, and is"
+        f"Node {each.node}: the label {SLURMD_LABEL} may only have the value {quoted(ON_HOST)}, not"
         f" {quoted(each.label)}"
         for each in members
         if each.label is not None and not each.on_host
@@ -393,12 +400,12 @@ def _pool_of(member: Member) -> str | None:
 
 
 def _is_as(now: SlurmNode | None, member: Member) -> bool:
-    """Tells whether a node is in Slurm as it was when it was decided about."""
+    """Returns True if a node in Slurm still has the state that led to the decision."""
     return _matters(replace(member, slurm=now)) == _matters(member)
 
 
 def _matters(member: Member) -> tuple[object, ...]:
-    """Returns what a decision depends on that Slurm alone knows."""
+    """Returns the facts from Slurm that a decision depends on."""
     return (
         *(member.slurm is None, member.allocated, member.busy, member.drained, member.reason),
         *(member.asleep, member.waited_for, member.down, member.reserved),

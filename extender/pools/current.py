@@ -1,4 +1,4 @@
-"""The current pools: the content of a file that is read again whenever it changes."""
+"""The current pools: the content of the pools' file, read again after each change."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +13,10 @@ log = structlog.get_logger()
 
 
 class CurrentPools(CurrentFile[Sequence[Pool]]):
-    """Keeps the current pools: none where there is no file."""
+    """Holds the current pools; no pools without a file."""
 
     def __init__(self, file: Path | None) -> None:
-        """Raises WrongFile where the file is wrong."""
+        """Raises WrongFile if the file is invalid."""
         super().__init__("pools' file", file, read, ())
 
     def announce(self) -> None:

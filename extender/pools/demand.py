@@ -1,13 +1,15 @@
-"""How much waits in Slurm for a pool to have more nodes: pure.
+"""Pending demand of a pool: jobs in Slurm that wait for more nodes. Pure.
 
-A job counts if it would run with more nodes in its partition, by Slurm's reason (src/slurmctld of 24.11
-and 26.05). A job does not count that is held, that waits for a time, another job, a license or a limit,
-or that needs certain nodes or a reservation's. BadConstraints does not count: Slurm holds such a job
-(priority 0) until a person releases it, whatever nodes come.
+A job counts if, by Slurm's reason, more nodes in the partition would start the job (src/slurmctld
+of 24.11 and 26.05). Held jobs do not count. Jobs that wait for a time, another job, a license or a
+limit, and jobs that need certain nodes or a reservation, do not count. Jobs with BadConstraints do
+not count: Slurm holds such a job (priority 0) until a person releases the job, and more nodes
+change nothing.
 
-Slurm names a limit only for jobs that it looks at. Behind the first hundreds (bf_max_job_test), and
-behind a job that waits for nodes, jobs over the same limit have "Priority". So a job without a better
-reason does not count either, if a limit on the jobs of its owner holds another job back."""
+Slurm reports a limit only for the jobs that the scheduler has tested. Jobs over the same limit have
+"Priority" if they come after the first hundreds (bf_max_job_test), or after a job that waits for
+nodes. So a job without a better reason does not count either, if a limit on the jobs of the job's
+owner delays another job."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,29 +19,30 @@ from extender.pools.pool import Pool
 from slurm_client.model import Job, Node, Partition
 
 _FOR_NODES = frozenset({"", "Priority", "Resources", "ReqNodeNotAvail", "NodeDown"})
-"""No word yet ("None") is what Slurm says of jobs that it has not got to; behind the first hundred
-(default_queue_depth) that may last. "Resources" is also said where nodes are down or drained."""
+"""Reasons of jobs that wait for nodes. Slurm reports no reason ("None") for jobs that the scheduler
+has not tested, possibly for long after the first hundred (default_queue_depth). Slurm also reports
+"Resources" if nodes are down or drained."""
 _NO_BETTER_REASON = frozenset({"", "Priority"})
 _ON_ALL_JOBS = ("Grp", "MaxJobs", "PerUser", "PerAccount")
-"""Parts of Slurm's words for limits of associations and QOS on the jobs of an owner together. Other
-limits are on one job (MaxTRESPerJob), or on a node of a job."""
+"""Parts of Slurm's reasons for limits of associations and QOS on all jobs of an owner together.
+Other limits apply to one job (MaxTRESPerJob), or to one node of a job."""
 _TOO_SMALL = frozenset({"PartitionConfig", "PartitionNodeLimit"})
-"""The partition has too few CPUs or nodes for a job (any job if it has none), or does not admit the job:
-so the size of the partition decides."""
+"""Reasons of jobs that need more CPUs or nodes than the partition has (any job if the partition is
+empty), or that the partition does not admit. The size of the partition decides between the two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What waits for a pool: of an array each task is a job."""
+    """Pending demand of a pool. Each task of an array is a job."""
 
     jobs: int = 0
     nodes: int = 0
-    """By Slurm's estimate, where a job asks for CPUs or GPUs and not for nodes."""
+    """Number of nodes: Slurm's estimate if a job requests CPUs or GPUs instead of nodes."""
     cpus: int = 0
     gpus: int = 0
 
     def plus(self, job: Job, tasks: int) -> "Demand":
-        """Returns the demand with so many tasks of a job."""
+        """Returns the demand plus `tasks` tasks of a job."""
         return Demand(
             self.jobs + tasks,
             self.nodes + tasks * (job.node_count or 1),
@@ -54,8 +57,9 @@ def demand(
     partitions: Mapping[str, Partition],
     nodes: Iterable[Node],
 ) -> dict[str, Demand]:
-    """Returns the demand for each pool with partitions. `waiting`: pending jobs, each with its number of
-    waiting tasks. `partitions` and `nodes`: all. A job counts once for each pool that it could use."""
+    """Returns the demand for each pool with partitions. `waiting`: pending jobs, each with the
+    number of waiting tasks. `partitions` and `nodes`: all in Slurm. A job counts once for each pool
+    that the job could use."""
     told = {pool.name: Demand() for pool in pools if pool.partitions}
     sizes, jobs = _sizes(nodes), tuple(waiting)
     held_back = {_owner(job) for job, _ in jobs if any(part in job.reason for part in _ON_ALL_JOBS)}
@@ -79,7 +83,7 @@ def _owner(job: Job) -> tuple[object, ...]:
 
 
 def _sizes(nodes: Iterable[Node]) -> defaultdict[str, tuple[int, int]]:
-    """Returns how many nodes, and CPUs, each partition has."""
+    """Returns the number of nodes and of CPUs in each partition."""
     sizes: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for node in nodes:
         for name in node.partitions:
@@ -89,7 +93,8 @@ def _sizes(nodes: Iterable[Node]) -> defaultdict[str, tuple[int, int]]:
 
 
 def _lacks_nodes(job: Job, partition: Partition | None, size: tuple[int, int]) -> bool:
-    """Tells whether a job would run if this partition, which it names, had more nodes."""
+    """Returns True if a job would run if this partition had more nodes. The job names the
+    partition."""
     if job.held or job.reservation or job.required_nodes:
         return False
     if job.reason not in _TOO_SMALL:

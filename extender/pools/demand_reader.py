@@ -1,9 +1,10 @@
-"""Asks Slurm what waits, for `demand`.
+"""Reads waiting jobs from Slurm for `demand`.
 
-slurmrestd cannot list pending jobs alone, and its list of all jobs costs 0.8 ms and 270 kB of memory for
-each job. So the reader reads the states of all jobs (38 bytes a job), then the waiting jobs one by one:
-each new job at once, and known jobs now and then, since their reason changes. A known job counts by its
-last reading and by the number of its waiting tasks. A job that was never read does not count."""
+slurmrestd cannot list pending jobs alone. slurmrestd's list of all jobs takes 0.8 ms and 270 kB of
+memory for each job. So the reader reads the states of all jobs (38 bytes a job), then the waiting
+jobs one by one. New jobs are read at once. Known jobs are read again at intervals, because their
+reasons change. A known job counts by the last reading and by the number of waiting tasks. A job
+without a reading does not count."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,17 +22,20 @@ from slurm_client.protocol import Slurm
 
 PART = "pending demand"
 _INTERVAL_S = 15.0
-_SHARE = 5  # where a round takes long, the pause after it is so many times as long
+_SHARE = 5  # factor: after a slow round, the pause is this many times as long as the round
 _LONGEST_PAUSE_S = 120.0
 _AGAIN = 300
-"""So many known jobs at most are read again in a round: those that were read longest ago."""
+"""Number of known jobs that are read again in a round, the oldest readings first."""
 _RESTS_S = 600.0
-"""Time until a job in no pool's partition, or an array with many begun tasks, is read again."""
+"""Time until the next reading of a job outside the pools' partitions, or of an array with many
+started tasks."""
 _MANY = 50
-"""slurmrestd tells of an array all tasks that have begun, which takes 0.8 ms for each."""
+"""Number of started tasks above which an array is read rarely. slurmrestd lists all started tasks
+of an array, at 0.8 ms each."""
 
 _SILENT = 2
-"""So many jobs may have no answer in a round: each takes as long as the client waits."""
+"""Number of jobs that may fail to answer in a round. Each such job takes the client's whole
+timeout."""
 
 
 class _Known(NamedTuple):
@@ -40,7 +44,7 @@ class _Known(NamedTuple):
 
 
 class DemandReader:
-    """Asks nothing while no pool names partitions."""
+    """Reads the pending demand of pools. Sends no requests while no pool names partitions."""
 
     def __init__(
         self,
@@ -57,16 +61,16 @@ class DemandReader:
         self._health = health
         self._known: dict[int, _Known] = {}
         self._unread = ""
-        """In words which jobs could not be read in the last round."""
+        """Error message about the jobs that the last round could not read."""
         self._pause_s = _INTERVAL_S
         self.demand: Mapping[str, Demand] = {}
-        """By the pool's name; empty while it is not known."""
+        """Demand by the pool's name; empty while not yet known."""
 
     async def run(self) -> None:
         await periodically(self.turn, lambda: asyncio.sleep(self._pause_s))
 
     async def turn(self) -> None:
-        """Asks once about everything."""
+        """Reads all waiting jobs once."""
         clock = asyncio.get_running_loop().time
         pools, began = [pool for pool in self._pools() if pool.partitions], clock()
         self._unread = ""
@@ -90,12 +94,14 @@ class DemandReader:
         return await asyncio.to_thread(demand, pools, jobs, self._cluster.view.partitions, nodes)
 
     async def _ask_each(self, job_ids: Iterable[int], now: float) -> None:
-        """One job without an answer, like a huge array, hides no other; more mean Slurm is down."""
+        """Reads the given jobs. A job without an answer, for example a huge array, does not prevent
+        the reading of other jobs. More than two jobs without an answer mean that Slurm is down:
+        raises OutcomeUnknown."""
         unread: dict[int, str] = {}
         for job_id in job_ids:
             try:
                 await self._ask(job_id, now)
-            except Unreadable:  # the client tells of it
+            except Unreadable:  # the client reports the entry
                 continue
             except OutcomeUnknown as error:
                 if len(unread) == _SILENT:
@@ -109,11 +115,12 @@ class DemandReader:
         job = await self._slurm.job(job_id)
         if job is not None and job.state.pending:
             self._known[job_id] = _Known(job, now)
-        else:  # it has begun, or ended, since
+        else:  # the job has started or ended since the list of states
             self._known.pop(job_id, None)
 
     def _due(self, pools: Sequence[Pool], now: float) -> list[int]:
-        """Returns the jobs to read again. An array with a limit is due while more tasks may begin."""
+        """Returns the jobs to read again. An array with a limit on running tasks is due while more
+        tasks may start."""
         wanted = frozenset[str]().union(*(pool.partitions for pool in pools))
         due = []
         for job_id, (job, read_at) in self._known.items():
@@ -124,7 +131,7 @@ class DemandReader:
         return [job_id for _, job_id in sorted(due)[:_AGAIN]]
 
     def _unknown(self, pools: Sequence[Pool]) -> str | None:
-        """Returns in words which partitions Slurm does not have."""
+        """Returns an error message with the pools' partitions that Slurm does not have, or None."""
         known = self._cluster.view.partitions
         unknown = [
             f"pool {pool.name}: Slurm has no partition {name}"

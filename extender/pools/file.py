@@ -1,6 +1,6 @@
-"""The format of the file of pools (the models are the schema), and its content as values.
+"""Format of the pools' file (the models are the schema), and the content as values.
 
-kube-apiserver judges the rest of a template when the first Pod is made."""
+kube-apiserver validates the rest of a template when the first Pod is created."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -22,8 +22,8 @@ _OURS = (
     *("nodeName", "nodeSelector", "affinity", "serviceAccountName", "schedulerName", "restartPolicy"),
     *("priority", "priorityClassName"),
 )
-"""Fields of a Pod that the pool says, or the agent. Of a lower priority the kubelet would end slurmd for
-another Pod, and unmanaged Pods would have to fit beside what it requests."""
+"""Fields of a Pod that the pool or the node agent sets. With a lower priority, the kubelet would
+evict slurmd for another Pod, and unmanaged Pods would have to fit beside slurmd's requests."""
 
 
 class _Part(BaseModel):
@@ -31,35 +31,37 @@ class _Part(BaseModel):
 
 
 class SlurmModel(_Part):
-    """What slurmd tells slurmctld of a node."""
+    """Description of a node that slurmd sends to slurmctld."""
 
     features: list[_Feature] = Field(
-        [], description="features of the nodes; a NodeSet of slurm.conf makes them a partition's"
+        [], description="features of the nodes; a NodeSet in slurm.conf puts such nodes in a partition"
     )
-    weight: int | None = Field(None, ge=1, le=4_294_967_280, description="jobs get light nodes first")
+    weight: int | None = Field(
+        None, ge=1, le=4_294_967_280, description="Slurm fills nodes with a low weight first"
+    )
     gres: str | None = Field(
-        None, description="like gpu:h100:8; absent: the devices that the agent finds on the Node"
+        None, description="like gpu:h100:8; absent: the devices that the node agent finds on the Node"
     )
     topology_label: _Label | None = Field(
-        None, description="the Node's label whose value is the node's Topology, after topologyPrefix"
+        None, description="label of the Node: topologyPrefix and the label's value are its Topology"
     )
-    topology_prefix: str = Field("", description="like default: for the topology of that name")
+    topology_prefix: str = Field("", description="like default: for the topology named default")
     conf: str = Field(
-        "", description="more of a line NodeName= of slurm.conf: Parameters=.. of 26.05, say"
+        "", description="more parameters of a NodeName= line of slurm.conf, like Parameters= in 26.05"
     )
 
 
 class UpdateModel(_Part):
-    """How a changed template comes to the Nodes."""
+    """Strategy for bringing a changed template to the Nodes."""
 
     max_unavailable: int | _Percent = Field(
-        1, description="Nodes, or percent of the pool's, that may be out of service at a time"
+        1, description="Nodes, or percentage of the pool, that may be out of service at a time"
     )
-    stop_after: int = Field(2, ge=1, description="so many slurmd Pods of it that fail stop the roll-out")
+    stop_after: int = Field(2, ge=1, description="number of failed new slurmd Pods to stop a roll-out")
     when: Literal["idle", "maintenance"] = Field(
         "idle",
-        description="idle: idle nodes first, busy ones when their jobs have ended;"
-        " maintenance: nodes in a maintenance reservation of Slurm's only",
+        description="idle: idle nodes first, busy nodes after their jobs;"
+        " maintenance: only nodes in a maintenance reservation of Slurm",
     )
 
     @model_validator(mode="after")
@@ -73,20 +75,20 @@ class PoolModel(_Part):
     """Nodes that each run one slurmd Pod of a template."""
 
     name: _Name
-    node_selector: dict[_Label, str] = Field(description="labels that the pool's Nodes have")
+    node_selector: dict[_Label, str] = Field(description="labels of the pool's Nodes")
     replicas: int | None = Field(
-        None, ge=0, description="how many of these Nodes; absent: every Node that matches"
+        None, ge=0, description="number of matching Nodes in the pool; absent: all matching Nodes"
     )
     partitions: list[_Partition] = Field(
-        [], description="Slurm's partitions that its nodes are in: whose pending demand is told"
+        [], description="Slurm partitions of the pool's nodes: the metrics report their pending demand"
     )
     slurm: SlurmModel = SlurmModel()
     scripts: list[_Name] = Field(
-        [], description="ConfigMaps with programs that run before slurmd (docs/pools.md)"
+        [], description="ConfigMaps with programs to run before slurmd (docs/pools.md)"
     )
     update: UpdateModel = UpdateModel()
     template: dict[str, Any] = Field(
-        description=f"a Pod's template: metadata and spec, with a container {CONTAINER}"
+        description=f"Pod template: metadata and spec, with a container {CONTAINER}"
     )
 
     @model_validator(mode="after")
@@ -97,10 +99,10 @@ class PoolModel(_Part):
 
 
 class PoolsModel(_Part):
-    """The content of a file of pools."""
+    """The content of the pools' file."""
 
     controllers: list[_Address] = Field(
-        min_length=1, description="slurmctld's address and port, then the backups': slurmd --conf-server"
+        min_length=1, description="address and port of slurmctld, then of backups: slurmd --conf-server"
     )
     pools: list[PoolModel]
 
@@ -108,17 +110,18 @@ class PoolsModel(_Part):
     def _names_differ(self) -> Self:
         names = [pool.name for pool in self.pools]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"several pools are called {', '.join(twice)}")
+            raise ValueError(f"several pools have the name {', '.join(twice)}")
         return self
 
 
 def schema() -> dict[str, Any]:
-    """Returns the format's JSON Schema."""
+    """Returns the JSON Schema of the file."""
     return PoolsModel.model_json_schema()
 
 
 def read(path: Path) -> tuple[Pool, ...]:
-    """Returns the pools in a file, in its order. Raises WrongFile with everything that is wrong."""
+    """Returns the pools in a file, in the file's order. Raises WrongFile with all errors of the
+    file."""
     model = yaml_file.read(path, PoolsModel, "{controllers: [slurmctld:6817], pools: []}")
     return tuple(_pool(pool, model.controllers) for pool in model.pools)
 
@@ -140,18 +143,18 @@ def _wrong_template(template: dict[str, Any]) -> str | None:
     try:
         digest_of(template)
     except (TypeError, ValueError) as error:
-        return f"template: quote keys and values that are no text for Kubernetes: {error}"
+        return f"template: quote keys and values that must be text in Kubernetes: {error}"
     spec = template.get("spec")
     if not isinstance(spec, dict) or template.keys() - {"metadata", "spec"}:
-        return "template: has metadata and spec, as the template of a DaemonSet"
+        return "template: may only have metadata and spec, like the template of a DaemonSet"
     if ours := [field for field in _OURS if field in spec]:
-        return f"template.spec: {', '.join(ours)}: is not the template's to say"
+        return f"template.spec: {', '.join(ours)}: the template may not set this field"
     containers = spec.get("containers")
     if not isinstance(containers, list) or not all(isinstance(each, dict) for each in containers):
         return "template.spec.containers: a list of containers is needed"
     names = [each.get("name") for each in containers]
     if names.count(CONTAINER) != 1:
-        return f"template.spec.containers: one of them must be called {CONTAINER}"
+        return f"template.spec.containers: exactly one container must have the name {CONTAINER}"
     if "lifecycle" in containers[names.index(CONTAINER)]:
-        return f"template.spec.containers: {CONTAINER}: lifecycle is not the template's to say"
+        return f"template.spec.containers: {CONTAINER}: the template may not set lifecycle"
     return None

@@ -1,4 +1,4 @@
-"""A Node of a pool as both systems have it: pure."""
+"""A Node of a pool with the state that Kubernetes and Slurm report: pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,42 +23,43 @@ _FAILS: Final = frozenset(
         *("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"),
     }
 )
-"""The kubelet's reasons of containers that waiting does not help (pkg/kubelet/container, images)."""
+"""The kubelet's reasons for failed containers that waiting does not fix (pkg/kubelet/container,
+images)."""
 _ASLEEP: Final = (Power.POWERED_DOWN, Power.POWERING_DOWN)
 _AWAY: Final = frozenset({"DOWN", "NOT_RESPONDING", "INVALID_REG", "POWERING_UP", "FUTURE", "UNKNOWN"})
 _CLOCKS_S: Final = 5.0
 _PATIENCE_S: Final = 600.0
-"""How long a slurmd may take to tell of itself (a Deployment's progressDeadlineSeconds), and after which
-an earlier crash counts no more (the kubelet's back-off ends then)."""
+"""Longest time in which a slurmd has to register (like a Deployment's progressDeadlineSeconds).
+After this time, earlier crashes no longer count, because the kubelet's backoff ends."""
 _SHARE: Final = 3
-"""slurmctld asks a slurmd each third of SlurmdTimeout (src/slurmctld/controller.c). So a node's last
-answer may be a third old when slurmd ends: the new slurmd has the second third, and the slurmd before,
-if it has to come back, the last."""
+"""slurmctld pings each slurmd every third of SlurmdTimeout (src/slurmctld/controller.c). So a
+node's last answer may be a third of SlurmdTimeout old when slurmd ends. The new slurmd has the
+second third to register. The previous slurmd, if it has to return, has the last third."""
 _CRASHES: Final = 2
 _SILENT: Final = "its slurmd has not told slurmctld of itself"
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmdPod:
-    """The slurmd Pod that a Node has."""
+    """The slurmd Pod of a Node."""
 
     pool: str
     revision: str
     ready: bool = False
     leaving: bool = False
-    """Whether it is being deleted."""
+    """True while the Pod is being deleted."""
     started: float | None = None
-    """When slurmd's container was started, in UNIX seconds; None while it does not run."""
+    """Start of slurmd's container, in UNIX seconds; None while the container does not run."""
     made: float | None = None
-    """When the Pod was made, in UNIX seconds."""
+    """Creation of the Pod, in UNIX seconds."""
     crashes: int = 0
-    """How many times slurmd's container has ended by itself."""
+    """Number of restarts of slurmd's container."""
     failing: str = ""
-    """Why it does not come to run, by the kubelet's words."""
+    """The kubelet's message why the Pod does not run; "" without a failure."""
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self | None:
-        """Returns the slurmd Pod that a Pod is, None where it is none."""
+        """Returns the slurmd Pod of a manifest, or None if the Pod is no slurmd Pod."""
         metadata, status = manifest["metadata"], manifest.get("status") or {}
         labels = metadata.get("labels") or {}
         if POOL not in labels:
@@ -82,58 +83,59 @@ class SlurmdPod:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A Node that is to be in a pool, or is in it."""
+    """A Node that is in a pool or matches a pool."""
 
     node: str
     slurm_name: str
     assigned: Assignment | None = None
     pod: SlurmdPod | None = None
     slurm: SlurmNode | None = None
-    """None where Slurm does not know it."""
+    """None if Slurm does not know the node."""
     cordoned: bool = False
     ready: bool = True
-    """Whether its kubelet says so: nothing becomes of a slurmd Pod on another."""
+    """The Node's Ready condition. A slurmd Pod makes no progress on a Node without it."""
     has_agent: bool = False
-    """Whether a node agent is there to make its Pod."""
+    """True if a node agent is on the Node to create the slurmd Pod."""
     problem: str = ""
-    """Why the node agent cannot make or end its Pod, in the agent's words."""
+    """The node agent's message why the agent cannot create or end the slurmd Pod."""
     placeholder_cpus: int = 0
-    """The CPUs of placeholders that have nothing to lose by a restart of slurmd, as Slurm counts."""
+    """CPUs, as Slurm counts, of placeholders that lose nothing if slurmd restarts."""
     label: str | None = None
-    """Where its slurmd runs by the word of a person: the value of the Node's label SLURMD_LABEL."""
+    """Value of the Node's label SLURMD_LABEL: an administrator states where slurmd runs."""
     cause: str = ""
-    """Reason of a drain for its Node's state, or "": replaces the pool's drain in one write."""
+    """Reason to drain the node for the Node's state, or "". Replaces the pool's drain in one write."""
     reservations: tuple[Reservation, ...] = ()
-    """The reservations of its node that are not over."""
+    """The node's reservations that are not over."""
     slurmd_timeout_s: int = 300
-    """Slurm's SlurmdTimeout; 0: slurmctld gives no node up."""
+    """Slurm's SlurmdTimeout; 0: slurmctld never sets a silent node DOWN."""
     now: float = 0.0
-    """UNIX seconds."""
+    """Current time in UNIX seconds."""
 
     @property
     def revision(self) -> str:
-        """The revision that it is to run; "" where it is to run none."""
+        """The assigned revision; "" if no slurmd is to run."""
         return self.assigned.revision if self.assigned is not None else ""
 
     @property
     def allocated(self) -> bool:
-        """Whether any job has a part of it, placeholders too: Slurm cannot forget it then."""
+        """True if any job, including placeholders, has resources of the node. Slurm cannot delete
+        such a node."""
         return self.slurm is not None and self.slurm.has_jobs
 
     @property
     def ours(self) -> bool:
-        """Whether a slurmd Pod is there, is to be there or to come back, or has made its node."""
+        """True if a slurmd Pod is there, is assigned, may return, or has created the node in Slurm."""
         return self.assigned is not None or self.pod is not None or self.marked
 
     @property
     def on_host(self) -> bool:
-        """Whether a person has said that its slurmd runs on the host."""
+        """True if the Node's label states that slurmd runs on the host."""
         return self.label == ON_HOST
 
     @property
     def leaves_something(self) -> bool:
-        """Whether its slurmd Pod is there, is to be there, or has made a node that Slurm can delete.
-        Power saving takes the mark away."""
+        """True if a slurmd Pod is there, is assigned, or has created a node that Slurm can delete.
+        Power saving removes the mark of a created node."""
         if self.pod is not None or self.revision:
             return True
         slurm = self.slurm
@@ -141,23 +143,26 @@ class Member:
 
     @property
     def somebody_elses(self) -> bool:
-        """Whether its node is of slurm.conf or of a slurmd on the host; State=CLOUD counts when up."""
+        """True if the node is from slurm.conf or from a slurmd on the host. State=CLOUD counts
+        while powered up."""
         if self.slurm is None or self.ours:
             return False
         return not ("CLOUD" in self.slurm.states and self.slurm.power is not None)
 
     @property
     def kept_out(self) -> bool:
-        """Whether a person, or slurmctld, has it out of service: Slurm would forget that with the node.
-        What is wrong with a registration is not kept: another one may be right."""
+        """True if a person, or slurmctld, has set the node out of service: deleting the node in
+        Slurm would lose this state. A rejected registration does not count, because the next
+        registration may be valid."""
         if self.slurm is None or "INVALID_REG" in self.slurm.states:
             return False
         return (self.drained or self.down) and holder_of(self.slurm) is Holder.OTHERS
 
     @property
     def set_down(self) -> bool:
-        """Whether a person has it DOWN, and not drained: its slurmd answers, as none does that slurmctld
-        has given up. Another one that registers would have it in service again (ReturnToService=2)."""
+        """True if a person has set the node DOWN without a drain. The node's slurmd still answers,
+        unlike the slurmd of a node that slurmctld has set DOWN. Another registration would return
+        the node to service (ReturnToService=2)."""
         slurm = self.slurm
         if slurm is None or not slurm.responding or slurm.power is not None or self.pod is None:
             return False
@@ -165,18 +170,19 @@ class Member:
 
     @property
     def reserved(self) -> bool:
-        """Whether a reservation has begun there, so that Slurm cannot forget it, or would lose it."""
+        """True if a reservation has begun on the node, or would lose the node. Slurm cannot delete
+        a node with a running reservation."""
         return self._has("RESERVED") or any_would_lose(self.reservations)
 
     @property
     def reserved_later(self) -> bool:
-        """Whether that will be so when the reservation that has begun is over."""
+        """True if `reserved` will be true again after the end of the running reservation."""
         later = (each for each in self.reservations if each.recurs or (each.start or 0) > self.now)
         return any_would_lose(later)
 
     @property
     def in_maintenance(self) -> bool:
-        """Whether a maintenance reservation has begun there: jobs of users do not start then."""
+        """True during a maintenance reservation: jobs of users do not start."""
         return self._has("MAINTENANCE")
 
     def _has(self, state: str) -> bool:
@@ -184,23 +190,23 @@ class Member:
 
     @property
     def can_be_forgotten(self) -> bool:
-        """Whether Slurm can delete it: nodes of slurm.conf stay."""
+        """True if Slurm can delete the node. Slurm never deletes nodes of slurm.conf."""
         return self.slurm is not None and self.slurm.dynamic and not self.allocated
 
     @property
     def waited_for(self) -> bool:
-        """Whether Slurm's power saving waits for it to boot."""
+        """True while Slurm's power saving waits for the node to boot."""
         return self.slurm is not None and self.slurm.power is Power.POWERING_UP
 
     @property
     def marked(self) -> bool:
-        """Whether its node was made by a slurmd Pod."""
+        """True if a slurmd Pod has created the node in Slurm."""
         return self.slurm is not None and self.slurm.instance_type.startswith(MARK)
 
     @property
     def lost_by(self) -> str | None:
-        """The pool whose slurmd Pod has made its node, where that is DOWN: it was this pool's Node, and
-        was made anew, without annotation. None: it was not, or a slurmd may be there."""
+        """The pool whose slurmd Pod has created the node, if the node is DOWN: the Node was in this
+        pool, and was recreated without annotations. None if not, or if a slurmd may be running."""
         slurm = self.slurm
         if slurm is None or not (self.marked and slurm.dynamic) or not self.down or self.on_host:
             return None
@@ -208,9 +214,9 @@ class Member:
 
     @property
     def busy(self) -> bool:
-        """Returns True if native jobs are there, or if a job ends. A suspended native job is seen if no
-        placeholder is there. Beside a placeholder, the node agent ends no slurmd Pod with the job's
-        processes, and Slurm deletes no node with the job."""
+        """True if native jobs run, or if a job is completing. A suspended native job counts only
+        without placeholders. Beside a placeholder, the node agent does not end a slurmd Pod with
+        the suspended job's processes, and Slurm does not delete a node with the job."""
         if self.slurm is None:
             return False
         if not self.placeholder_cpus:
@@ -227,32 +233,33 @@ class Member:
 
     @property
     def held(self) -> bool:
-        """Whether Slurm certainly starts no job there until a pool or a person decides otherwise."""
+        """True if Slurm starts no job on the node until a pool or a person clears the drain."""
         return self.slurm is not None and self.drained and holder_of(self.slurm) >= Holder.POOL
 
     @property
     def reason(self) -> str:
-        """Slurm's words why it is drained or down."""
+        """Slurm's reason for the state drained or DOWN."""
         return self.slurm.reason if self.slurm is not None else ""
 
     @property
     def asleep(self) -> bool:
-        """Whether Slurm's power saving has it off, or is about to."""
+        """True if Slurm's power saving has powered the node down, or is powering the node down."""
         return self.slurm is not None and self.slurm.power in _ASLEEP
 
     @property
     def down(self) -> bool:
-        """Whether Slurm starts no jobs there before slurmd tells of itself."""
+        """True if Slurm starts no jobs on the node until slurmd registers."""
         return self.slurm is None or "DOWN" in self.slurm.states
 
     @property
     def away(self) -> bool:
-        """Whether its slurmd does not answer slurmctld."""
+        """True if the node's slurmd does not answer slurmctld."""
         return self.slurm is None or not self.slurm.states.isdisjoint(_AWAY)
 
     @property
     def served_by(self) -> str:
-        """The revision of the ready Pod whose slurmd has told slurmctld of itself; "" without one."""
+        """The revision of the ready Pod whose slurmd has registered with slurmctld; "" without such
+        a Pod."""
         pod = self.pod
         if self.slurm is None or pod is None or not pod.ready or pod.leaving:
             return ""
@@ -262,44 +269,45 @@ class Member:
 
     @property
     def registered(self) -> bool:
-        """Whether the slurmd of its assignment has told slurmctld of itself."""
+        """True if the slurmd of the assigned revision has registered with slurmctld."""
         return self.served_by == self.revision != ""
 
     @property
     def serves(self) -> bool:
-        """Whether it takes jobs, or would but for other reasons than its pool's."""
+        """True if the node takes jobs, or does not only for reasons outside the pool."""
         return self.registered and not self.away and not self.drained_by_pool
 
     @property
     def can_go_back(self) -> bool:
-        """Whether placeholders are here, and a revision before that served. The placeholders end with
-        their node (NODE_FAIL) if no slurmd answers for SlurmdTimeout."""
+        """True if placeholders are on the node and an earlier revision has served. The placeholders
+        end with the node (NODE_FAIL) if no slurmd answers for SlurmdTimeout."""
         before = self.assigned.before if self.assigned is not None else ""
         return before not in ("", self.revision) and self.allocated
 
     @property
     def goes_back(self) -> bool:
-        """Whether the revision before comes back now."""
+        """True if the earlier revision returns now."""
         return self.can_go_back and bool(self.failing)
 
     @property
     def failing(self) -> str:
-        """Why the Pod of its assignment does not come to serve; empty where nothing is wrong."""
+        """The failure of the assigned revision's Pod; "" without a failure."""
         pod = self.pod
         if not self.revision or pod is None:
             return self.problem if self.revision else ""
-        if pod.revision != self.revision:  # the agent names a revision whose images it cannot get
+        if pod.revision != self.revision:  # the agent reports a revision if pulling images fails
             return self.problem if self.revision in self.problem and not pod.leaving else ""
         if pod.leaving:
             return ""
         return pod.failing or self._wrong(pod)
 
     def _wrong(self, pod: SlurmdPod) -> str:
-        """Returns why a slurmd Pod whose containers run, or may come to, is of no use."""
+        """Returns the failure of a slurmd Pod whose containers run, or may still start."""
         told = self.slurm.slurmd_started if self.slurm is not None else None
         if self.slurm is not None and self.registered and "INVALID_REG" in self.slurm.states:
-            return f"slurmctld does not take its registration: {self.reason}"
-        # The slurmd before has ended when the Pod was made; the image may have to be pulled then.
+            return f"slurmctld rejects its registration: {self.reason}"
+        # When the Pod was created, the slurmd before had already ended; the image may still have to
+        # be pulled.
         since = (None if self.can_go_back else pod.started) or pod.made
         if since is None:
             return ""
@@ -311,7 +319,8 @@ class Member:
         return ""
 
     def _silence(self, lasts_s: float) -> str:
-        """Returns the failure of a slurmd that has been silent for so long, "" if there is time left."""
+        """Returns an error message about a slurmd that has been silent for `lasts_s`; "" while time
+        is left."""
         if lasts_s >= _PATIENCE_S:
             return f"{_SILENT} for {_PATIENCE_S / 60:.0f} minutes"
         hurries = self.can_go_back and 0 < self.slurmd_timeout_s / _SHARE <= lasts_s
@@ -319,8 +328,8 @@ class Member:
 
 
 def placeholder_cpus(placeholders: Iterable[Placeholder], node: str, slurm: SlurmNode) -> int:
-    """Returns the CPUs that these placeholders have on a Node, as Slurm counts them there. Leaves out
-    placeholders whose job has ended, or whose Pod is being evicted: a native job may have their CPUs."""
+    """Returns the CPUs of placeholders on a Node, as Slurm counts. Excludes placeholders whose job
+    has ended or whose Pod is being evicted, because a native job may have their CPUs."""
     run = (each for each in placeholders if not (each.job.over or each.misses_job))
     keep = (each for each in run if each.state is not State.EVICTING)
     slots = (member.slot for each in keep for member in each.members)
@@ -347,7 +356,7 @@ def _failing(status: Manifest) -> str:
 
 
 def _last(container: Mapping[str, object], waiting: Mapping[str, str]) -> str:
-    """Returns what a container said when it ended last, else why it waits."""
+    """Returns the message of a container's last end, otherwise the reason why the container waits."""
     state = container.get("lastState")
     ended = state.get("terminated") if isinstance(state, dict) else None
     said = " ".join(str((ended or {}).get("message") or "").split())

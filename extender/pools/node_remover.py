@@ -1,4 +1,5 @@
-"""Sees to the nodes of pools whose Nodes are gone from Kubernetes, as `gone` decides."""
+"""Sets DOWN or deletes nodes of pools in Slurm whose Nodes are gone from Kubernetes, as `removal`
+decides."""
 
 import asyncio
 import time
@@ -20,7 +21,8 @@ log = structlog.get_logger()
 
 
 class NodeRemover:
-    """Remembers since when each is gone and silent; a leader that has just begun begins anew."""
+    """Carries out removals. Measures how long each node is silent without a Node; a new leader
+    measures from its start."""
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class NodeRemover:
         self._since: dict[str, float] = {}
 
     async def look(self, nodes: Iterable[SlurmNode], reservations: Reservations) -> None:
-        """Looks at all of Slurm's nodes and reservations, and acts."""
+        """Checks all of Slurm's nodes and reservations, and carries out the removals."""
         own, names = marked(nodes), self._cluster.view.names
         gone = [node for node in own if not names.naming(node.name)]
         now = asyncio.get_running_loop().time()
@@ -49,7 +51,7 @@ class NodeRemover:
             except SlurmError as error:
                 trouble = error
         doubted = len(gone) - len(sure)
-        words = f"{doubted} of {len(own)} nodes of pools have no Node any more: none of them is given up"
+        words = f"{doubted} of {len(own)} nodes of pools have no Node: too many to set DOWN or delete"
         self._health.says(PART, words if doubted else trouble, alarm=bool(doubted))
 
     async def _act(self, order: Removal) -> None:
@@ -58,7 +60,7 @@ class NodeRemover:
         reservations = by_node(await self._slurm.reservations(), time.time())
         now = asyncio.get_running_loop().time()
         if node is None or order not in decide([node], self._since, now, reservations):
-            return  # a job or a reservation has come, or its slurmd is back
+            return  # a job or a reservation has appeared, or slurmd answers again
         if order.reason:
             await self._slurm.down_node(order.node, order.reason)
         else:

@@ -1,4 +1,4 @@
-"""A pool as its file says it: pure."""
+"""A pool as defined in the pools' file: pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,16 +10,16 @@ from wellknown.slurmd_pod import Assignment, digest_of, revision_name
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """How a changed template comes to the Nodes."""
+    """Strategy for bringing a changed template to the Nodes."""
 
     max_unavailable: int | str = 1
-    """Nodes, or a percentage of the pool's: "25%"."""
+    """A number of Nodes, or a percentage of the pool's Nodes: "25%"."""
     stop_after: int = 2
     in_maintenance: bool = False
-    """Only on nodes that a maintenance reservation of Slurm's holds now."""
+    """True: only on nodes in a running maintenance reservation of Slurm."""
 
     def most_unavailable(self, nodes: int) -> int:
-        """Returns how many of so many Nodes may be out of service at a time: 1 at least."""
+        """Returns how many of `nodes` Nodes may be out of service at a time: at least 1."""
         if isinstance(self.max_unavailable, int):
             return self.max_unavailable
         return max(1, nodes * int(self.max_unavailable.removesuffix("%")) // 100)
@@ -31,25 +31,25 @@ class Pool:
 
     name: str
     selector: Mapping[str, str]
-    """The labels that its Nodes have."""
+    """The labels of the pool's Nodes."""
     replicas: int | None = None
-    """How many of these Nodes; None: all."""
+    """Number of matching Nodes in the pool; None: all."""
     update: Update = Update()
     data: Mapping[str, Any] = field(default_factory=dict)
-    """What a revision has: all that the slurmd Pod is made of."""
+    """Content of a revision: everything that a slurmd Pod is created from."""
     partitions: frozenset[str] = frozenset()
-    """Those of Slurm whose pending jobs are told as demand for it."""
+    """Slurm partitions whose pending jobs are the pool's demand."""
     in_file: bool = True
-    """Whether the file has it yet: it may have Nodes all the same."""
+    """False for a pool that is gone from the file. Such a pool may still have Nodes."""
 
     @property
     def is_emptied(self) -> bool:
-        """Whether the file says that it is to have no Nodes."""
+        """True if the file says `replicas: 0`."""
         return self.in_file and self.replicas == 0
 
     @cached_property
     def assignment(self) -> Assignment:
-        """Returns what its Nodes are to run."""
+        """The assignment of the pool's Nodes to the newest revision."""
         conf = digest_of(self.data.get("slurm") or {})
         return Assignment(self.name, revision_name(self.name, self.data), conf)
 

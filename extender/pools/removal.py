@@ -1,8 +1,8 @@
-"""What becomes of a pool's node in Slurm whose Node is gone from Kubernetes: pure.
+"""Removal of a pool's node from Slurm after the Node is gone from Kubernetes: pure.
 
-A Node may come back in a moment (its kubelet makes it again). So a node whose slurmd is silent is set
-DOWN after _DOWN_S, and deleted after _DELETE_S; a node that slurmd has left in order is deleted
-sooner."""
+A Node may return after a moment (the kubelet recreates the Node). So a node with a silent slurmd is
+set DOWN after _DOWN_S, and deleted after _DELETE_S. A node that a pool has drained for good is
+deleted after _DOWN_S already."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -25,26 +25,29 @@ class Removal:
 
 
 def marked(nodes: Iterable[SlurmNode]) -> list[SlurmNode]:
-    """Returns the nodes that slurmd Pods have made."""
+    """Returns the nodes that slurmd Pods have created."""
     return [node for node in nodes if node.dynamic and node.instance_type.startswith(MARK)]
 
 
 def believed(gone: Collection[SlurmNode], total: int) -> list[SlurmNode]:
-    """Returns those of the nodes whose Nodes are gone that this is believed of; `total` are there. What
-    slurmd has left in order does not count: an autoscaler may take as many as it likes."""
+    """Returns the nodes without a Node that may be removed. If too many of all `total` nodes lose
+    their Nodes at once, returns only nodes that a pool has drained for good. Nodes drained for good
+    do not count: an autoscaler may remove any number of Nodes."""
     left = [node for node in gone if _has_left(node)]
     return left if too_many(len(gone) - len(left), total - len(left)) else list(gone)
 
 
 def silent(node: SlurmNode) -> bool:
-    """Tells whether no slurmd serves a node. Where one does its Node may be deleted by mistake."""
+    """Returns True if no slurmd serves a node. If a slurmd serves, the Node may have been deleted
+    by mistake."""
     return not node.responding or "DOWN" in node.states
 
 
 def decide(
     gone: Iterable[SlurmNode], since: Mapping[str, float], now: float, reservations: Reservations
 ) -> list[Removal]:
-    """Returns orders about nodes without Nodes. `since`: the time since which each is so, and silent."""
+    """Returns orders about nodes without Nodes. `since`: time since which each node is silent
+    without a Node."""
     orders = []
     for node in filter(silent, gone):
         age = now - since.get(node.name, now)

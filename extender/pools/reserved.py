@@ -1,7 +1,8 @@
-"""The reservations of nodes, for Slurm to forget a node only without harm: pure.
+"""Reservations of nodes, to delete a node in Slurm only without harm: pure.
 
-A reservation that has begun keeps Slurm from forgetting its node. A later reservation that names the
-node would lose it, even if the node comes back; without other nodes the reservation would be gone."""
+Slurm cannot delete a node while a reservation on the node runs. A later reservation that names the
+node would lose the node, even if the node returns. A reservation without other nodes would be lost
+completely."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -10,11 +11,11 @@ from slurm_client.model import Node
 from slurm_client.reservation import Reservation
 
 Reservations = Mapping[str, tuple[Reservation, ...]]
-"""By the names of their nodes."""
+"""Reservations by the names of their nodes."""
 
 
 def by_node(reservations: Iterable[Reservation], now: float) -> Reservations:
-    """Returns those that are not over."""
+    """Returns the reservations that are not over."""
     found: defaultdict[str, list[Reservation]] = defaultdict(list)
     for each in reservations:
         for node in each.nodes if not each.over(now) else ():
@@ -23,7 +24,7 @@ def by_node(reservations: Iterable[Reservation], now: float) -> Reservations:
 
 
 def lacking(reservations: Iterable[Reservation], nodes: Collection[Node]) -> str | None:
-    """Returns one of these nodes that a reservation is to have and does not, if there is one."""
+    """Returns a node that is missing from a reservation with Nodes=ALL, or None."""
     for each in reservations:
         if each.follows:
             has = frozenset(each.nodes)
@@ -35,5 +36,5 @@ def lacking(reservations: Iterable[Reservation], nodes: Collection[Node]) -> str
 
 
 def any_would_lose(reservations: Iterable[Reservation]) -> bool:
-    """Tells whether any of a node's reservations would be without the node, if Slurm forgot it."""
+    """Returns True if any of a node's reservations would lose the node if Slurm deleted the node."""
     return any(not each.follows for each in reservations)

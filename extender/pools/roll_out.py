@@ -1,8 +1,8 @@
-"""The next actions for a pool's Nodes: one pure function of what both systems report.
+"""The next actions for a pool's Nodes: one pure function of the state that both systems report.
 
-Nothing is remembered. The Nodes (assigned revision), the Pods (running revision) and the reasons of
-Slurm's drains have all state: the next leader goes on where this one was killed. A slurmd Pod is
-replaced only after its node was drained and the jobs there have ended."""
+The function keeps no state. All state is in the Nodes (assigned revision), in the Pods (running
+revision) and in the reasons of Slurm's drains. So the next leader continues where the last leader
+stopped. A slurmd Pod is replaced only after the node is drained and the node's jobs have ended."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ _SET_DOWN = "set DOWN in Slurm"
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Have a Node run another slurmd Pod than now, or none."""
+    """Assigns another slurmd Pod to a Node, or none."""
 
     member: Member
     assignment: Assignment | None
@@ -27,7 +27,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Drain a node for a reason, or take the pool's drain back (TAKE_BACK)."""
+    """Drains a node with a reason, or clears the pool's drain (TAKE_BACK)."""
 
     member: Member
     reason: str
@@ -35,7 +35,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Have Slurm forget a node whose Pod has left for good."""
+    """Deletes a node in Slurm after its Pod has left for good."""
 
     member: Member
 
@@ -45,25 +45,26 @@ Action = Assign | Drain | Delete
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """How a pool is, for metrics and people."""
+    """State of a pool, for metrics and messages."""
 
     wanted: int = 0
     serving: int = 0
     updated: int = 0
-    """Assigned to the pool's newest revision."""
+    """Nodes with the pool's newest revision."""
     unavailable: int = 0
     busy: int = 0
-    """Nodes of which jobs have any part, placeholders included."""
+    """Nodes with jobs, including placeholders."""
     busy_outdated: int = 0
-    """Nodes with an old revision on which native jobs run."""
+    """Nodes with an old revision and native jobs."""
     reserved: int = 0
-    """Nodes that leave, or get what is to be told of them anew, only when a reservation is over."""
+    """Nodes that wait for the end of a reservation, to leave the pool or to register with a new
+    configuration."""
     stopped: str = ""
-    """Why its roll-out has stopped; empty where it has not."""
+    """The reason why the roll-out has stopped; "" if the roll-out continues."""
     kept: int = 0
-    """Nodes that do not match it any more and are kept: too many would leave at once."""
+    """Nodes that no longer match and stay in the pool, because too many Nodes would leave at once."""
     keeps: str = ""
-    """Why they are; empty where there are none."""
+    """The reason why Nodes are kept; "" without such Nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ class Decision:
 
 
 def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> Decision:
-    """Returns what to do about the Nodes in a pool or matching it. `matching`: names of the latter."""
+    """Returns the actions for the Nodes in a pool or matching the pool. `matching`: names of the
+    matching Nodes."""
     members = [each for each in members if not each.somebody_elses]
     wanted_names = wanted(pool, members, matching)
     inside = [each for each in members if each.node in wanted_names or _stays(each)]
@@ -109,12 +111,13 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
 
 
 def _is_awake(member: Member) -> bool:
-    """Whether its slurmd is to serve now. No roll-out waits for a Node that is off, or set DOWN."""
+    """Returns True if slurmd is to serve now. A roll-out does not wait for Nodes that are off or
+    set DOWN."""
     return member.ready and not (member.asleep or member.cordoned or member.set_down)
 
 
 def _serve(pool: Pool, awake: Sequence[Member], *, rolls_out: bool) -> Iterator[Action]:
-    """Has Nodes serve, and get the newest revision where that is rolled out."""
+    """Yields actions to keep Nodes serving, and to roll the newest revision out if `rolls_out`."""
     deleted = pool_reason(pool.name, PoolCause.DELETED)
     yield from (Drain(each, deleted) for each in awake if _is_being_deleted(each))
     yield from (Drain(each, each.cause) for each in awake if _to_resume(pool, each, rolls_out=rolls_out))
@@ -124,8 +127,9 @@ def _serve(pool: Pool, awake: Sequence[Member], *, rolls_out: bool) -> Iterator[
 
 
 def wanted(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> frozenset[str]:
-    """Returns the Nodes that are to be in a pool. Of too many those stay that are in it, first those
-    that are reserved, or have jobs; one that is on its way out stays on its way."""
+    """Returns the Nodes that are to be in a pool. If more Nodes match than `replicas`, keeps Nodes
+    that are already in the pool: reserved Nodes first, then busy Nodes. A Node that is already
+    leaving continues to leave."""
     fit = [each for each in members if each.node in matching]
     if pool.replicas is None or len(fit) <= pool.replicas:
         return frozenset(each.node for each in fit)
@@ -138,8 +142,8 @@ def wanted(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> f
 
 
 def _kept(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> frozenset[str]:
-    """Returns the Nodes that do not match a pool and stay: if too many would leave at once, the file or
-    the labels are probably wrong. `replicas: 0` is meant."""
+    """Returns the Nodes that do not match a pool and stay. If too many Nodes would leave at once,
+    the file or the labels are probably wrong. `replicas: 0` empties the pool on purpose."""
     there = [each.node for each in members if each.ours]
     leaving = frozenset(there) - matching
     return leaving if not pool.is_emptied and too_many(len(leaving), len(there)) else frozenset()
@@ -150,20 +154,22 @@ def _why_kept(pool: Pool, kept: int) -> str:
         return ""
     if not pool.in_file:
         return (
-            f"{kept} Nodes have it, and the file does not: to empty it, have it there with replicas: 0"
+            f"{kept} Nodes are in a pool that the file does not define: to empty the pool, define it"
+            " with replicas: 0"
         )
-    words = f"{kept} of its Nodes do not match it any more, and none leaves"
-    return f"{words}: have at most a third leave at a time (replicas: 0 empties the whole pool)"
+    words = f"{kept} of its Nodes no longer match the pool, and all stay"
+    return f"{words}: let at most a third leave at a time (replicas: 0 empties the whole pool)"
 
 
 def _stays(member: Member) -> bool:
-    """Whether a reservation keeps a Node in its pool. During maintenance no job needs its slurmd."""
+    """Returns True if a reservation keeps a Node in its pool. During maintenance, no job needs
+    slurmd."""
     needed = member.reserved_later or (member.reserved and not member.in_maintenance)
     return needed and member.assigned is not None and member.leaves_something
 
 
 def _waits(pool: Pool, member: Member, wanted: bool) -> bool:
-    """Whether what is to become of a Node waits for the end of a reservation."""
+    """Returns True if the next change of a Node waits for the end of a reservation."""
     if wanted:
         return _waits_to_be_told_anew(pool, member)
     return member.reserved and member.assigned is not None
@@ -178,20 +184,22 @@ def _has(member: Member, assignment: Assignment) -> bool:
 
 
 def _failure(pool: Pool, member: Member) -> str:
-    """Returns why the newest revision fails on a Node, or failed there before the Node went back."""
+    """Returns the failure of the newest revision on a Node, or the earlier failure that made the
+    Node go back."""
     if member.revision == pool.assignment.revision:
         return member.failing
     return member.assigned.why if member.assigned is not None and _went_back(pool, member) else ""
 
 
 def _went_back(pool: Pool, member: Member) -> bool:
-    """Whether the newest revision has failed on a Node. It may be tried there again without jobs."""
+    """Returns True if the newest revision has failed on a Node with jobs. Without jobs, the Node
+    may try again."""
     failed = member.assigned.failed if member.assigned is not None else ""
     return failed == pool.assignment.revision and member.allocated
 
 
 def _stopped(pool: Pool, inside: Iterable[Member]) -> str:
-    """Returns why no more Nodes get the newest revision."""
+    """Returns the reason why no more Nodes get the newest revision; "" without a reason."""
     failing = [each for each in inside if _failure(pool, each)]
     if len(failing) < pool.update.stop_after:
         return ""
@@ -201,7 +209,8 @@ def _stopped(pool: Pool, inside: Iterable[Member]) -> str:
 
 
 def _leave(pool: Pool, member: Member) -> Iterator[Action]:
-    """A leaving Node is drained, then loses its Pod, then the node in Slurm that its Pod made."""
+    """Yields the next step of a leaving Node: drain the node, remove the Pod, delete the node that
+    the Pod created."""
     if not member.ours:
         return
     if not member.leaves_something:
@@ -218,17 +227,18 @@ def _leave(pool: Pool, member: Member) -> Iterator[Action]:
 
 
 def _rest(pool: Pool, member: Member) -> Iterator[Action]:
-    """A powered-down Node needs no slurmd. A cordoned Node loses slurmd after its jobs."""
+    """Yields actions for a Node without service. A powered-down Node needs no slurmd. A cordoned
+    Node loses slurmd after its jobs."""
     if member.asleep and member.pod is None and member.drained_by_pool and not member.cordoned:
-        yield Drain(member, member.cause)  # else Slurm would not wake it
+        yield Drain(member, member.cause)  # with the pool's drain, Slurm would not power the node up
     if member.busy:
         return
     if not member.revision:
-        if member.cordoned and not (member.held or member.down):  # a person has taken the drain back
+        if member.cordoned and not (member.held or member.down):  # a person has cleared the drain
             yield Drain(member, pool_reason(pool.name, PoolCause.CORDONED))
         return
     if member.set_down:
-        # So that it stays out of service when slurmd is back.
+        # Keeps the node out of service after slurmd returns.
         yield Drain(member, member.reason or _SET_DOWN)
     elif member.asleep or member.held or member.down:
         yield from _stop(member)
@@ -237,14 +247,15 @@ def _rest(pool: Pool, member: Member) -> Iterator[Action]:
 
 
 def _stop(member: Member) -> Iterator[Action]:
-    """No slurmd for the time being; what slurmctld was told of the node is not forgotten."""
+    """Removes the slurmd Pod for now. The assignment keeps the digest of the configuration that
+    slurmctld knows."""
     if member.assigned is not None:
         yield Assign(member, replace(member.assigned.same_for_all, revision="", before=_before(member)))
 
 
 def _note_service(member: Member) -> Iterator[Action]:
-    """A slurmd that serves does not go back. It claims a boot once: a second one slurmctld takes for a
-    crash, and ends the node's jobs."""
+    """Records that slurmd serves: the Node no longer goes back, and slurmd does not claim another
+    boot. slurmctld takes a second boot for a crash, and ends the node's jobs."""
     assigned = member.assigned
     if assigned is not None and member.serves and not member.goes_back:
         noted = replace(assigned, boots=False, before="")
@@ -253,7 +264,8 @@ def _note_service(member: Member) -> Iterator[Action]:
 
 
 def _go_back(pool: Pool, member: Member) -> Iterator[Action]:
-    """A new slurmd fails while placeholders are there: the one before comes back, in time for them."""
+    """Returns to the earlier revision if a new slurmd fails while placeholders are on the node. The
+    earlier slurmd returns in time for the placeholders."""
     if member.assigned is None or not member.goes_back:
         return
     if member.held:
@@ -263,8 +275,9 @@ def _go_back(pool: Pool, member: Member) -> Iterator[Action]:
 
 
 def _get_newest(pool: Pool, awake: Sequence[Member], *, rolls_out: bool) -> Iterator[Action]:
-    """Nodes without slurmd get the newest revision, then those that have another. Where it is not rolled
-    out, since it fails say, nobody gets it: a Node without slurmd gets what most others have."""
+    """Assigns the newest revision: first to Nodes without slurmd, then to Nodes with another
+    revision. If the roll-out has stopped, no Node gets the newest revision, and a Node without
+    slurmd gets the revision of most serving Nodes."""
     without = [each for each in awake if not each.revision and each.has_agent and each.pod is None]
     yield from (action for each in awake for action in _boot(each))
     newest = pool.assignment if rolls_out else _used_most(awake)
@@ -282,15 +295,17 @@ def _get_newest(pool: Pool, awake: Sequence[Member], *, rolls_out: bool) -> Iter
 
 
 def _boot(member: Member) -> Iterator[Action]:
-    """Slurm's power saving waits for a boot, and the slurmd that runs has not left meanwhile: slurmctld
-    takes no registration of it. No job has begun there that could end with it."""
+    """Restarts a slurmd that has run since before the boot that Slurm's power saving expects:
+    slurmctld rejects the registration of such a slurmd. No job has started on the node that could
+    end with slurmd."""
     if member.waited_for and member.revision and member.assigned and not member.assigned.boots:
         yield from _stop(member)
 
 
 def _come_back(pool: Pool, member: Member, newest: Assignment) -> Iterator[Action]:
-    """A Node whose node Slurm knows gets slurmd again. What slurmctld was told of a node once stays, so
-    it forgets one of which something else is to be told, unless it would forget more than that."""
+    """Assigns slurmd to a Node whose node Slurm knows. slurmctld keeps the first configuration of a
+    node. So Slurm has to delete a node whose configuration changes, unless more than the node would
+    be lost."""
     told = member.assigned.conf if member.assigned is not None else ""
     as_told = replace(newest, conf=told, before=_before(member))
     if member.waited_for:
@@ -304,7 +319,8 @@ def _come_back(pool: Pool, member: Member, newest: Assignment) -> Iterator[Actio
 
 
 def _may_start(pool: Pool, awake: Sequence[Member]) -> int:
-    """Returns how many more Nodes may get the newest revision: `stop_after` until as many serve."""
+    """Returns how many more Nodes may get the newest revision: at most `stop_after` until so many
+    serve."""
     current = [each for each in awake if each.revision == pool.assignment.revision]
     if sum(each.serves for each in current) >= pool.update.stop_after:
         return len(awake)
@@ -315,29 +331,31 @@ def _may_start(pool: Pool, awake: Sequence[Member]) -> int:
 
 
 def _used_most(members: Iterable[Member]) -> Assignment | None:
-    """Returns the assignment of most of those that serve."""
+    """Returns the most frequent assignment of the Nodes that serve."""
     serving = (each.assigned for each in members if each.assigned is not None and each.serves)
     tally = Counter(each.same_for_all for each in serving)
     return tally.most_common(1)[0][0] if tally else None
 
 
 def _is_being_deleted(member: Member) -> bool:
-    """Whether its Pod is being deleted, which lasts until its jobs have ended: no more may come."""
+    """Returns True while a Pod is being deleted, until the Pod's jobs have ended: no more jobs may
+    start."""
     leaving = member.pod is not None and member.pod.leaving
     return leaving and member.slurm is not None and not (member.held or member.waited_for)
 
 
 def _to_resume(pool: Pool, member: Member, *, rolls_out: bool) -> bool:
-    """Whether the pool's drain of a node is over."""
+    """Returns True if the pool's drain of a node is over."""
     done = not (rolls_out and _outdated(pool, member) and _has_its_turn(pool, member))
     fit = member.registered and not member.away and not member.failing
     return done and fit and member.drained_by_pool
 
 
 def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action]:
-    """Gives the newest revision to at most `start` others: first empty nodes, then nodes with
-    placeholders alone, then nodes whose jobs have to end. A template that fails should fail on an empty
-    node: placeholders end with NODE_FAIL if the slurmd of their node is away for SlurmdTimeout."""
+    """Assigns the newest revision to at most `start` Nodes with another revision. Empty nodes are
+    first, then nodes with placeholders alone, then nodes whose jobs have to end. A failing template
+    should fail on an empty node: placeholders end with NODE_FAIL if no slurmd answers for
+    SlurmdTimeout."""
     ready = [each for each in awake if each.revision and not _waits_for_slurmd(pool, each)]
     outdated = [each for each in ready if not _has(each, _next(pool, each))]
     room = pool.update.most_unavailable(len(awake)) - sum(not each.serves for each in awake)
@@ -347,7 +365,7 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
             continue
         if not (each.down or _has_its_turn(pool, each)):
             continue
-        counted = each.drained_by_pool  # when it was drained
+        counted = each.drained_by_pool  # counted against the limits when it was drained
         anyway = out or bool(each.failing)
         if not counted and not (start > 0 and (anyway or (each.serves and room > 0))):
             continue
@@ -362,15 +380,15 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
 
 
 def _waits_for_slurmd(pool: Pool, member: Member) -> bool:
-    """Returns True if a Node with placeholders keeps its assignment, or goes back: a new slurmd has to
-    register or to fail first, and only the revision before may replace it. One new revision after
-    another would take too long."""
+    """Returns True if a Node with placeholders keeps its assignment, or goes back. A new slurmd has
+    to register or fail first. Only the earlier revision may replace the new slurmd: several new
+    revisions in a row would take too long."""
     assigned, pod = member.assigned, member.pod
     if assigned is None or member.registered or not member.allocated:
         return member.goes_back
     if assigned.failed:
         return not member.failing
-    # While the agent pulls images, the slurmd before runs.
+    # While the node agent pulls images, the earlier slurmd runs.
     runs_on = pod is not None and pod.revision == assigned.before and not pod.leaving
     may_change = runs_on or assigned.before == pool.assignment.revision
     return member.goes_back or (member.can_go_back and not may_change)
@@ -384,21 +402,22 @@ def _before(member: Member) -> str:
 
 
 def _next(pool: Pool, member: Member) -> Assignment:
-    """Returns what a Node is to run by the newest revision. As long as a person has its node out of
-    service slurmctld is not told anew of it, since a node that comes anew is in service."""
+    """Returns the assignment to the newest revision. While a person keeps the node out of service,
+    slurmctld's configuration of the node stays: a new node would be in service."""
     if member.assigned is not None and member.kept_out:
         return replace(pool.assignment, conf=member.assigned.conf)
     return pool.assignment
 
 
 def _is_told_anew(pool: Pool, member: Member) -> bool:
-    """Whether slurmctld has to forget a node first, since something else is to be told of it."""
+    """Returns True if Slurm has to delete a node first, because the configuration for slurmctld
+    changes."""
     dynamic = member.slurm is not None and member.slurm.dynamic
     return dynamic and member.assigned is not None and member.assigned.conf != _next(pool, member).conf
 
 
 def _has_to_wait(pool: Pool, member: Member) -> bool:
-    """Whether jobs are there that keep its Pod from being replaced."""
+    """Returns True if jobs prevent the replacement of a Node's Pod."""
     return member.busy or (_is_told_anew(pool, member) and member.allocated)
 
 
@@ -409,6 +428,7 @@ def _has_its_turn(pool: Pool, member: Member) -> bool:
 
 
 def _waits_to_be_told_anew(pool: Pool, member: Member) -> bool:
-    """Whether a Node keeps what it has, since Slurm would forget more than its node (a reservation)."""
+    """Returns True if a Node keeps its assignment, because Slurm would lose a reservation with the
+    node."""
     waits = member.reserved_later if pool.update.in_maintenance else member.reserved
     return waits and _is_told_anew(pool, member)

@@ -1,6 +1,6 @@
-"""The uses of a pool's template: images, Secrets (those for pulling images, too), host paths, kinds of
-volumes, namespaces of the host.
-The admission policy for slurmd Pods allows no others. Pure."""
+"""Uses of a pool's template: images, Secrets (including pull Secrets), host paths, kinds of
+volumes, and namespaces of the host. The admission policy for slurmd Pods allows no other uses.
+Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,13 +11,13 @@ from wellknown.names import POOL
 from wellknown.slurmd_pod import AGENTS_FOLDER, TEMPLATES
 
 _AGENTS = (f"hostPath={AGENTS_FOLDER}", "volume=emptyDir", "volume=hostPath", "volume=projected")
-"""The additions of the node agent to each template."""
+"""Uses that the node agent adds to each template."""
 _OF_THE_HOST = ("hostIPC", "hostNetwork", "hostPID")
 
 
 def config_map(namespace: str, revisions: Sequence[Manifest]) -> Manifest:
-    """Returns the ConfigMap with the uses of each revision, one in a line. A revision without a template
-    of a Pod is left out: no Pod can be made of such a revision."""
+    """Returns the ConfigMap with the uses of each revision, one use in a line. Omits a revision
+    without a Pod template, because no Pod can be created from such a revision."""
     data = dict[str, str]()
     for each in revisions:
         if POOL in (each["metadata"].get("labels") or {}):

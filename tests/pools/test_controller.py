@@ -179,7 +179,7 @@ async def test_a_node_that_was_assigned_otherwise_meanwhile_is_left(bench: Bench
 async def test_unknown_label_is_reported_and_changes_nothing(bench: Bench, value: str) -> None:
     bench.kubernetes.edit("nodes", "n1", {"metadata": {"labels": {SLURMD_LABEL: value}}})
     assert await bench.turn(nothing) == POOL.assignment
-    words = f'Node n1: the label slurm-extender.io/slurmd may be "host" alone, and is "{value}"'
+    words = f'Node n1: the label slurm-extender.io/slurmd may only have the value "host", not "{value}"'
     assert bench.health.troubles() == {"pools": words}
 
 

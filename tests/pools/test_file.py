@@ -99,11 +99,11 @@ def test_a_revision_has_the_name_of_what_the_pod_is_made_of(file: Path) -> None:
         ("  template", "  update: {maxUnavailable: 0}\n  template", "maxUnavailable must be 1 or more"),
         ("  template", "  update: {maxUnavailable: 101%}\n  template", '"101%" does not match'),
         ("  template", "  update: {when: now}\n  template", "update.when: must be idle or maintenance"),
-        ("containers: [{name: slurmd", "containers: [{name: other", "one of them must be called sl"),
-        ("{spec: {con", "{spec: {nodeName: n1, con", "template.spec: nodeName: is not the"),
-        ("{spec: ", "{status: {}, spec: ", "template: has metadata and spec"),
+        ("containers: [{name: slurmd", "containers: [{name: other", "exactly one container must have"),
+        ("{spec: {con", "{spec: {nodeName: n1, con", "template.spec: nodeName: the template may not"),
+        ("{spec: ", "{status: {}, spec: ", "template: may only have metadata and spec"),
         ("{spec: ", "{metadata: {labels: {on: a}}, spec: ", "template: quote keys and values that"),
-        ("- name: gpu", f"- {TWIN}\n- name: gpu", "several pools are called gpu"),
+        ("- name: gpu", f"- {TWIN}\n- name: gpu", "several pools have the name gpu"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_line(file: Path, before: str, after: str, told: str) -> None:

@@ -75,7 +75,7 @@ def test_where_too_many_do_not_match_any_more_none_leaves(nodes: int, leave: int
     assert world.state.kept == (leave if stay == nodes else 0)
     if stay == nodes:
         assert world.serving == set(world.machines)
-        assert f"{leave} of its Nodes do not match it any more" in world.state.keeps
+        assert f"{leave} of its Nodes no longer match the pool" in world.state.keeps
         world.pool = replace(world.pool, replicas=0)
         world.settle()
         assert not any(each.in_slurm for each in world.machines.values())
@@ -89,4 +89,4 @@ def test_a_pool_that_is_not_in_the_file_any_more_keeps_its_nodes() -> None:
     world.pool = replace(POOL, replicas=0, in_file=False)
     world.settle()
     assert world.serving == set(world.machines)
-    assert "8 Nodes have it, and the file does not" in world.state.keeps
+    assert "8 Nodes are in a pool that the file does not define" in world.state.keeps

@@ -450,7 +450,7 @@ def test_a_template_whose_registration_slurm_does_not_take_comes_to_two_nodes() 
     world.refused = {world.pool.assignment.revision}
     world.settle(20)
     assert sum(each.running is not None for each in world.machines.values()) == 2
-    assert "does not take its registration: gres/gpu count (0 < 2)" in world.state.stopped
+    assert "rejects its registration: gres/gpu count (0 < 2)" in world.state.stopped
     world.change(template=2, slurm={"gres": "gpu:h100:2"})
     world.settle()
     assert len(world.serving) == 20
