@@ -1,1 +1,1 @@
-"""The programs of a Slurm that runs in Kubernetes: the command `slurm-cluster`."""
+"""Programs of a Slurm cluster in Kubernetes: the command `slurm-cluster`."""

@@ -1,4 +1,4 @@
-"""`python -m slurm_cluster`, and the program slurm-cluster."""
+"""Entry point of `python -m slurm_cluster`, and of the program slurm-cluster."""
 
 import os
 

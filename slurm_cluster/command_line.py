@@ -1,4 +1,4 @@
-"""The command line of `slurm-cluster`: its subcommands and their options."""
+"""The command line of `slurm-cluster`: subcommands and their options."""
 
 import json
 import os
@@ -24,9 +24,9 @@ from slurm_cluster.published_secrets.places import Copy, Place
 from slurm_cluster.published_secrets.writer import Wanted
 from slurm_cluster.topology.commands import app as topology
 
-app = program("slurm-cluster", "The configuration, the accounts and the keys of a Slurm in Kubernetes.")
-accounts = typer.Typer(no_args_is_help=True, help="QOS, accounts and users, from a file.")
-keys = typer.Typer(no_args_is_help=True, help="The keys of auth/slurm and auth/jwt, in Secrets.")
+app = program("slurm-cluster", "Manage the configuration, accounts and keys of Slurm in Kubernetes.")
+accounts = typer.Typer(no_args_is_help=True, help="Compare or apply QOS, accounts and users of a file.")
+keys = typer.Typer(no_args_is_help=True, help="Manage the keys of auth/slurm and auth/jwt in Secrets.")
 app.add_typer(accounts, name="accounts")
 app.add_typer(keys, name="keys")
 app.add_typer(topology, name="topology")
@@ -34,47 +34,50 @@ app.add_typer(topology, name="topology")
 _ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT = Options()
 _File = Annotated[Path, typer.Argument(help="YAML: qos, accounts, users (docs/slurm-configuration.md).")]
-_Cluster = Annotated[str, typer.Option(help="ClusterName; by default slurmdbd's only cluster.")]
-_Patience = Annotated[float, typer.Option(help="Limit of slurmdbd's absence.", metavar="SECONDS", min=0)]
-_Namespace = Annotated[
-    str, typer.Option(help="Namespace of the Secrets; by default the service account's.")
+_Cluster = Annotated[str, typer.Option(help="ClusterName; default: the only cluster of slurmdbd.")]
+_Patience = Annotated[
+    float, typer.Option(help="Maximum wait for slurmdbd to answer.", metavar="SECONDS", min=0)
 ]
-_SlurmKey = Annotated[str, typer.Option(help="The Secret of slurm.key and slurm.jwks.")]
-_JwtKey = Annotated[str, typer.Option(help="The Secret of jwt_hs256.key.")]
+_Namespace = Annotated[
+    str, typer.Option(help="Namespace of the Secrets; default: the service account's namespace.")
+]
+_SlurmKey = Annotated[str, typer.Option(help="Secret with slurm.key and slurm.jwks.")]
+_JwtKey = Annotated[str, typer.Option(help="Secret with jwt_hs256.key.")]
 _Kubeconfig = Annotated[
-    Path | None, typer.Option(help="The kubeconfig file; by default the service account.")
+    Path | None, typer.Option(help="Path of a kubeconfig file; default: the service account.")
 ]
 
 
 @app.command()
 def configure(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
-    wanted: Annotated[Path, typer.Option(help="The folder of the wanted configuration.")],
+    wanted: Annotated[Path, typer.Option(help="Folder of the wanted configuration.")],
     kept: Annotated[
-        Path, typer.Option(help="The folder of the last good configuration, on slurmctld's volume.")
+        Path, typer.Option(help="Folder of the last valid configuration, on slurmctld's volume.")
     ],
-    running: Annotated[Path, typer.Option(help="The folder of slurmctld's configuration.")] = Path(
+    running: Annotated[Path, typer.Option(help="Folder of slurmctld's configuration.")] = Path(
         "/etc/slurm"
     ),
-    key: Annotated[list[Path] | None, typer.Option(help="A folder of keys; may be repeated.")] = None,
+    key: Annotated[list[Path] | None, typer.Option(help="Folder with keys; may be repeated.")] = None,
     state: Annotated[
-        Path | None, typer.Option(help="The folder of slurmctld's state; by default StateSaveLocation.")
+        Path | None, typer.Option(help="Folder of slurmctld's state; default: StateSaveLocation.")
     ] = None,
     accept: Annotated[
-        list[str] | None, typer.Option(help="A regular expression of errors to ignore.")
+        list[str] | None, typer.Option(help="Regular expression of errors to ignore; may be repeated.")
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Print what would happen, and end.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Print the pending changes, and exit.")] = False,
     within: Annotated[
-        float, typer.Option(help="Limit for slurmctld to serve again.", metavar="SECONDS", min=1)
+        float,
+        typer.Option(help="Time limit for slurmctld to serve again.", metavar="SECONDS", min=1),
     ] = _DEFAULT.within_s,
     retry: Annotated[
         float,
         typer.Option(
-            help="Pause before a rejected configuration is tried again.", metavar="SECONDS", min=1
+            help="Pause before another try of a rejected configuration.", metavar="SECONDS", min=1
         ),
     ] = 60.0,
-    port: Annotated[int, typer.Option(help="Port of /metrics, /healthz, /readyz.")] = _DEFAULT.port,
+    port: Annotated[int, typer.Option(help="Port of /metrics, /healthz and /readyz.")] = _DEFAULT.port,
 ) -> None:
-    """Try the wanted configuration, and give a valid configuration to slurmctld, until SIGTERM."""
+    """Validate the wanted configuration, and give valid configurations to slurmctld, until SIGTERM."""
     places = Places(wanted, running, kept, tuple(key or ()), state, tuple(accept or ()), retry)
     if plan:
         raise typer.Exit(_print_plan(places))
@@ -90,7 +93,7 @@ def _print_plan(places: Places) -> int:
     try:
         lines, status = print_plan(places)
     except (OSError, ProgramFailed) as error:
-        print(f"cannot be read: {error}", file=sys.stderr)
+        print(f"cannot read the configuration: {error}", file=sys.stderr)
         return 2
     for line in lines:
         print(line)
@@ -114,7 +117,7 @@ def _print_changes(changes: Sequence[str]) -> None:
 
 @accounts.command("apply")
 def accounts_apply(file: _File, cluster: _Cluster = "", patience: _Patience = 300.0) -> None:
-    """Bring slurmdbd in line with the file, and print each change."""
+    """Change slurmdbd to match the file, and print each change."""
     raise typer.Exit(accounts_command.apply(file, cluster, patience, print))
 
 
@@ -136,12 +139,12 @@ def keys_rotate(
     jwt_key: _JwtKey = "slurm-jwt-key",
     namespace: _Namespace = "",
     kubeconfig: _Kubeconfig = None,
-    jwt: Annotated[bool, typer.Option("--jwt", help="Replace auth/jwt's key instead.")] = False,
+    jwt: Annotated[bool, typer.Option("--jwt", help="Replace the key of auth/jwt instead.")] = False,
     pause: Annotated[
-        float, typer.Option(help="That must lie between two steps.", metavar="SECONDS", min=0)
+        float, typer.Option(help="Minimum time between two steps.", metavar="SECONDS", min=0)
     ] = 300.0,
 ) -> None:
-    """Make the next step of a rotation of auth/slurm's key: add, use, drop."""
+    """Carry out the next step of a rotation of auth/slurm's key: add, use, drop."""
     names = Names(_namespace(namespace), slurm_key, jwt_key)
     raise typer.Exit(keys_command.rotate(names, kubeconfig, jwt=jwt, pause_s=pause))
 
@@ -150,23 +153,27 @@ def keys_rotate(
 def hand_out(
     token: Annotated[
         Place | None,
-        typer.Option(help="Where a token goes.", metavar="NAMESPACE/SECRET/KEY", parser=Place.parse),
+        typer.Option(
+            help="Where to write a new token.", metavar="NAMESPACE/SECRET/KEY", parser=Place.parse
+        ),
     ] = None,
     lifespan: Annotated[
-        int, typer.Option(help="How long the token is good.", metavar="SECONDS", min=60)
+        int, typer.Option(help="Lifetime of the token.", metavar="SECONDS", min=60)
     ] = 2592000,
     file: Annotated[
         list[Copy] | None,
         typer.Option(
-            help="A file, and where it goes.", metavar="NAMESPACE/SECRET/KEY=PATH", parser=Copy.parse
+            help="File, and where to write the file; may be repeated.",
+            metavar="NAMESPACE/SECRET/KEY=PATH",
+            parser=Copy.parse,
         ),
     ] = None,
     patience: Annotated[
-        float, typer.Option(help="How long slurmctld may be away.", metavar="SECONDS", min=0)
+        float, typer.Option(help="Maximum wait for slurmctld.", metavar="SECONDS", min=0)
     ] = 300.0,
     kubeconfig: _Kubeconfig = None,
 ) -> None:
-    """Write a token of SlurmUser, and files, into Secrets that are there."""
+    """Write a token of SlurmUser, and files, to existing Secrets."""
     wanted = Wanted(token, lifespan, tuple(file or ()), patience)
     raise typer.Exit(hand_out_command.hand_out(wanted, kubeconfig))
 
@@ -174,11 +181,14 @@ def hand_out(
 @app.command()
 def password(
     place: Annotated[
-        Place, typer.Argument(help="Where it is.", metavar="NAMESPACE/SECRET/KEY", parser=Place.parse)
+        Place,
+        typer.Argument(
+            help="Where to write the password.", metavar="NAMESPACE/SECRET/KEY", parser=Place.parse
+        ),
     ],
     kubeconfig: _Kubeconfig = None,
 ) -> None:
-    """Make a Secret with a password, where it does not exist."""
+    """Create a Secret with a password if the Secret does not exist."""
     raise typer.Exit(hand_out_command.ensure_password(place, kubeconfig))
 
 
@@ -189,5 +199,5 @@ def _namespace(given: str) -> str:
         return _ACCOUNT_NAMESPACE.read_text().strip()
     except OSError:
         raise typer.BadParameter(
-            "there is no service account: say which", param_hint="--namespace"
+            "is required without a service account", param_hint="--namespace"
         ) from None

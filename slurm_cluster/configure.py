@@ -1,4 +1,5 @@
-"""`slurm-cluster configure`: the sidecar of slurmctld, put together and run until SIGTERM."""
+"""`slurm-cluster configure`: assembles the sidecar of slurmctld, and runs the sidecar until
+SIGTERM."""
 
 import asyncio
 import signal
@@ -27,34 +28,34 @@ log = structlog.get_logger()
 
 _BODY: Final = 4096
 _PATIENCE_S: Final = 120.0
-"""After this time a slurmctld that does not serve is not asked for its jobs any more."""
+"""Time after which the sidecar no longer waits for slurmctld before applying a configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the program looks, and where it tells."""
+    """Options of the sidecar: interval of checks, time limit, port, and the Pod for Events."""
 
     look_s: float = 5.0
     within_s: float = 120.0
-    """The time in which slurmctld has to serve again."""
+    """Time limit for slurmctld to serve again."""
     port: int = 8080
     pod: PodName = NO_POD
 
 
 def print_plan(places: Places) -> tuple[list[str], int]:
-    """Returns the lines of the plan, and the exit status: 0 where it would be carried out, 1 where not.
-    Raises OSError, ProgramFailed."""
+    """Returns the lines of the plan, and the exit status: 0 if the plan would be carried out,
+    otherwise 1. Raises OSError, ProgramFailed."""
     configurer = Configurer(places, Controller(0.0))
     planned, problems = configurer.plan()
     if problems:
         return [f"refused: {each}" for each in problems], 1
     if not configurer.has_run:
-        return ["slurmctld would start with it"], 0
+        return ["slurmctld would start with the wanted configuration"], 0
     return planned.lines(), 1 if planned.by_hand or planned.jobs else 0
 
 
 def serve(places: Places, options: Options) -> int:
-    """Looks after slurmctld's configuration until SIGTERM. Returns the exit status."""
+    """Manages slurmctld's configuration until SIGTERM. Returns the exit status."""
     asyncio.run(_Sidecar(places, options).run())
     return 0
 
@@ -87,7 +88,7 @@ class _Sidecar:
         try:
             outcome = await asyncio.to_thread(act)
         except (OSError, ProgramFailed) as error:
-            outcome = Outcome(Verdict.HELD, f"cannot be read or written: {error}")
+            outcome = Outcome(Verdict.HELD, f"cannot read or write the configuration: {error}")
         self._health.ready = self._configurer.ready
         await self._tell_outcome(outcome)
 
@@ -104,11 +105,12 @@ class _Sidecar:
 
     @asynccontextmanager
     async def _events(self) -> AsyncIterator[None]:
-        """Without a service account there are no Events, and all else is the same."""
+        """Connects to kube-apiserver for Events. Without a service account, the sidecar creates no
+        Events."""
         try:
             self._kubernetes = await KubernetesRest.connect(None)
         except NoCredentials as error:
-            log.warning("no Events are made", error=str(error))
+            log.warning("no Events are created", error=str(error))
         try:
             yield
         finally:

@@ -1,12 +1,12 @@
-"""slurm.jwks: the keys of auth/slurm, of which one signs and all others are still good.
+"""slurm.jwks: the keys of auth/slurm. One key signs, and all keys verify.
 
-The form is Slurm's (authentication.html, "Multiple Key Setup"): since 24.05 slurmctld, slurmdbd, slurmd
-and sackd read it where it is beside slurm.conf, and read it again at `scontrol reconfigure`. A rotation
-has three steps, and between two of them every daemon has to have read the file:
+The format is Slurm's (authentication.html, "Multiple Key Setup"). Since 24.05, slurmctld, slurmdbd,
+slurmd and sackd read a slurm.jwks beside slurm.conf, and read slurm.jwks again at `scontrol
+reconfigure`. A rotation has three steps. All daemons must have read the file before the next step:
 
-    ADD   a new key, which signs nothing yet         every daemon knows it, before
-    USE   the new key signs; the old one is still good   what it has signed stays good, until
-    DROP  the old one
+* ADD adds a new key, which does not sign yet.
+* USE signs with the new key. Credentials of the old key stay valid.
+* DROP removes the old key.
 """
 
 import json
@@ -31,7 +31,7 @@ class Stage(StrEnum):
 
 
 class WrongKeys(Exception):
-    """What should be slurm.jwks is not."""
+    """Raised if the content of slurm.jwks is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ Keys = tuple[Key, ...]
 
 
 def parse(text: bytes) -> Keys:
-    """Reads slurm.jwks. Raises WrongKeys."""
+    """Parses slurm.jwks. Raises WrongKeys."""
     try:
         keys = json.loads(text)["keys"]
         return tuple(Key(key["kid"], _decoded(key["k"]), key.get("use") == "default") for key in keys)
@@ -56,7 +56,7 @@ def parse(text: bytes) -> Keys:
 
 
 def render(keys: Sequence[Key]) -> bytes:
-    """Returns slurm.jwks."""
+    """Returns the content of slurm.jwks."""
     documents = [
         {"alg": "HS256", "kty": "oct", "kid": key.id, "k": urlsafe_b64encode(key.value).decode()}
         | ({"use": "default"} if key.signs else {})
@@ -66,14 +66,15 @@ def render(keys: Sequence[Key]) -> bytes:
 
 
 def stage(keys: Sequence[Key]) -> Stage:
-    """Returns the next step: a new key stands after the one that signs, an old key before it."""
+    """Returns the next step of a rotation. In the file, a new key comes after the signing key, and
+    an old key before."""
     if len(keys) == 1:
         return Stage.ADD
     return Stage.DROP if keys[-1].signs else Stage.USE
 
 
 def rotated(keys: Sequence[Key], new: Key) -> Keys:
-    """Returns the keys after their next step. `new` is the key that ADD adds."""
+    """Returns the keys after the next step. `new`: the key for the step ADD."""
     match stage(keys):
         case Stage.ADD:
             return (*(replace(key, signs=True) for key in keys), replace(new, signs=False))
@@ -84,12 +85,13 @@ def rotated(keys: Sequence[Key], new: Key) -> Keys:
 
 
 def signing(keys: Sequence[Key]) -> Key:
-    """Returns the key that signs: the one that says so, else the first."""
+    """Returns the signing key: the key with `signs`, or the first key."""
     return next((key for key in keys if key.signs), keys[0])
 
 
 def known(files: Mapping[str, bytes]) -> frozenset[bytes]:
-    """Returns a daemon's keys: of slurm.jwks, else slurm.key (auth/slurm, init_internal)."""
+    """Returns the keys that a daemon knows: from slurm.jwks, otherwise slurm.key (auth/slurm,
+    init_internal)."""
     if SLURM_JWKS in files:
         try:
             return frozenset(key.value for key in parse(files[SLURM_JWKS]))

@@ -1,4 +1,4 @@
-"""A session with kube-apiserver for a command that does one thing and ends, and new Secrets."""
+"""Sessions with kube-apiserver for commands, and the creation of Secrets."""
 
 import asyncio
 from base64 import b64encode
@@ -15,8 +15,8 @@ Data = Mapping[str, bytes]
 
 
 def ask(act: Callable[[Kubernetes], Awaitable[_Answer]], kubeconfig: Path | None) -> _Answer:
-    """Returns what `act` does with a client, which is closed then. Without a kubeconfig it is this Pod's
-    account that asks. Raises NoCredentials, and whatever `act` raises."""
+    """Returns the result of `act` with a client, and closes the client. Without a kubeconfig, the
+    client uses the Pod's service account. Raises NoCredentials, and the errors of `act`."""
     return asyncio.run(_ask(act, kubeconfig))
 
 
@@ -31,14 +31,14 @@ async def _ask(act: Callable[[Kubernetes], Awaitable[_Answer]], kubeconfig: Path
 async def ensure_secret(
     kubernetes: Kubernetes, namespace: str, name: str, make: Callable[[], Data]
 ) -> str:
-    """Makes a missing Secret. Returns what was done. Raises KubernetesError."""
+    """Creates a Secret if missing. Returns a message with the result. Raises KubernetesError."""
     if await kubernetes.read_secret(namespace, name) is not None:
-        return f"Secret {name} is there already"
+        return f"Secret {name} exists already"
     try:
         await kubernetes.write_secret(opaque_secret({"namespace": namespace, "name": name}, make()))
-    except Conflict:  # somebody else made it at the same moment
-        return f"Secret {name} is there already"
-    return f"Secret {name} is made"
+    except Conflict:  # another client created the Secret at the same moment
+        return f"Secret {name} exists already"
+    return f"Secret {name} is created"
 
 
 def opaque_secret(metadata: Mapping[str, Any], data: Data) -> dict[str, Any]:

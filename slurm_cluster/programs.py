@@ -1,4 +1,4 @@
-"""Slurm's own programs (scontrol, squeue, sacctmgr), run once each for what they print."""
+"""Runs Slurm's programs (scontrol, squeue, sacctmgr), and returns their output."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ _TIMEOUT_S: Final = 60.0
 
 
 class ProgramFailed(Exception):
-    """A program of Slurm's ended with an error, or did not end; the text is the program's own."""
+    """Raised if a program of Slurm fails or does not end in time. The message is the program's."""
 
     def __init__(self, command: Sequence[str], said: str) -> None:
         super().__init__(f"{' '.join(command)}: {said}")
@@ -18,7 +18,7 @@ class ProgramFailed(Exception):
 
 
 def run(*command: str, timeout_s: float = _TIMEOUT_S, conf: Path | None = None) -> str:
-    """Returns a program's standard output. `conf`: another slurm.conf. Raises ProgramFailed."""
+    """Returns the standard output of a program. `conf`: another slurm.conf. Raises ProgramFailed."""
     environment = os.environ if conf is None else {**os.environ, "SLURM_CONF": str(conf)}
     try:
         done = subprocess.run(  # noqa: S603 -- a program of Slurm's, and arguments without a shell

@@ -1,1 +1,1 @@
-"""QOS, accounts and users as a file wants them: compared with what slurmdbd has, and made so."""
+"""QOS, accounts and users of a file: compared with slurmdbd, and applied to slurmdbd."""

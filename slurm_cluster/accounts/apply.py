@@ -1,7 +1,11 @@
-"""`slurm-cluster accounts plan|apply FILE`: prints the differences, and applies them.
+"""`slurm-cluster accounts plan|apply FILE`: prints the differences, and applies the file.
 
-Exit status: 0: slurmdbd has what the file wants. 1: `plan` finds a difference, or slurmdbd rejects a
-change. 2: the file is wrong, and nothing is applied. 3: slurmdbd did not answer in time."""
+Exit status:
+
+* 0: slurmdbd matches the file.
+* 1: `plan` finds a difference, or slurmdbd rejects a change.
+* 2: the file is invalid, and nothing is applied.
+* 3: slurmdbd did not answer in time."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +24,8 @@ from slurm_cluster.programs import ProgramFailed
 
 _AGAIN_S: Final = 3.0
 _ROUNDS: Final = 3
-"""A step that meets a slurmdbd that goes away may have been carried out: what is left is read again."""
+"""Number of attempts. If slurmdbd stops answering during a step, the step may be carried out, so
+the remaining differences are read again."""
 _Result = TypeVar("_Result")
 Say = Callable[[str], object]
 Show = Callable[[Sequence[str]], object]
@@ -36,17 +41,17 @@ class Status(IntEnum):
 
 
 def plan(file: Path, cluster: str, patience_s: float, say: Say, show: Show | None = None) -> Status:
-    """Shows the changes that `apply` would make, by default as lines that are said."""
+    """Shows the changes that `apply` would make. `show`: takes all lines at once instead of `say`."""
     return _with_words(lambda: _plan(read(file), cluster, patience_s, say, show), say)
 
 
 def apply(file: Path, cluster: str, patience_s: float, say: Say) -> Status:
-    """Prints the whole difference before it changes anything, and reads what came of it."""
+    """Prints all differences, changes slurmdbd, and compares slurmdbd with the file again."""
     return _with_words(lambda: _apply(read(file), cluster, patience_s, say), say)
 
 
 def read(file: Path) -> Document:
-    """Returns what a file says. Raises WrongFile with everything that is wrong with its form."""
+    """Returns the content of a file. Raises WrongFile with all errors of the format."""
     return yaml_file.read(file, Document, LEAST)
 
 
@@ -61,10 +66,10 @@ def _with_words(act: Callable[[], Status], say: Say) -> Status:
         say(f"slurmdbd does not answer: {away}")
         return Status.AWAY
     except ProgramFailed as failed:
-        say(f"slurmdbd does not take it: {failed}")
+        say(f"slurmdbd rejects a change: {failed}")
         return Status.DIFFERS
     for problem in problems:
-        say(f"wrong: {problem}")
+        say(f"invalid: {problem}")
     say("nothing was changed")
     return Status.WRONG
 
@@ -93,13 +98,13 @@ def _apply(document: Document, cluster: str, patience_s: float, say: Say) -> Sta
                 sacctmgr.carry_out(batch, cluster)
                 done += len(batch)
         except DatabaseAway as away:
-            say(f"slurmdbd went away: {away}; what is left is read again")
+            say(f"slurmdbd stopped answering: {away}; the remaining changes are read again")
         except ProgramFailed:
-            say(f"{done} of {len(todo)} changes are made, and not: {batch[0].lines()[0]}")
+            say(f"{done} of {len(todo)} changes are made; failed: {batch[0].lines()[0]}")
             raise
     _, todo = _difference(document, cluster, patience_s, say)
     for step in todo:
-        say(f"not taken: {'; '.join(step.lines())}")
+        say(f"not applied: {'; '.join(step.lines())}")
     return Status.DIFFERS if todo else Status.DONE
 
 
@@ -109,9 +114,9 @@ def _difference(document: Document, cluster: str, patience_s: float, say: Say) -
     wants = wanted(document, has)
     todo = steps(has, wants, prune=document.prune)
     if not todo:
-        say("slurmdbd has what the file wants")
+        say("slurmdbd matches the file")
     if not document.prune and (left := others(has, wants)):
-        say(f"not in the file, and left alone: {', '.join(str(entity) for entity in left)}")
+        say(f"not in the file, left unchanged: {', '.join(str(entity) for entity in left)}")
     return name, todo
 
 
@@ -119,14 +124,15 @@ def _read(cluster: str) -> tuple[str, State]:
     known = sacctmgr.clusters()
     name = cluster or (known[0] if len(known) == 1 else "")
     if not known:
-        raise DatabaseAway("it knows no cluster yet: slurmctld has not registered")
+        raise DatabaseAway("slurmctld has not registered a cluster yet")
     if name not in known:
-        raise WrongAccounts([f"slurmdbd has the clusters {', '.join(known)}: say which, by --cluster"])
+        raise WrongAccounts([f"slurmdbd has the clusters {', '.join(known)}: choose one by --cluster"])
     return name, sacctmgr.read(name)
 
 
 def _patiently(act: Callable[[], _Result], patience_s: float, say: Say) -> _Result:
-    """Does what needs slurmdbd, and says how long it waits. Raises DatabaseAway after `patience_s`."""
+    """Returns the result of `act`. Repeats `act` while slurmdbd does not answer, and reports the
+    waiting time. Raises DatabaseAway after `patience_s`."""
     began = time.monotonic()
     while True:
         try:

@@ -1,7 +1,7 @@
-"""The changes that give slurmdbd what a file wants, in an order that works: pure.
+"""Changes that make slurmdbd match a file, in a valid order: pure.
 
-QOS come first; then accounts, each after its parent; then associations (a user's first makes the user),
-users' fields, and coordinators. Removals go the other way round."""
+QOS come first, then accounts (parents before children), associations (the first association creates
+the user), fields of users, and coordinators. Removals have the reverse order."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ _STAYS: Final = {
     (Kind.USER, (ROOT,)),
     (Kind.ASSOCIATION, (ROOT, ROOT, "")),
 }
-"""What Slurm makes itself."""
+"""Objects that Slurm creates itself."""
 _OF_USERS: Final = (Kind.ASSOCIATION, Kind.USER)
 _MOST: Final = 100
-"""Users in one command."""
+"""Maximum number of users in one command."""
 _OF_A_USER: Final = (Kind.ASSOCIATION, Kind.COORDINATOR)
 _LATER: Final = {"Preempt": values.UNSET}
-"""Fields that name other objects of the same kind: set when all of them are there."""
+"""Fields that name other objects of the same kind: set after all objects exist."""
 
 
 class Action(StrEnum):
-    """What happens to an object, as a diff shows it."""
+    """Change of an object, as a diff symbol."""
 
     ADD = "+"
     CHANGE = "~"
@@ -37,7 +37,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change of one object: the fields that it gets, and what they were."""
+    """Change of an object: the new fields, and the fields before."""
 
     action: Action
     kind: Kind
@@ -46,7 +46,7 @@ class Step:
     before: Fields
 
     def lines(self) -> list[str]:
-        """Returns the step as a diff shows it."""
+        """Returns the step as lines of a diff."""
         lines = [f"{self.action} {Entity(self.kind, self.key, {})}"]
         for name, value in sorted(self.fields.items()):
             before = self.before.get(name, values.UNSET)
@@ -56,13 +56,14 @@ class Step:
 
 
 def steps(has: State, wants: State, *, prune: bool) -> list[Step]:
-    """Returns the changes in the order in which they work."""
+    """Returns the changes in a valid order."""
     gone = [*_taken_back(has, wants), *(others(has, wants) if prune else ())]
     return [*_made(has, wants), *_removed(gone)]
 
 
 def batches(todo: Iterable[Step]) -> Iterator[Sequence[Step]]:
-    """Yields groups of steps for one command each: the same change of users. Kinds keep their order."""
+    """Yields groups of steps for one command each: equal changes of several users. The order of
+    kinds stays."""
     alike: dict[object, list[Step]] = {}
     for step in todo:
         alike.setdefault(_command(step), []).append(step)
@@ -72,14 +73,15 @@ def batches(todo: Iterable[Step]) -> Iterator[Sequence[Step]]:
 
 
 def _command(step: Step) -> object:
-    """Returns what is the same for steps that differ in the user alone."""
+    """Returns an equal key for steps with different users and equal changes."""
     where = step.key[1:] if step.kind in _OF_USERS else step.key
     fields = (tuple(sorted(each.items())) for each in (step.fields, step.before))
     return (step.action, step.kind, where, *fields)
 
 
 def others(has: State, wants: State) -> list[Entity]:
-    """Returns objects that the file lacks, except Slurm's own, and coordinators of its accounts."""
+    """Returns the objects that the file lacks, without Slurm's own objects, and without removed
+    coordinators of the file's accounts."""
     back = _taken_back(has, wants)
     return [
         entity
@@ -89,7 +91,7 @@ def others(has: State, wants: State) -> list[Entity]:
 
 
 def _taken_back(has: State, wants: State) -> list[Entity]:
-    """Returns coordinators that the file's accounts are not to have."""
+    """Returns coordinators that the file's accounts no longer have."""
     found = (entity for name, entity in has.items() if name not in wants)
     return [
         entity
@@ -150,5 +152,5 @@ def _removed(gone: Sequence[Entity]) -> Iterator[Step]:
             entities = list(_parents_first(entities))[::-1]
         for entity in entities:
             if kind in _OF_A_USER and entity.key[0] in users:
-                continue  # it goes with its user
+                continue  # sacctmgr removes these objects with the user
             yield Step(Action.REMOVE, kind, entity.key, {}, entity.fields)

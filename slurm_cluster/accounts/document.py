@@ -1,4 +1,4 @@
-"""The file of accounts: its form, and what is wrong with it by itself.
+"""The file of accounts: format and validation.
 
     prune: false
     qos:
@@ -17,8 +17,8 @@
       - name: alice
         accounts: [{name: vision, fairshare: 10}]
 
-Names and limits are sacctmgr(1)'s. What the file says of an object is all of it: a limit that is not
-there is none.
+Names and limits are as in sacctmgr(1). The file describes each object completely: a limit that is not in
+the file is removed.
 """
 
 from typing import Annotated, Final, Literal
@@ -28,9 +28,9 @@ from pydantic import BaseModel, ConfigDict, Field
 NORMAL: Final = "normal"
 ROOT: Final = "root"
 LEAST: Final = "accounts: []"
-"""The shortest file that says anything."""
+"""The shortest valid file."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_][a-z0-9_.-]*$", max_length=64)]
-"""slurmdbd keeps names in lower case."""
+"""slurmdbd stores names in lower case."""
 Limits = dict[str, str | int]
 Flag = Literal[
     "DenyOnLimit",
@@ -45,7 +45,7 @@ Flag = Literal[
     "RequiresReservation",
     "UsageFactorSafe",
 ]
-"""sacctmgr(1), SPECIFICATIONS FOR QOS. Others it takes and forgets."""
+"""Flags in sacctmgr(1), SPECIFICATIONS FOR QOS. sacctmgr accepts other flags and drops them."""
 
 
 class _Model(BaseModel):
@@ -60,13 +60,13 @@ class Qos(_Model):
     flags: list[Flag] = []
     preempt: list[Name] = []
     grace_time: int = Field(default=0, ge=0, alias="graceTime")
-    """Seconds."""
+    """Grace time in seconds."""
     preempt_mode: Literal["cluster", "cancel", "requeue", "suspend"] = Field(
         "cluster", alias="preemptMode"
     )
-    """How jobs of this QOS make room; "cluster": by slurm.conf's PreemptMode."""
+    """How Slurm preempts jobs of this QOS; "cluster": PreemptMode of slurm.conf."""
     preempt_exempt_time: int | None = Field(default=None, ge=0, alias="preemptExemptTime")
-    """Seconds; None: slurm.conf's."""
+    """Exempt time in seconds; None: PreemptExemptTime of slurm.conf."""
     usage_factor: float = Field(default=1.0, ge=0, alias="usageFactor", strict=False)
     usage_threshold: float | None = Field(default=None, ge=0, alias="usageThreshold", strict=False)
     limit_factor: float | None = Field(default=None, ge=0, alias="limitFactor", strict=False)
@@ -74,50 +74,50 @@ class Qos(_Model):
 
 
 class _Association(_Model):
-    """What a user or an account has in Slurm's tree."""
+    """Fields of a user or an account in Slurm's tree of associations."""
 
     fairshare: Annotated[int, Field(ge=0)] | Literal["parent"] = 1
-    """"parent": the account above shares for all below it."""
+    """Shares; "parent": children use the shares of the parent account."""
     priority: int | None = Field(default=None, ge=0)
     qos: list[Name] = []
-    """None: those of the account above."""
+    """Allowed QOS; empty: the QOS of the parent account."""
     default_qos: Name | None = Field(default=None, alias="defaultQos")
     limits: Limits = {}
 
 
 class Account(_Association):
-    """An account below another one."""
+    """An account below another account."""
 
     name: Name
     parent: Name = ROOT
     description: str | None = None
     organization: str | None = None
     coordinators: list[Name] = []
-    """Users who may change the account, those below it, and their users."""
+    """Users who may change the account, accounts below, and the users of these accounts."""
 
 
 class Membership(_Association):
-    """A user in an account, in one partition or in all."""
+    """A user in an account, in one partition or in all partitions."""
 
     name: Name
     partition: str = ""
 
 
 class User(_Model):
-    """A user, who has at least one account."""
+    """A user with at least one account."""
 
     name: Name
     admin_level: Literal["None", "Operator", "Administrator"] = Field("None", alias="adminLevel")
     default_account: Name | None = Field(default=None, alias="defaultAccount")
-    """None: the first."""
+    """Default account; None: the first account."""
     accounts: list[Membership] = Field(min_length=1)
 
 
 class Document(_Model):
-    """The file."""
+    """The content of the file."""
 
     prune: bool = False
-    """Whether what is not in the file is removed."""
+    """True: objects that are not in the file are removed."""
     qos: list[Qos] = []
     accounts: list[Account] = []
     users: list[User] = []

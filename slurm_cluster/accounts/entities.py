@@ -1,4 +1,4 @@
-"""What slurmdbd has, or is to have: objects with fields, each field's value in its one form."""
+"""Objects in slurmdbd, and objects that a file wants. Each field has one canonical form."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from slurm_cluster.accounts.document import NORMAL, ROOT, Account, Document, Lim
 
 
 class Kind(StrEnum):
-    """sacctmgr's entities, in the order in which one may need another."""
+    """Entities of sacctmgr, in an order in which each kind needs only earlier kinds."""
 
     QOS = "qos"
     ACCOUNT = "account"
@@ -19,14 +19,14 @@ class Kind(StrEnum):
 
 
 Key = tuple[str, ...]
-"""A name; of an association the user, the account and the partition ("" for all); of a coordinator the
-user and the account."""
+"""The key of an object: a name. For an association: user, account and partition ("" for all). For a
+coordinator: user and account."""
 Fields = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """One object."""
+    """An object with its fields."""
 
     kind: Kind
     key: Key
@@ -47,7 +47,7 @@ State = Mapping[tuple[Kind, Key], Entity]
 
 
 class WrongAccounts(Exception):
-    """The file asks for what cannot be; `problems` has all of it."""
+    """Raised if the file wants impossible objects. `problems` lists all errors."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -55,12 +55,13 @@ class WrongAccounts(Exception):
 
 
 def wanted(document: Document, has: State) -> dict[tuple[Kind, Key], Entity]:
-    """Returns the objects of a file. Raises WrongAccounts: nothing of a wrong list is applied."""
+    """Returns the objects of a file. Raises WrongAccounts for an invalid file, so that nothing is
+    applied."""
     problems = list(_problems(document, has))
     entities: dict[tuple[Kind, Key], Entity] = {}
     for entity in (*_entities(document, problems), *_coordinators(document, has)):
         if (entity.kind, entity.key) in entities:
-            problems.append(f"{entity} is there twice")
+            problems.append(f"{entity} occurs twice")
         entities[entity.kind, entity.key] = entity
     if problems:
         raise WrongAccounts(problems)
@@ -84,7 +85,8 @@ def _entities(document: Document, problems: list[str]) -> Iterator[Entity]:
 
 
 def _coordinators(document: Document, has: State) -> Iterator[Entity]:
-    """Yields those of the file's accounts, which may be below others that slurmdbd has."""
+    """Yields the coordinators of the file's accounts. The accounts may be below other accounts in
+    slurmdbd."""
     own = {each.name: frozenset(each.coordinators) for each in document.accounts}
     parents = {
         key[0]: each.fields.get("Parent", "")
@@ -101,7 +103,8 @@ def _coordinators(document: Document, has: State) -> Iterator[Entity]:
 
 
 def coordinators(parents: Mapping[str, str], named: Mapping[str, frozenset[str]]) -> Iterator[Entity]:
-    """Yields each account's coordinators without those of accounts above, which sacctmgr shows too."""
+    """Yields each account's own coordinators, without inherited coordinators, which sacctmgr also
+    shows."""
     for account, names in named.items():
         for name in sorted(names - _above(account, parents, named)):
             yield Entity(Kind.COORDINATOR, (name, account), {})
@@ -137,7 +140,7 @@ def _given(number: int | None) -> str:
 
 
 def _factor(number: float | None) -> str:
-    """As sacctmgr prints it."""
+    """Returns a factor as sacctmgr prints the factor."""
     return values.UNSET if number is None else f"{number:.6f}"
 
 
@@ -166,7 +169,7 @@ def _limits(
     limits = dict.fromkeys(known, values.UNSET)
     for name, value in given.items():
         if name not in known:
-            problems.append(f"{about}: {name} is no limit here; there are {', '.join(known)}")
+            problems.append(f"{about}: {name} is not a limit here; the limits are {', '.join(known)}")
             continue
         try:
             limits[name] = known[name](str(value))
@@ -176,7 +179,7 @@ def _limits(
 
 
 def _problems(document: Document, has: State) -> Iterator[str]:
-    """Yields every name that nothing has."""
+    """Yields an error for each name of a missing object."""
     kept = () if document.prune else tuple(key for kind, (key, *_) in has if kind is Kind.QOS)
     qos = {NORMAL, *kept, *(each.name for each in document.qos)}
     kept = () if document.prune else tuple(key for kind, (key, *_) in has if kind is Kind.ACCOUNT)
@@ -209,7 +212,7 @@ def _of_qos(about: str, given: Account | Membership, known: set[str]) -> Iterato
 def _unknown(about: str, what: str, given: Sequence[str], known: set[str]) -> Iterator[str]:
     for name in given:
         if name not in known:
-            yield f"{about} {what} {name}, which there is not"
+            yield f"{about} {what} {name}, which does not exist"
 
 
 def _cycles(parents: Mapping[str, str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""slurmdbd's objects, read and changed by sacctmgr(1)."""
+"""Reads and changes the objects of slurmdbd with sacctmgr(1)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -10,7 +10,7 @@ from slurm_cluster.accounts.entities import Entity, Key, Kind, State, coordinato
 from slurm_cluster.programs import ProgramFailed, run
 
 _AWAY: Final = ("connect", "slurmdbd", "database", "unspecified error", "timed out")
-"""What sacctmgr says, in lower case, where slurmdbd or its database does not answer."""
+"""Parts of sacctmgr's errors, in lower case, if slurmdbd or the database does not answer."""
 _QOS: Final = (
     *("Priority", "Flags", "Preempt", "GraceTime", "PreemptMode", "PreemptExemptTime"),
     *("UsageFactor", "UsageThreshold", "LimitFactor"),
@@ -18,30 +18,30 @@ _QOS: Final = (
 )
 _ASSOCIATION: Final = ("Fairshare", "Priority", "QOS", "DefaultQOS", *values.OF_ASSOCIATION)
 _OWN_VALUES: Final = ("WOPLimits", "WithRawQOSLevel")
-"""Without what an association has from the accounts above."""
+"""Options of sacctmgr that exclude inherited values."""
 
 
 class DatabaseAway(Exception):
-    """slurmdbd, or its database, does not answer."""
+    """Raised if slurmdbd, or the database, does not answer."""
 
 
 def read(cluster: str) -> State:
-    """Returns what slurmdbd has of a cluster. Raises DatabaseAway, ProgramFailed."""
+    """Returns the objects of a cluster in slurmdbd. Raises DatabaseAway, ProgramFailed."""
     accounts = list(_accounts(cluster))
     entities = [*_qos(), *accounts, *_users(cluster), *_coordinators(accounts)]
     state = {(entity.kind, entity.key): entity for entity in entities}
-    if (Kind.QOS, (NORMAL,)) not in state:  # there is always one: nothing was read
-        raise DatabaseAway("slurmdbd told of no QOS at all")
+    if (Kind.QOS, (NORMAL,)) not in state:  # the QOS normal always exists: nothing was read
+        raise DatabaseAway("slurmdbd reported no QOS")
     return state
 
 
 def clusters() -> list[str]:
-    """Returns the names of the clusters that slurmdbd knows. Raises DatabaseAway, ProgramFailed."""
+    """Returns the names of the clusters in slurmdbd. Raises DatabaseAway, ProgramFailed."""
     return [cluster for cluster, *_ in _show("cluster", ("Cluster",))]
 
 
 def carry_out(batch: Sequence[Step], cluster: str) -> None:
-    """Makes the changes of one of `difference.batches`. Raises DatabaseAway, ProgramFailed."""
+    """Applies one group of `difference.batches`. Raises DatabaseAway, ProgramFailed."""
     _ask("-i", *_command(batch[0], ",".join(step.key[0] for step in batch), cluster))
 
 
@@ -130,7 +130,7 @@ def _limits(fields: Mapping[str, str], known: Mapping[str, values.Form]) -> dict
 
 
 def _seconds(text: str) -> str:
-    """sacctmgr prints such times as HH:MM:SS."""
+    """Returns seconds for a time that sacctmgr prints as HH:MM:SS."""
     parts = [int(part) for part in text.replace("-", ":").split(":") if part]
     scales = (1, 60, 3600, 86400)
     return str(sum(part * scale for part, scale in zip(reversed(parts), scales, strict=False)))

@@ -1,4 +1,4 @@
-"""The values of sacctmgr in one form each, so that they can be compared.
+"""Canonical forms of sacctmgr's values, for comparison.
 
 sacctmgr prints "mem=16384M" as "mem=16G", 90 minutes as "01:30:00", and TRES in another order."""
 
@@ -10,9 +10,9 @@ from wellknown.quoting import quoted
 
 UNSET: Final = ""
 _NONE: Final = "-1"
-"""By this sacctmgr takes a limit away."""
+"""Value with which sacctmgr removes a limit."""
 _UNITS: Final = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
-"""Of memory, in MB; and, by 1024 as sacctmgr does, of counts that it shortens."""
+"""Units of memory in MB. The units of counts are powers of 1024, as in sacctmgr's short forms."""
 _COUNT_UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 _NUMBER: Final = re.compile(r"(-1|\d+(?:\.\d+)?)([KMGTP]?)", re.IGNORECASE | re.ASCII)
 _TIME: Final = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
@@ -23,16 +23,17 @@ _TRES_NAME: Final = re.compile(
 
 
 def count(text: str) -> str:
-    """Returns a plain number, UNSET for -1. Raises ValueError."""
+    """Returns a plain number; UNSET for -1. Raises ValueError."""
     if text == _NONE:
         return UNSET
     if not re.fullmatch(r"\d+", text, re.ASCII):
-        raise ValueError(f"{quoted(text)} is no number")
+        raise ValueError(f"{quoted(text)} is not a number")
     return str(int(text))
 
 
 def tres(text: str) -> str:
-    """Returns TRES sorted, memory in MB, without -1: "gres/gpu=8,mem=1024". Raises ValueError."""
+    """Returns sorted TRES, with memory in MB and without -1: "gres/gpu=8,mem=1024". Raises
+    ValueError."""
     found: dict[str, str] = {}
     for part in text.split(","):
         name, sign, value = part.strip().partition("=")
@@ -42,18 +43,18 @@ def tres(text: str) -> str:
         name = name.lower()
         units = _UNITS if name == "mem" else _COUNT_UNITS
         if name in found:
-            raise ValueError(f"{name} is there twice")
+            raise ValueError(f"{name} occurs twice")
         found[name] = str(round(float(number[1]) * units[number[2].upper()]))
     return ",".join(f"{name}={value}" for name, value in sorted(found.items()) if value != _NONE)
 
 
 def minutes(text: str) -> str:
-    """Returns minutes: of 90, 90:00, 1:30:00, 1-0, 1-01:30:00; UNSET of -1. Raises ValueError."""
+    """Returns minutes for 90, 90:00, 1:30:00, 1-0 or 1-01:30:00; UNSET for -1. Raises ValueError."""
     if text == _NONE:
         return UNSET
     found = _TIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"{quoted(text)} is no time, like 90 (minutes) or 1-12:00:00")
+        raise ValueError(f"{quoted(text)} is not a time like 90 (minutes) or 1-12:00:00")
     days, first, second, third = found.groups()
     if days is not None:
         hours, left, seconds = int(first), int(second or 0), int(third or 0)
@@ -92,18 +93,18 @@ OF_QOS: Final[Mapping[str, Form]] = {
     "MaxTRESRunMinsPerUser": tres,
     "MinTRESPerJob": tres,
 }
-"""The limits of a QOS by sacctmgr's name."""
+"""Limits of a QOS, by sacctmgr's names."""
 OF_ASSOCIATION: Final[Mapping[str, Form]] = {
     **_ANYWHERE,
     "MaxJobs": count,
     "MaxJobsAccrue": count,
     "MaxSubmitJobs": count,
 }
-"""The limits of an account or a user."""
+"""Limits of an account or a user."""
 
 
 def names(given: str) -> str:
-    """Returns names with commas, sorted."""
+    """Returns sorted names, separated by commas."""
     return ",".join(sorted(filter(None, (each.strip() for each in given.split(",")))))
 
 
@@ -111,12 +112,12 @@ _CLEARED_BY_NUMBER: Final = frozenset(
     {"DefaultQOS", "Flags", "LimitFactor", "PreemptExemptTime", "Priority", "UsageThreshold"}
 )
 _EXEMPT: Final = "PreemptExemptTime"
-"""In seconds here; of a number alone sacctmgr makes minutes."""
+"""Field in seconds. sacctmgr reads a plain number as minutes."""
 
 
 def argument(name: str, value: str, before: str) -> str:
     """Returns sacctmgr's argument for a field that was `before`. -1 removes a limit and some other
-    fields, nothing removes a list. TRES that go are named."""
+    fields, and an empty value removes a list. Removed TRES are named with -1."""
     if {**OF_QOS, **OF_ASSOCIATION}.get(name) is tres:
         kept = {part.partition("=")[0] for part in value.split(",")}
         gone = [

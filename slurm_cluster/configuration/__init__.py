@@ -1,1 +1,1 @@
-"""slurm.conf and the files beside it: tried, compared with what runs, and brought to slurmctld."""
+"""Configuration of slurmctld: trial, comparison with the running configuration, and installation."""

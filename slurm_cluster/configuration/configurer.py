@@ -1,11 +1,14 @@
-"""Brings a valid wanted configuration to slurmctld; with another one, slurmctld keeps what it has.
+"""Applies a valid wanted configuration to slurmctld. Rejects other configurations: slurmctld keeps
+the last valid configuration.
 
-    tried in a throw-away slurmctld -> compared with what runs -> placed -> read by slurmctld -> kept
+    tried in a temporary slurmctld -> compared with the running configuration -> placed -> read by
+    slurmctld -> kept
 
-A failed step ends this: before the files are placed nothing has changed; later the kept files return.
+If a step before "placed" fails, nothing has changed. If a later step fails, the kept files return.
 
-Of two slurmctlds, each has this program beside it, and both share the kept configuration. The slurmctld
-on standby is restarted with what the other one took."""
+With two slurmctlds, one instance of this program runs beside each slurmctld. Both instances share
+the kept configuration. The slurmctld on standby restarts with the configuration of the serving
+slurmctld."""
 
 import socket
 from collections.abc import Callable, Mapping
@@ -24,78 +27,79 @@ from slurm_cluster.configuration.trial import Trial
 from slurm_cluster.programs import ProgramFailed
 
 _DEFAULT_STATE: Final = "/var/spool"
-"""slurm.conf(5) StateSaveLocation."""
+"""Default of StateSaveLocation in slurm.conf(5)."""
 
 
 class Verdict(StrEnum):
-    """What became of the wanted configuration."""
+    """Result for the wanted configuration."""
 
     CURRENT = "Current"
     APPLIED = "Applied"
     REFUSED = "Refused"
     HELD = "Held"
-    """It is right, and waits: until jobs have ended, or slurmctld serves."""
+    """The configuration is valid and waits, until jobs have ended or slurmctld serves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A verdict, and the words for people."""
+    """A verdict with a message."""
 
     verdict: Verdict
     words: str = ""
     unserved_s: float = 0.0
-    """For how long nobody answered."""
+    """Time in seconds without an answer from slurmctld."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The folders."""
+    """Folders and options of the program."""
 
     wanted: Path
     running: Path
     kept: Path
     keys: tuple[Path, ...] = ()
     state: Path | None = None
-    """The running slurmctld's StateSaveLocation; None: as slurm.conf says."""
+    """StateSaveLocation of the running slurmctld; None: the value in slurm.conf."""
     accepted: tuple[str, ...] = ()
-    """Errors that a trial may log (`Trial.accepted`)."""
+    """Regular expressions of errors that a trial may log (`Trial.accepted`)."""
     retry_s: float = 60.0
-    """After this time a configuration that was refused is tried again."""
+    """Time until a rejected configuration is tried again."""
 
 
 class Configurer:
-    """Looks after one slurmctld. Every method but `plan` may change what it reads."""
+    """Manages the configuration of one slurmctld. All methods except `plan` may change the running
+    and kept files."""
 
     def __init__(
         self, places: Places, controller: Controller, tell: Callable[[Plan], object] = lambda _: None
     ) -> None:
-        """`tell` is called with each plan before it is carried out."""
+        """`tell`: receives each plan before the plan is carried out."""
         self._places = places
         self._controller = controller
         self._tell = tell
         self._kept = Kept(places.kept)
         self._refused: tuple[str, float, Outcome] | None = None
-        """What was refused last: its digest, when, and the outcome."""
+        """The last rejected configuration: its digest, the time, and the outcome."""
         self._read: str | None = None
-        """The digest of the files that slurmctld has read; None: of those that are placed."""
+        """Digest of the files that slurmctld has read; None: slurmctld has read the placed files."""
 
     @property
     def ready(self) -> bool:
-        """Whether slurmctld can start: there is a configuration for it."""
+        """True if slurmctld can start: a configuration is in place."""
         return (self._places.running / SLURM_CONF).is_file()
 
     @property
     def has_run(self) -> bool:
-        """Whether slurmctld ever took a configuration."""
+        """True if slurmctld has ever accepted a configuration."""
         return self._kept.slurm_conf.is_file()
 
     def begin(self) -> Outcome:
-        """Places a configuration for slurmctld to start with: the last good one, or else the wanted
-        one. Raises OSError."""
+        """Places a configuration for the start of slurmctld: the last valid configuration,
+        otherwise the wanted configuration. Raises OSError."""
         kept = self._kept.read()
         if kept and not self._problems(kept, {}, checks_slurmd=False):
             self._place_at_start(kept, {})
-            return Outcome(Verdict.CURRENT, "slurmctld starts with the configuration that was kept")
+            return Outcome(Verdict.CURRENT, "slurmctld starts with the last valid configuration")
         wanted = folders.read(self._places.wanted)
         if problems := self._problems(wanted, {}):
             return Outcome(Verdict.REFUSED, "; ".join(problems))
@@ -106,7 +110,8 @@ class Configurer:
         return Outcome(Verdict.APPLIED, "slurmctld starts with the wanted configuration")
 
     def plan(self) -> tuple[Plan, list[str]]:
-        """Returns changes and problems of the wanted configuration. Raises OSError, ProgramFailed."""
+        """Returns the changes and errors of the wanted configuration. Raises OSError,
+        ProgramFailed."""
         wanted, kept = folders.read(self._places.wanted), self._kept.read()
         problems = self._problems(wanted, kept)
         if problems or not kept or (wanted == kept and self._has_read(kept)):
@@ -114,8 +119,9 @@ class Configurer:
         return self._plan(kept, wanted, serves=self._controller.serves()), []
 
     def look(self, now: float, *, waited: bool) -> Outcome:
-        """Applies a changed wanted configuration. A refused one is tried again after `retry_s`: a QOS
-        may exist by then. `waited`: do not wait for slurmctld any more. Raises OSError."""
+        """Applies a changed wanted configuration. Tries a rejected configuration again after
+        `retry_s`, because for example a missing QOS may exist then. `waited`: no longer wait for
+        slurmctld. Raises OSError."""
         wanted, kept = folders.read(self._places.wanted), self._kept.read()
         which = folders.digest({**wanted, **self._keys()})
         if self._refused is not None:
@@ -143,29 +149,30 @@ class Configurer:
         try:
             planned = self._plan(kept, wanted, serves=serves)
         except ProgramFailed as failed:
-            return Outcome(Verdict.HELD, f"the jobs and partitions are not known: {failed}")
+            return Outcome(Verdict.HELD, f"jobs and partitions are not yet known: {failed}")
         return self._left(planned) or self._apply(planned, kept, wanted, serves=serves)
 
     def _follow(self, kept: Files, conf: SlurmConf) -> Outcome:
-        """Gives a slurmctld that stands by, and runs with `conf`, what the one that serves took."""
+        """Gives the configuration of the serving slurmctld to a slurmctld on standby, which runs
+        with `conf`."""
         if self._has_read(kept):
             return Outcome(Verdict.CURRENT)
         if _host(conf) not in self._conf(kept).hosts():
-            return Outcome(Verdict.HELD, "the slurmctld that serves does not know of this one yet")
+            return Outcome(Verdict.HELD, "the serving slurmctld does not list this slurmctld yet")
         self._read = ""
         self._place(kept, {})
         try:
             self._controller.restart_standby(conf, _host(conf))
         except (ProgramFailed, NotServing) as failed:
-            return Outcome(Verdict.HELD, f"slurmctld stands by, and is not started anew: {failed}")
+            return Outcome(Verdict.HELD, f"cannot restart slurmctld on standby: {failed}")
         self._read = self._digest(kept)
-        words = "slurmctld stands by, and is started anew with what the other one has taken"
+        words = "slurmctld on standby restarts with the configuration of the serving slurmctld"
         return Outcome(Verdict.APPLIED, words)
 
     def _left(self, planned: Plan) -> Outcome | None:
-        """Returns why a plan is not carried out; None where it is."""
+        """Returns the reason why a plan is not carried out, or None."""
         if by_hand := planned.by_hand:
-            told = (f"{each.what}: {each.words} is left to a person: {each.row.why}" for each in by_hand)
+            told = (f"{each.what}: {each.words}: needs a person: {each.row.why}" for each in by_hand)
             return Outcome(Verdict.REFUSED, "; ".join(told))
         if planned.jobs:
             return Outcome(Verdict.HELD, "; ".join(planned.lines()))
@@ -180,7 +187,7 @@ class Configurer:
         except (ProgramFailed, NotServing) as failed:
             self._place(kept, wanted, keys_before)
             self._read = None
-            return Outcome(Verdict.REFUSED, f"{failed}: the configuration before is placed again")
+            return Outcome(Verdict.REFUSED, f"{failed}: the previous configuration is restored")
         self._read = self._digest(wanted)
         self._kept.keep(wanted)
         return Outcome(Verdict.APPLIED, "; ".join(planned.lines()), unserved)
@@ -216,7 +223,8 @@ class Configurer:
         }
 
     def _place_at_start(self, files: Files, before: Files) -> None:
-        """Where this program alone has ended, slurmctld runs on with what was placed until now."""
+        """Places files for the start. If only this program was restarted, slurmctld keeps running
+        with the files placed before."""
         has_read = not self.ready or self._has_read(files)
         self._place(files, before)
         self._read = self._digest(files) if has_read else ""
@@ -227,7 +235,7 @@ class Configurer:
 
     def _problems(self, files: Files, kept: Files, *, checks_slurmd: bool = True) -> list[str]:
         if SLURM_CONF not in files:
-            return [f"there is no {SLURM_CONF} in {self._places.wanted}"]
+            return [f"{self._places.wanted} has no {SLURM_CONF}"]
         try:
             conf = self._conf(files)
         except (LookupError, UnicodeDecodeError) as error:
@@ -259,13 +267,13 @@ class Configurer:
             prefix = f"{self._places.running}/"
             name = path.removeprefix(prefix).removeprefix("./")
             if name not in files:
-                raise LookupError(f"{path} is included, and is not there")
+                raise LookupError(f"the included file {path} is missing")
             return files[name].content.decode()
 
         return parse(files[SLURM_CONF].content.decode(), included)
 
 
 def _host(conf: SlurmConf) -> str:
-    """Returns the name of this host as slurm.conf has it."""
+    """Returns the name of this host in slurm.conf."""
     name = socket.gethostname()
     return name if name in conf.hosts() else name.partition(".")[0]

@@ -1,11 +1,11 @@
-"""The running slurmctld, by Slurm's own programs: whether it serves, its jobs, how it gets new files.
+"""The running slurmctld, through Slurm's programs: state, jobs, and reading of new files.
 
-Of two slurmctlds one serves. The other stands by: it answers only a ping and an order to end, reads
-slurm.conf at its start, and takes over with that.
+With two slurmctlds, one slurmctld serves. The slurmctld on standby answers only pings and orders to
+end, reads slurm.conf only at start, and takes over with this configuration.
 
-In the foreground (`slurmctld -D`, as in a container), slurmctld answers `scontrol reconfigure` before it
-has read anything, and ends if it cannot restart. So nothing counts as done until slurmctld serves with
-another time of start."""
+In the foreground (`slurmctld -D`, as in a container), slurmctld answers `scontrol reconfigure`
+before reading anything, and ends if the restart fails. So a change counts as done only when
+slurmctld serves with a new start time."""
 
 import re
 import time
@@ -22,68 +22,71 @@ from slurm_cluster.programs import ProgramFailed, run
 
 _LOOK_S: Final = 0.2
 _ASK_S: Final = 45.0
-"""More than MessageTimeout (10 s) for each of two slurmctlds: one that has just started answers late."""
+"""Timeout of a question, more than MessageTimeout (10 s) for each of two slurmctlds. A slurmctld
+that has just started answers late."""
 _WHOLE_S: Final = 1.0
-"""Times of start have whole seconds: within one of them a new start would look like the one before."""
+"""Resolution of start times. Two starts within a second would have the same start time."""
 _STARTED: Final = "BOOT_TIME"
 _PAUSES_S: Final = 300.0
-"""The kubelet waits so long at most before it starts a container that has ended a few times."""
+"""The kubelet's longest pause before the restart of a container that has ended several times."""
 _STATE: Final = re.compile(r"^PartitionName=(\S+) .* State=(\S+)", re.MULTILINE)
 _ENDS_S: Final = 10.0
-"""In which a slurmctld that stands by has ended: it looks every second whether it should."""
+"""Time in which a slurmctld on standby ends: every second, slurmctld checks for an order to end."""
 
 
 class NotServing(Exception):
-    """slurmctld did not serve in time."""
+    """Raised if slurmctld does not serve in time."""
 
 
 class Controller:
-    """The slurmctld that the configuration in this container names."""
+    """The slurmctld in the configuration of this container."""
 
     def __init__(self, within_s: float) -> None:
         self._within_s = within_s
 
     def serves(self) -> bool:
-        """Whether a slurmctld answers."""
+        """Returns True if a slurmctld answers."""
         return " is UP" in _ping()
 
     def leads(self, conf: SlurmConf, host: str) -> bool:
-        """Whether it is the slurmctld of this host that answers. `conf` is what it runs with."""
+        """Returns True if the slurmctld of this host answers. `conf`: the running configuration."""
         return bool(self._started(conf, host))
 
     def stands_by(self, conf: SlurmConf, host: str) -> bool:
-        """Whether the slurmctld of this host waits for another one to fail."""
+        """Returns True if the slurmctld of this host is on standby."""
         alone = len(conf.hosts()) < 2
         return not alone and not self.leads(conf, host) and self.serves()
 
     def jobs(self) -> list[Job]:
-        """Returns the jobs that wait or run. Raises ProgramFailed."""
+        """Returns the pending and running jobs. Raises ProgramFailed."""
         lines = run("squeue", "--noheader", "--format=%i|%P|%N").splitlines()
         return [_job(line) for line in lines if line.count("|") == 2]
 
     def partitions(self) -> dict[str, str]:
-        """Returns the state of each partition, hidden partitions included. Raises ProgramFailed."""
+        """Returns the state of each partition, including hidden partitions. Raises ProgramFailed."""
         shown = run("scontrol", "--all", "--oneliner", "show", "partition")
         return dict(_STATE.findall(shown))
 
     def reconfigure(self) -> float:
-        """Has slurmctld, and by it all slurmds, read the files. Returns the seconds in which nobody
-        answered. Raises ProgramFailed, NotServing."""
+        """Makes slurmctld and all slurmds read the files. Returns the seconds without an answer.
+        Raises ProgramFailed, NotServing."""
         before = self._started()
         time.sleep(_WHOLE_S)
         run("scontrol", "reconfigure")
         return self._await(before)
 
     def restart(self, conf: SlurmConf, host: str) -> float:
-        """Ends the slurmctld of this host; its container starts it again. `conf`: the running
-        configuration (the new one may have another port). Returns and raises as `reconfigure`."""
+        """Ends the slurmctld of this host; its container restarts slurmctld. `conf`: the running
+        configuration, because the new configuration may have another port. Returns and raises as
+        `reconfigure`."""
         before = self._started(conf, host)
         time.sleep(_WHOLE_S)
         self._end(conf, host)
         return self._await(before, _PAUSES_S)
 
     def restart_standby(self, conf: SlurmConf, host: str) -> None:
-        """Restarts a slurmctld on standby, without a time of start. One that is down needs nothing."""
+        """Restarts a slurmctld on standby, without a check of the start time. Does nothing if
+        slurmctld is down."""
         if not self._is_up(host):
             return
         self._end(conf, host)
@@ -93,7 +96,7 @@ class Controller:
         self._until(lambda: self._is_up(host), _PAUSES_S)
 
     def await_serving(self) -> None:
-        """Returns once it serves. Raises NotServing."""
+        """Waits until slurmctld serves. Raises NotServing."""
         self._until(self.serves)
 
     def _await(self, before: str, more_s: float = 0.0) -> float:
@@ -117,7 +120,8 @@ class Controller:
         return f" at {host} is UP" in _ping()
 
     def _started(self, conf: SlurmConf | None = None, host: str = "") -> str:
-        """Returns when slurmctld (with `conf`: that of this host) was started; "" without an answer."""
+        """Returns the start time of slurmctld, or of this host's slurmctld with `conf`; "" without
+        an answer."""
         try:
             with _only(conf, host) as path:
                 shown = run("scontrol", "show", "config", timeout_s=_ASK_S, conf=path)
@@ -128,7 +132,7 @@ class Controller:
 
 
 def _ping() -> str:
-    """Returns a line for each slurmctld. scontrol fails where one of them does not answer."""
+    """Returns a line for each slurmctld. scontrol fails if one slurmctld does not answer."""
     try:
         return run("scontrol", "ping", timeout_s=_ASK_S)
     except ProgramFailed as failed:
@@ -137,7 +141,7 @@ def _ping() -> str:
 
 @contextmanager
 def _only(conf: SlurmConf | None, host: str) -> Iterator[Path | None]:
-    """Yields a slurm.conf that names one slurmctld alone; without `conf` none."""
+    """Yields a slurm.conf with only one slurmctld; None without `conf`."""
     if conf is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Configurations in folders: read whole, written so that nobody reads half of a file, kept for later."""
+"""Configurations in folders: read completely, written atomically file by file, and kept for later."""
 
 import os
 import shutil
@@ -10,17 +10,17 @@ from typing import Final
 
 SLURM_CONF: Final = "slurm.conf"
 _DATA: Final = "..data"
-"""By this link a ConfigMap's files change all at once (Kubernetes, AtomicWriter)."""
+"""Link with which Kubernetes replaces all files of a ConfigMap at once (AtomicWriter)."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file."""
+    """A file's content and permissions."""
 
     content: bytes
     executable: bool = False
     secret: bool = False
-    """Whether its owner alone may read it."""
+    """True if only the file's owner may read the file."""
 
     @property
     def mode(self) -> int:
@@ -28,11 +28,12 @@ class File:
 
 
 Files = Mapping[str, File]
-"""By the path in the folder."""
+"""Files by the path in the folder."""
 
 
 def read(folder: Path, *, secret: bool = False) -> dict[str, File]:
-    """Returns the files of a folder and its folders; none if it is not there. Raises OSError."""
+    """Returns the files of a folder and its subfolders; no files without the folder. Raises
+    OSError."""
     at_once = folder / _DATA
     root = at_once.resolve() if at_once.exists() else folder
     paths = (path for path in sorted(root.rglob("*")) if path.is_file())
@@ -45,12 +46,12 @@ def read(folder: Path, *, secret: bool = False) -> dict[str, File]:
 
 
 def read_keys(folders: Iterable[Path]) -> dict[str, File]:
-    """Returns the files of several folders of keys. Raises OSError."""
+    """Returns the files of several folders with keys. Raises OSError."""
     return {name: file for folder in folders for name, file in read(folder, secret=True).items()}
 
 
 def has(folder: Path, files: Files) -> bool:
-    """Whether a folder has these files, and may have others."""
+    """Returns True if a folder has these files. The folder may have other files."""
     return all(
         (folder / name).is_file() and (folder / name).read_bytes() == file.content
         for name, file in files.items()
@@ -70,7 +71,7 @@ def remove(folder: Path, names: Collection[str]) -> None:
 
 
 def digest(files: Files) -> str:
-    """Returns what is the same for the same files."""
+    """Returns an equal text for equal files."""
     whole = sha256()
     for name, file in sorted(files.items()):
         whole.update(f"{name}\0{file.mode}\0{len(file.content)}\0".encode() + file.content)
@@ -78,7 +79,7 @@ def digest(files: Files) -> str:
 
 
 class Kept:
-    """The last configuration that slurmctld took, in a folder that outlives the Pod."""
+    """The last configuration that slurmctld accepted, in a folder on a volume."""
 
     def __init__(self, folder: Path) -> None:
         self._good = folder / "good"
@@ -87,16 +88,17 @@ class Kept:
 
     @property
     def slurm_conf(self) -> Path:
-        """Its slurm.conf; it need not be there."""
+        """Path of the kept slurm.conf. The file may be missing."""
         folder = self._good if (self._good / SLURM_CONF).is_file() else self._before
         return folder / SLURM_CONF
 
     def read(self) -> dict[str, File]:
-        """Returns its files; none where there was no such configuration yet."""
+        """Returns the kept files; no files before the first configuration."""
         return read(self.slurm_conf.parent) if self.slurm_conf.is_file() else {}
 
     def keep(self, files: Files) -> None:
-        """Replaces it. Whatever ends the program meanwhile, one of both is there."""
+        """Replaces the kept files. If the program ends during the change, the old or the new files
+        remain."""
         shutil.rmtree(self._new, ignore_errors=True)
         self._new.mkdir(parents=True)
         write(self._new, files)
@@ -107,7 +109,8 @@ class Kept:
 
 
 def _replace(path: Path, file: File) -> None:
-    """A file that is the same keeps its time: slurmctld reads job_submit.lua again by that."""
+    """Replaces a changed file. An unchanged file keeps the modification time, because slurmctld
+    reloads job_submit.lua by time."""
     if path.is_file() and path.read_bytes() == file.content:
         path.chmod(file.mode)
         return

@@ -1,8 +1,8 @@
 """Comparison of gres.conf with the nodes of slurm.conf.
 
-slurmctld does not read gres.conf, so a trial finds no contradiction between both files. slurmd ends if a
-device file of gres.conf is missing. slurmctld takes a node with fewer devices than in slurm.conf out of
-service."""
+slurmctld does not read gres.conf, so a trial finds no contradiction between both files. slurmd ends
+if a device file of gres.conf is missing. slurmctld sets a node with fewer devices than in
+slurm.conf out of service."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,22 +22,23 @@ class _Devices:
     name: str
     type: str
     detects: bool
-    """True if slurmd finds devices by itself (AutoDetect)."""
+    """True if slurmd detects devices (AutoDetect)."""
     files: str
     count: int | None
     """Number of devices; None if neither File nor Count gives a plain number."""
 
     def has_type(self, kind: str) -> bool:
-        """Whether slurmd takes the devices for this type of slurm.conf. "" is any type."""
+        """Returns True if slurmd uses the devices for this type in slurm.conf. "" is any type."""
         return not kind or self.type == kind
 
 
 class _GresConf:
-    """The lines for each node."""
+    """The lines of gres.conf for each node."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._by_node = defaultdict[str, list[_Devices]](list)
-        """Lines without NodeName count on all nodes, and have the key ""."""
+        """Lines by the name of the node. Lines without NodeName apply to all nodes, and have the
+        key ""."""
         for line in lines:
             found = {key.lower(): value for key, value in line.pairs}
             for node in _names(found.get("nodename", "")) or ("",):
@@ -92,7 +93,7 @@ def _too_many(devices: Iterable[_Devices], wanted: Iterable[tuple[str, str, int]
     for each in devices:
         if each.files and each.name not in names:
             yield (
-                f"slurm.conf has no {each.name} there, and without {each.files} slurmd ends:"
+                f"slurm.conf has no {each.name} there, and slurmd ends without {each.files}:"
                 " limit this line by NodeName="
             )
 
@@ -109,5 +110,5 @@ def _too_few(
             told = f"{name}:{kind}" if kind else name
             yield (
                 f"{found} {told} by gres.conf, and {count} by slurm.conf:"
-                " slurmctld takes a node with fewer devices out of service"
+                " slurmctld sets a node with fewer devices out of service"
             )

@@ -1,4 +1,4 @@
-"""What is told of a configuration: the line of the log, the metrics, and an Event on slurmctld's Pod."""
+"""Reports about a configuration: log events, metrics, and an Event on slurmctld's Pod."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,27 +29,27 @@ _REASONS: Final = {
 ACCEPTED: Final = Metric(
     "slurm_cluster_configuration_current",
     "gauge",
-    "1 where slurmctld has the wanted configuration, 0 where it has the last good one",
-    "Does Slurm have the configuration that I want?",
+    "1 if slurmctld has the wanted configuration, 0 if slurmctld has the last valid configuration",
+    "Does Slurm have the wanted configuration?",
 )
 VERDICTS: Final = Metric(
     "slurm_cluster_configurations_total",
     "counter",
-    "Wanted configurations by what became of them",
+    "Wanted configurations by verdict",
     "How often is a configuration refused?",
     ("verdict",),
 )
 UNSERVED: Final = Metric(
     "slurm_cluster_unserved_seconds",
     "gauge",
-    "For how long no slurmctld answered at the last change",
-    "What does a change of the configuration cost?",
+    "Time without an answer from slurmctld at the last change",
+    "How long is Slurm unavailable during a change of the configuration?",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PodName:
-    """slurmctld's Pod, which Events are about."""
+    """slurmctld's Pod, the subject of Events."""
 
     namespace: str
     name: str
@@ -60,7 +60,7 @@ NO_POD: Final = PodName("", "", "")
 
 
 class Notices:
-    """Tells each outcome once, when it changes."""
+    """Reports each outcome once, when the outcome changes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._told: tuple[Verdict, str] | None = None
@@ -69,11 +69,11 @@ class Notices:
         self._unserved = UNSERVED.gauge(registry)
 
     def plan(self, plan: Plan) -> None:
-        """Logs a plan before it is carried out."""
+        """Logs a plan before the plan is carried out."""
         log.info("plan", need=plan.need.name, lines=plan.lines())
 
     def outcome(self, outcome: Outcome) -> bool:
-        """Logs an outcome and counts it. Returns whether it is news."""
+        """Logs and counts an outcome. Returns True for a new outcome."""
         self._current.set(outcome.verdict in (Verdict.CURRENT, Verdict.APPLIED))
         told = (outcome.verdict, outcome.words)
         if outcome.verdict is Verdict.CURRENT:
@@ -92,7 +92,7 @@ class Notices:
 
 
 async def make_event(kubernetes: Kubernetes, pod: PodName, outcome: Outcome) -> None:
-    """Makes the Event of an outcome. A kube-apiserver that does not take it is told to the log."""
+    """Creates the Event of an outcome. Logs an error of kube-apiserver."""
     try:
         await kubernetes.create_event(pod.namespace, event(pod, outcome, datetime.now(UTC)))
     except KubernetesError as error:
@@ -100,7 +100,7 @@ async def make_event(kubernetes: Kubernetes, pod: PodName, outcome: Outcome) -> 
 
 
 def event(pod: PodName, outcome: Outcome, now: datetime) -> Mapping[str, Any]:
-    """Returns the Event. The same words within half an hour make the same Event."""
+    """Returns the Event. The same message within half an hour gives the same Event."""
     said = f"{pod.uid}{outcome.verdict}{outcome.words}{int(now.timestamp()) // _ONCE_IN_S}"
     digest = blake2b(said.encode(), digest_size=8).hexdigest()
     stamp = now.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,4 +1,5 @@
-"""What a wanted configuration changes in the running one, and which jobs that would end: pure."""
+"""Differences between a wanted and the running configuration, and the jobs that a change would end:
+pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ _SIZE: Final = (
     *("boards", "corespersocket", "cpus", "procs"),
     *("sockets", "socketsperboard", "threadspercore"),
 )
-"""slurmctld aborts a node's jobs at such a change ("change in socket/core configuration of ...")."""
+"""Keys of a node's size. slurmctld ends a node's jobs if the size changes ("change in socket/core
+configuration of ...")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that waits or runs."""
+    """A pending or running job."""
 
     id: str
     partitions: frozenset[str]
@@ -44,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that changes; `partition` and `nodes` name what jobs lose."""
+    """A change. Jobs would lose `partition` and `nodes`."""
 
     what: str
     row: Row
@@ -53,7 +55,7 @@ class Change:
     nodes: frozenset[str] = frozenset()
 
     def touches(self, job: Job) -> bool:
-        """Whether slurmctld would end the job, or leave it without a partition."""
+        """Returns True if slurmctld would end the job, or leave the job without a partition."""
         return self.partition in job.partitions or not self.nodes.isdisjoint(job.nodes)
 
 
@@ -70,11 +72,11 @@ class Plan:
 
     @property
     def by_hand(self) -> tuple[Change, ...]:
-        """The changes that the program leaves alone."""
+        """The changes that a person must carry out."""
         return tuple(change for change in self.changes if change.row.need is Need.BY_HAND)
 
     def lines(self) -> list[str]:
-        """Returns the plan for people, a line each."""
+        """Returns the plan as lines of text."""
         if not self.changes:
             return ["nothing changes"]
         lines = [_told(change) for change in self.changes]
@@ -87,10 +89,9 @@ _NEEDS: Final = {
     Need.NOTHING: "nothing",
     Need.RECONFIGURE: "scontrol reconfigure",
     Need.RESTART: "a restart of slurmctld, then scontrol reconfigure",
-    Need.RESTART_ALL: "a restart of slurmctld, then one of every slurmd, which is yours to do",
+    Need.RESTART_ALL: "a restart of slurmctld, then a restart of every slurmd by you",
     Need.RESTART_WITHOUT_RECONFIGURE: (
-        "a restart of slurmctld, without scontrol reconfigure,"
-        " then one of every slurmd, which is yours to do"
+        "a restart of slurmctld, without scontrol reconfigure, then a restart of every slurmd by you"
     ),
     Need.BY_HAND: "a person",
 }
@@ -99,7 +100,7 @@ _NEEDS: Final = {
 def plan(
     running: Configuration, wanted: Configuration, jobs: Iterable[Job], live: Mapping[str, str]
 ) -> Plan:
-    """Returns what changes, in a fixed order. `live`: the state of each partition in slurmctld."""
+    """Returns the changes in a fixed order. `live`: the state of each partition in slurmctld."""
     changes = (
         *_settings(running.slurm_conf, wanted.slurm_conf),
         *_nodes(running.slurm_conf.nodes(), wanted.slurm_conf.nodes()),
@@ -135,7 +136,7 @@ def _settings(running: SlurmConf, wanted: SlurmConf) -> Iterator[Change]:
 def _changed(
     running: Mapping[str, _Value], wanted: Mapping[str, _Value]
 ) -> Iterator[tuple[str, _Value | None, _Value | None]]:
-    """Yields the names of what differs, sorted, with both values; None if there is none."""
+    """Yields the names of differing values, sorted, with both values; None for a missing value."""
     for name in sorted(running.keys() | wanted.keys()):
         old, new = running.get(name), wanted.get(name)
         if old != new:
@@ -147,7 +148,7 @@ def _keys(conf: SlurmConf) -> Iterator[str]:
 
 
 def _nodes(running: Mapping[str, Attributes], wanted: Mapping[str, Attributes]) -> Iterator[Change]:
-    """Nodes of which the same changes are one change."""
+    """Yields the changes of nodes. Nodes with equal changes are one change."""
     alike: dict[tuple[str, bool, Row], list[str]] = {}
     for name, old, new in _changed(running, wanted):
         loses = old is not None and (new is None or _size(old) != _size(new))
@@ -157,7 +158,7 @@ def _nodes(running: Mapping[str, Attributes], wanted: Mapping[str, Attributes]) 
 
 
 def _row_of(old: Attributes | None, new: Attributes | None) -> Row:
-    """Returns what a change of a node needs."""
+    """Returns the need of a node's change."""
     if old is None or new is None:
         return needs.PLAIN
     if old.get("gres") != new.get("gres"):
@@ -178,14 +179,14 @@ def _partitions(running: Mapping[str, Attributes], wanted: Mapping[str, Attribut
 def _lost_by_a_start(
     running: Mapping[str, Attributes], wanted: SlurmConf, live: Mapping[str, str]
 ) -> Iterator[Change]:
-    """Yields partitions and states that scontrol set, and that a starting slurmctld does not keep."""
+    """Yields partitions and states from scontrol that a starting slurmctld drops."""
     flags = ",".join(wanted.settings().get("reconfigflags", ())).lower().split(",")
     if _KEEPS_PARTITIONS in flags:
         return
     after = wanted.partitions()
     for name, state in sorted(live.items()):
         if name not in running.keys() | after.keys():
-            words = "is removed: scontrol created the partition, and slurm.conf does not have it"
+            words = "is removed: scontrol created the partition, and slurm.conf lacks it"
             yield Change(f"partition {name}", needs.PLAIN, words, partition=name)
         elif name in running.keys() & after.keys() and _KEEPS_STATES not in flags:
             by_file = _state(after[name])
@@ -212,7 +213,7 @@ def _files(running: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterato
 
 
 def _replaces_keys(running: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> bool:
-    """Whether all keys are others. The steps of a rotation keep one."""
+    """Returns True if all keys are replaced. Each step of a rotation keeps a key."""
     before = known(running)
     return bool(before) and before.isdisjoint(known(wanted))
 

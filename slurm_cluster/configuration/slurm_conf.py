@@ -1,6 +1,7 @@
-"""slurm.conf(5) as text: its lines, its settings, and the nodes and partitions that it names.
+"""slurm.conf(5) as text: lines, settings, nodes and partitions.
 
-Only the form is checked here: a line of another form is kept as it is, for slurmctld to judge."""
+Only the format is checked here. A line of another format is kept unchanged, for slurmctld to
+validate."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,38 +11,38 @@ from typing import Final
 from slurm_client import hostlist
 
 RECORDS: Final = frozenset({"nodename", "partitionname", "nodeset", "downnodes"})
-"""Keys that begin the line of an object, and may be given more than once."""
+"""Keys that start the line of an object. Such keys may be repeated."""
 DEFAULT: Final = "DEFAULT"
-"""The name whose attributes the lines after it begin with."""
+"""Name of an object with default attributes for the following lines."""
 _PAIR: Final = re.compile(r'([\w.]+)\s*[-+*/]?=\s*(?:"([^"]*)"|(\S+))\s*')
 _INCLUDE: Final = re.compile(r"include\s+(\S+)\s*", re.IGNORECASE)
 _DEEPEST: Final = 8
 Include = Callable[[str], str]
-"""Returns the text of an included file. Raises LookupError where there is none."""
+"""Returns the text of an included file. Raises LookupError if the file is missing."""
 Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: its keys and values in order, and the line as it was written."""
+    """One line: keys and values in order, and the original text."""
 
     pairs: Pairs
     text: str
 
     @property
     def kind(self) -> str:
-        """The first key, in lower case; "" where the line has no such form."""
+        """The first key, in lower case; "" for a line of another format."""
         return self.pairs[0][0].lower() if self.pairs else ""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmConf:
-    """All lines, those of included files in their place."""
+    """All lines. The lines of an included file replace the Include line."""
 
     lines: tuple[Line, ...]
 
     def settings(self) -> dict[str, tuple[str, ...]]:
-        """The values by key, in lower case; several where a key is repeated (SlurmctldHost)."""
+        """Values by key, in lower case. A repeated key (SlurmctldHost) has several values."""
         found: dict[str, tuple[str, ...]] = {}
         for line in self.lines:
             if line.kind not in RECORDS:
@@ -50,23 +51,24 @@ class SlurmConf:
         return found
 
     def hosts(self) -> tuple[str, ...]:
-        """The names of the slurmctlds, the first one first."""
+        """Names of the slurmctlds, in order."""
         return tuple(each.partition("(")[0] for each in self.settings().get("slurmctldhost", ()))
 
     def alone(self, host: str) -> str:
-        """The text with one slurmctld alone: by it Slurm's commands ask that one, and no other."""
+        """The text with only the slurmctld of `host`, so that Slurm's commands ask no other
+        slurmctld."""
         return "".join(f"{line.text}\n" for line in self.lines if not _of_another(line, host))
 
     def nodes(self) -> dict[str, Mapping[str, str]]:
-        """The attributes of each node by its name. A name that is no hostlist is taken as it is."""
+        """Attributes of each node, by name. A name that is no hostlist is used unchanged."""
         return {node: attributes for name, attributes in self._of("nodename") for node in _names(name)}
 
     def partitions(self) -> dict[str, Mapping[str, str]]:
-        """The attributes of each partition by its name."""
+        """Attributes of each partition, by name."""
         return dict(self._of("partitionname"))
 
     def others(self) -> dict[str, Mapping[str, str]]:
-        """The attributes of each node set and of nodes that are down, by kind and name."""
+        """Attributes of each node set and of each DownNodes line, by kind and name."""
         kinds = ("nodeset", "downnodes")
         return {f"{kind}={name}": attributes for kind in kinds for name, attributes in self._of(kind)}
 
@@ -84,7 +86,7 @@ class SlurmConf:
 
 
 def parse(text: str, include: Include) -> SlurmConf:
-    """Reads slurm.conf. Raises LookupError where it includes what there is not."""
+    """Parses slurm.conf. Raises LookupError if an included file is missing."""
     return SlurmConf(tuple(_lines(text, include, _DEEPEST)))
 
 
@@ -102,14 +104,14 @@ def _lines(text: str, include: Include, deepest: int) -> Iterator[Line]:
         line = re.sub(r"(?<!\\)#.*", "", raw).strip()
         if found := _INCLUDE.fullmatch(line):
             if deepest == 0:
-                raise LookupError(f"{found[1]} is included by itself")
+                raise LookupError(f"{found[1]} includes itself")
             yield from _lines(include(found[1]), include, deepest - 1)
         elif line:
             yield Line(_pairs(line), line)
 
 
 def _pairs(line: str) -> Pairs:
-    """Returns the pairs of a line; none where a part of it is no pair."""
+    """Returns the pairs of a line; no pairs if any part of the line is no pair."""
     pairs, at = list[tuple[str, str]](), 0
     while at < len(line):
         found = _PAIR.match(line, at)

@@ -1,8 +1,8 @@
-"""Files that slurmd reads and slurmctld does not, as far as their form goes.
+"""Checks of the format of files that slurmd reads and slurmctld does not.
 
-In a container slurmd runs in the foreground. If slurmd cannot read its files at a reconfiguration,
-slurmd ends on all nodes at once, with the jobs. No trial finds such errors of form, so they are looked
-for here."""
+In a container, slurmd runs in the foreground. If slurmd cannot read the files at a reconfiguration,
+slurmd ends on all nodes at once, with the jobs. A trial does not find such format errors, so the
+checks are here."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,15 +19,15 @@ _GRES: Final = frozenset(
         *("multiplefiles", "name", "nodename", "type"),
     }
 )
-"""gres.conf(5)."""
+"""Keys of gres.conf(5)."""
 _BEGINS: Final = frozenset({"autodetect", "name", "nodename"})
 _COUNT: Final = re.compile(r"\d+[KMGTP]?", re.IGNORECASE | re.ASCII)
 _PLUGINS: Final = frozenset({"autodetect", "disabled", "cgroup/v1", "cgroup/v2"})
-"""cgroup.conf(5) CgroupPlugin."""
+"""Values of CgroupPlugin in cgroup.conf(5)."""
 _SCRIPTS: Final = frozenset({"epilog", "prolog"})
 _OF_A_FOLDER: Final = frozenset("/*?[")
 _SPANK: Final = re.compile(r"(required|optional|include)\s+\S.*")
-"""spank(7), plugstack.conf."""
+"""Format of plugstack.conf in spank(7)."""
 
 
 def wrong(files: Mapping[str, File], conf: SlurmConf) -> list[str]:
@@ -37,7 +37,7 @@ def wrong(files: Mapping[str, File], conf: SlurmConf) -> list[str]:
         *(f"gres.conf: {words}" for line in lines for words in _of_gres(line)),
         *(f"gres.conf: {words}" for words in gres_conf.contradictions(lines, conf)),
         *(
-            f"slurm.conf: {key}={name} is not among the files: Slurm drains each node at its first job"
+            f"slurm.conf: {key}={name} is not in the files: Slurm drains each node at its first job"
             for key, name in _scripts(conf)
             if name and name not in files
         ),
@@ -47,7 +47,7 @@ def wrong(files: Mapping[str, File], conf: SlurmConf) -> list[str]:
             for words in _of_cgroup(line)
         ),
         *(
-            f"plugstack.conf: {quoted(line)} is not `required`, `optional` or `include`, and a path"
+            f"plugstack.conf: {quoted(line)} is not `required`, `optional` or `include` with a path"
             for line in _text(files, "plugstack.conf").splitlines()
             if line.partition("#")[0].strip() and not _SPANK.fullmatch(line.strip())
         ),
@@ -75,12 +75,12 @@ def _of_gres(line: Line) -> Iterator[str]:
         yield f"{quoted(line.text)} does not begin with Name=, NodeName= or AutoDetect="
     for key, value in line.pairs:
         if key.lower() not in _GRES:
-            yield f"there is no {key}"
+            yield f"unknown key {key}"
         if key.lower() == "count" and not _COUNT.fullmatch(value):
-            yield f"Count={value} is no number"
+            yield f"Count={value} is not a number"
 
 
 def _of_cgroup(line: Line) -> Iterator[str]:
     for key, value in line.pairs:
         if key.lower() == "cgroupplugin" and value not in _PLUGINS:
-            yield f"CgroupPlugin={value}: there are {', '.join(sorted(_PLUGINS))}"
+            yield f"CgroupPlugin={value}: must be one of {', '.join(sorted(_PLUGINS))}"

@@ -1,6 +1,7 @@
-"""The nodes that a topology names and slurm.conf does not: those that join by themselves (slurmd -Z).
+"""Nodes of a topology that are not in slurm.conf: dynamic nodes, which register themselves (slurmd
+-Z).
 
-The running slurmctld passes over nodes that it does not know. A throw-away one calls them an error."""
+The running slurmctld ignores unknown nodes. A slurmctld in a trial reports unknown nodes as errors."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -14,11 +15,12 @@ from slurm_cluster.configuration.slurm_conf import SlurmConf, parse
 _YAML: Final = "topology.yaml"
 _CONF: Final = "topology.conf"
 _JOIN: Final = "maxnodecount"
-"""Without this key no node joins by itself (slurm.conf(5) MaxNodeCount)."""
+"""Key without which no node can register itself (slurm.conf(5) MaxNodeCount)."""
 
 
 def joining(files: Mapping[str, File], conf: SlurmConf) -> frozenset[str]:
-    """Returns their names; none where no node can join, or where a file has not its form."""
+    """Returns the names of such nodes; no names if nodes cannot register themselves, or for an
+    invalid file."""
     if _JOIN not in conf.settings():
         return frozenset()
     try:
@@ -29,7 +31,8 @@ def joining(files: Mapping[str, File], conf: SlurmConf) -> frozenset[str]:
 
 
 def suspect(files: Mapping[str, File]) -> str:
-    """Returns the error of topology.yaml at which slurmctld crashes without a message (26.05), or ""."""
+    """Returns the error of topology.yaml that makes slurmctld crash without a message (26.05), or
+    ""."""
     try:
         empty = _YAML in files and yaml.safe_load(files[_YAML].content) == []
     except yaml.YAMLError:

@@ -1,8 +1,8 @@
-"""A throw-away slurmctld that tries a configuration, and the errors of this slurmctld.
+"""A temporary slurmctld that tries a configuration, and the errors of this slurmctld.
 
-slurmctld cannot test a configuration (no option `-t`): many wrong values only add a line to the
-log, other values end slurmctld. So the trial starts a slurmctld with the files of `trial_conf`, and
-waits until the slurmctld serves or ends."""
+slurmctld cannot test a configuration (no option `-t`). Many wrong values only add a line to the
+log; other wrong values end slurmctld. So the trial starts a slurmctld with the files of
+`trial_conf`, and waits until the slurmctld serves or ends."""
 
 import os
 import re
@@ -53,14 +53,14 @@ _WITHOUT_DATABASE: Final = (
 )
 """Errors of a trial without the slurmdbd of the configuration."""
 FROM_STATE: Final = ("assoc_mgr_state", "clustername", "last_tres")
-"""Files of the running state for the trial, as copies: slurmdbd's objects, and clustername."""
+"""Files of the running state that the trial copies: slurmdbd's objects, and clustername."""
 _KEYS: Final = ("*.key", "*.jwks")
 _NEEDED_FROM_STATE: Final = frozenset(FROM_STATE)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Tries configurations."""
+    """Tries configurations in a temporary slurmctld."""
 
     running: Path
     """Folder of the running configuration."""
@@ -69,13 +69,14 @@ class Trial:
     accepted: Sequence[str] = ()
     """Regular expressions of ignored errors."""
     checks_slurmd: bool = True
-    """False for a configuration that slurmctld took before: slurmd's files do not stop slurmctld."""
+    """False for a configuration that slurmctld has accepted: errors in slurmd's files do not stop
+    slurmctld."""
     program: str = "slurmctld"
 
     def problems(
         self, files: Mapping[str, File], conf: SlurmConf, known_tres: frozenset[str]
     ) -> list[str]:
-        """Returns the errors of a configuration in slurmctld's words, or an empty list."""
+        """Returns the errors of a configuration as slurmctld logs the errors, or an empty list."""
         host = socket.gethostname()
         own = [*untried(conf, host), *(slurmd_files.wrong(files, conf) if self.checks_slurmd else ())]
         if wrong := [words for words in own if not _matches(self.accepted, words)]:
@@ -156,15 +157,19 @@ class _Verdict:
                     self._hurry(_AFTER_ERROR_S)
                 yield found["words"]
         if not self._serves and not told:
-            yield f"{self._end()}, and last said: {last}"
+            yield f"{self._end()}; last line of its log: {last}"
 
     def _end(self) -> str:
         """Returns how slurmctld ended, or that slurmctld does not serve."""
         try:
             status = self._process.wait(_ENDS_S)
         except subprocess.TimeoutExpired:
-            return "it does not serve"
-        return f"{self._cause}{signal.Signals(-status).name} ended it" if status < 0 else "it ended"
+            return "slurmctld does not serve"
+        return (
+            f"{self._cause}{signal.Signals(-status).name} ended slurmctld"
+            if status < 0
+            else "slurmctld ended"
+        )
 
     def _lines(self) -> Iterator[str]:
         """Yields lines until slurmctld has served for a moment, ends, or takes too long."""
@@ -192,8 +197,8 @@ def _matches(accepted: Iterable[str], words: str) -> bool:
 
 
 def _of_wanted(words: str, place: Place) -> str:
-    """Returns words about the files of the trial as words about the wanted files. Line numbers differ,
-    and are left out."""
+    """Returns a message about the trial's files as a message about the wanted files. Line numbers
+    differ, and are removed."""
     return re.sub(r"(?<=slurm\.conf) line \d+", "", words.replace(str(place.etc), str(place.running)))
 
 
@@ -203,7 +208,7 @@ def _has_database(conf: SlurmConf) -> bool:
 
 @contextmanager
 def _ports() -> Iterator[tuple[int, int]]:
-    """Yields a free port of loopback, and a port that is taken and has no listener."""
+    """Yields a free port of loopback, and a bound port without a listener."""
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         with socket.socket() as free:

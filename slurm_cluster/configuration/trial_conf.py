@@ -1,8 +1,9 @@
-"""The slurm.conf of a throw-away slurmctld: the wanted one, without all that could touch the running
-one.
+"""The slurm.conf of a temporary slurmctld: the wanted slurm.conf without settings that could affect
+the running slurmctld.
 
-It has ports on loopback and state of its own, finds no node, no slurmdbd and no other slurmctld, and
-runs no program that acts on machines. `untried` checks what can be checked of the replaced values."""
+The temporary slurmctld has ports on loopback and its own state. The temporary slurmctld reaches no
+node, no slurmdbd and no other slurmctld, and runs no program with effects on
+machines. `untried` checks the values that the trial replaces, as far as possible."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ _DROPPED: Final = frozenset(
     }
 )
 _PROGRAMS: Final = ("resumefailprogram", "resumeprogram", "suspendprogram")
-"""Without one of these power saving is off, and its other keys are not tried."""
+"""Programs without which power saving is off. Slurm then does not check the other keys of power
+saving."""
 _NODE: Final = frozenset({"bcastaddr", "nodeaddr", "nodehostname", "port"})
 _OF_DATABASE: Final = frozenset(
     {"accountingstorageenforce", "accountingstoragetres", "accountingstoragetype"}
@@ -37,7 +39,7 @@ _OF_DATABASE_IN_PARTITION: Final = frozenset(
     {"allowaccounts", "allowqos", "denyaccounts", "denyqos", "qos"}
 )
 _SENDS_AT_START: Final = "reconfig_on_restart"
-"""By this option a starting slurmctld tells all slurmds to start anew."""
+"""Option of slurmctld: a starting slurmctld makes all slurmds restart."""
 _ELSEWHERE: Final = ("jobcomp/kafka", "jobcomp/mysql")
 """Plugins that write to another server as soon as they are loaded."""
 _TRES: Final = re.compile(
@@ -47,24 +49,24 @@ _TRES: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the throw-away slurmctld is."""
+    """Folders, ports and facts for the temporary slurmctld."""
 
     folder: Path
-    """It has `etc`, the wanted files, and `state`."""
+    """Folder with `etc` (the wanted files) and `state`."""
     host: str
     port: int
     closed_port: int
-    """Of loopback, where nobody listens: of nodes and of slurmdbd."""
+    """Port of loopback without a listener, for nodes and slurmdbd."""
     running: Path
-    """The folder that paths in slurm.conf are of; in the trial they are of `etc`."""
+    """Folder of the paths in slurm.conf. In the trial, `etc` replaces the folder."""
     with_database: bool
-    """Whether the state has what the running slurmctld knows of slurmdbd's QOS, accounts and TRES."""
+    """True if the state has the running slurmctld's copy of slurmdbd's QOS, accounts and TRES."""
     known_tres: frozenset[str] = frozenset()
-    """The TRES that slurmdbd knows, in lower case."""
+    """TRES that slurmdbd knows, in lower case."""
     slurm_user: str = ""
-    """Whom slurmctld runs as; "": as slurm.conf says."""
+    """User of slurmctld; "": the user in slurm.conf."""
     joining: frozenset[str] = frozenset()
-    """Nodes that are in no slurm.conf, and that the topology names."""
+    """Nodes of the topology that are not in slurm.conf."""
 
     @property
     def etc(self) -> Path:
@@ -72,7 +74,7 @@ class Place:
 
     @property
     def state(self) -> Path:
-        """StateSaveLocation."""
+        """StateSaveLocation of the trial."""
         return self.folder / "state"
 
 
@@ -91,21 +93,21 @@ def _joining(place: Place) -> str:
 
 
 def untried(conf: SlurmConf, host: str) -> list[str]:
-    """Returns what is wrong with the keys that the trial replaces."""
+    """Returns the errors of keys that the trial replaces."""
     settings = conf.settings()
     hosts = list(conf.hosts())
     names = {host, host.partition(".")[0]}
-    wrong = [] if names & set(hosts) else [f"SlurmctldHost names {hosts or 'nobody'}, and not {host}"]
+    wrong = [] if names & set(hosts) else [f"SlurmctldHost names {hosts or 'no host'}, not {host}"]
     port = _last(settings, "slurmctldport") or "6817"
     if not re.fullmatch(r"\d{1,5}(-\d{1,5})?", port) or not all(
         0 < int(each) < 65536 for each in port.split("-")
     ):
-        wrong.append(f"SlurmctldPort={port} is no port")
+        wrong.append(f"SlurmctldPort={port} is not a port")
     storage = _last(settings, "accountingstoragetype")
     if storage and storage.lower() != "accounting_storage/slurmdbd":
-        wrong.append(f"AccountingStorageType={storage}: there is accounting_storage/slurmdbd")
+        wrong.append(f"AccountingStorageType={storage}: must be accounting_storage/slurmdbd")
     wrong += [
-        f"AccountingStorageTRES={each} is no TRES"
+        f"AccountingStorageTRES={each} is not a TRES"
         for each in _listed(settings, "accountingstoragetres")
         if not _TRES.fullmatch(each)
     ]
@@ -113,7 +115,8 @@ def untried(conf: SlurmConf, host: str) -> list[str]:
 
 
 def _gres_of_no_type(conf: SlurmConf) -> list[str]:
-    """slurmctld counts none of it, and says nothing."""
+    """Returns an error for each Gres of a node outside GresTypes. slurmctld ignores such a Gres
+    without a message."""
     types = {each.lower() for each in _listed(conf.settings(), "grestypes")}
     given = {
         each.partition(":")[0]
@@ -128,7 +131,7 @@ def _gres_of_no_type(conf: SlurmConf) -> list[str]:
 
 
 def _line(line: Line, place: Place) -> str:
-    """Returns a line as the trial has it. A line that slurmctld cannot read stays as it is."""
+    """Returns a line for the trial. A line that slurmctld cannot read stays unchanged."""
     if line.kind == "nodename":
         own = [("NodeAddr", LOOPBACK), ("Port", str(place.closed_port))]
         return render([(*_without(line.pairs, _NODE), *own)])
@@ -176,7 +179,7 @@ def _own(settings: dict[str, tuple[str, ...]], place: Place) -> Iterator[tuple[s
 
 
 def _of_database(settings: dict[str, tuple[str, ...]], place: Place) -> Iterator[tuple[str, str]]:
-    """A slurmdbd that is away, so that slurmctld goes by what its state has of it."""
+    """Yields settings of an unreachable slurmdbd, so that slurmctld uses the copies in the state."""
     yield "AccountingStorageType", "accounting_storage/slurmdbd"
     yield "AccountingStorageHost", LOOPBACK
     yield "AccountingStoragePort", str(place.closed_port)

@@ -1,1 +1,1 @@
-"""The keys of auth/slurm and auth/jwt in Secrets: made once, and rotated."""
+"""Keys of auth/slurm and auth/jwt in Secrets: creation and rotation."""

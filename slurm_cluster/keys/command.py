@@ -1,7 +1,7 @@
 """`slurm-cluster keys ensure|rotate`.
 
-Exit status: 0; 1 if a step of a rotation is too early; 2 if kube-apiserver cannot be asked, or
-refuses."""
+Exit status: 0: success. 1: a step of a rotation is too early. 2: kube-apiserver is unreachable or
+rejects a request."""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -19,12 +19,13 @@ Act = Callable[[Kubernetes], Awaitable[list[str]]]
 
 
 def ensure(names: Names, kubeconfig: Path | None) -> int:
-    """Makes the Secrets that do not exist."""
+    """Creates missing Secrets."""
     return _run(lambda kubernetes: secrets.ensure(kubernetes, names), kubeconfig)
 
 
 def rotate(names: Names, kubeconfig: Path | None, *, jwt: bool, pause_s: float) -> int:
-    """Makes the next step of a rotation of auth/slurm's key; with `jwt` replaces auth/jwt's."""
+    """Carries out the next step of a rotation of auth/slurm's key; with `jwt`, replaces the key of
+    auth/jwt."""
 
     def act(kubernetes: Kubernetes) -> Awaitable[list[str]]:
         now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""The Secrets of keys: made if missing, and changed only by a rotation, in the version that was read."""
+"""Secrets of keys: created if missing, and changed only by a rotation, in the version read before."""
 
 import secrets
 from base64 import b64decode
@@ -15,25 +15,25 @@ from slurm_cluster.kubernetes_session import Data, ensure_secret, opaque_secret
 JWT_KEY: Final = "jwt_hs256.key"
 _BYTES: Final = 64
 _STAGED: Final = "slurm-cluster/key-stage"
-"""Annotation: when the last step of a rotation was made, and which."""
+"""Annotation with the time and the name of a rotation's last step."""
 _NEXT: Final = {
-    Stage.ADD: "once every daemon has read the new key, rotate again: it will sign then",
-    Stage.USE: "once what the old key has signed is no longer used, rotate again: the old key goes then",
-    Stage.DROP: "the rotation is over",
+    Stage.ADD: "after every daemon has read the new key, rotate again to sign with the new key",
+    Stage.USE: "after the last use of the old key's credentials, rotate again to remove the old key",
+    Stage.DROP: "the rotation is complete",
 }
 _OLD_TOKENS: Final = (
-    "restart slurmdbd: until then it takes every token of the old key, and none of the new one."
-    " slurmctld refuses every token of the old key once it has read the new one: make new tokens"
+    "restart slurmdbd: until then slurmdbd accepts all tokens of the old key, and rejects tokens of the"
+    " new key. slurmctld rejects all tokens of the old key after reading the new key: create new tokens"
 )
 
 
 class NotNow(Exception):
-    """The next step of a rotation is too early, or there is nothing to rotate."""
+    """Raised if the next step of a rotation is too early, or without a key to rotate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The Secrets' names, in one namespace."""
+    """Names of the Secrets, in one namespace."""
 
     namespace: str
     slurm_key: str
@@ -46,7 +46,7 @@ def new_slurm_key(now: datetime) -> Key:
 
 
 async def ensure(kubernetes: Kubernetes, names: Names) -> list[str]:
-    """Makes the missing Secrets. Returns a line for each. Raises KubernetesError."""
+    """Creates the missing Secrets. Returns a line for each Secret. Raises KubernetesError."""
 
     def of_slurm() -> Data:
         key = new_slurm_key(datetime.now(UTC))
@@ -64,8 +64,8 @@ async def ensure(kubernetes: Kubernetes, names: Names) -> list[str]:
 async def rotate_slurm_key(
     kubernetes: Kubernetes, names: Names, now: datetime, pause: timedelta
 ) -> list[str]:
-    """Makes the next step of a rotation. Returns what was done. Raises NotNow where the last step was
-    made less than `pause` ago; WrongKeys, KubernetesError."""
+    """Carries out the next step of a rotation. Returns messages about the step. Raises NotNow if
+    the last step was less than `pause` ago; WrongKeys, KubernetesError."""
     secret = await _read(kubernetes, names.namespace, names.slurm_key)
     keys = _keys(secret)
     step = jwks.stage(keys)
@@ -78,22 +78,24 @@ async def rotate_slurm_key(
 
 
 async def rotate_jwt_key(kubernetes: Kubernetes, names: Names, now: datetime) -> list[str]:
-    """Replaces the key of auth/jwt. Returns what was done. Raises NotNow, KubernetesError."""
+    """Replaces the key of auth/jwt. Returns messages about the result. Raises NotNow,
+    KubernetesError."""
     secret = await _read(kubernetes, names.namespace, names.jwt_key)
     data = {JWT_KEY: secrets.token_bytes(_BYTES)}
     await kubernetes.write_secret(_changed(secret, data, {_STAGED: f"{now.isoformat()} replaced"}))
-    return [f"Secret {names.jwt_key}: another key", _OLD_TOKENS]
+    return [f"Secret {names.jwt_key}: has a new key", _OLD_TOKENS]
 
 
 async def _read(kubernetes: Kubernetes, namespace: str, name: str) -> Manifest:
     secret = await kubernetes.read_secret(namespace, name)
     if secret is None:
-        raise NotNow(f"there is no Secret {name} in {namespace}: keys ensure makes it")
+        raise NotNow(f"Secret {name} in {namespace} is missing: `keys ensure` creates the Secret")
     return secret
 
 
 def _keys(secret: Manifest) -> jwks.Keys:
-    """Returns the keys of a Secret. slurm.key alone is one key: its credentials have no id."""
+    """Returns the keys of a Secret. A slurm.key without slurm.jwks is one key: its credentials have
+    no id."""
     data = secret.get("data") or {}
     if SLURM_JWKS in data:
         return jwks.parse(b64decode(data[SLURM_JWKS]))
@@ -115,7 +117,7 @@ def _told(key: Key) -> str:
 
 
 def _changed(secret: Manifest, data: Data, annotations: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the Secret with other data, in the version that was read."""
+    """Returns the Secret with new data, in the version read before."""
     metadata = dict(secret["metadata"])
     metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
     changed = dict(secret) | opaque_secret(metadata, data)

@@ -1,1 +1,1 @@
-"""What others need of this Slurm, in Secrets: a token of SlurmUser, auth/slurm's key, a password."""
+"""Secrets for clients of this Slurm: a token of SlurmUser, auth/slurm's key, and a password."""

@@ -1,6 +1,7 @@
 """`slurm-cluster hand-out` and `slurm-cluster password`.
 
-Exit status: 0; 1 if slurmctld gives no token; 2 if kube-apiserver cannot be asked, or refuses."""
+Exit status: 0: success. 1: slurmctld gives no token. 2: kube-apiserver is unreachable or rejects a
+request."""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -18,12 +19,12 @@ Act = Callable[[Kubernetes], Awaitable[list[str]]]
 
 
 def hand_out(wanted: Wanted, kubeconfig: Path | None) -> int:
-    """Fills the Secrets."""
+    """Writes the contents to the Secrets."""
     return _run(lambda kubernetes: writer.hand_out(kubernetes, wanted), kubeconfig)
 
 
 def ensure_password(place: Place, kubeconfig: Path | None) -> int:
-    """Makes the Secret with a password, where it does not exist."""
+    """Creates the Secret with a password if missing."""
 
     async def act(kubernetes: Kubernetes) -> list[str]:
         return [await password.ensure(kubernetes, place)]

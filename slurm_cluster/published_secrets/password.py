@@ -1,4 +1,4 @@
-"""A Secret with a password for programs, made once if it is missing."""
+"""A Secret with a password for programs, created if missing."""
 
 import secrets
 from typing import Final
@@ -11,7 +11,7 @@ _BYTES: Final = 32
 
 
 async def ensure(kubernetes: Kubernetes, place: Place) -> str:
-    """Makes the missing Secret. Returns what was done. Raises KubernetesError."""
+    """Creates the missing Secret. Returns a message with the result. Raises KubernetesError."""
 
     def make() -> dict[str, bytes]:
         return {place.key: secrets.token_hex(_BYTES).encode()}

@@ -1,4 +1,4 @@
-"""Where contents go: keys of Secrets, as the command line has them."""
+"""Destinations of contents: keys of Secrets, as given on the command line."""
 
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -15,7 +15,7 @@ class Place(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads NAMESPACE/SECRET/KEY. Raises ValueError."""
+        """Parses NAMESPACE/SECRET/KEY. Raises ValueError."""
         parts = text.split("/")
         if len(parts) != len(cls._fields) or not all(parts):
             raise ValueError(f"{quoted(text)} is not NAMESPACE/SECRET/KEY")
@@ -23,14 +23,14 @@ class Place(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A file, and where it goes. A file that is not there is none in the Secret either."""
+    """A file and its destination. If the file is missing, the key is removed from the Secret."""
 
     place: Place
     file: Path
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads NAMESPACE/SECRET/KEY=PATH. Raises ValueError."""
+        """Parses NAMESPACE/SECRET/KEY=PATH. Raises ValueError."""
         place, _, file = text.partition("=")
         if not file:
             raise ValueError(f"{quoted(text)} is not NAMESPACE/SECRET/KEY=PATH")

@@ -1,4 +1,4 @@
-"""Writes contents into existing Secrets: so the account may change these Secrets, and no others."""
+"""Writes contents to existing Secrets. So the service account needs rights for these Secrets only."""
 
 import asyncio
 import re
@@ -16,31 +16,31 @@ from slurm_cluster.published_secrets.places import Copy, Place
 _TOKEN: Final = re.compile(r"^SLURM_JWT=(?P<token>\S+)$", re.MULTILINE)
 _USER: Final = "slurm"
 _EACH_S: Final = 5.0
-"""Between two questions of a slurmctld that does not answer."""
+"""Pause between two requests while slurmctld does not answer."""
 _TRIES: Final = 5
-"""How often a Secret is written that others write, too."""
+"""Maximum number of attempts to write a Secret that other clients also write."""
 Contents = Mapping[str, bytes | None]
-"""By the key; None: it is not to be there."""
+"""Contents by the key; None: the key is removed."""
 
 
 class Missing(Exception):
-    """A Secret that should be there is not; the text says which."""
+    """Raised if a Secret is missing. The message names the Secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be handed out."""
+    """The contents to publish."""
 
     token: Place | None = None
     lifespan_s: int = 0
-    """Of the token."""
+    """Lifetime of the token."""
     copies: Sequence[Copy] = ()
     within_s: float = 300.0
-    """How long slurmctld may be away."""
+    """Maximum time to wait for slurmctld."""
 
 
 def mint(lifespan_s: int, within_s: float, program: Callable[..., str] = run) -> str:
-    """Returns a token of SlurmUser; repeats until slurmctld answers. Raises ProgramFailed."""
+    """Returns a new token of SlurmUser. Waits until slurmctld answers. Raises ProgramFailed."""
     deadline = time.monotonic() + within_s
     command = ("scontrol", "token", f"username={_USER}", f"lifespan={lifespan_s}")
     while True:
@@ -53,11 +53,11 @@ def mint(lifespan_s: int, within_s: float, program: Callable[..., str] = run) ->
             time.sleep(_EACH_S)
     if found := _TOKEN.search(said):
         return found["token"]
-    raise ProgramFailed(command, "there is no token in what it prints")
+    raise ProgramFailed(command, "its output has no token")
 
 
 async def hand_out(kubernetes: Kubernetes, wanted: Wanted) -> list[str]:
-    """Writes each Secret once. Returns what was done, a line each. Raises Missing, ProgramFailed,
+    """Writes each Secret once. Returns a line for each Secret. Raises Missing, ProgramFailed,
     KubernetesError, OSError."""
     secrets = dict[tuple[str, str], dict[str, bytes | None]]()
     for (namespace, name, key), file in wanted.copies:
@@ -76,7 +76,7 @@ async def _write(kubernetes: Kubernetes, namespace: str, name: str, contents: Co
     for left in reversed(range(_TRIES)):
         secret = await kubernetes.read_secret(namespace, name)
         if secret is None:
-            raise Missing(f"there is no Secret {namespace}/{name}: the chart makes it")
+            raise Missing(f"Secret {namespace}/{name} is missing: the chart creates the Secret")
         if not differs(secret, contents):
             break
         try:
@@ -86,17 +86,17 @@ async def _write(kubernetes: Kubernetes, namespace: str, name: str, contents: Co
                 raise
         else:
             return f"Secret {namespace}/{name} is written: {', '.join(sorted(contents))}"
-    return f"Secret {namespace}/{name} is as it should be"
+    return f"Secret {namespace}/{name} is up to date"
 
 
 def differs(secret: Manifest, contents: Contents) -> bool:
-    """Tells whether a Secret has not these contents."""
+    """Returns True if a Secret has other contents."""
     data = secret.get("data") or {}
     return any((b64decode(data[key]) if key in data else None) != contents[key] for key in contents)
 
 
 def filled(secret: Manifest, contents: Contents) -> Manifest:
-    """Returns the Secret with these contents besides those that it has of other keys."""
+    """Returns the Secret with these contents. Other keys of the Secret stay."""
     data = {key: text for key, text in (secret.get("data") or {}).items() if key not in contents}
     data |= {key: b64encode(text).decode() for key, text in contents.items() if text is not None}
     return {**secret, "data": data}

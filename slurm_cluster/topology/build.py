@@ -1,8 +1,10 @@
-"""The topology that the labels of Nodes describe: pure, and the same for the same Nodes in any order.
+"""The topology that the labels of Nodes describe: pure. Equal Nodes in any order give an equal
+topology.
 
-One wrong label must not cost the cluster its topology: what no topology can have is left out, as a
-`Trouble`. Units of an earlier file stay, without nodes: a Node that is away moves nothing, and slurmctld
-does not start if a node names a unit that is in no file."""
+One wrong label does not remove the topology of the cluster: invalid parts are omitted, and reported
+as a `Trouble`. Units of an earlier file stay, without nodes. So an absent Node changes no other
+node's place, and slurmctld still starts: slurmctld does not start if a node names a unit that is
+not in the file."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +20,7 @@ _ROOT_TIER = -1
 
 
 class Trouble(NamedTuple):
-    """What is wrong, and the nodes of Slurm that it concerns."""
+    """A problem, and the Slurm nodes with the problem."""
 
     what: str
     nodes: tuple[str, ...]
@@ -26,14 +28,14 @@ class Trouble(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A topology, and what is wrong with the labels that it was made of."""
+    """A topology, and the problems of the labels."""
 
     topology: Topology
     troubles: tuple[Trouble, ...]
 
 
 class _Claim(NamedTuple):
-    """What one Node says of a switch: its tier, and the narrowest wider switch that the Node is in."""
+    """A Node's claim about a switch: its tier, and the narrowest wider switch of the Node."""
 
     tier: int
     parent_tier: int
@@ -42,16 +44,17 @@ class _Claim(NamedTuple):
 
 @dataclass(slots=True)
 class _Sorted:
-    """Which Nodes' labels can be believed."""
+    """Nodes with consistent labels, and problems of other Nodes."""
 
     names: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
-    """The names of a node's switches, one for each tier."""
+    """Names of a node's switches, a name for each tier."""
     troubles: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """The nodes whose labels make no switch, by what is wrong."""
+    """Nodes whose labels give no switch, by the problem."""
 
 
 def build(rules: Rules, places: Iterable[Place], before: Topology | None = None) -> Built:
-    """Returns the topology of these places. `before` is the one that is to change little."""
+    """Returns the topology of these places. `before`: the earlier topology, which should change
+    little."""
     found = _named(rules, places)
     parents = _believed(found)
     if rules.kind is Kind.TREE:
@@ -84,22 +87,22 @@ def _names_of(rules: Rules, place: Place) -> Iterator[str | None]:
 
 
 def _wrong(rules: Rules, place: Place, names: tuple[str | None, ...]) -> str | None:
-    """Returns why a Node's labels make no switch or block."""
+    """Returns the reason why a Node's labels give no switch or block, or None."""
     if names[-1] is None:
-        return f"no label {rules.tiers[-1]}"
+        return f"label {rules.tiers[-1]} is missing"
     if rules.names is Names.PATH and None in place.path and any(place.path[: place.path.index(None)]):
         return "a label between two others is missing: its switch has no path"
     for name in filter(None, names):
         if problem := problem_of_name(name):
             return f"the name {quoted(name)} {problem}"
         if name in rules.own_names:
-            return f"the name {quoted(name)} is that of a switch of ours"
+            return f"the name {quoted(name)} is reserved for a switch of slurm-cluster"
     return None
 
 
 def _believed(found: _Sorted) -> dict[str, str]:
-    """Removes nodes whose labels contradict the majority, and returns the parent of each switch ("": the
-    root). The rest is a tree: each switch has one parent, of a wider tier."""
+    """Removes nodes whose labels contradict the majority. Returns the parent of each switch ("":
+    the root). The result is a tree: each switch has one parent, of a wider tier."""
     while True:
         claims = _claims(found.names)
         most = {name: _most(votes) for name, votes in claims.items()}
@@ -128,7 +131,7 @@ def _claimed(names: tuple[str | None, ...]) -> Iterator[tuple[str, _Claim]]:
 
 
 def _most(votes: Counter[_Claim]) -> _Claim:
-    """Returns what most Nodes say: first the tier, then the narrowest parent."""
+    """Returns the claim of most Nodes: first by tier, then by the narrowest parent."""
     tiers = Counter[int]()
     for claim, count in votes.items():
         tiers[claim.tier] += count
@@ -151,7 +154,7 @@ def _members(found: _Sorted) -> dict[str, list[str]]:
     """Returns the nodes of each narrowest switch or block."""
     members: dict[str, list[str]] = defaultdict(list)
     for node, names in found.names.items():
-        assert names[-1] is not None  # _wrong has taken the others out
+        assert names[-1] is not None  # _wrong has removed nodes without the last name
         members[names[-1]].append(node)
     return members
 
@@ -182,7 +185,8 @@ def _kept(
     rules: Rules,
     before: Topology | None,
 ) -> dict[str, str | None]:
-    """Returns the parents of switches that no Node names any more: as before if possible, else root."""
+    """Returns the parents of switches that no Node names any longer: the earlier parent if
+    possible, otherwise the root."""
     if before is None or before.kind is not Kind.TREE:
         return {}
     gone = before.by_name.keys() - known.keys() - {rules.root, rules.unlabelled}
@@ -192,7 +196,8 @@ def _kept(
 
 
 def _blocks(rules: Rules, found: _Sorted, before: Topology | None) -> Topology:
-    """The blocks of an earlier file keep their places, since Slurm joins neighbours to larger blocks."""
+    """Returns the blocks. Blocks of an earlier file keep their positions, because Slurm joins
+    neighbouring blocks to larger blocks."""
     members = _members(found)
     paths = {names[-1]: names for names in found.names.values()}
     old = before.by_name if before is not None and before.kind is Kind.BLOCK else {}
@@ -207,12 +212,12 @@ def _all_names(paths: Iterable[tuple[str | None, ...]]) -> set[str]:
 
 
 def _rank(path: tuple[str | None, ...], ranks: Mapping[str, int]) -> tuple[int, ...]:
-    """Orders blocks by the wider tiers first, so that those of one spine are neighbours."""
+    """Returns the sort key of a block: wider tiers first, so that blocks of a spine are neighbours."""
     return tuple(-1 if name is None else ranks[name] for name in path)
 
 
 def _too_small(topology: Topology, rules: Rules) -> Iterator[Trouble]:
     for unit in topology.units if topology.kind is Kind.BLOCK else ():
         if 0 < len(unit.nodes) < rules.block_sizes[0]:
-            what = f"block {unit.name} has fewer nodes than a base block's {rules.block_sizes[0]}"
+            what = f"block {unit.name} has fewer nodes than a base block ({rules.block_sizes[0]})"
             yield Trouble(what, unit.nodes)

@@ -1,6 +1,6 @@
-"""`slurm-cluster topology`: its subcommands and their options.
+"""`slurm-cluster topology`: subcommands and their options.
 
-Exit status: 0; 1 if labels or Slurm are wrong; 2 if the command or a file is."""
+Exit status: 0: success. 1: labels or Slurm have an error. 2: the command or a file has an error."""
 
 import asyncio
 import signal
@@ -33,11 +33,11 @@ from slurm_cluster.topology.words import in_words
 from wellknown.names import NODE_NAME_LABEL
 from wellknown.quoting import quoted
 
-app = typer.Typer(no_args_is_help=True, help="Slurm's topology from the labels of Nodes.")
+app = typer.Typer(no_args_is_help=True, help="Create Slurm's topology from labels of Nodes.")
 
 
 class Format(StrEnum):
-    """The file that is made."""
+    """The format of the topology file."""
 
     YAML = "yaml"
     CONF = "conf"
@@ -48,27 +48,32 @@ _NO_ROOT: Final = "none"
 _BODY: Final = 4096
 _PACE: Final = Pace()
 
-_KindOption = Annotated[Kind, typer.Option(help="The plugin: topology/tree or topology/block.")]
-_PresetOption = Annotated[Preset | None, typer.Option(help="Whose labels the tiers are.")]
+_KindOption = Annotated[Kind, typer.Option(help="Plugin: topology/tree or topology/block.")]
+_PresetOption = Annotated[Preset | None, typer.Option(help="Source of labels, which sets the tiers.")]
 _TierOption = Annotated[
-    list[str] | None, typer.Option(help="A label's key; the widest tier first.", metavar="LABEL")
+    list[str] | None,
+    typer.Option(help="Label key of a tier; widest tier first; may be repeated.", metavar="LABEL"),
 ]
-_SizeOption = Annotated[list[int] | None, typer.Option(help="BlockSizes: the base block first.")]
-_NamesOption = Annotated[Names, typer.Option(help="What switches and blocks are called.")]
+_SizeOption = Annotated[
+    list[int] | None, typer.Option(help="A size in BlockSizes; base block first; may be repeated.")
+]
+_NamesOption = Annotated[Names, typer.Option(help="Names of switches and blocks.")]
 _MembersOption = Annotated[
-    Members, typer.Option(help="listed: the file has the nodes; told: each slurmd tells (Topology=).")
+    Members, typer.Option(help="listed: the file lists nodes; told: each slurmd reports (Topology=).")
 ]
-_RootOption = Annotated[str, typer.Option(help="The switch above all others, or none.")]
+_RootOption = Annotated[str, typer.Option(help="Name of the root switch; none: no root switch.")]
 _SelectorOption = Annotated[
-    list[str] | None, typer.Option(help="Nodes have this label, or KEY=VALUE.", metavar="KEY")
+    list[str] | None,
+    typer.Option(help="Only Nodes with this label, or KEY=VALUE; may be repeated.", metavar="KEY"),
 ]
-_NameLabelOption = Annotated[str, typer.Option(help="The label that names Slurm's node.")]
+_NameLabelOption = Annotated[str, typer.Option(help="Label with Slurm's name of a Node.")]
 _AmongSlurmOption = Annotated[
-    bool, typer.Option("--among-slurm", help="Nodes that sinfo knows alone.", show_default=False)
+    bool, typer.Option("--among-slurm", help="Only nodes that sinfo lists.", show_default=False)
 ]
-_FormatOption = Annotated[Format, typer.Option(help="yaml: Slurm 25.05 and later; conf: before.")]
+_FormatOption = Annotated[Format, typer.Option(help="yaml: Slurm 25.05 and later; conf: earlier Slurm.")]
 _KubeconfigOption = Annotated[
-    Path | None, typer.Option(help="Of kube-apiserver; absent: this Pod's account.", envvar="KUBECONFIG")
+    Path | None,
+    typer.Option(help="Path of a kubeconfig file; default: the service account.", envvar="KUBECONFIG"),
 ]
 
 
@@ -86,14 +91,15 @@ def render(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     among_slurm: _AmongSlurmOption = False,
     output: _FormatOption = Format.YAML,
     nodes: Annotated[
-        Path | None, typer.Option(help="What `kubectl get nodes -o json` printed; absent: ask.")
+        Path | None,
+        typer.Option(help="Output of `kubectl get nodes -o json`; default: read from kube-apiserver."),
     ] = None,
     before: Annotated[
-        Path | None, typer.Option(help="The file as it is now: its names and their order stay.")
+        Path | None, typer.Option(help="The current file: its names and their order stay.")
     ] = None,
     kubeconfig: _KubeconfigOption = None,
 ) -> None:
-    """Print the topology of the Nodes. It changes nothing."""
+    """Print the topology of the Nodes. Changes nothing."""
     with _told():
         rules = _rules(kind, preset, tier, block_size, names, members, root)
         reader = Reader(rules.tiers, _selector(selector), name_label)
@@ -105,17 +111,17 @@ def render(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     sys.stdout.write(text)
     troubles = [*built.troubles]
     if output is Format.CONF and (left_out := files.to_conf(built.topology).left_out):
-        troubles.append(Trouble("Slurm 24.11 takes no such switches or blocks, left out", left_out))
+        troubles.append(Trouble("omitted: Slurm 24.11 rejects such switches or blocks", left_out))
     _say([in_words(trouble) for trouble in troubles])
     if not text:
-        _say(["no Node has such labels: Slurm would end at such a file, and none is made"])
+        _say(["no Node has such labels: Slurm would reject an empty file, so no file is printed"])
     raise typer.Exit(1 if troubles or not text else 0)
 
 
 @app.command()
 def watch(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     kind: _KindOption,
-    config_map: Annotated[str, typer.Option(help="What is written.", metavar="NAMESPACE/NAME")],
+    config_map: Annotated[str, typer.Option(help="ConfigMap to write.", metavar="NAMESPACE/NAME")],
     preset: _PresetOption = None,
     tier: _TierOption = None,
     block_size: _SizeOption = None,
@@ -127,18 +133,16 @@ def watch(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     among_slurm: _AmongSlurmOption = False,
     output: _FormatOption = Format.YAML,
     settle: Annotated[
-        float, typer.Option(help="How many seconds labels must be quiet.", metavar="SECONDS")
+        float, typer.Option(help="Time without changes of labels before a write.", metavar="SECONDS")
     ] = _PACE.settle,
     longest: Annotated[
-        float, typer.Option(help="The longest that a change waits for quiet.", metavar="SECONDS")
+        float, typer.Option(help="Maximum delay of a change.", metavar="SECONDS")
     ] = _PACE.longest,
-    probes_port: Annotated[
-        int, typer.Option(help="Where /healthz and /readyz are answered; 0: nowhere.")
-    ] = 0,
-    listen_address: Annotated[str, typer.Option(help="The address of that port.")] = "0.0.0.0",  # noqa: S104
+    probes_port: Annotated[int, typer.Option(help="Port of /healthz and /readyz; 0: no port.")] = 0,
+    listen_address: Annotated[str, typer.Option(help="Address of the port.")] = "0.0.0.0",  # noqa: S104
     kubeconfig: _KubeconfigOption = None,
 ) -> None:
-    """Keep a ConfigMap's topology as the labels of Nodes are, until SIGTERM."""
+    """Keep the topology in a ConfigMap equal to the labels of Nodes, until SIGTERM."""
     namespace, slash, name = config_map.partition("/")
     if not (namespace and slash and name):
         raise typer.BadParameter(
@@ -161,10 +165,12 @@ def watch(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
 @app.command()
 def draw(
     file: Annotated[
-        Path | None, typer.Argument(help="topology.yaml or topology.conf; absent: the Slurm that runs.")
+        Path | None,
+        typer.Argument(help="topology.yaml or topology.conf; default: the running Slurm."),
     ] = None,
     states: Annotated[
-        bool | None, typer.Option(help="Ask sinfo for the nodes' states; absent: where Slurm is asked.")
+        bool | None,
+        typer.Option(help="Read the nodes' states from sinfo; default: only without a file."),
     ] = None,
 ) -> None:
     """Print a picture (SVG) of a topology."""
@@ -179,7 +185,7 @@ def draw(
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Ends the command, with words, where something is wrong."""
+    """Ends the command with a message on an error."""
     try:
         yield
     except (WrongRules, WrongTopology, NoCredentials, OSError, UnicodeDecodeError) as error:
@@ -204,7 +210,7 @@ def _rules(  # noqa: PLR0917 -- as the commands have them
     members: Members,
     root: str,
 ) -> Rules:
-    """Raises WrongRules."""
+    """Returns the rules from options. Raises WrongRules."""
     chosen = tiers_of(kind, preset, tuple(tiers or ()))
     above = None if root == _NO_ROOT else root
     return Rules(kind, chosen, tuple(sizes or ()), names, members, above)
@@ -221,16 +227,16 @@ def _places(nodes: Sequence[Manifest], reader: Reader) -> tuple[Place, ...]:
 
 
 def _from_file(path: Path) -> Sequence[Manifest]:
-    """Raises WrongRules."""
+    """Returns the Nodes in a file. Raises WrongRules."""
     try:
         listed: Sequence[Manifest] = orjson.loads(path.read_bytes())["items"]
     except (orjson.JSONDecodeError, LookupError, TypeError) as error:
-        raise WrongRules(f"{path} is not what `kubectl get nodes -o json` prints: {error}") from error
+        raise WrongRules(f"{path} is not output of `kubectl get nodes -o json`: {error}") from error
     return listed
 
 
 async def _nodes(kubernetes: Kubernetes) -> Sequence[Manifest]:
-    """Raises KubernetesError."""
+    """Returns all Nodes. Raises KubernetesError."""
     pages = [page async for page in kubernetes.pages("nodes", None)]
     return [node for page in pages for node in page.get("items") or ()]
 

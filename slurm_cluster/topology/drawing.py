@@ -1,7 +1,7 @@
-"""A topology as an SVG picture: the same picture for the same topology and states, byte for byte.
+"""A topology as an SVG picture. Equal topologies and states give byte-identical pictures.
 
-Every unit is a row with its nodes as cells: with names, or small squares with names under the mouse. A
-letter shows the state besides the colour."""
+Each unit is a row, and each node is a cell: with the name, or a small square with the name as a
+tooltip. A letter shows the state besides the colour."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,13 +13,13 @@ from typing import Final
 from slurm_cluster.topology.model import Kind, Topology, Unit
 
 _MOST_NAMED: Final = 64
-"""So many nodes have their names in their cells."""
+"""Maximum number of nodes for cells with names."""
 _WIDTH: Final = 1000
 _LINE: Final = 22
 _INDENT: Final = 26
 _MARGIN: Final = 16
 _NAMES_AT: Final = 300
-"""Where cells begin."""
+"""Horizontal position of the first cell."""
 _NAMED_CELL: Final = 110
 _SQUARE: Final = 16
 _GAP: Final = 3
@@ -28,23 +28,23 @@ _ONE_LETTER: Final = 7.2
 
 
 class Look(Enum):
-    """How a node's state looks: the letter and the colour of its cell, and its word in the legend."""
+    """Display of a node's state: the letter and the colour of the cell, and the text in the legend."""
 
     IDLE = ("", "#ffffff", "idle")
-    MIXED = ("m", "#b7d7f2", "mixed: a part is allocated")
+    MIXED = ("m", "#b7d7f2", "mixed: partly allocated")
     ALLOCATED = ("a", "#2f7fc1", "allocated")
     DRAINED = ("d", "#f0c14b", "drained or draining")
-    DOWN = ("x", "#d1495b", "down, or it does not answer")
+    DOWN = ("x", "#d1495b", "down or not responding")
     OFF = ("o", "#d9d9d9", "powered down")
     UNKNOWN = ("?", "#f2ecd8", "Slurm does not know this node")
-    PLAIN = ("", "#e6eef5", "no state was asked for")
+    PLAIN = ("", "#e6eef5", "state not requested")
 
     def __init__(self, letter: str, colour: str, word: str) -> None:
         self.letter, self.colour, self.word = letter, colour, word
 
 
 def look_of(state: str) -> Look:
-    """Returns how a state of sinfo ("mixed", "allocated*", "draining", "idle~") looks."""
+    """Returns the display of a state from sinfo ("mixed", "allocated*", "draining", "idle~")."""
     word = state.lower()
     if word.startswith(("drain", "maint", "fail")):
         return Look.DRAINED
@@ -59,17 +59,17 @@ def look_of(state: str) -> Look:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One line of the picture, or several where the cells need them."""
+    """A line of the picture, or several lines for many cells."""
 
     depth: int
     name: str
     nodes: Sequence[str]
     below: Sequence[str]
-    """All nodes below the switch, its own included."""
+    """All nodes below the switch, including its own nodes."""
 
 
 def draw(topology: Topology, states: Mapping[str, str] | None = None) -> str:
-    """Returns the picture. `states` has sinfo's word for each node that Slurm knows; None: no states."""
+    """Returns the picture. `states`: sinfo's state of each node that Slurm knows; None: no states."""
     rows = list(_rows(topology))
     nodes = {node for unit in topology.units for node in unit.nodes}
     looks = {node: _look(node, states) for node in nodes}
@@ -104,7 +104,7 @@ def _look(node: str, states: Mapping[str, str] | None) -> Look:
 
 
 def _rows(topology: Topology) -> Iterator[_Row]:
-    """Yields the switches as a tree is read, a parent before its children."""
+    """Yields the switches in tree order, a parent before its children."""
     units, parents = topology.by_name, topology.parents
     waiting = [(0, unit) for unit in reversed(topology.units) if unit.name not in parents]
     while waiting:
@@ -154,7 +154,7 @@ def _drawn(row: _Row, looks: Mapping[str, Look], named: bool, y: int) -> Iterato
 
 
 def _bar(row: _Row, looks: Mapping[str, Look], y: int) -> Iterator[str]:
-    """The shares of the states below a switch."""
+    """Yields a bar with the shares of states below a switch."""
     tally = Counter(looks[node] for node in row.below)
     whole, x = _WIDTH - _MARGIN - _NAMES_AT, float(_NAMES_AT)
     for look in Look:

@@ -1,5 +1,4 @@
-"""topology.yaml(5) and topology.conf(5) as text, and back. A Node that comes or goes changes one
-line."""
+"""Writes and reads topology.yaml(5) and topology.conf(5). A new or removed Node changes one line."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,16 +12,16 @@ from slurm_cluster.topology.model import Kind, Topology, Unit, in_order
 from wellknown.quoting import quoted, words_of
 
 YAML: Final = "topology.yaml"
-"""Slurm 25.05 and later read this one, and then not the other."""
+"""The file for Slurm 25.05 and later, which ignore topology.conf if topology.yaml exists."""
 CONF: Final = "topology.conf"
 
 
 class WrongTopology(ValueError):
-    """The error for a file that is no topology of a kind that is known here."""
+    """Raised for a file without a topology of a supported kind."""
 
 
 class Conf(NamedTuple):
-    """The text of topology.conf, and the names of the units that it cannot have."""
+    """The text of topology.conf, and the names of omitted units."""
 
     text: str
     left_out: tuple[str, ...]
@@ -30,7 +29,7 @@ class Conf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """What both files call the parts of a kind."""
+    """Names of a kind's parts in both files."""
 
     units: str
     unit: str
@@ -44,7 +43,8 @@ _WORDS: Final = {
 
 
 def to_yaml(topology: Topology) -> str:
-    """Returns topology.yaml. Slurm takes units without nodes there, and blocks of any size."""
+    """Returns topology.yaml. Slurm accepts units without nodes in topology.yaml, and blocks of any
+    size."""
     words = _WORDS[topology.kind]
     head = [f"- topology: {_quoted(topology.name)}", "  cluster_default: true", f"  {topology.kind}:"]
     sizes = [f"    block_sizes: {list(topology.block_sizes)}"] if topology.block_sizes else []
@@ -58,12 +58,13 @@ def _flow(unit: Unit, word: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Quotes a text: 12, 1e3 and null are names here."""
+    """Returns a quoted text: 12, 1e3 and null are names here."""
     return orjson.dumps(text).decode()
 
 
 def to_conf(topology: Topology) -> Conf:
-    """Returns topology.conf for Slurm 24.11, without empty units and units below a base block."""
+    """Returns topology.conf for Slurm 24.11, without empty units and units smaller than a base
+    block."""
     words, kept = _WORDS[topology.kind], _taken_by_24_11(topology)
     lines = [
         " ".join(f"{key}={text}" for key, text in _fields(unit, words.conf, kept) if text)
@@ -94,7 +95,7 @@ def _taken_by_24_11(topology: Topology) -> set[str]:
 
 
 def read(text: str) -> Topology:
-    """Returns the topology of either file. Raises WrongTopology."""
+    """Returns the topology in either file. Raises WrongTopology."""
     stripped = "\n".join(line.partition("#")[0].rstrip() for line in text.splitlines()).strip()
     if stripped.startswith(("-", "[")):
         return _read_yaml(text)
@@ -112,7 +113,7 @@ def _read_yaml(text: str) -> Topology:
         sizes = tuple(int(size) for size in body.get("block_sizes") or ())
         return Topology(kind, units, sizes, str(chosen["topology"]))
     except (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise WrongTopology(f"no topology.yaml of a tree or of blocks: {words_of(error)}") from error
+        raise WrongTopology(f"not a topology.yaml with a tree or blocks: {words_of(error)}") from error
 
 
 def _read_conf(lines: Iterable[str]) -> Topology:
@@ -125,7 +126,7 @@ def _read_conf(lines: Iterable[str]) -> Topology:
         sizes = next((each["blocksizes"] for each in fields if "blocksizes" in each), "")
         return Topology(kind, units, tuple(int(size) for size in sizes.split(",") if size))
     except ValueError as error:
-        raise WrongTopology(f"no topology.conf of a tree or of blocks: {error}") from error
+        raise WrongTopology(f"not a topology.conf with a tree or blocks: {error}") from error
 
 
 def _pairs(line: str) -> dict[str, str]:

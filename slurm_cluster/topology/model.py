@@ -1,4 +1,4 @@
-"""A topology of Slurm, as topology.yaml(5) and topology.conf(5) describe it, as values."""
+"""A topology of Slurm as values, as in topology.yaml(5) and topology.conf(5)."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final, Self
 
 DEFAULT_NAME: Final = "default"
-"""The only name of topology.conf's topology: slurmd's Topology=default:UNIT fits both files."""
+"""Name of the only topology in topology.conf: slurmd's Topology=default:UNIT fits both files."""
 LONGEST_NAME: Final = 64
 _MOST_LEVELS: Final = 15
 _LONGEST_NUMBER: Final = 18
@@ -17,7 +17,7 @@ _NUMBER: Final = re.compile(r"(\d+)", re.ASCII)
 
 
 class Kind(StrEnum):
-    """The plugins that this package writes for: topology/tree and topology/block."""
+    """The plugins that this package supports: topology/tree and topology/block."""
 
     TREE = "tree"
     BLOCK = "block"
@@ -25,7 +25,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A switch or a block. A switch has nodes or child switches; either may be missing."""
+    """A switch or a block. A switch has nodes or child switches; either may be empty."""
 
     name: str
     nodes: tuple[str, ...] = ()
@@ -34,12 +34,12 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Switches, or blocks in their order: Slurm joins neighbours to larger blocks."""
+    """Switches, or blocks in order: Slurm joins neighbouring blocks to larger blocks."""
 
     kind: Kind
     units: tuple[Unit, ...]
     block_sizes: tuple[int, ...] = ()
-    """Of blocks: how many nodes a base block has, and those of larger blocks."""
+    """For blocks: the number of nodes in a base block, then in larger blocks."""
     name: str = DEFAULT_NAME
 
     @property
@@ -48,19 +48,20 @@ class Topology:
 
     @property
     def parents(self) -> Mapping[str, str]:
-        """Returns the parent of each switch that has one."""
+        """The parent of each switch with a parent."""
         return {child: unit.name for unit in self.units for child in unit.children}
 
     def without_nodes(self, but: str) -> Self:
-        """Returns the units without their nodes, except for `but`: these nodes report their place."""
+        """Returns the units without their nodes, except the unit `but`. Nodes report their own
+        place."""
         units = (unit if unit.name == but else replace(unit, nodes=()) for unit in self.units)
         return replace(self, units=tuple(units))
 
 
 def problem_of_name(name: str) -> str | None:
-    """Returns why Slurm would reject this name of a switch or block, or None. Compression of names turns
-    a number at the end into a C integer (hostlist.c): with a longer one slurmctld ends ("invalid
-    child")."""
+    """Returns the reason why Slurm would reject this name of a switch or block, or None. Slurm
+    compresses names, and stores a number at the end as a C integer (hostlist.c). With a longer
+    number, slurmctld ends ("invalid child")."""
     if len(name) > LONGEST_NAME:
         return f"is longer than {LONGEST_NAME} characters"
     if not _NAME.fullmatch(name):
@@ -71,23 +72,23 @@ def problem_of_name(name: str) -> str | None:
 
 
 def problem_of_sizes(sizes: Iterable[int]) -> str | None:
-    """Returns why Slurm would not take these BlockSizes, None where it takes them: each is the first
-    one, times a power of two, and larger than the one before (topology.conf(5))."""
+    """Returns the reason why Slurm would reject these BlockSizes, or None. Each size is the first
+    size times a power of two, and larger than the size before (topology.conf(5))."""
     given = tuple(sizes)
     if not given or given[0] < 1:
-        return "a base block needs a size of 1 node or more"
+        return "a base block needs at least 1 node"
     if any(after <= before for before, after in pairwise(given)):
-        return "each must be larger than the one before"
+        return "each size must be larger than the size before"
     powers = [divmod(size, given[0]) for size in given]
     if any(rest or power.bit_count() != 1 for power, rest in powers):
-        return f"each must be {given[0]} times a power of two"
+        return f"each size must be {given[0]} times a power of two"
     if powers[-1][0].bit_length() > _MOST_LEVELS + 1:
-        return f"the largest is more than {given[0]} times 2 to the {_MOST_LEVELS}"
+        return f"the largest size is more than {given[0]} times 2 to the {_MOST_LEVELS}"
     return None
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns names in the order of people: b2 comes before b10."""
+    """Returns names in natural order: b2 comes before b10."""
     return tuple(sorted(names, key=_numbers_as_numbers))
 
 

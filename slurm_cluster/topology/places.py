@@ -1,4 +1,4 @@
-"""What the labels of Nodes say of where Slurm's nodes are: pure."""
+"""Places of Slurm's nodes by the labels of Nodes: pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from wellknown.names import NODE_NAME_LABEL
 from wellknown.node_mapping import NodeNames, slurm_name
 
 Path = tuple[str | None, ...]
-"""The values of the tiers' labels, None where a label is missing or empty."""
+"""Values of the tiers' labels; None for a missing or empty label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One Node: Slurm's name of it, and where it is."""
+    """Slurm's name of a Node, and the Node's place."""
 
     node: str
     path: Path
@@ -21,14 +21,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads Nodes. It takes those that have all labels of `selector`; a value "" there is any value."""
+    """Reads the places of Nodes with all labels of `selector`. A value "" in `selector` matches any
+    value."""
 
     tiers: tuple[str, ...]
     selector: Mapping[str, str]
     name_label: str = NODE_NAME_LABEL
 
     def place_of(self, node: Manifest) -> Place | None:
-        """Returns the place of a Node, None where the selector does not take it."""
+        """Returns the place of a Node; None if `selector` does not match."""
         labels: Mapping[str, str] = node["metadata"].get("labels") or {}
         if not all(self._has(labels, key, value) for key, value in self.selector.items()):
             return None

@@ -1,4 +1,4 @@
-"""What a person says of the topology: which labels of Nodes mean what."""
+"""Rules of the administrator: the meaning of Nodes' labels for the topology."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,14 +13,14 @@ _CLIQUE: Final = ("nvidia.com/gpu.clique",)
 
 
 class Preset(StrEnum):
-    """Labels that others put onto Nodes."""
+    """Sources of labels on Nodes."""
 
     TOPOGRAPH = "topograph"
     """NVIDIA Topograph 1.0 and later."""
     TOPOGRAPH_0 = "topograph-0"
     """NVIDIA Topograph before 1.0."""
     NVIDIA_CLIQUE = "nvidia-clique"
-    """NVIDIA's GPU operator, on machines with NVLink between them."""
+    """NVIDIA's GPU operator, on machines with NVLink between machines."""
 
 
 PRESETS: Final = {
@@ -31,35 +31,36 @@ PRESETS: Final = {
     (Preset.NVIDIA_CLIQUE, Kind.TREE): _CLIQUE,
     (Preset.NVIDIA_CLIQUE, Kind.BLOCK): _CLIQUE,
 }
-"""The tiers of each preset, from the widest to the narrowest."""
+"""Tiers of each preset, from the widest to the narrowest."""
 
 
 class Names(StrEnum):
-    """What a switch or a block is called."""
+    """Names of switches and blocks."""
 
     VALUE = "value"
     """The label's value: rack-7."""
     PATH = "path"
-    """The values of all tiers down to this one: room-1.rack-7."""
+    """The values of all wider tiers and of this tier: room-1.rack-7."""
 
 
 class Members(StrEnum):
-    """How Slurm learns which nodes a switch or a block has."""
+    """Source of the nodes of a switch or block."""
 
     LISTED = "listed"
-    """The file names them."""
+    """The file lists the nodes."""
     TOLD = "told"
-    """Each slurmd tells by its Topology= (Slurm 25.05 and later). The file has the switches alone, and
-    stays as it is when Nodes come and go. It names Nodes without labels all the same."""
+    """Each slurmd reports its place in Topology= (Slurm 25.05 and later). The file has only
+    switches, and does not change when Nodes appear or disappear. The file still lists Nodes without
+    labels."""
 
 
 class WrongRules(ValueError):
-    """The error for rules that no topology can be made by."""
+    """Raised for rules that give no topology."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How labels become a topology."""
+    """Rules for a topology from labels."""
 
     kind: Kind
     tiers: tuple[str, ...]
@@ -68,36 +69,36 @@ class Rules:
     names: Names = Names.VALUE
     members: Members = Members.LISTED
     root: str | None = "cluster"
-    """The switch above all others; None: no job spans two switches that no label joins."""
+    """The root switch; None: no job spans two switches without a common parent from labels."""
     unlabelled: str = "unlabelled"
     """The switch of Nodes without labels."""
 
     def __post_init__(self) -> None:
         if not self.tiers:
-            raise WrongRules("which labels make the tiers? give a preset, or tiers")
+            raise WrongRules("no tiers: give a preset, or tiers")
         if len(set(self.tiers)) < len(self.tiers):
-            raise WrongRules("a label is given as two tiers")
+            raise WrongRules("two tiers have the same label")
         if self.kind is Kind.BLOCK and (wrong := problem_of_sizes(self.block_sizes)):
             raise WrongRules(f"block sizes: {wrong}")
         if self.kind is Kind.TREE and self.block_sizes:
-            raise WrongRules("block sizes are of blocks; a tree has none")
+            raise WrongRules("block sizes are for blocks, not for a tree")
         for name in filter(None, (self.root, self.unlabelled)):
             if wrong := problem_of_name(name):
                 raise WrongRules(f"the name {quoted(name)} {wrong}")
         if self.root == self.unlabelled:
-            raise WrongRules("the root and the switch of Nodes without labels need two names")
+            raise WrongRules("the root and the switch of Nodes without labels need different names")
 
     @property
     def own_names(self) -> frozenset[str]:
-        """Returns the names that no label may have as its value."""
+        """Names that no label may have as a value."""
         own = {self.root, self.unlabelled} if self.kind is Kind.TREE else set[str | None]()
         return frozenset(filter(None, own))
 
 
 def tiers_of(kind: Kind, preset: Preset | None, tiers: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the tiers that a person means. Raises WrongRules where both are given."""
+    """Returns the tiers of a preset, or the given tiers. Raises WrongRules if both are given."""
     if preset is None:
         return tiers
     if tiers:
-        raise WrongRules(f"the preset {preset} has tiers of its own: give one or the other")
+        raise WrongRules(f"the preset {preset} sets the tiers: give a preset or tiers, not both")
     return PRESETS[preset, kind]

@@ -1,4 +1,4 @@
-"""The topology and the states of the Slurm that runs, by scontrol and sinfo."""
+"""Topology and node states of the running Slurm, from scontrol and sinfo."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,16 +11,16 @@ _TIMEOUT_S: Final = 30.0
 
 
 class SlurmFailed(Exception):
-    """The error for a program of Slurm that fails, with what it says."""
+    """Raised if a program of Slurm fails. The message is the program's."""
 
 
 async def topology() -> Topology:
-    """Returns the topology that slurmctld works by. Raises SlurmFailed, also where it has none."""
+    """Returns the topology of slurmctld. Raises SlurmFailed, also without a topology."""
     return topology_of(await _asked("scontrol", "show", "topology"))
 
 
 async def states() -> Mapping[str, str]:
-    """Returns sinfo's word for each node: "idle", "mixed*". Raises SlurmFailed."""
+    """Returns sinfo's state of each node: "idle", "mixed*". Raises SlurmFailed."""
     listed = await _asked("sinfo", "--noheader", "--Node", "--format=%N %T")
     return dict(line.split(maxsplit=1) for line in listed.splitlines() if line.strip())
 
@@ -31,7 +31,8 @@ async def nodes() -> frozenset[str]:
 
 
 def topology_of(shown: str) -> Topology:
-    """Returns the topology of `scontrol show topology`. Raises SlurmFailed without tree or blocks."""
+    """Returns the topology in the output of `scontrol show topology`. Raises SlurmFailed without a
+    tree and without blocks."""
     fields = [dict(_pairs(line)) for line in shown.splitlines()]
     if switches := [each for each in fields if "SwitchName" in each]:
         return Topology(Kind.TREE, tuple(_switches(switches)))
@@ -44,7 +45,7 @@ def topology_of(shown: str) -> Topology:
 
 
 def _switches(switches: Iterable[Mapping[str, str]]) -> Iterator[Unit]:
-    """Yields switches. Slurm shows of each all nodes below it; a node is a leaf's here."""
+    """Yields switches. Slurm lists all nodes below a switch; here only leaf switches have nodes."""
     for each in switches:
         nodes, children = (in_order(expand(each.get(key, ""))) for key in ("Nodes", "Switches"))
         yield Unit(each["SwitchName"], () if children else nodes, children)

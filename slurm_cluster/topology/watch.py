@@ -1,7 +1,8 @@
-"""Keeps a ConfigMap's topology as the labels of Nodes are.
+"""Keeps the topology in a ConfigMap equal to the labels of Nodes.
 
-Writes a changed text after relevant labels have been quiet for a while: a booting rack is one write, and
-a kubelet's heartbeat none. `slurm-cluster configure` tries the text before slurmctld gets it."""
+Writes a changed text after relevant labels have not changed for some time. So a booting rack causes
+one write, and a kubelet's heartbeat causes no write. `slurm-cluster configure` tries the text
+before slurmctld reads the text."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable
@@ -32,7 +33,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The ConfigMap, and which file is in it (`files.YAML` or `files.CONF`)."""
+    """The ConfigMap, and the file in the ConfigMap (`files.YAML` or `files.CONF`)."""
 
     namespace: str
     name: str
@@ -41,7 +42,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds: quiet time of labels, longest wait of a change, and interval of questions to Slurm."""
+    """Times in seconds: quiet time of labels, maximum delay of a change, and interval of requests
+    to Slurm."""
 
     settle: float = 5.0
     longest: float = 60.0
@@ -49,11 +51,11 @@ class Pace:
 
 
 Known = Callable[[], Awaitable[frozenset[str]]]
-"""Asks Slurm for the names of its nodes. Raises SlurmFailed."""
+"""Returns the names of Slurm's nodes. Raises SlurmFailed."""
 
 
 class Follower:
-    """Follows the Nodes, and writes what they say."""
+    """Follows the Nodes, and writes their topology."""
 
     def __init__(
         self,
@@ -64,9 +66,10 @@ class Follower:
         pace: Pace,
         known: Known | None = None,
     ) -> None:
-        """With `known` the file has those nodes alone that Slurm has: a node that joins is a change."""
+        """`known`: limits the file to nodes that Slurm knows. A node that joins Slurm is then a
+        change."""
         self.health = Health()
-        """Ready once the ConfigMap is as the Nodes are."""
+        """Ready after the ConfigMap matches the Nodes."""
         self.writes = 0
         self._kubernetes = kubernetes
         self._rules = rules
@@ -75,7 +78,7 @@ class Follower:
         self._pace = pace
         self._known = known
         self._has: frozenset[str] | None = None
-        """The nodes that Slurm has; None: all."""
+        """The nodes that Slurm knows; None: all."""
         self._places: dict[str, Place] = {}
         self._changed = asyncio.Event()
         self._told: tuple[str, ...] = ()
@@ -143,7 +146,7 @@ class Follower:
                 self.health.ready = self._known is None or self._has is not None
 
     async def _quiet(self) -> None:
-        """Returns when labels have been quiet, or have changed for too long."""
+        """Waits until labels have not changed for some time, or have changed for too long."""
         clock = asyncio.get_running_loop().time
         latest = clock() + self._pace.longest
         while self._changed.is_set() and (left := latest - clock()) > 0:
@@ -156,12 +159,13 @@ class Follower:
         self._changed.clear()
 
     async def _write(self) -> None:
-        """Raises KubernetesError, and WrongTopology for a ConfigMap of a person, which stays."""
+        """Writes the ConfigMap. Raises KubernetesError. Raises WrongTopology for a person's
+        ConfigMap, which stays unchanged."""
         target = self._target
         there = await self._kubernetes.read_config_map(target.namespace, target.name)
         text = ((there or {}).get("data") or {}).get(target.file, "")
         if self._known is not None and self._has is None:
-            return  # Slurm has not told yet
+            return  # Slurm has not answered yet
         places = among(standing(self._places), self._has)
         built = build(self._rules, places, before_of(text))
         new = text_of(built.topology, target.file)
@@ -181,7 +185,7 @@ class Follower:
         return {**there, "data": {**(there.get("data") or {}), target.file: text}}
 
     def _tell(self, built: Built) -> None:
-        """Logs what is wrong with labels, once for each change of it."""
+        """Logs problems of labels, once for each change of the problems."""
         words = tuple(in_words(trouble) for trouble in built.troubles)
         for line in words if words != self._told else ():
             log.warning("labels of Nodes", trouble=line)
@@ -192,17 +196,17 @@ class Follower:
 
 
 def among(places: Iterable[Place], names: Container[str] | None) -> tuple[Place, ...]:
-    """Returns the places of these nodes of Slurm; None: of all."""
+    """Returns the places of these Slurm nodes; None: all places."""
     return tuple(place for place in places if names is None or place.node in names)
 
 
 def before_of(text: str) -> Topology | None:
-    """Returns the topology of an earlier text, None where there is none. Raises WrongTopology."""
+    """Returns the topology of an earlier text; None without an earlier text. Raises WrongTopology."""
     return files.read(text) if text.strip() else None
 
 
 def text_of(topology: Topology, file: str) -> str:
-    """Returns the text of a file, "" for a topology without units: Slurm would end at it."""
+    """Returns the text of a file; "" for a topology without units, which would end slurmctld."""
     if not topology.units:
         return ""
     return files.to_conf(topology).text if file == CONF else files.to_yaml(topology)

@@ -1,4 +1,4 @@
-"""Words for people about labels that make no topology."""
+"""Messages about labels that give no topology."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ _LONGEST: Final = 200
 
 
 def in_words(trouble: Trouble) -> str:
-    """Returns one line: what is wrong, how many nodes, and which."""
+    """Returns one line: the problem, the number of nodes, and the nodes."""
     nodes = compress(trouble.nodes)
     shown = nodes if len(nodes) <= _LONGEST else f"{nodes[:_LONGEST]}..."
     return f"{trouble.what}: {len(trouble.nodes)} nodes: {shown}"

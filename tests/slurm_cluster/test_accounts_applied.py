@@ -136,10 +136,10 @@ def test_apply_does_what_the_plan_shows_and_once(slurm: Cluster, accounts: Accou
     assert "+ qos high" in planned
     assert show(slurm, "qos", "format=name").split() == ["normal"]
     assert accounts.apply(FILE) is Status.DONE, accounts.said
-    assert accounts.said == [*planned, "slurmdbd has what the file wants"]
+    assert accounts.said == [*planned, "slurmdbd matches the file"]
     for _ in range(2):
         assert accounts.apply(FILE) is Status.DONE
-        assert accounts.said == ["slurmdbd has what the file wants"]
+        assert accounts.said == ["slurmdbd matches the file"]
     assert accounts.plan(FILE) is Status.DONE
 
 
@@ -272,7 +272,7 @@ def test_what_is_not_in_the_file_stays_unless_it_says_prune(slurm: Cluster, acco
     less = "accounts: [{name: teaching}]\nusers: [{name: bob, accounts: [{name: teaching}]}]\n"
     assert accounts.apply(less) is Status.DONE
     (_, left) = accounts.said
-    assert left.startswith("not in the file, and left alone: ")
+    assert left.startswith("not in the file, left unchanged: ")
     assert "account vision" in left
     assert "alice" in show(slurm, "user", "format=user")
     assert accounts.apply(f"prune: true\n{less}") is Status.DONE, accounts.said
@@ -285,9 +285,9 @@ def test_what_is_not_in_the_file_stays_unless_it_says_prune(slurm: Cluster, acco
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        ("qos: [high, low]", "qos: [hihg, low]", "may use the QOS hihg, which there is not"),
-        ("parent: research", "parent: lab", "has the parent lab, which there is not"),
-        ("MaxJobsPerUser", "MaxJobs", "MaxJobs is no limit here"),
+        ("qos: [high, low]", "qos: [hihg, low]", "may use the QOS hihg, which does not exist"),
+        ("parent: research", "parent: lab", "has the parent lab, which does not exist"),
+        ("MaxJobsPerUser", "MaxJobs", "MaxJobs is not a limit here"),
         ("DenyOnLimit", "DenyLimits", "must be DenyOnLimit"),
     ],
 )

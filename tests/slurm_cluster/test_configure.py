@@ -299,7 +299,7 @@ def test_slurmctld_that_ends_at_a_reconfiguration_gets_its_files_back(
         outcome = configurer.look(0.0, waited=False)
         eventually(lambda: Controller(WITHIN_S).serves(), within_s=WITHIN_S)
     assert outcome.verdict is Verdict.REFUSED
-    assert "did not serve within 5 s: the configuration before is placed again" in outcome.words
+    assert "did not serve within 5 s: the previous configuration is restored" in outcome.words
     assert bench.running() == bench.conf
     assert bench.state_of(job) == "RUNNING"
 
@@ -311,7 +311,7 @@ def test_a_start_with_a_wrong_configuration_begins_with_the_last_good_one(bench:
         begun = bench.configurer().begin()
     finally:
         (bench.places.running / "slurm.conf").write_text(bench.conf)
-    assert begun == Outcome(Verdict.CURRENT, "slurmctld starts with the configuration that was kept")
+    assert begun == Outcome(Verdict.CURRENT, "slurmctld starts with the last valid configuration")
 
 
 def command(bench: Bench, *more: str) -> list[str]:

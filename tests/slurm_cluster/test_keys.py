@@ -45,13 +45,13 @@ async def data(kubernetes: Kubernetes, name: str) -> dict[str, bytes]:
 
 async def test_missing_secrets_are_made_and_others_left_as_they_are(kubernetes: Kubernetes) -> None:
     assert await secrets.ensure(kubernetes, NAMES) == [
-        "Secret slurm-key is made",
-        "Secret slurm-jwt-key is made",
+        "Secret slurm-key is created",
+        "Secret slurm-jwt-key is created",
     ]
     first = [await data(kubernetes, name) for name in (NAMES.slurm_key, NAMES.jwt_key)]
     assert await secrets.ensure(kubernetes, NAMES) == [
-        "Secret slurm-key is there already",
-        "Secret slurm-jwt-key is there already",
+        "Secret slurm-key exists already",
+        "Secret slurm-jwt-key exists already",
     ]
     assert [await data(kubernetes, name) for name in (NAMES.slurm_key, NAMES.jwt_key)] == first
     (key,) = jwks.parse(first[0][SLURM_JWKS])
@@ -99,7 +99,7 @@ async def test_the_key_of_jwt_is_replaced_and_what_that_ends_is_told(kubernetes:
     await secrets.ensure(kubernetes, NAMES)
     old = await data(kubernetes, NAMES.jwt_key)
     _, ends = await secrets.rotate_jwt_key(kubernetes, NAMES, NOW)
-    assert ends.startswith("restart slurmdbd: until then it takes every token of the old key")
+    assert ends.startswith("restart slurmdbd: until then slurmdbd accepts all tokens of the old key")
     assert await data(kubernetes, NAMES.jwt_key) != old
 
 

@@ -37,7 +37,7 @@ def test_the_same_configuration_in_other_words_changes_nothing() -> None:
             "6817",
             "6818",
             Need.RESTART,
-            "SlurmctldPort: 6817 -> 6818 (slurmctld keeps the ports that it listens on)",
+            "SlurmctldPort: 6817 -> 6818 (slurmctld changes listening ports only at a restart)",
         ),
         ("CPUs=4", "CPUs=4 Feature=a", Need.RECONFIGURE, "node n[1-3]: feature not set -> a"),
         ("CPUs=4", "CPUs=4 Port=7", Need.RESTART_ALL, ""),
@@ -84,7 +84,7 @@ def test_jobs_of_a_partition_or_a_node_that_goes_are_told() -> None:
 
 LIVE = {"main": "DRAIN", "batch": "UP", "live": "UP"}
 """An administrator has closed one partition and created another."""
-REMOVED = "partition live: is removed: scontrol created the partition, and slurm.conf does not have it"
+REMOVED = "partition live: is removed: scontrol created the partition, and slurm.conf lacks it"
 OPENED = "partition main: state DRAIN by scontrol -> UP"
 
 

@@ -69,7 +69,7 @@ async def test_files_are_copied_and_removed(kubernetes: InMemoryKubernetes, tmp_
     await hand_out(kubernetes, Wanted(copies=copies))
     assert await contents(kubernetes, "slurm-nodes", "slurmd") == kept | {"slurm.jwks": b"{}"}
     said = await hand_out(kubernetes, Wanted(copies=copies))
-    assert said == ["Secret slurm-nodes/slurmd is as it should be"]
+    assert said == ["Secret slurm-nodes/slurmd is up to date"]
 
 
 async def test_a_secret_that_is_not_there_is_named(kubernetes: InMemoryKubernetes) -> None:
@@ -114,10 +114,10 @@ def test_a_slurmctld_that_does_not_answer_is_waited_for(monkeypatch: pytest.Monk
 
 async def test_a_password_is_made_once() -> None:
     kubernetes, place = InMemoryKubernetes(), Place("slurm", "mariadb", "password")
-    assert await password.ensure(kubernetes, place) == "Secret mariadb is made"
+    assert await password.ensure(kubernetes, place) == "Secret mariadb is created"
     first = await contents(kubernetes, "slurm", "mariadb")
     assert len(first["password"]) == 64
-    assert await password.ensure(kubernetes, place) == "Secret mariadb is there already"
+    assert await password.ensure(kubernetes, place) == "Secret mariadb exists already"
     assert await contents(kubernetes, "slurm", "mariadb") == first
 
 

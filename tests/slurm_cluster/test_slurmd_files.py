@@ -14,7 +14,7 @@ GPUS = (
     "GresTypes=gpu\nNodeName=n1 CPUs=1 RealMemory=1 Gres=gpu:h100:2\nNodeName=n2 CPUs=1 RealMemory=1\n"
 )
 H100 = "NodeName=n1 Name=gpu Type=h100 File=/dev/d[0-1]\n"
-NONE = f"on n1: 0 gpu:h100 {(FEW := 'by gres.conf, and 2 by slurm.conf: slurmctld takes a node')}"
+NONE = f"on n1: 0 gpu:h100 {(FEW := 'by gres.conf, and 2 by slurm.conf: slurmctld sets a node')}"
 FEWER = {
     "another type": (H100.replace("h100", "l4"), NONE),
     "no type": (H100.replace("Type=h100 ", ""), NONE),
@@ -25,7 +25,7 @@ FEWER = {
 ALL_NODES = "Name=gpu Type=h100 File=/dev/nvidia[0-1]\n"
 SWAPPED = GPUS.replace("n2", "n[3-4]").replace("n1", "n2").replace("n[3-4]", "n[1,3]")
 """The GPUs are those of n2."""
-ENDS = "on n[1,3]: slurm.conf has no gpu there, and without /dev/nvidia[0-1] slurmd ends"
+ENDS = "on n[1,3]: slurm.conf has no gpu there, and slurmd ends without /dev/nvidia[0-1]"
 
 
 def problems(conf: str, gres: str, *scripts: str) -> list[str]:
@@ -81,7 +81,7 @@ def test_files_without_a_contradiction_are_right(before: str, after: str, gres: 
     ],
 )
 def test_a_script_without_a_path_is_one_of_the_files(line: str, missing: str) -> None:
-    words = "slurm.conf: {} is not among the files: Slurm drains each node at its first job"
+    words = "slurm.conf: {} is not in the files: Slurm drains each node at its first job"
     assert problems(f"{line}\n", "", "epilog.sh") == ([words.format(missing)] if missing else [])
 
 

@@ -214,7 +214,7 @@ def test_a_second_one_waits_until_the_first_one_knows_of_it(two: Two) -> None:
     words = "slurmctld starts with the wanted configuration"
     assert (begun.verdict, begun.words) == (Verdict.APPLIED, words)
     assert (two.kept / "slurm.conf").read_text() == alone
-    assert two.of_second(look).words == "the slurmctld that serves does not know of this one yet"
+    assert two.of_second(look).words == "the serving slurmctld does not list this slurmctld yet"
     with kubelet(two.cluster):
         outcome = two.of_first(look)
     assert "SlurmctldHost: " in outcome.words

@@ -117,7 +117,7 @@ TREE = (
     "    - {switch: root, children: s1}\n    - {switch: s1, nodes: 'n[1-4]'}\n"
 )
 TOPOLOGIES = {
-    "empty list": ("[]\n", "topology.yaml has no topology: SIGSEGV ended it"),
+    "empty list": ("[]\n", "topology.yaml has no topology: SIGSEGV ended slurmctld"),
     "empty map": ("{}\n", "Failed to initialize topology plugin"),
     "empty file": ("", "topology.yaml"),
     "tabs": (TREE.replace("    - ", "\t- "), "topology.yaml"),
@@ -200,7 +200,8 @@ def problems(tmp_path: Path, conf: str, others: Mapping[str, bytes] = {}) -> lis
 
 def test_a_right_configuration_is_right(programs: Path, tmp_path: Path) -> None:
     assert problems(tmp_path, BASE) == []
-    assert print_plan(places_of(tmp_path)) == (["slurmctld would start with it"], 0)
+    lines = ["slurmctld would start with the wanted configuration"]
+    assert print_plan(places_of(tmp_path)) == (lines, 0)
 
 
 @pytest.mark.parametrize("name", list(WRONG))

@@ -109,9 +109,9 @@ def test_what_is_replaced_is_looked_at_without_slurmctld() -> None:
     ("before", "after", "words"),
     [
         ("ctl-", "other-", "SlurmctldHost"),
-        ("SlurmctldPort=6817", "SlurmctldPort=68170", "SlurmctldPort=68170 is no port"),
+        ("SlurmctldPort=6817", "SlurmctldPort=68170", "SlurmctldPort=68170 is not a port"),
         ("accounting_storage/slurmdbd", "accounting_storage/mysql", "accounting_storage/slurmdbd"),
-        ("gres/new", "gers/new", "AccountingStorageTRES=gers/new is no TRES"),
+        ("gres/new", "gers/new", "AccountingStorageTRES=gers/new is not a TRES"),
     ],
 )
 def test_each_of_it_is_refused_by_its_name(before: str, after: str, words: str) -> None:

@@ -27,9 +27,9 @@ def put_program(folder: Path, prints: str, end: str = "exec sleep 60") -> Path:
 @pytest.mark.parametrize(
     ("end", "words"),
     [
-        ("kill -SEGV $$", "SIGSEGV ended it, and last said: slurmctld: starting"),
-        ("exit 1", "it ended, and last said: slurmctld: starting"),
-        ("exec sleep 60", "it does not serve, and last said: slurmctld: starting"),
+        ("kill -SEGV $$", "SIGSEGV ended slurmctld; last line of its log: slurmctld: starting"),
+        ("exit 1", "slurmctld ended; last line of its log: slurmctld: starting"),
+        ("exec sleep 60", "slurmctld does not serve; last line of its log: slurmctld: starting"),
     ],
 )
 def test_trial_names_the_end_of_slurmctld(
@@ -44,9 +44,9 @@ def test_trial_names_the_end_of_slurmctld(
 @pytest.mark.parametrize(
     ("text", "begins"),
     [
-        (b"[]\n", "topology.yaml has no topology: SIGSEGV ended it, and "),
-        (b"- tree: {}\n", "SIGSEGV ended it, and "),
-        (b"{", "SIGSEGV ended it, and "),
+        (b"[]\n", "topology.yaml has no topology: SIGSEGV ended slurmctld; "),
+        (b"- tree: {}\n", "SIGSEGV ended slurmctld; "),
+        (b"{", "SIGSEGV ended slurmctld; "),
     ],
 )
 def test_trial_names_the_cause_of_a_crash(text: bytes, begins: str, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_trial_names_the_cause_of_a_crash(text: bytes, begins: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("accepted", "found"), [((), ["gres.conf: there is no Nam"]), ((r"gres\.conf: .* no Nam",), [])]
+    ("accepted", "found"), [((), ["gres.conf: unknown key Nam"]), ((r"gres\.conf: .* key Nam",), [])]
 )
 def test_errors_in_files_of_slurmd_may_be_accepted(
     accepted: tuple[str, ...], found: list[str], tmp_path: Path

@@ -33,13 +33,13 @@ PLACES = st.lists(st.tuples(VALUES, VALUES, VALUES), max_size=12).map(
 )
 
 
-UNLABELLED = f"no label {LEAF}"
+UNLABELLED = f"label {LEAF} is missing"
 CONTRADICTS = "the labels contradict those of other Nodes"
 ZONES = Rules(Kind.TREE, (ZONE, SPINE, LEAF))
 PATHS = replace(TREE, names=Names.PATH)
 OF_SPINES = Rules(Kind.BLOCK, (SPINE, LEAF), (1,))
 TOLD = replace(TREE, members=Members.TOLD)
-FEW = "block b2 has fewer nodes than a base block's 4"
+FEW = "block b2 has fewer nodes than a base block (4)"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_a_tree_is_printed_and_what_is_wrong_beside_it(nodes: Path) -> None:
     done = tree(nodes)
     assert done.exit_code == 1
     assert '{switch: "l0", nodes: "n[0-1]"}' in done.stdout
-    assert done.stderr == f"no label {LEAF}: 1 nodes: control-plane\n"
+    assert done.stderr == f"label {LEAF} is missing: 1 nodes: control-plane\n"
 
 
 def test_nodes_of_a_selector_alone(nodes: Path) -> None:
@@ -58,7 +58,7 @@ def test_what_24_11_does_not_take_is_left_out_of_topology_conf(nodes: Path) -> N
     assert blocks.stdout == "BlockName=s1 Nodes=n[0-3]\nBlockSizes=2\n"
     told = tree(nodes, "--members", "told", "--output", "conf", "--selector", "example.io/gpu")
     assert told.exit_code == 1
-    assert "left out" in told.stderr
+    assert "omitted" in told.stderr
 
 
 def test_the_names_of_the_file_as_it_is_stay(nodes: Path, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_names_of_the_file_as_it_is_stay(nodes: Path, tmp_path: Path) -> Non
 def test_without_labels_there_is_no_file_of_blocks(nodes: Path) -> None:
     done = render(nodes, "--kind", "block", "--tier", "other", "--block-size", "2")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "none is made" in done.stderr
+    assert "no file is printed" in done.stderr
 
 
 @pytest.mark.parametrize("preset", list(Preset))
@@ -88,9 +88,9 @@ def test_presets(preset: Preset, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--kind", "tree"), "which labels make the tiers"),
+        (("--kind", "tree"), "no tiers: give a preset, or tiers"),
         (("--kind", "block", "--tier", LEAF), "block sizes"),
-        (("--kind", "tree", "--tier", LEAF, "--preset", "topograph"), "has tiers of its own"),
+        (("--kind", "tree", "--tier", LEAF, "--preset", "topograph"), "sets the tiers: give"),
         (("--kind", "tree", "--tier", LEAF, "--before", "/no/such"), "No such file"),
     ],
 )

@@ -52,7 +52,7 @@ def test_few_nodes_have_their_names_in_the_picture() -> None:
     picture = draw(topology, {f"node-{index}": "idle" for index in range(7)} | {"node-1": "mixed"})
     assert {f"node-{index}" for index in (0, 2, 3, 4, 5, 6)} <= {*texts(picture)}
     assert {"node-1 m", "node-7 ?"} <= {*texts(picture)}
-    assert titles(picture)["node-1: mixed: a part is allocated"] == 1
+    assert titles(picture)["node-1: mixed: partly allocated"] == 1
     assert "leaf-0 (4)" in texts(picture)
 
 

@@ -78,5 +78,5 @@ def test_the_config_map_follows_labels_and_slurm_takes_it(labelled: Cluster) -> 
             program.send_signal(signal.SIGTERM)
         _, told = program.communicate(timeout=20)
         assert program.returncode == 0
-        assert f"no label {LABEL}: 1 nodes: node-4" in told
+        assert f"label {LABEL} is missing: 1 nodes: node-4" in told
     lease.close()
