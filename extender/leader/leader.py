@@ -1,4 +1,4 @@
-"""The work of the leading replica: it places Pods."""
+"""The work of the leading replica: places Pods."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -55,7 +55,7 @@ _OWN_PARTS = (
 
 
 class Leader:
-    """`place` runs while its replica leads."""
+    """The leader of the replicas. `place` runs while this replica leads."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -75,29 +75,31 @@ class Leader:
         )
 
     def ledger(self) -> Ledger | None:
-        """Returns the ledger, None while another replica may lead: the ledger is out of date then."""
+        """Returns the ledger, or None while another replica may lead, because the ledger is then
+        out of date."""
         return self._ledger if self._replica.lease.is_held else None
 
     def poll_now(self, job_id: int) -> None:
-        """Passes a push on; a replica that does not lead drops it."""
+        """Passes a push for a job to the job watch. Drops the push without leadership."""
         if self._jobs is not None:
             self._jobs.poll_now(job_id)
 
     def report(self, uid: str, job: Job) -> None:
-        """Tells the ledger of a job that was read. A replica that does not lead has no ledger."""
+        """Passes a job from a reading to the ledger. Does nothing without leadership."""
         if self._feed is not None:
             self._feed(JobRead(uid, job))
 
     def stand_by(self) -> None:
-        """Notes that another replica leads: this one is ready as soon as it can verify bindings."""
+        """Notes that another replica leads. This replica is ready after the first read of both systems,
+        which allows the verification of bindings."""
         if self._replica.cluster.loaded:
             self._replica.health.ready = True
 
     async def place(self) -> None:
-        """Recovers, then places Pods for as long as this replica leads."""
+        """Recovers, then places Pods while this replica leads."""
         try:
             await self._lead()
-        finally:  # the work of another replica is no trouble of this one
+        finally:  # without leadership, a leader's problems do not concern this replica
             for part in _OWN_PARTS:
                 self._replica.health.says(part, None)
             self._jobs = self._ledger = self._feed = None
@@ -119,7 +121,8 @@ class Leader:
         adoptions = await replica.insist("recovery", recover, pods)
         replica.health.ready = True
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
-        self._jobs, self._ledger, self._feed = jobs, ledger, dispatcher.feed  # pushes have an effect now
+        # pushes have an effect from here
+        self._jobs, self._ledger, self._feed = jobs, ledger, dispatcher.feed
         nodes, pools = self._node_controller(ledger), await self._pool_controller(ledger, adoptions)
         demand = self._demand_reader()
         with (
@@ -218,7 +221,8 @@ class Leader:
         external = (await own.slurm.connect()).external_jobs
 
         def stays(node: str, slurm: SlurmNode) -> int:
-            """A placeholder that is a batch job has a process of slurmd's, which ends with slurmd."""
+            """Returns CPUs whose jobs survive a restart of slurmd. The process of a batch job ends
+            with slurmd."""
             if not external:
                 return 0
             adopted = adoptions.cpus_on(node, slurm.cpus_per_core)

@@ -1,10 +1,10 @@
 """The election of the leader: a coordination.k8s.io Lease, renewed while its holder lives.
 
-Every replica answers kube-scheduler and admission; the leader also places Pods. One leader is economy,
-not safety: chosen job ids and the Pod's resourceVersion make two leaders harmless (DESIGN section 3). So
-an outage of kube-apiserver deposes no leader: a leader that cannot renew holds its effects back, and
-stops only after another replica holds the Lease. A replica judges the holder by the time without a
-change of the Lease on its own clock; clocks are not compared."""
+Every replica answers kube-scheduler and admission; the leader also places Pods. One leader saves
+work and is no matter of safety: chosen job ids and the Pod's resourceVersion make two leaders
+harmless (DESIGN section 3). So an outage of kube-apiserver ends no leadership. A leader that cannot
+renew the Lease pauses its effects, and stops only after another replica holds the Lease. A replica
+measures the time without a change of the Lease on its own clock, and never compares clocks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,14 +20,15 @@ from kubernetes_client.protocol import Kubernetes
 from service.health import Health
 from wellknown.names import LEASE
 
-_TURNS = 5  # how often a Lease is looked at while it lasts
+_TURNS = 5  # number of checks of the Lease during leaseDurationSeconds
 _RELEASE_S = 1.0
 
 log = structlog.get_logger()
 
 
 class Lease:
-    """One replica's view of the Lease. A holder that comes back under its name leads again at once."""
+    """One replica's view of the Lease. A holder that restarts under the same name leads again at
+    once."""
 
     def __init__(
         self, kubernetes: Kubernetes, namespace: str, identity: str, duration_s: int, health: Health
@@ -38,16 +39,16 @@ class Lease:
         self._duration = duration_s
         self._health = health
         self._seen: tuple[str, float] = ("", -inf)
-        """The Lease's last version, and when it was first seen."""
+        """Last version of the Lease, and the time of the first sight of this version."""
         self._held_until = -inf
         self._renewed = asyncio.Event()
         self._leading: asyncio.Future[None] | None = None
         self.transitions: int | None = None
-        """How often the Lease has changed its holder, as it was last seen."""
+        """Number of changes of the holder in the last version of the Lease."""
 
     async def lead(self, work: Callable[[], Awaitable[None]], stand_by: Callable[[], None]) -> None:
-        """Runs `work` while this replica leads; cancels `work` when another replica leads, and calls
-        `stand_by` at each look. Raises the errors of `work`. Gives the Lease back if cancelled."""
+        """Runs `work` while this replica leads. Cancels `work` if another replica leads, and calls
+        `stand_by` at each check. Raises the errors of `work`. Gives the Lease back if cancelled."""
         try:
             while True:
                 holds = await self._hold()
@@ -66,11 +67,11 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Tells whether this replica may act as the leader now."""
+        """True if this replica may act as the leader now."""
         return _now() < self._held_until
 
     async def held(self) -> None:
-        """Returns while this replica may act as the leader; waits until it may again."""
+        """Waits until this replica may act as the leader."""
         while not self.is_held:
             self._renewed.clear()
             await self._renewed.wait()
@@ -85,22 +86,23 @@ class Lease:
             part.result()
 
     async def _stop(self) -> None:
-        """Ends the work. Errors that it raised meanwhile are only logged, since it is over."""
+        """Cancels the work. Errors during the cancellation are only logged."""
         work, self._leading = self._leading, None
         if work is None:
             return
         work.cancel()
         (result,) = await asyncio.gather(work, return_exceptions=True)
         if isinstance(result, Exception):
-            log.error("failed while it ended", exc_info=result)
+            log.error("error at the end of leadership", exc_info=result)
 
     async def _hold(self) -> bool | None:
-        """Takes or renews the Lease. Returns True if this replica holds it, None if not known."""
+        """Takes or renews the Lease. Returns True if this replica holds the Lease, None if not
+        known."""
         asked = _now()
         try:
             async with asyncio.timeout(self._duration / 2):
                 holds = await self._take()
-        except Conflict:  # another replica wrote at the same moment
+        except Conflict:  # another replica wrote the Lease at the same moment
             return None
         except KubernetesError as error:
             self._health.says("Lease", error)
@@ -122,7 +124,7 @@ class Lease:
         self._note(lease)
         version = str(lease["metadata"]["resourceVersion"])
         if version != self._seen[0]:
-            self._seen = (version, _now())  # it was written before it was read
+            self._seen = (version, _now())  # the version was written before this read
         if not self._may_take(lease.get("spec") or {}, _now()):
             return False
         written = await self._kubernetes.replace_lease(self._namespace, LEASE, self._manifest(lease))
@@ -134,8 +136,8 @@ class Lease:
         self.transitions = (lease.get("spec") or {}).get("leaseTransitions") or 0
 
     def _may_take(self, spec: Mapping[str, Any], now: float) -> bool:
-        """Returns True if this replica may take the Lease. A leader that has lost the Lease in between
-        may not: its ledger is out of date."""
+        """Returns True if this replica may take the Lease. A leader that has lost the Lease may not
+        take the Lease back, because its ledger is out of date."""
         holder = spec.get("holderIdentity") or ""
         if self._leading is not None:
             return bool(holder == self._identity)
@@ -155,7 +157,8 @@ class Lease:
                     await self._kubernetes.replace_lease(self._namespace, LEASE, empty)
 
     def _manifest(self, before: Mapping[str, Any], holder: str | None = None) -> dict[str, Any]:
-        """Returns the Lease with a new holder (or none), to replace this version of it."""
+        """Returns the Lease with a new holder, or without a holder, to replace the version
+        `before`."""
         spec, now = before.get("spec") or {}, _timestamp()
         holder = self._identity if holder is None else holder
         same = spec.get("holderIdentity") == holder

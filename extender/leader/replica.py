@@ -1,4 +1,4 @@
-"""The parts and the work of every replica, whether it leads or not."""
+"""The parts and the work of every replica, with or without leadership."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 class Replica:
-    """The adapters of both systems, and the read models of both."""
+    """The clients of both systems, and the read models of both systems."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Replica:
         )
 
     async def run(self) -> None:
-        """Follows both systems for ever. Without their nodes no binding can be verified."""
+        """Follows both systems forever. The nodes of both systems are needed to verify bindings."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.health.run())
             tasks.create_task(self.capacity.run())
@@ -112,7 +112,8 @@ class Replica:
         return self.cluster.view
 
     def translation(self) -> TranslationConfig:
-        """Returns the translation with Slurm's last KillWait: the same object while KillWait stays."""
+        """Returns the translation with Slurm's last KillWait. The object changes only with
+        KillWait."""
         rule = self._translation_now.grace
         if rule.kill_wait_s != self.cluster.kill_wait_s:
             rule = replace(rule, kill_wait_s=self.cluster.kill_wait_s)
@@ -122,8 +123,8 @@ class Replica:
     async def insist(
         self, part: str, act: Callable[[], Awaitable[Result]], pods: PodWatch | None = None
     ) -> Result:
-        """Repeats an action until it succeeds, and returns its result; meanwhile /readyz and the
-        conditions of waiting `pods` say why it fails."""
+        """Repeats an action until success, and returns the result. Until then, /readyz and the
+        conditions of waiting `pods` report the error."""
         while True:
             try:
                 result = await act()
