@@ -1,1 +1,2 @@
-"""Compares both systems: a command that changes nothing, and the leader's periodic audit."""
+"""Compares both systems: the command `audit`, which changes nothing, and the leader's periodic
+audit."""

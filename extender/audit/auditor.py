@@ -1,9 +1,9 @@
-"""The leader's audit compares both systems periodically, and corrects what it may correct.
+"""The leader's audit: compares both systems periodically, and corrects certain differences.
 
-A difference may be in motion. A difference counts after several new calls have found it again; then the
-audit logs and counts it once. The ledger ends a live job whose Pod is proven gone, has another job or
-may have none, at the eviction limiter's pace. The rest is left to events or to people (invariants I5 and
-I6)."""
+A difference may be temporary. A difference counts after several new readings have found it again.
+The audit logs and counts each difference once. The ledger cancels a live job at the eviction
+limiter's pace if the job's Pod is proven gone, has another job, or may have no job. Events or
+persons correct all other differences (invariants I5 and I6)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -27,13 +27,13 @@ from service.health import Health, common_trouble
 from service.periodic import periodically
 from slurm_client.errors import SlurmError
 
-# In the first minutes requests of a leader that has died may still arrive, and a killed slurmctld may
-# bring back jobs whose tombstones died with that leader; later rounds are a matter of hygiene.
+# In the first minutes, requests of an earlier leader may still arrive, and a killed slurmctld may
+# restore jobs that the earlier leader cancelled. Later rounds find leftovers only.
 _FIRST_S = (10.0, 20.0, 30.0, 60.0)
 _CONFIRM_S = 2.0
-_BYTES_A_JOB = 85  # of 24.11, which indents its answers; 26.05: 42
+_BYTES_A_JOB = 85  # for 24.11, which indents replies; for 26.05: 42
 _BYTES_A_SECOND = 2000
-"""The average cost of rounds: with more jobs in Slurm there are fewer rounds."""
+"""Average rate of audit data: more jobs in Slurm mean fewer rounds."""
 _SAID = 20
 """Number of findings of a round in the log. The metrics and the command have all findings."""
 _OVER = frozenset({State.RELEASING, State.DONE})
@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 class PeriodicAudit:
-    """`told` is called with the findings after each round."""
+    """The periodic audit. `told`: receives the findings after each round."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class PeriodicAudit:
         *,
         jobs_of_adopted_pods: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
-        """`jobs_of_adopted_pods` gives the jobs that `unmanaged.adoption` handles."""
+        """`jobs_of_adopted_pods`: returns the jobs that `unmanaged.adoption` handles."""
         self._reader = reader
         self._ledger = ledger
         self._view = view
@@ -84,7 +84,7 @@ class PeriodicAudit:
 
     @property
     def pause(self) -> float:
-        """Returns the pause between two rounds: the more jobs Slurm has, the longer."""
+        """Pause between two rounds: longer with more jobs in Slurm."""
         return max(self._interval, self._reader.jobs * _BYTES_A_JOB / _BYTES_A_SECOND)
 
     async def go_round(self, dispatcher: Dispatcher) -> None:
@@ -97,7 +97,7 @@ class PeriodicAudit:
                 await asyncio.sleep(_CONFIRM_S)
                 unsure = await self._reader.look_again(unsure, *await self._known())
         _say(log.warning, "the systems differ", unsure)
-        _say(log.info, "the systems differ no more", [each for each in self._wrong if each not in sure])
+        _say(log.info, "the systems agree again", [each for each in self._wrong if each not in sure])
         self._wrong = sure | dict.fromkeys(unsure)
         self._told(self._wrong)
         for finding in self._wrong:
@@ -105,14 +105,16 @@ class PeriodicAudit:
                 dispatcher.feed(OrphanFound(finding.key, finding.job_id))
 
     async def _known(self) -> tuple[tuple[Pod, ...], ClusterView, frozenset[int]]:
-        """Returns the ledger's Pods and the view. Another thread reads the records, up to 50,000."""
+        """Returns the ledger's Pods and jobs, and the view. Another thread reads up to 50,000
+        records."""
         records, view = tuple(self._ledger.placeholders), self._view()
         pods, jobs = await asyncio.to_thread(_pods_and_jobs, records)
         return pods, view, jobs | self._jobs_of_adopted_pods()
 
 
 def _pods_and_jobs(records: Sequence[Placeholder]) -> tuple[tuple[Pod, ...], frozenset[int]]:
-    """Returns Pods with the ledger's job and attempt (newer than annotations). Ended Pods stay ended."""
+    """Returns Pods with the ledger's job and attempt, which are newer than annotations. Ended Pods
+    stay ended."""
     pods = (
         member.pod.with_scheduling(job_id=record.job.id, attempt=record.attempt)
         if record.watched

@@ -1,6 +1,6 @@
-"""The comparison of both systems: every difference, with its cause and its fix. Changes nothing.
+"""Compares both systems: each difference has a cause and a fix. Changes nothing.
 
-A difference may be in motion: callers report a difference that several readings have found."""
+A difference may be temporary: callers report a difference after several readings have found it."""
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -25,40 +25,43 @@ from wellknown.node_mapping import in_words
 
 _TOLD_WITHIN_S = 60.0
 _MOST_READ = 100
-"""Number of waiting jobs of running Pods to read: a loss of Slurm's state may leave thousands."""
+"""Maximum number of waiting jobs of running Pods to read. A loss of Slurm's state may leave
+thousands."""
 
 
 class FindingKind(StrEnum):
     ORPHAN_JOB = "OrphanJob"
-    """A live job with a placeholder's key, whose Pod or attempt is over or may have no job."""
+    """A live job with a placeholder's key, whose Pod or attempt has ended or may have no job."""
     POD_WITHOUT_JOB = "PodWithoutJob"
-    """A Pod bound by a job that does not run, or waiting for a job that Slurm does not have."""
+    """A Pod bound by a job that does not run, or waiting for a job that Slurm does not know."""
     JOB_WAITS = "JobWaits"
-    """Slurm has lost the job of a bound Pod, and the next job waits: the Node has something else."""
+    """Slurm has lost the job of a bound Pod, and the next job waits because the Node is in use."""
     TWO_JOBS = "TwoJobs"
     """A second live job of a Pod."""
     WRONG_NODE = "WrongNode"
-    """A Pod is bound to a Node that does not stand for its job's node."""
+    """A Pod on a Node that does not represent its job's node."""
     FOREIGN_KEY = "ForeignKey"
-    """A live job in the placeholders' range without a key, or a Pod that names a job of others."""
+    """A live job in the placeholders' range without a key, or a Pod that names a job of another
+    owner."""
     STUCK_GATE = "StuckGate"
-    """The extender's scheduling gate is on a Pod, and no condition says why, or its job runs already."""
+    """The extender's scheduling gate is on a Pod without a condition, or on a Pod whose job already
+    runs."""
     STUCK_DRAIN = "StuckDrain"
-    """A node is drained with a reason of the extender's that does not hold for its Node."""
+    """A node is drained with a reason from the extender that is not true for its Node."""
     CONTESTED_NODE = "ContestedNode"
-    """Several Nodes name the same Slurm node."""
+    """Several Nodes with the name of the same Slurm node."""
     OTHER_CLUSTER = "OtherCluster"
-    """A placeholder of another Kubernetes cluster: worth knowing, and no difference."""
+    """A placeholder of another Kubernetes cluster: information, not a difference."""
 
     @property
     def differs(self) -> bool:
-        """Tells whether the two systems disagree."""
+        """True if the two systems disagree."""
         return self is not FindingKind.OTHER_CLUSTER
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One difference; equal to itself when it is found again, also with other words."""
+    """A difference. Findings of the same difference are equal, also with other messages."""
 
     kind: FindingKind
     cause: Cause = field(compare=False)
@@ -68,35 +71,36 @@ class Finding:
     job_id: int | None = None
     node: str = ""
     mended: bool = field(default=False, compare=False)
-    """Whether the leader mends it by itself."""
+    """True if the leader corrects the difference."""
     key: PlaceholderKey | None = field(default=None, compare=False)
-    """The cause of an orphan job."""
+    """The key of an orphan or second job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A reading of both systems, the Pods first."""
+    """A reading of both systems. The Pods are read first."""
 
     at: datetime
     pods: tuple[Pod, ...]
     states: Mapping[int, JobState]
     jobs: Mapping[int, Job]
-    """The `unclear` jobs, read in detail."""
+    """The `unclear` jobs with their details."""
     over: frozenset[int]
-    """The jobs among them whose Pod, or attempt, is proven to be over."""
+    """The `unclear` jobs whose Pod, or attempt, has certainly ended."""
     view: ClusterView
     nodes: tuple[SlurmNode, ...] = ()
 
 
 def shared_ids(findings: Iterable[Finding], ids: JobIdRange) -> str | None:
-    """Returns a warning if placeholders of other clusters have ids of this range: each must be read."""
+    """Returns a warning if placeholders of other clusters have ids in this range: each needs a
+    read."""
     if not any(finding.kind is FindingKind.OTHER_CLUSTER for finding in findings):
         return None
     return (
-        f"jobs of other Kubernetes clusters have ids of this one's range ({ids.first} to {ids.end - 1}),"
-        " and a leader that begins reads them one by one: give each cluster a part of the ids"
-        " (SLURM_EXTENDER_JOB_ID_FIRST, SLURM_EXTENDER_JOB_ID_END); of a cluster that is no more end the"
-        " jobs (`slurm-extender audit` names them)"
+        f"jobs of other Kubernetes clusters have ids in this cluster's range ({ids.first} to"
+        f" {ids.end - 1}), and a new leader reads each of them: give each cluster its own range"
+        " (SLURM_EXTENDER_JOB_ID_FIRST, SLURM_EXTENDER_JOB_ID_END), and cancel the jobs of deleted"
+        " clusters (`slurm-extender audit` lists them)"
     )
 
 
@@ -106,8 +110,8 @@ def unclear(
     config: PlacementConfig,
     known: Container[int] = (),
 ) -> Iterator[int]:
-    """Yields the ids of the live jobs to read: in the placeholders' range, or wrongly named by a Pod,
-    without `known` jobs; and at most _MOST_READ waiting jobs of running Pods."""
+    """Yields the ids of live jobs to read: jobs in the placeholders' range, or wrongly named by a
+    Pod, without `known` jobs. Adds at most _MOST_READ waiting jobs of running Pods."""
     naming = {pod.scheduling.job_id: pod for pod in pods if pod.scheduling.job_id is not None}
     waiting = 0
     for job_id, state in states.items():
@@ -133,7 +137,7 @@ def _fits(pod: Pod, config: PlacementConfig) -> bool:
 
 
 def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
-    """Returns every difference in a reading."""
+    """Returns all differences in a reading."""
     pods: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in reading.pods:
         pods[pod.workload.uid].append(pod)
@@ -173,7 +177,7 @@ def _missing_keys(reading: Snapshot, config: PlacementConfig) -> Mapping[int, Pl
 
 def _without_key(job: Job) -> Finding:
     cause = Cause.of(Kind.JOB_WITH_OTHER_COMMENT, job=job.id, name=job.name)
-    fix = "find the job_submit plugin, or who, overwrites AdminComment; the job stays the Pod's"
+    fix = "find the job_submit plugin or the user that overwrites AdminComment; the Pod keeps the job"
     return Finding(FindingKind.FOREIGN_KEY, cause, fix, job_id=job.id)
 
 
@@ -184,24 +188,24 @@ def _orphan(
     reading: Snapshot,
     config: PlacementConfig,
 ) -> Finding | None:
-    """Returns the finding about a job by itself; None where it is a Pod's own."""
+    """Returns the finding about a job alone; None for a Pod's own job."""
     if key is None and job.id not in config.ids:
-        return None  # it is somebody's whose id a Pod names
+        return None  # the job of another owner, with an id that a Pod names
     if key is None:
         cause = Cause.of(Kind.JOB_WITHOUT_OUR_KEY, job=job.id, name=job.name)
         fix = (
-            "have whoever chose its id leave that to Slurm, or move SLURM_EXTENDER_JOB_ID_FIRST; "
-            "it is not ours to end"
+            "ask the job's owner to let Slurm choose ids, or change SLURM_EXTENDER_JOB_ID_FIRST;"
+            " the extender does not cancel the job"
         )
         return Finding(FindingKind.FOREIGN_KEY, cause, fix, job_id=job.id)
     whose = f"{key.namespace}/{key.name}"
     if key.cluster != config.cluster:
         cause = Cause.of(Kind.JOB_OF_OTHER_CLUSTER, job=job.id, pod=whose, cluster=key.cluster)
-        fix = f"nothing, if there is such a cluster; if there is none any more: scancel {job.id}"
+        fix = f"nothing while the other cluster exists; if the cluster is deleted: scancel {job.id}"
         return Finding(FindingKind.OTHER_CLUSTER, cause, fix, whose, job.id)
     listed = pods.get(key.uid, [])
     if not listed and job.id not in reading.over:
-        return None  # it exists, and was not listed
+        return None  # the Pod exists, and was not listed
     alive = [pod for pod in listed if not pod.life.finished]
     if not alive or any(key.attempt < pod.scheduling.attempt for pod in alive):
         why = Cause.of(Kind.ATTEMPT_OVER, attempt=key.attempt)
@@ -211,13 +215,13 @@ def _orphan(
     else:
         return None
     cause = Cause.of(Kind.ORPHAN_JOB, job=job.id, state=job.state.text, pod=whose, why=why)
-    fix = f"the leader cancels it; by hand: scancel {job.id}"
+    fix = f"the leader cancels the job; by hand: scancel {job.id}"
     return Finding(FindingKind.ORPHAN_JOB, cause, fix, whose, job.id, mended=True, key=key)
 
 
 def may_have_no_job(pods: Sequence[Pod]) -> bool:
-    """Returns True if a workload waits and may have no job: a Pod is invalid, missing or could not use a
-    job. A deposed replica may have requested a job for the workload all the same."""
+    """Returns True if a workload waits and may have no job: a Pod is invalid, missing or could not
+    use a job. A former leader may still have requested a job for the workload."""
     workload, obstacle = pods[0].workload, any(pod.scheduling.obstacle is not None for pod in pods)
     invalid = workload.request([pod.request for pod in pods]).problems
     needs_none = obstacle or invalid or len(pods) < workload.size
@@ -234,7 +238,7 @@ def _of_pod(
     reading: Snapshot,
     config: PlacementConfig,
 ) -> Iterator[Finding]:
-    """Yields the findings about a Pod. `members` are the Pods of the Pod's workload, and `read` the live
+    """Yields the findings about a Pod. `members`: the Pods of the Pod's workload. `read`: the live
     jobs with the workload's key."""
     if pod.life.finished or pod.life.deleting:
         return
@@ -267,20 +271,20 @@ def _is_forged(pod: Pod, live: set[int], config: PlacementConfig) -> bool:
 def _names_another(pod: Pod) -> Finding:
     name, job_id = pod.full_name, pod.scheduling.job_id
     cause = Cause.of(Kind.OTHER_JOB_NAMED, annotation=JOB_ID, job=job_id)
-    fix = f"kubectl annotate pod -n {pod.namespace} {pod.name} {JOB_ID}-; find out who may write to it"
+    fix = f"kubectl annotate pod -n {pod.namespace} {pod.name} {JOB_ID}-; find out what writes it"
     return Finding(FindingKind.FOREIGN_KEY, cause, fix, name, job_id)
 
 
 def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> Iterator[Finding]:
-    """Yields the findings about a Pod's second jobs. The job that the Pod names stays, unless it does
-    not run and another does: then the Pod may use what the other job holds, and a person must look."""
+    """Yields the findings about further jobs of a Pod. The job that the Pod names stays, unless
+    only another job runs: then the Pod may use the other job's resources, and a person must check."""
     if len(live) < 2:
         return
     kept = pod.scheduling.job_id if pod.scheduling.job_id in live else min(live)
     for job in read:
         if job.id != kept:
             cause = Cause.of(Kind.SECOND_JOB, job=job.id, state=job.state.text, kept=kept)
-            fix = f"the leader cancels the one that the Pod does not name; by hand: scancel {job.id}"
+            fix = f"the leader cancels the job that the Pod does not name; by hand: scancel {job.id}"
             name, key = pod.full_name, key_of(job)
             mended = (
                 key is not None and kept == pod.scheduling.job_id and (runs or not job.state.running)
@@ -291,7 +295,8 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
 def _unheld(
     pod: Pod, members: Sequence[Pod], job: Job | None, state: JobState | None, reading: Snapshot
 ) -> Iterator[Finding]:
-    """Yields findings about a bound Pod without a running job. `state`: that of the job it names."""
+    """Yields findings about a bound Pod without a running job. `state`: state of the job that the
+    Pod names."""
     name, node, job_id = pod.full_name, pod.life.node or "", pod.scheduling.job_id
     if job is not None:
         job_id, state = job.id, job.state
@@ -300,29 +305,29 @@ def _unheld(
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, _placing_anew(pod), name, None, node)
     elif state is None:
         cause = Cause.of(Kind.BOUND_AND_JOB_UNKNOWN, node=node, job=job_id)
-        fix = f"the leader asks Slurm for it again, on {node}; see its log where that does not help"
+        fix = f"the leader requests the job from Slurm again, on {node}; see the leader's log"
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, fix, name, job_id, node, mended=True)
     elif state.pending and (job is None or waits_for_its_pods_nodes(job, members, reading.view)):
         yield _waits_for_its_node(pod, job, job_id, reading.view)
     elif state.ended or state.pending or state.suspended:
         cause = Cause.of(Kind.BOUND_AND_JOB_OVER, node=node, job=job_id, state=state.text)
-        fix = "the leader deletes the Pod, unless the eviction limiter holds that back (/readyz)"
+        fix = "the leader deletes the Pod, unless the eviction limiter prevents the deletion (/readyz)"
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, fix, name, job_id, node, mended=True)
 
 
 def _placing_anew(pod: Pod) -> str:
-    return f"kubectl delete pod -n {pod.namespace} {pod.name}, so that it is placed anew"
+    return f"kubectl delete pod -n {pod.namespace} {pod.name}, so that Slurm places its replacement"
 
 
 def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterView) -> Finding:
-    """Returns the finding about a job that waits for its node. Slurm does not say what is on the node:
-    a person can see it."""
+    """Returns the finding about a job that waits for its node. Slurm does not report what occupies
+    the node, but a person can see it."""
     word = job.reason if job is not None else ""
     cause = Cause.of(Kind.BOUND_AND_JOB_WAITS, node=pod.life.node, job=job_id, word=word)
     where = view.nodes.get(pod.life.node or "")
     slurm_node = where.slurm_name if where is not None else pod.life.node
     fix = (
-        f"the job starts as soon as there is room: see squeue -w {slurm_node}, and sinfo -R;"
+        f"the job starts when the node has room: see squeue -w {slurm_node}, and sinfo -R;"
         f" or {_placing_anew(pod)}"
     )
     return Finding(FindingKind.JOB_WAITS, cause, fix, pod.full_name, job_id, pod.life.node or "")
@@ -341,15 +346,15 @@ def _waiting(
     if not live and pod.scheduling.job_id is not None:
         known = None if state is None else state.text
         cause = Cause.of(Kind.WAITS_WITHOUT_JOB, job=pod.scheduling.job_id, state=known)
-        fix = "the leader asks Slurm for it again, or deletes the Pod where somebody cancelled the job"
+        fix = "the leader requests the job from Slurm again, or deletes the Pod if a user cancelled it"
         yield Finding(FindingKind.POD_WITHOUT_JOB, cause, fix, name, pod.scheduling.job_id, mended=True)
     elif live and pod.gated and not pod.other_gates and state is not None and state.running:
         cause = Cause.of(Kind.GATED_AND_JOB_RUNS, job=pod.scheduling.job_id)
-        fix = "see that a leader is up (/readyz) and may patch Pods; it lifts the gate"
+        fix = "check that a leader runs (/readyz) and may patch Pods: the leader lifts the gate"
         yield Finding(FindingKind.STUCK_GATE, cause, fix, name, pod.scheduling.job_id)
     elif not live and _is_untold(pod) and _age(pod, reading.at) > _patience(untold, config):
         cause = Cause.of(Kind.GATED_WITHOUT_CAUSE)
-        fix = "see that a leader is up (/readyz), and that the Pod is in its scope; it takes it up"
+        fix = "check that a leader runs (/readyz), and that the Pod is in the leader's scope"
         yield Finding(FindingKind.STUCK_GATE, cause, fix, name)
 
 
@@ -358,7 +363,8 @@ def _is_untold(pod: Pod) -> bool:
 
 
 def _patience(untold: int, config: PlacementConfig) -> float:
-    """Returns how long a Pod may be without a condition: Pods in line get theirs one after the other."""
+    """Returns the longest time for a Pod without a condition. Waiting Pods get conditions one after
+    the other."""
     return _TOLD_WITHIN_S + untold * config.in_line_report_pause
 
 
@@ -367,7 +373,7 @@ def _age(pod: Pod, at: datetime) -> float:
 
 
 def _elsewhere(pod: Pod, read: list[Job], reading: Snapshot) -> Iterator[Finding]:
-    """Returns the finding about a bound Pod whose job runs on another node."""
+    """Yields the finding about a bound Pod whose job runs on another node."""
     for job in read:
         if pod.life.node is None or not job.state.running or not job.nodes:
             continue
@@ -380,15 +386,15 @@ def _elsewhere(pod: Pod, read: list[Job], reading: Snapshot) -> Iterator[Finding
                 runs_on=None if node is None else node.name,
                 slurm_node=job.nodes[0],
             )
-            fix = f"{_placing_anew(pod)}; find out who bound it"
+            fix = f"{_placing_anew(pod)}; find out what bound the Pod"
             yield Finding(FindingKind.WRONG_NODE, cause, fix, pod.full_name, job.id, pod.life.node)
 
 
 def _contested(view: ClusterView) -> Iterator[Finding]:
     for slurm_node in view.names.contested:
         fix = (
-            "put right the labels by which Nodes name Slurm's nodes (SLURM_EXTENDER_NODE_NAME_LABEL),"
-            " or delete the Node that is no more"
+            "correct the labels of Nodes with names of Slurm nodes (SLURM_EXTENDER_NODE_NAME_LABEL),"
+            " or delete the Node that no longer exists"
         )
         cause = Cause.of(Kind.CONTESTED_NODE, said=in_words(view.names, slurm_node))
         yield Finding(FindingKind.CONTESTED_NODE, cause, fix, node=slurm_node)
@@ -402,6 +408,7 @@ def _stuck_drains(reading: Snapshot) -> Iterator[Finding]:
         if ours and stands is not None and not reason_still_holds(node.reason, stands):
             cause = Cause.of(Kind.DRAIN_OUTDATED, reason=node.reason, node=stands.name)
             fix = (
-                f"the leader takes it back; by hand: scontrol update nodename={node.name} state=undrain"
+                "the leader clears the drain;"
+                f" by hand: scontrol update nodename={node.name} state=undrain"
             )
             yield Finding(FindingKind.STUCK_DRAIN, cause, fix, node=node.name, mended=True)

@@ -1,7 +1,8 @@
-"""The reader of both systems for an audit: one call for all jobs, and few calls for single jobs.
+"""Reads both systems for an audit: one request for all jobs, and few requests for single jobs.
 
-Slurm cannot list the jobs of a range of ids: the reply has 42 to 84 bytes for each job. The reader reads
-jobs that no Pod explains, and foreign jobs once. Another thread compares up to 50,000 Pods."""
+Slurm cannot list the jobs in a range of ids: the reply has 42 to 84 bytes for each job. The reader
+reads jobs that no Pod explains. The reader reads foreign jobs only once. Another thread compares up
+to 50,000 Pods."""
 
 import asyncio
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -24,7 +25,7 @@ from slurm_client.protocol import Slurm
 
 
 class Reader:
-    """Every method raises SlurmError and KubernetesError."""
+    """The reader of an audit. All methods raise SlurmError and KubernetesError."""
 
     def __init__(
         self,
@@ -35,7 +36,8 @@ class Reader:
         translation: TranslationConfig,
         native: Callable[[int | None], object] = lambda _: None,
     ) -> None:
-        """`native` receives the highest id below the placeholders' range of each reading, or None."""
+        """`native`: receives the highest job id below the placeholders' range at each reading, or
+        None."""
         self._slurm = slurm
         self._slurm_nodes = slurm_nodes
         self._kubernetes = kubernetes
@@ -43,14 +45,14 @@ class Reader:
         self._translation = translation
         self._native = native
         self._foreign: dict[int, Job] = {}
-        """Live foreign jobs in the placeholders' range, as they were when read."""
+        """Live foreign jobs in the placeholders' range, as of their reading."""
         self.jobs = 0
-        """How many jobs Slurm had at the last reading, tasks of arrays included."""
+        """Number of jobs in Slurm at the last reading, with the tasks of arrays."""
 
     async def look(
         self, pods: Collection[Pod], view: ClusterView, known: Container[int] = ()
     ) -> tuple[Finding, ...]:
-        """Returns every difference; `known` jobs that no Pod names are skipped."""
+        """Returns all differences. Skips `known` jobs that no Pod names."""
         states = await self._slurm.all_states()
         self.jobs = states.entries
         below = (job_id for job_id in states if job_id < self._config.ids.first)
@@ -69,7 +71,7 @@ class Reader:
         view: ClusterView,
         known: Container[int] = (),
     ) -> tuple[Finding, ...]:
-        """Returns the differences among these that still exist; reads their jobs alone."""
+        """Returns the given differences that still exist. Reads only the jobs of these differences."""
         concerned = await asyncio.to_thread(_concerned, findings, pods)
         ids = {finding.job_id for finding in findings} | {pod.scheduling.job_id for pod in concerned}
         drains = any(finding.kind is FindingKind.STUCK_DRAIN for finding in findings)
@@ -104,7 +106,7 @@ class Reader:
             states=states,
             jobs={job.id: job for job in (*read, *foreign)},
             over=frozenset(over),
-            view=replace(view),  # its caches are for one thread
+            view=replace(view),  # the caches of a view are for one thread
             nodes=(await self._slurm_nodes.read()).nodes if drains else (),
         )
         return await asyncio.to_thread(compare, reading, self._config)

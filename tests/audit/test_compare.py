@@ -229,7 +229,7 @@ def test_a_placeholder_of_another_cluster_is_told_and_is_no_difference() -> None
     found = the_one(*audited([], replace(JOB, admin_comment=elsewhere), over=[JOB]))
     assert (found.kind, found.kind.differs, found.mended) == (FindingKind.OTHER_CLUSTER, False, False)
     words = str(shared_ids([found], JobIdRange(end=50_000_000)))
-    assert "other Kubernetes clusters have ids of this one's range (33554432 to 49999999)" in words
+    assert "other Kubernetes clusters have ids in this cluster's range (33554432 to 49999999)" in words
 
 
 def test_a_pod_whose_job_has_an_id_that_was_in_the_range_before_is_told() -> None:

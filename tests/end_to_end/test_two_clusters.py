@@ -198,7 +198,7 @@ def test_the_audit_names_the_others_jobs_and_finds_nothing_wrong_with_them(both:
         assert (status, set(found)) == (0, {("OtherCluster", f"default/{other.full('p')}", job.id)})
     for side in both:
         told = eventually(lambda: side.trouble("job ids of other clusters"), "told")  # noqa: B023 - at once
-        assert "have ids of this one's range (33554432 to 67043327)" in told
+        assert "have ids in this cluster's range (33554432 to 67043327)" in told
 
 
 @with_ids_apart
