@@ -1,1 +1,1 @@
-"""The check of an installation at work: a Pod is placed by Slurm and goes again, and one is refused."""
+"""The check of a running installation: Slurm places and ends a Pod, and another Pod is refused."""

@@ -1,4 +1,4 @@
-"""The Pods of the check: one that Slurm places, and one that must be refused."""
+"""Pods of the check: a Pod for Slurm to place, and a Pod that must be refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,29 +7,29 @@ from typing import Any, Final
 from wellknown.names import DEFAULT_PREFIX
 
 LABEL: Final = {"app.kubernetes.io/name": "slurm-extender-check"}
-"""On both Pods."""
+"""Label of both Pods."""
 _NOBODY: Final = 65534
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the placed Pod asks for."""
+    """Wanted properties of the placed Pod."""
 
     namespace: str = "default"
     image: str = "registry.k8s.io/pause:3.10"
     cpu: str = "1"
     memory: str = "64Mi"
     devices: Mapping[str, int] = field(default_factory=dict)
-    """Extended resources, and how many of each: {"nvidia.com/gpu": 1}."""
+    """Numbers of extended resources: {"nvidia.com/gpu": 1}."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Of the extender, without their prefix: {"partition": "main"}."""
+    """Annotations of the extender, without the prefix: {"partition": "main"}."""
     timeout_s: float = 120.0
-    """How long all steps together may take."""
+    """Time limit for all steps together."""
 
 
 def placed(name: str, wish: Wish, scheduler_name: str, prefix: str = DEFAULT_PREFIX) -> dict[str, Any]:
-    """Returns the manifest of a Pod that asks for Slurm, as the restricted Pod security standard has it.
-    It ends by itself where nobody is left to delete it."""
+    """Returns the manifest of a Pod for Slurm that meets the restricted Pod security standard. If
+    the Pod is not deleted, the Pod ends at activeDeadlineSeconds."""
     requests = {"cpu": wish.cpu, "memory": wish.memory}
     devices = {resource: str(count) for resource, count in wish.devices.items()}
     manifest = _pod(name, wish, scheduler_name, {"requests": requests, "limits": devices})
@@ -40,7 +40,7 @@ def placed(name: str, wish: Wish, scheduler_name: str, prefix: str = DEFAULT_PRE
 
 
 def refused(name: str, wish: Wish, scheduler_name: str) -> dict[str, Any]:
-    """Returns the manifest of a Pod that Slurm could not place: it requests nothing."""
+    """Returns the manifest of a Pod without requests, which Slurm cannot place."""
     return _pod(name, wish, scheduler_name, {})
 
 

@@ -1,9 +1,9 @@
-"""The steps of the check, one after the other: each waits for what it is to see, or says what it saw.
+"""The steps of the check, in order. Each step waits for an expected state, or reports the actual
+state.
 
-It needs these rights, and Slurm's token: `create`, `get` and `delete` of pods in its namespace; and
-`get` of nodes, where Nodes have other names than Slurm's nodes. Both of its Pods are deleted in any
-case; the Pod that a killed check has left ends by itself once it runs (activeDeadlineSeconds).
-"""
+The check needs the rights `create`, `get` and `delete` of pods in the namespace, and Slurm's token.
+If Nodes and Slurm nodes have different names, the check also needs `get` of nodes. Both Pods are
+always deleted. If the check is killed, the Pod ends after some time (activeDeadlineSeconds)."""
 
 import asyncio
 import secrets
@@ -28,29 +28,29 @@ from wellknown.node_mapping import slurm_name
 _LOOK_S: Final = 0.5
 _CLEAN_UP_S: Final = 20.0
 _DENIED: Final = 'slurm-extender.io" denied the request'
-"""How kube-apiserver begins the words of the extender's webhook."""
+"""Start of kube-apiserver's message for a refusal by the extender's webhook."""
 _FIXES: Final = {
-    "gated": "Is the webhook installed (`kubectl get mutatingwebhookconfigurations`), and does the"
-    " extender run (`kubectl get pods`, /readyz)? A refusal by policy names what the Pod lacks:"
-    " --annotation.",
-    "placeholder": "See /readyz of the extender and its log; `slurm-extender preflight` says what is"
-    " missing.",
-    "bound": "`kubectl describe pod` has kube-scheduler's words; is its profile there, and does it ask"
-    " the extender? A job that waits: `squeue` says for what.",
-    "running": "`scontrol show job` has the job's state and why.",
-    "ended": "See /readyz of the extender and its log; `slurm-extender audit` names jobs without a Pod.",
-    "refused": "The extender's webhook has to be asked about Pods: `kubectl get"
+    "gated": "Check that the webhook is installed (`kubectl get mutatingwebhookconfigurations`) and"
+    " that the extender runs (`kubectl get pods`, /readyz). If a policy refuses the Pod, the message"
+    " names the missing annotation: use --annotation.",
+    "placeholder": "See the extender's /readyz and log. `slurm-extender preflight` reports missing"
+    " requirements.",
+    "bound": "`kubectl describe pod` shows kube-scheduler's message. Check that kube-scheduler has the"
+    " profile and asks the extender. If a job waits, `squeue` shows the reason.",
+    "running": "`scontrol show job` shows the job's state and reason.",
+    "ended": "See the extender's /readyz and log. `slurm-extender audit` lists jobs without a Pod.",
+    "refused": "Check that kube-apiserver asks the extender's webhook about Pods: `kubectl get"
     " mutatingwebhookconfigurations`.",
 }
-"""What to look at where a step fails, by step."""
+"""Advice for a failed step, by step."""
 
 
 class Failed(Exception):
-    """A step did not see what it is to see; the words say what it saw."""
+    """Raised if a step does not find the expected state. The message describes the actual state."""
 
 
 class Steps:
-    """One run of the check. `clock` gives seconds."""
+    """A run of the check. `clock`: returns seconds."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Steps:
         self._clock = clock
         tag = secrets.token_hex(4)
         self.name = f"slurm-extender-check-{tag}"
-        """The placed Pod's name."""
+        """Name of the placed Pod."""
         self.refused_name = f"slurm-extender-check-refused-{tag}"
         self._job: Job | None = None
         self._ends = clock() + wish.timeout_s
@@ -80,8 +80,8 @@ class Steps:
         }
 
     async def run(self, report: Callable[[Result], object]) -> bool:
-        """Does all steps, and reports the outcome of each as it comes; returns whether all passed. It
-        leaves nothing behind, also where it is cancelled."""
+        """Runs all steps, and reports the outcome of each step. Returns True if all steps passed.
+        Deletes the Pods, also if cancelled."""
         try:
             return await self._run(report)
         finally:
@@ -111,8 +111,8 @@ class Steps:
         manifest = pods.placed(self.name, self._wish, scheduler, prefix)
         pod = await self._kubernetes.create_pod(self._wish.namespace, manifest)
         if GATE not in [gate["name"] for gate in pod["spec"].get("schedulingGates") or ()]:
-            raise Failed("the Pod was created without the extender's gate: its webhook was not asked")
-        return f"Pod {self._wish.namespace}/{self.name} has its gate"
+            raise Failed("the Pod was created without the extender's gate: the webhook was not asked")
+        return f"Pod {self._wish.namespace}/{self.name} has the extender's gate"
 
     async def _placeholder(self) -> str:
         async def look() -> str:
@@ -122,8 +122,8 @@ class Steps:
             if self._job is None:
                 raise Failed(f"the Pod has no job in Slurm; {_condition(pod)}")
             if self._job.name != job_name(self._wish.namespace, self.name):
-                raise Failed(f"job {job_id}, which the Pod names, is {self._job.name}")
-            return f"job {job_id} of partition {self._job.partition} stands for it"
+                raise Failed(f"the Pod names job {job_id}, but this job is {self._job.name}")
+            return f"job {job_id} of partition {self._job.partition} is the Pod's placeholder"
 
         return await self._until(look)
 
@@ -135,8 +135,8 @@ class Steps:
                 waits = f"job {job.id} is {job.state.text}" + (f" ({job.reason})" if job.reason else "")
                 raise Failed(f"the Pod is not bound: {waits}; {_condition(pod)}")
             if job.nodes != (named := (await self._slurm_node(node, job),)):
-                raise Failed(f"the Pod is bound to {named[0]}, and job {job.id} has {job.nodes}")
-            return f"bound to Node {node}, which Slurm granted"
+                raise Failed(f"the Pod is bound to {named[0]}, but job {job.id} has {job.nodes}")
+            return f"bound to Node {node}, as granted by Slurm"
 
         return await self._until(look)
 
@@ -151,13 +151,13 @@ class Steps:
 
     async def _ended(self) -> str:
         await self._delete(self.name)
-        assert self._job is not None  # the steps before have read it
+        assert self._job is not None  # the earlier steps have read the job
         job_id = self._job.id
 
         async def look() -> str:
             job = await self._slurm.job(job_id)
             if job is not None and not job.state.ended:
-                raise Failed(f"the Pod is deleted, and job {job_id} is {job.state.text}")
+                raise Failed(f"the Pod is deleted, but job {job_id} is {job.state.text}")
             return f"job {job_id} ended with its Pod"
 
         return await self._until(look)
@@ -170,10 +170,10 @@ class Steps:
             if _DENIED not in error.message:
                 raise
             return "a Pod without requests is refused"
-        raise Failed("a Pod without requests was created, and should have been refused")
+        raise Failed("a Pod without requests was created, but should have been refused")
 
     async def _until(self, look: Callable[[], Awaitable[str]]) -> str:
-        """Looks until there is nothing to object to. Raises Failed with the last objection."""
+        """Repeats `look` until it returns. Raises Failed with the last message."""
         while True:
             try:
                 return await look()
@@ -185,19 +185,19 @@ class Steps:
     async def _pod(self) -> Manifest:
         pod = await self._kubernetes.read_pod(self._wish.namespace, self.name)
         if pod is None:
-            raise Failed("the Pod is gone: somebody has deleted it")
+            raise Failed("the Pod is gone: another user has deleted the Pod")
         return pod
 
     async def _read_job(self) -> Job:
         assert self._job is not None
         job = await self._slurm.job(self._job.id)
         if job is None:
-            raise Failed(f"Slurm does not know job {self._job.id} any more")
+            raise Failed(f"Slurm no longer knows job {self._job.id}")
         self._job = job
         return job
 
     async def _slurm_node(self, node: str, job: Job) -> str:
-        """Returns the node of Slurm that a Node names. Mostly it has the Node's own name."""
+        """Returns the Slurm node that a Node names. Mostly the names are equal."""
         if job.nodes == (node,):
             return node
         labels = (await self._kubernetes.read_node(node))["metadata"].get("labels") or {}
@@ -219,12 +219,12 @@ class Steps:
 
 
 def _skipped(step: str) -> Result:
-    return Result(step, Verdict.SKIPPED, "a step before it failed", "")
+    return Result(step, Verdict.SKIPPED, "an earlier step failed", "")
 
 
 def _condition(pod: Manifest) -> str:
-    """Returns what the extender and kube-scheduler say of a Pod, in words."""
-    return "; ".join(_said(pod)) or "nothing is said of it yet"
+    """Returns a message with the conditions from the extender and kube-scheduler on a Pod."""
+    return "; ".join(_said(pod)) or "the Pod has no condition yet"
 
 
 def _said(pod: Manifest) -> Iterator[str]:

@@ -113,7 +113,7 @@ async def test_a_pod_on_another_node_than_its_jobs_fails() -> None:
         world.bind("n2")
 
     assert not await world.check(placed)
-    assert "the Pod is bound to n2, and job 40000000 has ('n1',)" in world.found("bound")
+    assert "the Pod is bound to n2, but job 40000000 has ('n1',)" in world.found("bound")
     assert world.left() == []
 
 
@@ -139,19 +139,19 @@ async def test_a_pod_that_is_not_bound_fails_with_what_is_said_of_it() -> None:
 async def test_a_pod_without_a_job_fails() -> None:
     world = World()
     assert not await world.check()
-    assert "no job in Slurm; nothing is said of it yet" in world.found("placeholder")
+    assert "no job in Slurm; the Pod has no condition yet" in world.found("placeholder")
 
 
 async def test_a_job_that_is_called_otherwise_is_another_pods() -> None:
     world = World()
     assert not await world.check(lambda: world.job("other@default"))
-    assert "which the Pod names, is other@default" in world.found("placeholder")
+    assert "but this job is other@default" in world.found("placeholder")
 
 
 async def test_a_pod_that_somebody_deletes_fails() -> None:
     world = World()
     assert not await world.check(lambda: world.kubernetes.remove("pods", world.steps.name))
-    assert "somebody has deleted it" in world.found("placeholder")
+    assert "another user has deleted the Pod" in world.found("placeholder")
 
 
 async def test_a_job_that_outlives_its_pod_fails() -> None:
@@ -163,7 +163,7 @@ async def test_a_job_that_outlives_its_pod_fails() -> None:
         world.bind("n1")
 
     assert not await world.check(placed)
-    assert "the Pod is deleted, and job 40000000 is RUNNING" in world.found("ended")
+    assert "the Pod is deleted, but job 40000000 is RUNNING" in world.found("ended")
 
 
 async def test_pods_that_no_webhook_sees_fail_both_ways_and_are_deleted() -> None:

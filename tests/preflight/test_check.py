@@ -126,7 +126,7 @@ def test_no_extender(cluster: Cluster) -> None:
     assert status == 1
     assert verdicts(steps) == ["FAIL", *["SKIPPED"] * 4, "FAIL"]
     assert 'failed calling webhook "pods.slurm-extender.io"' in steps["gated"]["found"]
-    assert "does the extender run" in steps["gated"]["fix"]
+    assert "that the extender runs" in steps["gated"]["fix"]
 
 
 def test_no_webhook(cluster: Cluster) -> None:
