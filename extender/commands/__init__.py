@@ -1,1 +1,1 @@
-"""The commands of `slurm-extender` beside `serve`, each of which asks both systems once and ends."""
+"""Commands of `slurm-extender` besides `serve`. Each command reads both systems once and exits."""

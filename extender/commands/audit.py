@@ -1,7 +1,6 @@
-"""`slurm-extender audit` prints every difference between both systems, with its cause and its fix.
+"""`slurm-extender audit`: prints all differences between both systems, with cause and fix.
 
-It uses the extender's own settings and changes nothing.
-"""
+The command uses the extender's settings and changes nothing."""
 
 import asyncio
 import json
@@ -31,21 +30,21 @@ _COLUMNS = ("KIND", "POD", "JOB", "NODE", "MENDED BY")
 
 
 def run(output: Output, settle: float) -> int:
-    """Prints the differences that last for `settle` seconds. Returns the exit status: 0 where the two
-    systems agree, 1 where they do not, 2 where they could not be read."""
+    """Prints the differences that last for `settle` seconds. Returns the exit status: 0 if the
+    systems agree, 1 if the systems differ, 2 if a system cannot be read."""
     settings = from_environment(Settings)
-    configure_logging(settings.log_level)  # on standard error: what is printed is the answer
+    configure_logging(settings.log_level)  # to standard error; standard output has the result
     try:
         findings = asyncio.run(_audit(settings, settle))
     except (SlurmError, KubernetesError, NoCredentials) as error:
-        print(f"could not be read: {error}", file=sys.stderr)
+        print(f"a system cannot be read: {error}", file=sys.stderr)
         return 2
     _OUTPUTS[output](findings)
     return 1 if any(finding.kind.differs for finding in findings) else 0
 
 
 async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
-    """Returns the differences that two readings in a row have found."""
+    """Returns the differences in two successive readings."""
     async with kubernetes_of(settings) as kubernetes, slurm_of(settings) as slurm:
         view = await _view(settings, kubernetes, slurm)
         config, nodes = settings.placement_config(view.cluster), SlurmNodes(slurm)

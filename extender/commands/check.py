@@ -1,4 +1,4 @@
-"""`slurm-extender check` has a Pod placed by Slurm and another refused, after an install."""
+"""`slurm-extender check`: tests an installation with a Pod that Slurm places, and a refused Pod."""
 
 import asyncio
 import signal
@@ -20,8 +20,8 @@ _TO_STOP = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(output: Output, wish: Wish) -> int:
-    """Prints the outcome of each step, for people as it comes. Returns the exit status: 1 where a step
-    failed or somebody ended the check, 2 where there is no way to kube-apiserver."""
+    """Prints the outcome of each step, in a table step by step. Returns the exit status: 0 if all
+    steps pass, 1 if a step fails or a signal ends the check, 2 without access to kube-apiserver."""
     settings = from_environment(Settings)
     configure_logging(settings.log_level)
     found: list[Result] = []
@@ -35,10 +35,10 @@ def run(output: Output, wish: Wish) -> int:
     try:
         good = asyncio.run(_checked(settings, wish, tell))
     except NoCredentials as error:
-        print(f"there is no way to kube-apiserver: {error}", file=sys.stderr)
+        print(f"no access to kube-apiserver: {error}", file=sys.stderr)
         return 2
     except asyncio.CancelledError:
-        print("ended by a signal; the check's Pods are deleted", file=sys.stderr)
+        print("ended by a signal; the Pods of the check are deleted", file=sys.stderr)
         return 1
     if output is Output.JSON:
         show(found, output)

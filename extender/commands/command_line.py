@@ -1,8 +1,7 @@
-"""The command line of `slurm-extender`: its subcommands and their options.
+"""The command line of `slurm-extender`: subcommands and their options.
 
-Every command uses the extender's own settings (SLURM_EXTENDER_*). Exit status: 0 if all is well, 1 if
-you have something to fix, 2 if the command, a setting or a file is wrong.
-"""
+All commands use the extender's settings (SLURM_EXTENDER_*). Exit status: 0 for success, 1 if you
+have something to fix, 2 if the command, a setting or a file is wrong."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +20,9 @@ from wellknown.quoting import quoted
 
 app = program("slurm-extender", "A kube-scheduler extender that lets Slurm place Kubernetes Pods.")
 _DEFAULT = Wish()
-_Settle = Annotated[float, typer.Option(help="Differences count after this time.", metavar="SECONDS")]
+_Settle = Annotated[
+    float, typer.Option(help="Time that a difference must last to count.", metavar="SECONDS")
+]
 
 
 @app.command()
@@ -37,20 +38,21 @@ def preflight(
     output: OutputOption = Output.TABLE,
     scheduler_config: Annotated[
         Path | None,
-        typer.Option(help="kube-scheduler's file (SLURM_EXTENDER_SCHEDULER_CONFIG_FILE)."),
+        typer.Option(help="kube-scheduler's configuration file (SLURM_EXTENDER_SCHEDULER_CONFIG_FILE)."),
     ] = None,
     slurmrestd: Annotated[
-        str | None, typer.Option(help="slurmrestd's URL (SLURM_EXTENDER_SLURMRESTD_URL).")
+        str | None, typer.Option(help="URL of slurmrestd (SLURM_EXTENDER_SLURMRESTD_URL).")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="The file with Slurm's JWT (SLURM_EXTENDER_SLURM_TOKEN_FILE).")
+        Path | None, typer.Option(help="File with Slurm's JWT (SLURM_EXTENDER_SLURM_TOKEN_FILE).")
     ] = None,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="The kubeconfig file (SLURM_EXTENDER_KUBECONFIG).")
+        Path | None, typer.Option(help="Path of a kubeconfig file (SLURM_EXTENDER_KUBECONFIG).")
     ] = None,
-    context: Annotated[str | None, typer.Option(help="The kubeconfig's context.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context in the kubeconfig file.")] = None,
 ) -> None:
-    """Say what both systems lack for an installation, each with its fix. Changes nothing."""
+    """Report what both systems lack for an installation, with a fix for each problem. Changes
+    nothing."""
     places = Places(slurmrestd, token_file, kubeconfig, context, scheduler_config)
     raise typer.Exit(preflight_command.run(output, places))
 
@@ -60,24 +62,25 @@ def check(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     output: OutputOption = Output.TABLE,
     namespace: Annotated[str, typer.Option(help="Namespace of the check's Pods.")] = _DEFAULT.namespace,
     image: Annotated[
-        str, typer.Option(help="Image of the check's Pods; must run until the check deletes the Pod.")
+        str, typer.Option(help="Image of the check's Pods; its program must not end by itself.")
     ] = _DEFAULT.image,
     cpu: Annotated[str, typer.Option(help="CPU request of the Pod.")] = _DEFAULT.cpu,
     memory: Annotated[str, typer.Option(help="Memory request of the Pod.")] = _DEFAULT.memory,
     device: Annotated[
-        list[str] | None, typer.Option(help="Number of devices of the Pod: nvidia.com/gpu=1.")
+        list[str] | None, typer.Option(help="Devices of the Pod: nvidia.com/gpu=1; may be repeated.")
     ] = None,
     annotation: Annotated[
-        list[str] | None, typer.Option(help="Annotation of the Pod, without the prefix: partition=main.")
+        list[str] | None,
+        typer.Option(help="Annotation of the Pod, without prefix: partition=main; may be repeated."),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(help="Limit for all steps together.", metavar="SECONDS")
+        float, typer.Option(help="Time limit for all steps together.", metavar="SECONDS")
     ] = _DEFAULT.timeout_s,
 ) -> None:
-    """After an install: have Slurm place and end a Pod, and try a Pod that must be rejected."""
+    """Test an installation: let Slurm place and end a Pod, and try a Pod that must be refused."""
     devices, annotations = _pairs(device, "--device"), _pairs(annotation, "--annotation")
     if wrong := [count for count in devices.values() if not count.isdecimal()]:
-        raise typer.BadParameter(f"{quoted(wrong[0])} is no number", param_hint="--device")
+        raise typer.BadParameter(f"{quoted(wrong[0])} is not a number", param_hint="--device")
     counts = {name: int(count) for name, count in devices.items()}
     wish = Wish(namespace, image, cpu, memory, counts, annotations, timeout)
     raise typer.Exit(check_command.run(output, wish))
@@ -92,17 +95,17 @@ def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
 
 @app.command()
 def audit(output: OutputOption = Output.TABLE, settle: _Settle = 5.0) -> None:
-    """Print every difference between both systems, with its cause and its fix. Changes nothing."""
+    """Print all differences between both systems, with cause and fix. Changes nothing."""
     raise typer.Exit(audit_command.run(output, settle))
 
 
 @app.command()
 def uninstall(
-    gates: Annotated[Gates, typer.Option(help="Gates of waiting Pods.")] = Gates.KEEP,
-    jobs: Annotated[Jobs, typer.Option(help="Live jobs of Pods.")] = Jobs.KEEP,
+    gates: Annotated[Gates, typer.Option(help="Keep or lift gates of waiting Pods.")] = Gates.KEEP,
+    jobs: Annotated[Jobs, typer.Option(help="Keep or end live jobs of Pods.")] = Jobs.KEEP,
     timeout: Annotated[
-        float, typer.Option(help="Limit for the leader to give up the Lease.", metavar="SECONDS")
+        float, typer.Option(help="Maximum wait until no replica leads.", metavar="SECONDS")
     ] = Choice().timeout_s,
 ) -> None:
-    """After all replicas have stopped: lift the gates of waiting Pods, and end live jobs, by choice."""
+    """After all replicas have stopped: lift gates of waiting Pods, and end live jobs, as chosen."""
     raise typer.Exit(uninstall_command.run(Choice(gates, jobs, timeout)))

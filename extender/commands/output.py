@@ -1,4 +1,4 @@
-"""The forms in which a command prints its answer: for people, and for programs."""
+"""Output of commands: a table, or JSON for programs."""
 
 import json
 import sys
@@ -20,18 +20,18 @@ _STYLES: Final = {
     Verdict.SKIPPED: "dim",
 }
 _WIDTHS: Final = (8, 21)
-"""Of a verdict and of a check's name, so that lines which come one by one are in columns too."""
+"""Widths of the columns for verdicts and names of checks. Lines printed one by one are aligned."""
 _OF_A_LOG: Final = 180
-"""Columns where nobody looks at a terminal."""
+"""Width of lines if standard output is no terminal."""
 
 
 def console() -> Console:
-    """Returns where lines for people are printed."""
+    """Returns the console for tables."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else _OF_A_LOG)
 
 
 def print_line(result: Result, where: Console, skipped: Sequence[str] = ()) -> None:
-    """Prints an outcome and its fix. `skipped` names other checks, skipped for the same cause."""
+    """Prints an outcome and its fix. `skipped`: names of other checks, skipped for the same cause."""
     with where.capture() as printed:
         where.print(_line(result, skipped))
     where.file.write("".join(f"{each.rstrip()}\n" for each in printed.get().splitlines()))
@@ -66,7 +66,7 @@ def _folded(results: Sequence[Result]) -> Iterator[tuple[Result, Sequence[str]]]
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Returns how many outcomes there are of each kind."""
+    """Returns the number of outcomes of each kind."""
     counts = Counter(result.verdict for result in results)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
 
@@ -83,7 +83,7 @@ def show(results: Sequence[Result], output: Output) -> None:
 
 
 def _document(results: Sequence[Result]) -> dict[str, object]:
-    """Returns the outcomes for programs: by `check`, with `verdict`, `found`, `fix` and `because`."""
+    """Returns the outcomes for JSON: each with `check`, `verdict`, `found`, `fix` and `because`."""
     told = [
         {
             "check": each.check,

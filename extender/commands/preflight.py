@@ -1,4 +1,4 @@
-"""`slurm-extender preflight` compares the settings with both systems, and says what is missing."""
+"""`slurm-extender preflight`: compares the settings with both systems, and reports problems."""
 
 import asyncio
 import sys
@@ -34,7 +34,7 @@ class Places:
     scheduler_config: Path | None = None
 
     def settings(self) -> Settings:
-        """Returns the settings with these places. Ends the program if a setting is wrong."""
+        """Returns the settings with the overrides. Ends the program if a setting is invalid."""
         given = {
             "slurmrestd_url": self.slurmrestd,
             "slurm_token_file": self.token_file,
@@ -46,8 +46,8 @@ class Places:
 
 
 def run(output: Output, places: Places) -> int:
-    """Prints the outcome of each check. Returns the exit status: 1 where one fails, 2 where the settings
-    or a file are wrong."""
+    """Prints the outcome of each check. Returns the exit status: 0 if no check fails, 1 if a check
+    fails, 2 if a setting or a file is invalid."""
     settings = places.settings()
     configure_logging(settings.log_level)
     try:
@@ -62,8 +62,8 @@ def run(output: Output, places: Places) -> int:
 
 
 def _scheduler(asked: Path | None, own: Path | None) -> SchedulerConfiguration | Unread:
-    """Returns what the file says that was asked for, or else the extender's own, which may not be here.
-    Raises NoConfiguration."""
+    """Returns the configuration in the given file, otherwise in the file of the settings, which may
+    not exist on this machine. Raises NoConfiguration for the given file."""
     if asked is not None:
         return scheduler_file.read(asked)
     if own is None:
@@ -85,5 +85,5 @@ async def _facts(
             async with kubernetes_of(settings, context) as kubernetes:
                 return await Reader(settings, kubernetes, slurm, policy, scheduler).read(time.time())
         except NoCredentials as error:
-            unread = Unread(f"there is no way to kube-apiserver: {error}", RELEASE)
+            unread = Unread(f"no access to kube-apiserver: {error}", RELEASE)
             return await Reader(settings, unread, slurm, policy, scheduler).read(time.time())

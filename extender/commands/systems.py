@@ -1,4 +1,4 @@
-"""The connections of a command to both systems."""
+"""Connections of a command to both systems."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ _PEOPLES = Path.home() / ".kube" / "config"
 
 @asynccontextmanager
 async def slurm_of(settings: Settings) -> AsyncIterator[SlurmRest]:
-    """A context with a client of slurmrestd."""
+    """Yields a client of slurmrestd."""
     unreadable = RateLimitedLog("an entry of Slurm's answer cannot be read, and is passed over")
     slurm = SlurmRest(
         settings.slurmrestd_url,
@@ -32,9 +32,9 @@ async def slurm_of(settings: Settings) -> AsyncIterator[SlurmRest]:
 
 @asynccontextmanager
 async def kubernetes_of(settings: Settings, context: str | None = None) -> AsyncIterator[KubernetesRest]:
-    """A context with a client of kube-apiserver: by SLURM_EXTENDER_KUBECONFIG, else as the account of
-    this Pod, else as kubectl finds it. A context of a kubeconfig excludes the account. Raises
-    NoCredentials."""
+    """Yields a client of kube-apiserver: from SLURM_EXTENDER_KUBECONFIG, otherwise from the Pod's
+    service account, otherwise from kubectl's kubeconfig. With a context, the service account is not
+    used. Raises NoCredentials."""
     kubernetes = await _connected(settings.kubeconfig, context)
     try:
         yield kubernetes

@@ -1,8 +1,7 @@
-"""`slurm-extender uninstall` does what is chosen with what an uninstalled extender has left.
+"""`slurm-extender uninstall`: cleans up after an uninstalled extender, as chosen.
 
-It uses the extender's own settings, and waits until no replica leads. Pods that run go on, also those
-whose job it ends.
-"""
+The command uses the extender's settings, and waits until no replica leads. Running Pods continue,
+also if the command ends their jobs."""
 
 import asyncio
 import sys
@@ -19,14 +18,14 @@ from slurm_client.errors import SlurmError
 
 
 class Gates(StrEnum):
-    """What becomes of the gate of Pods that wait."""
+    """Choice for the gates of waiting Pods."""
 
     KEEP = "keep"
     LIFT = "lift"
 
 
 class Jobs(StrEnum):
-    """What becomes of live jobs."""
+    """Choice for live jobs."""
 
     KEEP = "keep"
     END = "end"
@@ -34,7 +33,7 @@ class Jobs(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is to be done, and for how many seconds a replica may go on leading."""
+    """Chosen actions, and the maximum seconds to wait until no replica leads."""
 
     gates: Gates = Gates.KEEP
     jobs: Jobs = Jobs.KEEP
@@ -42,8 +41,8 @@ class Choice:
 
 
 def run(choice: Choice) -> int:
-    """Prints what was done. Returns the exit status: 0; 1 where something is left that was to go; 2
-    where a system cannot be read, or a replica leads."""
+    """Prints the result. Returns the exit status: 0 for success, 1 if an action failed for a Pod or
+    a job, 2 if a system cannot be read or a replica leads."""
     settings = from_environment(Settings)
     configure_logging(settings.log_level)
     try:
@@ -52,7 +51,7 @@ def run(choice: Choice) -> int:
         print(f"{error}: uninstall the extender first", file=sys.stderr)
         return 2
     except (SlurmError, KubernetesError, NoCredentials) as error:
-        print(f"could not be read: {error}", file=sys.stderr)
+        print(f"a system cannot be read: {error}", file=sys.stderr)
         return 2
     print(f"gates lifted: {done.lifted}; jobs ended: {done.ended}")
     for problem in done.problems:
