@@ -1,1 +1,1 @@
-"""kube-scheduler's configuration, and the check for evictions for Pods that Slurm has not let in."""
+"""kube-scheduler's configuration, and the check for evictions for Pods that Slurm has not admitted."""

@@ -1,11 +1,13 @@
-"""The KubeSchedulerConfiguration of the kube-scheduler that asks the extender, and its problems: pure.
+"""The KubeSchedulerConfiguration of the kube-scheduler that asks the extender, and its problems:
+pure.
 
-DefaultPreemption evicts Pods of lower priority for a Pod that fits nowhere. DefaultPreemption asks only
-extenders with a `preemptVerb`, and no /filter. If the extender is not asked, kube-scheduler evicts Pods
-for a Pod that Slurm has not let in, again for each Node that /filter closes. For PodGroups (1.37),
-kube-scheduler asks no `preemptVerb`, but each member's /filter first. Sources: k8s.io/kubernetes
-pkg/scheduler, 1.31 and 1.37: framework/preemption (callExtenders), extender.go,
-apis/config/v1/default_plugins.go (mergePluginSet), framework/runtime (expandMultiPointPlugins)."""
+DefaultPreemption evicts Pods of lower priority for a Pod that fits nowhere. DefaultPreemption asks
+only extenders with a `preemptVerb`, and no /filter. If kube-scheduler does not ask the extender,
+kube-scheduler evicts Pods for a Pod that Slurm has not admitted, again for each Node that /filter
+closes. For PodGroups (1.37), kube-scheduler asks no `preemptVerb`, but each member's /filter first.
+Sources: k8s.io/kubernetes pkg/scheduler, 1.31 and 1.37: framework/preemption (callExtenders),
+extender.go, apis/config/v1/default_plugins.go (mergePluginSet), framework/runtime
+(expandMultiPointPlugins)."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -17,18 +19,18 @@ from pydantic.alias_generators import to_camel
 
 PREEMPTION = "DefaultPreemption"
 HTTP_TIMEOUT_S: Final = 5.0
-"""Seconds until kube-scheduler gives a call up: `httpTimeout`'s default. `deadline` answers earlier."""
+"""Seconds until kube-scheduler cancels a call: `httpTimeout`'s default. `deadline` answers earlier."""
 _PATH = "/scheduler"
 """The path of the extender's verbs, in `urlPrefix`."""
 _EVERYTHING = "*"
 _VERBS = {"filter_verb": "filter", "bind_verb": "bind", "preempt_verb": "preempt"}
-"""The verbs that the extender has to be asked, by the fields that name them."""
+"""Verbs that kube-scheduler must ask the extender, by the fields with their names."""
 _DURATION: Final = re.compile(r"([0-9.]+)(ms|s|m|h)", re.ASCII)
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _seconds(given: object) -> object:
-    """Returns the seconds of a duration as Go writes them: "5s", "1m30s". 0 and null are the default."""
+    """Returns the seconds of a duration in Go's form: "5s", "1m30s". 0 and null are the default."""
     if not isinstance(given, str):
         return given or HTTP_TIMEOUT_S
     parts = _DURATION.findall(given)
@@ -36,12 +38,13 @@ def _seconds(given: object) -> object:
 
 
 def _absent(given: object) -> object:
-    """YAML's `plugins:` without anything is null, which kube-scheduler takes for absent."""
+    """Returns {} for null: kube-scheduler takes an empty `plugins:` in YAML as absent."""
     return {} if given is None else given
 
 
 class _Part(BaseModel):
-    """Only what is read here. kube-scheduler itself refuses a file with another field."""
+    """A part of the file with the fields needed here. kube-scheduler rejects files with unknown
+    fields."""
 
     model_config = ConfigDict(alias_generator=to_camel, frozen=True)
 
@@ -58,7 +61,7 @@ class _PluginSet(_Part):
         return any(each.name == plugin for each in self.enabled or ())
 
     def disables(self, plugin: str) -> bool:
-        """Tells whether a plugin is disabled, by its name or with all."""
+        """Returns True if a plugin is disabled by its name, or with all plugins."""
         return any(each.name in (plugin, _EVERYTHING) for each in self.disabled or ())
 
 
@@ -71,7 +74,7 @@ class _Plugins(_Part):
 
 
 class Profile(_Part):
-    """A profile: how the Pods of one `schedulerName` are scheduled."""
+    """A profile: the scheduling of Pods with the same `schedulerName`."""
 
     scheduler_name: str = "default-scheduler"
     percentage_of_nodes_to_score: int | None = None
@@ -79,7 +82,7 @@ class Profile(_Part):
 
     @property
     def preempts(self) -> bool:
-        """Tells whether DefaultPreemption runs for single Pods."""
+        """True if DefaultPreemption runs for single Pods."""
         multi_point, post_filter = self.plugins.multi_point, self.plugins.post_filter
         if post_filter.enables(PREEMPTION):
             return True
@@ -92,7 +95,7 @@ class _Resource(_Part):
 
 
 class ExtenderEntry(_Part):
-    """One of `extenders`."""
+    """An entry of `extenders`."""
 
     url_prefix: str = ""
     filter_verb: str | None = None
@@ -105,60 +108,62 @@ class ExtenderEntry(_Part):
 
     @property
     def own(self) -> bool:
-        """Tells whether this is slurm-extender, by the path of its verbs."""
+        """True if the entry is slurm-extender's, by the path of its verbs."""
         return urlsplit(self.url_prefix).path.rstrip("/") == _PATH
 
 
 class SchedulerConfiguration(_Part):
-    """The parts of a KubeSchedulerConfiguration that matter to the extender."""
+    """The parts of a KubeSchedulerConfiguration for the extender."""
 
     percentage_of_nodes_to_score: int | None = None
     profiles: Sequence[Profile] | None = None
     extenders: Sequence[ExtenderEntry] | None = None
 
     def profile(self, scheduler_name: str) -> Profile | None:
-        """Returns the profile of a `schedulerName`; without any profile there is the default one."""
+        """Returns the profile of a `schedulerName`. A file without profiles has the default
+        profile."""
         found = self.profiles or (Profile(),)
         return next((each for each in found if each.scheduler_name == scheduler_name), None)
 
     @property
     def own_entry(self) -> ExtenderEntry | None:
-        """Returns slurm-extender's entry, None where it is not asked."""
+        """slurm-extender's entry; None if kube-scheduler does not ask slurm-extender."""
         return next((each for each in self.extenders or () if each.own), None)
 
 
 def unsafe_preemption(configuration: SchedulerConfiguration, scheduler_name: str) -> str | None:
-    """Returns why kube-scheduler would evict Pods for a Pod that Slurm has not let in, or None."""
+    """Returns the reason why kube-scheduler would evict Pods for a Pod that Slurm has not admitted,
+    or None."""
     profile, entry = configuration.profile(scheduler_name), configuration.own_entry
     if profile is None or not profile.preempts:
         return None
     on = f"{PREEMPTION} is on in the profile {scheduler_name}, and"
     if entry is None:
-        return f"{on} none of `extenders` is slurm-extender (its urlPrefix ends in {_PATH})"
+        return f"{on} no entry of `extenders` is slurm-extender's (urlPrefix must end in {_PATH})"
     if not entry.preempt_verb:
         return f"{on} slurm-extender's entry has no preemptVerb"
     if entry.ignorable:
-        return f"{on} slurm-extender's entry is `ignorable`: while it is down nobody is asked"
+        return f"{on} slurm-extender's entry is `ignorable`: kube-scheduler skips it while it is down"
     if entry.managed_resources:
         names = ", ".join(each.name for each in entry.managed_resources)
-        return f"{on} slurm-extender is asked about Pods with {names} alone (managedResources)"
+        return f"{on} kube-scheduler asks slurm-extender only about Pods with {names} (managedResources)"
     return None
 
 
 def problems(configuration: SchedulerConfiguration, scheduler_name: str) -> tuple[str, ...]:
-    """Returns all else that is wrong with how kube-scheduler asks the extender, in words."""
+    """Returns the other problems of kube-scheduler's calls to the extender, as messages."""
     return tuple(_problems(configuration, scheduler_name))
 
 
 def _problems(configuration: SchedulerConfiguration, scheduler_name: str) -> Iterator[str]:
     profile, entry = configuration.profile(scheduler_name), configuration.own_entry
     if profile is None:
-        yield f"there is no profile {scheduler_name}"
+        yield f"profile {scheduler_name} is missing"
     elif (share := _share(configuration, profile)) != 100:
         seen = "/filter sees a part of the Nodes"
         yield f"percentageOfNodesToScore is {share or 'not set'}, not 100: {seen}"
     if entry is None:
-        yield f"none of `extenders` is slurm-extender (its urlPrefix ends in {_PATH})"
+        yield f"no entry of `extenders` is slurm-extender's (urlPrefix must end in {_PATH})"
     else:
         yield from _entry_problems(entry, profile)
 
@@ -171,11 +176,11 @@ def _entry_problems(entry: ExtenderEntry, profile: Profile | None) -> Iterator[s
         yield "slurm-extender's entry lacks `nodeCacheCapable: true`"
     if entry.http_timeout < HTTP_TIMEOUT_S:
         told = f"slurm-extender's entry has httpTimeout {entry.http_timeout:g}s"
-        yield f"{told}, less than {HTTP_TIMEOUT_S:g}s: kube-scheduler gives calls up before the answer"
+        yield f"{told}, less than {HTTP_TIMEOUT_S:g}s: kube-scheduler cancels calls before the answer"
     if entry.ignorable:
         yield "slurm-extender's entry is `ignorable`: while it is down Pods pass without Slurm"
     if entry.managed_resources:
-        yield "slurm-extender's entry has `managedResources`: it is not asked about other Pods"
+        yield "slurm-extender's entry has `managedResources`: kube-scheduler skips it for other Pods"
 
 
 def _share(configuration: SchedulerConfiguration, profile: Profile) -> int | None:
@@ -184,5 +189,6 @@ def _share(configuration: SchedulerConfiguration, profile: Profile) -> int | Non
 
 
 def _may_lack(missing: Sequence[str], profile: Profile | None) -> bool:
-    """Where DefaultPreemption is off nobody is asked about victims."""
+    """Returns True if only preemptVerb is missing and DefaultPreemption is off: no victims exist
+    then."""
     return list(missing) == ["preemptVerb"] and profile is not None and not profile.preempts

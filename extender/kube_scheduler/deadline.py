@@ -1,7 +1,7 @@
-"""The deadline of kube-scheduler's calls: each verb answers before kube-scheduler gives the call up.
+"""The deadline of kube-scheduler's calls: each verb answers before kube-scheduler cancels the call.
 
 kube-scheduler reports a call without an answer as `Client.Timeout`, without a cause. So a verb asks
-through `slurm_in_time` and `kubernetes_in_time`: the error names the system that took the time."""
+through `slurm_in_time` and `kubernetes_in_time`: the error names the slow system."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
@@ -15,7 +15,7 @@ from kubernetes_client.errors import Unavailable
 from slurm_client.errors import OutcomeUnknown
 
 _ANSWER_S = 0.8 * HTTP_TIMEOUT_S
-"""Seconds until a verb answers. The rest is for the connection and the event loop."""
+"""Seconds until a verb answers. The remaining time is for the connection and the event loop."""
 _QUESTIONS_S = 0.7 * HTTP_TIMEOUT_S
 """Seconds until questions end. A Binding that follows the last question has time until _ANSWER_S."""
 _FAIR_SHARE: Final = 0.25
@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 @dataclass(slots=True)
 class _Deadline:
     at: float
-    """Time of the event loop's clock at which questions end."""
+    """End of questions, by the event loop's clock."""
     slurm_s: float = 0.0
     """Seconds that questions to Slurm have taken."""
 

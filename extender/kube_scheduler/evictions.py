@@ -1,8 +1,9 @@
-"""Evictions in kube-scheduler's Events, and the order in which `preemption_check` looks at them.
+"""Evictions in kube-scheduler's Events, and their order for `preemption_check`.
 
-Anybody who may write Events in a namespace can forge any number of evictions there, and each named Pod
-costs a call of kube-apiserver. So all Events of one Pod count once, and namespaces take turns. Source of
-the Event's words, 1.31 and 1.37: k8s.io/kubernetes pkg/scheduler/framework/preemption."""
+A user with the right to write Events in a namespace can forge any number of evictions in the
+namespace, and each named Pod costs a request to kube-apiserver. So all Events of one Pod count
+once, and namespaces take turns. Source of the Event's message, 1.31 and 1.37: k8s.io/kubernetes
+pkg/scheduler/framework/preemption."""
 
 import asyncio
 import re
@@ -13,12 +14,12 @@ from kubernetes_client.protocol import Manifest
 from wellknown.log_fields import PodName
 
 _BY: Final = re.compile(r"Preempted by pod (?P<uid>[\w-]{1,63}) on node (?P<node>[a-z0-9.-]{1,253})")
-"""A uid, and a name as Nodes have them: they become parts of a field selector."""
+"""Message with a uid and a Node's name, in characters that are safe for a field selector."""
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """One evicted Pod: for which other Pod it went, by its uid, and from which Node."""
+    """An eviction: the evicted Pod, the uid of the Pod with the higher priority, and the Node."""
 
     victim: PodName
     preemptor: str
@@ -26,7 +27,8 @@ class Eviction:
 
     @classmethod
     def of(cls, event: Manifest) -> Self | None:
-        """Returns the eviction in an Event; None without a preemptor, or a Pod of its namespace."""
+        """Returns the eviction in an Event; None without a preemptor, or without a Pod of the
+        Event's namespace."""
         about, by = event["involvedObject"], _BY.fullmatch(event.get("message") or "")
         named = all(about.get(each) for each in PodName._fields)
         if by is None or not named or about["namespace"] != event["metadata"]["namespace"]:
@@ -36,30 +38,30 @@ class Eviction:
 
 @dataclass(slots=True)
 class Preemptor:
-    """A Pod for which Pods of one namespace went, as Events say."""
+    """A Pod for which Pods of a namespace were evicted, according to Events."""
 
     namespace: str
-    """Of the Pods that went."""
+    """Namespace of the evicted Pods."""
     uid: str
     node: str = ""
-    """The Node that it was given room on last."""
+    """The Node of the last eviction."""
     victims: list[PodName] = field(default_factory=list)
 
 
 class Turns:
-    """Preemptors to look for: at most `most` of one namespace, with at most `most` victims each."""
+    """Preemptors to check: at most `most` for a namespace, each with at most `most` victims."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lines: dict[str, dict[str, Preemptor]] = {}
-        """By the victims' namespace, the one whose turn is next first, and by uid in their order."""
+        """Preemptors by the victims' namespace and by uid. The first namespace has the next turn."""
         self._came = asyncio.Event()
 
     def __bool__(self) -> bool:
         return bool(self._lines)
 
     def add(self, eviction: Eviction) -> bool:
-        """Takes an eviction up. Tells whether there was a place for it."""
+        """Adds an eviction. Returns False if the limit is reached."""
         namespace = eviction.victim.namespace
         line = self._lines.setdefault(namespace, {})
         found = line.get(eviction.preemptor)
@@ -73,8 +75,8 @@ class Turns:
         return True
 
     async def next(self) -> Preemptor:
-        """Returns the preemptor whose turn it is, as soon as there is one. It stays first of its
-        namespace until it is `over`; the next turn is another namespace's."""
+        """Waits for and returns the next preemptor. The preemptor stays first in its namespace
+        until `over`; the next turn goes to another namespace."""
         while not self._lines:
             self._came.clear()
             await self._came.wait()
@@ -83,7 +85,7 @@ class Turns:
         return next(iter(line.values()))
 
     def over(self, preemptor: Preemptor) -> None:
-        """Forgets a preemptor that was looked for."""
+        """Removes a checked preemptor."""
         line = self._lines[preemptor.namespace]
         del line[preemptor.uid]
         if not line:

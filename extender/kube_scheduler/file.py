@@ -1,4 +1,4 @@
-"""The reader of a KubeSchedulerConfiguration: the file of kube-scheduler's --config."""
+"""Reads a KubeSchedulerConfiguration: the file of kube-scheduler's --config."""
 
 from pathlib import Path
 
@@ -11,11 +11,12 @@ _KIND = "KubeSchedulerConfiguration"
 
 
 class NoConfiguration(Exception):
-    """A file is no KubeSchedulerConfiguration, or cannot be read; the words name it."""
+    """Raised if a file is no KubeSchedulerConfiguration, or cannot be read. The message names the
+    file."""
 
 
 def read(path: Path) -> SchedulerConfiguration:
-    """Returns what a file says. Raises NoConfiguration."""
+    """Returns the configuration in a file. Raises NoConfiguration."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         if not isinstance(document, dict) or document.get("kind") != _KIND:

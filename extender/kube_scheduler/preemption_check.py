@@ -1,11 +1,12 @@
-"""The check that kube-scheduler evicts no Pod for a Pod that Slurm has not let in, on every replica.
+"""Checks on every replica that kube-scheduler evicts no Pod for a Pod that Slurm has not admitted.
 
-The check has two sources. If the file of kube-scheduler's configuration is known, the check reads it.
-And each Pod that kube-scheduler evicts has an Event (`Preempted`) with the uid of the preemptor.
-/preempt offers no victims for a managed Pod (`preempt.route`), so one such Event proves that /preempt
-was not asked. For a PodGroup (1.37) nobody asks /preempt, and /filter has let the Pod in. (`related` is
-empty.) Others may forge such Events: the number of calls of kube-apiserver does not grow with their
-number."""
+The check has two sources. The first source is the file of kube-scheduler's configuration, if the
+file is known. The second source is an Event (`Preempted`) for each Pod that kube-scheduler evicts,
+with the uid of the preemptor. /preempt offers no victims for a managed Pod (`preempt.route`), so
+one such Event proves that kube-scheduler did not ask /preempt. For a PodGroup (1.37),
+kube-scheduler asks no /preempt, and /filter has admitted the Pod. (`related` is empty.) Users can
+forge such Events, but the number of requests to kube-apiserver does not grow with the number of
+Events."""
 
 import asyncio
 import time
@@ -34,11 +35,12 @@ _LOOKS: Final = "Events of evictions"
 _LOOK_S: Final = 5.0
 _RETRY_S: Final = 5.0
 _PAUSE_S: Final = 1.0
-"""Between two preemptors that are looked for, by two lists at most."""
+"""Pause between two preemptors. Each preemptor needs up to two lists of Pods."""
 _MOST: Final = 500
-"""How many preemptors of one namespace's Pods wait to be looked for, and victims of each."""
+"""Maximum number of waiting preemptors for a namespace, and of victims for a preemptor."""
 _LASTS_S: Final = 600.0
-"""How long an eviction is trouble: a person corrects kube-scheduler, and no Event says so."""
+"""Time for which an eviction is reported as a problem. No Event reports that a person has fixed
+kube-scheduler's configuration."""
 _FIX: Final = (
     "; disable DefaultPreemption in kube-scheduler's profile, or give slurm-extender's entry in its"
     " `extenders` `preemptVerb: preempt`"
@@ -48,8 +50,8 @@ log = structlog.get_logger()
 
 
 class PreemptionCheck:
-    """`file` is the KubeSchedulerConfiguration, None where it is not known. `counted` is called for each
-    Pod that was evicted for one that Slurm has not let in."""
+    """The check for unsafe preemption. `file`: the KubeSchedulerConfiguration; None if not known.
+    `counted`: called for each Pod that was evicted for a Pod that Slurm has not admitted."""
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class PreemptionCheck:
         selector = f"reason=Preempted,reportingComponent={translation.scheduler_name}"
         self._watch = ResourceWatch(kubernetes, "events", selector, partial(health.says, _WATCH))
         self._known: set[str] = set()
-        """The uids of the Events that were heard of."""
+        """Uids of the known Events."""
         self._turns = Turns(_MOST)
         self._stamp: Stamp | None = None
         self._configured: str | None = None
@@ -84,7 +86,7 @@ class PreemptionCheck:
             tasks.create_task(self._look_for_preemptors())
 
     def look(self) -> None:
-        """Looks at the file, if it has changed, and says what is wrong now."""
+        """Reads a changed file, and reports the current problem."""
         self._read()
         if self._seen is not None and self._clock() - self._seen_at >= _LASTS_S:
             self._seen = None
@@ -92,18 +94,18 @@ class PreemptionCheck:
         self._health.says(PART, words and words + _FIX, alarm=True)
 
     def hears(self, event: Manifest) -> None:
-        """Notes the eviction that an Event tells, once; it is looked at in its turn."""
+        """Adds the eviction in a new Event. The eviction is checked in its turn."""
         uid, eviction = event["metadata"]["uid"], Eviction.of(event)
         if eviction is None or uid in self._known:
             return
         self._known.add(uid)
         if not self._turns.add(eviction):
             namespace = eviction.victim.namespace
-            words = f"namespace {namespace} has more of them than are looked at: who writes them?"
+            words = f"namespace {namespace} has too many of them to check: find out what writes them"
             self._health.says(_LOOKS, words)
 
     async def _look_for_preemptors(self) -> None:
-        """Looks for one after the other, and again after an outage."""
+        """Checks preemptors one after the other, and again after an outage."""
         while True:
             named = await self._turns.next()
             try:
@@ -118,16 +120,17 @@ class PreemptionCheck:
             await asyncio.sleep(_PAUSE_S)
 
     def _judge(self, named: Preemptor, manifest: Manifest | None) -> None:
-        """Notes the Pods that went for a managed one."""
+        """Notes evicted Pods if the preemptor is a managed Pod."""
         if manifest is None:
-            if self._translation.scope.everything:  # no Pod of this profile is another's
+            if self._translation.scope.everything:  # all Pods of this profile are managed
                 self._note(named, f"the Pod with uid {named.uid}")
         elif self._translation.manages(manifest):
             metadata = manifest["metadata"]
             self._note(named, f"{metadata['namespace']}/{metadata['name']}")
 
     async def _preemptor(self, named: Preemptor) -> Manifest | None:
-        """Returns a Pod that kube-scheduler has nominated for a Node or bound there, or None."""
+        """Returns the Pod if kube-scheduler has nominated a Node for the Pod or bound the Pod;
+        otherwise None."""
         name = self._translation.scheduler_name
         for field in ("status.nominatedNodeName", "spec.nodeName"):
             selector = f"{field}={named.node},spec.schedulerName={name}"
@@ -139,7 +142,8 @@ class PreemptionCheck:
         return None
 
     def _note(self, named: Preemptor, preemptor: str) -> None:
-        """There may be hundreds at once: the first of them is trouble, and the metric counts all."""
+        """Reports an eviction and counts all victims. With many evictions at once, the first is the
+        problem reported."""
         for victim in named.victims:
             self._counted()
             log.warning("evicted by kube-scheduler", **about(victim), preemptor=preemptor)
@@ -147,8 +151,8 @@ class PreemptionCheck:
         if self._seen is None:
             victim = named.victims[0]
             self._seen = (
-                f"kube-scheduler has evicted {victim.namespace}/{victim.name} for {preemptor}, which is"
-                " Slurm's to place, and has not asked /preempt"
+                f"kube-scheduler has evicted {victim.namespace}/{victim.name} for {preemptor}, a Pod"
+                " for Slurm to place, and has not asked /preempt"
             )
             self.look()
 
@@ -163,10 +167,11 @@ class PreemptionCheck:
             self._configured = unsafe_preemption(configuration, self._translation.scheduler_name)
             self._stamp = now
         except (OSError, scheduler_file.NoConfiguration) as error:
-            self._stamp, self._configured = None, f"kube-scheduler's configuration is not known: {error}"
+            self._stamp, self._configured = None, f"kube-scheduler's configuration is unknown: {error}"
 
     async def _follow(self) -> None:
-        """What happened before this replica started says nothing of the kube-scheduler of now."""
+        """Follows Events. Events before the start of this replica say nothing about the current
+        kube-scheduler."""
         listing = partial(self._watch.list_as, lambda event: event["metadata"]["uid"])
         while True:
             try:

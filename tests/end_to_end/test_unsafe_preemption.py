@@ -112,7 +112,7 @@ def test_an_eviction_for_a_pod_that_slurm_has_not_let_in_is_trouble(
             assert (PART in actors.ready()[1]["troubles"], counted(actors)) == (False, 0)
         else:
             words = eventually(lambda: actors.trouble(PART), "told")
-            assert f"for default/{actors.full('ours')}, which is Slurm's to place" in words
+            assert f"for default/{actors.full('ours')}, a Pod for Slurm to place" in words
             assert degraded(actors)
             # Those that went meanwhile are looked at a second later.
             eventually(

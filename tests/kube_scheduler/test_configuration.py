@@ -76,9 +76,9 @@ def test_default_preemption_runs_where_kube_scheduler_would_run_it(plugins: Any,
         (WITHOUT_VERB, "has no preemptVerb"),
         ({"preemptVerb": ""}, "has no preemptVerb"),
         ({"ignorable": True}, "is `ignorable`"),
-        ({"managedResources": [{"name": "nvidia.com/gpu"}]}, "about Pods with nvidia.com/gpu alone"),
-        ({"urlPrefix": "http://127.0.0.1:8888/other"}, "none of `extenders` is slurm-extender"),
-        (False, "none of `extenders` is slurm-extender"),
+        ({"managedResources": [{"name": "nvidia.com/gpu"}]}, "only about Pods with nvidia.com/gpu"),
+        ({"urlPrefix": "http://127.0.0.1:8888/other"}, "no entry of `extenders` is slurm-extender's"),
+        (False, "no entry of `extenders` is slurm-extender's"),
     ],
 )
 def test_victims_are_safe_where_slurm_extender_is_asked_about_all(entry: Any, words: str | None) -> None:
@@ -108,8 +108,8 @@ def test_a_kube_scheduler_without_the_profile_evicts_for_none_of_slurms_pods() -
         ({"entry": {"httpTimeout": "1m30s"}}, ()),
         ({"entry": {"httpTimeout": "0s"}}, ()),
         ({"entry": {"httpTimeout": None}}, ()),
-        ({"entry": False}, ("none of `extenders`",)),
-        ({"schedulerName": "another"}, ("no profile slurm-scheduler",)),
+        ({"entry": False}, ("no entry of `extenders`",)),
+        ({"schedulerName": "another"}, ("profile slurm-scheduler is missing",)),
     ],
 )
 def test_all_else_that_is_wrong_is_told(given: dict[str, Any], words: tuple[str, ...]) -> None:

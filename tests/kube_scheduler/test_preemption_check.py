@@ -251,7 +251,7 @@ async def test_more_events_than_are_looked_at_are_trouble_with_their_namespace(
         world.kubernetes.hold("list pods")
         for number in range(20):
             await world.happens(forged(number))
-        assert "namespace tenant has more of them than are looked at" in world.health.troubles()[LOOKS]
+        assert "namespace tenant has too many of them to check" in world.health.troubles()[LOOKS]
         world.kubernetes.release()
         await world.settles()
         assert LOOKS not in world.health.troubles()
@@ -287,7 +287,7 @@ def test_a_configuration_by_which_it_would_evict_is_trouble_until_it_is_another(
 def test_a_configuration_that_cannot_be_read_is_trouble_and_ends_nothing(file: Path) -> None:
     world = World(file)
     world.check.look()
-    assert "is not known" in world.trouble()
+    assert "is unknown" in world.trouble()
     written(file, {})
     world.check.look()
     assert not world.trouble()
