@@ -15,7 +15,7 @@ _BY = {
 
 
 def cause_of(closing: Closing) -> Cause:
-    """Returns what closed Nodes have or lack."""
+    """Returns the cause for closed Nodes: a property that the Nodes have or lack."""
     match closing:
         case Taint() if closing == CORDON:
             return Cause.of(Kind.CORDONED)

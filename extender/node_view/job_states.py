@@ -1,7 +1,7 @@
-"""The states of jobs for many callers, which share one question to Slurm.
+"""States of jobs for many callers, with one shared request to Slurm.
 
-kube-scheduler binds Pods a few milliseconds apart, and the Prologs of 1,000 nodes may ask about one
-job."""
+kube-scheduler binds Pods a few milliseconds apart, and the Prologs of 1,000 nodes may ask about the
+same job."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -11,7 +11,7 @@ from slurm_client.protocol import Slurm
 
 
 class _Question:
-    """The jobs that Slurm is asked about at once, and its answer."""
+    """The jobs of one request to Slurm, and the answer."""
 
     def __init__(self) -> None:
         self.job_ids: dict[int, None] = {}
@@ -19,10 +19,10 @@ class _Question:
 
 
 class JobStates:
-    """Asks one question at a time; calls until the next question begins share that question.
+    """Sends one request at a time. All calls before the next request share this request.
 
-    `rest_s` returns the seconds between an answer and the next question. Its argument is the rest after
-    the question just before, or 0."""
+    `rest_s`: returns the seconds between an answer and the next request. The argument is the
+    previous pause, or 0."""
 
     def __init__(
         self,
@@ -37,7 +37,8 @@ class JobStates:
         self._asking: asyncio.Task[None] | None = None
 
     async def of(self, job_ids: Collection[int]) -> Mapping[int, JobState]:
-        """Returns the states of jobs and perhaps more; unknown jobs are absent. Raises SlurmError."""
+        """Returns the states of jobs, and perhaps of more jobs. Unknown jobs are absent. Raises
+        SlurmError."""
         if not job_ids:
             return {}
         if self._next is None:
@@ -55,7 +56,7 @@ class JobStates:
             rest = self._rest_s(rest)
             try:
                 question.answer.set_result(await self._slurm.states(question.job_ids))
-            except Exception as error:  # noqa: BLE001 -- it is raised where the answer is waited for
+            except Exception as error:  # noqa: BLE001 -- the waiting callers raise the error
                 question.answer.set_exception(error)
             if rest:
                 await self._pause(rest)

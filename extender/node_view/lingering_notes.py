@@ -1,11 +1,11 @@
 """Notes on Nodes about containers that may outlive their Pods.
 
-Every replica binds Pods, and only the leader sees that a Pod was deleted by force. The leader adds a
-note, and writes the notes onto the Nodes for the other replicas and the next leader. A written note has
-a number of seconds, because the clocks of replicas are not compared: each replica counts from the first
-sight of this number. While Kubernetes does not hear from a Node, the notes on the Node do not expire:
-the kubelet may not know of the deletion. The time begins again when Kubernetes hears from the Node.
-"""
+Every replica binds Pods, but only the leader sees the forced deletion of a Pod. The leader adds a
+note, and writes the notes to the Nodes for the other replicas and the next leader. A written note
+has a number of seconds, because the clocks of replicas are not compared: each replica counts from
+the first sight of this number. While a Node is away (Kubernetes receives no heartbeats), the notes
+on the Node do not expire, because the kubelet may not know of the deletion. The time starts again
+when the heartbeats return."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -17,23 +17,24 @@ import structlog
 from wellknown.lingering import MAX_NOTES_PER_NODE, LingeringNote
 
 _TOLERANCE_S = 2.0
-"""Tolerance between the end of a note here and the end of the written note: rounding, and the delay of
-the watch."""
+"""Tolerance between the end of a note here and the end of the written note, for rounding and the
+delay of the watch."""
 
 log = structlog.get_logger()
 
 
 class _Time(NamedTuple):
-    """The time of a note."""
+    """Duration and end of a note."""
 
     seconds: float
-    """The whole time. Of a written note the number on the Node, otherwise the longest known time."""
+    """The whole duration. For a written note the number on the Node, otherwise the longest known
+    duration."""
     until: float
-    """The end of the note, by the clock."""
+    """End of the note, by the clock."""
 
 
 _Times = dict[LingeringNote, _Time]
-"""By note without the seconds."""
+"""Times by notes without seconds."""
 _NONE = _Time(-inf, -inf)
 
 
@@ -48,17 +49,17 @@ class LingeringNotes:
         self._clock = clock
         self._times: dict[str, _Times] = {}
         self._written: dict[str, _Times] = {}
-        """The notes on each Node, with the ends by the time of the first sight."""
+        """The notes on each Node, with ends by the time of the first sight."""
         self._away = set[str]()
-        """Nodes that Kubernetes does not hear from."""
+        """Nodes without heartbeats at Kubernetes."""
 
     def add(self, node: str, note: LingeringNote) -> None:
         """Adds a note, or prolongs a known note."""
         self._prolong(node, _key(note), note.seconds)
 
     def follow_node(self, node: str, written: Iterable[LingeringNote], *, away: bool = False) -> None:
-        """Takes the notes of a version of a Node. Notes that are not written any more still count.
-        `away` is True while Kubernetes does not hear from the Node."""
+        """Takes the notes of a version of a Node. Removed notes still count. `away`: True while
+        Kubernetes receives no heartbeats from the Node."""
         if node in self._away and not away:
             for key, time in tuple(self._times.get(node, {}).items()):
                 self._prolong(node, key, time.seconds)
@@ -67,12 +68,12 @@ class LingeringNotes:
         self.note_written(node, written)
 
     def drop_node(self, node: str) -> None:
-        """Forgets the annotation of a deleted Node. The known notes still count until their end."""
+        """Forgets the annotation of a deleted Node. The known notes count until their end."""
         self._away.discard(node)
         self._written.pop(node, None)
 
     def note_written(self, node: str, written: Iterable[LingeringNote]) -> None:
-        """Notes the notes on a Node. The time of a note begins with a new number of seconds."""
+        """Records the notes on a Node. The time of a note starts with a new number of seconds."""
         known, there, now = self._written.pop(node, {}), _Times(), self._clock()
         for note in written:
             key = _key(note)
@@ -88,13 +89,13 @@ class LingeringNotes:
 
     def on(self, node: str) -> tuple[LingeringNote, ...]:
         """Returns the notes on a Node that have not expired."""
-        if node not in self._times:  # as nearly always
+        if node not in self._times:  # the usual case
             return ()
         times = self._without_expired(node)
         return tuple(each._replace(seconds=self._left(node, time)) for each, time in times.items())
 
     def outdated(self) -> list[str]:
-        """Returns the Nodes with other notes than known here."""
+        """Returns the Nodes whose written notes differ from the known notes."""
         nodes = self._times.keys() | self._written.keys()
         return [node for node in nodes if self.to_write(node) is not None]
 
@@ -106,14 +107,14 @@ class LingeringNotes:
             is_late = note.seconds > self._left(node, time) + _TOLERANCE_S
             seconds = float(ceil(note.seconds))
             if is_late and seconds == time.seconds:
-                seconds += 1.0  # other replicas notice only another number
+                seconds += 1.0  # other replicas notice only a changed number
             found.append(note._replace(seconds=seconds))
             differs = differs or is_late
         return tuple(found) if differs or len(found) != len(written) else None
 
     def _left(self, node: str, time: _Time) -> float:
-        """Returns the seconds until the end of a note: the whole time before the kubelet of a Node has
-        heard of the deletion."""
+        """Returns the seconds until the end of a note: the whole duration while the kubelet of a
+        Node may not know of the deletion."""
         return time.seconds if node in self._away else time.until - self._clock()
 
     def _without_expired(self, node: str) -> _Times:

@@ -1,4 +1,4 @@
-"""The conditions of a Node: Kubernetes' own, and the extender's."""
+"""Conditions of a Node: conditions of Kubernetes, and of the extender."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,36 +14,37 @@ _KNOWN = frozenset({"Ready", SLURM_OUT_OF_SERVICE})
 
 @dataclass(frozen=True, slots=True)
 class NodeCondition:
-    """A condition of the extender's on a Node."""
+    """A condition of the extender on a Node."""
 
     out: bool
-    """The condition's status: whether Slurm starts no new jobs there, or the extender places no Pods."""
+    """The condition's status: True if Slurm starts no new jobs on the node, or if the extender
+    places no Pods."""
     reason: str
     message: str
     since: float = field(default=0.0, compare=False)
-    """Since when it has that status, in UNIX seconds."""
+    """Time since which the condition has this status, in UNIX seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """The parts of a Node's status that matter here."""
+    """The parts of a Node's status for the extender."""
 
     ready: bool = True
     """False if Kubernetes reports the Node as not ready, or as unknown."""
     condition: NodeCondition | None = None
-    """SLURM_OUT_OF_SERVICE."""
+    """The condition SLURM_OUT_OF_SERVICE."""
     problems: tuple[tuple[str, str], ...] = ()
     """Types and messages of all other conditions that are True, sorted. True means a problem."""
     assigned: Assignment | None = None
-    """The slurmd Pod that the Node is to run."""
+    """The slurmd Pod for the Node."""
     rejections: NodeCondition | None = None
-    """PODS_REJECTED."""
+    """The condition PODS_REJECTED."""
     lingering: NotesOnNode = NO_NOTES
     """The leader's notes about containers that may outlive their Pods."""
 
     @property
     def slurmd_problem(self) -> str:
-        """Returns why the node agent cannot make or end that Pod; empty where nothing is wrong."""
+        """Error message of the node agent about the slurmd Pod; "" without an error."""
         return dict(self.problems).get(SLURMD_PROBLEM, "")
 
     @classmethod

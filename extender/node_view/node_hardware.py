@@ -13,7 +13,7 @@ from slurm_client.model import JobSpec, Node, Partition, Sharing
 
 
 class NodeHardware(NamedTuple):
-    """All features of a partition's nodes, and of each resource the most that one of the nodes has."""
+    """All features of a partition's nodes, and the maximum of each resource on one node."""
 
     cpus: int = 0
     memory_mb: int = 0
@@ -22,15 +22,15 @@ class NodeHardware(NamedTuple):
     features: frozenset[str] = frozenset()
 
     def of(self, name: str) -> int:
-        """Returns the most that one node has of a resource."""
+        """Returns the maximum of a resource on one node."""
         return {CPUS: self.cpus, MEMORY: self.memory_mb}.get(name, self.gres.get(name, 0))
 
     def beside(self, other: Self) -> "NodeHardware":
-        """Returns the hardware of these nodes and others together."""
+        """Returns the hardware of these nodes and other nodes together."""
         return NodeHardware(
             max(self.cpus, other.cpus),
             max(self.memory_mb, other.memory_mb),
-            Counter(self.gres) | Counter(other.gres),  # the larger of each
+            Counter(self.gres) | Counter(other.gres),  # the maximum of each count
             self.features | other.features,
         )
 
@@ -46,7 +46,7 @@ def hardware(nodes: Iterable[Node]) -> dict[str, NodeHardware]:
 
 
 def together(partitions: str, known: Mapping[str, NodeHardware]) -> NodeHardware | None:
-    """Returns the hardware of a partition, or of a list ("a,b"); None if not known for each."""
+    """Returns the hardware of a partition, or of a list ("a,b"); None if unknown for any partition."""
     names = partitions.split(",")
     if not known.keys() >= set(names):
         return None
@@ -54,16 +54,16 @@ def together(partitions: str, known: Mapping[str, NodeHardware]) -> NodeHardware
 
 
 def amounts(job: JobSpec) -> Cause:
-    """Returns what a job asks for on its node."""
+    """Returns the requested resources of a job on its node."""
     return Cause.of(Kind.REQUESTED_AMOUNTS, of=_wanted(job), whole_node=job.shared is Sharing.NONE)
 
 
 def too_large(
     job: JobSpec, partition: str, known: Mapping[str, NodeHardware], partitions: Mapping[str, Partition]
 ) -> Cause | None:
-    """Returns in which resources a job is too large for every node of a partition, or of a list of
-    partitions, or for the partitions' own limits, and which other partitions fit; None if that is not
-    known, or if the job fits."""
+    """Returns the resources in which a job exceeds the nodes or the limits of `partition` (a partition
+    or a list). The cause also names other partitions for the job. None if unknown, or if the job
+    fits."""
     names, has = partition.split(","), together(partition, known)
     if partitions.keys() >= set(names) and 0 < (few := _nodes(names, partitions)) < job.nodes:
         sizes = ((name, len(partitions[name].nodes)) for name in _open_to(job, names, partitions))
@@ -97,7 +97,7 @@ def too_large(
 
 
 def _open_to(job: JobSpec, names: Collection[str], partitions: Mapping[str, Partition]) -> Iterator[str]:
-    """Yields the other partitions that take as few nodes as the job has."""
+    """Yields the other partitions that allow as few nodes as the job has."""
     for name, each in partitions.items():
         if name not in names and each.min_nodes <= job.nodes:
             yield name
@@ -106,7 +106,7 @@ def _open_to(job: JobSpec, names: Collection[str], partitions: Mapping[str, Part
 def _allowed(
     names: Iterable[str], known: Mapping[str, NodeHardware], partitions: Mapping[str, Partition]
 ) -> NodeHardware:
-    """Returns the most that partitions allow a job on a node."""
+    """Returns the maximum that partitions allow a job on a node."""
     return reduce(NodeHardware.beside, (_limited(known[name], partitions.get(name)) for name in names))
 
 
@@ -116,7 +116,7 @@ def _larger(
     known: Mapping[str, NodeHardware],
     partitions: Mapping[str, Partition],
 ) -> Iterator[tuple[str, NodeHardware]]:
-    """Yields the other partitions that allow the job, with the most that each allows on a node."""
+    """Yields the other partitions that allow the job, each with the maximum on a node."""
     for name, has in known.items():
         partition = partitions.get(name)
         allowed = _limited(has, partition)
@@ -126,7 +126,7 @@ def _larger(
 
 
 def _limited(has: NodeHardware, partition: Partition | None) -> NodeHardware:
-    """Returns the hardware of a partition's nodes up to the partition's own limits."""
+    """Returns the hardware of a partition's nodes, up to the partition's limits."""
     if partition is None:
         return has
     cpus, memory_mb = partition.max_cpus_per_node, partition.max_memory_mb
@@ -137,7 +137,7 @@ def _limited(has: NodeHardware, partition: Partition | None) -> NodeHardware:
 
 
 def _of(has: NodeHardware, amounts_of: Iterable[Amount]) -> tuple[Amount, ...]:
-    """Returns the most that one node has of the same resources."""
+    """Returns the maximum of the same resources on one node."""
     return tuple([(name, has.of(name)) for name, _ in amounts_of])
 
 
@@ -146,10 +146,10 @@ def _nodes(names: Iterable[str], partitions: Mapping[str, Partition]) -> int:
 
 
 def _wanted(job: JobSpec) -> tuple[Amount, ...]:
-    """Returns what a job asks for on a node: CPUs, memory (MiB), and each GRES."""
+    """Returns the requests of a job on a node: CPUs, memory (MiB), and each GRES."""
     return ((CPUS, job.cpus), (MEMORY, job.memory_mb), *job.gres)
 
 
 def _less(job: JobSpec, has: NodeHardware) -> tuple[Amount, ...]:
-    """Returns the requested amounts of which no node has as much."""
+    """Returns the requested amounts that no node has."""
     return tuple([(name, number) for name, number in _wanted(job) if number > has.of(name)])

@@ -1,7 +1,7 @@
 """All Nodes with an index of the Nodes that are open to a Pod.
 
-A set of Nodes is a number with a bit for each Node. A label, a value of a label and a taint have such a
-set, and a Pod's constraints are a few operations on sets of any size."""
+A set of Nodes is a number with a bit for each Node. Labels, values of labels and taints each have a
+set. The evaluation of a Pod's constraints takes a few operations on sets of any size."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -18,7 +18,7 @@ from extender.pod_request.constraints.node_constraints import Node, NodeConstrai
 from kubernetes_client.protocol import Manifest
 from wellknown.node_mapping import NodeNames
 
-_NAME_FIELD = "metadata.name"  # the only one that node selector terms may name
+_NAME_FIELD = "metadata.name"  # the only field for node selector terms
 
 
 class _Of(Enum):
@@ -30,35 +30,36 @@ class _Of(Enum):
 
 
 class By(Enum):
-    """The reasons that close Nodes to a Pod, besides their taints and its node selector."""
+    """Reasons that close Nodes to a Pod, besides taints and the node selector."""
 
     AFFINITY = auto()
-    """Its required node affinity."""
+    """The Pod's required node affinity."""
     CLAIM = auto()
-    """The place of one of its claims."""
+    """The place of a claim of the Pod."""
     AGENT = auto()
-    """No node agent."""
+    """No node agent on the Node."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotServed:
-    """No allocatable device of an extended resource that the Pod asks for."""
+    """No allocatable device of an extended resource that the Pod requests."""
 
     resource: str
 
 
 Closing = Taint | tuple[str, str] | By | NotServed
-"""A taint that it does not tolerate, a label of its node selector (key and value), or another reason."""
+"""A taint without a toleration, a label of the node selector (key and value), or another reason."""
 _ANY = None
-"""Stands for any value of a label."""
+"""Key for any value of a label."""
 _Key = str | _Of
 _Sets = Mapping[Any, int]
 _Ordered = tuple[list[int], list[int]]
-"""The numbers that a label has as its values, ascending, and which Nodes have at least each of them."""
+"""The numbers among a label's values, ascending, and for each number the Nodes with at least this
+number."""
 
 
 class Nodes(dict[str, Node]):
-    """All Nodes by name. An index is immutable: a change makes the next version."""
+    """All Nodes by name. An index is immutable: a change returns the next version."""
 
     __slots__ = ("_all", "_bits", "_free", "_names", "_numbers", "_sets")
 
@@ -67,21 +68,21 @@ class Nodes(dict[str, Node]):
         self._bits = {name: 1 << place for place, name in enumerate(self)}
         self._all = (1 << len(self)) - 1
         self._free: tuple[int, ...] = ()
-        """The bits of Nodes that are gone."""
+        """The bits of deleted Nodes."""
         self._sets: Mapping[_Key, _Sets] = _gathered(self)
         self._numbers: dict[str, tuple[_Sets, _Ordered]] = {}
-        """Computed at the first use, from the values beside them."""
+        """Ordered values by label, computed at the first use from the sets beside."""
         self._names: NodeNames | None = None
 
     @property
     def names(self) -> NodeNames:
-        """Returns the mapping to Slurm nodes, made at the first call: a millisecond for 5,000 Nodes."""
+        """The mapping to Slurm nodes, computed at the first call: a millisecond for 5,000 Nodes."""
         if self._names is None:
             self._names = NodeNames({name: node.slurm_name for name, node in self.items()})
         return self._names
 
     def with_node(self, name: str, node: Node | None) -> "Nodes":
-        """Returns the next version, in which a Node is new, or changed, or (None) gone."""
+        """Returns the next version with a new, changed or (None) deleted Node."""
         after = Nodes()
         after.update(self)
         after._bits, after._free = dict(self._bits), self._free
@@ -95,7 +96,7 @@ class Nodes(dict[str, Node]):
             after[name] = node
             after._all = self._all | bit
         after._sets = _moved(self._sets, bit, _facts(self.get(name)), _facts(node))
-        numbers = self._numbers.items()  # labels come and go: no more is kept than there are
+        numbers = self._numbers.items()  # drops computed values of changed labels
         after._numbers = {key: known for key, known in numbers if after._sets.get(key) is known[0]}
         after._names = self._names if _named(self.get(name)) == _named(node) else None
         return after
@@ -107,21 +108,22 @@ class Nodes(dict[str, Node]):
         return self._bits[name]
 
     def named(self, names: Iterable[str]) -> int:
-        """Returns the set of the Nodes of these names."""
+        """Returns the set of the Nodes with these names."""
         return _union(self._bits.get(name, 0) for name in names)
 
     def standing_for(self, slurm_name: str) -> int:
-        """Returns the set of the Node that stands for a Slurm node; an empty one where none does."""
+        """Returns the set of the Node that represents a Slurm node; an empty set without such a
+        Node."""
         return self._bits.get(self.names.standing_for(slurm_name) or "", 0)
 
     def sharing(self, key: str, names: Iterable[str]) -> int:
-        """Returns the set of the Nodes that have the same value of a label as one of these Nodes."""
+        """Returns the set of the Nodes with the same value of a label as any of these Nodes."""
         found = (self.get(name) for name in names)
         values = {node.labels.get(key) for node in found if node is not None} - {None}
         return _union(self._of(key).get(value, 0) for value in values)
 
     def domains(self, key: str, within: int) -> dict[str, int]:
-        """Returns the values of a label, each with its set of Nodes, cut to a set."""
+        """Returns the values of a label, each with its set of Nodes within `within`."""
         found = ((value, each & within) for value, each in self._of(key).items() if value is not _ANY)
         return {value: each for value, each in found if each}
 
@@ -136,7 +138,7 @@ class Nodes(dict[str, Node]):
         return self._all & ~closed
 
     def having(self, keys: Iterable[str]) -> int:
-        """Returns the set of the Nodes that have all of these labels."""
+        """Returns the set of the Nodes with all of these labels."""
         return reduce(and_, (self._of(key).get(_ANY, 0) for key in keys), self._all)
 
     def open_to(self, constraints: NodeConstraints) -> int:
@@ -144,7 +146,7 @@ class Nodes(dict[str, Node]):
         return self._all & ~_union(nodes for _, nodes in self.closed_to(constraints))
 
     def closed_to(self, constraints: NodeConstraints) -> Iterator[tuple[Closing, int]]:
-        """Yields what closes Nodes to a Pod, each with the set of all Nodes that it closes."""
+        """Yields the reasons that close Nodes to a Pod, each with the set of closed Nodes."""
         selector, terms, tolerations, claimed, agent, devices = constraints.demands
         tolerated = Tolerated(tolerations)
         for taint, nodes in self._of(_Of.TAINT).items():
@@ -166,7 +168,8 @@ class Nodes(dict[str, Node]):
         return self._sets.get(key, {})
 
     def _matching(self, term: Manifest) -> int:
-        """A term without any requirement matches nothing."""
+        """Returns the set of the Nodes that match a term. A term without requirements matches no
+        Node."""
         labels, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
         found = self._all if labels or fields else 0
         for expression in labels:
@@ -176,7 +179,8 @@ class Nodes(dict[str, Node]):
         return found
 
     def _meeting(self, expression: Manifest, sets: _Sets) -> int:
-        """Source: k8s.io/apimachinery labels.Requirement.Matches."""
+        """Returns the Nodes that meet a requirement, as k8s.io/apimachinery
+        labels.Requirement.Matches does."""
         wanted: list[str] = expression.get("values") or []
         match expression["operator"]:
             case "In":
@@ -251,7 +255,7 @@ def _as_set(places: list[int], size: int) -> int:
 def _moved(
     sets: Mapping[_Key, _Sets], bit: int, before: set[tuple[_Key, Any]], after: set[tuple[_Key, Any]]
 ) -> Mapping[_Key, _Sets]:
-    """Returns the index after one Node has changed; it shares the unchanged parts."""
+    """Returns the index after a change of one Node. Unchanged parts are shared."""
     changed = {key: dict(sets.get(key, {})) for key, _ in before ^ after}
     for key, value in before - after:
         changed[key][value] &= ~bit
@@ -270,6 +274,6 @@ def _ordered(sets: _Sets) -> _Ordered:
 
 
 def _integer(text: str) -> int | None:
-    """As strconv.ParseInt: ASCII digits with a sign, in 64 bits."""
+    """Parses an integer like strconv.ParseInt: ASCII digits with a sign, in 64 bits."""
     number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None

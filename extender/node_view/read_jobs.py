@@ -1,4 +1,4 @@
-"""Very many jobs, read one by one: Slurm tells only their states all at once."""
+"""Reads many jobs one by one, because Slurm lists only states of all jobs at once."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ READERS = 16
 
 
 async def read_all(job_ids: Iterable[int], slurm: Slurm, readers: int = READERS) -> list[Job]:
-    """Returns the jobs under these ids that Slurm knows and that can be read. Raises SlurmError."""
+    """Returns the readable jobs with these ids. Raises SlurmError."""
     left, jobs = iter(job_ids), list[Job]()
 
     async def read() -> None:

@@ -1,4 +1,4 @@
-"""Reads Slurm's nodes, some MB, for every part that needs all of them: readers share a reading."""
+"""Reads Slurm's nodes, some MB, for all parts of the extender: readers share a reading."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,26 +11,27 @@ from slurm_client.errors import SlurmError
 from slurm_client.model import Node
 from slurm_client.protocol import Slurm
 
-_SHARE = 10  # where a reading takes a second, the pauses of each reader are so many times as long
-_LONGEST_PAUSE_S = 15.0  # it may have been slow because Slurm was, and not because it is large
+_SHARE = 10  # factor: after a reading of a second, the pauses of readers are this many times as long
+_LONGEST_PAUSE_S = 15.0  # a slow reading may have been an exception
 _HARDWARE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Slurm's nodes, when they were asked for (by the loop's clock), and how long the answer took."""
+    """Slurm's nodes, the start of the reading (by the loop's clock), and its duration."""
 
     nodes: tuple[Node, ...]
     began: float
     took: float
 
     def pause(self, interval: float) -> float:
-        """Returns how long a reader that reads every `interval` seconds waits after this reading."""
+        """Returns the pause after this reading, for a reader with an interval of `interval`
+        seconds."""
         return max(interval, min(_SHARE * interval * self.took, _LONGEST_PAUSE_S))
 
 
 class SlurmNodes:
-    """Asks one question at a time, and no reader asks for what another one has read of late."""
+    """Sends one request at a time. Readers reuse recent readings."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
@@ -39,12 +40,13 @@ class SlurmNodes:
 
     @property
     def newest(self) -> Reading:
-        """Returns the newest reading; one without nodes before there is any."""
+        """The newest reading; before the first reading, a reading without nodes."""
         return self._newest
 
     async def read(self, interval: float = 0.0, since: float = -inf) -> Reading:
-        """Returns a reading for a reader that reads every `interval` seconds: the newest one if it began
-        less than half of that ago and not before `since`, otherwise the next. Raises SlurmError."""
+        """Returns a reading for a reader with an interval of `interval` seconds: the newest reading
+        if it began less than half an interval ago and not before `since`, otherwise the next.
+        Raises SlurmError."""
         now = asyncio.get_running_loop().time()
         since = min(now, max(since, now - interval / 2))
         while self._newest.began < since:
@@ -72,7 +74,8 @@ class HardwareOfNodes:
         self._known: Mapping[str, NodeHardware] = {}
 
     async def by_partition(self) -> Mapping[str, NodeHardware]:
-        """Returns the hardware of nodes by partition; the last known one if Slurm does not answer."""
+        """Returns the hardware of nodes by partition; the last known hardware if Slurm does not
+        answer."""
         clock = asyncio.get_running_loop().time
         async with self._reading:
             if clock() >= self._until:

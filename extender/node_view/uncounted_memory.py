@@ -1,7 +1,8 @@
-"""Does Slurm give memory of a node to several jobs at once? Pure.
+"""Check whether Slurm gives the same memory of a node to several jobs: pure.
 
-If SelectTypeParameters (slurm.conf(5)) lacks memory, a Pod and a native job can each get all memory of a
-node, unless each job gets whole nodes (OverSubscribe=EXCLUSIVE, or SelectType=select/linear)."""
+If SelectTypeParameters (slurm.conf(5)) lacks memory, a Pod and a native job can each get all memory
+of a node. Memory is not shared if each job gets whole nodes (OverSubscribe=EXCLUSIVE, or
+SelectType=select/linear)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -17,9 +18,9 @@ _LINEAR: Final = "select/linear"
 def uncounted_memory(
     parameters: Sequence[str], view: ClusterView, select_type: str | None = None
 ) -> str | None:
-    """Returns a message about SelectTypeParameters without memory, or None. `parameters` are the
-    cluster's (empty: not known); a partition may override them. Partitions without Nodes, or whose nodes
-    no jobs share, are ignored. `select_type`: SelectType; None: not known."""
+    """Returns a message about SelectTypeParameters without memory, or None. `parameters`: the
+    cluster's (empty: unknown); a partition may override the cluster's. Partitions without Nodes,
+    and partitions whose nodes no jobs share, are ignored. `select_type`: SelectType; None: unknown."""
     lacking = list(_lacking(parameters, view, linear=select_type == _LINEAR))
     if not lacking:
         return None

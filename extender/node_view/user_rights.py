@@ -1,4 +1,4 @@
-"""Asks Slurm what a user may use, for messages about a refused account, QOS or reservation."""
+"""Rights of users in Slurm, for messages about a refused account, QOS or reservation."""
 
 import asyncio
 from math import inf
@@ -15,8 +15,9 @@ _PAUSE_AFTER_FAILURE_S: Final = 30.0
 
 
 class RightsOfUsers:
-    """Asks about each user once a minute at most, and about one user at a time. After a slow or failed
-    answer Slurm is not asked for 30 s: a message must not delay submissions."""
+    """Reads the rights of users: of each user at most once a minute, and of one user at a time.
+    After a slow or failed answer, sends no request for 30 s, because a message must not delay
+    submissions."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
@@ -25,7 +26,7 @@ class RightsOfUsers:
         self._paused_until = -inf
 
     async def of(self, user_id: int | None) -> UserRights | None:
-        """Returns the rights of a user (None: the token's user), None if Slurm does not answer."""
+        """Returns the rights of a user (None: the token's user); None if Slurm does not answer."""
         clock = asyncio.get_running_loop().time
         async with self._asking:
             until, rights = self._known.get(user_id, (-inf, UserRights()))

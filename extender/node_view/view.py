@@ -1,7 +1,7 @@
 """The read model of both systems' nodes: the Nodes that a placement can choose from.
 
-`node_mapping` decides which Node stands for which Slurm node. Slurm nodes without a Node run native jobs
-only, and are excluded from every placeholder."""
+`node_mapping` decides which Node represents which Slurm node. Slurm nodes without a Node run only
+native jobs, and are excluded from all placeholders."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -19,8 +19,8 @@ from slurm_client import hostlist
 from slurm_client.model import JobSpec, Partition
 from wellknown.node_mapping import NodeNames
 
-_MOST_ANSWERS = 2_000  # the list of one may be some 30 kB, and Pods may all ask for something else
-_MOST_LISTS = 100  # of partitions: each has the names of all its nodes
+_MOST_ANSWERS = 2_000  # an answer may be some 30 kB, and all Pods may have different questions
+_MOST_LISTS = 100  # lists of partitions' nodes: each has all names
 
 _Question = TypeVar("_Question", bound=Hashable)
 _Answer = TypeVar("_Answer")
@@ -31,36 +31,36 @@ class Exclusion:
     """The Slurm nodes that a job must not use."""
 
     nodes: tuple[str, ...] = ()
-    """Compressed: one hostlist expression, the same for the same nodes; () where there are none."""
+    """Compressed names: one hostlist expression, equal for equal nodes; () without nodes."""
     leaves_none: bool = False
-    """No node of the partition is left, or none of the nodes that the job requires."""
+    """True if no node of the partition remains, or none of the nodes that the job requires."""
 
 
 class Wish(NamedTuple):
-    """The Nodes that a Pod may and may not use, by all constraints at one moment."""
+    """All constraints of a Pod on Nodes at one moment."""
 
     constraints: NodeConstraints
     partition: str
     excluded: tuple[str, ...] = ()
-    """The nodes that its author excludes, in a job's form."""
+    """The nodes that the Pod's author excludes, in a job's form."""
     required: tuple[str, ...] = ()
-    """The nodes that its author requires: one of them."""
+    """The nodes that the Pod's author requires: the job gets one of the nodes."""
     avoid: frozenset[str] = frozenset()
     """Nodes that kube-scheduler rejected for this Pod recently."""
     apart: int = 0
-    """The set of the Nodes that other Pods close by their place (`Nodes`)."""
+    """The set of the Nodes that are closed by the places of other Pods (`Nodes`)."""
     feasible_nodes: tuple[str, ...] | None = None
-    """The only Nodes that count; None: all. Names, or hostlist expressions of them."""
+    """The only usable Nodes; None: all. Names, or hostlist expressions of names."""
     rejecting: frozenset[str] = frozenset()
     """Nodes whose kubelets reject Pods."""
 
 
 class Domains(NamedTuple):
-    """Asks for the topology domains among which a Pod's siblings are spread."""
+    """A question about the topology domains among which a Pod's siblings are spread."""
 
     key: str
     having: tuple[str, ...]
-    """Labels that a Node must have to count."""
+    """Labels that a Node needs to count."""
     constraints: NodeConstraints
     honors_affinity: bool
     honors_taints: bool
@@ -75,7 +75,7 @@ class _Answers(dict[_Question, _Answer]):
         self.made = 0
 
     def to(self, question: _Question, work_out: Callable[[_Question], _Answer]) -> _Answer:
-        """Returns the answer, which is computed at the first call."""
+        """Returns the answer, computed at the first call."""
         if question not in self:
             if len(self) >= self._most:
                 self.clear()
@@ -106,21 +106,21 @@ class ClusterView:
     nodes: Mapping[str, Node] = field(default_factory=Nodes)
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     preemption: bool = True
-    """Whether this Slurm may preempt at all; True until the opposite is known."""
+    """True if this Slurm may preempt; True until the opposite is known."""
     qos_preemption: bool = False
-    """Whether it preempts by QOS, independently of the partitions' tiers."""
+    """True if Slurm preempts by QOS, independently of the partitions' tiers."""
     graceful_qos: frozenset[str] = frozenset()
-    """The QOS that have a GraceTime, as far as an administrator has said."""
+    """QOS with a GraceTime, as set by an administrator."""
     max_job_count: int = 10_000
-    """Slurm's MaxJobCount, of which this is the default."""
+    """Slurm's MaxJobCount, with Slurm's default."""
     cluster: str = ""
-    """The Kubernetes cluster's identity, which is in every job's key; empty until it is known."""
+    """Identity of the Kubernetes cluster, for the key of each job; "" until known."""
 
     _default_partition: str = field(default="", init=False, repr=False, compare=False)
     _cached: _Cached = field(default_factory=_Cached, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """All versions of the model share the index of their Nodes."""
+        """Shares the index of Nodes among all versions of the model."""
         object.__setattr__(self, "nodes", self._indexed)
         default = next((each.name for each in self.partitions.values() if each.default), "")
         object.__setattr__(self, "_default_partition", default)
@@ -130,19 +130,20 @@ class ClusterView:
         return self.nodes if isinstance(self.nodes, Nodes) else Nodes(self.nodes)
 
     def with_node(self, name: str, node: Node | None) -> Self:
-        """Returns the next version, in which a Node is new, or changed, or (None) gone."""
+        """Returns the next version with a new, changed or (None) deleted Node."""
         return replace(self, nodes=self._indexed.with_node(name, node))
 
     def node_of(self, slurm_name: str) -> Node | None:
-        """Returns the Node that stands for a Slurm node."""
+        """Returns the Node that represents a Slurm node."""
         return self.nodes.get(self.names.standing_for(slurm_name) or "")
 
     def naming(self, slurm_name: str) -> tuple[Node, ...]:
-        """Returns all Nodes that name a Slurm node, for callers that must be sure that it is free."""
+        """Returns all Nodes with the name of a Slurm node, for callers that need a free node."""
         return tuple(self.nodes[name] for name in self.names.naming(slurm_name))
 
     def names_it(self, node: str | None, slurm_name: str) -> bool:
-        """Tells whether a Node names a Slurm node: a Pod that is bound there has its job there."""
+        """Returns True if a Node names a Slurm node: the job of a Pod on the Node is on this Slurm
+        node."""
         found = self.nodes.get(node or "")
         return found is not None and found.slurm_name == slurm_name
 
@@ -151,19 +152,20 @@ class ClusterView:
         return self._indexed.names
 
     def partition_name(self, asked: str | None) -> str:
-        """Returns the partition a job goes to: the one it names, else Slurm's default."""
+        """Returns the partition of a job: the requested partition, otherwise Slurm's default."""
         return asked or self._default_partition
 
     def shares_cores(self, asked: str | None) -> bool:
-        """Returns True if Slurm gives cores of a partition, or of one of several, to several jobs
-        (slurm.conf(5) OverSubscribe)."""
+        """Returns True if Slurm gives cores of a partition, or of any listed partition, to several
+        jobs (slurm.conf(5) OverSubscribe)."""
         names = self.partition_name(asked).split(",")
         known = (self.partitions[name] for name in names if name in self.partitions)
         return any(each.oversubscribe.partition(":")[0] in {"YES", "FORCE"} for each in known)
 
     def may_preempt(self, partition: str) -> bool:
-        """Returns True if a job of this partition, or of an unknown one, could take another's place: no
-        fast path there, because a rejected immediate allocation may have preempted jobs."""
+        """Returns True if a job of this partition, or of an unknown partition, could preempt
+        another job. Such jobs get no fast path, because a rejected immediate allocation may have
+        preempted jobs."""
         if not self.preemption:
             return False
         if partition not in self.partitions or self.qos_preemption:
@@ -178,12 +180,12 @@ class ClusterView:
 
     @property
     def gives_grace(self) -> bool:
-        """Tells whether any job of this Slurm may be given time to leave when it is preempted."""
+        """True if any job of this Slurm may get grace time at a preemption."""
         graceful = (p.grace_time_s for p in self.partitions.values())
         return self.preemption and (bool(self.graceful_qos) or any(graceful))
 
     def has_grace(self, job: JobSpec) -> bool:
-        """Returns True if the job's partition, or its QOS (else its user's), may give it grace."""
+        """Returns True if the partition or the QOS of a job (or the user's QOS) may give grace time."""
         return self._cached.graceful.to((job.partition, job.qos), self._is_graceful)
 
     def _is_graceful(self, kind: tuple[str | None, str | None]) -> bool:
@@ -195,8 +197,8 @@ class ClusterView:
         return self.preemption and (by_partition or by_qos)
 
     def exclusion(self, wish: Wish) -> Exclusion:
-        """Returns the nodes of a partition that a Pod cannot use or its author excludes, as far as Slurm
-        knows them. Computed once for equal Pods: some milliseconds for 5,000 Nodes."""
+        """Returns the nodes of a partition that a Pod cannot use or its author excludes, limited to
+        nodes in Slurm. Computed once for equal Pods: some milliseconds for 5,000 Nodes."""
         return self._cached.excluded.to(wish, self._work_out)
 
     def why_none(self, wish: Wish) -> Cause:
@@ -204,7 +206,7 @@ class ClusterView:
         return self._cached.explained.to(wish, self._explain)
 
     def named(self, names: Iterable[str]) -> int:
-        """Returns the set of the Nodes of these names."""
+        """Returns the set of the Nodes with these names."""
         return self._indexed.named(names)
 
     def sharing(self, key: str, names: Iterable[str]) -> int:
@@ -221,13 +223,14 @@ class ClusterView:
         return nodes.domains(asked.key, counted)
 
     def leaves_any_of(self, nodes: Iterable[str], wish: Wish) -> bool:
-        """Returns True if the exclusion left a Slurm node if only these Nodes counted. Not cached."""
+        """Returns True if the exclusion leaves a Slurm node when only these Nodes count. Not
+        cached."""
         left = self._cached.left.to(wish, self._nodes_left)
         return left is None or bool(left & self._indexed.named(nodes))
 
     @property
     def evaluated(self) -> int:
-        """Returns how many exclusions were computed so far."""
+        """Number of exclusions computed so far."""
         return self._cached.excluded.made
 
     def _work_out(self, wish: Wish) -> Exclusion:
@@ -238,7 +241,7 @@ class ClusterView:
         return Exclusion(excluding(closed), bool(listed) and closed.issuperset(wanted))
 
     def _explain(self, wish: Wish) -> Cause:
-        """Each Node is counted once, for the first reason, as kube-scheduler does."""
+        """Counts each Node once, for the first reason, as kube-scheduler does."""
         listed = self.slurm_nodes(wish.partition)
         left = self._standing_for(listed)
         total, counted = left.bit_count(), Counter[Cause]()
@@ -266,7 +269,8 @@ class ClusterView:
         return reduce(or_, map(self._indexed.standing_for, slurm_nodes), 0)
 
     def _nodes_left(self, wish: Wish) -> int | None:
-        """Returns the set of the Nodes left; None: the partition is not fully known, so some are."""
+        """Returns the set of the remaining Nodes; None: the partition is not fully known, so some
+        Nodes remain."""
         listed = self.slurm_nodes(wish.partition)
         wanted = set(hostlist.names(wish.required, MOST_NAMES) or listed)
         wanted.difference_update(hostlist.names(wish.excluded, MOST_NAMES))
@@ -283,7 +287,7 @@ class ClusterView:
         return usable & nodes.named(hostlist.names(wish.feasible_nodes))
 
     def slurm_nodes(self, partition: str) -> tuple[str, ...]:
-        """Returns the nodes of a partition, or of a list of them ("a,b", which sbatch takes)."""
+        """Returns the nodes of a partition, or of a list of partitions ("a,b", as in sbatch)."""
         known = self.partitions.keys() & partition.split(",")
         return self._cached.listed.to(tuple(sorted(known)), self._nodes_of)
 
@@ -293,6 +297,6 @@ class ClusterView:
 
 
 def excluding(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns nodes as `Exclusion.nodes` has them."""
+    """Returns nodes in the form of `Exclusion.nodes`."""
     expression = hostlist.compress(names)
     return (expression,) if expression else ()

@@ -1,4 +1,4 @@
-"""The updater of the read model: watches Nodes, and reads slurm.conf periodically."""
+"""Updates the read model: watches Nodes, and reads slurm.conf periodically."""
 
 import asyncio
 import time
@@ -27,29 +27,29 @@ log = structlog.get_logger()
 _CONFIGURATION_S = 15.0
 _RETRY_S = 5.0
 NAMES = "Node names"
-"""The part of health for Nodes that name the same Slurm node."""
+"""The part of health for Nodes with the name of the same Slurm node."""
 MEMORY = "SelectTypeParameters"
 """The part of health for memory that Slurm does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmDefaults:
-    """Settings of Slurm from an administrator, for an older slurmrestd; None: not known."""
+    """Settings of Slurm from an administrator, for an older slurmrestd; None: unknown."""
 
     default_partition: str | None = None
     preempt_type: str | None = None
     kill_wait_s: int = 30
-    """Slurm's own default."""
+    """Slurm's default."""
     graceful_qos: tuple[str, ...] = ()
-    """The QOS with a GraceTime, which no slurmrestd tells without slurmdbd."""
+    """QOS with a GraceTime, which slurmrestd does not report without slurmdbd."""
     max_job_count: int = 10_000
-    """Slurm's own default."""
+    """Slurm's default."""
     select_type_parameters: tuple[str, ...] = ()
-    """Empty: not known."""
+    """SelectTypeParameters; empty: unknown."""
 
 
 class ClusterViewUpdater:
-    """`view` is the newest version."""
+    """The updater of the read model. `view`: the newest version."""
 
     def __init__(
         self,
@@ -73,16 +73,16 @@ class ClusterViewUpdater:
         self.slurmd_timeout_s = 300
         """Slurm's SlurmdTimeout, as last read; Slurm's default if slurmrestd reports none."""
         self.node_statuses: dict[str, NodeStatus] = {}
-        """The status of Nodes that placement does not use, by Node."""
+        """Status of Nodes by Node: parts that placement does not use."""
         self.lingering_notes = LingeringNotes()
         self.nodes_changed = asyncio.Event()
-        """Set at every change of the Nodes that are in the view, and of their status."""
+        """Set at each change of Nodes in the view, and of their status."""
         self.loaded = False
         self._loading = asyncio.Lock()
         self._tell: Callable[[ClusterView], None] = lambda _: None
 
     async def load(self) -> ClusterView:
-        """Reads both systems once; returns the newest version. Raises their errors."""
+        """Reads both systems once. Returns the newest version. Raises the errors of both systems."""
         async with self._loading:
             if not self.loaded:
                 await self._load()
@@ -94,7 +94,7 @@ class ClusterViewUpdater:
 
     @contextmanager
     def telling(self, tell: Callable[[ClusterView], None]) -> Iterator[None]:
-        """A context in which `tell` is called with each new version."""
+        """Calls `tell` with each new version while the context is open."""
         self._tell = tell
         try:
             yield
@@ -118,7 +118,8 @@ class ClusterViewUpdater:
         self._judge_memory()
 
     async def _read_configuration(self) -> None:
-        """Reads slurm.conf again: an administrator may change it, and restart slurmctld."""
+        """Reads slurm.conf again, because an administrator may change slurm.conf and restart
+        slurmctld."""
         told = await self._slurm.configuration()
         if told.kill_wait_s is not None:
             self.kill_wait_s = told.kill_wait_s
@@ -137,7 +138,7 @@ class ClusterViewUpdater:
         )
 
     async def run(self) -> None:
-        """Follows both systems for ever, after `load`."""
+        """Follows both systems forever, after `load`."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_nodes())
             tasks.create_task(self._follow_configuration())
@@ -146,7 +147,7 @@ class ClusterViewUpdater:
         async for change in self._watch.changes():
             node, node_status = self.read(change.manifest)
             after = None if change.gone else node
-            if after != self.view.nodes.get(node.name):  # mostly it is its status that has changed
+            if after != self.view.nodes.get(node.name):  # most changes concern the status only
                 before = self.view.names
                 self.view = self.view.with_node(node.name, after)
                 self._tell(self.view)
@@ -173,7 +174,7 @@ class ClusterViewUpdater:
             outlives=SlurmError,
             retry=_RETRY_S,
             report=partial(self._health.says, "Slurm's partitions"),
-            pauses_first=True,  # `load` has just read it
+            pauses_first=True,  # `load` has just read both
         )
 
     async def _read_slurm(self) -> None:
