@@ -1,1 +1,1 @@
-"""Compares an installation's settings with both systems: each check is a function of facts."""
+"""Compares an installation's settings with both systems. Each check is a function of facts."""

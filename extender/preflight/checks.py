@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are printed, and what they find."""
+"""All checks in output order, and their results."""
 
 from typing import Final
 
@@ -21,5 +21,5 @@ def results(facts: Facts) -> tuple[Result, ...]:
 
 
 def status(found: tuple[Result, ...]) -> int:
-    """Returns the exit status: 1 where something fails."""
+    """Returns the exit status: 1 if any check fails, otherwise 0."""
     return int(any(result.verdict is Verdict.FAIL for result in found))

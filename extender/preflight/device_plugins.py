@@ -1,5 +1,7 @@
-"""Pods of GPU vendors' device plugins. The kubelet asks the device plugin that registered a resource
-last: beside the node agent, a vendor's device plugin gives Pods other devices than Slurm granted
+"""Pods of GPU vendors' device plugins.
+
+The kubelet asks the device plugin that registered a resource last. Beside the node agent, a
+vendor's device plugin therefore gives Pods other devices than Slurm granted
 (docs/beside-the-gpu-operator.md)."""
 
 from collections.abc import Iterator
@@ -9,8 +11,9 @@ from extender.node_view.pods_on_node import RUNNING
 from kubernetes_client.protocol import Kubernetes, Manifest
 
 _FOLDER: Final = "/device-plugins"
-"""End of the kubelet's folder on the host: a device plugin registers by a socket there. Other Pods of a
-vendor, such as gpu-feature-discovery and AMD's node labeller, have the same image without the folder."""
+"""End of the path of the kubelet's folder on the host, in which device plugins register by a
+socket. Other Pods of a vendor, such as gpu-feature-discovery and AMD's node labeller, have the same
+image without the folder."""
 _NAMES: Final = frozenset(
     {
         "k8s-device-plugin",  # image of NVIDIA/k8s-device-plugin and of ROCm/k8s-device-plugin

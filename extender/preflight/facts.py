@@ -17,16 +17,17 @@ Value = TypeVar("Value")
 RELEASE: Final = "kubernetes-release"
 API: Final = "slurm-api"
 TOKEN: Final = "token"  # noqa: S105 -- no password
-"""The checks of kube-apiserver, Slurm and the token: without them, dependent checks are skipped."""
+"""The checks of kube-apiserver, Slurm and the token. If such a check fails, dependent checks are
+skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A fact that could not be read, with the reason in words."""
+    """A fact that could not be read, with the reason as a message."""
 
     why: str
     because: str = ""
-    """The check that fails for the same cause; "" if no check does."""
+    """The check that fails for the same cause; "" without such a check."""
 
 
 class NotKnown(Exception):
@@ -45,14 +46,15 @@ def known(fact: Value | Unread) -> Value:
 
 
 def reported(value: Value | None, parameter: str) -> Value:
-    """Returns a parameter of slurm.conf. Raises NotKnown if slurmrestd does not report it."""
+    """Returns a parameter of slurm.conf. Raises NotKnown if slurmrestd does not report the
+    parameter."""
     if value is None:
         raise NotKnown(f"slurmrestd reports no {parameter} before API v0.0.45")
     return value
 
 
 class Answer(StrEnum):
-    """Whether something answers at the address of a webhook."""
+    """The answer from the address of a webhook."""
 
     YES = "yes"
     NO_SERVICE = "no Service"
@@ -70,7 +72,7 @@ class Called(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where kube-apiserver calls webhooks: a URL, or a port of a Service."""
+    """Address to which kube-apiserver sends webhook calls: a URL, or a port of a Service."""
 
     url: str = ""
     namespace: str = ""
@@ -91,9 +93,9 @@ class Webhook:
     address: Address
     path: str
     authority: str
-    """The CA bundle (caBundle: base64 of PEM); "" if there is none."""
+    """The CA bundle (caBundle: base64 of PEM); "" without a CA bundle."""
     required: bool
-    """True if kube-apiserver rejects an object that the webhook does not answer for."""
+    """True if kube-apiserver rejects an object without an answer of the webhook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ class KubernetesFacts:
     releases: tuple[Release, ...] | Unread
     """The releases of the chart in the cluster."""
     lease: Manifest | Unread | None
-    """The Lease of the extender's replicas. None if no extender has run yet."""
+    """The Lease of the extender's replicas. None before the first run of an extender."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +147,14 @@ class SlurmFacts:
     nodes: tuple[Node, ...] | Unread
     partitions: tuple[Partition, ...] | Unread
     newest_job_id: int | Unread | None
-    """The highest id of a job below the placeholders' range. None if there is no such job."""
+    """The highest id of a job below the placeholders' range. None without such a job."""
     waiting_jobs: int | Unread
     """Number of waiting jobs of all users."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All facts, and the settings to compare the facts with. `now` is in UNIX seconds."""
+    """All facts, and the settings for the comparison. `now` is in UNIX seconds."""
 
     settings: Settings
     kubernetes: KubernetesFacts
@@ -162,4 +164,4 @@ class Facts:
     """Environment variables that are no setting, each with the most similar setting."""
     now: float
     asked_partitions: Mapping[str, str]
-    """The partitions in the settings and in the policy, each with its place."""
+    """The partitions in the settings and in the policy, each with its origin."""

@@ -1,4 +1,4 @@
-"""The checks of what kube-apiserver tells: its release, its API, this account, and what is installed."""
+"""Checks of kube-apiserver: release, API, the account, and installed objects."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,19 +13,19 @@ from wellknown.quoting import quoted
 
 OLDEST: Final = (1, 31)
 NEWEST: Final = (1, 37)
-"""The releases of Kubernetes that the whole is tested on."""
+"""The oldest and the newest tested release of Kubernetes."""
 _NODE_IN_TOKEN_SINCE: Final = (1, 32)
-"""Since then ServiceAccountTokenPodNodeInfo cannot be turned off."""
+"""Release since which ServiceAccountTokenPodNodeInfo cannot be turned off."""
 _NODE_IN_TOKEN: Final = "authentication.kubernetes.io/node-name"  # noqa: S105 -- no password
 _ACCOUNT: Final = "system:serviceaccount:"
 _POLICIES: Final = "validatingadmissionpolicies"
 _GATES_PODS: Final = "pods.slurm-extender.io"
-"""The webhook that gives Pods their gate."""
+"""The webhook that adds the extender's scheduling gate to Pods."""
 _GUARDS_ANNOTATIONS: Final = "-bookkeeping"
 _GUARDS_SIZE: Final = "-resize"
-"""How the names of the policies end."""
+"""Endings of the policies' names."""
 _NRI_IS_ON: Final = re.compile(r"(containerd://[2-9]\.|cri-o://(1\.(2[6-9]|[3-9]\d)|[2-9]))")
-"""The container runtimes that have NRI on unless it was turned off."""
+"""Container runtimes with NRI on by default."""
 _NRI_IS_OFF: Final = re.compile(r"(containerd://1\.|docker://)")
 
 
@@ -78,7 +78,7 @@ def rights(facts: Facts) -> Finding:
     denied, account = known(facts.kubernetes.denied), known(facts.kubernetes.account)
     name = account.get("username")
     if not denied:
-        return passed(f"{name} may do all that the extender does")
+        return passed(f"{name} has all rights of the extender")
     words = f"{name} may not {some([str(right) for right in denied])}"
     return failed(words) if _is_pods(account) else warned(words)
 
@@ -92,7 +92,7 @@ def install_rights(facts: Facts) -> Finding:
     cannot = known(facts.kubernetes.cannot_install)
     if cannot:
         return failed(f"{account.get('username')} may not {some([str(right) for right in cannot])}")
-    return passed(f"{account.get('username')} may create all that the chart has")
+    return passed(f"{account.get('username')} may create all objects of the chart")
 
 
 def _is_installed(facts: Facts) -> bool:
@@ -107,9 +107,9 @@ def webhooks(facts: Facts) -> Finding:
         if webhook.name == _GATES_PODS and called.answer is not Answer.NO_SERVICE
     ]
     if not found:
-        return failed(f"there is no webhook {_GATES_PODS}: Pods are created without the extender's gate")
+        return failed(f"webhook {_GATES_PODS} is missing: Pods are created without the extender's gate")
     if not all(each.authority for each in found):
-        return failed(f"webhook {_GATES_PODS} has no caBundle: kube-apiserver cannot call it")
+        return failed(f"webhook {_GATES_PODS} has no caBundle: kube-apiserver cannot call the webhook")
     return passed(f"webhook {_GATES_PODS} gates Pods")
 
 
@@ -129,8 +129,8 @@ def webhook_answers(facts: Facts) -> Finding:
     if others:
         return warned(
             f"{some(others)} answers, in another namespace than {facts.settings.namespace}",
-            "If you mean that installation, set SLURM_EXTENDER_NAMESPACE to its namespace. Else"
-            " uninstall one of the two: a cluster has one installation.",
+            "If you mean that installation, set SLURM_EXTENDER_NAMESPACE to its namespace. Otherwise"
+            " uninstall one of both installations: a cluster has one installation.",
         )
     return passed(f"{some(list(addresses))} answers")
 
@@ -139,7 +139,7 @@ def _lost(lost: Sequence[Webhook], found: Mapping[Webhook, Called]) -> Finding:
     """Returns the finding for webhooks without an answer."""
     told = "; ".join(dict.fromkeys(f"{each.address} {found[each].words}" for each in lost))
     named = list(dict.fromkeys(each.configuration for each in lost))
-    fix = f"Start that installation. If it is gone, `kubectl delete {' '.join(named)}`."
+    fix = f"Start that installation. If the installation is deleted, `kubectl delete {' '.join(named)}`."
     if any(each.required for each in lost):
         return failed(
             f"{told}: kube-apiserver rejects Pods that ask for Slurm ({', '.join(named)})", fix
@@ -156,11 +156,11 @@ def policies(facts: Facts) -> Finding:
         if not any(name.endswith(ending) for name in names)
     ]
     if not missing:
-        return passed("the admission policies are there")
+        return passed("the admission policies exist")
     words = f"no ValidatingAdmissionPolicy whose name ends in {' and in '.join(missing)}"
     if "bookkeeping" in missing:
         return failed(
-            f"{words}: every account that may change a Pod may write the extender's annotations"
+            f"{words}: all accounts that may change a Pod may write the extender's annotations"
         )
     return warned(f"{words}: a Pod may be resized beyond its job")
 
@@ -173,15 +173,15 @@ def one_release(facts: Facts) -> Finding:
     if found and found[0].namespace != namespace:
         return warned(
             f"the release of slurm-extender is {found[0]}, in another namespace than {namespace}",
-            "If you mean that release, set SLURM_EXTENDER_NAMESPACE to its namespace. Else uninstall"
-            " that release before you install another.",
+            "If you mean that release, set SLURM_EXTENDER_NAMESPACE to its namespace. Otherwise"
+            " uninstall that release before you install another release.",
         )
     return passed("the cluster has no other release of slurm-extender")
 
 
 def _require_install(facts: Facts) -> None:
     if not _is_installed(facts):
-        raise NotKnown("nothing is installed yet: the replicas' Lease is not there")
+        raise NotKnown("nothing is installed yet: the replicas' Lease is missing")
 
 
 def scheduler(facts: Facts) -> Finding:
@@ -194,7 +194,7 @@ def preemption(facts: Facts) -> Finding:
     configuration = known(facts.scheduler)
     unsafe = unsafe_preemption(configuration, name)
     if unsafe is not None:
-        return failed(f"{unsafe}: it would evict Pods for a Pod that Slurm has not let in")
+        return failed(f"{unsafe}: kube-scheduler would evict Pods for a Pod that Slurm has not admitted")
     profile = configuration.profile(name)
     if profile is not None and profile.preempts:
         return passed("DefaultPreemption asks slurm-extender about its victims")
@@ -210,95 +210,96 @@ def nri(facts: Facts) -> Finding:
     }
     off = [name for name, runtime in runtimes.items() if _NRI_IS_OFF.match(runtime)]
     if off:
-        return warned(f"{some(off)}: {runtimes[off[0]]} has NRI off unless it is turned on")
+        return warned(f"{some(off)}: {runtimes[off[0]]} has NRI off by default")
     on = [name for name, runtime in runtimes.items() if _NRI_IS_ON.match(runtime)]
     if not on or len(on) < len(runtimes):
-        raise NotKnown("the Nodes do not tell whether their container runtimes have NRI")
-    return passed("the Nodes' container runtimes have NRI on unless it was turned off")
+        raise NotKnown("the Nodes do not report whether their container runtimes have NRI")
+    return passed("the Nodes' container runtimes have NRI on by default")
 
 
 KUBERNETES_CHECKS: Final = (
     Check(
         RELEASE,
-        f"kube-apiserver is of Kubernetes {_text(OLDEST)} to {_text(NEWEST)}.",
-        f"Upgrade Kubernetes to {_text(OLDEST)} or later; after a newer release look for a newer"
+        f"kube-apiserver runs Kubernetes {_text(OLDEST)} to {_text(NEWEST)}.",
+        f"Upgrade Kubernetes to {_text(OLDEST)} or later. For a newer Kubernetes, look for a newer"
         " slurm-extender.",
         "`kubectl version`",
         release,
     ),
     Check(
         "admission-policies",
-        "kube-apiserver serves ValidatingAdmissionPolicy as v1; the extender's annotations are guarded"
-        " by one.",
+        "kube-apiserver serves ValidatingAdmissionPolicy as v1. A policy of this kind guards the"
+        " extender's annotations.",
         "Remove `--runtime-config=admissionregistration.k8s.io/v1=false` from kube-apiserver.",
         "`kubectl api-resources --api-group=admissionregistration.k8s.io`",
         admission_policies,
     ),
     Check(
         "node-in-token",
-        "A Pod's token names its Node: by that the node agent's policy lets each agent write to its own"
-        " Node only.",
+        "The token of a Pod names the Pod's Node. With this name, the node agent's policy lets each"
+        " agent write only to its own Node.",
         "Turn on kube-apiserver's feature gate ServiceAccountTokenPodNodeInfo (on by default since"
         " 1.30).",
-        "Run preflight in a Pod, or look at kube-apiserver's `--feature-gates`.",
+        "Run preflight in a Pod, or check kube-apiserver's `--feature-gates`.",
         node_in_token,
     ),
     Check(
         "rights",
-        "The account may do what the extender does with Pods, Nodes, Events and its Lease.",
-        "Give the extender's account the chart's ClusterRole and Role; an account of a person may lack"
-        " some.",
+        "The account has the extender's rights to Pods, Nodes, Events and the Lease.",
+        "Give the extender's account the chart's ClusterRole and Role. A person's account may lack some"
+        " of the rights.",
         "`kubectl auth can-i --list --as=system:serviceaccount:NAMESPACE:slurm-extender`",
         rights,
     ),
     Check(
         "install-rights",
-        "The account may create what the chart has: roles, webhook configurations, policies, workloads.",
-        "Install as an administrator of the cluster.",
+        "The account may create the chart's objects: roles, webhook configurations, policies and"
+        " workloads.",
+        "Install as a cluster administrator.",
         "`kubectl auth can-i create clusterroles`",
         install_rights,
     ),
     Check(
         "webhooks",
-        f"The webhook {_GATES_PODS} is there once the extender is installed.",
-        "Install the chart with its webhooks; with certificates of cert-manager see that it runs.",
+        f"After the installation, the webhook {_GATES_PODS} exists.",
+        "Install the chart with its webhooks. If cert-manager issues the certificates, check that"
+        " cert-manager runs.",
         "`kubectl get mutatingwebhookconfigurations`",
         webhooks,
     ),
     Check(
         "webhook-answers",
         "The extender of this installation answers at the address of each webhook of slurm-extender."
-        " preflight looks at the webhook configurations of all installations, also of those that are"
-        " gone.",
-        "Start the extender's Pods, or delete the webhook configurations of an installation that is"
-        " gone.",
-        "Run preflight with an account that may `get services/proxy`; for a URL run `curl -k URL` on the"
-        " host of kube-apiserver.",
+        " preflight checks the webhook configurations of all installations, including deleted"
+        " installations.",
+        "Start the extender's Pods, or delete the webhook configurations of a deleted installation.",
+        "Run preflight with an account that may `get services/proxy`. For a URL, run `curl -k URL` on"
+        " the host of kube-apiserver.",
         webhook_answers,
     ),
     Check(
         "policies",
-        "The admission policies that guard the extender's annotations and the size of Pods are there"
-        " once the extender is installed.",
-        "Install the chart again: it has them.",
+        "After the installation, the admission policies for the extender's annotations and for the size"
+        " of Pods exist.",
+        "Install the chart again: the chart has the policies.",
         "`kubectl get validatingadmissionpolicies`",
         policies,
     ),
     Check(
         "one-release",
-        "The cluster has one release of slurm-extender, in the namespace SLURM_EXTENDER_NAMESPACE. Each"
-        " of two releases forbids what the other writes onto Pods.",
+        "The cluster has one release of slurm-extender, in the namespace SLURM_EXTENDER_NAMESPACE. Two"
+        " releases reject each other's changes of Pods.",
         "Uninstall all releases except one.",
         f"`kubectl get validatingadmissionpolicies -L app.kubernetes.io/instance,{RELEASE_NAMESPACE}`",
         one_release,
     ),
     Check(
         "scheduler",
-        "kube-scheduler has the profile of SLURM_EXTENDER_SCHEDULER_NAME, looks at all Nodes, asks"
-        " slurm-extender (an entry of `extenders` whose urlPrefix ends in /scheduler), and waits 5 s or"
-        " longer for answers (httpTimeout).",
-        "Take the chart's KubeSchedulerConfiguration, or correct the lines that are named.",
-        "Give kube-scheduler's file: `slurm-extender preflight --scheduler-config FILE`.",
+        "kube-scheduler has the profile of SLURM_EXTENDER_SCHEDULER_NAME, checks all Nodes, asks"
+        " slurm-extender (an entry of `extenders` with a urlPrefix that ends in /scheduler), and waits"
+        " 5 s or longer for answers (httpTimeout).",
+        "Use the chart's KubeSchedulerConfiguration, or correct the named lines.",
+        "Pass kube-scheduler's file: `slurm-extender preflight --scheduler-config FILE`.",
         scheduler,
     ),
     Check(
@@ -308,15 +309,15 @@ KUBERNETES_CHECKS: Final = (
         " extender keeps each freed Node closed to the waiting Pod.",
         "Disable DefaultPreemption in the profile (plugins.multiPoint.disabled), or give"
         " slurm-extender's entry `preemptVerb: preempt` and `ignorable: false`.",
-        "Give kube-scheduler's file: `slurm-extender preflight --scheduler-config FILE`.",
+        "Pass kube-scheduler's file: `slurm-extender preflight --scheduler-config FILE`.",
         preemption,
     ),
     Check(
         "nri",
-        "The Nodes' container runtimes have NRI (containerd 2, CRI-O), by which the node agent gives"
+        "The Nodes' container runtimes have NRI (containerd 2, CRI-O). Through NRI, the node agent gives"
         " containers the devices of their jobs.",
-        "Upgrade to containerd 2, or turn NRI on in its configuration; without it a container has all"
-        " devices of a Node or none (NODE_AGENT_NRI=).",
+        "Upgrade to containerd 2, or turn NRI on in the configuration of the runtime. Without NRI, a"
+        " container has all devices of a Node or none (NODE_AGENT_NRI=).",
         "On a Node: `ls /var/run/nri/nri.sock`",
         nri,
     ),

@@ -1,4 +1,4 @@
-"""The checks of both systems' nodes side by side: their names, devices, CPUs and memory."""
+"""Checks of both systems' nodes side by side: names, devices, CPUs and memory."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -28,13 +28,14 @@ def _view(facts: Facts) -> ClusterView:
 
 
 def _pairs(facts: Facts) -> list[_Pair]:
-    """Returns the Nodes that stand for a node of Slurm, with both. Raises NotKnown if there are none."""
+    """Returns the Nodes that represent a Slurm node, with both manifests. Raises NotKnown without
+    such Nodes."""
     view = _view(facts)
     manifests = {each["metadata"]["name"]: each for each in known(facts.kubernetes.nodes)}
     standing = ((view.node_of(each.name), each) for each in known(facts.slurm.nodes))
     found = [(manifests[node.name], node, slurm) for node, slurm in standing if node is not None]
     if not found:
-        raise NotKnown("no Node stands for a node of Slurm")
+        raise NotKnown("no Node represents a Slurm node")
     return found
 
 
@@ -49,12 +50,12 @@ def names(facts: Facts) -> Finding:
     alone = sorted(named[name] for name in named.keys() - slurm)
     without = sorted(slurm - named.keys())
     if not shared:
-        return failed(f"no Node has the name of one of Slurm's nodes ({some(without)})")
+        return failed(f"no Node has the name of a Slurm node ({some(without)})")
     told = [f"Nodes that Slurm does not know: {some(alone)}"] if alone else []
-    told += [f"nodes of Slurm without a Node: {some(without)}"] if without else []
+    told += [f"Slurm nodes without a Node: {some(without)}"] if without else []
     if told:
         return warned("; ".join(told))
-    return passed(f"{len(shared)} Nodes stand for Slurm's nodes")
+    return passed(f"{len(shared)} Nodes represent Slurm nodes")
 
 
 def devices(facts: Facts) -> Finding:
@@ -66,7 +67,7 @@ def devices(facts: Facts) -> Finding:
         unlike += [f"Node {node.name} has {words}" for words in more]
         has = {name: parse_quantity(amount) for name, amount in node.allocatable.items()}
         if uncounted := translation.uncounted_gpus(has):
-            unlike.append(f"Node {node.name} has {', '.join(uncounted)}, which is mapped to no GRES")
+            unlike.append(f"Node {node.name} has {', '.join(uncounted)}, mapped to no GRES")
     if wrong:
         return failed(some(wrong))
     if unlike:
@@ -77,7 +78,7 @@ def devices(facts: Facts) -> Finding:
 def _differences(
     manifest: Manifest, node: Node, slurm: SlurmNode, asked: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """Returns, in words, of which resources the Node has fewer than Slurm would give, and more."""
+    """Returns messages about resources: first too few on the Node for Slurm, then too many."""
     capacity = (manifest.get("status") or {}).get("capacity") or {}
     counted = gres.counts(slurm.gres)
     of: dict[str, list[str]] = {}
@@ -87,7 +88,7 @@ def _differences(
     for name, resources in of.items():
         has = sum(int(parse_quantity(capacity.get(resource, "0"))) for resource in resources)
         there = next((each for each in resources if each in capacity), resources[0])
-        of_slurm = f"{there}, and Slurm's node {slurm.name} {counted[name]} {name}"
+        of_slurm = f"{there}, but Slurm node {slurm.name} has {counted[name]} {name}"
         if counted[name] and not any(node.serves([resource]) for resource in resources):
             less.append(f"no allocatable {of_slurm}: no Pod with {there} is placed there ({NO_DRA})")
         elif has != counted[name]:
@@ -113,7 +114,7 @@ def _short_of_cpus(node: Node, slurm: SlurmNode, unit: Decimal) -> str | None:
     if gives <= allocatable:
         return None
     told = f"Slurm gives {in_millis(gives)} CPUs of node {slurm.name}"
-    return f"{told}, and {in_millis(allocatable)} are allocatable"
+    return f"{told}, but only {in_millis(allocatable)} are allocatable"
 
 
 def memory(facts: Facts) -> Finding:
@@ -123,10 +124,10 @@ def memory(facts: Facts) -> Finding:
         gives = slurm.memory_mb - slurm.memory_reserved_mb
         if gives > allocatable:
             told = f"Slurm gives {gives} MiB of node {slurm.name}"
-            short.append(f"{told}, and {allocatable} are allocatable")
+            short.append(f"{told}, but only {allocatable} are allocatable")
     if short:
         return warned(some(short))
-    return passed("what Slurm gives of memory is allocatable")
+    return passed("all memory that Slurm gives is allocatable")
 
 
 def node_agents(facts: Facts) -> Finding:
@@ -144,7 +145,7 @@ def node_agents(facts: Facts) -> Finding:
         for name, condition in told
         if (silent := is_stale(condition, now, AGENT_SILENT_S)) or condition.get("status") != "False"
     ]
-    return failed(some(wrong)) if wrong else passed(f"{len(told)} node agents find nothing wrong")
+    return failed(some(wrong)) if wrong else passed(f"{len(told)} node agents report no problem")
 
 
 def device_plugins(facts: Facts) -> Finding:
@@ -169,43 +170,44 @@ def _conditions(manifest: Manifest) -> Iterable[Manifest]:
 NODE_CHECKS: Final = (
     Check(
         "node-names",
-        "Each Node on which Pods of Slurm are to run has the name of one of Slurm's nodes, or names it"
-        " by the label of SLURM_EXTENDER_NODE_NAME_LABEL.",
-        f"Label the Nodes that have another name: `kubectl label node NODE {NODE_NAME_LABEL}=NAME`."
-        " Nodes of other Pods, and nodes of native jobs alone, may stay as they are.",
+        "Each Node for Pods of Slurm has the name of a Slurm node, or names the Slurm node in the label"
+        " of SLURM_EXTENDER_NODE_NAME_LABEL.",
+        f"Label the Nodes with other names: `kubectl label node NODE {NODE_NAME_LABEL}=NAME`. Nodes for"
+        " other Pods, and nodes for native jobs only, may stay unchanged.",
         "`kubectl get nodes` beside `sinfo -N`",
         names,
     ),
     Check(
         "gres",
-        "Slurm counts as many GRES on a node as the Node has of their extended resources"
+        "For each node, Slurm's number of GRES equals the Node's number of extended resources"
         " (SLURM_EXTENDER_GRES).",
-        "Correct Gres of the node in slurm.conf and gres.conf, or have the Node's device plugin or node"
-        " agent run; map the resource with SLURM_EXTENDER_GRES where it has another name.",
+        "Correct Gres of the node in slurm.conf and gres.conf, or run the Node's device plugin or node"
+        " agent. If the resource has another name, map the resource with SLURM_EXTENDER_GRES.",
         "`kubectl get node NODE -o jsonpath={.status.capacity}` beside `scontrol show node NAME`",
         devices,
     ),
     Check(
         "cpus",
-        "Slurm's CPUs of a node are the Node's, and no more than are allocatable there.",
-        "Correct CPUs of the node in slurm.conf, or SLURM_EXTENDER_CPU_UNIT; keep with CoreSpecCount"
-        " what the kubelet reserves (docs/resources.md).",
+        "Slurm and Kubernetes have the same CPUs of a node, and Slurm gives no more CPUs than are"
+        " allocatable.",
+        "Correct CPUs of the node in slurm.conf, or SLURM_EXTENDER_CPU_UNIT. Set CoreSpecCount to the"
+        " kubelet's reservation (docs/resources.md).",
         "`scontrol show node NAME` beside the Node's status.allocatable",
         cpus,
     ),
     Check(
         "memory",
-        "Slurm gives no more memory of a node than is allocatable there.",
-        "Set MemSpecLimit of the node in slurm.conf to what the kubelet reserves, or RealMemory to what"
-        " is allocatable: else a Pod is granted memory that kube-scheduler does not have.",
+        "Slurm gives no more memory of a node than is allocatable on the Node.",
+        "Set MemSpecLimit of the node in slurm.conf to the kubelet's reservation, or RealMemory to the"
+        " allocatable memory. Otherwise Slurm grants Pods memory that kube-scheduler does not have.",
         "`scontrol show node NAME` beside the Node's status.allocatable",
         memory,
     ),
     Check(
         "node-agents",
-        "The node agents find nothing wrong with the devices of their Nodes.",
-        f"See `kubectl describe node NODE`: the condition {DEVICE_PROBLEM} says what is wrong."
-        " A silent agent has not written the condition for 15 minutes: look at the agent's Pod.",
+        "The node agents report no problem with the devices of their Nodes.",
+        f"See `kubectl describe node NODE`: the condition {DEVICE_PROBLEM} has the error message."
+        " A silent agent has not written the condition for 15 minutes: check the agent's Pod.",
         "`node-agent status` in the agent's Pod of a Node",
         node_agents,
     ),
@@ -214,7 +216,7 @@ NODE_CHECKS: Final = (
         "No device plugin of NVIDIA, AMD or Intel runs on a Node with a node agent. The kubelet asks"
         " the plugin that registered a resource last, and a vendor's plugin gives Pods other devices"
         " than Slurm granted.",
-        "Turn the device plugin off there (docs/beside-the-gpu-operator.md). GPU Operator:"
+        "Turn the device plugin off on the Node (docs/beside-the-gpu-operator.md). GPU Operator:"
         " `kubectl label node NODE nvidia.com/gpu.deploy.device-plugin=false --overwrite`. GKE: the"
         " label `gke-no-default-nvidia-gpu-device-plugin=true`. OKE: the label"
         " `oci.oraclecloud.com/disable-gpu-device-plugin=true`.",

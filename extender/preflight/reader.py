@@ -1,4 +1,4 @@
-"""The reader of the facts: changes nothing. An unanswered question is a fact too (`Unread`)."""
+"""Reads the facts. Changes nothing. A failed request is also a fact (`Unread`)."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ _ROOT: Final = "root"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """`kubernetes` is Unread where there is no way to a kube-apiserver."""
+    """The reader of facts. `kubernetes`: Unread without access to kube-apiserver."""
 
     settings: Settings
     kubernetes: Kubernetes | Unread
@@ -51,7 +51,7 @@ class Reader:
     scheduler: SchedulerConfiguration | Unread
 
     async def read(self, now: float) -> Facts:
-        """Returns all facts; `now` is in UNIX seconds."""
+        """Returns all facts. `now` is in UNIX seconds."""
         kubernetes, slurm = await asyncio.gather(self._of_kubernetes(), self._of_slurm())
         return Facts(
             settings=self.settings,
@@ -90,7 +90,7 @@ class Reader:
         accepted = await self._accepted()
         unread = accepted if isinstance(accepted, Unread) else None
         if accepted is False:
-            unread = Unread("slurmctld does not take the token", TOKEN)
+            unread = Unread("slurmctld rejects the token", TOKEN)
             if isinstance(capabilities, Unread):
                 capabilities = replace(capabilities, because=TOKEN)
         if unread is not None:
@@ -131,7 +131,8 @@ class Reader:
     async def _privileged(
         self, token: Token | Unread, configuration: Configuration | Unread
     ) -> bool | Unread:
-        """By the name where Slurm tells SlurmUser's; else a job is asked for that cannot be made."""
+        """Returns True for a token of root or SlurmUser: by name if Slurm reports SlurmUser,
+        otherwise by a test request for an impossible job."""
         if isinstance(token, Unread) or isinstance(configuration, Unread):
             return token if isinstance(token, Unread) else Unread(str(configuration))
         if configuration.slurm_user is not None:
@@ -139,19 +140,19 @@ class Reader:
         return await _read(self.slurm.may_choose_ids())
 
     def _newest_job_id(self, states: AllStates) -> int | None:
-        """Returns the newest of the ids below the placeholders': the others are placeholders' own."""
+        """Returns the newest job id below the placeholders' range."""
         ids = self.settings.placeholder_ids
         return max((job_id for job_id in states if job_id < ids.first), default=None)
 
 
 async def _read(answer: Awaitable[Value], check: str = "") -> Value | Unread:
-    """Returns the answer. `check` is the check that fails without it."""
+    """Returns the answer. `check`: the check that fails without the answer."""
     try:
         return await answer
     except KubernetesError as error:
-        return Unread(f"kube-apiserver does not tell: {error}", check)
+        return Unread(f"cannot read kube-apiserver: {error}", check)
     except SlurmError as error:
-        return Unread(f"Slurm does not tell: {error}", check)
+        return Unread(f"cannot read Slurm: {error}", check)
 
 
 async def _listed(api: Kubernetes, kind: str) -> tuple[Manifest, ...]:
@@ -170,7 +171,7 @@ async def _policies(api: Kubernetes) -> tuple[str, ...]:
 
 
 def _asked_partitions(settings: Settings, policy: Policy) -> Mapping[str, str]:
-    """Returns the partitions that are named, each with where; patterns are left out."""
+    """Returns the partitions in settings and policy, each with its origin. Omits patterns."""
     named: dict[str, str] = {}
     if settings.default_partition is not None:
         named[settings.default_partition] = "SLURM_EXTENDER_DEFAULT_PARTITION"

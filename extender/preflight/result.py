@@ -1,4 +1,4 @@
-"""A check, what it found, and the words for people."""
+"""Checks, findings and results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ class Verdict(StrEnum):
 
     PASS = "PASS"  # noqa: S105 -- no password
     WARN = "WARN"
-    """It works, and not as it could: a person should know."""
+    """Pods are placed, with a restriction that an administrator should know."""
     FAIL = "FAIL"
-    """Pods would not be placed, or somebody would come to harm."""
+    """Pods are not placed, or a user is harmed."""
     SKIPPED = "SKIPPED"
-    """A fact could not be read; the fix says how a person sees it."""
+    """A fact could not be read. The fix says how a person can check."""
 
 
 class Finding(NamedTuple):
-    """What a check found, in words."""
+    """The finding of a check, as a message."""
 
     verdict: Verdict
     words: str
     fix: str = ""
-    """What to do about this; "": the check's own fix."""
+    """The fix for this finding; "": the check's own fix."""
 
 
 def passed(words: str) -> Finding:
@@ -43,34 +43,34 @@ def failed(words: str, fix: str = "") -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One comparison of the settings with what both systems say."""
+    """A comparison of the settings with both systems."""
 
     name: str
-    """For people and programs, and the anchor of its row in docs/preflight.md."""
+    """Name in all outputs, and the anchor of the check's row in docs/preflight.md."""
     about: str
-    """What must be so: a sentence."""
+    """The requirement, as a sentence."""
     fix: str
-    """What to do where it is not so."""
+    """The fix for a failure."""
     look: str
-    """How a person sees it where preflight cannot."""
+    """How a person can check what preflight cannot read."""
     judge: Callable[[Facts], Finding]
-    """Raises NotKnown where a fact could not be read."""
+    """Returns the finding. Raises NotKnown if a fact could not be read."""
 
 
 class Result(NamedTuple):
-    """A check's outcome, as it is printed."""
+    """A check's outcome, as printed."""
 
     check: str
     verdict: Verdict
     words: str
     fix: str
-    """What to do; "" where nothing is."""
+    """The fix; "" if nothing needs a fix."""
     because: str = ""
-    """The check that failed for the same cause, so that this check was skipped; "" if none did."""
+    """The failed check that is the cause of a skipped check; "" without such a check."""
 
 
 def outcome(check: Check, facts: Facts) -> Result:
-    """Returns what a check finds in the facts."""
+    """Returns the outcome of a check with the facts."""
     try:
         found = check.judge(facts)
     except NotKnown as unknown:
@@ -80,6 +80,6 @@ def outcome(check: Check, facts: Facts) -> Result:
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
-    """Returns the first names and how many more there are: "a, b, c and 7 more"."""
+    """Returns the first names and the number of further names: "a, b, c and 7 more"."""
     told = ", ".join(names[:most])
     return told if len(names) <= most else f"{told} and {len(names) - most} more"

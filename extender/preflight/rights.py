@@ -1,5 +1,4 @@
-"""The rights that the extender uses (those of the chart's ClusterRole and Roles), and those of an
-installation."""
+"""Rights of the extender (as in the chart's ClusterRole and Roles), and rights for an installation."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -16,7 +15,7 @@ _WEBHOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigura
 
 
 class _Rule(NamedTuple):
-    """Several rights to one kind; `verbs` with spaces between them."""
+    """Several rights to a kind. `verbs`: separated by spaces."""
 
     verbs: str
     resource: str
@@ -41,7 +40,7 @@ _EVERYWHERE: Final = (
 
 
 def of_extender(settings: Settings) -> tuple[Right, ...]:
-    """Returns what the extender does with these settings."""
+    """Returns the rights that the extender needs with these settings."""
     return tuple(_rights((*_EVERYWHERE, *_by_settings(settings))))
 
 
@@ -76,7 +75,7 @@ def _by_settings(settings: Settings) -> Iterator[_Rule]:
 
 
 def of_installation(settings: Settings) -> tuple[Right, ...]:
-    """Returns what whoever installs the chart has to be allowed."""
+    """Returns the rights that an installation of the chart needs."""
     own = settings.namespace
     cluster = [(kind, _RBAC) for kind in ("clusterroles", "clusterrolebindings")]
     policies = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")

@@ -1,4 +1,4 @@
-"""The checks of the settings themselves."""
+"""Checks of the settings themselves."""
 
 from typing import Final
 
@@ -13,13 +13,13 @@ def variables(facts: Facts) -> Finding:
         return failed("; ".join(told), "Correct the name of the environment variable.")
     if facts.variables:
         return warned(f"no setting: {some(list(facts.variables))}")
-    return passed("each SLURM_EXTENDER_ variable of the environment is a setting")
+    return passed("all SLURM_EXTENDER_ variables of the environment are settings")
 
 
 SETTINGS_CHECKS: Final = (
     Check(
         "settings",
-        "Each environment variable that begins with SLURM_EXTENDER_ is a setting.",
+        "Each environment variable with the prefix SLURM_EXTENDER_ is a setting.",
         "Correct the name of the environment variable, or unset the variable: docs/configure.md lists"
         " all settings.",
         "`env | grep SLURM_EXTENDER_`",

@@ -1,4 +1,4 @@
-"""The checks of what slurmrestd tells: its API, the token, and slurm.conf."""
+"""Checks of slurmrestd: API, token, and slurm.conf."""
 
 from datetime import UTC, datetime
 from pathlib import PurePath
@@ -14,13 +14,13 @@ _ENDS_SOON_S: Final = 7 * 24 * 3600.0
 _HOOK: Final = "slurm-extender-hook"
 _GATE: Final = "slurm-extender-gate"
 """The programs of deploy/slurm."""
-_BATCH: Final = "it has no EXTERNAL_JOB, so a placeholder that waits is a batch job"
+_BATCH: Final = "this release has no EXTERNAL_JOB, so a waiting placeholder is a batch job"
 
 
 def api(facts: Facts) -> Finding:
     told, accepted = facts.slurm.capabilities, facts.slurm.accepted
     if isinstance(facts.slurm.token, Unread):
-        raise NotKnown("there is no token to ask with", TOKEN)
+        raise NotKnown("no token for requests to Slurm", TOKEN)
     if accepted is False:
         known(told)
     if isinstance(told, Unread):
@@ -30,7 +30,7 @@ def api(facts: Facts) -> Finding:
     words = f"Slurm {told.release} by {told.api_version}, cluster {told.cluster}"
     if not told.external_jobs:
         return warned(
-            f"{words}; {_BATCH}", "Have a slurmd on each node, or upgrade Slurm to 25.11 or later."
+            f"{words}; {_BATCH}", "Run slurmd on each node, or upgrade Slurm to 25.11 or later."
         )
     return passed(words)
 
@@ -39,16 +39,16 @@ def token(facts: Facts) -> Finding:
     own = facts.slurm.token
     if isinstance(own, Unread):
         return failed(own.why)
-    whose = f"the token of {own.user or 'nobody that it names'}"
+    whose = f"the token of {own.user or 'an unnamed user'}"
     if own.expires is not None and own.expires <= facts.now:
         return failed(f"{whose} expired at {_moment(own.expires)}")
     if not known(facts.slurm.accepted):
-        return failed(f"slurmctld does not take {whose}")
+        return failed(f"slurmctld rejects {whose}")
     if own.expires is None:
-        return passed(f"slurmctld takes {whose}, which does not end")
-    words = f"slurmctld takes {whose}, which ends at {_moment(own.expires)}"
+        return passed(f"slurmctld accepts {whose}, which does not expire")
+    words = f"slurmctld accepts {whose}, which expires at {_moment(own.expires)}"
     if own.expires - facts.now < _ENDS_SOON_S:
-        return warned(words, "See that the token is made anew before that, and its Secret with it.")
+        return warned(words, "Create a new token, and update the Secret, before the token expires.")
     return passed(words)
 
 
@@ -78,7 +78,7 @@ def job_ids(facts: Facts) -> Finding:
             "slurmrestd reports no MaxJobId before API v0.0.45, and SLURM_EXTENDER_MAX_JOB_ID is not set"
         )
     if highest > ids.first:
-        return warned(f"MaxJobId is {highest}: native jobs come into the placeholders' ids one day")
+        return warned(f"MaxJobId is {highest}: native jobs may reach the placeholders' ids")
     return passed(f"native jobs have ids up to {highest}, placeholders from {ids.first}")
 
 
@@ -96,17 +96,17 @@ def kill_wait(facts: Facts) -> Finding:
     default = f"Kubernetes' default of {KUBERNETES_DEFAULT_S} s"
     if settings.default_grace == "refuse":
         return failed(f"{words}, and Pods with {default} are refused")
-    return warned(f"{words}, and {default} is lowered to that")
+    return warned(f"{words}, and {default} is lowered to this value")
 
 
 def preempt_type(facts: Facts) -> Finding:
     told, own = known(facts.slurm.configuration).preempt_type, facts.settings.preempt_type
     if told is None and own is None:
-        return warned("slurmrestd reports no PreemptType: there is no fast path")
+        return warned("slurmrestd reports no PreemptType: the extender uses no fast path")
     if told is not None and own is not None and (told or "preempt/none") != own:
-        return warned(f"PreemptType is {told}, and SLURM_EXTENDER_PREEMPT_TYPE says {own}")
+        return warned(f"PreemptType is {told}, but SLURM_EXTENDER_PREEMPT_TYPE is {own}")
     if told is None:
-        return passed(f"SLURM_EXTENDER_PREEMPT_TYPE says {own}")
+        return passed(f"SLURM_EXTENDER_PREEMPT_TYPE is {own}")
     return passed(f"PreemptType is {told or 'preempt/none'}")
 
 
@@ -121,7 +121,7 @@ def scheduler_parameters(facts: Facts) -> Finding:
         )
     if "defer" in given:
         return warned("SchedulerParameters has defer: Slurm rejects every immediate allocation")
-    return passed("SchedulerParameters has nothing that is in the way")
+    return passed("SchedulerParameters has nothing that conflicts with the extender")
 
 
 def timeouts(facts: Facts) -> Finding:
@@ -141,7 +141,7 @@ def partitions(facts: Facts) -> Finding:
     down = sorted(name for name, each in there.items() if not each.up)
     if facts.settings.default_partition is None and not any(each.default for each in there.values()):
         return warned(
-            "no default partition is told: each Pod has to name one",
+            "no default partition is known: each Pod must name a partition",
             "Set Default=YES for a partition; before API v0.0.45 SLURM_EXTENDER_DEFAULT_PARTITION too.",
         )
     if down:
@@ -159,7 +159,7 @@ def cgroups(facts: Facts) -> Finding:
     if told.proctrack_type != "proctrack/cgroup":
         missing.append(f"ProctrackType is {told.proctrack_type}")
     if missing:
-        return warned(f"{' and '.join(missing)}: a native job may use what a Pod has")
+        return warned(f"{' and '.join(missing)}: a native job may use a Pod's resources")
     raise NotKnown("TaskPlugin has task/cgroup; slurmrestd does not report cgroup.conf")
 
 
@@ -172,7 +172,7 @@ def hooks(facts: Facts) -> Finding:
         return passed(f"EpilogSlurmctld has {_HOOK}")
     if epilogs:
         return warned(f"EpilogSlurmctld is {some(epilogs)}: does it call {_HOOK}?")
-    return warned("slurm.conf has no EpilogSlurmctld: a job's end is seen at the next poll")
+    return warned("slurm.conf has no EpilogSlurmctld: the extender sees a job's end at the next poll")
 
 
 def prolog(facts: Facts) -> Finding:
@@ -184,7 +184,7 @@ def prolog(facts: Facts) -> Finding:
         return passed(f"Prolog has {_GATE}")
     if told:
         return warned(f"Prolog is {some(told)}: does it call {_GATE}?")
-    return warned("slurm.conf has no Prolog: a native job may start beside a Pod that is leaving")
+    return warned("slurm.conf has no Prolog: a native job may start beside a departing Pod")
 
 
 def _runs(programs: tuple[str, ...] | None, name: str) -> bool:
@@ -194,94 +194,97 @@ def _runs(programs: tuple[str, ...] | None, name: str) -> bool:
 SLURM_CHECKS: Final = (
     Check(
         API,
-        f"slurmrestd answers, in one of the API versions {', '.join(reversed(KNOWN))}.",
+        f"slurmrestd answers with one of the API versions {', '.join(reversed(KNOWN))}.",
         "Correct SLURM_EXTENDER_SLURMRESTD_URL (--slurmrestd). Start slurmrestd of Slurm 24.11 or later"
         " with the data_parser of one of these versions.",
-        "`curl URL/openapi/v3`; is slurmrestd running, and may this program reach it?",
+        "Run `curl URL/openapi/v3`: check that slurmrestd runs and is reachable.",
         api,
     ),
     Check(
         TOKEN,
-        "slurmctld takes the token, for a week at least.",
-        "Make a token of SlurmUser with Slurm's key: `scontrol token username=slurm lifespan=...`, and"
-        " put it into the file of SLURM_EXTENDER_SLURM_TOKEN_FILE.",
-        "Is the file of SLURM_EXTENDER_SLURM_TOKEN_FILE there, and does slurmctld answer?",
+        "slurmctld accepts the token for at least a week.",
+        "Create a token of SlurmUser with Slurm's key: `scontrol token username=slurm lifespan=...`."
+        " Write the token to the file of SLURM_EXTENDER_SLURM_TOKEN_FILE.",
+        "Check that the file of SLURM_EXTENDER_SLURM_TOKEN_FILE exists and that slurmctld answers.",
         token,
     ),
     Check(
         "token-rights",
-        "The token is root's or SlurmUser's: such a token alone may choose the ids of jobs and act for"
-        " other users.",
-        "Make a token of SlurmUser: `scontrol token username=slurm lifespan=...`.",
+        "The token is a token of root or SlurmUser. Other tokens may not choose the ids of jobs or act"
+        " for other users.",
+        "Create a token of SlurmUser: `scontrol token username=slurm lifespan=...`.",
         "`scontrol show config | grep SlurmUser`",
         token_rights,
     ),
     Check(
         "job-ids",
-        "Slurm's own job ids end where the placeholders' begin (MaxJobId).",
-        "Set MaxJobId in slurm.conf to SLURM_EXTENDER_JOB_ID_FIRST (of several clusters the lowest);"
-        " where slurmrestd does not tell it, SLURM_EXTENDER_MAX_JOB_ID too.",
+        "Slurm's own job ids end where the placeholders' ids begin (MaxJobId).",
+        "Set MaxJobId in slurm.conf to SLURM_EXTENDER_JOB_ID_FIRST (for several clusters, the lowest"
+        " value). If slurmrestd does not report MaxJobId, also set SLURM_EXTENDER_MAX_JOB_ID.",
         "`scontrol show config | grep -E 'MaxJobId|NEXT_JOB_ID'`",
         job_ids,
     ),
     Check(
         "kill-wait",
-        f"KillWait leaves Pods their grace: a Pod may have KillWait less {KUBELET_S + 1} s.",
-        f"Set KillWait={KUBERNETES_DEFAULT_S + KUBELET_S + 1} or more in slurm.conf: then Kubernetes'"
-        f" default of {KUBERNETES_DEFAULT_S} s fits.",
-        "`scontrol show config | grep KillWait`, and set SLURM_EXTENDER_KILL_WAIT_S to that.",
+        "KillWait is long enough for the grace periods of Pods: a Pod's grace period may be KillWait"
+        f" less {KUBELET_S + 1} s.",
+        f"Set KillWait={KUBERNETES_DEFAULT_S + KUBELET_S + 1} or more in slurm.conf, which allows"
+        f" Kubernetes' default of {KUBERNETES_DEFAULT_S} s.",
+        "`scontrol show config | grep KillWait`, and set SLURM_EXTENDER_KILL_WAIT_S to this value.",
         kill_wait,
     ),
     Check(
         "preempt-type",
-        "PreemptType is known: while it is not, no placeholder is allocated at once.",
-        "Set SLURM_EXTENDER_PREEMPT_TYPE to what slurm.conf says.",
+        "PreemptType is known. While PreemptType is unknown, no placeholder is allocated at once.",
+        "Set SLURM_EXTENDER_PREEMPT_TYPE to PreemptType in slurm.conf.",
         "`scontrol show config | grep PreemptType`",
         preempt_type,
     ),
     Check(
         "scheduler-parameters",
-        "SchedulerParameters has no `defer`, and with the Prolog's gate it has `nohold_on_prolog_fail`.",
-        "Without `defer` a Pod that finds room at once is bound in milliseconds, else in a second.",
+        "SchedulerParameters has no `defer`. If the Prolog has the gate, SchedulerParameters has"
+        " `nohold_on_prolog_fail`.",
+        "Remove `defer`. Without `defer`, a Pod that finds free resources is bound in milliseconds; with"
+        " `defer`, in a second.",
         "`scontrol show config | grep SchedulerParameters`",
         scheduler_parameters,
     ),
     Check(
         "timeouts",
-        "The extender waits longer for slurmrestd than slurmrestd for slurmctld (MessageTimeout).",
+        "The extender waits longer for slurmrestd than slurmrestd waits for slurmctld (MessageTimeout).",
         "Set SLURM_EXTENDER_SLURM_TIMEOUT_S above MessageTimeout.",
         "`scontrol show config | grep MessageTimeout`",
         timeouts,
     ),
     Check(
         "partitions",
-        "The partitions that settings, PriorityClasses and the policy name are there, one is the"
-        " default, and all are up.",
+        "The partitions in settings, PriorityClasses and the policy exist, one partition is the default,"
+        " and all partitions are up.",
         "Correct the name in the setting or in the policy.",
         "`scontrol show partition`",
         partitions,
     ),
     Check(
         "cgroups",
-        "Slurm keeps native jobs to their own cores, memory and devices.",
+        "Slurm limits native jobs to their own cores, memory and devices.",
         "In slurm.conf: TaskPlugin=task/cgroup,task/affinity and ProctrackType=proctrack/cgroup; in"
         " cgroup.conf ConstrainCores=yes, ConstrainRAMSpace=yes, ConstrainDevices=yes.",
-        "`grep Constrain /etc/slurm/cgroup.conf` on the nodes; where it runs the node agent looks at the"
-        " cgroup of each job and says what is not in force.",
+        "`grep Constrain /etc/slurm/cgroup.conf` on the nodes. If the node agent runs, the agent checks"
+        " the cgroup of each job and reports missing limits.",
         cgroups,
     ),
     Check(
         "hooks",
-        "slurmctld tells the extender at once when a job ends (EpilogSlurmctld).",
-        f"Install deploy/slurm/{_HOOK} on the hosts of slurmctld, and name it as EpilogSlurmctld.",
-        f"On slurmctld's hosts: `{_HOOK} 40000000` says what each replica answers.",
+        "slurmctld reports the end of a job to the extender at once (EpilogSlurmctld).",
+        f"Install deploy/slurm/{_HOOK} on the hosts of slurmctld, and set EpilogSlurmctld to its path.",
+        f"On slurmctld's hosts, `{_HOOK} 40000000` prints the answer of each replica.",
         hooks,
     ),
     Check(
         "prolog",
-        "The nodes' Prolog waits for Pods that are leaving.",
-        f"Install deploy/slurm/{_GATE} on the nodes; in slurm.conf Prolog=/etc/slurm/{_GATE} and"
-        " PrologFlags=Alloc. Nodes without native jobs do without.",
+        "The nodes' Prolog waits for departing Pods.",
+        f"Install deploy/slurm/{_GATE} on the nodes. In slurm.conf, set Prolog=/etc/slurm/{_GATE} and"
+        " PrologFlags=Alloc. Nodes without native jobs need no Prolog.",
         "`scontrol show config | grep Prolog`",
         prolog,
     ),

@@ -1,4 +1,5 @@
-"""Checks of slurm.conf: together with `slurm_checks`, all of the checklist in docs/install.md."""
+"""Checks of slurm.conf. Together with `slurm_checks`, the checks cover the checklist in
+docs/install.md."""
 
 from typing import Final
 
@@ -11,15 +12,15 @@ from extender.preflight.result import Check, Finding, failed, passed, some, warn
 _MIN_JOB_AGE_S: Final = 300
 _MAX_JOB_COUNT: Final = 10_000
 _MANY_JOBS: Final = 1000
-"""Number of waiting jobs. With more waiting jobs, the backfill scheduler needs `_BACKFILL`."""
+"""Number of waiting jobs from which the backfill scheduler needs `_BACKFILL`."""
 _BACKFILL: Final = ("bf_continue", "bf_yield_interval", "bf_yield_sleep")
 _SLURMD_TIMEOUT_S: Final = 300
-"""Slurm's default. A third is the time for the image and the registration of a new slurmd."""
+"""Slurm's default. A new slurmd has a third of SlurmdTimeout to pull the image and to register."""
 _SHARES_NODES: Final = "select/cons_tres"
 
 
 def _view(facts: Facts) -> ClusterView:
-    """Returns the readable Nodes and partitions."""
+    """Returns a view of the readable Nodes and partitions."""
     nodes, partitions = facts.kubernetes.nodes, facts.slurm.partitions
     label = facts.settings.node_name_label
     parsed = () if isinstance(nodes, Unread) else [Node.parse(each, label) for each in nodes]
@@ -48,7 +49,7 @@ def select_type(facts: Facts) -> Finding:
 def min_job_age(facts: Facts) -> Finding:
     seconds = reported(known(facts.slurm.configuration).min_job_age_s, "MinJobAge")
     words = f"MinJobAge is {seconds} s"
-    if 0 < seconds < _MIN_JOB_AGE_S:  # 0: slurmctld forgets no job
+    if 0 < seconds < _MIN_JOB_AGE_S:  # 0: slurmctld keeps all jobs
         return warned(f"{words}: slurmctld may forget jobs that end while no extender is up")
     return passed(words)
 
@@ -71,7 +72,7 @@ def default_time(facts: Facts) -> Finding:
         if each.up and each.default_time_minutes is None and each.max_time_minutes is None
     )
     if endless:
-        return warned(f"without DefaultTime a job may run for ever: partitions {some(endless)}")
+        return warned(f"without DefaultTime a job may run forever: partitions {some(endless)}")
     return passed("each partition limits the time of jobs without a time limit")
 
 
@@ -106,9 +107,9 @@ def pools(facts: Facts) -> Finding:
     if wrong:
         return failed(f"{' and '.join(wrong)}: slurmds of new Pods end")
     if conf.return_to_service != "all":
-        return warned("ReturnToService is not 2: a node that was away stays DOWN until it is resumed")
+        return warned("ReturnToService is not 2: after an absence, a node stays DOWN until a resume")
     seconds = reported(conf.slurmd_timeout_s, "SlurmdTimeout")
-    if 0 < seconds < _SLURMD_TIMEOUT_S:  # 0: slurmctld gives no node up
+    if 0 < seconds < _SLURMD_TIMEOUT_S:  # 0: slurmctld never sets a silent node DOWN
         return warned(
             f"SlurmdTimeout is {seconds} s: if Pods are on a node, a new slurmd has a third to register"
         )
@@ -119,7 +120,7 @@ SLURM_CONF_CHECKS: Final = (
     Check(
         "select-type-parameters",
         "SelectType is select/cons_tres, and SelectTypeParameters counts memory, for the cluster and for"
-        " each partition with Nodes that jobs share. Without memory there, a Pod and a native job get"
+        " each partition with Nodes that jobs share. Without memory, Slurm gives a Pod and a native job"
         " the same memory.",
         FIX,
         "`scontrol show config | grep SelectType`, and set SLURM_EXTENDER_SELECT_TYPE_PARAMETERS to"
@@ -136,14 +137,14 @@ SLURM_CONF_CHECKS: Final = (
     ),
     Check(
         "max-job-count",
-        f"MaxJobCount is {_MAX_JOB_COUNT} or more: half of the jobs may be placeholders that wait.",
+        f"MaxJobCount is {_MAX_JOB_COUNT} or more: half of the jobs may be waiting placeholders.",
         f"Set MaxJobCount={_MAX_JOB_COUNT} or more in slurm.conf, and restart slurmctld.",
-        "`scontrol show config | grep MaxJobCount`, and set SLURM_EXTENDER_MAX_JOB_COUNT to that.",
+        "`scontrol show config | grep MaxJobCount`, and set SLURM_EXTENDER_MAX_JOB_COUNT to this value.",
         max_job_count,
     ),
     Check(
         "default-time",
-        "Each partition has a DefaultTime or a MaxTime: Slurm cannot plan behind a job without a limit.",
+        "Each partition has a DefaultTime or a MaxTime: Slurm cannot plan after a job without a limit.",
         "Set DefaultTime for the partition in slurm.conf.",
         "`scontrol show partition | grep -E 'PartitionName|DefaultTime'`",
         default_time,

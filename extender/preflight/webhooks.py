@@ -1,7 +1,7 @@
-"""Calls to the webhooks of slurm-extender, for every installation known to kube-apiserver.
+"""Calls to the webhooks of slurm-extender, for all installations known to kube-apiserver.
 
-kube-apiserver calls the Services (services/proxy): the answer is the same in a Pod and on a laptop.
-preflight itself calls webhooks with a URL."""
+kube-apiserver calls the Services (services/proxy), so the answer is the same in a Pod and on a
+laptop. preflight itself calls webhooks with a URL."""
 
 import asyncio
 import ssl
@@ -20,17 +20,18 @@ CONFIGURATIONS: Final = ("mutatingwebhookconfiguration", "validatingwebhookconfi
 _LABEL: Final = ("app.kubernetes.io/name", "slurm-extender")
 _DOMAIN: Final = ".slurm-extender.io"
 _ASKS_FOR_CERTIFICATE: Final = "certificate required"
-"""OpenSSL's and Go's message to a caller without a certificate: the extender demands kube-apiserver's
-certificate if SLURM_EXTENDER_ADMISSION_CLIENT_CA_FILE is set."""
+"""Message of OpenSSL and Go for a caller without a certificate. The extender requires
+kube-apiserver's certificate if SLURM_EXTENDER_ADMISSION_CLIENT_CA_FILE is set."""
 _SERVICE_UNAVAILABLE: Final = 503
-"""kube-apiserver's status for a Service without answering Pods. Others are its own: 429 if too busy."""
+"""kube-apiserver's status for a Service without answering Pods. Other statuses concern
+kube-apiserver, like 429 for overload."""
 _WITHIN_S: Final = 5.0
 _ALERT_S: Final = 1.0
-"""Seconds within which a server rejects a connection without a certificate."""
+"""Seconds in which a server rejects a connection without a certificate."""
 
 
 def webhooks_of(kind: str, configurations: Iterable[Manifest]) -> Iterator[Webhook]:
-    """Yields all webhooks of slurm-extender. `kind` is one of CONFIGURATIONS."""
+    """Yields all webhooks of slurm-extender. `kind` is a value of CONFIGURATIONS."""
     label, ours = _LABEL
     for each in configurations:
         labelled = (each["metadata"].get("labels") or {}).get(label) == ours
@@ -91,7 +92,7 @@ async def _call(webhook: Webhook, kubernetes: Kubernetes) -> Called:
 
 def _answered(status: int) -> Called:
     if status == 404:
-        return Called(Answer.NO, "is not slurm-extender's: the path of the webhook is unknown there")
+        return Called(Answer.NO, "is not slurm-extender's: it does not know the path of the webhook")
     return Called(Answer.YES, "answers")
 
 
@@ -99,7 +100,7 @@ async def _call_url(url: str, authority: str) -> Called:
     try:
         tls = _trusting(authority)
     except (ssl.SSLError, ValueError):
-        return Called(Answer.NO, "has a caBundle that is no certificate: kube-apiserver cannot call it")
+        return Called(Answer.NO, "has an invalid caBundle: kube-apiserver cannot call it")
     try:
         endpoint = Endpoint.parse(url, lambda: tls)
     except ValueError as error:
@@ -114,8 +115,9 @@ async def _call_url(url: str, authority: str) -> Called:
 
 
 def _trusting(authority: str) -> ssl.SSLContext:
-    """Returns a TLS context for a caBundle (PEM, with comments in any encoding), or for the system's CAs
-    if it is empty. Raises ssl.SSLError or ValueError for a caBundle without a certificate."""
+    """Returns a TLS context for a caBundle (PEM, with comments in any encoding), or for the
+    system's CAs without a caBundle. Raises ssl.SSLError or ValueError for a caBundle without a
+    certificate."""
     pem = b64decode(authority).decode("ascii", "ignore") + "\n"
     return ssl.create_default_context(cadata=pem if authority else None)
 
@@ -134,7 +136,7 @@ async def _exchanged(endpoint: Endpoint) -> Called:
 
 
 async def _asks_for_certificate(endpoint: Endpoint) -> bool:
-    """Connects and sends nothing: with a request under way, the server's alert would be lost."""
+    """Connects and sends nothing, because the server's alert would be lost during a request."""
     try:
         async with asyncio.timeout(_ALERT_S):
             reader, writer = await asyncio.open_connection(
@@ -144,6 +146,6 @@ async def _asks_for_certificate(endpoint: Endpoint) -> bool:
                 await reader.read(1)
             finally:
                 writer.close()
-    except OSError as error:  # TimeoutError is one
+    except OSError as error:  # also TimeoutError
         return _ASKS_FOR_CERTIFICATE in str(error).lower()
     return False

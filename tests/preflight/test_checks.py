@@ -161,7 +161,7 @@ CASES: dict[tuple[str, Verdict, str], Facts] = {
     ),
     ("nri", WARN, "NRI off"): machine(runtime="containerd://1.7.27"),
     ("nri", PASS, "NRI on"): machine(runtime="cri-o://1.34.1"),
-    ("nri", SKIPPED, "do not tell"): machine(runtime=""),
+    ("nri", SKIPPED, "do not report"): machine(runtime=""),
     ("slurm-api", FAIL, "not told"): slurm(capabilities=UNREAD),
     ("slurm-api", SKIPPED, "not told"): slurm(capabilities=UNREAD, accepted=False),
     ("slurm-api", SKIPPED, "no token"): slurm(capabilities=UNREAD, token=UNREAD),
@@ -169,13 +169,13 @@ CASES: dict[tuple[str, Verdict, str], Facts] = {
     ("slurm-api", WARN, "a batch job"): slurm(capabilities=replace(EXTERNAL, external_jobs=False)),
     ("token", FAIL, "not told"): slurm(token=UNREAD),
     ("token", FAIL, "expired at"): slurm(token=Token("slurm", NOW - 60)),
-    ("token", FAIL, "does not take the token of slurm"): slurm(accepted=False),
-    ("token", WARN, "which ends at"): slurm(token=Token("slurm", NOW + DAY)),
-    ("token", PASS, "does not end"): slurm(token=Token("slurm", None)),
-    ("token", FAIL, "of nobody"): slurm(token=Token(None, None), accepted=False),
+    ("token", FAIL, "rejects the token of slurm"): slurm(accepted=False),
+    ("token", WARN, "which expires at"): slurm(token=Token("slurm", NOW + DAY)),
+    ("token", PASS, "does not expire"): slurm(token=Token("slurm", None)),
+    ("token", FAIL, "of an unnamed user"): slurm(token=Token(None, None), accepted=False),
     ("token-rights", FAIL, "slurm may neither choose"): slurm(privileged=False),
     ("token-rights", SKIPPED, "not told"): slurm(privileged=UNREAD),
-    ("job-ids", WARN, "one day"): conf(max_job_id=67_043_328),
+    ("job-ids", WARN, "may reach"): conf(max_job_id=67_043_328),
     ("job-ids", FAIL, "has come into"): conf(next_job_id=33_554_432, max_job_id=67_043_328),
     ("job-ids", SKIPPED, "MAX_JOB_ID is not set"): OLD,
     ("job-ids", FAIL, "comes near"): slurm(configuration=BEFORE_45, newest_job_id=33_000_000),
@@ -188,7 +188,7 @@ CASES: dict[tuple[str, Verdict, str], Facts] = {
     ("kill-wait", WARN, "KILL_WAIT_S is 10"): old(kill_wait_s=10),
     ("preempt-type", WARN, "no fast path"): OLD,
     ("preempt-type", PASS, "qos"): old(preempt_type="preempt/qos"),
-    ("preempt-type", WARN, "says preempt/qos"): settings(preempt_type="preempt/qos"),
+    ("preempt-type", WARN, "PREEMPT_TYPE is preempt/qos"): settings(preempt_type="preempt/qos"),
     ("preempt-type", PASS, "preempt/none"): settings(preempt_type="preempt/none"),
     ("scheduler-parameters", WARN, "defer"): conf(
         scheduler_parameters=("nohold_on_prolog_fail", "defer")
@@ -201,7 +201,7 @@ CASES: dict[tuple[str, Verdict, str], Facts] = {
     ("partitions", FAIL, "rule a names gpu"): replace(
         GOOD, asked_partitions={"gpu": "the policy's rule a"}
     ),
-    ("partitions", WARN, "each Pod has to name one"): slurm(partitions=(partition("main", ["n1"]),)),
+    ("partitions", WARN, "must name a partition"): slurm(partitions=(partition("main", ["n1"]),)),
     ("partitions", WARN, "old is not up"): slurm(
         partitions=(*known(good.SLURM.partitions), partition("old", ["n1"], up=False))
     ),
@@ -269,7 +269,7 @@ CASES: dict[tuple[str, Verdict, str], Facts] = {
     ("node-names", WARN, "Nodes that Slurm does not know: other"): kubernetes(
         nodes=(kubernetes_node(), kubernetes_node("other"))
     ),
-    ("node-names", WARN, "nodes of Slurm without a Node: n2, n3"): slurm(
+    ("node-names", WARN, "Slurm nodes without a Node: n2, n3"): slurm(
         nodes=(node("n1", gres="gpu:8"), node("n2"), node("n3"))
     ),
     ("node-names", FAIL, "Nodes a, b name Slurm's node n1"): kubernetes(
@@ -279,28 +279,28 @@ CASES: dict[tuple[str, Verdict, str], Facts] = {
         nodes=(kubernetes_node(), kubernetes_node("b", labels=NAMES_N1))
     ),
     ("node-names", SKIPPED, "not told"): slurm(nodes=UNREAD),
-    ("gres", FAIL, "Node n1 has 7 nvidia.com/gpu, and Slurm's node n1 8 gpu"): machine(
+    ("gres", FAIL, "Node n1 has 7 nvidia.com/gpu, but Slurm node n1 has 8 gpu"): machine(
         capacity=MACHINE | {"nvidia.com/gpu": "7"}
     ),
     (
         "gres",
         FAIL,
-        f"Slurm's node n1 8 gpu: no Pod with nvidia.com/gpu is placed there ({NO_DRA})",
+        f"Slurm node n1 has 8 gpu: no Pod with nvidia.com/gpu is placed there ({NO_DRA})",
     ): machine(capacity=WITHOUT_GPUS),
-    ("gres", FAIL, "Node n1 has no allocatable nvidia.com/gpu, and"): machine(
+    ("gres", FAIL, "Node n1 has no allocatable nvidia.com/gpu, but"): machine(
         allocatable=WITHOUT_GPUS | {"nvidia.com/gpu": "0"}
     ),
-    ("gres", WARN, "Node n1 has 8 nvidia.com/gpu, and Slurm's node n1 0"): slurm(nodes=(node("n1"),)),
-    ("gres", WARN, "Node n1 has nvidia.com/gpu.shared, which is mapped to no GRES"): machine(
+    ("gres", WARN, "Node n1 has 8 nvidia.com/gpu, but Slurm node n1 has 0"): slurm(nodes=(node("n1"),)),
+    ("gres", WARN, "Node n1 has nvidia.com/gpu.shared, mapped to no GRES"): machine(
         allocatable=MACHINE | {"nvidia.com/gpu.shared": "16"}
     ),
-    ("gres", SKIPPED, "no Node stands for"): slurm(nodes=(node("elsewhere"),)),
+    ("gres", SKIPPED, "no Node represents"): slurm(nodes=(node("elsewhere"),)),
     ("cpus", FAIL, "Kubernetes counts 16"): slurm(nodes=(node("n1", cpus=32),)),
-    ("cpus", WARN, "gives 16 CPUs of node n1, and 15500m are allocatable"): machine(
+    ("cpus", WARN, "gives 16 CPUs of node n1, but only 15500m are allocatable"): machine(
         allocatable=MACHINE | {"cpu": "15500m"}
     ),
     ("cpus", PASS, "whole cores of 2 CPUs"): slurm(nodes=(replace(node("n1"), cores=8),)),
-    ("memory", WARN, "gives 64000 MiB of node n1, and 63000 are allocatable"): machine(
+    ("memory", WARN, "gives 64000 MiB of node n1, but only 63000 are allocatable"): machine(
         allocatable=MACHINE | {"memory": "63000Mi"}
     ),
     ("node-agents", SKIPPED, "no Node has the condition"): machine(),

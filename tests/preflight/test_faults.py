@@ -95,7 +95,7 @@ def test_a_healthy_cluster_passes(preflight: Preflight, cluster: Cluster) -> Non
 def test_tokens_that_slurm_does_not_take(preflight: Preflight, cluster: Cluster, tmp_path: Path) -> None:
     forged = jwt.encode({"exp": int(time.time()) + 3600, "sun": "root"}, "not Slurm's key" * 4, "HS256")
     for text, told in (
-        (forged, "slurmctld does not take the token of root"),
+        (forged, "slurmctld rejects the token of root"),
         (cluster.mint_token("root", -60), "the token of root expired at"),
         ("nonsense", f"the token in {tmp_path / 'token'} is not a JWT"),
         ("", "is empty"),
@@ -157,7 +157,7 @@ def test_preemption_that_would_evict(preflight: Preflight, cluster: Cluster, tmp
     file.write_text(yaml.safe_dump(document))
     status, found = preflight(SCHEDULER_CONFIG_FILE=str(file))
     assert (status, failing(found)) == (1, {"preemption", "scheduler"})
-    assert "has no preemptVerb: it would evict" in words(found, "preemption")
+    assert "has no preemptVerb: kube-scheduler would evict" in words(found, "preemption")
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")
@@ -251,7 +251,7 @@ def test_no_policy_that_guards_the_annotations(preflight: Preflight, cluster: Cl
     with deleted(cluster, "validatingadmissionpolicy", "slurm-extender-bookkeeping"):
         status, found = preflight()
     assert (status, failing(found)) == (1, {"policies"})
-    assert "every account that may change a Pod" in words(found, "policies")
+    assert "all accounts that may change a Pod" in words(found, "policies")
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")
@@ -286,7 +286,7 @@ def test_a_node_that_has_less_than_slurm_gives(preflight: Preflight, cluster: Cl
     with node(cluster, {"nvidia.com/gpu": "3", "memory": "15Gi", "cpu": "4"}):
         status, found = preflight()
     assert (status, failing(found)) == (1, {"gres", "cpus"})
-    assert "Node node-1 has 3 nvidia.com/gpu, and Slurm's node node-1 4 gpu" in words(found, "gres")
+    assert "Node node-1 has 3 nvidia.com/gpu, but Slurm node node-1 has 4 gpu" in words(found, "gres")
     assert "node-1: Slurm's 8 CPUs" in words(found, "cpus")
     assert "Slurm gives 16000 MiB of node node-1, and 15360" in words(found, "memory", "WARN")
 
@@ -298,7 +298,7 @@ def test_gpus_that_the_kubelet_does_not_count(preflight: Preflight, cluster: Clu
         status, found = preflight()
     assert (status, failing(found)) == (1, {"gres"})
     told = words(found, "gres")
-    assert "Node node-1 has no allocatable nvidia.com/gpu, and Slurm's node node-1 4 gpu" in told
+    assert "Node node-1 has no allocatable nvidia.com/gpu, but Slurm node node-1 has 4 gpu" in told
     assert NO_DRA in told
 
 
@@ -338,7 +338,7 @@ def test_a_node_of_another_name(preflight: Preflight, cluster: Cluster) -> None:
         status, found = preflight()
         told = words(found, "node-names", "WARN")
         assert "Nodes that Slurm does not know: node-1" in told
-        assert "nodes of Slurm without a Node: node-1" in told
+        assert "Slurm nodes without a Node: node-1" in told
         cluster.kubectl("label", "--overwrite", "node", "node-1", f"{NODE_NAME_LABEL}=node-2")
         status, found = preflight()
         assert status == 0  # node-2 has the name, and stands for itself

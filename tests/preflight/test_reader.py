@@ -120,7 +120,7 @@ async def test_a_kube_apiserver_that_does_not_answer_leaves_slurm(world: World) 
     facts = await world.read()
     unread = [getattr(facts.kubernetes, name) for name in facts.kubernetes.__slots__]
     assert all(isinstance(each, Unread) for each in unread)
-    assert set(unread) == {Unread("kube-apiserver does not tell: refused", "kubernetes-release")}
+    assert set(unread) == {Unread("cannot read kube-apiserver: refused", "kubernetes-release")}
     assert facts.slurm.accepted is True
     facts = await world.read(Unread("no kubeconfig"))
     assert facts.kubernetes.lease == Unread("no kubeconfig")
@@ -140,7 +140,7 @@ async def test_nothing_is_asked_with_a_token_that_is_not_taken(world: World) -> 
     world.slurm.outage(BadToken("expired"))
     facts = await world.read()
     assert facts.slurm.accepted is False
-    assert facts.slurm.nodes == Unread("slurmctld does not take the token", "token")
+    assert facts.slurm.nodes == Unread("slurmctld rejects the token", "token")
 
 
 @pytest.mark.parametrize(

@@ -194,9 +194,7 @@ async def test_a_url_is_called_and_its_certificate_checked() -> None:
 @pytest.mark.parametrize("bundle", [b"\n", b"placeholder", b"\xff\xfe"])
 async def test_a_ca_bundle_without_a_certificate_is_reported(bundle: bytes) -> None:
     told = await ask("https://127.0.0.1:1", bundle)
-    assert told == Called(
-        Answer.NO, "has a caBundle that is no certificate: kube-apiserver cannot call it"
-    )
+    assert told == Called(Answer.NO, "has an invalid caBundle: kube-apiserver cannot call it")
 
 
 async def test_a_ca_bundle_may_have_comments_in_any_encoding() -> None:
