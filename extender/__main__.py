@@ -1,7 +1,6 @@
-"""`python -m extender`, and the program slurm-extender.
+"""Entry point of `python -m extender`, and of the program slurm-extender.
 
-`serve` does not load the modules of the other commands.
-"""
+`serve` does not load the modules of the other commands."""
 
 import sys
 
@@ -9,7 +8,7 @@ from service.start import loading
 
 
 def main() -> None:
-    """The program's entry."""
+    """Runs the program."""
     if sys.argv[1:] == ["serve"]:
         with loading():
             from extender.app import main as serve  # noqa: PLC0415 -- see above

@@ -1,7 +1,7 @@
-"""The composition root: settings become adapters, adapters become one running program.
+"""Composition root: creates the adapters from the settings, and the running program from the
+adapters.
 
-The program answers from the first moment; placement starts after both systems were read.
-"""
+The program answers from the start. Placement starts after the first read of both systems."""
 
 import asyncio
 import gc
@@ -56,11 +56,11 @@ class Extender:
         self._leadership: asyncio.Task[None] | None = None
 
     def servers(self) -> list[Server]:
-        """Returns one server for each group of callers."""
+        """Returns a server for each group of callers."""
         return Listeners(self.replica, self.leader, self.certificate).servers()
 
     async def run(self) -> None:
-        """Follows both systems for ever, and leads whenever this replica holds the Lease."""
+        """Follows both systems forever, and leads while this replica holds the Lease."""
         async with asyncio.TaskGroup() as tasks:
             if self.certificate is not None:
                 tasks.create_task(self.certificate.follow())
@@ -70,11 +70,11 @@ class Extender:
             self._leadership = tasks.create_task(leading)
 
     async def drain(self, servers: Iterable[Server]) -> None:
-        """Sends callers to other replicas, and still answers: a Service drops a replica without
-        readiness, and each connection ends with the next reply."""
+        """Sends callers to other replicas, and continues to answer: a Service drops a replica
+        without readiness, and each connection ends with the next reply."""
         self.replica.health.ready = False
         if self._leadership is not None:
-            self._leadership.cancel()  # another replica leads from now on
+            self._leadership.cancel()  # another replica may lead
         for server in servers:
             server.close_connections()
         await asyncio.sleep(self.replica.settings.drain_s)
@@ -121,13 +121,11 @@ async def serve(settings: Settings, policy: CurrentPolicy, pools: CurrentPools) 
             part.result()
         await extender.drain(servers)
     except Exception:
-        log.critical(
-            "a part of the program failed: it ends, and whoever runs it starts it again", exc_info=True
-        )
+        log.critical("a part of the program failed: the program ends", exc_info=True)
         raise
     finally:
         for server in servers:
-            server.should_exit = True  # requests under way are answered first
+            server.should_exit = True  # requests in progress are answered first
         placing.cancel()
         stopping.cancel()
         await asyncio.gather(*serving, placing, stopping, return_exceptions=True)
@@ -136,8 +134,8 @@ async def serve(settings: Settings, policy: CurrentPolicy, pools: CurrentPools) 
 
 
 def open_many_files() -> None:
-    """Raises the limit on open files: the connections of the listeners leave files for Slurm and
-    Kubernetes."""
+    """Raises the limit on open files, so that files remain for Slurm and Kubernetes beside the
+    listeners' connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))
@@ -145,7 +143,7 @@ def open_many_files() -> None:
 
 @contextmanager
 def _its_lines(setting: str) -> Iterator[None]:
-    """A context in which a wrong file ends the program, with a line for each error."""
+    """Ends the program on an error in a file, with a line for each error."""
     try:
         yield
     except WrongFile as wrong:
@@ -155,7 +153,7 @@ def _its_lines(setting: str) -> Iterator[None]:
 
 
 def main() -> None:
-    """The entry of the program. Exit status 2 for wrong settings."""
+    """Entry point of the program. Exit status 2 for invalid settings."""
     settings = from_environment(Settings)
     with _its_lines("POLICY_FILE"):
         policy = CurrentPolicy(settings.policy_file, settings.policy or "restricted")
@@ -165,7 +163,7 @@ def main() -> None:
     log.info("starting", **settings.model_dump(mode="json"))
     log_unknown_variables(Settings)
     open_many_files()
-    gc.freeze()  # imported objects stay, and no collection visits frozen objects
+    gc.freeze()  # imported objects stay: no collection visits frozen objects
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_GIVES_WAY_S)
     try:

@@ -1,10 +1,10 @@
-"""The listeners' certificate: from files, or kept by the replicas themselves. A listener with a file of
-authorities asks its callers for a certificate as well.
+"""The listeners' certificate: from files, or issued by the replicas. A listener with a CA file also
+requires client certificates.
 
-The replicas keep an authority of their own and a certificate signed by it in a Secret. A replica that
-finds none makes them, a replica that finds the certificate old signs the next one, and each uses what
-the Secret has. The authority stays, so that a new certificate is trusted from the first moment.
-"""
+The replicas keep their own CA, and a certificate signed by this CA, in a Secret. A replica that
+finds no CA creates the CA and the certificate. A replica that finds an old certificate signs a new
+certificate. All replicas use the Secret's content. The CA stays, so that clients trust a new
+certificate from the start."""
 
 import asyncio
 import ssl
@@ -41,20 +41,20 @@ _SOON_S = 1.0
 _AUTHORITY_LIVES = timedelta(days=3650)
 _LIVES = timedelta(days=365)
 _RENEWED_AFTER = timedelta(days=240)
-_EARLIER = timedelta(hours=1)  # clocks differ
+_EARLIER = timedelta(hours=1)  # tolerance for differences between clocks
 _PART = "webhook certificate"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate and its key, both PEM."""
+    """A certificate and its key, both in PEM."""
 
     certificate: bytes
     key: bytes
 
     @classmethod
     def authority(cls, now: datetime) -> Self:
-        """Makes an authority that signs the extender's certificates only."""
+        """Returns a new CA that signs only the extender's certificates."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("slurm-extender webhooks")
         usage = x509.KeyUsage(
@@ -77,10 +77,10 @@ class KeyPair:
         return cls._of(builder.sign(key, hashes.SHA256()), key)
 
     def signs(self, names: Sequence[str], now: datetime) -> Self:
-        """Returns a server's certificate for these DNS names and addresses, signed by this authority."""
+        """Returns a server certificate for these DNS names and addresses, signed by this CA."""
         issuer = x509.load_pem_x509_certificate(self.certificate)
         signer = load_pem_private_key(self.key, password=None)
-        assert isinstance(signer, ec.EllipticCurvePrivateKey)  # as `authority` makes them
+        assert isinstance(signer, ec.EllipticCurvePrivateKey)  # the key type of `authority`
         key = ec.generate_private_key(ec.SECP256R1())
         own = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
         builder = (
@@ -97,7 +97,7 @@ class KeyPair:
         return cls(certificate.public_bytes(Encoding.PEM), pem)
 
     def serves(self, names: Sequence[str], now: datetime) -> bool:
-        """Tells whether this is a certificate for all of these names that need not be renewed yet."""
+        """Returns True if this certificate has all of these names and needs no renewal yet."""
         certificate = x509.load_pem_x509_certificate(self.certificate)
         listed = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         young = now < certificate.not_valid_before_utc + _RENEWED_AFTER
@@ -105,17 +105,18 @@ class KeyPair:
 
     @property
     def lifetime(self) -> tuple[float, float]:
-        """Returns from when until when the certificate is valid, in UNIX seconds."""
+        """Start and end of the certificate's validity, in UNIX seconds."""
         certificate = x509.load_pem_x509_certificate(self.certificate)
         valid = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         return valid[0].timestamp(), valid[1].timestamp()
 
     def context(self, authorities: str | None = None) -> ssl.SSLContext:
-        """Returns the TLS context for connections; with authorities (PEM) it takes only clients that
-        show a certificate of one of them. Raises OSError (ssl.SSLError is one) and ValueError."""
+        """Returns the TLS context for connections. With `authorities` (PEM), the context accepts
+        only clients with a certificate of one of these CAs. Raises OSError (also ssl.SSLError) and
+        ValueError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        with tempfile.TemporaryDirectory() as folder:  # of mode 0700: ssl reads files only
+        with tempfile.TemporaryDirectory() as folder:  # mode 0700; ssl reads only files
             path = Path(folder) / "pair.pem"
             path.write_bytes(self.certificate + self.key)
             context.load_cert_chain(path)
@@ -164,7 +165,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A certificate and a key in files, as a mounted Secret has them."""
+    """A certificate and a key in files, like those of a mounted Secret."""
 
     certificate: Path
     key: Path
@@ -175,8 +176,8 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class SelfSigned:
-    """The certificate that the replicas keep in a Secret; its authority is written into the webhook
-    configurations of a name."""
+    """The certificate that the replicas keep in a Secret. The replicas write the CA to the webhook
+    configurations named `configuration`."""
 
     kubernetes: Kubernetes
     namespace: str
@@ -194,9 +195,9 @@ class SelfSigned:
             pair = authority.signs(self.names, now)
             try:
                 await self._keep(kept, authority, pair)
-            except Conflict:  # another replica was faster: its certificate counts
+            except Conflict:  # another replica was faster: uses the certificate of the other replica
                 return await self.read()
-            log.info("a webhook certificate was made", secret=self.secret, names=list(self.names))
+            log.info("webhook certificate created", secret=self.secret, names=list(self.names))
         await self.kubernetes.trust(self.configuration, authority.certificate)
         return pair
 
@@ -231,20 +232,21 @@ class SelfSigned:
 
 
 class ListenerTls:
-    """The TLS of one listener: with the certificate, for all clients, or only for clients that show a
-    certificate of an authority in a file (PEM, read again when it changes)."""
+    """The TLS of one listener, with the certificate. With a CA file (PEM), only clients with a
+    certificate of these CAs are accepted. The CA file is read again after changes."""
 
     def __init__(self, authorities: Path | None) -> None:
         self.context: ssl.SSLContext | None = None
-        """The context of the next connection; None while there is no certificate. It is a new one each
-        time, since a context can add authorities but not remove them."""
+        """The context of the next connection; None without a certificate. Each change creates a new
+        context, because contexts can add CAs but not remove CAs."""
         self._authorities = authorities
         self._loaded: tuple[KeyPair, str | None] | None = None
-        """What the context was made of. The contents are compared, and not the stamps of files: the
+        """Content of the current context. Contents are compared instead of file times, because the
         certificate may come from a Secret."""
 
     def take(self, pair: KeyPair) -> None:
-        """Takes a new certificate. Raises OSError and ValueError, and keeps the old one then."""
+        """Takes a new certificate. Raises OSError and ValueError, and keeps the old certificate on
+        an error."""
         authorities = self._authorities.read_text() if self._authorities is not None else None
         if (pair, authorities) != self._loaded:
             self.context = pair.context(authorities)
@@ -253,8 +255,8 @@ class ListenerTls:
 
 
 class Certificate:
-    """The certificate of all listeners; it follows its source. A certificate that cannot be used is
-    reported, and the last good one stays in use."""
+    """The certificate of all listeners, which follows the source. An unusable certificate is
+    reported, and the last valid certificate stays in use."""
 
     def __init__(self, source: Source, health: Health) -> None:
         self._source = source
@@ -265,16 +267,16 @@ class Certificate:
         self._troubled = False
 
     def tls(self, client_authorities: Path | None = None) -> ListenerTls:
-        """Returns the TLS of one more listener."""
+        """Returns the TLS of another listener."""
         self._listeners.append(ListenerTls(client_authorities))
         return self._listeners[-1]
 
     async def usable(self) -> None:
-        """Returns as soon as every listener has a certificate."""
+        """Waits until all listeners have a certificate."""
         await self._usable.wait()
 
     async def look(self) -> None:
-        """Takes the current certificate and authorities."""
+        """Takes the current certificate and CAs."""
         try:
             pair = await self._source.read()
         except (OSError, ValueError, KubernetesError) as error:
@@ -286,8 +288,8 @@ class Certificate:
         return self._tell("; ".join(wrong) or None)
 
     def lifetime(self) -> tuple[float | None, float | None]:
-        """Returns from when until when the certificate in use is valid, in UNIX seconds; None where
-        there is none yet."""
+        """Returns the start and the end of the validity of the certificate in use, in UNIX seconds;
+        None without a certificate."""
         return (None, None) if self._used is None else self._used.lifetime
 
     def _trouble(self, tls: ListenerTls, pair: KeyPair) -> str | None:
@@ -302,5 +304,5 @@ class Certificate:
         self._health.says(_PART, trouble)
 
     async def follow(self) -> None:
-        """Follows the source for ever."""
+        """Follows the source forever."""
         await periodically(self.look, lambda: asyncio.sleep(_SOON_S if self._troubled else _LOOK_S))

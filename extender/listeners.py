@@ -1,8 +1,7 @@
-"""The listeners: their ports, their callers, and how much a caller may use.
+"""The listeners: ports, callers, and limits for callers.
 
-There is one listener for each group of callers: kube-scheduler's verbs, admission, Slurm's pushes,
-metrics, probes.
-"""
+Each group of callers has its own listener: kube-scheduler's verbs, admission, Slurm's pushes,
+metrics, probes."""
 
 from collections.abc import Sequence
 
@@ -32,7 +31,8 @@ from service.http.listener import Server
 from slurm_client.tokens import TokenFile
 from wellknown.allocation import Allocation
 
-# Bytes of a body: of a request without one, of an object with its old version, of a Node.
+# Limits on bodies in bytes: for requests without a body, for objects with their old version, and
+# for each Node.
 _SMALL = 1 << 10
 _LARGE = 4 << 20
 _NODE = 16 << 10
@@ -47,7 +47,7 @@ class Listeners:
         self._certificate = certificate
 
     def servers(self) -> list[Server]:
-        """Returns one server for each group of callers."""
+        """Returns a server for each group of callers."""
         own, settings = self._replica, self._replica.settings
         translation, told, measured = settings.translation, own.telemetry, own.telemetry.http
         binder = Binder(
@@ -93,10 +93,10 @@ class Listeners:
         return servers
 
     def _offered(self, pod: Manifest, allocation: Allocation | None, nodes: Sequence[str]) -> None:
-        """Passes on the Nodes that kube-scheduler offers. Nodes of which Slurm would choose none are
-        not worth another attempt."""
+        """Passes on the Nodes that kube-scheduler offers, unless Slurm would choose none of these
+        Nodes in another attempt."""
         if is_told(pod, allocation):
-            return  # kube-scheduler asks very often: nothing is read of the Pod for that
+            return  # kube-scheduler asks very often: avoids reading the Pod each time
         if allocation is None:
             translation = self._replica.translation()
             asked = judged(parse_pod(pod, translation), self._replica.policy.policy, translation)
@@ -125,12 +125,13 @@ class Listeners:
         )
 
     def _limits(self, name: str) -> Limits:
-        """Returns the limits of a listener. Whole Nodes come in where kube-scheduler's configuration
-        lacks `nodeCacheCapable`, and the reply says so; names are much shorter."""
+        """Returns the limits of a listener. kube-scheduler sends whole Nodes if its configuration
+        lacks `nodeCacheCapable`, and the reply reports this mistake. Names are much shorter."""
         few = Limits(connections=64, body=lambda: _SMALL)
         return {
             "scheduler": Limits(1024, lambda: _LARGE + _NODE * len(self._replica.cluster.view.nodes)),
-            # Each of three kube-apiservers may have 1,000 reviews under way (its limit on writes).
+            # Each of three kube-apiservers may have 1,000 reviews in progress (kube-apiserver's
+            # limit on writes).
             "admission": Limits(4096, lambda: _LARGE),
-            "hooks": Limits(4096, lambda: _SMALL),  # a job's gates ask from each of its nodes at once
+            "hooks": Limits(4096, lambda: _SMALL),  # the gates of a job ask from all nodes at once
         }.get(name, few)

@@ -1,4 +1,4 @@
-"""`python -m extender.pages` writes the parts of pages that are made from the code's own tables.
+"""`python -m extender.pages`: writes the parts of pages that come from tables in the code.
 
 Each page has text of its own around these parts. `make docs` runs this module; a test fails if a part is
 outdated.
@@ -22,8 +22,8 @@ _S = TypeVar("_S", bound=str)
 _END = "<!-- End of what is made. -->\n"
 _SBATCH = "[sbatch(1)](https://slurm.schedmd.com/sbatch.html)"
 _COLUMNS = {
-    "does": "its next effect",
-    "writes": "its effects on the Pods",
+    "does": "next effect",
+    "writes": "effects on the Pods",
     "runs": "the job runs",
     "waits": "the job waits",
     "ended": "the job has ended",
@@ -65,7 +65,7 @@ def _slurm_bridge() -> Iterator[str]:
         note = "" if row in ANNOTATIONS else row.note
         yield table_row(f"`{row.name}`", f"[`{own[row.field]}`](#{own[row.field]})", note)
     for name, why in slurm_bridge.NOT_READ.items():
-        yield table_row(f"`{name}`", "does nothing, with a warning", f"{why[0].upper()}{why[1:]}.")
+        yield table_row(f"`{name}`", "ignored, with a warning", f"{why[0].upper()}{why[1:]}.")
 
 
 def _pending_reasons() -> Iterator[str]:
@@ -112,7 +112,7 @@ def _handler(row: Row, column: str) -> str:
 
 def metric_rows(metrics: Iterable[Metric]) -> Iterator[str]:
     """Yields the table of a program's metrics."""
-    yield from table_head("metric", "type", "labels", "what it is", "what it answers")
+    yield from table_head("metric", "type", "labels", "description", "question")
     for metric in metrics:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         yield table_row(f"`{metric.name}`", metric.kind, labels, metric.words, metric.question)

@@ -1,9 +1,9 @@
-"""FastAPI applications for the extender's callers: kube-scheduler, kube-apiserver and Slurm's scripts.
+"""FastAPI applications for the extender's callers: kube-scheduler, kube-apiserver and Slurm's
+scripts.
 
-A route reads the body itself and has pydantic validate the bytes. FastAPI would parse the whole body
-first, before the limit on its values; a hostile body of 4 MiB for /preempt takes 270 ms then, instead
-of 14. An error is answered as kube-scheduler reads it: {"Error": "..."}.
-"""
+A route reads the body itself, and pydantic validates the bytes. FastAPI would parse the whole body
+before the limit on values applies: a hostile body of 4 MiB for /preempt takes 270 ms then, instead
+of 14 ms. Errors have kube-scheduler's form: {"Error": "..."}."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -27,14 +27,14 @@ from service.rate_limited_log import RateLimitedLog
 log = structlog.get_logger()
 
 CLIENT_GONE: Final = 499
-"""Status of a request if the client went away: nothing is sent. The number is nginx's."""
+"""Status of a request if the client has disconnected: no reply is sent. The number is nginx's."""
 
 # Limits of an error message, in a reply and in the log.
 _MOST_FIELDS = 5
 _LONGEST_FIELD = 200
 
-# Bytes of waiting large bodies: half of a listener's limit on all bodies. Each body counts as 128 KiB at
-# least: at most 256 bodies wait.
+# Limit on the bytes of waiting large bodies: half of a listener's limit on all bodies. Each body
+# counts as at least 128 KiB, so at most 256 bodies wait.
 _MOST_WAITING = 32 << 20
 _LEAST_WAITING = 128 << 10
 
@@ -44,8 +44,8 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 def application(
     *routers: APIRouter, prefix: str = "", is_large: Callable[[bytes], bool] = lambda _: False
 ) -> FastAPI:
-    """Returns the application of routers of `VerbRoute`. Requests with a large body take turns. Other
-    requests are answered at once, unless very many arrive together."""
+    """Returns the application of routers with `VerbRoute`. Requests with a large body are answered
+    one by one. Other requests are answered at once, unless very many arrive together."""
     made = FastAPI(
         openapi_url=None, redirect_slashes=False, exception_handlers={HTTPException: _not_served}
     )
@@ -56,7 +56,7 @@ def application(
 
 
 class VerbRoute(APIRoute):
-    """A route that answers requests in turn, malformed requests and unforeseen errors included."""
+    """A route that answers requests in turn, including malformed requests and unexpected errors."""
 
     def get_route_handler(self) -> Handler:
         handler, malformed = super().get_route_handler(), RateLimitedLog("malformed request")
@@ -84,26 +84,27 @@ async def _answer(handler: Handler, malformed: RateLimitedLog, request: Request)
 
 
 async def _not_served(request: Request, error: Exception) -> Response:
-    """Answers a request that no route serves."""
+    """Answers a request without a route."""
     assert isinstance(error, HTTPException)
     if error.status_code != HTTPStatus.METHOD_NOT_ALLOWED:
-        return _error(error.status_code, f"there is no {request.scope['path']} here")
+        return _error(error.status_code, f"{request.scope['path']} does not exist")
     headers = error.headers or {}
-    return _error(error.status_code, f"this takes {headers.get('Allow')} only", headers)
+    return _error(error.status_code, f"only {headers.get('Allow')} is allowed", headers)
 
 
 class _Turns:
-    """The order in which requests are answered: large requests one by one (`OneByOne`)."""
+    """The order of answers: large requests one by one (`OneByOne`)."""
 
     def __init__(self, is_large: Callable[[bytes], bool]) -> None:
         self._is_large = is_large
         self._small = Together()
         self._large = OneByOne()
         self.waiting_bytes = 0
-        """Bytes of the bodies of large requests that are not answered yet."""
+        """Bytes in bodies of large requests without an answer yet."""
 
     async def answer(self, handler: Handler, request: Request) -> Response:
-        """Raises ClientDisconnect if the client goes away before the end of the body."""
+        """Answers a request. Raises ClientDisconnect if the client disconnects before the end of
+        the body."""
         body = await request.body()
         if self._is_large(body):
             return await self._answer_large(partial(handler, request), len(body), request)
@@ -113,7 +114,8 @@ class _Turns:
     async def _answer_large(
         self, answer: Callable[[], Awaitable[Response]], length: int, request: Request
     ) -> Response:
-        """Skips a request if the client goes away first, as kube-apiserver does (`timeoutSeconds`)."""
+        """Answers a large request in its turn. Skips the request if the client disconnects first,
+        as kube-apiserver does after `timeoutSeconds`."""
         takes = max(length, _LEAST_WAITING)
         if self.waiting_bytes + takes > _MOST_WAITING:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, "too many large requests are waiting")
@@ -148,8 +150,7 @@ def errors_of(error: ValidationError | RequestValidationError) -> Sequence[Any]:
 
 
 def fields_in_words(errors: Iterable[Any]) -> str:
-    """Returns a message with the wrong fields. The message is always short: the first errors, and the
-    beginning of a long error."""
+    """Returns a short message with the wrong fields: the first errors, each cut to a length."""
     told = (f"{_place(e['loc'])}: {e['msg']}"[:_LONGEST_FIELD] for e in islice(errors, _MOST_FIELDS))
     return "; ".join(told)
 
@@ -160,8 +161,8 @@ def _place(location: tuple[int | str, ...]) -> str:
 
 Item = TypeVar("Item")
 Items = Annotated[list[Item], Field(fail_fast=True)]
-"""A list with an early end of the validation, at the first wrong item: pydantic spends a kilobyte and
-some 10 us on each wrong item, and 4 MiB of JSON may have two million wrong items."""
+"""A list whose validation ends at the first wrong item: pydantic needs a kilobyte and some 10 us
+for each wrong item, and 4 MiB of JSON may have two million wrong items."""
 
 
 def _all_texts(given: dict[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ OF_NO_POD = {
     # the program
     "starting",
     "an environment variable is no setting",
-    "a part of the program failed: it ends, and whoever runs it starts it again",
-    "failed while it ended",
+    "a part of the program failed: the program ends",
+    "error at the end of leadership",
     "this replica leads",
     "another replica leads: this one stops",
     "trouble",
@@ -29,7 +29,7 @@ OF_NO_POD = {
     "note on a Node dropped",
     # its listeners, of which strangers ask what they will
     "certificate loaded",
-    "a webhook certificate was made",
+    "webhook certificate created",
     "no connection can be accepted",
     "a request failed in an unforeseen way",
     # many Pods and jobs at once
@@ -53,7 +53,7 @@ OF_NO_POD = {
     # slurmctld's configuration
     "plan",
     "configuration",
-    "no Events are made",
+    "no Events are created",
     "an Event was not made",
     # its topology
     "labels of Nodes",
