@@ -39,9 +39,9 @@ from wellknown.job_key import ADOPTED_ATTEMPT, JobIdRange, PlaceholderKey, job_n
 from wellknown.pauses import Pauses
 from wellknown.resources import effective_requests, mebibytes, whole
 
-COMMENT = "adopted: another scheduler has bound this Pod, which runs on without its job"
+COMMENT = "adopted: another scheduler bound this Pod; the Pod runs on if this job ends"
 _OVER = ("Succeeded", "Failed")
-_ENDED_PAUSE_S = 10.0  # Slurm may have preempted it, and would again
+_ENDED_PAUSE_S = 10.0  # Slurm may have preempted the job, and would preempt the next job
 _REJECTED_PAUSES = Pauses(10.0, 600.0)
 _NOTE_PAUSE_S = 10.0
 _GONE = "Pod is gone"
@@ -87,7 +87,7 @@ def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod 
         return None
     try:
         amounts = effective_requests(spec)
-    except ValueError:  # too large a number: kube-apiserver lets no other through
+    except ValueError:  # too large a number: kube-apiserver rejects all other invalid amounts
         return None
     cpus = whole(amounts.get("cpu", Decimal(0)), translation.cpu_unit)
     memory_mb, gres = mebibytes(amounts.get("memory", Decimal(0))), gres_of(amounts, translation)
@@ -122,7 +122,7 @@ class Adopted:
     not_before: float = 0.0  # time of the next call to Slurm
     quiet_until: float = 0.0  # time of the next write to the Pod, after a failure
     job_name: str = ""  # if read
-    cpus: int = 0  # of the job, if known; the Pod may request others
+    cpus: int = 0  # of the job, if known; the Pod may request another number
 
     @property
     def called(self) -> str:
@@ -155,7 +155,7 @@ class Adopted:
 
 class Adoptions:
     """All adopted Pods of a leader. `found` are the live jobs of adopted Pods at the start; `observer`
-    hears of every record in another stage; `policy` returns the current policy."""
+    is called with every record in another stage; `policy` returns the current policy."""
 
     def __init__(
         self,
@@ -237,8 +237,8 @@ class Adoptions:
             self._store(self._after(self._adopted[effect.uid], effect, result, now))
 
     def _begin(self, adopted_pod: AdoptedPod) -> Adopted:
-        """Returns a new record with the found job of the Pod, else with the try whose job is noted on
-        the Pod, since that job may have lost its key, else with the first try."""
+        """Returns a new record, in this order: with the found job of the Pod; with the try whose
+        job is noted on the Pod, because the job may have lost its key; with the first try."""
         ids, found = self._config.ids, self._found.pop(adopted_pod.uid, [])
         for second, _ in found[1:]:
             job_id = second.job_id(ids)
@@ -344,8 +344,8 @@ class Adoptions:
 def _place(
     adopted_pod: AdoptedPod, view: ClusterView, ruled: Choice = _ANY
 ) -> tuple[str, Partition] | None:
-    """Returns the node of an adopted Pod, and the partition for the job: one of the Pod's rule, or else
-    the default one, if possible."""
+    """Returns the node of an adopted Pod, and the partition for the job: a partition of the Pod's
+    rule, or else the default partition, if possible."""
     node = view.nodes.get(adopted_pod.node)
     if node is None or view.node_of(node.slurm_name) is not node:
         return None

@@ -1,8 +1,8 @@
 """The capacity of each Node that Slurm's jobs leave to unmanaged Pods, which Slurm does not know.
 
 Free for one more unmanaged Pod is a node's capacity, less the allocations of Slurm, less the requests of
-unmanaged Pods there. Resources that Slurm does not count, and Nodes that are not Slurm's, are left to
-kube-scheduler.
+unmanaged Pods there. kube-scheduler alone decides about resources that Slurm does not count, and
+about Nodes without a Slurm node.
 """
 
 from collections import Counter
@@ -45,7 +45,8 @@ class Amounts:
         return (self.cpu, self.memory, *self.gres.items())
 
     def less(self, others: Collection["Amounts"]) -> "Amounts":
-        """Returns these amounts without the others; negative if the others have more."""
+        """Returns these amounts less the other amounts; negative if the other amounts are
+        larger."""
         if not others:
             return self
         cpu, memory, devices = self.cpu, self.memory, Counter(self.gres)
@@ -97,7 +98,7 @@ def requested(manifest: Manifest, translation: TranslationConfig) -> Amounts:
     job. Never raises."""
     try:
         amounts = effective_requests(manifest["spec"])
-    except ValueError:  # too large a number: kube-apiserver lets no other through
+    except ValueError:  # too large a number: kube-apiserver rejects all other invalid amounts
         return Amounts(cpu=_NEVER_FITS)
     cpus, memory = amounts.get("cpu", Decimal(0)), whole(amounts.get("memory", Decimal(0)))
     if translation.adopts and not exempt(manifest):
@@ -108,7 +109,7 @@ def requested(manifest: Manifest, translation: TranslationConfig) -> Amounts:
 
 
 def asks_uncounted_gpus(manifest: Manifest, translation: TranslationConfig) -> bool:
-    """Returns True if a Pod asks for GPUs that Slurm does not count, and may give to jobs as well,
+    """Returns True if a Pod requests GPUs that Slurm does not count, and may also give to jobs,
     unless the setting `shared_gpus` allows such Pods. Never raises."""
     if translation.shared_gpus == "allow":
         return False
@@ -120,7 +121,7 @@ def asks_uncounted_gpus(manifest: Manifest, translation: TranslationConfig) -> b
 
 def exempt(manifest: Manifest) -> bool:
     """Returns True for a Pod that must run without Slurm's consent: of a DaemonSet, or critical to the
-    system. Such a Pod counts against other Pods all the same."""
+    system. The resources of such a Pod are not free for other Pods."""
     if any(map(_is_daemon_set, manifest["metadata"].get("ownerReferences") or ())):
         return True
     return (manifest["spec"].get("priority") or 0) >= _SYSTEM_CRITICAL
@@ -132,22 +133,22 @@ def is_mirror(manifest: Manifest) -> bool:
 
 
 def _is_daemon_set(owner: Manifest) -> bool:
-    """Returns True for a DaemonSet as the controller. The garbage collector removes Pods of missing
-    ones."""
+    """Returns True for a DaemonSet as the controller. The garbage collector removes the Pods of a
+    missing DaemonSet."""
     of_apps = (owner.get("apiVersion") or "").partition("/")[0] == "apps"
     return bool(of_apps and owner.get("kind") == "DaemonSet" and owner.get("controller"))
 
 
 def open_to_pods(node: SlurmNode, translation: TranslationConfig) -> Amounts:
-    """Returns what unmanaged Pods may use of a node beside the jobs. Nothing while a job is ending
-    there: Slurm frees the resources before the end of the processes, and places no job there until
-    then."""
+    """Returns the resources of a node that unmanaged Pods may use beside the jobs. None are free
+    while a job is ending there: Slurm frees the resources before the end of the processes, and
+    places no job there until then."""
     return Amounts() if "COMPLETING" in node.states else left_by_jobs(node, translation)
 
 
 def left_by_jobs(node: SlurmNode, translation: TranslationConfig) -> Amounts:
-    """Returns what Slurm has not allocated of a node, with the resources that Slurm sets apart for the
-    system (CoreSpecCount, MemSpecLimit): DaemonSets use these."""
+    """Returns the resources of a node that Slurm has not allocated, with the resources that Slurm
+    sets apart for the system (CoreSpecCount, MemSpecLimit): DaemonSets use these."""
     cpus, memory_mb = node.cpus - node.cpus_allocated, node.memory_mb - node.memory_allocated_mb
     devices = _counts(node.gres).copy()
     devices.subtract(_counts(node.gres_used))
@@ -202,7 +203,8 @@ class Occupancy:
         self._unschedulable: dict[str, UnschedulablePod] = {}
 
     def slurm_seen(self, left: Mapping[str, Amounts], *, after_outage: bool = False) -> None:
-        """Takes what Slurm's jobs leave, by Node. After an outage everything counts as freed."""
+        """Takes the resources that Slurm's jobs leave, by Node. After an outage all these resources
+        count as freed."""
         before, self._left = {} if after_outage else self._free, dict(left)
         self._free = {node: self._free_on(node) for node in left}
         self._grown.update(
@@ -210,7 +212,7 @@ class Occupancy:
         )
 
     def node_seen(self, node: str, left: Amounts) -> None:
-        """Takes what Slurm's jobs leave of one Node."""
+        """Takes the resources that Slurm's jobs leave on a Node."""
         self._left[node] = left
         self._count_again(node)
 
@@ -260,7 +262,8 @@ class Occupancy:
         return self.fits_without(asked, node, self._leaving)
 
     def remember(self, pod: UnschedulablePod) -> None:
-        """Remembers a waiting Pod. A few are enough: the Binding of one wakes all."""
+        """Remembers a waiting Pod. A few Pods are enough: the Binding of a remembered Pod wakes all
+        Pods."""
         self._unschedulable.pop(pod.uid, None)
         if len(self._unschedulable) < self._remembered:
             self._unschedulable[pod.uid] = pod

@@ -1,9 +1,10 @@
 """The current capacity for unmanaged Pods, on every replica: reads Slurm's nodes, and watches the Pods
 on the Nodes.
 
-The extender reads Slurm's nodes (not jobs: their number does not matter) at the start, and every second
-or so while unmanaged Pods ask or wait. /filter answers from memory; /bind reads one node. The extender
-touches a waiting Pod when room appears, since the end of a native job is no event in Kubernetes.
+The extender reads Slurm's nodes (not jobs: the number of jobs does not matter) at the start, and
+every second or so while unmanaged Pods ask or wait. /filter answers from memory; /bind reads one
+node. The extender touches a waiting Pod when room appears, since the end of a native job is no
+event in Kubernetes.
 """
 
 import asyncio
@@ -44,12 +45,12 @@ from wellknown.allocation import Allocation
 from wellknown.log_fields import about
 from wellknown.names import CAPACITY_FREED
 
-# Constant texts: kube-scheduler takes a changed message for news and tries again at once.
+# Constant texts: after a changed message kube-scheduler tries again at once.
 FULL = "Slurm's jobs leave too little room on this Node"
-UNCOUNTED = "this Pod asks for GPUs by a name that Slurm does not count (SLURM_EXTENDER_GRES)"
+UNCOUNTED = "this Pod requests GPUs by a name that Slurm does not count (SLURM_EXTENDER_GRES)"
 UNKNOWN = "Slurm's allocations are not known yet"
-TAKEN = "Pods that Slurm does not count have the room that it allocated"
-LEAVING = "Pods that are leaving this Node still have what Slurm gave to this one"
+TAKEN = "Pods that Slurm does not count use the resources of this Pod's job"
+LEAVING = "Pods that are leaving this Node still use the resources of this Pod's job"
 
 _SILENT = "Slurm has not answered since {} UTC; free capacity of its nodes is unknown; retried"
 _SAID = re.compile(r"Slurm has not answered since (\d\d:\d\d) UTC", re.ASCII)
@@ -109,10 +110,10 @@ class FreeCapacity:
         """By uid: Pods on Nodes with a job, now or soon; empty if the extender adopts no Pods."""
         self.adopted_pods_changed = asyncio.Event()  # set at every change of `adopted_pods`
 
-    # What the verbs ask
+    # Answers for the verbs
 
     def concerns(self, manifest: Manifest) -> bool:
-        """Returns True if an unmanaged Pod may only use what Slurm leaves."""
+        """Returns True if an unmanaged Pod may only use resources that Slurm leaves."""
         return self._enabled and not exempt(manifest)
 
     def closed(self, manifest: Manifest, names: Sequence[str]) -> dict[str, str]:
@@ -142,14 +143,14 @@ class FreeCapacity:
     async def open_without(
         self, manifest: Manifest, victims: Mapping[str, Collection[str]]
     ) -> list[str]:
-        """Returns the Nodes that an unmanaged Pod may use without the victims (Node -> uids). Nodes that
-        are not Slurm's are left to kube-scheduler. On Slurm's Nodes
+        """Returns the Nodes that an unmanaged Pod may use without the victims (Node -> uids).
+        kube-scheduler decides about Nodes without a Slurm node. On Slurm's Nodes
 
-        - no managed Pod may be a victim: Slurm gives the resources to the next job of the queue, so that
-          one Pod after the other would be evicted in vain. An unknown Pod counts as managed, and every
+        - no managed Pod may be a victim: Slurm gives the resources to the next job of the queue, so
+          that Pod after Pod would be evicted in vain. An unknown Pod counts as managed, and every
           Pod if the extender ignores unmanaged Pods;
-        - a Pod that `concerns` must fit then. The resources of an adopted Pod's job go to Slurm's queue,
-          too.
+        - a Pod for which `concerns` is True must fit then. The resources of an adopted Pod's job go
+          to Slurm's queue, too.
 
         Reads Slurm's nodes if not read recently."""
         slurms = self._slurms_or_newer(victims)
@@ -165,8 +166,8 @@ class FreeCapacity:
         return [node for node in victims if node not in forbidden]
 
     async def read_node(self, name: str) -> SlurmNode | None:
-        """Reads the Slurm node that a Node stands for, also for /filter; None without such a node.
-        Raises SlurmError."""
+        """Reads the Slurm node of a Node, also for /filter; None without such a node. Raises
+        SlurmError."""
         own = self._view().nodes.get(name)
         if own is None and self._view().nodes:
             return None
@@ -203,7 +204,8 @@ class FreeCapacity:
         return _SILENT.format(since)
 
     def closed_to_ours(self, uid: str, allocation: Allocation) -> str | None:
-        """Returns why a managed Pod cannot use the allocation, if /bind has noticed that."""
+        """Returns the reason for which a managed Pod cannot use the allocation, if /bind has
+        noticed a reason."""
         return TAKEN if self._taken.get(uid) == allocation.job_id else None
 
     def allocation_taken(self, uid: str, job_id: int) -> None:
@@ -393,7 +395,8 @@ class FreeCapacity:
 def _left(
     nodes: Sequence[SlurmNode], view: ClusterView, translation: TranslationConfig
 ) -> dict[str, Amounts]:
-    """Returns what Slurm's nodes leave to unmanaged Pods, by the Nodes that name these."""
+    """Returns the resources of Slurm's nodes that are left to unmanaged Pods, by the Nodes that
+    name the Slurm nodes."""
     return {
         name: open_to_pods(node, translation)
         for node in nodes

@@ -403,7 +403,7 @@ async def test_pod_is_not_bound_to_the_new_cores_of_its_job_beside_another_pod(k
             job=TrackedJob(id=others.id, phase=Phase.RUNNING),
         )
         cluster.knows(manifest, holding=(holding,))
-    assert "still have what Slurm gave" in await cluster.bind()
+    assert "still use the resources of this Pod's job" in await cluster.bind()
     assert cluster.kubernetes.bindings == []
     assert (UID, own) in cluster.listeners.reported
 
