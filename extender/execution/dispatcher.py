@@ -1,5 +1,5 @@
-"""The dispatcher carries out the ledger's effects, and tells the ledger the outcomes. The dispatcher
-decides nothing.
+"""The dispatcher carries out the ledger's effects, and reports the outcomes to the ledger. The
+dispatcher decides nothing.
 
 Each lane has a bounded number of workers. Cancellations and evictions have lanes of their own, so that
 neither a burst of submissions nor a slow Slurm delays an eviction. Effects that only inform people have
@@ -81,7 +81,7 @@ class Observer(Protocol):
 class Dispatcher:
     """The only caller of `Ledger.apply`. The clock is the event loop's."""
 
-    def __init__(  # noqa: PLR0913 -- the systems that it calls, and who is told
+    def __init__(  # noqa: PLR0913 -- the called systems, and the observers
         self,
         ledger: Ledger,
         slurm: Slurm,
@@ -102,7 +102,7 @@ class Dispatcher:
         self._together = Together()  # many effects at once leave turns for /filter
         self._submissions, self._writes = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
         self._endings, self._evictions = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
-        self._words = asyncio.Queue[Effect]()  # a whole window of waiting Pods is asked about at once
+        self._words = asyncio.Queue[Effect]()  # reads for a whole window of waiting Pods, all at once
         self._events: asyncio.Queue[_DueEvent] = asyncio.Queue(_MAX_QUEUED_EVENTS)
         self._drops_events = False  # and has logged the loss; until no Event waits
         self._no_comments_until = self._no_accounting_until = -inf
@@ -149,7 +149,7 @@ class Dispatcher:
                 for lane in (self._submissions, self._writes, self._endings, self._evictions):
                     for _ in range(self._workers):
                         tasks.create_task(self._work(lane))
-                for _ in range(max(1, self._workers // 2)):  # others find connections
+                for _ in range(max(1, self._workers // 2)):  # leaves connections to other calls
                     tasks.create_task(self._work(self._words))
                 for _ in range(_EVENT_WRITERS):
                     tasks.create_task(self._record())
@@ -169,7 +169,7 @@ class Dispatcher:
         start, result = perf_counter(), None
         try:
             result = await self.carry_out(effect)
-        except Exception as error:  # noqa: BLE001 -- the ledger must hear of any error
+        except Exception as error:  # noqa: BLE001 -- the ledger must get any error
             about_it = self._about(effect, pod)
             result = failure_of(error, about_it)
             self._observer.failed(effect, perf_counter() - start, result, about_it)
@@ -210,7 +210,7 @@ class Dispatcher:
     def _set_alarm(self) -> None:
         due = self._ledger.next_wake()
         if due >= self._alarm_due:
-            return  # an alarm that rings too early costs nothing
+            return  # an early alarm costs nothing
         self._hold_alarm()
         self._alarm_due = due
         self._alarm = asyncio.get_running_loop().call_at(due, self._ring)
@@ -218,7 +218,7 @@ class Dispatcher:
     def _hold_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm, self._alarm_due = None, -inf  # none is set that would be later
+        self._alarm, self._alarm_due = None, -inf  # no later alarm is set
 
     def _ring(self) -> None:
         self._alarm, self._alarm_due = None, inf
@@ -247,7 +247,7 @@ class Dispatcher:
     async def _cancel_job(self, effect: CancelJob) -> None:
         # A comment is mostly for people: without one, a job is cancelled all the same.
         if effect.says_first:
-            with suppress(InvalidRequest):  # the job is over
+            with suppress(InvalidRequest):  # the job has ended
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
         elif self.now() >= self._no_comments_until:
             await self._write_comment(effect)
@@ -328,7 +328,7 @@ class Dispatcher:
         except Conflict:  # kube-apiserver itself tries five times
             if not effect.in_any_version:
                 raise
-        except Rejected as error:  # a webhook, say: the Pod has to go all the same
+        except Rejected as error:  # a webhook, say: the extender deletes the Pod all the same
             _log_no_disruption(pod, error)
             if not effect.in_any_version:
                 as_seen["resourceVersion"] = pod.resource_version
@@ -361,10 +361,10 @@ class Dispatcher:
                 as_read = {"uid": pod.uid, "resourceVersion": current["metadata"]["resourceVersion"]}
                 await self._kubernetes.delete_pod(*where, as_read, pod.life.eviction_grace)
                 return
-        raise Conflict(409, "others write to the Pod all the time")
+        raise Conflict(409, "other clients write to the Pod all the time")
 
     def _tell(self, event: dict[str, Any], cancelled: int | None = None) -> None:
-        """Queues an Event. No other work waits for the Event, or fails without."""
+        """Queues an Event. No other work waits for the Event, or fails without the Event."""
         if not self._events.full():
             self._events.put_nowait((self.now() + self._events_after_s, event, cancelled))
         elif not self._drops_events:
@@ -372,8 +372,8 @@ class Dispatcher:
             log.warning("Events are dropped: too many wait to be made", waiting=self._events.qsize())
 
     async def _record(self) -> None:
-        """Writes Events for ever, after the evictions, and after evictions that become known soon: a
-        node waits for each of those Pods."""
+        """Writes Events for ever, after the evictions, and after evictions that become known soon:
+        a node waits for each evicted Pod."""
         while True:
             due, event, cancelled = await self._events.get()
             await asyncio.sleep(due - self.now())
@@ -388,8 +388,8 @@ class Dispatcher:
                 self._observer.event_failed(event, failure)
 
     async def _canceller(self, job_id: int) -> str | None:
-        """Returns the user that cancelled a job, by Slurm's accounting. After a slow answer, accounting
-        is not asked for a while: other Events wait behind this one."""
+        """Returns the user that cancelled a job, by Slurm's accounting. After a slow answer, the
+        extender does not ask accounting for a while: other Events wait for this call."""
         began = self.now()
         if began < self._no_accounting_until:
             return None

@@ -43,7 +43,7 @@ _KUBERNETES_REMEDIES: tuple[tuple[type[KubernetesError], Remedy], ...] = (
 _UNSAID = {  # messages for errors without a message of Slurm
     Remedy.AGAIN: "Slurm does not answer",
     Remedy.LATER: "Slurm does not answer",
-    Remedy.OPERATOR: "slurm-extender may not ask Slurm, or cannot: its log says why",
+    Remedy.OPERATOR: "slurm-extender may not call Slurm, or cannot: see the log of slurm-extender",
 }
 
 
@@ -61,5 +61,5 @@ def failure_of(error: Exception, about: Mapping[str, Any] | None = None) -> Fail
         told = str(error) if error.status else "kube-apiserver does not answer"
         return Failure(remedy, told, OUTAGE, inner=str(error), trouble=error.common_trouble)
     log.error("an effect failed in an unforeseen way", **(about or {}), exc_info=error)
-    told = "slurm-extender has failed, and its log says why"
+    told = "slurm-extender has failed: see the log of slurm-extender"
     return Failure(Remedy.AGAIN, told, system="Extender", inner=type(error).__name__)

@@ -1,9 +1,10 @@
-"""Tells the leader, by an annotation on the Pod, which Nodes kube-scheduler offers instead of the Node
-that Slurm chose.
+"""Reports to the leader, by an annotation on the Pod, the Nodes that kube-scheduler offers instead
+of Slurm's Node.
 
-/filter sees the offer on the replica that kube-scheduler calls. Only the offered Nodes are worth another
-attempt; without any, the next attempt waits (`placement.kept_back`). The annotation is written once for
-each attempt. A failed write is not repeated, because kube-scheduler asks again.
+/filter sees the offer on the replica that kube-scheduler calls. Only the offered Nodes are worth
+another attempt; without offered Nodes, the next attempt waits (`placement.kept_back`). The
+annotation is written once for each attempt. A failed write is not repeated, because kube-scheduler
+asks again.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ class FeasibleNodesWriter:
         """Queues the Nodes that kube-scheduler offers to a Pod, unless the Pod has the annotation for
         this allocation already."""
         if not all(pod["metadata"].get(name) for name in ("namespace", "name", "uid")):
-            return  # kube-scheduler sends no such Pod
+            return  # kube-scheduler sends no Pod without these fields
         if not is_told(pod, allocation) and not self.told.full():
             job_id = 0 if allocation is None else allocation.job_id
             self.told.put_nowait((PodName.of(pod["metadata"]), FeasibleNodes(job_id, tuple(offered))))

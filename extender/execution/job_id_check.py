@@ -19,7 +19,7 @@ class JobIdCheck:
     ) -> None:
         self._slurm, self._health, self.ids = slurm, health, ids
         self.latest: int | None = None
-        """The newest or the next id of Slurm's own, if known."""
+        """The newest or the next of Slurm's own ids, if known."""
         self.slurmctld_started: int | None = None
         """The start of slurmctld, in UNIX seconds, if slurmrestd reports the time."""
         self._max_job_id = max_job_id

@@ -17,10 +17,10 @@ from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
 
 PART = "jobs"  # of health
-_QUIET = 4  # while no job waits, only endings are news: the watch asks less often
+_QUIET = 4  # while no job waits, only endings are news: the watch polls less often
 # A push may come before its job has the new state, or before the ledger knows the job.
 _AGAIN_S = (0.01, 0.02, 0.05, 0.1)
-_TOGETHER_S = 0.01  # pushes within this time share one question
+_TOGETHER_S = 0.01  # pushes within this time share one call
 _AROUND_S = 0.05  # between two looks at all jobs, or as long as a look takes
 _GRACE_S = 0.5  # between two looks at the jobs that may have a GraceTime, or as long as a look takes
 _GRACE_READERS = 4
@@ -93,7 +93,7 @@ class JobWatch:
     async def _read(
         self, left: Iterator[tuple[str, int]], dispatcher: Dispatcher, pause_s: float = 0.0
     ) -> bool:
-        """Reads jobs. Returns False after a job that Slurm did not tell of: a poll reports the error."""
+        """Reads jobs. Returns False after a failed read of a job: a poll reports the error."""
         for uid, job_id in left:
             try:
                 job = await self._slurm.job(job_id)
@@ -120,8 +120,8 @@ class JobWatch:
 
     async def _keep_looking_around(self, dispatcher: Dispatcher) -> None:
         """Looks at all jobs after the end of a bound Pod's job, as long as more jobs end. An
-        administrator may have cancelled all jobs, or a partition may have lost all nodes; the push is
-        then the first of very many, each from a script that slurmctld starts."""
+        administrator may have cancelled all jobs, or a partition may have lost all nodes; then very
+        many pushes follow, each from a script that slurmctld starts."""
         while True:
             await self._evicted.wait()
             self._evicted.clear()
@@ -134,7 +134,8 @@ class JobWatch:
             self.poll_now(job_id, looked)
 
     async def _look(self, job_ids: Collection[int], dispatcher: Dispatcher) -> Collection[int]:
-        """Asks about those jobs that are watched. Returns the jobs that need no other look."""
+        """Reads the states of the watched jobs among these. Returns the jobs that need no other
+        look."""
         asked, asked_at = self._ledger.watched_of(job_ids), dispatcher.now()
         if not asked:
             return ()

@@ -101,15 +101,15 @@ def disruption(pod: Pod, cause: Cause, now: datetime, *, in_any_version: bool = 
 
 
 def event(pod: Pod, cause: Cause, now: datetime, *, action: str) -> dict[str, Any]:
-    """Returns an Event about a Pod. The same words about the same Pod have the same name within half an
-    hour, so that a repetition after a crash makes no second Event."""
+    """Returns an Event about a Pod. Within half an hour, Events with the same message about the
+    same Pod have the same name, so that a repetition after a crash makes no second Event."""
     named = {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     return _event(named, cause, now, action)
 
 
 def node_event(node: str, cause: Cause, now: datetime, *, action: str) -> dict[str, Any]:
-    """Returns an Event about a Node, likewise. Events of Nodes are in the namespace `default`, and name
-    the Node as its uid, as kubelets do."""
+    """Returns an Event about a Node, named in the same way. Events of Nodes are in the namespace
+    `default`, and name the Node as its uid, as kubelets do."""
     return _event({"kind": "Node", "name": node, "uid": node}, cause, now, action)
 
 
@@ -140,7 +140,7 @@ def _event(named: Mapping[str, str], cause: Cause, now: datetime, action: str) -
 
 
 def age(pod: Pod, now: datetime) -> float | None:
-    """Returns the age of a Pod in seconds; None where it is not known."""
+    """Returns the age of a Pod in seconds; None if not known."""
     return (now - datetime.fromisoformat(pod.created)).total_seconds() if pod.created else None
 
 

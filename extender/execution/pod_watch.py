@@ -1,4 +1,4 @@
-"""The watch of managed Pods tells the dispatcher every version of each Pod, with the job after the
+"""The watch of managed Pods feeds the dispatcher every version of each Pod, with the job after the
 policy."""
 
 import asyncio
@@ -28,7 +28,7 @@ _Asked = tuple[bytes, TranslationConfig, str | None]
 """A digest of the lasting parts of a Pod's spec and of the annotations for the job; the translation in
 force; the problem of a Pod out of scope."""
 _PASSING = frozenset({"schedulingGates", "nodeName"})
-"""The fields of a spec that every placement changes, and that ask for nothing."""
+"""The fields of a spec that every placement changes, and that request nothing."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _Known:
     judged: Request
     by: Policy
     needs: tuple[Need, ...] = ()  # the claims, while the Pod is not bound
-    found: Verdict = NOTHING  # the verdict that the dispatcher has last been told
+    found: Verdict = NOTHING  # the verdict last reported to the dispatcher
 
 
 class PodWatch:
@@ -95,7 +95,7 @@ class PodWatch:
         return self._as_claimed(self.parse(manifest), manifest) if self._is_ours(manifest) else None
 
     def _as_claimed(self, pod: Pod, manifest: Manifest | None = None) -> Pod:
-        """Returns a Pod with what its claims mean for it."""
+        """Returns a Pod with the effect of the Pod's claims."""
         known = self._known[pod.uid]
         if manifest is not None:
             over = pod.life.node is not None or pod.life.finished

@@ -45,8 +45,8 @@ def _words(found: Sequence[Release], namespace: str) -> str | None:
         return None
     return (
         f"another release of slurm-extender is in this cluster: {', '.join(map(str, named))}; this one"
-        f" is in the namespace {namespace}. A cluster may have one: each forbids what the other writes"
-        " onto Pods. Uninstall one of them"
+        f" is in the namespace {namespace}. Uninstall one of the releases: each forbids the other's"
+        " writes onto Pods"
     )
 
 

@@ -1,8 +1,9 @@
 """Checks each minute, on every replica, whether the extender may change the Pods in scope: Kubernetes
 deletes the Role of a namespace with the namespace.
 
-A check costs one request for each namespace in scope, and one more for each right that is missing, or
-that only an authorizer other than RBAC grants. In the scope `cluster`, a check costs three requests.
+A check costs one request for each namespace in scope. Each right without a rule of RBAC (missing,
+or granted by another authorizer) costs one more request. In the scope `cluster`, a check costs
+three requests.
 """
 
 import asyncio

@@ -43,9 +43,9 @@ async def recover(
     adoptable: Callable[[Manifest], bool],
     adopted: Container[str] = (),
 ) -> tuple[tuple[PlaceholderKey, Job], ...]:
-    """Tells the dispatcher the state of every workload, and returns the live jobs of adopted Pods.
-    `adoptable` recognises the manifest of an adopted Pod; `adopted` are known uids. Raises both systems'
-    errors; may be repeated only before any other event."""
+    """Feeds the dispatcher the state of every workload, and returns the live jobs of adopted Pods.
+    `adoptable` recognises the manifest of an adopted Pod; `adopted` are known uids. Raises both
+    systems' errors; may be repeated only before any other event."""
     pods = tuple(pods)
     log.info("Pods listed", pods=len(pods))
     jobs, without_key = await _jobs_that_matter(pods, slurm, rules)
@@ -86,7 +86,7 @@ async def tell_those_who_wait(
                 await kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
     except KubernetesError as error:
         tell = health.news(common_trouble(error), log.warning)
-        tell("Pods not told", error=str(error))
+        tell("conditions of waiting Pods not written", error=str(error))
 
 
 async def _jobs_that_matter(
@@ -106,8 +106,8 @@ async def _jobs_that_matter(
 async def is_over(
     key: PlaceholderKey, kubernetes: Kubernetes, adoptable: Callable[[Manifest], bool]
 ) -> bool:
-    """Returns True if the attempt or the adopted Pod of a job is over. Asks for the Pod by name: absence
-    from a list is not enough to end a job (invariant I5)."""
+    """Returns True if the attempt or the adopted Pod of a job has ended. Reads the Pod by name:
+    absence from a list is not enough to end a job (invariant I5)."""
     manifest = await kubernetes.read_pod(key.namespace, key.name)
     if manifest is None or manifest["metadata"]["uid"] != key.uid:
         return True

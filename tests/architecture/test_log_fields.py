@@ -36,7 +36,7 @@ OF_NO_POD = {
     "Pods listed",
     "jobs read",
     "recovered",
-    "Pods not told",
+    "conditions of waiting Pods not written",
     "not audited",
     "watch expired, listing again",
     "Events are dropped: too many wait to be made",
