@@ -1,4 +1,4 @@
-"""Keeps Slurm's nodes and Kubernetes' Nodes in agreement on what is out of service (`drain_decision`).
+"""Keeps Slurm's nodes and Kubernetes' Nodes in agreement about service (`drain_decision`).
 
 Only the leader runs this controller. If a node is wrong, the controller reads the node again in both
 systems, and corrects it. A failed correction is repeated after the next reading."""
@@ -49,12 +49,12 @@ from wellknown.names import PODS_REJECTED, SLURM_OUT_OF_SERVICE
 
 _INTERVAL_S = 2.0
 _AT_A_TIME = 8
-_MARGIN_S = 2.0  # after KillWait, which a Pod's grace ends well before
-_TRUSTED = 2  # readings after an outage: the ledger is to learn first which jobs Slurm has lost
+_MARGIN_S = 2.0  # after KillWait; a Pod's grace ends well before
+_TRUSTED = 2  # readings after an outage: the ledger first learns of the jobs that Slurm has lost
 _STEADY = 3
-_CLOCKS_S = 5.0  # the clocks of two machines differ by less
-_FAILS_S = 5.0  # a gate drains first and then fails, and Slurm drains again what is not drained then
-_PATIENCE_S = 300.0  # of nodes resumed for lost jobs: the longest pause, and how long proves them calm
+_CLOCKS_S = 5.0  # the clocks of two machines differ by less than this
+_FAILS_S = 5.0  # a gate drains the node, then fails; Slurm then drains a node without a drain
+_PATIENCE_S = 300.0  # for nodes resumed for lost jobs: longest pause, and time to calm down
 _ACTING, _TOO_MANY = "nodes", "nodes out of service"
 PARTS = (_ACTING, _TOO_MANY)
 
@@ -98,16 +98,18 @@ class NodeController:
         """The nodes as last read, by Slurm's names."""
         self._outstaying_pods: Mapping[str, tuple[OutstayingPod, ...]] = {}
         self._drain_seen: dict[str, float] = {}
-        """When each node was last seen with a drain of the extender's, in UNIX seconds."""
+        """Last time at which each node had a drain of the extender, in UNIX seconds."""
         self._prolog_refused: dict[str, float] = {}
         """The time since which each node is drained by its gate."""
         self._pauses: dict[str, tuple[float, float]] = {}
-        """By node resumed for a lost job: the pause at the next rejection, and when it was resumed."""
+        """By node resumed for a lost job: the pause at the next rejection, and the time of the
+        resume."""
         self._readings = _STEADY
         """The readings that succeeded since the last failure."""
         self._read_again = 0.0
         self._looked_until = 0.0
-        """What was read before has been looked at, and put right."""
+        """Readings before this time are done: every wrong node was corrected, or the correction
+        failed."""
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self.tally = Tally()
         self._closures: tuple[Closure, ...] = ()
@@ -144,7 +146,7 @@ class NodeController:
         return before != self._closures
 
     async def _tell_of(self, closure: Closure) -> None:
-        """Makes an Event about a Node. The Event is for people: nothing fails without it."""
+        """Makes an Event about a Node. The Event is for people: nothing fails without the Event."""
         event = node_event(closure.node, closure.cause, datetime.now(UTC), action="Placing")
         try:
             await self._kubernetes.create_event(event["metadata"]["namespace"], event)
@@ -152,7 +154,7 @@ class NodeController:
             log.info("an Event was not made", node=closure.node, error=str(error))
 
     async def _read(self) -> bool:
-        """Reads Slurm's nodes; tells whether it could."""
+        """Reads Slurm's nodes. Returns False after an error of Slurm."""
         start = _now()
         self._read_again = start + _INTERVAL_S
         try:
@@ -185,7 +187,7 @@ class NodeController:
         self._looked_until = _now()
 
     def _observed(self, slurm: SlurmNode) -> ObservedNode | None:
-        """Returns a node as both systems have it; a node for which no Node stands is left out."""
+        """Returns the node of both systems; None for a node without a Node."""
         node = self._cluster.view.node_of(slurm.name)
         if node is None:
             return None
@@ -204,9 +206,10 @@ class NodeController:
         return observed
 
     async def _is_blocked(self, observed: ObservedNode) -> bool:
-        """Returns True if the next job would be rejected on a node drained by its gate. A node where
-        Slurm has to start a lost job again is not blocked: that job comes first. While other jobs have
-        its place, these jobs are rejected, and the node stays drained longer each time."""
+        """Returns True if the next job would be rejected on a node drained by its gate. A node
+        where Slurm has to start a lost job again is not blocked: the lost job comes first. While
+        other jobs have the place of the lost job, the gate rejects the other jobs, and the node
+        stays drained longer each time."""
         name, lost = observed.slurm.name, self._has_lost_jobs(observed.node.name)
         since = self._prolog_refused.setdefault(name, _now())
         if _now() - since < (self._pause(name) if lost else _FAILS_S):
@@ -215,7 +218,7 @@ class NodeController:
             return False
         try:
             return bool(await self._leadership.in_the_way(name))
-        except (NotLeading, NotOurs, SlurmError, KubernetesError):  # nobody knows
+        except (NotLeading, NotOurs, SlurmError, KubernetesError):  # not known
             return True
 
     def _pause(self, name: str) -> float:
@@ -235,19 +238,20 @@ class NodeController:
         return any(each.misses_job or each.job.phase is Phase.SUSPECT for each in held)
 
     async def _attend(self, observed: ObservedNode, at: DrainContext) -> Exception | None:
-        """Corrects one node. Returns the error where that fails."""
+        """Corrects one node. Returns the error of a failed correction."""
         async with self._slots:
             try:
                 await self._put_right(observed, at)
-            except (Conflict, NotFound):  # it changes this moment, and the watch will tell
+            except (Conflict, NotFound):  # the Node has just changed, and the watch reports the change
                 return None
             except (SlurmError, KubernetesError) as error:
                 return error
         return None
 
     async def _put_right(self, observed: ObservedNode, at: DrainContext) -> None:
-        """Drains or resumes a node. A drain is made before the Node's condition says so, and taken back
-        after it: so the next leader can tell what a crash left half done from what a person did."""
+        """Drains or resumes a node. The extender makes a drain before the Node's condition reports
+        the drain, and takes the drain back after the condition. So the next leader can distinguish
+        a person's change from a change that a crash interrupted."""
         await self._leadership.allowed()
         seen = await self._look(observed)
         if seen is None:
@@ -265,14 +269,15 @@ class NodeController:
             await self._tell(seen, at)
 
     async def _may_be_lost(self, observed: ObservedNode) -> bool:
-        """Returns True if slurmctld has started since a drain was last seen, and may have lost it."""
+        """Returns True if slurmctld has started since a drain was last seen, and may have lost the
+        drain."""
         told = observed.node_status.condition
         seen = self._drain_seen.get(observed.slurm.name, told.since if told else 0.0)
         booted = (await self._slurm.configuration()).boot_time
         return booted is not None and seen <= booted + _CLOCKS_S
 
     async def _take_back(self, observed: ObservedNode, at: DrainContext) -> None:
-        """Takes a drain back, unless the reason in Slurm changed meanwhile."""
+        """Takes a drain back, unless the reason in Slurm has changed."""
         if observed.told_of_our_drain:
             await self._tell(observed, at)
         slurm = await self._slurm.node(observed.slurm.name)
@@ -281,7 +286,7 @@ class NodeController:
             log.warning("drain taken back", slurm_node=slurm.name, node=observed.node.name)
 
     async def _look(self, observed: ObservedNode) -> ObservedNode | None:
-        """Returns a node as both systems have it now (a person may have been faster), or None."""
+        """Returns the current node of both systems (a person may have been faster), or None."""
         slurm = await self._slurm.node(observed.slurm.name)
         if slurm is None:
             self._nodes.pop(observed.slurm.name, None)
@@ -309,7 +314,7 @@ class NodeController:
 
 
 def _is_wrong(observed: ObservedNode, at: DrainContext) -> bool:
-    """Tells whether a node needs a correction in either system."""
+    """Returns True if a node needs a correction in either system."""
     untold = any(_patches(observed, at))
     return untold or order(observed, at) is not None or taints_wrong(observed, at)
 

@@ -31,7 +31,8 @@ class CpuCheck:
         self._said: tuple[str, ...] = ()
 
     async def run(self) -> None:
-        """Looks at Slurm's nodes for ever, after the view is loaded. Others report Slurm's errors."""
+        """Looks at Slurm's nodes for ever, after the view is loaded. Other parts report Slurm's
+        errors."""
         await periodically(self.look, _INTERVAL_S, outlives=SlurmError, retry=_RETRY_S)
 
     async def look(self) -> None:

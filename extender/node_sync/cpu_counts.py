@@ -1,6 +1,7 @@
 """The comparison of CPUs in Slurm and in Kubernetes, for an administrator.
 
-Kubernetes counts logical CPUs. Slurm counts what slurm.conf declares: threads, cores, or parts."""
+Kubernetes counts logical CPUs. Slurm counts the CPUs that slurm.conf declares: threads, cores, or
+parts."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -30,7 +31,8 @@ def disagreements(view: ClusterView, nodes: Iterable[SlurmNode], unit: Decimal) 
 
 
 def whole_cores(nodes: Iterable[SlurmNode], unit: Decimal) -> tuple[str, ...]:
-    """Returns the nodes where a job gets more CPUs than it asks for, since it gets whole cores."""
+    """Returns the nodes where a job gets more CPUs than requested, because Slurm gives whole
+    cores."""
     kinds: defaultdict[int, list[str]] = defaultdict(list)
     for node in nodes:
         if node.cpus_per_core > 1:

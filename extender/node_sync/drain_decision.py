@@ -2,10 +2,11 @@
 taint.
 
 A cordon, a taint, a condition, a Node that is not ready or a Pod that outstays its job drains the node.
-The gate (deploy/slurm) drains the node after rejecting a job. After the cause, the drain is taken back.
-`drains` names the holder of a drain. A drain and DOWN become a condition on the Node, and a taint if the
-settings say so; neither drains a node. If a person resumes a node that the extender drained, the node
-stays in service until the cause changes or ends: the condition records the resume."""
+The gate (deploy/slurm) drains the node after rejecting a job. After the end of the cause, the
+extender takes the drain back. `drains` names the holder of a drain. A drain and DOWN become a
+condition on the Node, and a taint if the settings say so; neither drains a node. If a person
+resumes a node that the extender drained, the node stays in service until the cause changes or ends:
+the condition records the resume."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,7 +73,8 @@ class ObservedNode:
     blocked: bool = False
     """The gate has drained the node, and would reject the next job."""
     rejects: str = ""
-    """Why the Node is closed to all new placeholders; empty if its kubelet rejects no Pods."""
+    """Reason for closing the Node to all new placeholders; empty if the Node's kubelet rejects no
+    Pods."""
 
     @property
     def down(self) -> bool:
@@ -98,7 +100,8 @@ class ObservedNode:
 
     @property
     def told_of_our_drain(self) -> bool:
-        """True if the Node's condition names the extender's drain: if missing, a person took it back."""
+        """True if the Node's condition names the extender's drain. If the drain is missing, a
+        person took the drain back."""
         told = self.node_status.condition
         return told is not None and told.reason == NodeReason.DRAINED_FOR_KUBERNETES
 
@@ -114,7 +117,7 @@ class DrainContext:
     steady: bool = True
     """Slurm has answered without a break, and has not restarted. If not, a missing drain may be lost."""
     ignored: Mapping[str, str] = field(default_factory=dict)
-    """Causes on too many nodes at once, with words for health; `_DOWN` is the cause of taints."""
+    """Causes on too many nodes at once, with texts for health; `_DOWN` is the cause of taints."""
 
     @classmethod
     def of(
@@ -169,7 +172,8 @@ class Tally:
 def outstaying_pods(
     placeholders: Iterable[Placeholder], before: float
 ) -> dict[str, tuple[OutstayingPod, ...]]:
-    """Returns by Node the Pods whose jobs have ended; before `before`: the Pod is overdue."""
+    """Returns by Node the Pods whose jobs have ended. A Pod whose job ended before `before` is
+    overdue."""
     found: defaultdict[str, list[OutstayingPod]] = defaultdict(list)
     for each in placeholders:
         overdue = max(each.since, each.job.since) <= before
@@ -217,14 +221,14 @@ def _conditions(observed: ObservedNode, drain_settings: DrainSettings) -> Iterat
 
 
 def order(observed: ObservedNode, at: DrainContext) -> str | None:
-    """Returns the reason to drain a node for, TAKE_BACK, or None to change nothing."""
+    """Returns the reason for a drain, TAKE_BACK, or None to change nothing."""
     wanted = drain_reason(observed, at.drain_settings)
     if not observed.slurm.states.isdisjoint(_LEFT_ALONE):
         return None
     if observed.drained_by_us:
         if not wanted:
             return None if observed.job_ends else TAKE_BACK
-        # Words that Slurm has added to the reason since are kept.
+        # Keeps a text that Slurm has added to the reason.
         return None if observed.slurm.reason.startswith(wanted) else wanted
     if observed.out or observed.unsettled or not wanted or _overruled(observed, wanted, at):
         return None
@@ -236,7 +240,8 @@ def condition_of(observed: ObservedNode, at: DrainContext) -> NodeCondition | No
     wanted = drain_reason(observed, at.drain_settings)
     reason = observed.slurm.reason or "no reason is given"
     if observed.drained_by_us and not wanted:
-        # Written before the drain is taken back: from then on a missing drain is no person's decision.
+        # Written before the drain is taken back: after this condition, a missing drain is no
+        # person's decision.
         when = "taken back when no job is ending there" if observed.job_ends else "being taken back"
         return NodeCondition(True, NodeReason.RESUMING, f"its drain in Slurm is {when}")
     if observed.drained_by_us:
@@ -254,7 +259,8 @@ def condition_of(observed: ObservedNode, at: DrainContext) -> NodeCondition | No
 
 
 def rejections_of(observed: ObservedNode) -> NodeCondition | None:
-    """Returns the Node's condition about rejected Pods; None if its kubelet has never rejected any."""
+    """Returns the Node's condition about rejected Pods; None if the Node's kubelet has never
+    rejected a Pod."""
     if observed.rejects:
         return NodeCondition(True, RejectionReason.KUBELET_REJECTS_PODS, cut(observed.rejects))
     if observed.node_status.rejections is None:

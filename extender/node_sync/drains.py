@@ -53,7 +53,7 @@ _REASONS: Final = {
 
 
 class PoolCause(StrEnum):
-    """Causes of a pool's drains, in the words of the reason."""
+    """Causes of a pool's drains, as in the reason."""
 
     LEAVES = "the Node leaves the pool"
     CORDONED = "the Node is cordoned, and slurmd has left it"
@@ -93,8 +93,8 @@ def too_many(count: int, total: int) -> bool:
 
 
 def reason_still_holds(reason: str, node: Node) -> bool:
-    """Returns False if the Node alone shows that the cause of a reason is over. A Node shows neither
-    Pods nor conditions: a reason that names a Pod or a condition is taken to hold."""
+    """Returns False if the Node alone shows the end of a reason's cause. A Node shows neither Pods
+    nor conditions: a reason that names a Pod or a condition is taken to hold."""
     tainted = (reason_for(DrainCause.TAINTED, taint.key) for taint in node.taints)
     shown = {
         None: False,

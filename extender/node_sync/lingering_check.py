@@ -25,7 +25,7 @@ class LingeringCheck:
         self._states = JobStates(slurm)
         self._ended: dict[str, frozenset[int]] = {}
         """By Node: the jobs of notes that have ended. An ended job never holds nodes again, but Slurm
-        uses ids again: a job is forgotten with the last note about it."""
+        uses ids again: a job is forgotten with the last note about the job."""
 
     def may_linger(self, node: str) -> bool:
         """Returns True if containers of deleted Pods may run on a Node, with or without their jobs."""
@@ -46,7 +46,7 @@ class LingeringCheck:
         return [each.pod for each in lost]
 
     async def _holding(self, node: str, job_ids: set[int]) -> dict[int, Job]:
-        """Returns the jobs that hold nodes. Asks about the states of all jobs at once."""
+        """Returns the jobs that hold nodes. Reads the states of all jobs in one call."""
         ended = self._ended.get(node, frozenset()) & job_ids
         states = await self._states.of(job_ids - ended)
         ended |= {each for each in job_ids if each in states and states[each].ended}

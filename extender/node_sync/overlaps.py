@@ -31,8 +31,8 @@ class Overlaps:
         report: Callable[[str, Job], None],
         ids: JobIdRange,
     ) -> None:
-        """`report` tells the leader of a workload, by its uid, and of the job that was read. `ids` are
-        the placeholders' ids."""
+        """`report` passes the uid of a workload, and the job that was read, to the leader. `ids`
+        are the placeholders' ids."""
         self._slurm, self._view, self._report, self._ids = slurm, view, report, ids
 
     async def in_the_way(self, slot: Allocation, pods: Iterable[Pod]) -> list[Pod]:

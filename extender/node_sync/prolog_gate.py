@@ -3,7 +3,7 @@ ended, deleted Pods whose containers may run without their job, and Pods on core
 
 Slurm gives a node away at the end of a job, and the Pod of the job has a grace period. So the Prolog of
 each node (deploy/slurm) calls the gate, and the first process of the job waits for the answer. If Slurm
-serves several Kubernetes clusters, each cluster answers for the own Nodes only."""
+serves several Kubernetes clusters, each cluster answers for its own Nodes only."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ class NotOurs(Exception):
 class Gate:
     """Parameter `ledger` returns None while this replica does not lead, `poll_now` polls a job now."""
 
-    def __init__(  # noqa: PLR0913 -- the systems that it calls, and what it asks
+    def __init__(  # noqa: PLR0913 -- the called systems, and the sources of answers
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,
@@ -69,7 +69,7 @@ class Gate:
         self._states = JobStates(slurm)
         self._overlaps, self._lingering = overlaps, lingering
         self._about_jobs: dict[int, asyncio.Future[bool]] = {}
-        """The calls under way that tell whether a job is a placeholder."""
+        """The calls under way of `is_placeholder`, by the id of the job."""
         self._grants: dict[int, asyncio.Future[Grant | None]] = {}
         """The reads of the grants of jobs that start, by the id of the job."""
 
@@ -143,8 +143,8 @@ class Gate:
     async def _on_slots_of(
         self, job_id: int, slurm_node: str, names: Sequence[str], pods: Sequence[Pod]
     ) -> list[Pod]:
-        """Returns the Pods on cores or devices that Slurm gave to a job that starts: every placed Pod of
-        the Nodes if Slurm does not tell the cores of the job."""
+        """Returns the Pods on cores or devices that Slurm gave to a job that starts: every placed
+        Pod of the Nodes if Slurm does not report the cores of the job."""
         if not pods:
             return []
         grant = await self._grant(job_id, slurm_node)
@@ -193,7 +193,7 @@ class Gate:
         ledger = self._leading()
         job = await self._slurm.job(job_id)
         key = key_of(job) if job is not None else None
-        if key is None:  # its AdminComment was overwritten
+        if key is None:  # the AdminComment was overwritten
             return ledger.has_job(job_id)
         return key.cluster == ledger.rules.cluster
 
@@ -243,8 +243,8 @@ class Gate:
 
 
 def _runs_on(job: Job | None, node: str, claim: JobClaim) -> bool | None:
-    """Returns True if a workload's job runs on a node with the Pods' devices and cores; None: another's
-    job."""
+    """Returns True if a workload's job runs on a node with the Pods' devices and cores; None for
+    the job of another workload."""
     verdict = judge(job, claim)
     if job is None or not verdict.is_ours:
         return None
@@ -252,7 +252,7 @@ def _runs_on(job: Job | None, node: str, claim: JobClaim) -> bool | None:
 
 
 def _is_placed_on(pod: Pod, nodes: Sequence[str], job_id: int) -> bool:
-    """Returns True if another job than `job_id` has placed a Pod on one of some Nodes."""
+    """Returns True if a job other than `job_id` has placed a Pod on one of the Nodes."""
     own = pod.scheduling.allocation
     return own is not None and own.node in nodes and own.job_id != job_id
 
