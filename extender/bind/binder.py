@@ -47,8 +47,9 @@ from wellknown.allocation import Allocation
 from wellknown.job_key import JobIdRange
 
 _FRESH_S = 5.0
-"""Age of an immediate job up to which its state is enough: a read for each Pod of a burst would cost as
-much as its allocation. Only administrators may suspend the job: it belongs to the token's user."""
+"""Age of an immediate job up to which the state of the job is enough: a read for each Pod of a
+burst would cost as much as the Pod's allocation. Only administrators may suspend the job, because
+the job belongs to the token's user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ class NotBound(Exception):
 def verified(
     pod: Pod, job: Job | None, node: str, view: ClusterView, rules: PlacementConfig
 ) -> Allocation:
-    """Returns the allocation that Slurm granted to a Pod on a Node. Raises NotBound without one."""
+    """Returns the allocation that Slurm granted to a Pod on a Node. Raises NotBound without an
+    allocation."""
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.scheduling.job_id} is not running")
     attempt, cluster = pod.scheduling.attempt, rules.cluster
@@ -79,7 +81,7 @@ def verified(
     lacks = verdict.lacks()
     if lacks:
         found = "; ".join(map(sentence, lacks))
-        raise NotBound(f"Slurm job {job.id} is not what the Pod asks for: {found}")
+        raise NotBound(f"Slurm job {job.id} differs from the Pod's request: {found}")
     has = slots(job.grant, job.id, pod.workload.size, nodes_by(view))
     there = [slot for slot in has if slot.node == node]
     own = next((slot for slot in there if len(there) == 1 or slot == pod.scheduling.allocation), None)
@@ -92,7 +94,7 @@ def verified(
 class Binder:
     """Answers kube-scheduler's bind calls."""
 
-    def __init__(  # noqa: PLR0913 -- the systems that it calls, and what it asks and tells
+    def __init__(  # noqa: PLR0913 -- the called systems, and the parts that share knowledge
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,
@@ -105,8 +107,8 @@ class Binder:
         report: Callable[[str, Job], None] = lambda *_: None,
     ) -> None:
         """`ids` are the placeholders' ids. `ledger` returns None while this replica does not lead.
-        `report` tells the leader of a workload, by its uid, and of a job with another slot than the
-        Pod's."""
+        `report` passes the uid of a workload, and a job with another slot than the Pod's, to the
+        leader."""
         self._kubernetes, self._slurm, self._translation = kubernetes, slurm, translation
         self._view, self._ledger, self._reservation = view, ledger, reservation
         self._ids, self._report = ids, report
@@ -202,8 +204,8 @@ class Binder:
         await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
 
     async def _have_their_jobs(self, bound: Sequence[Placeholder]) -> bool:
-        """Returns True if no Pod outlasts the Pod's job. Asks Slurm in the call for the new Pod's
-        job."""
+        """Returns True if each of the Pods still has its job. Reads the jobs in the call for the
+        new Pod's job."""
         jobs = [None if each.job.over else each.job.id for each in bound]
         known = [job_id for job_id in jobs if job_id is not None]
         return len(known) == len(jobs) and await slurm_in_time(self._running.hold_nodes(known))

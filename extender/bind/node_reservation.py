@@ -45,7 +45,8 @@ class DoesNotFit(Exception):
 
 
 class NodeReservation:
-    """Lets one Pod at a time onto a Node. kube-scheduler has one leader, so that one replica binds."""
+    """Lets one Pod at a time onto a Node. kube-scheduler has one leader, so only one replica
+    binds."""
 
     def __init__(
         self,
@@ -61,7 +62,8 @@ class NodeReservation:
         self._overlaps, self._lingering = overlaps, lingering
         self._held: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._adopted_pods: set[str] = set()
-        """Nodes to which unmanaged Pods were bound here, perhaps before the watch knows."""
+        """Nodes to which unmanaged Pods were bound here, perhaps before the watch knows the
+        Pods."""
 
     def has_others(self, node: str) -> bool:
         """Returns True if unmanaged Pods, or containers of deleted Pods, may be on a Node."""
@@ -128,7 +130,7 @@ class NodeReservation:
     async def _fits(self, manifest: Manifest, node: str) -> bool:
         """Returns True if a Pod fits on a Node of Slurm. Reads the bound Pods, with the last Binding
         here, then Slurm's node, then the placeholders: a job that begins or ends in between counts
-        twice, and never not at all."""
+        twice, but at least once."""
         bound = await kubernetes_in_time(pods_on(self._kubernetes, node))
         slurm_node = await self._capacity.read_node(node)
         if slurm_node is None:  # one reply without the node proves nothing
@@ -139,14 +141,14 @@ class NodeReservation:
         return requested(manifest, self._translation).within(free)
 
     async def _taken(self, manifest: Manifest, node: str, allocation: Allocation) -> str | None:
-        """Returns why a managed Pod cannot use its allocation, if so. Exempt Pods do not count: such
-        Pods run beside all jobs."""
+        """Returns the reason for which a managed Pod cannot use its allocation, or None. Exempt
+        Pods do not count: such Pods run beside all jobs."""
         on_node = await kubernetes_in_time(pods_on(self._kubernetes, node))
         if await self._overlapping(on_node, allocation):
             return LEAVING
         bound = [pod for pod in on_node if not exempt(pod)]
         if not await self._uncounted(bound):
-            self._adopted_pods.discard(node)  # until another Pod comes: Slurm counts these
+            self._adopted_pods.discard(node)  # until another Pod comes: Slurm counts these Pods
             return None
         slurm_node = await self._capacity.read_node(node)
         if slurm_node is None:  # Slurm has granted the node

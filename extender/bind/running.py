@@ -1,7 +1,7 @@
 """The states of jobs at the moment of a bind: binds that come together share one call to Slurm.
 
-kube-scheduler binds in the background, one Pod after the other, a few milliseconds apart: a call for
-each would cost as much as their allocations did.
+kube-scheduler binds in the background, one Pod after the other, a few milliseconds apart: a call
+for each bind would cost as much as the allocations.
 """
 
 import asyncio
@@ -12,23 +12,23 @@ from slurm_client.model import UNKNOWN_STATE, JobState
 from slurm_client.protocol import Slurm
 
 _PROLOG_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.8)
-_RARE_S = 0.01  # pause between two questions
-_BURST_S = 0.05  # pause while Pods come fast: some four binds share a question
+_RARE_S = 0.01  # pause between two calls
+_BURST_S = 0.05  # pause while Pods come fast: some four binds share a call
 _BEGINS = 2  # number of binds in a short pause that begins a burst: above some 100 a second
 _GOES_ON = 3  # number of binds in a long pause that continues a burst: 60 a second
 _NOT_KNOWN = JobState(UNKNOWN_STATE)
 
 
 class RunningJobs:
-    """Asks about the binds of a moment together."""
+    """Reads the jobs of the binds of a moment together."""
 
     def __init__(self, slurm: Slurm, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._states = JobStates(slurm, self._rest_s, pause)
-        self._binds = 0  # that wait for the next question, without the jobs beside theirs
+        self._binds = 0  # reads by `runs` since the last call; reads by `hold_nodes` do not count
 
     async def runs(self, job_id: int) -> bool:
         """Returns True if a job is RUNNING, by an answer after the call. Waits a moment for a running
-        Prolog: kube-scheduler would not come back as soon. Raises SlurmError."""
+        Prolog: kube-scheduler would not try again as soon. Raises SlurmError."""
         for pause in _PROLOG_S:
             self._binds += 1
             state = (await self._states.of((job_id,))).get(job_id, _NOT_KNOWN)

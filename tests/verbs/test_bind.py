@@ -164,7 +164,7 @@ def test_a_job_that_has_lost_its_key_and_nothing_else_is_its_pods_still() -> Non
 
 @pytest.mark.parametrize("less", [{"cpus_allocated": 0}, {"node_count": 2}, {"memory_mb": 1}])
 def test_a_job_that_its_owner_has_made_smaller_grants_nothing(less: dict[str, Any]) -> None:
-    with pytest.raises(NotBound, match="is not what the Pod asks for: the job"):
+    with pytest.raises(NotBound, match="differs from the Pod's request: the job"):
         check(placeholder_job(POD, node="gpu-04", **less))
 
 
