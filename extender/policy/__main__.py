@@ -14,7 +14,7 @@ from service.yaml_file import WrongFile
 from wellknown.quoting import quoted
 
 _NAME = "python -m extender.policy"
-app = program(_NAME, "The policy: which Pods may ask Slurm for what.", completes=False)
+app = program(_NAME, "The policy: the values that each Pod may request from Slurm.", completes=False)
 _File = Annotated[Path, typer.Argument(help="The policy file (docs/policy.md).")]
 
 
@@ -22,7 +22,7 @@ _File = Annotated[Path, typer.Argument(help="The policy file (docs/policy.md).")
 def check(file: _File) -> None:
     """Print every problem of a policy file. Exit status: 1 if the file has a problem."""
     policy = _read(file)
-    print(f"{file}: {len(policy.rules)} rules, {policy.preset} to all others")
+    print(f"{file}: {len(policy.rules)} rules, {policy.preset} to all other Pods")
 
 
 @app.command()
@@ -32,7 +32,7 @@ def who(
     service_account: Annotated[str, typer.Argument(help="The Pod's ServiceAccount.")] = "default",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the rule that counts for a Pod, and what the rule allows."""
+    """Print the rule that applies to a Pod, and the values that the rule allows."""
     policy = _read(file)
     rule = policy.rule_for(namespace, service_account)
     if output is Output.JSON:

@@ -41,8 +41,8 @@ class _Part(BaseModel):
 
 
 class Default(_Part):
-    """The values of a job's fields where the Pod says nothing. Slurm decides fields that have no value
-    here."""
+    """Values of a job's fields if the Pod requests no value. Slurm decides fields without a
+    default."""
 
     user: _User | None = Field(
         None, description="uid of the job's owner; `token`: the user of the extender's token"
@@ -58,8 +58,8 @@ class Default(_Part):
 
 
 class Allow(_Part):
-    """The values that a Pod may ask for besides the default: patterns like `gpu-*`, in which * is
-    anything."""
+    """Values that a Pod may request besides the default: patterns like `gpu-*`, in which * is any
+    text."""
 
     users: list[_Allowed] = Field([], description="for user-id: uids, or *")
     groups: list[_Allowed] = Field([], description="for group-id: gids, or *")
@@ -76,7 +76,8 @@ class Allow(_Part):
 
 
 class RuleModel(_Part):
-    """What Pods of some namespaces and ServiceAccounts may ask for; the first that matches counts."""
+    """Values that Pods of some namespaces and ServiceAccounts may request. The first matching rule
+    applies."""
 
     name: str | None = Field(None, min_length=1, description="for messages; else the rule's number")
     namespaces: list[_NamePattern] = Field(min_length=1)
@@ -92,16 +93,17 @@ class RuleModel(_Part):
 
 
 class PolicyModel(_Part):
-    """The content of a policy file: which Pods may ask Slurm for what."""
+    """Content of a policy file: the values that each Pod may request from Slurm."""
 
     preset: Literal["restricted", "open"] = Field(
-        "restricted", description="what Pods may ask for that no rule is for: nothing, or anything"
+        "restricted",
+        description="requests of Pods without a rule: `restricted` allows none, `open` allows all",
     )
     rules: list[RuleModel] = []
     pod_users: list[_User] = Field(
         [],
-        description="uids of users that only Pods have, so that no native job is theirs; `token`: the"
-        " user of the extender's token",
+        description="uids of users that only Pods use, so that these users own no native job;"
+        " `token`: the user of the extender's token",
     )
 
 

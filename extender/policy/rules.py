@@ -1,7 +1,7 @@
-"""The decision which Pod may ask Slurm for what, by namespace and ServiceAccount.
+"""Decides which values a Pod may request from Slurm, by namespace and ServiceAccount.
 
-The first matching rule counts, as in a firewall. A Pod that asks for a forbidden value is invalid, with
-a message, and the job of a judged Pod never has the value. `extender.policy.file` reads the rules.
+The first matching rule applies, as in a firewall. A Pod that requests a forbidden value is invalid,
+with a message, and the job of a judged Pod never has the value. `extender.policy.file` reads the rules.
 """
 
 from collections.abc import Iterator
@@ -27,14 +27,14 @@ _OTHERWISE = {"user_id": "nobody", "group_id": "the user's number"} | dict.fromk
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The possible values of one field of a job: the default (None: Slurm's), and patterns of values
-    that the Pod may ask for."""
+    """The possible values of one field of a job: the default (None: Slurm's), and patterns of
+    values that the Pod may request."""
 
     default: int | str | None = None
     allowed: tuple[str, ...] = ()
 
     def permits(self, asked: int | str) -> bool:
-        """Returns True if a Pod may ask for a value, or for each item of a list ("a,b"). Items of the
+        """Returns True if a Pod may request a value, or each item of a list ("a,b"). Items of the
         default are always allowed."""
         own = _parts(self.default)
         return all(
@@ -85,7 +85,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All rules, and whether Pods without a rule may ask for anything (`open`) or nothing."""
+    """All rules, and the requests of Pods without a rule: all are allowed (`open`), or none."""
 
     rules: tuple[Rule, ...] = ()
     open: bool = False
@@ -98,7 +98,7 @@ class Policy:
         return "open" if self.open else "restricted"
 
     def rule_for(self, namespace: str, service_account: str) -> Rule | None:
-        """Returns the rule for such Pods, if there is one."""
+        """Returns the rule for such Pods; None without a matching rule."""
         return next((r for r in self.rules if r.matches(namespace, service_account)), None)
 
     def adopts(self, namespace: str, service_account: str) -> bool:
@@ -169,7 +169,7 @@ def _apart(request: Request, policy: Policy, translation: TranslationConfig) -> 
 def _no_rule(pod: Pod) -> str:
     return (
         f"no rule of the policy is for Pods of namespace {pod.namespace} and ServiceAccount"
-        f" {pod.service_account}: whoever runs slurm-extender must give them a Slurm user"
+        f" {pod.service_account}: the administrator of slurm-extender must add a rule with a Slurm user"
     )
 
 
@@ -249,11 +249,11 @@ def described(rule: Rule) -> Iterator[str]:
         default = otherwise if choice.default is None else str(choice.default)
         if name == "user_id" and rule.token:
             default = "the token's own user"
-        yield f"{FIELD_NAMES[name]}: {default}; may be asked for: {choice}"
-    yield f"priority: Slurm's; may be asked for: {_priorities(rule)}"
+        yield f"{FIELD_NAMES[name]}: {default}; allowed: {choice}"
+    yield f"priority: Slurm's; allowed: {_priorities(rule)}"
     minutes = rule.default_minutes
     limit = "the partition's" if minutes is None else f"{minutes} minutes"
-    yield f"timeout: {limit}; may be asked for: {_time_limits(rule)}"
+    yield f"timeout: {limit}; allowed: {_time_limits(rule)}"
 
 
 def _priorities(rule: Rule) -> str:

@@ -75,8 +75,8 @@ def test_a_pod_that_no_rule_is_for_is_refused_where_the_preset_is_restricted() -
     job, problems = asked(namespace="team-b", user_id="2002", account="research", priority="5")
     (told,) = problems
     assert told == (
-        "no rule of the policy is for Pods of namespace team-b and ServiceAccount default: whoever runs"
-        " slurm-extender must give them a Slurm user"
+        "no rule of the policy is for Pods of namespace team-b and ServiceAccount default: the"
+        " administrator of slurm-extender must add a rule with a Slurm user"
     )
     assert (job.user_id, job.group_id, job.account, job.priority) == (None, None, None, None)
 
@@ -277,13 +277,13 @@ def test_a_long_value_is_told_in_short() -> None:
 
 def test_a_rule_is_described_for_people() -> None:
     lines = dict(line.split(": ", 1) for line in described(TEAM))
-    assert lines["user-id"] == "2001; may be asked for: 2001"
-    assert lines["account"] == "research; may be asked for: research, shared-*"
-    assert lines["partition"] == "Slurm's; may be asked for: gpu*, debug"
-    assert lines["priority"] == "Slurm's; may be asked for: up to 1000"
-    assert lines["timeout"] == "the partition's; may be asked for: any"
+    assert lines["user-id"] == "2001; allowed: 2001"
+    assert lines["account"] == "research; allowed: research, shared-*"
+    assert lines["partition"] == "Slurm's; allowed: gpu*, debug"
+    assert lines["priority"] == "Slurm's; allowed: up to 1000"
+    assert lines["timeout"] == "the partition's; allowed: any"
     limited = dict(line.split(": ", 1) for line in described(LIMITED))
-    assert limited["timeout"] == "60 minutes; may be asked for: up to 120 minutes"
+    assert limited["timeout"] == "60 minutes; allowed: up to 120 minutes"
 
 
 VALUES = {
