@@ -130,7 +130,7 @@ class Emitter:
             return record.with_writes([effect.pod], not_before=clear) if clear > at.now else None
         deletes = isinstance(effect, EvictPod) or (isinstance(effect, CancelJob) and record.unseen)
         pod = effect.pod.uid if isinstance(effect, EvictPod) else None
-        if deletes and not self._limiter.passes(record, at.now, pod):  # reported one after the other
+        if deletes and not self._limiter.passes(record, at.now, pod):  # reports are spread over time
             told_at = at.now + self._limiter.held * at.rules.in_line_report_pause
             return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
@@ -141,9 +141,9 @@ class Emitter:
         return any(self._records.others_on(slot, uid))
 
     def _without_taken(self, effect: OnPod, partition: str | None, view: ClusterView) -> OnPod:
-        """Returns an effect that moves a running Pod to no core that another Pod is still on: Slurm may
-        have started the jobs of several Pods again, each on cores of another Pod. A Pod first moves to
-        the free cores of its slot, so that the other Pod can move."""
+        """Returns an effect that moves a running Pod to no core that another Pod still uses: Slurm
+        may have started the jobs of several Pods again, each on cores of another Pod. A Pod first
+        moves to the free cores of its slot, so that the other Pod can move."""
         if not isinstance(effect, RecordJobId) or effect.granted is None:
             return effect
         if view.shares_cores(partition):
@@ -201,8 +201,8 @@ def _is_news(cause: Cause, shown: Cause | None) -> bool:
 
 
 def reports_again(record: Placeholder) -> Iterator[ReportWaiting]:
-    """Yields the reports to repeat after a while, unless a Pod no longer waits or the cause has changed.
-    The condition is written again only after a change of the words."""
+    """Yields the reports to repeat after a while, unless a Pod no longer waits or the cause has
+    changed. The condition is written again only after a change of the message."""
     if record.state not in _TOLD:
         return
     for member in record.members:

@@ -62,7 +62,7 @@ class KeyChecks:
         job_id = next(iter(self._lost.values()), None)
         words = (
             f"a job_submit plugin, or an administrator, overwrites the AdminComment of placeholders:"
-            f" {len(self._lost)} Pods are concerned, job {job_id} is one"
+            f" {len(self._lost)} Pods are concerned, for example job {job_id}"
         )
         self._on_change(words if self._lost else None)
 

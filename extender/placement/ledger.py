@@ -167,7 +167,7 @@ class Ledger(Settled):
     def _here_again(self, record: Placeholder | None) -> Placeholder | None:
         if record is not None and record.uid in self._eviction_limiter and record.unlisted:
             self._eviction_limiter.forget(record.uid)
-            if record.throttled:  # the Pod is still to be evicted: the record asks again
+            if record.throttled:  # the Pod is still to be evicted: the record emits the effect again
                 return record.with_retry(not_before=0.0)
         return record
 
@@ -210,7 +210,7 @@ class Ledger(Settled):
         self._nodes_changed()
 
     def _are_back(self, before: ClusterView, now: ClusterView) -> None:
-        """Prolongs the time of containers on Nodes that Kubernetes hears from again."""
+        """Extends the time of containers on Nodes whose kubelets report to Kubernetes again."""
         if not self._records.anything_lingers:
             return
         away = [name for name, node in before.nodes.items() if node.away]

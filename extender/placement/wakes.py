@@ -58,7 +58,8 @@ def _dues(record: Placeholder, members: Iterable[Member]) -> list[float]:
 
 
 class ToTell:
-    """Pods to report on, and when. There may be 50,000, with `interval` seconds between two reports."""
+    """Pods to report on, and when. 50,000 Pods may wait, with `interval` seconds between two
+    reports."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
