@@ -87,7 +87,7 @@ def _value(field: str, request: Request, prefix: str) -> Cause | None:
     # Slurm grants accounts and QOS to single users.
     user = request.job.user_id if field in ("account", "qos") else None
     if value in (None, ()):
-        if field not in ("account", "qos", "partition"):  # the others have no default
+        if field not in ("account", "qos", "partition"):  # other fields have no default
             return None
         return Cause.of(Kind.REFUSED_DEFAULT, annotation=f"{prefix}{FIELD_NAMES[field]}", user=user)
     if field == "time_limit_minutes":

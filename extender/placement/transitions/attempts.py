@@ -51,7 +51,7 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]],
 
 
 def is_replaced(record: Placeholder) -> bool:
-    """Returns True if the attempt is over, and the next attempt numbered."""
+    """Returns True if the attempt has ended, and the next attempt is numbered."""
     over = record.state is State.REPLACING and record.job.over
     return over and record.write_done and not record.in_flight
 
@@ -100,7 +100,7 @@ def _until_bound(
         record = record.with_retry(unbound_by=by)
     if at.now < record.retry.unbound_by:
         return record
-    # The remaining Pods of a group: others may have ended before this replica saw any of them.
+    # The remaining Pods of a group: other Pods may have ended before this replica saw the group.
     return now_bound(record, at) if record.all_bound else give_back(record, at)
 
 

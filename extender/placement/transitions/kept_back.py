@@ -54,8 +54,8 @@ class UnbindablePods:
             return None
         names = ", ".join(islice(self._names.values(), _NAMED))
         return (
-            f"kube-scheduler bound {len(self._names)} Pods to no Node that Slurm chose, and finds none"
-            f" for them (first {names}): no jobs are asked for; each Pod's condition says why"
+            f"kube-scheduler bound {len(self._names)} Pods to no Node that Slurm chose, and finds no"
+            f" other Node (first {names}): the extender requests no jobs; see each Pod's condition"
         )
 
 

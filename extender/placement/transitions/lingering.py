@@ -4,7 +4,8 @@ kube-apiserver drops such a Pod at once, and the kubelet ends the containers wit
 period. The job keeps its resources until the grace period has passed. If the job ends before, the
 Node's gate and the next Pods wait (invariant I4). The job's comment has the remaining time, for people
 and for the next leader. Other replicas, and the next leader after the end of the job, read notes on
-Nodes (`node_view.lingering_notes`). Not known are deletions while no leader watches.
+Nodes (`node_view.lingering_notes`). The extender does not know of deletions while no leader
+watches.
 """
 
 import re
@@ -63,8 +64,8 @@ def still_held(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def without_expired(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record without expired lingering containers. While Kubernetes does not hear from a
-    Node, its kubelet may not know of the deletion: the time begins again."""
+    """Returns the record without expired lingering containers. While the kubelet of a Node does not
+    report to Kubernetes, the kubelet may not know of the deletion: the time begins again."""
     if not record.lingering:
         return record
     again = at.now + at.rules.leaves_within
@@ -79,8 +80,8 @@ def without_expired(record: Placeholder, at: Context) -> Placeholder:
 
 
 def prolonged(record: Placeholder, nodes: Container[str], at: Context) -> Placeholder:
-    """Returns the record after Kubernetes hears from some Nodes again: a kubelet hears of the deletion
-    only now."""
+    """Returns the record after the kubelets of some Nodes report to Kubernetes again: each kubelet
+    learns of the deletion only now."""
     again = at.now + at.rules.leaves_within
     lingering = tuple(
         each._replace(until=max(each.until, again)) if each.slot.node in nodes else each

@@ -26,7 +26,7 @@ def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Plac
 
 
 def _unusable(grant: Grant, of_job: Sequence[Allocation], members: int, node_of: NodeOf) -> Cause | None:
-    """Returns what is wrong with a grant without a slot for each member; None for a usable grant."""
+    """Returns the problem of a grant without a slot for each member; None for a usable grant."""
     nodes = [node_of(name) for name in grant.nodes]
     if None in nodes:
         unknown = [name for name, node in zip(grant.nodes, nodes, strict=True) if node is None]
@@ -77,5 +77,5 @@ def look_again(record: Placeholder, at: Context) -> Placeholder:
 
 
 def held_up(record: Placeholder, cause: Cause, at: Context) -> Placeholder:
-    """Returns the record with the cause of its waiting, and with the job to be read later."""
+    """Returns the record with the cause of the Pod's waiting, and with the job to be read later."""
     return record._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)

@@ -1,4 +1,4 @@
-"""What happens to a placeholder whose job is not as requested: no Pod is bound by such a job.
+"""Reactions of a placeholder to a job that is not as requested: no Pod is bound by such a job.
 
 Each function returns the next version of the record.
 """
@@ -46,8 +46,8 @@ def altered(record: Placeholder, job: Job, at: Context, *, first: bool) -> Place
 
 
 def outdated(record: Placeholder, job: Job) -> Causes:
-    """SUBMITTING: returns what is wrong with a job from before the Pod, the policy or the job was
-    changed; nothing if a Binding by the job may be under way."""
+    """SUBMITTING: returns the problem of a job from before a change of the Pod, the policy or the
+    job; empty if a Binding by the job may be under way."""
     pods, request, verdict = record.pods, record.request, record.job.verdict
     carried = {pod.scheduling.allocation.job_id for pod in pods if pod.scheduling.allocation is not None}
     if job.state.running and job.id in carried:
@@ -83,8 +83,8 @@ def _given_back(record: Placeholder, job: Job, cause: Cause, at: Context) -> Pla
 
 
 def _altered_at_once(record: Placeholder, job: Job, lacks: Causes, at: Context) -> Placeholder:
-    """The owner may alter one job. A plugin alters two in a row: each further job would be altered, too,
-    and might preempt other jobs."""
+    """The owner may alter one job. A plugin alters two jobs in a row: each further job would be
+    altered, too, and might preempt other jobs."""
     record = record.with_mistrust(altered=record.job.mistrust.altered + 1)
     if record.job.mistrust.altered < 2:
         return replaced_job(record, job, lacks, at)
@@ -93,7 +93,8 @@ def _altered_at_once(record: Placeholder, job: Job, lacks: Causes, at: Context) 
 
 
 def _without_key(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """Later nobody could tell whose such a job is."""
+    """Rejects the Pods of a new job without a key: later, no key would show the owner of the
+    job."""
     cause = Cause.of(Kind.WITHOUT_KEY, job=job.id)
     return _forbidden(record, job, cause, Reason.SLURM_JOB_UNSIGNED, at)
 
@@ -107,8 +108,8 @@ def _forbidden(record: Placeholder, job: Job, cause: Cause, reason: str, at: Con
 
 def _has_owner(job: Job, owner: Owner) -> bool:
     """Returns True if slurmctld heeded the requested owner. slurmctld ignores the owner of some
-    requests, and may run a job as nobody if slurmctld cannot resolve the owner, without an error (24.11,
-    26.05)."""
+    requests, and may run a job as the user `nobody` if slurmctld cannot resolve the owner, without
+    an error (24.11, 26.05)."""
     user, group = owner
     return user in (None, job.user_id) and group in (None, job.group_id)
 

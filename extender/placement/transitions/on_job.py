@@ -44,8 +44,9 @@ _BEGINS_S: Final = 10
 _NOT_STARTED: Final = 3
 """Number of jobs that did not start, after which the extender waits longer before the next request."""
 _NOT_POSSIBLE: Final = "BadConstraints"
-"""slurmctld holds a job that no node of its partition can run at the moment (a feature is missing, a
-node has left the partition), and does not release the job when that has passed (24.11, 26.05)."""
+"""slurmctld holds a job that no node of the partition can run at the moment (a feature is missing,
+a node has left the partition). slurmctld does not release the job after the end of the cause
+(24.11, 26.05)."""
 _NO_CREDENTIAL: Final = "slurm_cred_create failure"
 """Part of the SystemComment of a batch job that slurmctld (24.11) holds because slurmctld cannot resolve
 the job's user. slurmctld does not release the job when the cause has passed."""
@@ -167,7 +168,7 @@ def bound_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """BOUND: the job runs, perhaps on other Nodes: slurmctld may have started the job once more."""
     unnamed = next((name for name in job.nodes if not at.view.naming(name)), None)
     if unnamed is not None:
-        # A Node has lost its label, or is not there: nobody has ended the job.
+        # A Node has lost its label, or is not there: no user has ended the job.
         return held_up(record, Cause.of(Kind.NODE_UNNAMED, job=job.id, node=unnamed), at)
     if all(any(at.view.names_it(pod.life.node, name) for name in job.nodes) for pod in record.pods):
         return runs_where_its_pods_are(record, job, at)
@@ -178,8 +179,8 @@ def bound_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
 def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """ALLOCATED, BOUND: the job does not run. A killed slurmctld may have forgotten the start of the
     job, and starts the job once more. Only a job requeued on purpose has left the Pod. The extender
-    waits, however long, for a job that can start on the Pods' Nodes and nowhere else: nobody ended the
-    job (invariant I5)."""
+    waits, however long, for a job that can start on the Pods' Nodes and nowhere else: no user ended
+    the job (invariant I5)."""
     since = record.job.since if record.job.phase is Phase.SUSPECT else at.now
     forgotten = job.state.pending and not record.job.verdict.has_altered(Part.RESTARTED)
     failed = _failed_node(record)
@@ -252,7 +253,8 @@ def bound_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
     differs from the record is read again.
 
     The extender evicts the Pod at the start of the job's GraceTime: the Pod's own grace period may need
-    all of the time. Slurm never revokes a preemption, and nobody can postpone the end (24.11, 26.05)."""
+    all of the time. Slurm never revokes a preemption, and no user can postpone the end (24.11,
+    26.05)."""
     if record.leaving or record.job.phase is not Phase.RUNNING or not job.state.running:
         return record
     if job.preempt_time is not None:
@@ -261,7 +263,7 @@ def bound_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def _runs_as_known(record: Placeholder, job: Job, at: Context) -> bool:
-    """Returns True if a job that was read has what the record says."""
+    """Returns True if a job that was read is as in the record."""
     if not judge(job, claim_of_record(record, at.rules, at.view)).is_ours:
         return False
     found = bound_runs(record, job, at)
@@ -360,13 +362,13 @@ def claim_of_record(record: Placeholder, keys: Keys, view: ClusterView) -> JobCl
 
 
 def _did_not_start(job: Job) -> bool:
-    """Returns True if slurmd cancelled a job right after the job got its nodes: slurmd could not start
-    the job, and may not requeue the job. Its Prolog failed, or a slurmctld that was killed has started
-    the job once more on a node whose slurmd has the job already. Slurm does not distinguish that from a
-    user's scancel. slurmd starts nothing for an EXTERNAL_JOB."""
+    """Returns True if slurmd cancelled a job right after the job got its nodes: slurmd could not
+    start the job, and may not requeue the job. The job's Prolog failed, or a killed slurmctld has
+    started the job once more on a node whose slurmd has the job already. Slurm does not distinguish
+    such a cancellation from a user's scancel. slurmd starts nothing for an EXTERNAL_JOB."""
     began, ended_at = job.start_time or 0, job.end_time or 0
-    # While a job completes, Slurm names only the nodes that the job is still on. A job that waited never
-    # completes.
+    # While a job completes, Slurm names only the nodes where the job still has processes. A job
+    # that waited never completes.
     had_nodes = bool(job.nodes) or job.state.completing
     cancelled = job.state.base == "CANCELLED" and had_nodes
     return cancelled and not job.external and ended_at - began < _BEGINS_S

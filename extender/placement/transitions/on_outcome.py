@@ -269,7 +269,7 @@ def _write_failed(record: Placeholder, effect: OnPod, failure: Failure, at: Cont
     if isinstance(effect, RecordJobId) or _stale(record, effect):
         return record.with_writes([member.pod], not_before=later)
     version, conflicts = effect.pod.resource_version, write.conflicts
-    if version not in conflicts:  # else the news of another writer is late
+    if version not in conflicts:  # otherwise the news of another writer is late
         conflicts = (*conflicts, version)[-CONFLICTS:]
     fresher = version != member.pod.resource_version
     again = record.with_writes([member.pod], conflicts=conflicts, not_before=0.0 if fresher else later)
@@ -280,8 +280,8 @@ def _write_failed(record: Placeholder, effect: OnPod, failure: Failure, at: Cont
 
 
 def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
-    """Reports a failure that holds up a submission, or that repeats for the job of a Pod that
-    continues."""
+    """Reports a failure that holds up a submission, or a repeated failure for the job of a Pod that
+    runs on."""
     if record.state is State.SUBMITTING:
         return record._replace(cause=trouble(failure))
     goes_on = record.state in (State.QUEUED, State.BOUND)

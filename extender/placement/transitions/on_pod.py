@@ -44,12 +44,12 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
         key = own_key(carried.job_id, pod, at.rules)
         if key is None or key.attempt != record.attempt:
             return record
-        if record.state is State.EVICTING:  # the Pod may be bound there; the job is over all the same
+        if record.state is State.EVICTING:  # the Pod may be bound there; the job has ended all the same
             return record.with_member(pod, slot=carried)
         record = record.submitted_as(key.attempt_try, at.rules)
     if record.state in WITHOUT_JOB | ASKED:
         record = record.move(State.ALLOCATED, at.now)
-        if record.lacking:  # news of the other Pods follows, if there are any
+        if record.lacking:  # news of any other Pods follows
             record = record.with_retry(unbound_by=at.now + at.rules.unbound_deadline)
     if record.state in (State.ALLOCATED, State.BOUND):
         record = record.with_phase(Phase.SUSPECT, at.now)
@@ -95,8 +95,8 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
     bound = record.move(State.BOUND, at.now)
     if bound.job.asked.immediate or bound.job.unverified:
         return bound
-    # A killed slurmctld may forget the start of a waiting job, and start the job elsewhere before the
-    # next question: the extender reads the job once more afterwards.
+    # A killed slurmctld may forget the start of a waiting job, and start the job elsewhere before
+    # the next read: the extender reads the job once more afterwards.
     later = at.now + at.rules.slurmctld_save_time
     return bound.with_job(unread=True).with_retry(not_before=later)
 
@@ -206,7 +206,7 @@ def may_begin_again(record: Placeholder, now: float) -> bool:
 def begun_again(record: Placeholder, pod: Pod, now: float) -> Placeholder:
     """Returns the record of a finished group with a later Pod, in the next attempt: Slurm may still have
     the jobs of the last attempts."""
-    if pod.scheduling.attempt > record.attempt:  # another replica has begun it
+    if pod.scheduling.attempt > record.attempt:  # another replica has begun the attempt
         return Placeholder.of(pod, now)
     again = Placeholder.of(pod, now).with_asked(attempt=record.attempt)._replace(state=State.REPLACING)
     return again.with_phase(Phase.ENDED, now)

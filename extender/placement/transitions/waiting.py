@@ -13,7 +13,7 @@ from wellknown.allocation import Allocation
 _LONGEST_NAME, _LONGEST_REMARK = 100, 300
 _HELD, _TOO_LONG = "JobHeldUser", "PartitionTimeLimit"
 TOO_LARGE = frozenset({"PartitionConfig", "BadConstraints", "PartitionNodeLimit", "MaxMemPerLimit"})
-"""Slurm's reasons that may say that no node is so large."""
+"""Slurm's reasons that may mean that no node is large enough."""
 
 
 def why_it_waits(job: Job, request: Request, at: Context) -> Cause:
@@ -36,8 +36,8 @@ def why_held(job: Job, request: Request, at: Context) -> Cause:
 
 
 def granted(allocation: Allocation, waited: float | None, ours: float) -> Cause:
-    """Returns what a Pod that waited got. `waited` is the Pod's waiting time in seconds, None if not
-    known, and `ours` the extender's part of this time."""
+    """Returns the cause for a Pod that waited and got nodes. `waited` is the Pod's waiting time in
+    seconds, None if not known, and `ours` the extender's part of this time."""
     job, node = allocation.job_id, allocation.node
     return Cause.of(Kind.GRANTED, job=job, node=node, waited_s=waited, ours_s=ours)
 
@@ -55,7 +55,8 @@ def _too_large(job: Job, request: Request, at: Context) -> Cause | None:
 
 
 def _why(job: Job, request: Request, at: Context) -> Cause:
-    """Returns who holds the job, if known, or the meaning of Slurm's word."""
+    """Returns the user or program that holds the job, if known, or the meaning of Slurm's
+    reason."""
     if job.reason == _HELD and request.job.priority == 0:
         return Cause.of(Kind.HELD_BY_AUTHOR)
     partition, limit = at.view.partitions.get(job.partition), job.time_limit_minutes
@@ -66,12 +67,13 @@ def _why(job: Job, request: Request, at: Context) -> Cause:
 
 
 def _remark(job: Job) -> str:
-    """Returns Slurm's own longer words, cut: each waiting Pod keeps the words."""
+    """Returns Slurm's own longer message, cut: each waiting Pod keeps the message."""
     return cut(" ".join(job.state_description.split()), _LONGEST_REMARK)
 
 
 def _plan(job: Job) -> Cause | None:
-    """Returns when Slurm expects the job to start, and Slurm's own longer words; None without both."""
+    """Returns when Slurm expects the job to start, and Slurm's own longer message; None without
+    both."""
     start, remark = None if job.held else job.start_time, _remark(job)
     if start is None and not remark:
         return None
