@@ -144,7 +144,7 @@ class Retries:
         while (first := self._dues.first()) is not None and first[0] <= now:
             rejected = first[1]
             uid = next(iter(rejected.uids), None)
-            if uid is None:  # after the last try, its Pod went
+            if uid is None:  # after the last try, the Pod of the try ended
                 self._drop(rejected)
                 continue
             rejected.last = now

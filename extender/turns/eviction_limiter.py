@@ -1,16 +1,16 @@
 """The eviction limiter lets a limited number of deletions pass in any minute (invariant I5).
 
 The end of a job ends its Pod, and the end of a Pod ends its job. Very many ends at once may be a
-mistake: somebody wiped a partition, or Slurm came up with another state. A person should notice such a
-mistake before everything is gone. Therefore the limiter holds back the deletions above the limit,
-reports them, and lets them pass as the minute slides on: otherwise, one mistake at night would keep
-nodes from preemption until the morning. A limit of 0 holds back everything until a person sets another
-limit.
+mistake: an administrator wiped a partition, or Slurm started with another state. A person should
+notice such a mistake before everything is gone. Therefore the limiter holds back the deletions
+above the limit, reports them, and lets them pass as the minute slides on: otherwise, one mistake at
+night would keep nodes from preemption until the morning. A limit of 0 holds back everything until a
+person sets another limit.
 
 Foreseen ends (`is_foreseen`) pass and do not count. Preempted Pods go first, because the node already
-belongs to another job, whose Prolog gate fails in the end; a quarter of the limit is reserved for them.
-The other Pods go by turns over their namespaces. A namespace gets at most three times as much of the
-rest as the namespace leaves, so that no namespace holds up another namespace.
+belongs to another job, whose Prolog gate fails in the end; a quarter of the limit is reserved for
+preempted Pods. The other Pods go by turns over their namespaces. A namespace uses at most three
+times as many of the other deletions as remain, so that no namespace holds up another namespace.
 """
 
 from collections import Counter
@@ -83,7 +83,7 @@ class EvictionLimiter:
             lines[namespace] = lines.pop(namespace)
             self._turn = uid = next(iter(lines[namespace]))
             yield uid
-            if self._turn is not None:  # not used; a turn is for one Pod
+            if self._turn is not None:  # the caller did not use the turn; a turn is for one Pod
                 self._turn = None
                 self.forget(uid)
 
@@ -110,12 +110,12 @@ class EvictionLimiter:
 
     @property
     def opens(self) -> float:
-        """Returns the time of the next turn; infinity without one."""
+        """Returns the time of the next turn; infinity without records in line."""
         return self._slides_on() if self._held else inf
 
     @property
     def words(self) -> str | None:
-        """Returns a message about the records in line; None without any."""
+        """Returns a message about the records in line; None without records in line."""
         if not self._held:
             return None
         why = ", ".join(f"{count} {reason}" for reason, count in self._reasons.items() if count)

@@ -13,7 +13,7 @@ _FEW = 64
 
 
 class Ranking(Generic[_Thing, _Key]):
-    """Ranks each thing once. Of equal keys, the oldest comes first."""
+    """Ranks each thing once. If keys are equal, the oldest thing comes first."""
 
     def __init__(self) -> None:
         self._keys: dict[_Thing, _Key] = {}

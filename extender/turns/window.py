@@ -12,9 +12,9 @@ the Pod with the highest priority, then the oldest Pod. Three limits hold an own
 - A Slurm user has a bounded number of places in all partitions together.
 
 If Slurm refuses a Pod for now, the Pod goes back in line, and gives the place back. Slurm would refuse
-all Pods of the owner with an equal request: their class backs off (`Backoff`), and then lets one Pod
-through after the other, more at a time as Slurm takes them. Other classes go on. An owner may have any
-number of classes: of the classes that back off, a few at a time are tried again.
+all Pods of the owner with an equal request: their class backs off (`Backoff`), and then lets Pod
+after Pod through, more at a time while Slurm takes the requests. Other classes go on. An owner may
+have any number of classes: a few of the classes that back off are tried again at a time.
 
 The fast path is open while no placeholder of the extender competes for the partition: an immediate job
 must not overtake another job.
@@ -136,8 +136,8 @@ class _Queue:
 
     def turns_before(self, other: "_Queue", number: int) -> int:
         """Returns the number of the owner's turns before the turn of this number (from 0) of another
-        owner. The owner with fewer placeholders in Slurm catches up first, and the other owner then has
-        its last turn the longer ago."""
+        owner. The owner with fewer placeholders in Slurm catches up first, and the last turn of the
+        other owner is then longer ago."""
         first = (-self.in_slurm, self.served) < (-other.in_slurm, other.served)
         return max(0, min(self.waiting, other.in_slurm + number - self.in_slurm + first))
 
@@ -301,7 +301,7 @@ class Windows:
         return first[1].ready.top[1]
 
     def _admitted(self) -> _Queue | None:
-        """Returns an owner for whom there is a place again, before all other owners."""
+        """Returns an owner who may have a place again, before all other owners."""
         waiting, first = self.places.admitted(), self._order.first()
         if waiting is None or waiting[0][0] >= self.places.share:
             return None
