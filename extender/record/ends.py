@@ -27,7 +27,7 @@ OTHER_END = Kind.JOB_ENDED
 
 
 def end_of(job_id: int | None, state: JobState) -> Cause:
-    """Returns why a job no longer holds its resources."""
+    """Returns the reason for which a job no longer holds its resources."""
     kind = ENDS.get("SUSPENDED" if state.suspended else state.base, OTHER_END)
-    reported = JobState(state.base, state.flags - {"COMPLETING"})  # a job of any end is COMPLETING
+    reported = JobState(state.base, state.flags - {"COMPLETING"})  # every ending job is COMPLETING
     return Cause.of(kind, job=job_id, state=reported.text)

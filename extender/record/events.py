@@ -202,7 +202,7 @@ class Failure:
     system: str = "Slurm"
     inner: str = ""
     codes: str = ""
-    """Slurm's error number and the HTTP status in words, if helpful to users."""
+    """Slurm's error number and the HTTP status as a text, if helpful to users."""
     number: int | None = None
     """Slurm's error number (slurm_errno.h), if known."""
     trouble: str | None = None

@@ -87,7 +87,8 @@ class Rejections(NamedTuple):
     """Nodes that kube-scheduler offered with a rejection, and the end of the offer. A thousand Nodes are
     possible, so the names are compressed (`FeasibleNodes.taken`)."""
     waiting_for_departures: bool = False
-    """True if kube-scheduler rejected the Node while Pods were leaving: the rejection does not count."""
+    """True if kube-scheduler rejected the Node while Pods were leaving: such a rejection does not
+    count."""
     rejection_counts: bool = False
     """True after kube-scheduler was asked again about the allocated Node: the next rejection counts."""
     asks_first: bool = False
@@ -123,8 +124,8 @@ class LingeringContainers(NamedTuple):
 class Placeholder(NamedTuple):
     """The placeholder of one workload. Times are the ledger's clock, in seconds.
 
-    Records are tuples because a Pod's life makes some twenty copies: a copy costs an eighth of a frozen
-    dataclass's.
+    Records are tuples because a Pod's life makes some twenty copies: a copy costs an eighth of the
+    copy of a frozen dataclass.
     """
 
     uid: str
