@@ -1,8 +1,8 @@
 """A workload's claim to jobs in Slurm: the ids and keys of the extender's jobs.
 
-The key in a job's AdminComment proves whose the job is: only root and SlurmUser can write an
-AdminComment. A job_submit plugin or an administrator (`scontrol update`) can overwrite the key. The id
-remains: the id follows from the Pod's uid, and users cannot choose the id of a job.
+The key in a job's AdminComment proves the owner of the job: only root and SlurmUser can write an
+AdminComment. A job_submit plugin or an administrator (`scontrol update`) can overwrite the key. The
+id remains: the id follows from the Pod's uid, and users cannot choose the id of a job.
 """
 
 from collections.abc import Container, Iterator
@@ -35,8 +35,8 @@ class Keys(Protocol):
 
 
 class JobIdentity(NamedTuple):
-    """Identifies one job for ever. Slurm may give the id to another job after slurmctld lost its last
-    seconds."""
+    """Identifies one job for ever. After slurmctld has lost its last seconds, Slurm may give the id
+    to another job."""
 
     job_id: int
     sluid: str

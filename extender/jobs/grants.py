@@ -3,7 +3,7 @@
 The granted slot is on the Pod (`wellknown.allocation`), and the node agent has the kernel limit the Pod
 to the slot. A slurmctld without its state, or without the start of a job, may give the job other cores
 and devices of the same node, and give the Pod's cores and devices to other jobs. A slot that is not on a
-Pod, or is of another Node, limits nothing. Facts missing in Slurm's report are no change.
+Pod, or is of another Node, limits nothing. A fact that is missing in Slurm's report is no change.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ def covers(grant: Grant, asked: JobSpec) -> bool:
 
 
 def cpus_on_each(job: Job, nodes: int) -> int | None:
-    """Returns the CPUs of a job on each of its nodes; None if Slurm does not report the CPUs."""
+    """Returns the CPUs of a job on each of its nodes; None if Slurm reports no CPUs."""
     return None if job.cpus_allocated is None else job.cpus_allocated // nodes
 
 
@@ -62,9 +62,9 @@ def _on_each(grant: Grant) -> list[Counter[str]]:
 
 
 def devices_taken(pod: Pod, job: Job, view: ClusterView) -> Cause | None:
-    """Returns the devices of a bound Pod that its running job does not have on the Node; None if there
-    are none. A running container keeps its open devices. Without a node agent, the kubelet
-    chooses the devices, whatever is on the Pod."""
+    """Returns the devices of a bound Pod that its running job does not have on the Node; None
+    without such devices. A running container keeps its open devices. Without a node agent, the
+    kubelet chooses the devices, whatever is on the Pod."""
     node = view.nodes.get(pod.life.node or "")
     if node is None or not node.has_agent:
         return None
@@ -84,8 +84,9 @@ def devices_taken(pod: Pod, job: Job, view: ClusterView) -> Cause | None:
 
 
 def changed_slot(pod: Pod, has: Allocation | None) -> Allocation | None:
-    """Returns the slot to write onto a bound Pod whose job has `has` there; None if nothing has changed,
-    or nothing is on the Pod. The devices on the Pod remain: the containers have opened them."""
+    """Returns the slot to write onto a bound Pod whose job has `has` on the Pod's Node; None if
+    nothing has changed, or nothing is on the Pod. The devices on the Pod remain: the containers
+    have opened them."""
     before = _in_force(pod)
     if has is None or before is None or has == before:
         return None
@@ -109,7 +110,7 @@ def _has_all(devices: _Devices | None, before: _Devices | None) -> bool:
 
 
 def _in_force(pod: Pod) -> Allocation | None:
-    """Returns the slot on a Pod, of the Node where the Pod is; None if there is none."""
+    """Returns the slot on a Pod, of the Node where the Pod is; None without such a slot."""
     stands = pod.scheduling.allocation
     if stands is None or stands.node != pod.life.node:
         return None
@@ -117,7 +118,8 @@ def _in_force(pod: Pod) -> Allocation | None:
 
 
 def _devices(text: str) -> _Devices | None:
-    """Returns the devices in a text; None if the text is invalid: no Pod is let in to such devices."""
+    """Returns the devices in a text; None if the text is invalid: no Pod gets access to such
+    devices."""
     try:
         return gres.numbers(text)
     except ValueError:

@@ -14,8 +14,8 @@ _CORE, _GPU = "core", "gpu"
 
 
 def common(one: Allocation, other: Allocation) -> frozenset[Unit]:
-    """Returns the cores and devices in both of two slots; none for slots of two Nodes. Two jobs may have
-    parts of one GPU, but not one job a part and the other the whole GPU."""
+    """Returns the cores and devices in both of two slots; none for slots of two Nodes. Two jobs may
+    have parts of one GPU. A job with the whole GPU overlaps with a job with a part."""
     if one.node != other.node:
         return frozenset()
     own, parts = _units(one.cores, one.gres)

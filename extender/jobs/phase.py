@@ -19,7 +19,7 @@ class Phase(StrEnum):
     ENDING = "Ending"
     """The job is no longer wanted. The extender cancels the job, or waits for the job's end."""
     ENDED = "Ended"
-    """The job has ended, or there was no job to end."""
+    """The job has ended, or no job existed."""
     LOST = "Lost"
     """A healthy Slurm does not know the job of a Pod that may be bound."""
 

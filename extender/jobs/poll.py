@@ -69,8 +69,8 @@ def _news_of_pending(state: JobState) -> News | None:
 
 
 def _news_of_running(job: TrackedJob, state: JobState, *, bound: bool) -> News | None:
-    # An unproven job may be another's. The cancellation may come from a user, or from a slurmd that
-    # could not start the job.
+    # An unproven job may belong to another workload. The cancellation may come from a user, or from
+    # a slurmd that could not start the job.
     foreign = not job.is_ours and (state.ended or state.suspended)
     cancelled = state.base == _CANCELLED and not bound
     if state.base in FAILED_BEFORE_START or foreign or cancelled or (bound and state.pending):

@@ -16,7 +16,7 @@ from wellknown import number_list
 from wellknown.allocation import Allocation
 
 NodeOf = Callable[[str], str | None]
-"""Returns the Kubernetes Node of one of Slurm's nodes; None if no Node stands for the node."""
+"""Returns the Kubernetes Node of one of Slurm's nodes; None for a node without a Node."""
 
 
 def nodes_by(view: ClusterView, pods: Iterable[Pod] = ()) -> NodeOf:
@@ -42,14 +42,14 @@ def slots(grant: Grant, job_id: int, members: int, node_of: NodeOf) -> Iterator[
 
 
 def whole_on_node(pod: Pod, job: Job, view: ClusterView) -> Allocation | None:
-    """Returns all that a job has on a bound Pod's Node; None if the job is not there."""
+    """Returns all resources of a job on a bound Pod's Node; None if the job is not there."""
     on_nodes = slots(job.grant, job.id, 1, nodes_by(view, [pod]))
     return next((whole for whole in on_nodes if whole.node == pod.life.node), None)
 
 
 def whole_on(slurm_node: str, grant: Grant, job_id: int, node: str) -> Allocation | None:
-    """Returns all that a job has on one of Slurm's nodes, as a slot of a Node; None if the job is not
-    there."""
+    """Returns all resources of a job on one of Slurm's nodes, as a slot of a Node; None if the job
+    is not there."""
     if slurm_node not in grant.nodes:
         return None
     return _whole(grant, grant.nodes.index(slurm_node), job_id, node)

@@ -65,8 +65,8 @@ class TrackedJob(NamedTuple):
     """The last verdict on the job under the id. The id alone proves nothing: two workloads may have the
     same id."""
     identity: JobIdentity | None = None
-    """The job when the job was first read with its key. Afterwards the job is the workload's, with or
-    without the key."""
+    """The job when the job was first read with its key. Afterwards the job belongs to the workload,
+    with or without the key."""
     unread: bool = False
     """True if the extender must read the job before the next request about the job."""
     mistrust: Mistrust = Mistrust()

@@ -1,4 +1,4 @@
-"""The verdict on a job: whose the job is, and which parts of the job are altered.
+"""The verdict on a job: the owner of the job, and the altered parts of the job.
 
 The code asks here before each binding by a job and before each end of a job. Each caller decides which
 parts matter: before a Pod is bound, more parts matter than afterwards.
@@ -116,8 +116,8 @@ def _is_of(key: PlaceholderKey, claim: JobClaim) -> bool:
 
 
 def _is_without_key(job: Job, claim: JobClaim) -> bool:
-    """Returns True if a job without its key is the workload's: another job would give the Pod two jobs
-    (invariant I1)."""
+    """Returns True if a job without its key belongs to the workload: another job would give the Pod
+    two jobs (invariant I1)."""
     if job.id not in claim.ids:
         return False
     taken = claim.taken if claim.known is None else claim.known == identity_of(job)
