@@ -51,7 +51,8 @@ _TOGETHER_S = 0.02
 """Time to collect news for one look."""
 _WATCH = "watch of Pods"
 _DEVICES = "slurmd's list of devices"
-_NO_DEVICES_YET = "slurmd has not told its devices yet"
+_NO_DEVICES_YET = "slurmd has not reported its devices yet"
+_STARTS = "the agent starts"
 _CPUS = "map of cores"
 _RUNTIME = "container runtime"
 _OTHERS = "cores of Pods of no job"
@@ -214,8 +215,8 @@ class Agent:
         self.health.says(_NUMBERS_FILE, numbering.problem or None)
 
     def _waits_for_cores(self) -> dict[str, str]:
-        """Returns the reasons, by uid, why Pods of jobs may not begin on their cores. Pods that have
-        begun are left alone. If the cores of gone Pods cannot be read, no Pod with cores may begin."""
+        """Returns the reasons, by uid, why Pods of jobs may not begin on their cores. Pods that
+        have begun run on. If the cores of gone Pods cannot be read, no Pod with cores may begin."""
         taken, unread = set[int](), ""
         try:
             taken = {cpu for each in self._gone(self.keeper.cgroups) for cpu in each.cpus}
@@ -271,8 +272,8 @@ class Agent:
         if not (found := self.keeper.other_programs):
             return None
         return (
-            f"program {found}: where it is of an agent whose files in the BPF file system were removed,"
-            " no Pod that comes opens a device until the Node is booted"
+            f"program {found}: if the program is of an agent whose files in the BPF file system were"
+            " removed, no new Pod can open a device until the Node is booted"
         )
 
     async def _watch_native_jobs(self) -> None:
@@ -339,14 +340,14 @@ class Agent:
         claims = self._pods.claims
         if claims is not None and claim.uid not in claims:
             self._pods.doubt()
-            return "kube-apiserver has it no more, or has not told the node agent of it yet"
+            return "kube-apiserver no longer has the Pod, or has not reported it to the node agent yet"
         decision = self._look()
         if decision is None:
             troubles = {} if self.keeper.machine else {_DEVICES: _NO_DEVICES_YET}
             troubles |= self.health.troubles()
             told = "; ".join(f"{part}: {words}" for part, words in troubles.items())
-            return f"the node agent does not know yet who has what ({told or 'it starts'})"
-        waits = "its cgroup is not there" if claim.uid in decision.awaited else ""
+            return f"the node agent does not know the devices of all Pods yet ({told or _STARTS})"
+        waits = "the Pod has no cgroup yet" if claim.uid in decision.awaited else ""
         return decision.problems.get(claim.uid, waits)
 
     def _hears_of_pods(self) -> None:

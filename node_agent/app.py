@@ -69,14 +69,14 @@ def remove() -> int:
     try:
         asyncio.run(_withdraw(settings))
     except (KubernetesError, NoCredentials) as error:
-        words = f"the guard is removed, but what the agent says on Node {settings.node} is not: {error}"
+        words = f"the guard is removed, but the agent's reports on Node {settings.node} are not: {error}"
         print(words, file=sys.stderr)  # noqa: T201
         return 2
     try:
         if settings.job_mapping is not None:
             JobFiles(settings.job_mapping).write({}, ())
     except (OSError, ValueError) as error:
-        words = f"all is removed but the lines in {settings.job_mapping}: {error}"
+        words = f"all is removed except the lines in {settings.job_mapping}: {error}"
         print(words, file=sys.stderr)  # noqa: T201
         return 2
     return 0
@@ -123,9 +123,7 @@ async def _serve(settings: Settings, cgroups: PodCgroups, keeper: Keeper) -> Non
         for part in done:
             part.result()
     except Exception:
-        log.critical(
-            "a part of the agent failed: it ends, and the kubelet starts it again", exc_info=True
-        )
+        log.critical("a part of the agent failed: the kubelet restarts the agent", exc_info=True)
         raise
     finally:
         for server in servers:

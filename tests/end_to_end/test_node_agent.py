@@ -182,14 +182,14 @@ def test_an_agent_that_is_removed_leaves_nothing_in_the_kernel_nor_on_its_node(
             text, server = (tmp_path / "kubeconfig").read_text(), actors.cluster.api_server_url
             away.write_text(text.replace(server, f"https://127.0.0.1:{nobody.ports['nobody']}"))
             done = command("remove", environment | {"NODE_AGENT_KUBECONFIG": str(away)})
-        words = "the guard is removed, but what the agent says on Node node-1 is not: "
+        words = "the guard is removed, but the agent's reports on Node node-1 are not: "
         assert (done.returncode, done.stderr.startswith(words)) == (2, True), done.stderr
         assert opened(tree, container, tmp_path) == GPUS
         assert told(actors, "node-1") == said
         jobs = tmp_path / "jobs"
         jobs.write_text("a file in the place of the folder")
         done = command("remove", environment | {"NODE_AGENT_JOB_MAPPING": str(jobs)})
-        words = f"all is removed but the lines in {jobs}: "
+        words = f"all is removed except the lines in {jobs}: "
         assert (done.returncode, done.stderr.startswith(words)) == (2, True), done.stderr
         assert told(actors, "node-1") == (None, None)
         assert not tree.bpf.exists()

@@ -63,7 +63,7 @@ async def begun(node: Node, runtime: ContainerRuntime, *pods: dict[str, Any]) ->
 
 async def known(runtime: ContainerRuntime, pod: dict[str, Any]) -> str:
     """Waits until the agent knows a Pod, and returns what it answers then."""
-    return str(await until(lambda: runtime.runs(pod), holds=lambda error: "has not told" not in error))
+    return str(await until(lambda: runtime.runs(pod), holds=lambda error: "not reported" not in error))
 
 
 async def created(runtime: ContainerRuntime, pod: dict[str, Any], passes: str) -> str:
@@ -204,13 +204,13 @@ async def test_pod_without_a_pod_in_kubernetes_does_not_start(node: Node) -> Non
     """The kubelet is late: the Pod is gone, its job has ended, and another Pod may have the device."""
     async with running(node) as (runtime, _):
         cgroup = node.start(A)
-        assert "kube-apiserver has it no more, or has not told" in await runtime.runs(POD)
+        assert "kube-apiserver no longer has the Pod, or has not reported" in await runtime.runs(POD)
         node.bind(A, "gpu:1(IDX:0)")
         assert await known(runtime, POD) == ""
         assert node.has(cgroup) == "x"
         await node.delete(A)
-        await until(lambda: runtime.runs(POD), holds=lambda why: "kube-apiserver has it no more" in why)
-        assert "kube-apiserver has it no more" in (await runtime.creates(POD))[1]
+        await until(lambda: runtime.runs(POD), holds=lambda why: "no longer has the Pod" in why)
+        assert "kube-apiserver no longer has the Pod" in (await runtime.creates(POD))[1]
         await until(lambda: node.has(cgroup) == "")  # no process is in the cgroup meanwhile
 
 
@@ -232,8 +232,8 @@ async def test_no_pod_starts_before_the_pods_are_known(node: Node) -> None:
         node.start(A)
         node.bind(A, "gpu:1(IDX:0)")
         await until(agent.health.troubles)
-        assert "does not know yet who has what" in await created(runtime, POD, "required plugin")
-        assert "does not know yet who has what" in await runtime.runs(POD)
+        assert "does not know the devices of" in await created(runtime, POD, "required plugin")
+        assert "does not know the devices of" in await runtime.runs(POD)
         node.kubernetes.outage(None)
         await until(lambda: agent.health.ready)
         assert await runtime.runs(POD) == ""
@@ -245,9 +245,9 @@ async def test_pod_with_devices_waits_for_slurmds_list(node: Node) -> None:
     async with running(node) as (runtime, _):
         node.start(A)
         node.bind(A, "gpu:1(IDX:0)")
-        error = await created(runtime, POD, "node agent of it yet")
-        told = "slurmd's list of devices: slurmd has not told its devices yet"
-        assert f"the node agent does not know yet who has what ({told}" in error
+        error = await created(runtime, POD, "the node agent yet")
+        told = "slurmd's list of devices: slurmd has not reported its devices yet"
+        assert f"the node agent does not know the devices of all Pods yet ({told}" in error
         node.print_devices("xyz")
         assert await runtime.runs(POD) == ""
 
