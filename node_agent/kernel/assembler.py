@@ -5,12 +5,13 @@ from typing import Final
 
 _INSTRUCTION: Final = struct.Struct("<BBhi")
 _FRAME: Final = 10
-"""The register that points to the end of the frame: offsets into it are below zero."""
+"""The register that points to the end of the frame: offsets into the frame are below zero."""
 _MAP: Final = 1  # BPF_PSEUDO_MAP_FD: the number is a map's file descriptor
 
 
 class Assembler:
-    """Instructions, one after the other. Registers are numbered; what a call returns is in 0."""
+    """Instructions, one after the other. Registers are numbered; register 0 has the result of a
+    call."""
 
     def __init__(self) -> None:
         self._code: list[bytes] = []
@@ -34,7 +35,7 @@ class Assembler:
         self._add(0x7B if long else 0x63, _FRAME, register, offset)
 
     def look_up(self, map_fd: int, offset: int) -> None:
-        """0 = where the value is, in a map, of the key at frame + offset; 0 where there is none"""
+        """register 0 = address in a map of the value of the key at frame + offset; 0 without the key"""
         self._add(0x18, 1, _MAP, number=map_fd)  # takes two instructions
         self._add(0)
         self._add(0xBF, 2, _FRAME)

@@ -5,10 +5,10 @@ devices, and to a guarded device only with an entry for the Pod. The guard stays
 agent. A Pod without entries has no guarded device. Making a file for a device is harmless, because the
 program decides when a process opens the file.
 
-Two maps hold the entries. The program looks for a key alone; the value tells the next agent whether
-other Pods may have parts of the device. The kernel never uses the number of a cgroup again, so that old
-entries are harmless. An open file stays open. The guard needs Linux 6.1, the first kernel with the
-cgroups of a process for device programs (cgroup_current_func_proto).
+Two maps hold the entries. The program looks for a key alone; the next agent reads from the value
+whether other Pods may have parts of the device. The kernel never uses the number of a cgroup again,
+so that old entries are harmless. An open file stays open. The guard needs Linux 6.1, the first
+kernel with the cgroups of a process for device programs (cgroup_current_func_proto).
 """
 
 import os
@@ -71,13 +71,14 @@ class DeviceGuard:
 
     def put_on(self, pods: Path, depth: int) -> tuple[int, ...]:
         """Attaches the guard to a cgroup of Pods, `depth` levels below the root of all cgroups (1 for
-        `/kubepods`), and pins maps and program, also after a removal by somebody. Returns the numbers of
-        foreign device programs on the cgroup: all programs must allow access. Raises OSError."""
+        `/kubepods`), and pins maps and program, also after a removal of the pins. Returns the
+        numbers of foreign device programs on the cgroup: all programs must allow access. Raises
+        OSError."""
         number, attached = number_of(pods), bpf.attached(pods)
         own = self._programs.get(number)
         if own is None or own.id not in attached or not self._is_kept(own, number):
             if own is not None:
-                log.error("the guard is not as it was put on: it is put on again", cgroup=str(pods))
+                log.error("the guard has changed: the agent attaches the guard again", cgroup=str(pods))
             own = self._put_on(pods, number, depth)
             attached = bpf.attached(pods)
         return tuple(each for each in attached if each != own.id)
