@@ -1,4 +1,4 @@
-"""Devices of this machine that Slurm counts one by one, and the interface of a vendor of GPUs."""
+"""Devices of this machine that Slurm counts individually, and the interface of a vendor of GPUs."""
 
 import re
 from collections.abc import Mapping
@@ -140,8 +140,8 @@ class GpuVendor(Protocol):
     runtime: str = ""
     """Environment variable with the UUIDs of devices for the vendor's container runtime."""
     kubelet_name: Literal["uuid", "bus", ""] = ""
-    """Field of a device with the name that the vendor's own plugin tells the kubelet, "" without such a
-    name: programs find the Pod of a device by the name."""
+    """Field of a device with the name that the vendor's own plugin reports to the kubelet, ""
+    without such a name: programs find the Pod of a device by the name."""
     must_report: re.Pattern[str] | None = None
     """Pattern of a GPU's file. A GPU that Slurm counts is broken if `read` does not report the GPU."""
 

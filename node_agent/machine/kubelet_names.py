@@ -31,7 +31,7 @@ def _name(unit: Unit, called: Called, plain: Container[str]) -> str:
 
 
 def is_named(unit: Unit, called: Called) -> bool:
-    """Returns False if the driver must report the device, and tells no name."""
+    """Returns False if the driver must report the device, and reports no name."""
     vendor = unit.part.device.vendor
     return vendor is None or vendor.must_report is None or bool(names_of(unit, called).kubelet)
 

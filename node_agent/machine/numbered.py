@@ -79,8 +79,8 @@ class Machine:
             for name in device.shared:
                 self._shared[name].append(part._replace(in_part=True))
         self.guarded = frozenset(times) | _of_vendors(self.devices) | _graphics(times, nodes)
-        """Numbers that only Pods with the right job may open. The numbers include GPUs that Slurm does
-        not count, and further files of counted GPUs."""
+        """Numbers of devices that only Pods with the right job may open. The numbers include GPUs
+        that Slurm does not count, and further files of counted GPUs."""
 
     @property
     def problems(self) -> dict[str, str]:
@@ -130,7 +130,7 @@ def _look(device: Device) -> tuple[frozenset[Number], str]:
         number = Number(os.major(told.st_rdev), os.minor(told.st_rdev))
         if number.major in _COMMON:
             raise ValueError(
-                f"{file} is one of the devices for {_COMMON[number.major]}: everybody needs it"
+                f"{file} is one of the devices for {_COMMON[number.major]}: every program needs it"
             )
         found.add(number)
     return frozenset(found), ""
