@@ -1,8 +1,8 @@
-"""The images of a slurmd Pod, pulled while the slurmd before still runs: pure.
+"""The images of a slurmd Pod, pulled while the previous slurmd still runs: pure.
 
-The kubelet pulls images for Pods alone, and a Node's status lists the 50 largest images alone. So a Pod
-with the new images, whose containers end at once, has the kubelet pull them with the template's secrets
-and policies."""
+The kubelet pulls images for Pods only, and a Node's status lists only the 50 largest images. So a
+Pod with the new images, whose containers end at once, has the kubelet pull them with the template's
+secrets and policies."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -16,8 +16,8 @@ _NOT_YET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _AFTER_THE_PULL: Final = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
 )
-"""The kubelet's reasons of a container whose image is there (pkg/kubelet/kuberuntime, startContainer).
-An image may lack the command."""
+"""The kubelet's reasons of a container whose image is on the Node (pkg/kubelet/kuberuntime,
+startContainer). An image may lack the command."""
 
 
 def missing(template: Manifest, slurmd: Manifest) -> list[Manifest]:

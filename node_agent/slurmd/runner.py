@@ -81,9 +81,9 @@ class SlurmdRunner:
         self._ended_at = -inf
         """Time of the last removal of a Pod that had ended by itself."""
         self._awaits_since = inf
-        self._unpulled_since = inf
-        """Time since which images do not come."""
         """Time since which a missing driver keeps the Pod from being made."""
+        self._unpulled_since = inf
+        """Time since which images are missing."""
         self._kubernetes = kubernetes
         self._node = node
         self._namespace = namespace
@@ -215,15 +215,15 @@ class SlurmdRunner:
         return not containers
 
     async def _tell_images(self, node: Manifest, assigned: Assignment, words: str) -> None:
-        """Tells why images do not come. A registry may fail for a moment, and slurmd still runs: only
-        what lasts is a problem."""
+        """Reports the reason for missing images. A registry may fail for a moment, and slurmd still
+        runs: only a lasting failure is a problem."""
         self._unpulled_since = min(self._unpulled_since, self._clock()) if words else inf
         told = f"images of {assigned.revision}: {f'not pulled: {words}' if words else 'being pulled'}"
         await self._tell(node, told, holds=self._clock() - self._unpulled_since >= _PULLED_WITHIN_S)
 
     async def _end_pull(self, slurmd: Manifest | None) -> None:
-        """Ends the Pod that pulled images, after the slurmd Pod was made: until then, the kubelet keeps
-        the images for the containers of that Pod."""
+        """Ends the Pod that pulled images, after the slurmd Pod was made: until then, the kubelet
+        keeps the images for the containers of the pulling Pod."""
         pod = self._here.pull()
         leaves = slurmd is not None and "deletionTimestamp" in slurmd["metadata"]
         if pod is not None and "deletionTimestamp" not in pod["metadata"] and not leaves:
@@ -237,7 +237,7 @@ class SlurmdRunner:
     async def _make(self, node: Manifest, assigned: Assignment) -> None:
         """Makes the Pod. Slurm reads a node's devices only once, so that the Pod waits for drivers if
         the agent finds the devices. The Pod also waits for the last process of an earlier slurmd Pod
-        that was deleted by force: its jobs run on, with cores and devices."""
+        that was deleted by force: the jobs of the deleted Pod run on, with cores and devices."""
         if (orphans := self._here.orphans()) is None:
             return
         if orphans:
