@@ -1,6 +1,6 @@
-"""Since when a backup slurmctld leads, by GET ping.
+"""Time since which a backup slurmctld leads, by GET ping.
 
-A backup starts long before it takes over, and reports its own start. A take-over may lose the last
+A backup starts long before the take-over, and reports its own start. A take-over may lose the last
 seconds of Slurm's state, as a restart may.
 """
 
@@ -16,8 +16,8 @@ class BackupLeader:
 
     def since(self, pings: Sequence[Mapping[str, Any]], now: float) -> int | None:
         """Returns the time at which the current leader was first seen to lead, in UNIX seconds; None if
-        the primary slurmctld leads. Of all that respond, the first in slurm.conf leads (slurm.conf(5),
-        SlurmctldHost)."""
+        the primary slurmctld leads. The first slurmctld of slurm.conf that responds leads
+        (slurm.conf(5), SlurmctldHost)."""
         leader = next((place for place, one in enumerate(pings) if one.get("responding")), 0)
         if leader == 0:
             self._seen = None

@@ -48,7 +48,7 @@ from slurm_client.server import Capabilities, Configuration
 from slurm_client.tokens import TokenFile, TokenSource
 
 _SINCE_NEVER: Final = f"update_time={2**32}"
-"""Query for changes since the year 2106: there are none."""
+"""Query for changes since the year 2106: the reply has no entries."""
 _LOOK_EVERY_S: Final = 1.0
 """Time between two looks at the token's file. After a rejection the client looks at once."""
 _STATES_A_CALL: Final = 400
@@ -172,7 +172,7 @@ class SlurmRest:
         for start in range(0, len(every), _STATES_A_CALL):
             chunk = every[start : start + _STATES_A_CALL]
             told = await self._states("&".join([f"job_id={one:d}" for one in chunk]))
-            if told.nameless:  # each may be a job that the answer lacks
+            if told.nameless:  # a missing job may be a nameless entry
                 found |= dict.fromkeys(chunk, UNREAD)
             found |= told
         return found
@@ -211,7 +211,7 @@ class SlurmRest:
         try:
             await self._post(f"job/{job_id}", body)
         except SlurmError as error:
-            # No such job, or a job that stays held: both numbers have another meaning for new jobs.
+            # The job does not exist, or stays held: both numbers have another meaning for new jobs.
             if error.number == _NO_SUCH_JOB or isinstance(error, NoRoomNow):
                 raise _as(InvalidRequest, error) from error
             raise
@@ -226,7 +226,7 @@ class SlurmRest:
             if error.number in {_NO_SUCH_JOB, _ALREADY_DONE}:
                 return
             raise
-        # HTTP 200 in any case: the reply tells the outcome for each job.
+        # HTTP 200 in any case: the reply has the outcome for each job.
         for status in _objects(reply.get("status")):
             _check_cancelled(status)
 
@@ -264,7 +264,8 @@ class SlurmRest:
         try:
             entries = await self._list("nodes", request)
         except SlurmError as error:
-            # "Failure to query node", HTTP 200 and no number: a slurmctld that is down has one.
+            # "Failure to query node", HTTP 200 and no number: the error of a slurmctld that is down
+            # has a number.
             if error.number is None and error.http_status == 200:
                 return None
             raise

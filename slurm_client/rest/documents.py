@@ -21,12 +21,12 @@ _COMMA: Final = re.compile(r"\s*,\s*")
 _entry: Final = json.JSONDecoder().raw_decode
 
 Each = tuple[str, Callable[[Mapping[str, Any]], Any]]
-"""The name of a field that is a list, and the function that reads each of its entries."""
+"""The name of a field with a list, and the function that reads each entry."""
 
 
 async def read(content: bytes, each: Each | None = None) -> dict[str, Any]:
-    """Returns the reply's JSON object; {} for anything else. Entries that a function reads are not kept:
-    the entries of all nodes are 80 MB."""
+    """Returns the reply's JSON object; {} for any other content. Entries that a function reads are
+    not kept: the entries of all nodes are 80 MB."""
     if len(content) < _LONG:
         return _whole(content, each)
     return await asyncio.to_thread(_by_entries, content, each)
@@ -47,7 +47,7 @@ def _whole(content: bytes, each: Each | None) -> dict[str, Any]:
 def _parsed(content: bytes) -> Any:
     try:
         return orjson.loads(content)
-    except ValueError:  # it takes valid UTF-8 only
+    except ValueError:  # orjson accepts only valid UTF-8
         return orjson.loads(content.decode(errors="replace"))
 
 
@@ -60,13 +60,13 @@ def _by_entries(content: bytes, each: Each | None) -> dict[str, Any]:
         return _whole(content, each)
     make = each[1] if each is not None and each[0] == opening[1] else None
     entries, end = list[Any](), opening.end()
-    for entry, end in _entries(text, opening.end()):  # noqa: B007 -- where the last one ends
+    for entry, end in _entries(text, opening.end()):  # noqa: B007 -- end of the last entry
         entries.append(entry if make is None else make(entry))
     try:
         rest: dict[str, Any] = orjson.loads(opening.group() + text[end:])
-    except ValueError:  # something came after an entry that neither ends the list nor is another
+    except ValueError:  # after an entry came neither the end of the list nor another entry
         return {}
-    well_formed = not rest[opening[1]]  # else what stopped the reading was no comma, or too deep
+    well_formed = not rest[opening[1]]  # otherwise no comma or too deep an entry stopped the reading
     return rest | {opening[1]: entries} if well_formed else {}
 
 
