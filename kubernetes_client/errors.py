@@ -23,7 +23,7 @@ class KubernetesError(Exception):
 
 
 class NoCredentials(Exception):
-    """There is no kubeconfig and no service account: a person must configure one."""
+    """Neither a kubeconfig nor a service account exists: a person must configure one."""
 
 
 class Conflict(KubernetesError):

@@ -157,7 +157,7 @@ class Kubernetes(Protocol):
 
     # Lists and watches. A kind is a resource's plural: "pods", "nodes", "events",
     # "persistentvolumeclaims", "persistentvolumes", "storageclasses", those of admission and, once
-    # `serves` has found it, "resourceclaims".
+    # `serves` has found the kind, "resourceclaims".
 
     async def serves(self, kind: str) -> bool:
         """Returns True if the server has objects of a kind. Finds the version for calls if the version
@@ -180,7 +180,8 @@ class Kubernetes(Protocol):
         self, kind: str, field_selector: str | None, resource_version: str, seconds: int
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Yields changes of the selected objects of a kind after the version of a list, for at most
-        `seconds`: lines of JSON, in pieces of any size. With the version "" it begins with all objects.
+        `seconds`: lines of JSON, in pieces of any size. With the version "", the changes begin with
+        all objects.
 
         Each line has a `type` and an `object`. ADDED, MODIFIED and DELETED have an object's version. An
         object that is no longer selected is DELETED, in the version before and with the resourceVersion

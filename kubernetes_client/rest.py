@@ -55,8 +55,8 @@ _CONNECT_S = 5.0
 _KEPT_S = 15.0
 _PAGE = 250  # parsing so many Pods takes some 15 ms of the event loop
 _CONNECTIONS = 24  # each needs a TLS handshake, and kube-apiserver queues more calls
-_STEADY_CONNECTIONS = 1024  # more than there are watches
-_NO_TOKEN: Final = (OSError, NoCredentials)  # what reading a rotating token may end with
+_STEADY_CONNECTIONS = 1024  # more than the number of watches
+_NO_TOKEN: Final = (OSError, NoCredentials)  # errors of reading a rotating token
 _USER_AGENT: Final = "slurm-extender"
 """The extender's name as the owner of fields (managedFields) and as the author of requests (audit)."""
 
@@ -199,7 +199,7 @@ class KubernetesRest:
             raise _error_of(response)
         return response.status_code
 
-    # The server, and the account that asks
+    # The server, and the account of the calls
 
     async def version(self) -> str:
         return str((await self._ask("GET", "/version"))["gitVersion"])
@@ -280,7 +280,7 @@ class KubernetesRest:
         finally:
             await response.aclose()
 
-    # The way out
+    # Requests
 
     async def _patch(self, path: str, patch: Manifest) -> Manifest:
         return await self._ask("PATCH", path, body=patch, content_type=_STRATEGIC)

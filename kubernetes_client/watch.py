@@ -26,12 +26,12 @@ from wellknown.quoting import words_of
 _WATCH_S = 290
 _TRIAL_S = 1
 _SILENCE_S = 100.0  # bookmarks, if the resource has any, come about once a minute
-_LOOKS_S = 1.0  # by which the end of a silence may come too early
+_LOOKS_S = 1.0  # largest error of the end of a silence
 _PAUSES = Pauses(0.1, 5.0)
 
 Item = TypeVar("Item")
 _Names = tuple[str, str]
-"""Namespace ("" where there is none) and name."""
+"""Namespace ("" without a namespace) and name."""
 
 log = structlog.get_logger()
 
