@@ -77,7 +77,7 @@ def _granted(text: str) -> tuple[str, str, int, str, str]:
     text."""
     told: Any = (
         orjson.loads(text) if len(text) <= _LONGEST_GRANTED else None
-    )  # its error is a ValueError
+    )  # orjson's error is a ValueError
     if not isinstance(told, dict) or told.get("v") != _VERSION:
         raise ValueError(f"not of version {_VERSION}")
     gres, cores, memory_mb = told.get("gres", ""), told.get("cores", ""), told.get("memoryMiB", 0)

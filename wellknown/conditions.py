@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 AGENT_HEARTBEAT_S: Final = 300.0
-"""Interval at which a node agent writes its condition of the Node again, as a kubelet its status."""
+"""Interval at which a node agent repeats its condition of the Node, as a kubelet repeats its
+status."""
 
 
 def condition(

@@ -22,7 +22,7 @@ TRIES_AT_RECOVERY = 4
 def whole_number(text: str) -> int | None:
     """Returns the number in a text; None for a text that neither Slurm nor the extender writes.
 
-    Everybody who may edit a Pod may write annotations: no value may raise an error.
+    Any user who may edit a Pod may write annotations: no value may raise an error.
     """
     plain = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
     return int(text) if plain else None
@@ -72,7 +72,7 @@ def encroaching(latest: int | None, max_job_id: int | None, ids: JobIdRange) -> 
     return (
         f"Slurm's own count of job ids {where} the placeholders' range ({ids.first} to {ids.end - 1}):"
         f" it is at {latest}; set MaxJobId={ids.first} in slurm.conf (of several clusters the lowest"
-        " first id), so that it begins anew"
+        " first id), so that the count starts again"
     )
 
 

@@ -39,7 +39,7 @@ class NotesOnNode(NamedTuple):
 
     notes: tuple[LingeringNote, ...] = ()
     problem: str = ""
-    """What is wrong with the annotation; empty if nothing is wrong."""
+    """Problem of the annotation; empty for a valid annotation."""
 
 
 NO_NOTES = NotesOnNode()

@@ -60,8 +60,8 @@ def trouble(names: NodeNames, label: str) -> str | None:
 
 
 def in_words(names: NodeNames, slurm_node: str) -> str:
-    """Returns words for the Nodes that name a Slurm node, and for the Node that stands for the Slurm
-    node."""
+    """Returns a message about the Nodes that name a Slurm node, and about the Node that stands for
+    the Slurm node."""
     stands, naming = names.standing_for(slurm_node), sorted(names.naming(slurm_node))
     kept = f"{stands} alone stands for it" if stands else "none stands for it, and it gets no Pods"
     return f"Nodes {', '.join(_shortened(naming))} name Slurm's node {slurm_node}: {kept}"

@@ -14,7 +14,7 @@ _LONGEST = 6 * MOST
 
 
 def compress(numbers: Iterable[int]) -> str:
-    """Returns the shortest list of these numbers, in order; "" for none."""
+    """Returns the shortest list of these numbers, in order; "" without numbers."""
     # Consecutive numbers share number - position.
     runs = itertools.groupby(enumerate(sorted(set(numbers))), key=lambda pair: pair[1] - pair[0])
     spans = ([number for _, number in run] for _, run in runs)

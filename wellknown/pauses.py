@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 
 class Pauses(NamedTuple):
-    """The first pause of a row, and the longest, in seconds. Each pause is twice the one before."""
+    """The first and the longest pause of a row, in seconds. Each pause is twice the previous
+    pause."""
 
     shortest: float
     longest: float

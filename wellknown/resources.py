@@ -121,7 +121,7 @@ def _effective(spec: Manifest, kinds: _Kinds) -> dict[str, Decimal]:
 
 
 def wrong_quantities(spec: Manifest) -> tuple[str, ...]:
-    """Returns words for each amount that cannot be parsed."""
+    """Returns a message for each amount that cannot be parsed."""
     return tuple(
         f"{place}.{name}: {problem}"
         for place, amounts in _amounts(spec)

@@ -16,7 +16,7 @@ import orjson
 from wellknown.names import SLURMD
 
 TEMPLATES: Final = "slurmd-templates"
-"""ConfigMap in the namespace of slurmd Pods: what the Pods of each revision may use."""
+"""ConfigMap in the namespace of slurmd Pods: images, Secrets and host paths of each revision."""
 AGENTS_FOLDER: Final = "/run/slurm-extender"
 """The node agent's folder on the host, with the agent's socket and the output of `slurmd -G`."""
 CONTAINER: Final = "slurmd"
@@ -45,11 +45,11 @@ class Assignment:
     boots: bool = False
     """True if slurmctld waits for a boot of the node (power saving): slurmd has to claim a boot."""
     before: str = ""
-    """The revision that served here last, until this one serves."""
+    """The revision that served here last, until the new revision serves."""
     failed: str = ""
-    """The newer revision that failed here, so that the Node went back to this one."""
+    """The newer revision that failed here: the Node went back to `revision`."""
     why: str = ""
-    """The failure in words, cut to a length."""
+    """The message of the failure, cut to a length."""
 
     @property
     def same_for_all(self) -> Self:
@@ -57,7 +57,7 @@ class Assignment:
         return replace(self, boots=False, before="", failed="", why="")
 
     def back(self, why: str) -> Self:
-        """Returns the assignment of the revision before, after a failure of this one."""
+        """Returns the assignment of the previous revision, after a failure of this revision."""
         revision, failed = self.before, self.revision
         return replace(self.same_for_all, revision=revision, failed=failed, why=why[:_LONGEST_WORDS])
 
