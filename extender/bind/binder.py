@@ -94,7 +94,7 @@ def verified(
 class Binder:
     """Answers kube-scheduler's bind calls."""
 
-    def __init__(  # noqa: PLR0913 -- the called systems, and the parts that share knowledge
+    def __init__(  # noqa: PLR0913 -- the called systems, and callbacks
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,

@@ -130,7 +130,7 @@ class NodeReservation:
     async def _fits(self, manifest: Manifest, node: str) -> bool:
         """Returns True if a Pod fits on a Node of Slurm. Reads the bound Pods, with the last Binding
         here, then Slurm's node, then the placeholders: a job that begins or ends in between counts
-        twice, but at least once."""
+        once or twice, but is never left out."""
         bound = await kubernetes_in_time(pods_on(self._kubernetes, node))
         slurm_node = await self._capacity.read_node(node)
         if slurm_node is None:  # one reply without the node proves nothing

@@ -81,7 +81,7 @@ class Observer(Protocol):
 class Dispatcher:
     """The only caller of `Ledger.apply`. The clock is the event loop's."""
 
-    def __init__(  # noqa: PLR0913 -- the called systems, and the observers
+    def __init__(  # noqa: PLR0913 -- the called systems, and observers
         self,
         ledger: Ledger,
         slurm: Slurm,

@@ -48,7 +48,7 @@ class NotOurs(Exception):
 class Gate:
     """Parameter `ledger` returns None while this replica does not lead, `poll_now` polls a job now."""
 
-    def __init__(  # noqa: PLR0913 -- the called systems, and the sources of answers
+    def __init__(  # noqa: PLR0913 -- the called systems, and callbacks
         self,
         kubernetes: Kubernetes,
         slurm: Slurm,
