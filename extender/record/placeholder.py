@@ -87,8 +87,7 @@ class Rejections(NamedTuple):
     """Nodes that kube-scheduler offered with a rejection, and the end of the offer. A thousand Nodes are
     possible, so the names are compressed (`FeasibleNodes.taken`)."""
     waiting_for_departures: bool = False
-    """True if kube-scheduler rejected the Node while Pods were leaving: such a rejection does not
-    count."""
+    """True if kube-scheduler rejected the Node while Pods were leaving: the rejection does not count."""
     rejection_counts: bool = False
     """True after kube-scheduler was asked again about the allocated Node: the next rejection counts."""
     asks_first: bool = False
