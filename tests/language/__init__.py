@@ -1,0 +1,1 @@
+"""Measure of the project's prose: pages, docstrings, comments, and the charts' values and notes."""
