@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCRIPT = (CHECKOUT / "deploy/slurm/slurm-extender-gres").read_text()
-_SLURMD = 'trap \'exec sh -c "$0" "$0"\' HUP; while :; do sleep 0.05; done'
-"""Executes itself at a SIGHUP."""
+_SLURMD = 'trap \'exec sh -c "$0" "$0"\' USR1; while :; do sleep 0.05; done'
+"""Executes itself at a SIGUSR1. (Below nohup, no shell can trap a SIGHUP.)"""
 
 
 def program(path: Path, text: str) -> None:
@@ -68,7 +68,7 @@ def test_devices_are_listed_after_each_start_of_slurmd(listed: Path) -> None:
     with slurmd(listed.parent) as process:
         lists("one")
         order.write_text("two")
-        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGUSR1)
         lists("two")
     order.write_text("three")
     with slurmd(listed.parent):
