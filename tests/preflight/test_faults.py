@@ -164,7 +164,7 @@ def test_preemption_that_would_evict(preflight: Preflight, cluster: Cluster, tmp
 def test_a_kubernetes_that_is_not_there(preflight: Preflight, tmp_path: Path, cluster: Cluster) -> None:
     status, found = preflight(KUBECONFIG=str(tmp_path / "none"))
     assert (status, failing(found)) == (1, {"kubernetes-release"})
-    assert "no way to kube-apiserver" in words(found, "kubernetes-release")
+    assert "no access to kube-apiserver" in words(found, "kubernetes-release")
     scheduler = kubeconfig_of("system:kube-scheduler", Layout(cluster.directory))
     status, found = preflight(KUBECONFIG=str(scheduler))
     assert "system:kube-scheduler may not" in words(found, "rights", "WARN")
@@ -288,7 +288,7 @@ def test_a_node_that_has_less_than_slurm_gives(preflight: Preflight, cluster: Cl
     assert (status, failing(found)) == (1, {"gres", "cpus"})
     assert "Node node-1 has 3 nvidia.com/gpu, but Slurm node node-1 has 4 gpu" in words(found, "gres")
     assert "node-1: Slurm's 8 CPUs" in words(found, "cpus")
-    assert "Slurm gives 16000 MiB of node node-1, and 15360" in words(found, "memory", "WARN")
+    assert "Slurm gives 16000 MiB of node node-1, but only 15360" in words(found, "memory", "WARN")
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")

@@ -227,7 +227,7 @@ def test_what_slurmdbd_refuses_is_told_with_what_is_made(slurm: Cluster, account
     job = run_job(slurm, "teaching")
     pruned = "prune: true\nqos: [{name: late}]\n"
     assert accounts.apply(pruned) is Status.DIFFERS
-    assert any(line.endswith("and not: - user bob") for line in accounts.said), accounts.said
+    assert any(line.endswith("failed: - user bob") for line in accounts.said), accounts.said
     assert "late" in show(slurm, "qos", "format=name").split()
     end_job(slurm, job)
 

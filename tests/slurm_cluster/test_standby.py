@@ -176,7 +176,7 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
     two.want(two.conf + NEW)
     assert two.of_first(look).verdict is Verdict.APPLIED
     outcome = two.of_second(look)
-    assert (outcome.verdict, "stands by" in outcome.words) == (Verdict.APPLIED, True), outcome
+    assert (outcome.verdict, "on standby" in outcome.words) == (Verdict.APPLIED, True), outcome
     assert two.second.said().count("background mode") == started + 1
     assert {two.of_first(look).verdict, two.of_second(look).verdict} == {Verdict.CURRENT}
     new = two.submit("--partition=new")

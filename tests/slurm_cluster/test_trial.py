@@ -105,7 +105,7 @@ WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     ),
     "keys that are none": ("", "", {"keys/slurm.jwks": b"{"}, "jwks"),
     "no key of JWT": ("jwt_hs256.key", "other.key", {}, "other.key"),
-    "a key of gres.conf": ("", "", {"gres.conf": b"Nam=gpu File=/dev/nvidia0\n"}, "no Nam"),
+    "a key of gres.conf": ("", "", {"gres.conf": b"Nam=gpu File=/dev/nvidia0\n"}, "key Nam"),
     "a count of gres.conf": ("", "", {"gres.conf": b"Name=gpu Count=lots\n"}, "Count=lots"),
     "a line of gres.conf": ("", "", {"gres.conf": b"Name=gpu File /dev/nvidia0\n"}, "does not begin"),
     "a plugin of cgroup.conf": ("", "", {"cgroup.conf": b"CgroupPlugin=cgroup/v9\n"}, "cgroup/v9"),
@@ -301,4 +301,4 @@ def running(argument: str) -> str:
 def test_a_configuration_without_slurm_conf_is_refused(tmp_path: Path) -> None:
     looks = configurer(tmp_path, BASE, {})
     (tmp_path / "wanted/slurm.conf").unlink()
-    assert looks.plan()[1] == [f"there is no slurm.conf in {tmp_path}/wanted"]
+    assert looks.plan()[1] == [f"{tmp_path}/wanted has no slurm.conf"]
