@@ -9,7 +9,7 @@ sinfo -h -p "$PARTITION" -o %G | grep -q gpu ||
     skip "no node of partition $PARTITION has GPUs (Gres=gpu:... in slurm.conf)"
 
 say "A GPU is asked for as everywhere in Kubernetes."
-apply_or_skip pod.yaml "a native job on its node may use the same GPUs" \
+apply_or_skip pod.yaml "a native job on the node may use the same GPUs" \
     "Pods may not share a node's GPUs here (SLURM_EXTENDER_SHARED_GPUS)"
 runs a-gpu
 show a-gpu

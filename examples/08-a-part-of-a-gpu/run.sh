@@ -11,7 +11,7 @@ kubectl get nodes -o 'jsonpath={.items[*].status.allocatable}' | grep -q "\"$SHA
     skip "no Node has the resource $SHARD"
 
 say "A shard is asked for by the resource that stands for it."
-apply_or_skip pod.yaml "a native job on its node may use the same GPUs" \
+apply_or_skip pod.yaml "a native job on the node may use the same GPUs" \
     "Pods may not share a node's GPUs here (SLURM_EXTENDER_SHARED_GPUS)"
 runs a-part-of-a-gpu
 show a-part-of-a-gpu

@@ -142,7 +142,7 @@ def test_slurm_extender_in_the_clusters_bin_has_the_clusters_settings(tmp_path: 
     write_extender_program(spec, ports, layout)
     command = layout.bin / EXTENDER_PROGRAM
     helped = subprocess.run([command, "audit", "--help"], capture_output=True, text=True, check=True)
-    assert "every difference between both systems" in helped.stdout
+    assert "all differences between both systems" in helped.stdout
     print_environment = "-c 'import json, os; print(json.dumps(dict(os.environ)))'"
     exported = command.read_text().replace("-m extender", print_environment)
     printed = subprocess.run(["sh", "-c", exported], capture_output=True, text=True, check=True)
