@@ -202,7 +202,10 @@ def test_the_author_of_a_deployment_is_warned_of_its_pods(
     assert answer.returncode == 0, answer.stderr
     would = "Warning: spec.template: Pods would be refused:"
     assert f'{would} annotation {PREFIX}timeout: "soon" is not a whole number' in answer.stderr
-    assert f"{would} annotation {PREFIX}partiton is unknown: did you mean {PREFIX}partition?" in answer.stderr
+    assert (
+        f"{would} annotation {PREFIX}partiton is unknown: did you mean {PREFIX}partition?"
+        in answer.stderr
+    )
     assert "terminationGrace" not in answer.stderr
 
 
