@@ -16,7 +16,7 @@ PACKAGES: Final = (
     *("slurm_client", "slurm_cluster", "wellknown"),
 )
 """The folders of the project's wheel."""
-_WHEEL: Final = (*PACKAGES, "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
+_WHEEL: Final = (*PACKAGES, "LICENSE", "NOTICE", "README.md", "pyproject.toml", "requirements.lock")
 _PROGRAM: Final = (*_WHEEL, "deploy/requirements.py", "deploy/slurm/slurm-extender-hook")
 """Sources of each target of python.Dockerfile."""
 STABLE_SUITE: Final = "trixie"

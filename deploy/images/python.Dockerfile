@@ -17,7 +17,7 @@ RUN --mount=type=secret,id=apt.conf \
     debian-packages unpack /image base-files libpython3-stdlib python3-minimal
 
 FROM tools AS wheel
-COPY LICENSE README.md pyproject.toml ./
+COPY LICENSE NOTICE README.md pyproject.toml ./
 COPY extender extender
 COPY kubernetes_client kubernetes_client
 COPY node_agent node_agent
