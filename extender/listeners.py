@@ -49,7 +49,7 @@ class Listeners:
     def servers(self) -> list[Server]:
         """Returns a server for each group of callers."""
         own, settings = self._replica, self._replica.settings
-        translation, told, measured = settings.translation, own.telemetry, own.telemetry.http
+        translation, telemetry, measured = settings.translation, own.telemetry, own.telemetry.http
         binder = Binder(
             own.kubernetes,
             own.slurm,
@@ -73,7 +73,9 @@ class Listeners:
         measured.instrument_verbs(scheduler)
         servers = [
             self._server("scheduler", scheduler, self._scheduler_tls()),
-            self._server("metrics", metrics.application(told.registry, told.placement.count_pods)),
+            self._server(
+                "metrics", metrics.application(telemetry.registry, telemetry.placement.count_pods)
+            ),
             self._server("health", probes.application(own.health)),
         ]
         if self._certificate is not None:

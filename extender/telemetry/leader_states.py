@@ -56,10 +56,12 @@ class PodCounts:
         self.oldest: dict[tuple[State, str], str] = {}
         """Earliest creation, by state and by the cause's reason."""
         self.wanted: Counter[Wanted] = Counter()
+        """Number of Pods in Slurm's queue by request."""
         self.with_jobs: list[Placeholder] = []
         """Placeholders with devices: bound, or being evicted. Empty unless the metrics report jobs."""
 
     def add(self, record: Placeholder) -> None:
+        """Counts a placeholder."""
         found = record.state, record.cause.reason if record.cause is not None else ""
         self.tally[found] += 1
         created = record.members[0].pod.created if record.members else ""

@@ -1,5 +1,6 @@
 """The page of metrics."""
 
+import asyncio
 from collections.abc import Iterator
 
 import httpx
@@ -28,9 +29,9 @@ class Slow(Collector):
             yield GaugeMetricFamily(f"slow_{number}", "Slow.", number)
 
 
-@pytest.mark.parametrize(("turn_s", "more"), [(1.0, 0), (0.002, METRICS - 1)])
+@pytest.mark.parametrize(("turn_s", "turns"), [(1.0, 0), (0.002, METRICS)])
 async def test_others_get_a_turn_after_each_slow_metric(
-    turn_s: float, more: int, monkeypatch: pytest.MonkeyPatch
+    turn_s: float, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry, clock = CollectorRegistry(), Clock(0.0)
     monkeypatch.setattr(cooperative, "perf_counter", clock)
@@ -41,7 +42,22 @@ async def test_others_get_a_turn_after_each_slow_metric(
         async with httpx.AsyncClient(transport=httpx.ASGITransport(application(registry))) as client:
             pages.append((await client.get("http://extender/metrics")).content)
 
-    of_the_request = await turns_of_others(read(registry))
     registry.register(Slow(clock))
-    assert await turns_of_others(read(registry)) == of_the_request + more
-    assert pages == [b"", generate_latest(registry)]
+    assert await turns_of_others(read(registry)) == turns
+    assert pages == [generate_latest(registry)]
+
+
+async def test_scrapes_together_are_read_one_after_the_other() -> None:
+    reading = most = 0
+
+    async def before() -> None:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await asyncio.sleep(0)
+        reading -= 1
+
+    transport = httpx.ASGITransport(application(CollectorRegistry(), before))
+    async with httpx.AsyncClient(transport=transport) as client:
+        await asyncio.gather(*(client.get("http://extender/metrics") for _ in range(5)))
+    assert most == 1
