@@ -1,6 +1,6 @@
 # Each command installs what it needs. `make` prints them.
 .PHONY: help demo test test-long test-releases test-oldest test-node test-install test-slurm-chart test-pools test-gpu
-.PHONY: conformance bench bench-quick bench-restart bench-scale performance-page load chaos check looks prepared docs words
+.PHONY: conformance bench bench-quick bench-restart bench-scale performance-page load chaos check looks prepared docs site words
 .PHONY: protocols lock clean
 
 BENCH =
@@ -48,7 +48,7 @@ test-node:  ## the node agent on a real kubelet and kernel, in a virtual machine
 	.venv/bin/pytest -m node tests/node --durations 10
 
 # Each suite that takes too long for make test, one after the other; SUITES="chaos load" runs two of them. The table of
-# docs/development.md says when each passed.
+# docs/design/development.md says when each passed.
 test-long:  ## what takes too long for make test, for some hours
 	@./bootstrap
 	.venv/bin/python -m tests.long $(SUITES)
@@ -129,7 +129,7 @@ bench-restart:  ## a restart with 10,000 placeholders
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest bench-restart
 
-# 50,000 Pods that wait on 5,000 Nodes, and the restart above; see docs/scale.md.
+# 50,000 Pods that wait on 5,000 Nodes, and the restart above; see docs/reference/scale.md.
 bench-scale:  ## 50,000 waiting Pods on 5,000 Nodes
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
@@ -169,6 +169,11 @@ words:  ## how many of Slurm's pending reasons are explained
 protocols:  ## the Python modules of the protobuf files
 	@./bootstrap
 	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. node_agent/*/*.proto
+
+# The pages of docs by mkdocs, and llms.txt.
+site:  ## the documentation as a site, in build/site
+	@./bootstrap
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 
 # The lock holds names, versions and hashes only.
 lock:  ## requirements.lock

@@ -1,5 +1,5 @@
-"""Generator of the tables in docs/configure.md: the settings of both programs, with the chart's
-value for each setting. `make docs` runs `python -m deploy.settings_page`."""
+"""Generator of the tables in docs/reference/configure.md: the settings of both programs, with the
+chart's value for each setting. `make docs` runs `python -m deploy.settings_page`."""
 
 import json
 import re
@@ -17,9 +17,9 @@ from extender.settings import Settings as ExtenderSettings
 from node_agent.settings import Settings as AgentSettings
 from service.settings import read_json
 
-PAGE: Final = "docs/configure.md"
+PAGE: Final = "docs/reference/configure.md"
 _HEADS: Final = ("setting", "set in the chart by", "default", "type", "meaning")
-_PAGE_OF_DOCS: Final = re.compile(r"docs/([\w-]+\.md)(#[\w-]+)?")
+_PAGE_OF_DOCS: Final = re.compile(r"docs/(\w+/([\w-]+\.md))(#[\w-]+)?")
 _FOUND_AT_START: Final = {
     "namespace": "the Pod's own namespace; outside of Pods `kube-system`",
     "replica": "the host's name; in a Pod the Pod's name",
@@ -124,7 +124,7 @@ def _kind(schema: Mapping[str, Any]) -> Iterator[str]:
 
 def _linked(words: str) -> str:
     """Returns a description with links to the pages in the description."""
-    linked = _PAGE_OF_DOCS.sub(lambda page: f"[{page[1]}]({page[1]}{page[2] or ''})", words)
+    linked = _PAGE_OF_DOCS.sub(lambda page: f"[{page[2]}](../{page[1]}{page[3] or ''})", words)
     return linked.replace("|", r"\|")
 
 

@@ -123,17 +123,17 @@ def _metrics() -> Iterator[str]:
 
 
 PAGES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
-    "docs/annotations.md": {
+    "docs/reference/annotations.md": {
         "extender/pod_request/annotations.py": _annotations,
         "extender/pod_request/slurm_bridge.py": _slurm_bridge,
     },
-    "docs/waiting.md": {"extender/explain/pending_reasons.py": _pending_reasons},
-    "docs/preflight.md": {"extender/preflight": _preflight},
-    "docs/architecture.md": {
+    "docs/reference/reasons.md": {"extender/explain/pending_reasons.py": _pending_reasons},
+    "docs/reference/preflight.md": {"extender/preflight": _preflight},
+    "docs/design/architecture.md": {
         "extender/record/states.py and table.py": _states,
         "extender/jobs/phase.py": _phases,
     },
-    "docs/metrics.md": {"extender/telemetry/catalogue.py": _metrics},
+    "docs/reference/metrics.md": {"extender/telemetry/catalogue.py": _metrics},
 }
 """Page -> source of a generated part -> function that makes the lines of the part."""
 

@@ -84,7 +84,7 @@ class Settings(BaseSettings):
     namespace: Namespace = Field(default_factory=_own_namespace)
     """Namespace of the extender, with its Lease and its Secret. Outside of a Pod: kube-system."""
     scope: Annotated[tuple[Namespace, ...], NoDecode, BeforeValidator(listed)] = ("cluster",)
-    """Namespaces whose Pods are in scope (docs/scope.md). `cluster`: all namespaces. Blank: the
+    """Namespaces whose Pods are in scope (docs/concepts/scope.md). `cluster`: all namespaces. Blank: the
     extender's own namespace."""
     pod_selector: Annotated[str, AfterValidator(lambda text: Selector.parse(text).text)] = ""
     """Label selector for Pods of these namespaces, as for `kubectl get -l`. Blank: all Pods are in
@@ -97,25 +97,25 @@ class Settings(BaseSettings):
     KubeSchedulerConfiguration."""
     take_schedulers: Names = ()
     """Other schedulers whose new Pods in scope go to Slurm, with a warning to each author
-    (docs/migrate.md). Blank: none."""
+    (docs/tasks/migrate.md). Blank: none."""
     scheduler_config_file: Path | None = None
     """kube-scheduler's configuration. /readyz reports if kube-scheduler would evict Pods for a Pod
     that Slurm has not admitted. Absent: only actual evictions. Reloaded after a change."""
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
-    """Prefix of the annotations in docs/annotations.md."""
+    """Prefix of the annotations in docs/reference/annotations.md."""
     slurm_bridge_annotations: bool = False
-    """`true`: the extender also reads slurm-bridge's annotations (docs/migrate.md)."""
+    """`true`: the extender also reads slurm-bridge's annotations (docs/tasks/migrate.md)."""
     gres: Annotated[dict[str, Gres], NoDecode, BeforeValidator(read_json)] = dict(GRES)
     """GRES of each extended resource: a name, or name:type ("gpu:1g.10gb"). Blank: the resource is
     no GPU, and Slurm does not count it."""
     shared_gpus: SharedGpus = "isolate"
-    """Rule for Pods with GPUs on nodes of native jobs (docs/annotations.md#shared-gpus): `refuse`,
-    `isolate` the policy's podUsers by `exclusive: user`, `allow` with a warning, or require a
+    """Rule for Pods with GPUs on nodes of native jobs (docs/reference/annotations.md#shared-gpus):
+    `refuse`, `isolate` the policy's podUsers by `exclusive: user`, `allow` with a warning, or require a
     `node-agent`."""
     cpu_unit: Cpus = Field(default=Decimal(1), gt=0, le=1024, decimal_places=3)
-    """Amount of a Pod's CPU that equals one CPU of Slurm ("2", "100m"): docs/resources.md."""
+    """Amount of a Pod's CPU that equals one CPU of Slurm ("2", "100m"): docs/concepts/resources.md."""
     docs_url: str = Field(default=PUBLISHED + DEFAULT_PAGE, min_length=1)
-    """Address of docs/annotations.md, for messages to authors of Pods."""
+    """Address of docs/reference/annotations.md, for messages to authors of Pods."""
     node_name_label: str = NODE_NAME_LABEL
     """Label on a Node with the Slurm node's name, if the names differ. Kubelets must not be able to
     set this label."""
@@ -151,8 +151,8 @@ class Settings(BaseSettings):
     """Rule if KillWait is too short for Kubernetes' default grace of 30 s: `lower` the grace, with
     a warning, or `refuse` the Pod."""
     priority_classes: Annotated[dict[str, dict[str, str]], NoDecode, BeforeValidator(_mapped)] = {}
-    """Partition or QOS for Pods of a PriorityClass, without such an annotation (docs/endings.md):
-    "urgent=partition:high,urgent=qos:fast,spare=qos:scavenger"."""
+    """Partition or QOS for Pods of a PriorityClass, without such an annotation
+    (docs/concepts/endings.md): "urgent=partition:high,urgent=qos:fast,spare=qos:scavenger"."""
     job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
     """First id of placeholders. Set Slurm's MaxJobId to this id, or to the lowest such id of
     several clusters."""
@@ -175,13 +175,13 @@ class Settings(BaseSettings):
     VolumeBinding."""
     evictions_per_minute: int = Field(default=500, ge=0)
     """Eviction limit in any minute: Pods whose jobs ended early, plus jobs of missing Pods
-    (docs/audit.md). Further deletions wait. 0: nothing is deleted."""
+    (docs/concepts/audit.md). Further deletions wait. 0: nothing is deleted."""
     audit_interval_s: float = Field(default=120.0, gt=0, lt=86400)
-    """Seconds between two audits (docs/audit.md). With thousands of jobs, the interval grows, to
-    read at most 2 kB per second on average."""
+    """Seconds between two audits (docs/concepts/audit.md). With thousands of jobs, the interval grows,
+    to read at most 2 kB per second on average."""
     unmanaged_pods: Literal["fit", "adopt", "ignore"] = "fit"
-    """Rule for unmanaged Pods (docs/unmanaged-pods.md). `fit`: these Pods get the room that Slurm
-    leaves. `adopt`: bound Pods also get jobs. `ignore`: neither."""
+    """Rule for unmanaged Pods (docs/concepts/unmanaged-pods.md). `fit`: these Pods get the room that
+    Slurm leaves. `adopt`: bound Pods also get jobs. `ignore`: neither."""
 
     drain_nodes: bool = True
     """`true` drains the nodes of cordoned, tainted or not ready Nodes, and nodes where a Pod
@@ -196,12 +196,12 @@ class Settings(BaseSettings):
     Slurm."""
 
     policy_file: Path | None = None
-    """Policy: which Pods may request what (docs/policy.md). Reloaded after a change."""
+    """Policy: which Pods may request what (docs/concepts/policy.md). Reloaded after a change."""
     policy: Literal["restricted", "open"] | None = None
     """Policy without a file. `open` allows everything. `restricted` (the default) allows no Pod."""
 
     pools_file: Path | None = None
-    """Pools of slurmd Pods (docs/pools.md). Reloaded after a change."""
+    """Pools of slurmd Pods (docs/concepts/pools.md). Reloaded after a change."""
     pools_namespace: str = "slurm-nodes"
     """Namespace of slurmd Pods, without the extender. A user who may create Pods in this namespace
     can read its Secrets."""
@@ -216,19 +216,19 @@ class Settings(BaseSettings):
     """Seconds for which an ending replica still answers, so that callers find another replica."""
 
     listen_address: str = "0.0.0.0"  # noqa: S104 -- admission and probes come from other hosts
-    """Address of all ports except the scheduler's port (docs/listeners.md)."""
+    """Address of all ports except the scheduler's port (docs/reference/listeners.md)."""
     scheduler_address: str = "127.0.0.1"
     """Address of kube-scheduler's verbs. Callers can bind Pods: without client certificates, only
     an address of this host is valid."""
     scheduler_client_ca_file: Path | None = None
-    """CAs (PEM) of kube-schedulers' client certificates (docs/listeners.md). The verbs then use
-    TLS, and accept no other callers. Reloaded after a change."""
+    """CAs (PEM) of kube-schedulers' client certificates (docs/reference/listeners.md). The verbs then
+    use TLS, and accept no other callers. Reloaded after a change."""
     scheduler_port: Port = 8888
     """Port of kube-scheduler's verbs."""
     admission_port: Port = 8443
     """Port of /mutate and /validate, for kube-apiserver."""
     hooks_port: Port = 8000
-    """Port of pushes and of the gate, for Slurm's scripts (docs/slurm-scripts.md)."""
+    """Port of pushes and of the gate, for Slurm's scripts (docs/tasks/slurm-scripts.md)."""
     metrics_port: Port = 8080
     """Port of /metrics, for Prometheus."""
     health_port: Port = 8081
@@ -244,8 +244,8 @@ class Settings(BaseSettings):
     """Names and addresses by which kube-apiserver calls the webhooks. Blank: the Service
     slurm-extender in the namespace."""
     admission_client_ca_file: Path | None = None
-    """CAs (PEM) of kube-apiservers' client certificates (docs/listeners.md). Absent: every caller
-    that reaches the port may ask for reviews. Reloaded after a change."""
+    """CAs (PEM) of kube-apiservers' client certificates (docs/reference/listeners.md). Absent: every
+    caller that reaches the port may ask for reviews. Reloaded after a change."""
     webhook_configuration: str = "slurm-extender"
     """Name of the mutating and of the validating webhook configuration. The extender writes the CA
     of its own certificate there."""
@@ -254,7 +254,7 @@ class Settings(BaseSettings):
     pushes."""
     job_info: bool = False
     """`true`: the leader has a metric for each bound Pod, with the job's user and account
-    (docs/metrics.md#the-use-of-gpus). All scrapers see the users' names."""
+    (docs/reference/metrics.md#the-use-of-gpus). All scrapers see the users' names."""
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
     """Lowest level of the lines in the log."""
 

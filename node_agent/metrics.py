@@ -1,7 +1,7 @@
 """Metrics of the node agent, and their sources. The log names the Pods.
 
-The table `METRICS` is the source of the metrics and of docs/metrics.md. The metrics of the process
-(`process_*`) come from the library.
+The table `METRICS` is the source of the metrics and of docs/reference/metrics.md. The metrics of the
+process (`process_*`) come from the library.
 """
 
 from collections.abc import Iterable, Iterator

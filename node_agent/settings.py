@@ -40,7 +40,7 @@ class Settings(BaseSettings):
     """Cgroups of the kubelet's Pods, below this folder. The agent skips missing cgroups."""
     nri: OptionalPath = Path("/var/run/nri/nri.sock")
     """Socket for plugins of the container runtime. Blank: Pods may start some milliseconds before
-    their access, and get all devices or none (docs/node-agent.md#what-the-kubelet-counts)."""
+    their access, and get all devices or none (docs/concepts/devices.md#what-the-kubelet-counts)."""
     cdi: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(listed)] = CDI_FOLDERS
     """Folders with the container runtime's specifications of devices (CDI)."""
     device_plugins: OptionalPath = Path("/var/lib/kubelet/device-plugins")
@@ -48,26 +48,26 @@ class Settings(BaseSettings):
     kubelet."""
     pod_resources: OptionalPath = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
     """Socket of the kubelet's PodResources API. Blank: the kubelet chooses the devices of Pods, and
-    counts other devices than Slurm granted (docs/node-agent.md#what-the-kubelet-counts)."""
+    counts other devices than Slurm granted (docs/concepts/devices.md#what-the-kubelet-counts)."""
     job_mapping: OptionalPath = None
     """Folder in which dcgm-exporter reads the jobs of GPUs (`--hpc-job-mapping-dir`). Blank: the
-    agent writes no job files (docs/node-agent.md#the-use-of-gpus)."""
+    agent writes no job files (docs/tasks/gpu-use.md#the-use-of-gpus)."""
     resources: Annotated[
         dict[str, str], NoDecode, BeforeValidator(read_json), AfterValidator(_mapped)
     ] = dict(GRES)
     """GRES of each extended resource: the same value as SLURM_EXTENDER_GRES."""
     slurmd_namespace: str = ""
     """Namespace of slurmd Pods: the same value as SLURM_EXTENDER_POOLS_NAMESPACE. Blank: the agent
-    creates no slurmd Pods (docs/pools.md)."""
+    creates no slurmd Pods (docs/concepts/pools.md)."""
     node_name_label: str = NODE_NAME_LABEL
     """Label on a Node with the Slurm node's name: the same value as
     SLURM_EXTENDER_NODE_NAME_LABEL."""
     keep_others_off_cores: bool = False
     """`true` keeps Pods without a job off the cores that jobs have on this Node
-    (docs/node-agent.md#pods-of-no-job)."""
+    (docs/concepts/node-agent.md#pods-of-no-job)."""
     end_steps: bool = True
     """`true` ends steps in the jobs of Pods (`srun --jobid=... --overlap`). `false` only reports
-    these steps (docs/node-agent.md#steps-in-the-jobs-of-pods)."""
+    these steps (docs/concepts/node-agent.md#steps-in-the-jobs-of-pods)."""
     bpf: Path = FOLDER
     """Folder in the host's BPF file system, for the agent's program and maps."""
     socket: OptionalPath = Path("/run/slurm-extender/node-agent.sock")

@@ -37,7 +37,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric, and its row in docs/metrics.md."""
+    """A metric, and its row in docs/reference/metrics.md."""
 
     name: str
     """Prometheus' name; a counter's ends in _total."""

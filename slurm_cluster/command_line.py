@@ -33,7 +33,9 @@ app.add_typer(topology, name="topology")
 
 _ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT = Options()
-_File = Annotated[Path, typer.Argument(help="YAML: qos, accounts, users (docs/slurm-configuration.md).")]
+_File = Annotated[
+    Path, typer.Argument(help="YAML: qos, accounts, users (docs/reference/slurm-configuration.md).")
+]
 _Cluster = Annotated[str, typer.Option(help="ClusterName; default: the only cluster of slurmdbd.")]
 _Patience = Annotated[
     float, typer.Option(help="Maximum wait for slurmdbd to answer.", metavar="SECONDS", min=0)

@@ -2,7 +2,7 @@
 
     python -m tests.long             # all suites, one after the other, for some hours
     python -m tests.long chaos load  # two suites
-    python -m tests.long --page      # writes the table of docs/development.md
+    python -m tests.long --page      # writes the table of docs/design/development.md
 
 tests/long.json is committed, and has the minutes and the commit of each suite's last pass. A pass is
 noted at once, but only if the checkout has no changes: the noted commit is the tested one. If a suite
@@ -22,7 +22,7 @@ from tests.unsteady import commit, read_json, write_json
 
 CHECKOUT: Final = Path(__file__).parents[1]
 RECORD: Final = Path(__file__).with_suffix(".json")
-PAGE: Final = CHECKOUT / "docs" / "development.md"
+PAGE: Final = CHECKOUT / "docs" / "design" / "development.md"
 SOURCE: Final = "tests/long.json"
 
 
@@ -89,7 +89,7 @@ def _last(run: Mapping[str, Any] | None) -> tuple[str, str]:
 
 
 def page(record: Mapping[str, Any]) -> str:
-    """Returns docs/development.md with a current table."""
+    """Returns docs/design/development.md with a current table."""
     return replaced(PAGE.read_text(), SOURCE, rows(record))
 
 

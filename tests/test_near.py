@@ -33,7 +33,9 @@ def test_each_spelling_of_a_path_has_the_same_tests() -> None:
     assert set(near([folder])) < set(near([Path()]))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/operate.md", "docs", "examples/01-a-pod/README.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/troubleshooting/operate.md", "docs", "examples/01-a-pod/README.md"]
+)
 def test_page_has_the_tests_of_all_pages(page: str) -> None:
     files = near([Path(page)])
     assert {str(file.parent) for file in files} == {"tests/documentation", "tests/pages"}

@@ -66,8 +66,9 @@ OUT_OF_SERVICE = DOMAIN + "out-of-service"
 
 
 class Reason(StrEnum):
-    """Reasons of a Pod's condition (CONDITION) and of Events about a Pod; docs/waiting.md and
-    docs/endings.md explain each. While the job waits in Slurm, a Pod has Slurm's own reason instead."""
+    """Reasons of a Pod's condition (CONDITION) and of Events about a Pod; docs/reference/reasons.md and
+    docs/concepts/endings.md explain each. While the job waits in Slurm, a Pod has Slurm's own reason
+    instead."""
 
     WAITING_FOR_SUBMIT_SLOT = "WaitingForSubmitSlot"
     SCHEDULING_GATED = "SchedulingGated"
@@ -116,7 +117,7 @@ class Reason(StrEnum):
 
 
 class NodeReason(StrEnum):
-    """Reasons of a Node's condition SLURM_OUT_OF_SERVICE; docs/nodes.md explains each."""
+    """Reasons of a Node's condition SLURM_OUT_OF_SERVICE; docs/concepts/nodes.md explains each."""
 
     IN_SERVICE = "InService"
     RESUMING = "Resuming"

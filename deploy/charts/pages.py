@@ -1,4 +1,4 @@
-"""Generator of docs/values.md, and of the definitions in values.schema.json, from the chart's
+"""Generator of docs/reference/values.md, and of the definitions in values.schema.json, from the chart's
 values.yaml and the programs' settings. `make docs` runs `python -m deploy.charts.pages`."""
 
 import json
@@ -16,7 +16,7 @@ from extender.pools.file import PoolModel
 CHART: Final = Path(__file__).with_name("slurm-extender")
 VALUES: Final = CHART / "values.yaml"
 SCHEMA: Final = CHART / "values.schema.json"
-PAGE: Final = Path(__file__).parents[2] / "docs/values.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/reference/values.md"
 _REFERENCES: Final = "#/definitions/{model}"
 _BY_NAME: Final = {
     "affinity": "Affinity of the Pods.",
@@ -48,8 +48,8 @@ _OF_FILES: Final = {
 _HEAD: Final = """# Values of the chart
 
 This page lists all values of the chart slurm-extender. You must set `slurm.restUrl` and
-`slurm.tokenSecret.name`: [install.md](install.md) has a first `values.yaml`. Helm rejects unknown and
-contradictory values before the installation.
+`slurm.tokenSecret.name`: [install.md](../tasks/install.md) has a first `values.yaml`. Helm rejects
+unknown and contradictory values before the installation.
 
 `make docs` makes this page from the chart's values.yaml and from the settings of the programs.
 """
@@ -160,7 +160,7 @@ def _settings_table(known: Sequence[Setting]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Writes values.schema.json and docs/values.md."""
+    """Writes values.schema.json and docs/reference/values.md."""
     SCHEMA.write_text(renewed_schema(SCHEMA.read_text()))
     PAGE.write_text(page())
 

@@ -1,5 +1,5 @@
-"""Generator of files for the chart slurm: docs/slurm-values.md, the accounts in the schema, and
-copies of the scripts in deploy/slurm. `make docs` runs `python -m deploy.charts.slurm_pages`."""
+"""Generator of files for the chart slurm: docs/reference/slurm-values.md, the accounts in the schema,
+and copies of the scripts in deploy/slurm. `make docs` runs `python -m deploy.charts.slurm_pages`."""
 
 import json
 from pathlib import Path
@@ -11,12 +11,12 @@ from slurm_cluster.accounts.document import Document
 CHART: Final = Path(__file__).with_name("slurm")
 VALUES: Final = CHART / "values.yaml"
 SCHEMA: Final = CHART / "values.schema.json"
-PAGE: Final = Path(__file__).parents[2] / "docs/slurm-values.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/reference/slurm-values.md"
 SCRIPTS: Final = Path(__file__).parents[1] / "slurm"
 _HEAD: Final = """# Values of the chart slurm
 
-This page lists all values of the chart slurm. [slurm-chart.md](slurm-chart.md) describes the chart. Helm
-rejects unknown and contradictory values before the installation.
+This page lists all values of the chart slurm. [slurm-chart.md](../tasks/slurm-chart.md) describes the
+chart. Helm rejects unknown and contradictory values before the installation.
 
 `make docs` makes this page from the chart's values.yaml.
 """

@@ -1,4 +1,4 @@
-# The images of accounting, targets `slurmdbd` and `mariadb`: docs/images.md. The base chooses Slurm's release, as in
+# The images of accounting, targets `slurmdbd` and `mariadb`: docs/tasks/images.md. The base chooses Slurm's release, as in
 # slurm.Dockerfile.
 
 ARG BASE=docker.io/library/debian:forky-slim
@@ -8,7 +8,7 @@ ARG SNAPSHOT=
 COPY deploy/images/debian-packages deploy/images/debian-files /usr/local/bin/
 RUN --mount=type=secret,id=apt.conf debian-packages install ca-certificates
 WORKDIR /build
-# The users of docs/images.md.
+# The users of docs/tasks/images.md.
 RUN printf '%s\n' 'slurm:x:64030:64030::/nonexistent:/usr/sbin/nologin' \
         'mysql:x:64032:64032::/nonexistent:/usr/sbin/nologin' >passwd && \
     printf '%s\n' 'slurm:x:64030:' 'mysql:x:64032:' >group

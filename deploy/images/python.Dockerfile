@@ -1,4 +1,4 @@
-# The images of the project's programs, targets `extender`, `node-agent` and `slurm-cluster`: docs/images.md.
+# The images of the project's programs, targets `extender`, `node-agent` and `slurm-cluster`: docs/tasks/images.md.
 
 ARG BASE=docker.io/library/debian:trixie-slim
 

@@ -1,5 +1,5 @@
 # The images of Slurm's programs, targets `slurmd`, `slurmctld`, `slurmrestd` and `login`, and of `sssd`, by which
-# they know a directory's users: docs/images.md. The base chooses Slurm's release: Debian forky has 26.05, trixie
+# they know a directory's users: docs/tasks/images.md. The base chooses Slurm's release: Debian forky has 26.05, trixie
 # 24.11. Not every release of Debian has sssd, so that it has a base of its own.
 
 ARG BASE=docker.io/library/debian:forky-slim
@@ -38,7 +38,7 @@ ARG SNAPSHOT=
 COPY deploy/images/debian-packages /usr/local/bin/
 RUN --mount=type=secret,id=apt.conf debian-packages install ca-certificates
 WORKDIR /build
-# The users of Debian's packages and of docs/images.md: slurmrestd runs neither as root nor as SlurmUser.
+# The users of Debian's packages and of docs/tasks/images.md: slurmrestd runs neither as root nor as SlurmUser.
 RUN printf '%s\n' 'slurm:x:64030:64030::/nonexistent:/usr/sbin/nologin' \
         'slurmrestd:x:64031:64031::/nonexistent:/usr/sbin/nologin' >passwd && \
     printf '%s\n' 'slurm:x:64030:' 'slurmrestd:x:64031:' >group

@@ -142,10 +142,10 @@ class ClusterSpec:
     extender_settings: tuple[tuple[str, str], ...] = ()
     """Settings of the extenders, to add or override: names without SLURM_EXTENDER_, and values."""
     policy: str = ""
-    """The initial policy (docs/policy.md): permissions of Pods in Slurm. Blank: all Pods may
+    """The initial policy (docs/concepts/policy.md): permissions of Pods in Slurm. Blank: all Pods may
     request anything."""
     pools: str = ""
-    """The pools of slurmd Pods at first (docs/pools.md); blank: none, ever."""
+    """The pools of slurmd Pods at first (docs/concepts/pools.md); blank: none, ever."""
     guest_in_pool: bool = False
     """The guest's slurmd runs in a Pod of a pool: no file of Slurm's has its node, and no other node."""
     guest_nri: bool = False

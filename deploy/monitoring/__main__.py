@@ -1,5 +1,5 @@
 """`python -m deploy.monitoring` writes the rules, the dashboards, and the tables in
-docs/metrics.md."""
+docs/reference/metrics.md."""
 
 import json
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ def _agents_metrics() -> Iterator[str]:
 def _alerts() -> Iterator[str]:
     yield from table_head("alert", "severity", "after", "summary")
     for alert in ALERTS:
-        link = f"[{alert.name}](runbooks/{alert.name}.md)"
+        link = f"[{alert.name}](../troubleshooting/runbooks/{alert.name}.md)"
         summary = alert.summary.replace("|", r"\|")  # a bare | ends the cell
         yield table_row(link, alert.severity, alert.lasts, summary)
 
@@ -34,7 +34,7 @@ _PARTS: Final[dict[str, Callable[[], Iterator[str]]]] = {
 }
 """The source of each table, and the function that makes the table's lines."""
 
-PAGES: Final = ("docs/metrics.md",)
+PAGES: Final = ("docs/reference/metrics.md",)
 
 
 def renewed(name: str, page: str) -> str:

@@ -7,7 +7,9 @@ from typing import Any, Final
 
 from deploy.monitoring.releases import WHOSE, of_releases
 
-RUNBOOKS: Final = "https://github.com/slurm-extender/slurm-extender/blob/main/docs/runbooks/"
+RUNBOOKS: Final = (
+    "https://github.com/slurm-extender/slurm-extender/blob/main/docs/troubleshooting/runbooks/"
+)
 """URL of the runbooks. The chart replaces the URL by its value monitoring.runbookUrl."""
 
 

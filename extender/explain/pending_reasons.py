@@ -1,7 +1,7 @@
 """Pending reasons of jobs: one table of Slurm's words, each with a sentence for Pod authors.
 
 The words and their meanings come from Slurm's src/common/job_state_reason.c (24.11 to 26.05), slurm.h
-and slurm.schedmd.com/job_reason_codes.html. The page docs/waiting.md shows the same table
+and slurm.schedmd.com/job_reason_codes.html. The page docs/reference/reasons.md shows the same table
 (`extender.pages`).
 """
 

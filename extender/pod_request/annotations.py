@@ -19,7 +19,7 @@ from wellknown.job_key import whole_number
 from wellknown.names import DEFAULT_PREFIX
 from wellknown.quoting import printable, quoted
 
-DEFAULT_PAGE = "docs/annotations.md"
+DEFAULT_PAGE = "docs/reference/annotations.md"
 """The page in the checkout; every message to a Pod's author has a link to the page."""
 PUBLISHED = "https://github.com/slurm-extender/slurm-extender/blob/main/"  # the public pages
 

@@ -1,6 +1,6 @@
 """The limits on a Pod, so that one Pod does not stop other Pods: the event loop compares the Pod with
 all Nodes, and keeps a snapshot. Admission checks the limits, and so does the parser, since a Pod may be
-older than the webhook. docs/annotations.md has the table.
+older than the webhook. docs/reference/annotations.md has the table.
 """
 
 from collections.abc import Iterable, Mapping

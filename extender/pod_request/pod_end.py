@@ -2,7 +2,7 @@
 
 A comment of the Pod's author stays as written, since plugins of a site may read the comment. Otherwise
 the comment names the Pod. Slurm calls each ended placeholder CANCELLED, so the comment then ends with
-the cause (docs/endings.md).
+the cause (docs/concepts/endings.md).
 """
 
 from extender.pod_request.annotations import CONTROLS

@@ -1,4 +1,4 @@
-"""Reads the annotations of SchedMD's slurm-bridge, if a setting says so (docs/migrate.md).
+"""Reads the annotations of SchedMD's slurm-bridge, if a setting says so (docs/tasks/migrate.md).
 
 The meaning is slurm-bridge's: a job has a whole node unless `exclusive` is "false", and `timelimit`
 counts minutes. An annotation without a counterpart does nothing, and the author gets a warning.

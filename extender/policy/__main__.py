@@ -15,7 +15,7 @@ from wellknown.quoting import quoted
 
 _NAME = "python -m extender.policy"
 app = program(_NAME, "The policy: the values that each Pod may request from Slurm.", completes=False)
-_File = Annotated[Path, typer.Argument(help="The policy file (docs/policy.md).")]
+_File = Annotated[Path, typer.Argument(help="The policy file (docs/concepts/policy.md).")]
 
 
 @app.command()

@@ -29,4 +29,6 @@ class CurrentPolicy(CurrentFile[Policy]):
         rules = [rule.name for rule in self.policy.rules]
         log.info("policy", file=str(self.file or ""), preset=self.policy.preset, rules=rules)
         if not (self.policy.open or self.policy.rules):
-            log.warning("the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)")
+            log.warning(
+                "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/concepts/policy.md)"
+            )

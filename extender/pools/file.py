@@ -84,7 +84,7 @@ class PoolModel(_Part):
     )
     slurm: SlurmModel = SlurmModel()
     scripts: list[_Name] = Field(
-        [], description="ConfigMaps with programs to run before slurmd (docs/pools.md)"
+        [], description="ConfigMaps with programs to run before slurmd (docs/reference/pools.md)"
     )
     update: UpdateModel = UpdateModel()
     template: dict[str, Any] = Field(

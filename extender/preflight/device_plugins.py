@@ -2,7 +2,7 @@
 
 The kubelet asks the device plugin that registered a resource last. Beside the node agent, a
 vendor's device plugin therefore gives Pods other devices than Slurm granted
-(docs/beside-the-gpu-operator.md)."""
+(docs/tasks/beside-the-gpu-operator.md)."""
 
 from collections.abc import Iterator
 from typing import Final

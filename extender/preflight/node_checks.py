@@ -191,7 +191,7 @@ NODE_CHECKS: Final = (
         "Slurm and Kubernetes have the same CPUs of a node, and Slurm gives no more CPUs than are"
         " allocatable.",
         "Correct CPUs of the node in slurm.conf, or SLURM_EXTENDER_CPU_UNIT. Set CoreSpecCount to the"
-        " kubelet's reservation (docs/resources.md).",
+        " kubelet's reservation (docs/concepts/resources.md).",
         "`scontrol show node NAME` beside the Node's status.allocatable",
         cpus,
     ),
@@ -216,7 +216,7 @@ NODE_CHECKS: Final = (
         "No device plugin of NVIDIA, AMD or Intel runs on a Node with a node agent. The kubelet asks"
         " the plugin that registered a resource last, and a vendor's plugin gives Pods other devices"
         " than Slurm granted.",
-        "Turn the device plugin off on the Node (docs/beside-the-gpu-operator.md). GPU Operator:"
+        "Turn the device plugin off on the Node (docs/tasks/beside-the-gpu-operator.md). GPU Operator:"
         " `kubectl label node NODE nvidia.com/gpu.deploy.device-plugin=false --overwrite`. GKE: the"
         " label `gke-no-default-nvidia-gpu-device-plugin=true`. OKE: the label"
         " `oci.oraclecloud.com/disable-gpu-device-plugin=true`.",

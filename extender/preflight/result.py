@@ -46,7 +46,7 @@ class Check:
     """A comparison of the settings with both systems."""
 
     name: str
-    """Name in all outputs, and the anchor of the check's row in docs/preflight.md."""
+    """Name in all outputs, and the anchor of the check's row in docs/reference/preflight.md."""
     about: str
     """The requirement, as a sentence."""
     fix: str

@@ -20,8 +20,8 @@ SETTINGS_CHECKS: Final = (
     Check(
         "settings",
         "Each environment variable with the prefix SLURM_EXTENDER_ is a setting.",
-        "Correct the name of the environment variable, or unset the variable: docs/configure.md lists"
-        " all settings.",
+        "Correct the name of the environment variable, or unset the variable:"
+        " docs/reference/configure.md lists all settings.",
         "`env | grep SLURM_EXTENDER_`",
         variables,
     ),

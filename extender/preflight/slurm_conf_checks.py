@@ -1,5 +1,5 @@
 """Checks of slurm.conf. Together with `slurm_checks`, the checks cover the checklist in
-docs/install.md."""
+docs/tasks/install.md."""
 
 from typing import Final
 
@@ -153,7 +153,7 @@ SLURM_CONF_CHECKS: Final = (
         "backfill",
         f"If {_MANY_JOBS} jobs or more wait, SchedulerParameters has {', '.join(_BACKFILL)}.",
         "Add bf_continue,bf_yield_interval=100000,bf_yield_sleep=100000 to SchedulerParameters"
-        " (docs/sizing.md#slurm).",
+        " (docs/reference/sizing.md#slurm).",
         "`scontrol show config | grep SchedulerParameters`",
         backfill,
     ),
@@ -169,7 +169,7 @@ SLURM_CONF_CHECKS: Final = (
         "With pools, SlurmctldParameters has enable_configless, MaxNodeCount is larger than the number"
         f" of nodes, ReturnToService is 2, and SlurmdTimeout is {_SLURMD_TIMEOUT_S} s or more.",
         "Set SlurmctldParameters=enable_configless, MaxNodeCount=1000, ReturnToService=2 and"
-        f" SlurmdTimeout={_SLURMD_TIMEOUT_S} in slurm.conf (docs/pools.md#what-slurm-needs).",
+        f" SlurmdTimeout={_SLURMD_TIMEOUT_S} in slurm.conf (docs/tasks/pools.md#what-slurm-needs).",
         "`scontrol show config | grep -E 'SlurmctldPar|MaxNodeC|ReturnToS|SlurmdTimeout'`",
         pools,
     ),

@@ -1,4 +1,5 @@
-"""Table of the extender's metrics, each with a question, for the metrics and for docs/metrics.md.
+"""Table of the extender's metrics, each with a question, for the metrics and for
+docs/reference/metrics.md.
 
 The table does not contain the libraries' own metrics: `process_*`, and `http_*` of the listener for
 pushes."""

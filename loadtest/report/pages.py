@@ -1,8 +1,8 @@
-"""Writes the tables and plots of README and docs/performance.md, scale.md and sizing.md, from the
-figures of `bench`, `load` and `bench-scale` in build.
+"""Writes the tables and plots of README and docs/reference/performance.md, scale.md and sizing.md, from
+the figures of `bench`, `load` and `bench-scale` in build.
 
-build/bench.json and build/load/load.json are kept beside the plots, in docs/performance. A test
-fails if pages or plots differ from these figures. A table stands between two marks of its page, and
+build/bench.json and build/load/load.json are kept beside the plots, in docs/reference/performance. A
+test fails if pages or plots differ from these figures. A table stands between two marks of its page, and
 comes from the page's template in this folder.
 """
 
@@ -30,11 +30,11 @@ from loadtest.report.figures import at, found, ratios_to_noop
 # 3.12 ignores the hook, and 3.11 warns at later imports.
 sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
 
-PAGE: Final = CHECKOUT / "docs/performance.md"
+PAGE: Final = CHECKOUT / "docs/reference/performance.md"
 README: Final = CHECKOUT / "README.md"
-SIZING: Final = CHECKOUT / "docs/sizing.md"
-SCALE: Final = CHECKOUT / "docs/scale.md"
-_KEPT: Final = CHECKOUT / "docs/performance"
+SIZING: Final = CHECKOUT / "docs/reference/sizing.md"
+SCALE: Final = CHECKOUT / "docs/reference/scale.md"
+_KEPT: Final = CHECKOUT / "docs/reference/performance"
 _MADE_FROM: Final = (BUILD / "bench.json", BUILD / "load/load.json")
 
 _MARKS: Final = re.compile(

@@ -59,7 +59,7 @@ OF_NO_POD = {
     "labels of Nodes",
     "topology written",
     "policy",
-    "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)",
+    "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/concepts/policy.md)",
 }
 PASSED_ON = {"what", "self._event", "self.trouble is None"}
 """Findings of audit.auditor, which have `pod` and `job` of their own; events of `RateLimitedLog`; and

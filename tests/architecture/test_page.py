@@ -1,4 +1,5 @@
-"""docs/architecture.md is true: its packages are those that there are, in the order of the layers."""
+"""docs/design/architecture.md is true: its packages are those that there are, in the order of the
+layers."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import tomllib
 from deploy.local.layout import CHECKOUT
 from extender.pages import renewed
 
-PAGE = (CHECKOUT / "docs/architecture.md").read_text()
+PAGE = (CHECKOUT / "docs/design/architecture.md").read_text()
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
 CONTRACTS = PROJECT["tool"]["importlinter"]["contracts"]
 NAMED = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
@@ -40,10 +41,10 @@ def test_page_names_each_library_of_the_programs() -> None:
 
 
 def test_the_states_are_as_the_code_has_them() -> None:
-    assert renewed("docs/architecture.md", PAGE) == PAGE, "run `make docs`"
+    assert renewed("docs/design/architecture.md", PAGE) == PAGE, "run `make docs`"
 
 
 def test_files_that_the_page_points_to_exist() -> None:
-    targets = re.findall(r"\]\(\.\./([\w./]+)\)", PAGE)
+    targets = re.findall(r"\]\(\.\./\.\./([\w./]+)\)", PAGE)
     assert targets
     assert all((CHECKOUT / target).exists() for target in targets)

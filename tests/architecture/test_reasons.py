@@ -11,7 +11,7 @@ from deploy.local.layout import CHECKOUT
 from wellknown.names import NodeReason, Reason
 
 TREES = [ast.parse(path.read_text()) for path in sorted((CHECKOUT / "extender").rglob("*.py"))]
-PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
+PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 EXPLAINED = set(re.findall(r"`(\w+)`", "\n".join(page.read_text() for page in PAGES)))
 COMPOSED = ("Unavailable", "NeedsOperator")
 """How reasons end that begin with the system that failed."""

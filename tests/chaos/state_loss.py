@@ -1,4 +1,4 @@
-"""Slurm loses all of its state, and an admin brings it back as docs/outages.md says."""
+"""Slurm loses all of its state, and an admin brings it back as docs/troubleshooting/outages.md says."""
 
 from __future__ import annotations
 

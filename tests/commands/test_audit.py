@@ -72,7 +72,7 @@ def test_every_difference_has_its_cause_and_its_fix(
 def test_page_shows_the_output_and_the_exit_status(
     finds: Finds, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = CHECKOUT / "docs/audit.md"
+    page = CHECKOUT / "docs/concepts/audit.md"
     audit, status = commands(next(blocks(page)))
     cause, fix = re.findall(r"  (?:cause|fix): +(.*)", audit.printed)
     finds(

@@ -48,10 +48,10 @@ SHOWN = [
 INSTALLING = [
     CHECKOUT / name
     for name in (
-        "docs/without-helm.md",
-        "docs/install.md",
-        "docs/upgrade.md",
-        "docs/uninstall.md",
+        "docs/tasks/without-helm.md",
+        "docs/tasks/install.md",
+        "docs/tasks/upgrade.md",
+        "docs/tasks/uninstall.md",
         "README.md",
     )
 ]
@@ -66,6 +66,11 @@ PREPARED = {
     "without-helm.md": "kubectl create namespace team-a; kubectl create namespace slurm-extender",
 }
 """What pages take to be there; a Pod `chat`, README's first, is there always."""
+FOLDERS = {
+    ".",
+    *(f"docs/{kind}" for kind in ("concepts", "design", "reference", "tasks", "troubleshooting")),
+}
+"""Folders of so many pages that a test of one names no page by its folder."""
 NAMES = {"ip-10-0-0-7": "node-4", "gpu-07": "node-4"}
 """Names on pages, and what is called so here."""
 
@@ -83,7 +88,7 @@ def test_every_command_says_how_it_is_tried() -> None:
 def test_mark_names_a_test_that_names_the_page_or_its_commands(block: Block) -> None:
     assert block.mark is not None
     test, page = (CHECKOUT / block.mark.what).read_text(), block.page.relative_to(CHECKOUT)
-    named = {str(page), str(page.parent)} - {".", "docs"}
+    named = {str(page), str(page.parent)} - FOLDERS
     unknown = [each.text for each in commands(block) if not _occurs(each, test)]
     assert any(name in test for name in named) or unknown == []
 
@@ -208,7 +213,9 @@ def _plain(printed: str) -> str:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """The policy is that of the first day, and lets other namespaces do anything."""
-    rules = next(block for block in blocks(CHECKOUT / "docs/first-day.md") if "preset" in block.text)
+    rules = next(
+        block for block in blocks(CHECKOUT / "docs/tasks/first-day.md") if "preset" in block.text
+    )
     policy = {**yaml.safe_load(rules.text), "preset": "open"}
     spec = ClusterSpec(
         nodes=4, cpus_per_node=8, memory_mb=16_000, gpus_per_node=4, policy=json.dumps(policy)
@@ -238,7 +245,7 @@ def test_the_pages_install_upgrade_and_uninstall_it(tmp_path: Path) -> None:
         Cluster.up(spec, directory) as cluster,
     ):
         shell = Shell(cluster, tmp_path)
-        shell.write(CHECKOUT / "docs/install.md")
+        shell.write(CHECKOUT / "docs/tasks/install.md")
         for page in INSTALLING:
             do(page, shell)
 
@@ -259,7 +266,7 @@ def do(page: Path, shell: Shell) -> None:
     ids=str,
 )
 def test_the_chart_takes_the_values_on_a_page(block: Block) -> None:
-    install = CHECKOUT / "docs/install.md"
+    install = CHECKOUT / "docs/tasks/install.md"
     given = next(each.text for each in blocks(install) if each.mark == Mark("file", "values.yaml"))
     values = yaml.safe_load(given) | yaml.safe_load(block.text)
     assert Rendered.of(helm(silent), values).manifests

@@ -12,8 +12,8 @@ from deploy.local.layout import CHECKOUT
 from tests.documentation.pages import PAGES
 
 README = (CHECKOUT / "README.md").read_text()
-MODELS = (CHECKOUT / "docs/models.md").read_text()
-LIMITS = (CHECKOUT / "docs/limits.md").read_text()
+MODELS = (CHECKOUT / "docs/concepts/models.md").read_text()
+LIMITS = (CHECKOUT / "docs/reference/limits.md").read_text()
 
 
 def table(text: str) -> list[list[str]]:

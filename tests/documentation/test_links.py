@@ -60,7 +60,9 @@ def test_readme_has_a_place_for_each_section_that_it_had() -> None:
 def test_every_page_is_in_the_index() -> None:
     index = CHECKOUT / "docs" / "README.md"
     listed = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
-    pages = {page for page in PAGES if page.parent == index.parent} - {index}
+    pages = {page for page in PAGES if page.is_relative_to(index.parent)} - {index}
+    runbooks = index.parent / "troubleshooting" / "runbooks"
+    pages -= {page for page in pages if page.parent == runbooks and page.name != "README.md"}
     assert pages
     assert sorted(pages - listed) == []
 
@@ -75,9 +77,9 @@ def test_readme_leads_to_each_door_of_the_index() -> None:
     ("link", "what"),
     [
         ("#where-to-look", ""),
-        ("docs/policy.md#rules", ""),
+        ("docs/concepts/policy.md#rules", ""),
         ("https://example.com/none", ""),
-        ("docs/policy.md#no-rules", "docs/policy.md#no-rules: no such section"),
+        ("docs/concepts/policy.md#no-rules", "docs/concepts/policy.md#no-rules: no such section"),
         ("docs/none.md", "docs/none.md: no such file"),
     ],
 )

@@ -11,7 +11,7 @@ from deploy.local.chart import CHART
 from deploy.local.layout import CHECKOUT
 from deploy.settings_page import EXTENDER
 
-_SECTION = (CHECKOUT / "docs/migrate.md").read_text().partition("### Flags of SUNK's scheduler")[2]
+_SECTION = (CHECKOUT / "docs/tasks/migrate.md").read_text().partition("### Flags of SUNK's scheduler")[2]
 ROWS = [
     line.strip("|").split("|")
     for line in _SECTION.partition("\n## ")[0].splitlines()

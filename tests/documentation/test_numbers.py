@@ -89,41 +89,55 @@ KUBERNETES = r"Kubernetes (1\.\d+) to (1\.\d+)"
 SENTENCES = [
     Sentence("README.md", KUBERNETES, (OLDEST, LATEST)),
     Sentence("README.md", r"Kubernetes (1\.\d+) and (1\.\d+), a real kubelet", (OLDEST, LATEST)),
-    Sentence("docs/install.md", KUBERNETES, (OLDEST, LATEST)),
-    Sentence("docs/limits.md", KUBERNETES, (OLDEST, LATEST)),
-    Sentence("docs/preflight.md", KUBERNETES, (OLDEST, LATEST)),
-    Sentence("docs/development.md", r"plane of (1\.\d+) to (1\.\d+)", (OLDEST, LATEST)),
+    Sentence("docs/tasks/install.md", KUBERNETES, (OLDEST, LATEST)),
+    Sentence("docs/reference/limits.md", KUBERNETES, (OLDEST, LATEST)),
+    Sentence("docs/reference/preflight.md", KUBERNETES, (OLDEST, LATEST)),
+    Sentence("docs/design/development.md", r"plane of (1\.\d+) to (1\.\d+)", (OLDEST, LATEST)),
     Sentence(
-        "docs/upgrade.md",
+        "docs/tasks/upgrade.md",
         r"`nodeAgent.maxUnavailable` small \((\d+ %) of the Nodes by default\)",
         (UNAVAILABLE,),
     ),
-    Sentence("docs/sizing.md", r"chart's limit of (\d+ Gi)B", (MEMORY,)),
+    Sentence("docs/reference/sizing.md", r"chart's limit of (\d+ Gi)B", (MEMORY,)),
     Sentence(
-        "docs/sizing.md", r"chart's request of (\d+m), and no limit.*chart's request of (\d+m)", CPUS
+        "docs/reference/sizing.md",
+        r"chart's request of (\d+m), and no limit.*chart's request of (\d+m)",
+        CPUS,
     ),
-    Sentence("docs/sizing.md", r"chart's request of (\d+Mi)", (SCHEDULER["memory"],)),
-    Sentence("docs/sizing.md", r"jobs are so short that ([\d,]+) start", (WINDOW,)),
-    Sentence("docs/scale.md", r"\d+ MB \(budget: (\d+)\)", (SCALE["rss_mb"]["at_most"],)),
-    Sentence("docs/scale.md", r"With (\d+) s, the extender may lose the Lease", (LEASE,)),
-    Sentence("docs/scale.md", r"only if ([\d,]+) jobs start", (WINDOW,)),
-    Sentence("docs/development.md", r"at least ([\d.]+), or the run fails", (RATIO,)),
-    Sentence("docs/development.md", r"under (\d+) ms, else a warning", (IDLE_MS,)),
-    Sentence("docs/development.md", r"fails above (\d+) s until `/readyz`", (READY_S,)),
-    Sentence("docs/audit.md", r"A quarter of the limit, (\d+) of (\d+),", (EVICTIONS // 4, EVICTIONS)),
-    Sentence("docs/annotations.md", r"KillWait \((\d+) by default\)", (KILL_WAIT,)),
+    Sentence("docs/reference/sizing.md", r"chart's request of (\d+Mi)", (SCHEDULER["memory"],)),
+    Sentence("docs/reference/sizing.md", r"jobs are so short that ([\d,]+) start", (WINDOW,)),
+    Sentence("docs/reference/scale.md", r"\d+ MB \(budget: (\d+)\)", (SCALE["rss_mb"]["at_most"],)),
+    Sentence("docs/reference/scale.md", r"With (\d+) s, the extender may lose the Lease", (LEASE,)),
+    Sentence("docs/reference/scale.md", r"only if ([\d,]+) jobs start", (WINDOW,)),
+    Sentence("docs/design/development.md", r"at least ([\d.]+), or the run fails", (RATIO,)),
+    Sentence("docs/design/development.md", r"under (\d+) ms, else a warning", (IDLE_MS,)),
+    Sentence("docs/design/development.md", r"fails above (\d+) s until `/readyz`", (READY_S,)),
     Sentence(
-        "docs/annotations.md", r"fits: (\d+) with a KillWait of (\d+)\.", (KILL_WAIT - 6, KILL_WAIT)
+        "docs/concepts/audit.md", r"A quarter of the limit, (\d+) of (\d+),", (EVICTIONS // 4, EVICTIONS)
     ),
-    Sentence("docs/slurm-operator.md", r'MaxJobId: "(\d+)"', (JOB_ID_FIRST,)),
+    Sentence("docs/reference/annotations.md", r"KillWait \((\d+) by default\)", (KILL_WAIT,)),
     Sentence(
-        "docs/runbooks/SlurmExtenderJobIdsNearRange.md", r"range \((\d+) by default", (JOB_ID_FIRST,)
+        "docs/reference/annotations.md",
+        r"fits: (\d+) with a KillWait of (\d+)\.",
+        (KILL_WAIT - 6, KILL_WAIT),
     ),
-    Sentence("docs/limits.md", r"Set `MaxJobId=(\d+)`", (JOB_ID_FIRST,)),
-    Sentence("docs/listeners.md", r"head of a request \| (\d+) KiB", (LISTENER.head >> 10,)),
-    Sentence("docs/listeners.md", r"not answered yet \| (\d+) MiB", (LISTENER.bodies >> 20,)),
-    Sentence("docs/listeners.md", r"A request has (\d+) s from its first byte", (int(LISTENER.owes_s),)),
-    Sentence("docs/listeners.md", r"a connection may stay for (\d+) s", (int(LISTENER.rests_s),)),
+    Sentence("docs/tasks/slurm-operator.md", r'MaxJobId: "(\d+)"', (JOB_ID_FIRST,)),
+    Sentence(
+        "docs/troubleshooting/runbooks/SlurmExtenderJobIdsNearRange.md",
+        r"range \((\d+) by default",
+        (JOB_ID_FIRST,),
+    ),
+    Sentence("docs/reference/limits.md", r"Set `MaxJobId=(\d+)`", (JOB_ID_FIRST,)),
+    Sentence("docs/reference/listeners.md", r"head of a request \| (\d+) KiB", (LISTENER.head >> 10,)),
+    Sentence("docs/reference/listeners.md", r"not answered yet \| (\d+) MiB", (LISTENER.bodies >> 20,)),
+    Sentence(
+        "docs/reference/listeners.md",
+        r"A request has (\d+) s from its first byte",
+        (int(LISTENER.owes_s),),
+    ),
+    Sentence(
+        "docs/reference/listeners.md", r"a connection may stay for (\d+) s", (int(LISTENER.rests_s),)
+    ),
 ]
 
 
@@ -141,8 +155,9 @@ def test_sentence_has_the_numbers_of_the_code(sentence: Sentence) -> None:
 
 
 def test_memory_limit_of_the_chart_exceeds_the_measured_memory() -> None:
-    """Also checks that values.yaml repeats no measured memory: docs/scale.md is the only place."""
-    (measured,) = re.findall(r"at most \(RSS\) \| (\d+) MB", TEXTS["docs/scale.md"])
+    """Also checks that values.yaml repeats no measured memory: docs/reference/scale.md is the only
+    place."""
+    (measured,) = re.findall(r"at most \(RSS\) \| (\d+) MB", TEXTS["docs/reference/scale.md"])
     assert int(measured) * 10**6 < int(MEMORY.removesuffix("Gi")) * 2**30
     assert not re.search(r"\d+ MB", (CHECKOUT / "deploy/charts/slurm-extender/values.yaml").read_text())
 

@@ -89,7 +89,7 @@ def test_every_problem_of_a_pod_is_told_at_once(actors: Actors) -> None:
     assert answer.returncode != 0
     for part in (
         f'annotation {PREFIX}timeout: "soon" is not a whole number',
-        "(https://github.com/slurm-extender/slurm-extender/blob/main/docs/annotations.md#timeout)",
+        "(https://github.com/slurm-extender/slurm-extender/blob/main/docs/reference/annotations.md#timeout)",
         "the Pod requests no cpu",
         "terminationGracePeriodSeconds: 60 is not below 25",
     ):

@@ -1,5 +1,5 @@
-"""Every annotation of docs/annotations.md on a Slurm with accounting: what the job has by scontrol and
-in the books, where its Pod lands and with whom, and what Slurm itself refuses.
+"""Every annotation of docs/reference/annotations.md on a Slurm with accounting: what the job has by
+scontrol and in the books, where its Pod lands and with whom, and what Slurm itself refuses.
 
 What is wrong by itself is refused earlier (test_admission), what the policy forbids too (test_policy).
 """

@@ -1,5 +1,5 @@
 """What Slurm's books have of Pods that waited or were refused, and who they say cancelled one:
-docs/endings.md."""
+docs/concepts/endings.md."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Kubernetes' CPUs and Slurm's, counted side by side on nodes that declare theirs in different ways:
-squeue, GET nodes/ and kubectl describe node say what docs/resources.md says.
+squeue, GET nodes/ and kubectl describe node say what docs/concepts/resources.md says.
 """
 
 from __future__ import annotations

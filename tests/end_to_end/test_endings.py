@@ -1,4 +1,5 @@
-"""Every ending of docs/endings.md, both ways: what the other system does then, and what a person reads.
+"""Every ending of docs/concepts/endings.md, both ways: what the other system does then, and what a
+person reads.
 
 On a Slurm that preempts, with accounting: sacct is where an ended job is looked up.
 """

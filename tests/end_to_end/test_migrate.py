@@ -1,5 +1,5 @@
-"""Follows docs/migrate.md: Pods of SUNK's scheduler are left alone, and the page's values take the Pods
-of one namespace over."""
+"""Follows docs/tasks/migrate.md: Pods of SUNK's scheduler are left alone, and the page's values take the
+Pods of one namespace over."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from wellknown.job_key import job_name
 
 pytestmark = pytest.mark.real
 
-PAGE = CHECKOUT / "docs/migrate.md"
+PAGE = CHECKOUT / "docs/tasks/migrate.md"
 TEST = "tests/end_to_end/test_migrate.py"
 MANIFESTS: list[Manifest] = [
     yaml.safe_load(block.text)

@@ -1,4 +1,5 @@
-"""Pods that are not Slurm's while no extender is up, and the ways that docs/scope.md has for them.
+"""Pods that are not Slurm's while no extender is up, and the ways that docs/concepts/scope.md has for
+them.
 
 The node is full of a native job, of which kube-scheduler does not know: what it binds by itself shows.
 """

@@ -237,8 +237,8 @@ def _runs(actors: Actors, deployment: str) -> list[str]:
 
 
 def test_replicas_come_back_while_kube_scheduler_binds_no_pod(scoped: Cluster, tmp_path: Path) -> None:
-    """By `extender.nodeNames`; without it, by the command of docs/scope.md. kube-scheduler asks the
-    extender about all Pods here, and no extender runs."""
+    """By `extender.nodeNames`; without it, by the command of docs/concepts/scope.md. kube-scheduler asks
+    the extender about all Pods here, and no extender runs."""
     waiting = Rendered.of(helm(silent), with_needed(EXISTING)).find("Deployment", RELEASE)
     values = merged(EXISTING, {"extender": {"nodeNames": ["node-1"]}})
     named = Rendered.of(helm(silent), with_needed(values)).find("Deployment", f"{RELEASE}-0")
@@ -270,8 +270,8 @@ def test_replicas_come_back_while_kube_scheduler_binds_no_pod(scoped: Cluster, t
 
 
 def way_back(name: str, node: str) -> list[str]:
-    """The file and the commands of docs/scope.md, for a Pod and a Node."""
-    page = (CHECKOUT / "docs/scope.md").read_text().partition("<!-- file: binding.json -->")[2]
+    """The file and the commands of docs/concepts/scope.md, for a Pod and a Node."""
+    page = (CHECKOUT / "docs/concepts/scope.md").read_text().partition("<!-- file: binding.json -->")[2]
     file, *commands = [line[4:] for line in page.splitlines() if line.startswith("    ")]
     lines = (file, *(each.removeprefix("$ ") for each in commands))
     return [each.replace("POD", name).replace("NODE", node) for each in lines]

@@ -1,4 +1,4 @@
-"""What the author of a Pod that waits in Slurm sees of it: docs/waiting.md."""
+"""What the author of a Pod that waits in Slurm sees of it: docs/concepts/waiting.md."""
 
 from __future__ import annotations
 

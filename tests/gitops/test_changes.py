@@ -28,7 +28,7 @@ from tests.gitops.examples import CHARTS, NAMESPACE, application, rendered, valu
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
-PAGE = (CHECKOUT / "docs/gitops.md").read_text()
+PAGE = (CHECKOUT / "docs/tasks/gitops.md").read_text()
 HOOKS: Values = {
     "slurmExtender": {
         "hooks": {"urls": ["http://slurm-extender-hooks:8000"], "tokenSecret": {"name": "hooks-token"}}

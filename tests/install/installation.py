@@ -66,7 +66,7 @@ class Installation:
         self.helm("upgrade", *self._chart(replicas), "--wait")
 
     def uninstall(self) -> None:
-        """As docs/uninstall.md says: with the namespaces that a person has made."""
+        """As docs/tasks/uninstall.md says: with the namespaces that a person has made."""
         self.helm("uninstall", RELEASE, "--wait")
         self.cluster.kubectl("delete", "namespace", NAMESPACE, POOLS_NAMESPACE)
 

@@ -18,7 +18,7 @@ def entry(configuration: str) -> dict[str, Any] | None:
 
 
 def shown_for_others() -> dict[str, Any] | None:
-    """Returns the entry that docs/scope.md shows for the kube-scheduler of unmanaged Pods."""
-    page = (CHECKOUT / "docs/scope.md").read_text()
+    """Returns the entry that docs/concepts/scope.md shows for the kube-scheduler of unmanaged Pods."""
+    page = (CHECKOUT / "docs/concepts/scope.md").read_text()
     (copied,) = re.findall(r"^ *extenders:.*?(?=^ *```)", page, re.DOTALL | re.MULTILINE)
     return entry(dedent(copied))

@@ -1,4 +1,5 @@
-"""The values of docs/users.md are values that the chart takes; and what the presets make of them."""
+"""The values of docs/tasks/users.md are values that the chart takes; and what the presets make of
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.real
 OURS = {"directory", "login", "volumes"}
 SHOWN = [
     block
-    for block in blocks(CHECKOUT / "docs/users.md")
+    for block in blocks(CHECKOUT / "docs/tasks/users.md")
     if block.language == "yaml" and OURS.issuperset(yaml.safe_load(block.text))
 ]
 PRESETS = ("openldap", "active-directory", "okta", "authentik", "google")

@@ -181,7 +181,7 @@ def test_users_cannot_read_keys_and_passwords(login: LoginPod, carols_key: KeyPa
 def test_what_a_user_who_has_left_still_runs_is_ended_by_a_command(
     login: LoginPod, carols_key: KeyPair
 ) -> None:
-    """Of docs/users.md; root itself may end no process of another's."""
+    """Of docs/tasks/users.md; root itself may end no process of another's."""
     as_carol = ("/usr/bin/setpriv", "--reuid=5001", "--regid=5001", "--clear-groups")
     with logged_in(login, carols_key) as session:
         done = login.pod.execute("login", *as_carol, "/usr/bin/bash", "-c", "kill -KILL -1")

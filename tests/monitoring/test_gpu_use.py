@@ -54,5 +54,5 @@ def test_use_is_joined_with_pods_and_jobs(
 
 
 def test_the_page_has_the_join_of_the_dashboard() -> None:
-    page = (CHECKOUT / "docs/metrics.md").read_text()
+    page = (CHECKOUT / "docs/reference/metrics.md").read_text()
     assert OF_PODS in " ".join(page.split())

@@ -110,7 +110,7 @@ def test_every_metric_of_a_rule_or_a_dashboard_is_told_by_a_real_program(actors:
 
 
 def test_slurms_log_has_the_fields_of_ours(actors: Actors) -> None:
-    """By the parser that docs/logs.md has."""
+    """By the parser that docs/reference/logs.md has."""
     conf = (CHECKOUT / "deploy/monitoring/log-parser.conf").read_text()
     (regex,) = re.findall(r"^ +Regex +(.+)$", conf, re.MULTILINE)
     parser = re.compile(regex.replace("(?<", "(?P<"))

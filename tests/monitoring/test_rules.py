@@ -116,13 +116,13 @@ def test_a_case_that_does_not_hold_is_told(case: Case, tools: Prometheus, tmp_pa
 
 def test_each_alert_has_a_name_of_its_own_and_a_page() -> None:
     assert len({*NAMES}) == len(NAMES)
-    runbooks = {path.stem for path in (CHECKOUT / "docs/runbooks").glob("*.md")}
+    runbooks = {path.stem for path in (CHECKOUT / "docs/troubleshooting/runbooks").glob("*.md")}
     assert runbooks - {"README"} == {*NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_says_what_it_means_where_to_look_and_what_to_do(name: str) -> None:
-    page = (CHECKOUT / "docs/runbooks" / f"{name}.md").read_text()
+    page = (CHECKOUT / "docs/troubleshooting/runbooks" / f"{name}.md").read_text()
     assert page.startswith(f"# {name}\n")
     parts = re.split(r"^## (.+)$", page, flags=re.MULTILINE)
     assert parts[1::2] == HEADINGS
@@ -130,7 +130,7 @@ def test_a_page_says_what_it_means_where_to_look_and_what_to_do(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    "page", sorted((CHECKOUT / "docs/runbooks").glob("*.md")), ids=lambda path: path.stem
+    "page", sorted((CHECKOUT / "docs/troubleshooting/runbooks").glob("*.md")), ids=lambda path: path.stem
 )
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):

@@ -21,7 +21,7 @@ from tests.end_to_end.actors import Actors
 
 FIRST = ("kubectl", "scontrol", "sinfo", "squeue")
 """The programs that a first command may need: whoever is called has them."""
-RUNBOOKS = sorted((CHECKOUT / "docs/runbooks").glob("Slurm*.md"))
+RUNBOOKS = sorted((CHECKOUT / "docs/troubleshooting/runbooks").glob("Slurm*.md"))
 OURS = "run by tests/monitoring/test_runbooks.py"
 IN_THE_POD = "kubectl -n NAMESPACE exec deployment/slurm-extender -c extender -- "
 PLACES = {IN_THE_POD: "", "NAMESPACE": NAMESPACE, "PARTITION": "main"}

@@ -1,5 +1,5 @@
-"""slurmd in a Pod that a real kubelet runs (docs/pools.md): it joins, its native jobs run beside Pods of
-ours, and nothing ends it below a job."""
+"""slurmd in a Pod that a real kubelet runs (docs/concepts/pools.md): it joins, its native jobs run
+beside Pods of ours, and nothing ends it below a job."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_its_node_takes_jobs_soon_after_its_container_starts(node: PoolNode, evi
 
 
 def test_native_jobs_and_pods_have_their_own_devices_and_cores(node: PoolNode) -> None:
-    # containerd 1.7 asks nobody: a Pod has all devices there, or none (docs/node-agent.md)
+    # containerd 1.7 asks nobody: a Pod has all devices there, or none (docs/concepts/devices.md)
     gpus = 3 if node.cluster.spec.release == DEFAULT_RELEASE else 0
     node.run("pod", gpus=gpus, cpu="2")
     pods = node.granted("pod")

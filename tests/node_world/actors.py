@@ -134,7 +134,8 @@ class Owner(Actor):
         pods = self._world.kubernetes.objects("pods")
         if pods:
             name = self._random.choice(pods)["metadata"]["name"]
-            # No replica knows Pods that are deleted by force while none leads (docs/endings.md).
+            # No replica knows Pods that are deleted by force while none leads
+            # (docs/concepts/endings.md).
             if self._random.random() < 0.2 and self._world.is_led:
                 self.did.append(f"deletes {name} by force")
                 self._world.kubernetes.remove("pods", name)

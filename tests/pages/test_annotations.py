@@ -1,4 +1,4 @@
-"""docs/annotations.md, and the code that it tells of."""
+"""docs/reference/annotations.md, and the code that it tells of."""
 
 from __future__ import annotations
 

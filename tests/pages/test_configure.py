@@ -1,4 +1,4 @@
-"""docs/configure.md, and the settings that it tells of."""
+"""docs/reference/configure.md, and the settings that it tells of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/endings.md, the code that it tells of, and the tests that try it."""
+"""docs/concepts/endings.md, the code that it tells of, and the tests that try it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from extender.record.ends import ENDS, OTHER_END
 from tests.end_to_end.test_books import WITHOUT_REFUSALS
 from tests.end_to_end.test_endings import JOB_ENDS, POD_ENDS, WAITS_FOR, JobEnds, PodEnds
 
-PAGE = (CHECKOUT / "docs" / "endings.md").read_text()
+PAGE = (CHECKOUT / "docs" / "concepts" / "endings.md").read_text()
 
 
 def test_every_reason_that_evicts_a_pod_is_on_the_page_and_no_other() -> None:

@@ -1,4 +1,4 @@
-"""docs/install.md: so many steps, and a checklist of parameters that Slurm knows."""
+"""docs/tasks/install.md: so many steps, and a checklist of parameters that Slurm knows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 from extender.preflight.checks import CHECKS
 from extender.preflight.slurm_conf_checks import SLURM_CONF_CHECKS
 
-PAGE = (CHECKOUT / "docs" / "install.md").read_text()
+PAGE = (CHECKOUT / "docs" / "tasks" / "install.md").read_text()
 CHECKLIST = PAGE.split("## slurm.conf: a checklist", 1)[1].split("\n## ", 1)[0]
 PARAMETERS = {
     name

@@ -1,4 +1,4 @@
-"""docs/operate.md has every part that /readyz may name."""
+"""docs/troubleshooting/operate.md has every part that /readyz may name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from pathlib import Path
 
 from deploy.local.layout import CHECKOUT
 
-PAGE = (CHECKOUT / "docs" / "operate.md").read_text().split("## What /readyz names", 1)[1]
+PAGE = (
+    (CHECKOUT / "docs" / "troubleshooting" / "operate.md")
+    .read_text()
+    .split("## What /readyz names", 1)[1]
+)
 
 
 def texts(tree: ast.Module) -> dict[str, str]:

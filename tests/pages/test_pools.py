@@ -1,4 +1,4 @@
-"""The examples of docs/pools.md are files that the extender takes."""
+"""The examples of docs/tasks/pools.md are files that the extender takes."""
 
 from __future__ import annotations
 

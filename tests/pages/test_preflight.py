@@ -1,4 +1,4 @@
-"""docs/preflight.md, and the code that it tells of."""
+"""docs/reference/preflight.md, and the code that it tells of."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from extender.kube_scheduler.preemption_check import PART
 from extender.pages import renewed
 from extender.preflight.checks import CHECKS
 
-TEXT = (CHECKOUT / "docs" / "preflight.md").read_text()
+TEXT = (CHECKOUT / "docs" / "reference" / "preflight.md").read_text()
 
 
 def test_the_table_is_what_the_code_does() -> None:
-    assert renewed("docs/preflight.md", TEXT) == TEXT, "run `make docs`"
+    assert renewed("docs/reference/preflight.md", TEXT) == TEXT, "run `make docs`"
 
 
 def test_the_examples_have_checks_and_steps_that_there_are() -> None:

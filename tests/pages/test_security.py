@@ -1,4 +1,4 @@
-"""docs/security.md has every annotation, label, condition and taint of the extender's own."""
+"""docs/concepts/security.md has every annotation, label, condition and taint of the extender's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from deploy.local.layout import CHECKOUT
 from wellknown import names
 
-PAGE = (CHECKOUT / "docs" / "security.md").read_text()
+PAGE = (CHECKOUT / "docs" / "concepts" / "security.md").read_text()
 
 
 def test_the_page_says_who_may_write_each_name() -> None:

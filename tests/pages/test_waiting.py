@@ -1,4 +1,4 @@
-"""docs/waiting.md, and the code that it tells of."""
+"""docs/concepts/waiting.md and docs/reference/reasons.md, and the code behind both."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from extender.pages import renewed
 from extender.record.config import PlacementConfig
 from tests.placement.test_waiting import EXAMPLES, GRANTED
 
-PAGE = CHECKOUT / "docs" / "waiting.md"
+PAGE = (CHECKOUT / "docs" / "concepts" / "waiting.md").read_text()
+REASONS = "docs/reference/reasons.md"
 
 
 def test_the_table_is_what_the_code_does() -> None:
-    assert renewed("docs/waiting.md", PAGE.read_text()) == PAGE.read_text(), "run `make docs`"
+    page = (CHECKOUT / REASONS).read_text()
+    assert renewed(REASONS, page) == page, "run `make docs`"
 
 
 def test_a_page_without_a_place_for_the_table_is_told() -> None:
     with pytest.raises(ValueError, match="lacks"):
-        renewed("docs/waiting.md", "# Why a Pod waits\n")
+        renewed(REASONS, "# Reasons of a waiting Pod\n")
 
 
 @pytest.mark.parametrize("words", [*EXAMPLES, GRANTED])
 def test_what_the_page_shows_is_what_a_pod_is_told(words: str) -> None:
-    assert words in " ".join(PAGE.read_text().split())
+    assert words in " ".join((PAGE + (CHECKOUT / REASONS).read_text()).split())
 
 
 def test_the_page_has_the_pace() -> None:
-    rules = PlacementConfig()
-    assert f"every {rules.report_interval / 60:.0f} minutes" in PAGE.read_text()
-    assert f"every {rules.reason_interval:.0f} s" in PAGE.read_text()
+    rules, reasons = PlacementConfig(), (CHECKOUT / REASONS).read_text()
+    assert f"every {rules.report_interval / 60:.0f} minutes" in PAGE
+    assert f"every {rules.reason_interval:.0f} s" in PAGE
     first, longest = (seconds / 60 for seconds in rules.retry)
-    assert f"after {first:g} to {1.25 * first:g} minutes" in PAGE.read_text()
-    assert f"up to {longest:g} minutes" in PAGE.read_text()
-    assert f"within {rules.retry_touched:g} seconds" in PAGE.read_text()
+    assert f"after {first:g} to {1.25 * first:g} minutes" in reasons
+    assert f"up to {longest:g} minutes" in reasons
+    assert f"within {rules.retry_touched:g} seconds" in reasons

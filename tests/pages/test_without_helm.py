@@ -1,4 +1,4 @@
-"""docs/without-helm.md names the commands that the wheel has."""
+"""docs/tasks/without-helm.md names the commands that the wheel has."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from node_agent.command_line import app as agent_app
     ("program", "app"), [("slurm-extender", extender_app), ("node-agent", agent_app)]
 )
 def test_table_lists_the_commands_of_the_program(program: str, app: typer.Typer) -> None:
-    page = (CHECKOUT / "docs" / "without-helm.md").read_text()
+    page = (CHECKOUT / "docs" / "tasks" / "without-helm.md").read_text()
     commands = ", ".join(f"`{name}`" for name in typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     assert f"| `{program}` | {commands} |" in page
 
 
 def test_the_page_has_every_command_of_the_wheel() -> None:
-    page = (CHECKOUT / "docs" / "without-helm.md").read_text()
+    page = (CHECKOUT / "docs" / "tasks" / "without-helm.md").read_text()
     scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["scripts"]
     assert [name for name in scripts if f"`{name}`" not in page] == []
 
 
 def test_the_file_has_nothing_that_is_for_helm_alone() -> None:
     """An uninstall's Job would end jobs when it is applied."""
-    page = (CHECKOUT / "docs" / "without-helm.md").read_text()
+    page = (CHECKOUT / "docs" / "tasks" / "without-helm.md").read_text()
     assert " --no-hooks " in page

@@ -44,7 +44,7 @@ GRANTED = (
     "Slurm job 54271915 runs on Node node-3; the Pod waited 4 min 10 s, 30 ms of it for slurm-extender"
 )
 EXAMPLES = (WAITS, BY_ITS_AUTHOR, TOO_LONG, TOO_LARGE)
-"""What docs/waiting.md shows."""
+"""What docs/concepts/waiting.md shows."""
 
 
 def told(of: Pod = LARGE, **job: Any) -> Cause:

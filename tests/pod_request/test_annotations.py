@@ -104,7 +104,7 @@ def test_a_wrong_value_is_told_with_its_annotation_and_what_is_allowed(name: str
     told = problem(name, value)
     assert told.startswith(f'annotation {DEFAULT_PREFIX}{name}: "{value}" is not ')
     assert "is not (" not in told
-    assert told.endswith(f" (docs/annotations.md#{name})")
+    assert told.endswith(f" (docs/reference/annotations.md#{name})")
 
 
 @pytest.mark.parametrize("name", ["priority", "user-id", "group-id", "timeout"])

@@ -74,7 +74,7 @@ def weight(item: Pod | Placeholder) -> int:
 def test_a_pod_beyond_a_limit_is_refused_with_what_how_much_and_the_limit(excess: str) -> None:
     told = problems(pod_manifest(**EXCESSES[excess]()))
     assert any(WORDS[excess] in each for each in told), told
-    assert all(each.endswith("(docs/annotations.md#limits)") for each in told)
+    assert all(each.endswith("(docs/reference/annotations.md#limits)") for each in told)
 
 
 def test_of_a_refused_pods_claims_no_more_are_looked_for_than_it_may_have() -> None:

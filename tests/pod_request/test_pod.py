@@ -308,7 +308,7 @@ def test_devices_that_slurm_does_not_count_are_refused(exclusive: str | None) ->
     assert problem == (
         "spec.resourceClaims: Slurm does not count devices of ResourceClaims: request a"
         " resource that counts in Slurm (amd.com/gpu, nvidia.com/gpu), or set the annotation"
-        " sunk.coreweave.com/exclusive to none, for a whole node (docs/annotations.md#devices)"
+        " sunk.coreweave.com/exclusive to none, for a whole node (docs/reference/annotations.md#devices)"
     )
 
 

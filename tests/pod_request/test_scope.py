@@ -93,7 +93,9 @@ def test_marked_pod_stays_managed_after_leaving_the_scope(marks: dict[str, Any])
 
 def test_a_pod_that_has_left_the_scope_is_told_so() -> None:
     (told,) = read_request(pod_manifest(), translation(["web", "ml"])).problems
-    assert told.startswith("namespace default is out of scope: ml, web (docs/annotations.md#scope)")
+    assert told.startswith(
+        "namespace default is out of scope: ml, web (docs/reference/annotations.md#scope)"
+    )
     (told,) = read_request(pod_manifest(), translation(selector="slurm=yes")).problems
     assert told.startswith("the Pod's labels are out of scope: slurm=yes")
     assert not read_request(pod_manifest(), translation(["default"])).problems

@@ -62,7 +62,7 @@ def test_native_jobs_of_the_same_user_may_be_beside_a_pod(setting: SharedGpus) -
         "the Pod requests gpu:1, and a native job on the node may use the same GPUs: set the annotation"
         " sunk.coreweave.com/exclusive to none, for a whole node, or to user, with a user that only"
         " Pods have: the policy does not list user 2001 in podUsers"
-        " (docs/annotations.md#shared-gpus)"
+        " (docs/reference/annotations.md#shared-gpus)"
     )
 
 

@@ -42,7 +42,7 @@ async def test_that_nobody_is_let_in_is_said_at_the_start() -> None:
     with capture_logs() as logs:
         await CurrentPolicy(None).run(Health(), bool)
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
-        "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/policy.md)"
+        "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/concepts/policy.md)"
     ]
 
 

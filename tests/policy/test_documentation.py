@@ -7,7 +7,7 @@ from extender.policy.file import Allow, Default, read
 from extender.policy.rules import judged
 from tests.builders import PREFIX, TRANSLATION, pod
 
-PAGE = (Path(__file__).parents[2] / "docs" / "policy.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "concepts" / "policy.md").read_text()
 
 
 def test_the_example_is_a_policy(tmp_path: Path) -> None:

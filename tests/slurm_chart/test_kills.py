@@ -1,8 +1,8 @@
 """slurmctld of the chart is killed again and again (kill -9) while native jobs and Pods come, run and
 end: what runs goes on running, each job runs once, and sacct has them all.
 
-Nobody stops Slurm from forgetting what it did within FORGETS_S before: docs/slurm-chart.md says what
-becomes of such jobs, and these tests hold it to that.
+Nobody stops Slurm from forgetting what it did within FORGETS_S before: docs/tasks/slurm-chart.md says
+what becomes of such jobs, and these tests hold it to that.
 """
 
 from __future__ import annotations

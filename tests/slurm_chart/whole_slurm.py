@@ -1,4 +1,5 @@
-"""Both charts on an empty cluster, as docs/slurm-chart.md has it, and a person who logs in there."""
+"""Both charts on an empty cluster, as docs/tasks/slurm-chart.md has it, and a person who logs in
+there."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ TEAMS_USER: Final = 2001
 DIRECTORY: Final = "ldap.directory.svc"
 """The directory's Service: slapd runs on the host."""
 _NODES: Final = "slurm-nodes"
-_PAGE: Final = CHECKOUT / "docs" / "slurm-chart.md"
+_PAGE: Final = CHECKOUT / "docs" / "tasks" / "slurm-chart.md"
 _LDAPS: Final = 636
 _VOLUMES: Final = 3
 """Slurm's state, the database, its dumps."""
@@ -122,7 +123,7 @@ class WholeSlurm:
 
     @contextmanager
     def ssh(self, folder: Path) -> Iterator[Client]:
-        """The way to the login Pod, as docs/users.md says."""
+        """The way to the login Pod, as docs/tasks/users.md says."""
         lease = lease_ports(["ssh"])
         lease.close()
         port = lease.ports["ssh"]
@@ -311,7 +312,7 @@ def _volume(name: str) -> dict[str, Any]:
 
 
 def _directory_objects(directory: Directory) -> Iterator[dict[str, Any]]:
-    """The directory's Service, and the Secrets of docs/users.md."""
+    """The directory's Service, and the Secrets of docs/tasks/users.md."""
     name, namespace, _ = DIRECTORY.split(".")
     port = {"name": "ldaps", "protocol": "TCP"}
     yield {

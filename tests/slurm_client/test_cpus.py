@@ -1,6 +1,7 @@
 """What a job gets of the CPUs that it asks for, on nodes that declare theirs in different ways.
 
-The table in docs/resources.md, measured: by each Slurm, by nodes with a slurmd and by EXTERNAL ones.
+The table in docs/concepts/resources.md, measured: by each Slurm, by nodes with a slurmd and by EXTERNAL
+ones.
 """
 
 from collections.abc import AsyncIterator, Mapping

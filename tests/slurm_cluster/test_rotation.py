@@ -85,7 +85,7 @@ def test_three_steps_lose_no_job(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
 def test_slurmdbd_accepts_tokens_of_the_old_key_until_a_restart(release: str, tmp_path: Path) -> None:
-    """What `keys rotate --jwt` and docs/slurm-configuration.md say."""
+    """What `keys rotate --jwt` and docs/reference/slurm-configuration.md say."""
     spec = ClusterSpec(nodes=1, kubernetes=False, extender=False, accounting=True, release=release)
     with Cluster.up(spec, tmp_path) as cluster:
         old = cluster.mint_token("slurm")

@@ -1,6 +1,7 @@
 """Wrong configurations, tried by the slurmctld of each release: none of them counts as right.
 
-How slurmctld takes each (`ends` or goes on) is measured here too, as docs/slurm-configuration.md has it.
+How slurmctld takes each (`ends` or goes on) is measured here too, as
+docs/reference/slurm-configuration.md has it.
 """
 
 import os

@@ -22,7 +22,7 @@ from deploy.local.progress import silent
 
 MODULE = "github.com/SlinkyProject/slurm-operator@v1.1.0"
 SUM = "h1:TT3dGxWQ/z6nrSwNfphXT65LCNTrZDfe+2FgVRZVTa4="
-PAGE = CHECKOUT / "docs" / "slurm-operator.md"
+PAGE = CHECKOUT / "docs" / "tasks" / "slurm-operator.md"
 LEFT_OUT = "".join(
     f'{{{{- define "vendor.dcgm.{name}" -}}}}{{{{- end -}}}}\n'
     for name in ("enabled", "prologName", "epilogName", "nodesetHasGPU", "jobMappingDir")

@@ -1,4 +1,4 @@
-"""docs/slurm-operator.md holds: its values make of SchedMD's chart what the extender needs."""
+"""docs/tasks/slurm-operator.md holds: its values make of SchedMD's chart what the extender needs."""
 
 from __future__ import annotations
 

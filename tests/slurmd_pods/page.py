@@ -1,4 +1,4 @@
-"""The examples of docs/pools.md: what a person writes and types, and then sees."""
+"""The examples of docs/tasks/pools.md: what a person writes and types, and then sees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 from deploy.local.layout import CHECKOUT
 from tests.readme import session
 
-PAGE = CHECKOUT / "docs" / "pools.md"
+PAGE = CHECKOUT / "docs" / "tasks" / "pools.md"
 SIZE = "CPUs=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=16000"
 STAYS = {"local.slurm-extender.io/start-after": "3600", "local.slurm-extender.io/hangs": "yes"}
 """kwok leaves the Pod to the fleet."""

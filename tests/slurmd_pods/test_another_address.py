@@ -1,4 +1,4 @@
-"""A node that comes back under another address is reached there (docs/pools.md)."""
+"""A node that comes back under another address is reached there (docs/concepts/pools.md)."""
 
 from __future__ import annotations
 

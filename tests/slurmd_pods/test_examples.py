@@ -1,4 +1,4 @@
-"""The examples of docs/pools.md, as they stand there, and what else holds meanwhile."""
+"""The examples of docs/tasks/pools.md, as they stand there, and what else holds meanwhile."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Pools of slurmd Pods beside the real systems (docs/pools.md): slurmctld, slurmrestd, slurmd and
-kube-apiserver."""
+"""Pools of slurmd Pods beside the real systems (docs/concepts/pools.md): slurmctld, slurmrestd, slurmd
+and kube-apiserver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person who does what an example of docs/pools.md says."""
+"""A person who does what an example of docs/tasks/pools.md says."""
 
 from __future__ import annotations
 

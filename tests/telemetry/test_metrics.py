@@ -81,8 +81,8 @@ def test_names_and_labels_are_by_prometheus_conventions(metric: Any) -> None:
 
 
 def test_the_page_has_the_table() -> None:
-    page = (CHECKOUT / "docs/metrics.md").read_text()
-    assert renewed("docs/metrics.md", page) == page, "run `make docs`"
+    page = (CHECKOUT / "docs/reference/metrics.md").read_text()
+    assert renewed("docs/reference/metrics.md", page) == page, "run `make docs`"
 
 
 # What Pods wait for

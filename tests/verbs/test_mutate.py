@@ -254,7 +254,7 @@ async def test_kubernetes_default_grace_is_lowered_with_a_warning(seconds: int, 
     assert stored(sent, response)["spec"]["terminationGracePeriodSeconds"] == lowered
     (warning,) = response["warnings"]
     assert f"default of 30 becomes {lowered}" in warning
-    assert "docs/annotations.md#grace" in warning
+    assert "docs/reference/annotations.md#grace" in warning
 
 
 @pytest.mark.parametrize(

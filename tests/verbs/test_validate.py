@@ -83,7 +83,7 @@ async def test_all_problems_of_a_pod_are_told_in_one_message_each_with_its_page(
     assert first == "Slurm cannot run this Pod:"
     for line, problem, page in zip(lines, told, pages, strict=True):
         assert line.startswith(f"- {problem}")
-        assert line.endswith(f" ({PUBLISHED}docs/annotations.md#{page})")
+        assert line.endswith(f" ({PUBLISHED}docs/reference/annotations.md#{page})")
 
 
 async def test_where_the_page_is_served_is_a_setting() -> None:

@@ -18,7 +18,7 @@ def configured(
 ) -> str:
     """Returns the configuration of a kube-scheduler that calls the extender at `port`, or no
     extender if None. `others`: the configuration of the kube-scheduler for unmanaged Pods
-    (docs/scope.md shows its calls)."""
+    (docs/concepts/scope.md shows its calls)."""
     key = "others.yaml" if others else "config.yaml"
     text = chart.find("ConfigMap", f"{RELEASE}-kube-scheduler")["data"][key]
     configuration: dict[str, Any] = yaml.safe_load(text)

@@ -1,5 +1,5 @@
 """Dashboards, a module for each. Panels with Slurm's own metrics (slurm_*) are empty without
-slurmctld's exporter (docs/metrics.md)."""
+slurmctld's exporter (docs/reference/metrics.md)."""
 
 from typing import Final
 

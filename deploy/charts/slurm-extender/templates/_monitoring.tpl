@@ -1,6 +1,6 @@
 {{/* The project's own runbooks, as files/monitoring/rules.yaml names them. */}}
 {{- define "slurm-extender.ownRunbooks" -}}
-https://github.com/slurm-extender/slurm-extender/blob/main/docs/runbooks/
+https://github.com/slurm-extender/slurm-extender/blob/main/docs/troubleshooting/runbooks/
 {{- end -}}
 
 {{/* What stands before the name of an alert's page. */}}

@@ -83,7 +83,7 @@ extenders:
 
 {{/*
 What the kube-scheduler of others may be told besides, so that their Pods are fitted into what Slurm leaves
-(docs/scope.md). It goes on where no extender answers.
+(docs/concepts/scope.md). It goes on where no extender answers.
 */}}
 {{- define "slurm-extender.othersConfiguration" -}}
 apiVersion: kubescheduler.config.k8s.io/v1

@@ -1,4 +1,4 @@
-{{/* What a kind of directory needs of sssd, in the names of sssd-ldap(5): docs/users.md says where that is from. */}}
+{{/* What a kind of directory needs of sssd, in the names of sssd-ldap(5): docs/tasks/users.md says where that is from. */}}
 {{- define "slurm.directoryPresets" -}}
 openldap:
   ldap_schema: rfc2307

@@ -1,0 +1,1 @@
+"""The site: the pages of docs by mkdocs, with llms.txt."""
