@@ -1,4 +1,4 @@
-"""Writes the tables and plots of README and docs/reference/performance.md, scale.md and sizing.md, from
+"""Writes the tables and plots of docs/reference/performance.md, scale.md and sizing.md, from
 the figures of `bench`, `load` and `bench-scale` in build.
 
 build/bench.json and build/load/load.json are kept beside the plots, in docs/reference/performance. A
@@ -31,7 +31,6 @@ from loadtest.report.figures import at, found, ratios_to_noop
 sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
 
 PAGE: Final = CHECKOUT / "docs/reference/performance.md"
-README: Final = CHECKOUT / "README.md"
 SIZING: Final = CHECKOUT / "docs/reference/sizing.md"
 SCALE: Final = CHECKOUT / "docs/reference/scale.md"
 _KEPT: Final = CHECKOUT / "docs/reference/performance"
@@ -49,7 +48,7 @@ def performance_page() -> None:
         if figures.exists():
             shutil.copyfile(figures, _KEPT / figures.name)
     told = kept()
-    for page in (README, PAGE, SIZING):
+    for page in (PAGE, SIZING):
         page.write_text(renewed(page, told))
     for name, plot in plots(told).items():
         (_KEPT / name).write_bytes(plot)

@@ -17,12 +17,6 @@ CODE = sorted(
     if path.is_file() and path.suffix in {".py", ".j2", ".yaml", ".tpl", ".txt", ".sh", ""}
 )
 NAMED = re.compile(r"\b(?P<page>(?:docs/)[\w/-]+\.md)(?:#(?P<anchor>[\w-]+))?")
-FORMER = (
-    *("more-pods-than-slurms-queue-should-hold", "nodes-out-of-service", "nodes-that-pods-are-leaving"),
-    *("pushes-from-slurm", "replicas", "several-kubernetes-clusters-on-one-slurm", "where-to-look"),
-    *("unmanaged-pods-on-the-same-nodes", "when-slurm-loses-its-state", "which-node-is-which"),
-)
-"""Sections that README had before they became pages: links of others may lead there."""
 
 
 def missing(page: Path, link: str) -> str:
@@ -53,10 +47,6 @@ def test_every_page_that_the_code_names_is_there() -> None:
     assert [(path, link) for path, link in sorted(named) if missing(CHECKOUT / "README.md", link)] == []
 
 
-def test_readme_has_a_place_for_each_section_that_it_had() -> None:
-    assert set(FORMER) <= anchors(CHECKOUT / "README.md")
-
-
 def test_every_page_is_in_the_index() -> None:
     index = CHECKOUT / "docs" / "README.md"
     listed = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
@@ -76,7 +66,7 @@ def test_readme_leads_to_each_door_of_the_index() -> None:
 @pytest.mark.parametrize(
     ("link", "what"),
     [
-        ("#where-to-look", ""),
+        ("#comparison", ""),
         ("docs/concepts/policy.md#rules", ""),
         ("https://example.com/none", ""),
         ("docs/concepts/policy.md#no-rules", "docs/concepts/policy.md#no-rules: no such section"),

@@ -16,7 +16,7 @@ from loadtest.harness.meters import Histogram, MeterReading
 from loadtest.harness.table import NATIVE_CONF, ONE_AT_A_TIME, SCENARIOS, Flow, Scenario, Way
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import Outcome, key_figures
-from loadtest.report.pages import PAGE, README, SIZING, kept, plots, renewed
+from loadtest.report.pages import PAGE, SIZING, kept, plots, renewed
 from loadtest.scenarios.bench import chosen, just_measured
 
 OURS = "ours, Slurm 26.05"
@@ -214,7 +214,7 @@ def told(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def test_the_page_is_what_its_figures_make() -> None:
     figures = kept()
-    for page in (README, PAGE, SIZING):
+    for page in (PAGE, SIZING):
         assert renewed(page, figures) == page.read_text(), "run `make performance-page`"
     for name, plot in plots(figures).items():
         assert (PAGE.with_suffix("") / name).read_bytes() == plot, name
@@ -231,11 +231,11 @@ def test_the_page_says_what_is_broken() -> None:
     assert "| ours, Slurm 26.05 (broken: no Pod was bound) |" in page
 
 
-def test_the_page_tells_the_rounds_apart_and_readme_the_rates() -> None:
+def test_the_page_tells_the_rounds_apart_and_the_rates() -> None:
     outcomes = [Outcome(of("no-op extender", 1000), [burst(8.0), burst(16.0)]), *everything()[1:]]
-    assert "own ratios are 0.89, 1.60." in renewed(PAGE, told(outcomes))
-    readme = renewed(README, told(outcomes))
-    assert "| ours, Slurm 26.05, Pods of the token's own user | - | 10 | 10 | 20 | 20 |" in readme
+    page = renewed(PAGE, told(outcomes))
+    assert "own ratios are 0.89, 1.60." in page
+    assert "| ours, Slurm 26.05, Pods of the token's own user | - | 10 | 10 | 20 | 20 |" in page
 
 
 def test_a_page_without_a_place_for_a_table_is_told() -> None:
