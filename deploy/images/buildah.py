@@ -1,7 +1,7 @@
 """Builds images with buildah, which needs neither a daemon nor a container engine.
 
-All that it keeps is in one folder. Steps run in a chroot, and where nothing can be mounted files are
-copied from layer to layer (vfs): so it works in a container, too.
+buildah keeps all data in one folder, and runs steps in a chroot. If mounts are impossible, buildah
+copies files from layer to layer (vfs). So builds work in a container, too.
 """
 
 import os
@@ -22,21 +22,21 @@ _DRIVERS: Final = ("overlay", "vfs")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What one build is given besides the image's own sources."""
+    """Input of a build, besides the image's own sources."""
 
     base: str
-    """The image that it begins with."""
+    """The first image."""
     version: str
     epoch: int = 0
     """SOURCE_DATE_EPOCH: the date of all files, in seconds."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """More build arguments."""
     contexts: Mapping[str, Path] = field(default_factory=dict)
-    """More folders that the Dockerfile copies from, by the names that it has for them."""
+    """Further folders from which the Dockerfile copies, by their names in the Dockerfile."""
 
 
 class Buildah:
-    """buildah with a storage of its own. Whatever fails raises ClusterError with what buildah said."""
+    """buildah with its own storage. A failure raises ClusterError with buildah's output."""
 
     def __init__(self, folder: Path) -> None:
         """`folder` is empty, and the caller removes it."""
@@ -47,17 +47,17 @@ class Buildah:
         self._driver = next(filter(self._stores, _DRIVERS))
 
     def import_base(self, archive: Path, name: str) -> None:
-        """Makes an image of a root file system."""
+        """Makes an image from a root file system."""
         container = self._buildah("from", "scratch").split()[-1]
         self._buildah("add", container, str(archive), "/")
         self._buildah("commit", "--quiet", "--rm", container, name)
 
     def has(self, name: str) -> bool:
-        """Whether there is an image of this name."""
+        """Returns True if an image has this name."""
         return name in self._buildah("images", "--noheading", "--format", "{{.Name}}:{{.Tag}}").split()
 
     def build(self, image: Image, given: Given, reference: str) -> None:
-        """Builds an image from the checkout, and calls it `reference`."""
+        """Builds an image from the checkout, with the name `reference`."""
         arguments = {
             "BASE": given.base,
             "VERSION": given.version,
@@ -79,7 +79,8 @@ class Buildah:
         self._buildah("push", "--quiet", reference, f"oci-archive:{archive}:{reference}")
 
     def _stores(self, driver: str) -> bool:
-        """Whether a driver of storage works here. Raises ClusterError where the last one does not."""
+        """Returns True if a storage driver works here. Raises ClusterError if the last driver does not
+        work."""
         self._driver = driver
         try:
             self._buildah("info")

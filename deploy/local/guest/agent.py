@@ -1,4 +1,4 @@
-"""The Python packages that the node agent needs, as requirements.lock has them, for the guest."""
+"""The Python packages of the node agent, of requirements.lock, for the guest."""
 
 import sys
 from pathlib import Path
@@ -11,11 +11,11 @@ from deploy.local.progress import Report
 from deploy.requirements import IMPORTED, locked
 
 OURS: Final = ("kubernetes_client", "node_agent", "service", "slurm_client", "wellknown")
-"""The packages of this checkout that the node agent is made of."""
+"""Packages of this checkout in the node agent."""
 
 
 def agent_packages(python: str, report: Report) -> Path:
-    """The folder with the packages, for this version of Python. Raises ClusterError."""
+    """Returns the folder with the packages, for this version of Python. Raises ClusterError."""
     wanted = locked((CHECKOUT / "requirements.lock").read_text(), IMPORTED["node-agent"])
 
     def build(place: Path) -> None:
@@ -24,7 +24,7 @@ def agent_packages(python: str, report: Report) -> Path:
         requirements = place / "requirements.txt"
         requirements.write_text(wanted)
         uv = str(Path(sys.executable).with_name("uv"))
-        # --no-deps: the list is complete, and what is not on it has no hash.
+        # --no-deps: the list is complete, and other packages have no hash.
         options = ("--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:")
         target = ("--target", str(place), "--python-version", python)
         run([uv, "pip", "install", *options, *target, "--requirements", str(requirements)])

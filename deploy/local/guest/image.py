@@ -1,5 +1,5 @@
-"""The guest's disk: its root file system with the kubelet, the images of its containers, and what the
-node agent imports. Nobody writes to it: QEMU keeps what the guest writes in a file of its own."""
+"""The guest's disk: the root file system with the kubelet, container images, and the packages of the
+node agent. The disk is never changed: QEMU keeps the guest's writes in a separate file."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from deploy.local.progress import Report
 from deploy.local.spec import DEFAULT_RELEASE
 
 OURS: Final = "/opt/guest"
-"""The folder, in the guest, of what is not Debian's."""
+"""Folder, in the guest, of all files that are not Debian's."""
 PACKAGES: Final = f"{OURS}/packages"
 """The Python packages, in the guest."""
 _CONTAINERD: Final = ("containerd", "containerd-shim-runc-v2", "ctr", "runc")
@@ -30,8 +30,7 @@ _INSIDE: Final = Path(__file__).with_name("inside")
 
 @dataclass(frozen=True, slots=True)
 class GuestImage:
-    """What QEMU boots: the paths of the kernel and of the disk, and of a second disk with containerd's
-    images; "": there is none."""
+    """Paths of the kernel, of the disk, and of a second disk with containerd's images (or "")."""
 
     kernel: str
     disk: str
@@ -48,7 +47,7 @@ def guest_image(
 ) -> GuestImage:
     """Returns the guest with a release of Slurm and the container images of archives. Adds the programs
     for Services with `services`, and the containerd of the newest Debian with `newest_containerd`.
-    Builds what this machine lacks, and installs what boots the guest. Raises ClusterError."""
+    Builds missing files, and installs missing programs that boot the guest. Raises ClusterError."""
     install(TOOLS)
     tree = guest_tree(release, report)
     newest = guest_tree(DEFAULT_RELEASE, report) if newest_containerd else tree
@@ -91,7 +90,7 @@ def _add_ours(root: Path, programs: Mapping[str, Path], packages: Path) -> None:
     (units / "default.target").symlink_to("/usr/lib/systemd/system/multi-user.target")
     for name, program in programs.items():
         shutil.copy(program, ours)
-        if name != program.name:  # one program of several names
+        if name != program.name:  # a single program with several names
             (ours / name).symlink_to(program.name)
     applets = run(["chroot", str(root), "/usr/bin/busybox", "--list"]).split()
     oci.write_images(ours / "images.tar", root / "usr/bin/busybox", applets)

@@ -12,7 +12,7 @@ from deploy.local.slurm.tree import require_release
 from deploy.local.spec import DEBIAN_SUITES, GUEST
 
 TOOLS: Final = {"qemu-system-x86_64": "qemu-system-x86", "mke2fs": "e2fsprogs"}
-"""What this machine needs for a guest, and in which packages that is."""
+"""Tools of this machine for a guest, and their packages."""
 _PACKAGES: Final = (
     "base-files",
     "bash",
@@ -43,7 +43,7 @@ _PACKAGES: Final = (
     "util-linux",
 )
 _FOLDERS: Final = ("dev", "etc/slurm", "home", "opt", "proc", "run", "sys", "tmp", "var/lib/slurm")
-# systemd starts none of these: what they are for has been done, or nobody asks for it.
+# systemd starts none of these units: their work is done already, or not needed.
 _MASKED: Final = (
     "containerd.service",
     "dracut-shutdown.service",
@@ -66,13 +66,13 @@ _MASKED: Final = (
 )
 _MACHINE_ID: Final = "6775657374677565737467756573746f"
 _NOT_NEEDED: Final = ("doc", "info", "locale", "man")
-# It boots without an initramfs: what that takes is in no module. VT: its devices (inside/prepare).
+# The guest boots without an initramfs, so these are in no module. VT: for its devices (inside/prepare).
 _BUILT_IN: Final = ("BLK_DEV_NVME", "CGROUP_BPF", "EXT4_FS", "SERIAL_8250_CONSOLE", "VT")
 
 
 def guest_tree(release: str, report: Report) -> Path:
-    """The folder that holds the guest's files, with this release of Slurm; the first call on a machine
-    downloads 150 MB. Raises ClusterError, with what a program said, when Debian's packages of today do
+    """Returns the folder with the guest's files and this release of Slurm. The first call on a machine
+    downloads 150 MB. Raises ClusterError, with the output of a program, if Debian's present packages do
     not work."""
     suite = DEBIAN_SUITES[release]
 
@@ -87,18 +87,18 @@ def guest_tree(release: str, report: Report) -> Path:
 
 
 def tree_place(release: str) -> Path:
-    """Where the tree is, or will be."""
+    """Returns the path of the tree, built or not."""
     key = recipe_hash(*(Path(module).read_bytes() for module in (__file__, debian.__file__)))
     return trees_folder() / f"guest-{release}-{DEBIAN_SUITES[release]}-{key}"
 
 
 def kernel_of(tree: Path) -> Path:
-    """The kernel, as QEMU takes it."""
+    """Returns the kernel for QEMU."""
     return _of_kernel(tree, "vmlinuz")
 
 
 def python_of(tree: Path) -> str:
-    """The version of its Python: 3.14."""
+    """Returns the version of the tree's Python: "3.14"."""
     return (tree / "usr/bin/python3").readlink().name.removeprefix("python")
 
 
@@ -132,8 +132,8 @@ def _finish_systemd(tree: Path) -> None:
 
 
 def compile_python(tree: Path, folder: str) -> None:
-    """Compiles Python's files in a folder of the tree: in the guest that takes ten times as long, and
-    each time. Raises ClusterError where one does not compile."""
+    """Compiles the Python files in a folder of the tree: the guest would need ten times as long, at each
+    start. Raises ClusterError for a file with an error."""
     compile_all = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
     debian.run(["chroot", str(tree), "/usr/bin/python3", *compile_all, folder])
 
@@ -150,7 +150,7 @@ def _try(release: str, tree: Path) -> None:
 
 
 def _of_kernel(tree: Path, name: str) -> Path:
-    """A file of the kernel's package, wherever a suite has it."""
+    """Returns a file of the kernel's package. The folder differs between suites."""
     found = [*tree.glob(f"boot/{name}-*"), *tree.glob(f"usr/lib/modules/*/{name}")]
     if not found:
         raise ClusterError(f"Debian's kernel has no file {name}")

@@ -1,6 +1,6 @@
-"""Debian's packages, unpacked into a folder: no installation, and no maintainer script is run.
+"""Debian's packages, unpacked into a folder, without an installation and without maintainer scripts.
 
-What the scripts of packages would have done for us (alternatives, users) is done here instead.
+This module does the necessary work of these scripts instead (alternatives, users).
 """
 
 import os
@@ -19,18 +19,18 @@ KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 APT_OPTIONS: Final = (
     'APT::Install-Recommends "false"',
-    # A machine whose clock runs ahead of its mirror is not what this cluster is about.
+    # The clock of this machine may be ahead of the mirror's clock.
     'Acquire::Check-Valid-Until "false"',
     # apt's own user cannot look into a cache folder under /root.
     'APT::Sandbox::User "root"',
 )
-# Unpacked packages expect a merged /usr, which base-files' script would have made.
+# Unpacked packages expect a merged /usr, made by the script of base-files.
 _MERGE_USR: Final = 'for d in bin sbin lib lib64; do mkdir -p "$1/usr/$d"; ln -s "usr/$d" "$1/$d"; done'
 TOOLS: Final = {"mmdebstrap": "mmdebstrap", str(KEYRING): "debian-archive-keyring"}
 
 
 def unpack(suite: str, packages: Sequence[str], place: Path) -> None:
-    """Unpacks packages of a suite, and what they depend on, into a new folder. Raises ClusterError."""
+    """Unpacks packages of a suite, and their dependencies, into a new folder. Raises ClusterError."""
     install(TOOLS)
     with TemporaryDirectory(prefix="slurm-extender-") as scratch:
         command = ["mmdebstrap", "--mode=root", "--variant=extract", "--format=directory"]
@@ -42,8 +42,8 @@ def unpack(suite: str, packages: Sequence[str], place: Path) -> None:
 
 
 def install(tools: Mapping[str, str]) -> None:
-    """Installs on this machine the Debian packages of what it lacks. `tools` maps a program, or the path
-    of a file, to its package. Raises ClusterError."""
+    """Installs on this machine the Debian packages of missing tools. `tools` maps a program, or the path
+    of a file, to a package. Raises ClusterError."""
     wanted = [package for tool, package in tools.items() if not find_tool(tool)]
     if not wanted:
         return
@@ -55,14 +55,15 @@ def install(tools: Mapping[str, str]) -> None:
 
 
 def find_tool(tool: str) -> str | None:
-    """Returns the path of a program, which may be one for root only, or of a file that is there."""
+    """Returns the path of a program (also of a program for root only), or of an existing file."""
     if tool.startswith("/"):
         return tool if Path(tool).exists() else None
     return shutil.which(tool, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
 
 
 def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
-    """Returns what a command said. Raises ClusterError with the end of that if it fails."""
+    """Returns the output of a command. Raises ClusterError with the end of the output if the command
+    fails."""
     done = subprocess.run(
         command,
         env=env,
@@ -86,7 +87,8 @@ def finish(tree: Path) -> None:
 
 
 def sources(suite: str) -> list[str]:
-    """The Debian mirror that apt uses here; nothing, hence mmdebstrap's own default, elsewhere."""
+    """Returns the Debian mirror of apt on this machine; [] on other distributions, so that mmdebstrap
+    uses its default."""
     here = platform.freedesktop_os_release()
     if here["ID"] != "debian":
         return []

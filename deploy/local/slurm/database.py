@@ -1,7 +1,7 @@
-"""MariaDB for slurmdbd: its system tables, made once with the tree, and a cluster's own copy of them.
+"""MariaDB for slurmdbd: the system tables, made once with the tree, and each cluster's own copy.
 
-It listens on a socket only, and lets in nobody but SlurmUser, whose process's user the kernel tells it.
-Like slurmdbd it runs as SlurmUser. Nothing of it is meant to outlive the cluster: it does not flush.
+MariaDB listens on a socket only, runs as SlurmUser, and accepts only SlurmUser: the kernel reports the
+user of the connecting process. No data outlives the cluster, so MariaDB does not flush.
 """
 
 import os
@@ -14,33 +14,34 @@ from typing import Final
 from deploy.local.errors import ClusterError
 from deploy.local.users import SLURM_UID
 
-# mariadb-server without -core brings Perl, a client and the scripts that run it as a service.
+# mariadb-server without -core also has Perl, a client, and scripts for a service.
 PACKAGES: Final = ("mariadb-server-core", "slurm-wlm-mysql-plugin", "slurmdbd")
 
-# Debian suites whose libmariadb is tried, in this order, where slurmdbd does not work with its own.
-# 3.4.10, forky's and trixie's in November 2026, refuses every result (error 5027); bookworm's works.
+# Debian suites with further libmariadbs, tried in this order, if slurmdbd does not work with the suite's
+# own. 3.4.10 of forky and trixie (November 2026) rejects every result (error 5027); bookworm's
+# libmariadb works.
 CLIENT_LIBRARIES: Final = ("trixie", "bookworm")
 
 TEMPLATE: Final = "usr/share/slurm-extender-database"
 
-# Small files: they are copied for each cluster.
+# Small files, because each cluster has a copy.
 _INNODB: Final = ("--innodb-log-file-size=4M", "--innodb-undo-tablespaces=0")
-# The parts of mariadb-install-db that make tables; it needs more of a system than the tree is.
+# The scripts of mariadb-install-db that make tables. mariadb-install-db itself needs a larger system.
 _SCRIPTS: Final = ("system_tables", "performance_tables", "system_tables_data")
 _FIRST: Final = "CREATE DATABASE mysql;\nUSE mysql;\n"
-# They also make a root without a password.
+# The scripts also make a root without a password.
 _LAST: Final = (
     "DELETE FROM global_priv;\nDELETE FROM proxies_priv;\n"
     "INSERT INTO global_priv VALUES ('localhost', 'slurm', "
     "JSON_OBJECT('access', CAST(-1 AS UNSIGNED), 'plugin', 'unix_socket'));\n"
 )
-# The server wants a /dev. The mount ends with it.
+# The server needs a /dev. The mount ends with the server.
 _OWN_MOUNTS: Final = ("unshare", "--mount", "--propagation=private")
 _WITH_DEVICES: Final = 'mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"'
 
 
 def make_system_tables(tree: Path) -> None:
-    """Leaves in the tree what a new server needs to start."""
+    """Writes the files of a new server into the tree."""
     template = tree / TEMPLATE
     template.mkdir()
     os.chown(template, SLURM_UID, SLURM_UID)
@@ -60,11 +61,11 @@ def make_system_tables(tree: Path) -> None:
 
 
 def choose_client_library(suite: str, take: Callable[[str], None], trial: Callable[[], None]) -> str:
-    """The suite whose libmariadb slurmdbd works with; it is the tree's when this returns.
+    """Gives the tree a libmariadb with which slurmdbd works, and returns the suite of the library.
 
-    `suite` is where the tree comes from. `take` gives the tree the library of another one. `trial`
-    raises ClusterError where slurmdbd does not serve; so does this if there is no such library, with
-    what was tried and how each went.
+    `suite` is the tree's suite. `take` gives the tree the library of another suite. `trial` raises
+    ClusterError if slurmdbd does not serve. Without a working library, raises ClusterError with the
+    result of each trial.
     """
     went = []
     for candidate in dict.fromkeys((suite, *CLIENT_LIBRARIES)):
@@ -80,7 +81,7 @@ def choose_client_library(suite: str, take: Callable[[str], None], trial: Callab
 
 
 def copy_system_tables(tree: Path, place: Path) -> None:
-    """A cluster's own, as the server's user needs them."""
+    """Copies the tables for a cluster, for the server's user."""
     shutil.copytree(tree / TEMPLATE, place)
     for path in (place, *place.rglob("*")):
         os.chown(path, SLURM_UID, SLURM_UID)

@@ -1,9 +1,9 @@
-"""Slurm as Debian packages it, unpacked into a folder: no installation, no service, no root file system.
+"""Debian's packages of Slurm, unpacked into a folder, without an installation and without services.
 
-The tree is built once per machine and only ever mounted read-only.
+Each machine builds the tree once, and only mounts the tree read-only.
 
-Debian's packages change under their names, and two of them need not work together on the day of a
-build. So a tree is tried before it is kept; nothing that failed is.
+Debian's packages change under the same names, and new packages may not work together. So each new tree
+is tried, and a tree that fails is not kept.
 """
 
 import shutil
@@ -20,7 +20,7 @@ from deploy.local.progress import Report, heartbeat
 from deploy.local.slurm import database
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 
-# Takes a finished tree, and whether slurmdbd is to run too. Raises ClusterError if Slurm does not serve.
+# Takes a finished tree, and True to run slurmdbd too. Raises ClusterError if Slurm does not serve.
 Trial = Callable[[Path, bool], None]
 
 _PACKAGES: Final = (
@@ -37,16 +37,16 @@ _PACKAGES: Final = (
     "slurmd",
     "slurmrestd",
 )
-# Those that tell their version without a configuration: slurmdbd does not.
+# Daemons that print their version without a configuration; slurmdbd does not.
 _DAEMONS: Final = ("slurmctld", "slurmd", "slurmrestd")
 _MOUNT_POINTS: Final = ("dev", "etc/slurm", "home", "proc", "run", "tmp", "var/lib/slurm")
 
 
 def slurm_tree(spec: ClusterSpec, trial: Trial, report: Report) -> Path:
-    """The folder that holds this release of Slurm; the first call on a machine downloads 30 MB.
+    """Returns the folder with this release of Slurm. The first call on a machine downloads 30 MB.
 
-    With accounting it is another folder, three times the size, so that nobody else pays for it.
-    Raises ClusterError, with what the program said, when Debian's packages of today do not work.
+    Clusters with accounting have a separate folder, three times as large. Raises ClusterError, with the
+    output of the program, if Debian's present packages do not work.
     """
     release, suite = spec.release, DEBIAN_SUITES[spec.release]
 
@@ -63,17 +63,17 @@ def slurm_tree(spec: ClusterSpec, trial: Trial, report: Report) -> Path:
 
 
 def unpack_slurm(release: str, place: Path, more: Sequence[str] = ()) -> None:
-    """Unpacks this release, and more of Debian's packages, into a folder, and makes it a root that
-    clusters mount. Raises ClusterError."""
+    """Unpacks this release, and further Debian packages, into a folder, as a root file system for
+    clusters. Raises ClusterError."""
     unpack(DEBIAN_SUITES[release], [*_PACKAGES, *more], place)
     for folder in _MOUNT_POINTS:
         (place / folder).mkdir(parents=True, exist_ok=True)
     debian.finish(place)
-    (place / "etc/hosts").touch()  # a cluster's own is mounted over it
+    (place / "etc/hosts").touch()  # each cluster mounts its own file here
 
 
 def tree_place(spec: ClusterSpec) -> Path:
-    """Where the tree is, or will be."""
+    """Returns the path of the tree, built or not."""
     modules = [__file__, debian.__file__, *([database.__file__] if spec.accounting else [])]
     kind = "-accounting" if spec.accounting else ""
     key = recipe_hash(*(Path(module).read_bytes() for module in modules))
@@ -102,7 +102,7 @@ def _add_database(suite: str, tree: Path, trial: Trial, report: Report) -> None:
 
 
 def _take_client_library(suite: str, tree: Path) -> None:
-    """Replaces the tree's libmariadb by that of another suite."""
+    """Replaces the tree's libmariadb by the libmariadb of another suite."""
     with TemporaryDirectory(prefix="slurm-extender-") as scratch:
         other = Path(scratch) / "tree"
         unpack(suite, ["libmariadb3"], other)
