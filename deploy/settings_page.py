@@ -1,5 +1,5 @@
-"""Generator of the tables in docs/reference/configure.md: the settings of both programs, with the
-chart's value for each setting. `make docs` runs `python -m deploy.settings_page`."""
+"""Generates the tables in docs/reference/configure.md: the settings of the extender and of the node
+agent, with the chart's value for each setting. `make docs` runs `python -m deploy.settings_page`."""
 
 import json
 import re
@@ -129,8 +129,8 @@ def _linked(words: str) -> str:
 
 
 def renewed(page: str) -> str:
-    """Returns the page with both tables as the code has them. Raises ValueError if the page has no
-    place for a table."""
+    """Returns the page with current tables of both programs. Raises ValueError if the page has no place
+    for a table."""
     for program in (EXTENDER, AGENT):
         page = replaced(page, program.source, rows(program))
     return page

@@ -1,6 +1,6 @@
 """Entry point of `python -m extender`, and of the program slurm-extender.
 
-`serve` does not load the modules of the other commands."""
+The command `serve` does not load the modules of the other commands."""
 
 import sys
 

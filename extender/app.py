@@ -1,7 +1,7 @@
-"""Composition root: creates the adapters from the settings, and the running program from the
-adapters.
+"""Starts the extender: creates the clients of Slurm and Kubernetes from the settings, and connects all
+parts of the program.
 
-The program answers from the start. Placement starts after the first read of both systems."""
+The program answers from the start. Placement starts after the first read of Slurm and Kubernetes."""
 
 import asyncio
 import gc
@@ -34,10 +34,12 @@ from slurm_client.rest.client import SlurmRest
 
 log = structlog.get_logger()
 
-# Records live long, and the default thresholds visit all records too often. While very many records
-# arrive, the middle generation holds all new objects: 100,000 take 35 ms to visit, and 20,000 take 6 ms.
+# Thresholds of the garbage collector. Records live long, and with the default thresholds the collector
+# visits all records too often. While very many records arrive, all new objects are in the middle
+# generation. The collector needs 35 ms to visit 100,000 objects, and 6 ms to visit 20,000 objects.
 _GC_THRESHOLDS = (5_000, 4, 2_000)
-# For threads beside the event loop. The default switch after 5 ms takes the whole budget of /filter.
+# Time after which another thread gives way to the event loop. The default is 5 ms, which is the whole
+# time budget of /filter.
 _GIVES_WAY_S = 0.0005
 
 _OPEN_FILES = 16_384
@@ -60,7 +62,7 @@ class Extender:
         return Listeners(self.replica, self.leader, self.certificate).servers()
 
     async def run(self) -> None:
-        """Follows both systems forever, and leads while this replica holds the Lease."""
+        """Follows Slurm and Kubernetes forever, and leads while this replica holds the Lease."""
         async with asyncio.TaskGroup() as tasks:
             if self.certificate is not None:
                 tasks.create_task(self.certificate.follow())
@@ -70,8 +72,8 @@ class Extender:
             self._leadership = tasks.create_task(leading)
 
     async def drain(self, servers: Iterable[Server]) -> None:
-        """Sends callers to other replicas, and continues to answer: a Service drops a replica
-        without readiness, and each connection ends with the next reply."""
+        """Makes callers go to other replicas, while this replica continues to answer. A Service sends no
+        calls to a replica that is not ready, and each open connection ends with the next reply."""
         self.replica.health.ready = False
         if self._leadership is not None:
             self._leadership.cancel()  # another replica may lead
@@ -134,8 +136,8 @@ async def serve(settings: Settings, policy: CurrentPolicy, pools: CurrentPools) 
 
 
 def open_many_files() -> None:
-    """Raises the limit on open files, so that files remain for Slurm and Kubernetes beside the
-    listeners' connections."""
+    """Raises the limit on open files. The listeners' connections then leave enough files for Slurm and
+    Kubernetes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))
@@ -143,7 +145,7 @@ def open_many_files() -> None:
 
 @contextmanager
 def _its_lines(setting: str) -> Iterator[None]:
-    """Ends the program on an error in a file, with a line for each error."""
+    """Ends the program if a file has errors, and prints a line for each error."""
     try:
         yield
     except WrongFile as wrong:
@@ -153,7 +155,7 @@ def _its_lines(setting: str) -> Iterator[None]:
 
 
 def main() -> None:
-    """Entry point of the program. Exit status 2 for invalid settings."""
+    """Runs the program. The exit status is 2 for invalid settings."""
     settings = from_environment(Settings)
     with _its_lines("POLICY_FILE"):
         policy = CurrentPolicy(settings.policy_file, settings.policy or "restricted")
@@ -163,7 +165,7 @@ def main() -> None:
     log.info("starting", **settings.model_dump(mode="json"))
     log_unknown_variables(Settings)
     open_many_files()
-    gc.freeze()  # imported objects stay: no collection visits frozen objects
+    gc.freeze()  # imported objects stay, so the collector need not visit these objects
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_GIVES_WAY_S)
     try:

@@ -165,7 +165,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A certificate and a key in files, like those of a mounted Secret."""
+    """A certificate and a key in files, like the files of a mounted Secret."""
 
     certificate: Path
     key: Path
@@ -232,13 +232,14 @@ class SelfSigned:
 
 
 class ListenerTls:
-    """The TLS of one listener, with the certificate. With a CA file (PEM), only clients with a
-    certificate of these CAs are accepted. The CA file is read again after changes."""
+    """The TLS configuration of one listener, with the certificate. If the listener has a CA file (PEM),
+    the listener accepts only clients with a certificate of these CAs. The CA file is read again after
+    changes."""
 
     def __init__(self, authorities: Path | None) -> None:
         self.context: ssl.SSLContext | None = None
-        """The context of the next connection; None without a certificate. Each change creates a new
-        context, because contexts can add CAs but not remove CAs."""
+        """The TLS context of the next connection; None if there is no certificate yet. Each change
+        creates a new context, because contexts can add CAs but not remove CAs."""
         self._authorities = authorities
         self._loaded: tuple[KeyPair, str | None] | None = None
         """Content of the current context. Contents are compared instead of file times, because the
@@ -255,8 +256,8 @@ class ListenerTls:
 
 
 class Certificate:
-    """The certificate of all listeners, which follows the source. An unusable certificate is
-    reported, and the last valid certificate stays in use."""
+    """The certificate of all listeners, as the source has it now. If the source's certificate is
+    unusable, the problem is reported, and the last valid certificate stays in use."""
 
     def __init__(self, source: Source, health: Health) -> None:
         self._source = source
@@ -267,7 +268,8 @@ class Certificate:
         self._troubled = False
 
     def tls(self, client_authorities: Path | None = None) -> ListenerTls:
-        """Returns the TLS of another listener."""
+        """Returns the TLS configuration of one more listener. `client_authorities` is the listener's CA
+        file."""
         self._listeners.append(ListenerTls(client_authorities))
         return self._listeners[-1]
 
@@ -276,7 +278,7 @@ class Certificate:
         await self._usable.wait()
 
     async def look(self) -> None:
-        """Takes the current certificate and CAs."""
+        """Reads the current certificate and CAs, and passes both to all listeners."""
         try:
             pair = await self._source.read()
         except (OSError, ValueError, KubernetesError) as error:
@@ -288,8 +290,8 @@ class Certificate:
         return self._tell("; ".join(wrong) or None)
 
     def lifetime(self) -> tuple[float | None, float | None]:
-        """Returns the start and the end of the validity of the certificate in use, in UNIX seconds;
-        None without a certificate."""
+        """Returns the start and the end of the validity of the certificate in use, in UNIX seconds.
+        Returns None for both if there is no certificate yet."""
         return (None, None) if self._used is None else self._used.lifetime
 
     def _trouble(self, tls: ListenerTls, pair: KeyPair) -> str | None:
@@ -304,5 +306,5 @@ class Certificate:
         self._health.says(_PART, trouble)
 
     async def follow(self) -> None:
-        """Follows the source forever."""
+        """Reads the source again and again, forever."""
         await periodically(self.look, lambda: asyncio.sleep(_SOON_S if self._troubled else _LOOK_S))

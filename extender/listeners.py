@@ -1,7 +1,7 @@
-"""The listeners: ports, callers, and limits for callers.
+"""The listeners of a replica: ports, callers, and limits for callers.
 
-Each group of callers has its own listener: kube-scheduler's verbs, admission, Slurm's pushes,
-metrics, probes."""
+Each group of callers has a separate listener: kube-scheduler's calls, admission, the pushes of Slurm's
+scripts, metrics, probes."""
 
 from collections.abc import Sequence
 
@@ -31,8 +31,8 @@ from service.http.listener import Server
 from slurm_client.tokens import TokenFile
 from wellknown.allocation import Allocation
 
-# Limits on bodies in bytes: for requests without a body, for objects with their old version, and
-# for each Node.
+# Limits on the bytes of a body: for a request without a body, for an object with its old version, and
+# for each Node in a request.
 _SMALL = 1 << 10
 _LARGE = 4 << 20
 _NODE = 16 << 10
@@ -95,8 +95,8 @@ class Listeners:
         return servers
 
     def _offered(self, pod: Manifest, allocation: Allocation | None, nodes: Sequence[str]) -> None:
-        """Passes on the Nodes that kube-scheduler offers, unless Slurm would choose none of these
-        Nodes in another attempt."""
+        """Passes on the Nodes that kube-scheduler offers for a Pod, so that the leader can request
+        another job. Passes on no Nodes if Slurm would choose none of these Nodes in another attempt."""
         if is_told(pod, allocation):
             return  # kube-scheduler asks very often: avoids reading the Pod each time
         if allocation is None:
@@ -127,13 +127,14 @@ class Listeners:
         )
 
     def _limits(self, name: str) -> Limits:
-        """Returns the limits of a listener. kube-scheduler sends whole Nodes if its configuration
-        lacks `nodeCacheCapable`, and the reply reports this mistake. Names are much shorter."""
+        """Returns the limits of a listener. The limit for kube-scheduler leaves room for whole Nodes.
+        kube-scheduler sends whole Nodes instead of names if its configuration lacks `nodeCacheCapable`,
+        and the reply reports this mistake."""
         few = Limits(connections=64, body=lambda: _SMALL)
         return {
             "scheduler": Limits(1024, lambda: _LARGE + _NODE * len(self._replica.cluster.view.nodes)),
             # Each of three kube-apiservers may have 1,000 reviews in progress (kube-apiserver's
             # limit on writes).
             "admission": Limits(4096, lambda: _LARGE),
-            "hooks": Limits(4096, lambda: _SMALL),  # the gates of a job ask from all nodes at once
+            "hooks": Limits(4096, lambda: _SMALL),  # the gates of all nodes of a job ask at once
         }.get(name, few)

@@ -34,7 +34,7 @@ _COLUMNS = {
     "bound": "a Pod is bound",
     "changed": "another request",
 }
-"""The fields of a row of the ledger's table, each with the head of its column."""
+"""The fields of a row of the ledger's table, each with the head of the field's column."""
 
 
 def table_row(*cells: str) -> str:
@@ -49,7 +49,8 @@ def table_head(*names: str) -> Iterator[str]:
 
 
 def _annotations() -> Iterator[str]:
-    """Yields the table for authors. An annotation's name is the anchor in the links of messages."""
+    """Yields the table of annotations for authors of Pods. Messages link to an annotation by the
+    annotation's name."""
     yield from table_head("annotation", "value", _SBATCH, "example", "allowed value", "note")
     for row in ANNOTATIONS:
         options = ", ".join(f"`{option}`" for option in row.sbatch.split(", "))
@@ -76,7 +77,7 @@ def _pending_reasons() -> Iterator[str]:
 
 
 def _preflight() -> Iterator[str]:
-    """Yields preflight's checks. A check's name is the anchor in the links of pages."""
+    """Yields the table of preflight's checks. Pages link to a check by the check's name."""
     yield from table_head("check", "requirement", "fix", "if preflight cannot see it")
     for check in CHECKS:
         texts = (each.replace("|", "\\|") for each in (check.about, check.fix, check.look))
@@ -105,7 +106,7 @@ def _diagram(first: str, moves: Mapping[_S, Mapping[_S, str]], last: str) -> Ite
 
 
 def _handler(row: Row, column: str) -> str:
-    """Returns a function's name; empty for a column without a reaction."""
+    """Returns the name of the function in a column; empty if the row has no reaction in this column."""
     name = getattr(row, column).__name__
     return "" if name.startswith("_") else f"`{name}`"
 
@@ -135,7 +136,7 @@ PAGES: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     },
     "docs/reference/metrics.md": {"extender/telemetry/catalogue.py": _metrics},
 }
-"""Page -> source of a generated part -> function that makes the lines of the part."""
+"""The generated parts of each page, by source. Each part has the function that makes the lines."""
 
 
 def renewed(name: str, page: str) -> str:
@@ -147,8 +148,8 @@ def renewed(name: str, page: str) -> str:
 
 
 def replaced(page: str, source: str, lines: Iterable[str]) -> str:
-    """Returns a page with other lines in the part of a source. Raises ValueError if the page lacks the
-    marks of the part."""
+    """Returns a page. The part that is generated from `source` has the new lines. Raises ValueError if
+    the page lacks the marks of the part."""
     begin = f"<!-- Made by `make docs` from {source}. -->\n"
     before, begins, rest = page.partition(begin)
     _, ends, after = rest.partition(_END)

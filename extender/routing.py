@@ -1,9 +1,8 @@
-"""FastAPI applications for the extender's callers: kube-scheduler, kube-apiserver and Slurm's
-scripts.
+"""FastAPI applications for the extender's callers: kube-scheduler, kube-apiserver and Slurm's scripts.
 
 A route reads the body itself, and pydantic validates the bytes. FastAPI would parse the whole body
-before the limit on values applies: a hostile body of 4 MiB for /preempt takes 270 ms then, instead
-of 14 ms. Errors have kube-scheduler's form: {"Error": "..."}."""
+before the limit on values applies. A hostile body of 4 MiB for /preempt would then take 270 ms, instead
+of 14 ms. The body of an error has the form that kube-scheduler expects: {"Error": "..."}."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -27,7 +26,8 @@ from service.rate_limited_log import RateLimitedLog
 log = structlog.get_logger()
 
 CLIENT_GONE: Final = 499
-"""Status of a request if the client has disconnected: no reply is sent. The number is nginx's."""
+"""Status of a request if the client has disconnected, so that no reply is sent. nginx has the same
+number."""
 
 # Limits of an error message, in a reply and in the log.
 _MOST_FIELDS = 5
@@ -56,7 +56,8 @@ def application(
 
 
 class VerbRoute(APIRoute):
-    """A route that answers requests in turn, including malformed requests and unexpected errors."""
+    """A route that answers requests in turn. Malformed requests and unexpected errors also get an
+    answer."""
 
     def get_route_handler(self) -> Handler:
         handler, malformed = super().get_route_handler(), RateLimitedLog("malformed request")
@@ -93,14 +94,14 @@ async def _not_served(request: Request, error: Exception) -> Response:
 
 
 class _Turns:
-    """The order of answers: large requests one by one (`OneByOne`)."""
+    """The order of answers. Large requests are answered one by one (`OneByOne`)."""
 
     def __init__(self, is_large: Callable[[bytes], bool]) -> None:
         self._is_large = is_large
         self._small = Together()
         self._large = OneByOne()
         self.waiting_bytes = 0
-        """Bytes in bodies of large requests without an answer yet."""
+        """Bytes in the bodies of all large requests that have no answer yet."""
 
     async def answer(self, handler: Handler, request: Request) -> Response:
         """Answers a request. Raises ClientDisconnect if the client disconnects before the end of
@@ -143,7 +144,7 @@ def _error(status: int, words: str, headers: Mapping[str, str] | None = None) ->
 
 
 def errors_of(error: ValidationError | RequestValidationError) -> Sequence[Any]:
-    """Returns the errors without the values of the request."""
+    """Returns the errors of a request. `fields_in_words` uses only the place and the message of each."""
     if isinstance(error, RequestValidationError):
         return error.errors()
     return error.errors(include_url=False, include_context=False, include_input=False)
@@ -161,8 +162,8 @@ def _place(location: tuple[int | str, ...]) -> str:
 
 Item = TypeVar("Item")
 Items = Annotated[list[Item], Field(fail_fast=True)]
-"""A list whose validation ends at the first wrong item: pydantic needs a kilobyte and some 10 us
-for each wrong item, and 4 MiB of JSON may have two million wrong items."""
+"""A list whose validation ends at the first wrong item. pydantic needs a kilobyte and some 10 us for
+each wrong item, and 4 MiB of JSON may have two million wrong items."""
 
 
 def _all_texts(given: dict[str, Any]) -> dict[str, Any]:
@@ -173,4 +174,5 @@ def _all_texts(given: dict[str, Any]) -> dict[str, Any]:
 
 
 Texts = Annotated[dict[str, Any], AfterValidator(_all_texts)]
-"""A map from texts to texts. The validation ends at the first wrong item, for the same reason."""
+"""A map from texts to texts. The validation ends at the first wrong item, for the same reason as in
+`Items`."""

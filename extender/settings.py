@@ -1,6 +1,6 @@
 """Settings of the extender: read from the environment at the start, validated together, and frozen.
 
-No setting holds a secret: settings name files of secrets."""
+No setting holds a secret. Instead, settings name the files of secrets."""
 
 import re
 import socket
@@ -40,7 +40,8 @@ _GRES = re.compile(r"[A-Za-z]\w*(?::(?!\d+[KMG]?$)\w[\w.-]*)?", re.ASCII | re.IG
 
 
 def _is_gres(text: str) -> str:
-    """Returns a valid GRES (slurm.conf(5), Gres). A type cannot look like a count ("8", "1g")."""
+    """Returns the text if the text is a valid GRES (slurm.conf(5), Gres) or blank. A type must not look
+    like a count ("8", "1g")."""
     if text and not _GRES.fullmatch(text):
         raise ValueError("a GRES is a name, like gpu, or a name and a type, like gpu:h100")
     return text
@@ -75,50 +76,54 @@ def _own_namespace() -> str:
 
 
 class Settings(BaseSettings):
-    """All settings of the extender. The setting `name` comes from the variable SLURM_EXTENDER_NAME."""
+    """All settings of the extender. For example, the setting `scope` comes from the environment variable
+    SLURM_EXTENDER_SCOPE."""
 
     model_config = SettingsConfigDict(env_prefix="SLURM_EXTENDER_", frozen=True)
 
     kubeconfig: Path | None = None
-    """Path of a kubeconfig. Absent: the Pod's own service account."""
+    """Path of a kubeconfig file. If absent, the extender uses the Pod's own service account."""
     namespace: Namespace = Field(default_factory=_own_namespace)
-    """Namespace of the extender, with its Lease and its Secret. Outside of a Pod: kube-system."""
+    """Namespace of the extender, of its Lease and of its Secret. Outside of a Pod, the default is
+    kube-system."""
     scope: Annotated[tuple[Namespace, ...], NoDecode, BeforeValidator(listed)] = ("cluster",)
-    """Namespaces whose Pods are in scope (docs/concepts/scope.md). `cluster`: all namespaces. Blank: the
-    extender's own namespace."""
+    """Namespaces whose Pods are in scope (docs/concepts/scope.md). `cluster` means all namespaces. If
+    blank, only the extender's own namespace is in scope."""
     pod_selector: Annotated[str, AfterValidator(lambda text: Selector.parse(text).text)] = ""
-    """Label selector for Pods of these namespaces, as for `kubectl get -l`. Blank: all Pods are in
-    scope."""
+    """Label selector for the Pods of the namespaces in SLURM_EXTENDER_SCOPE, as for `kubectl get -l`. If
+    blank, all these Pods are in scope."""
     cluster_name: str = Field(default="", pattern=r"^[\w.-]{0,63}$")
-    """Name of this Kubernetes cluster in the comments of its jobs (`scontrol show job`). Blank: the
+    """Name of this Kubernetes cluster in the comments of its jobs (`scontrol show job`). If blank, the
     comments name no cluster."""
     scheduler_name: str = Field(default="slurm-scheduler", min_length=1)
-    """`schedulerName` of Pods for Slurm, and name of the profile in the
-    KubeSchedulerConfiguration."""
+    """`schedulerName` of Pods for Slurm. The profile in the KubeSchedulerConfiguration has the same
+    name."""
     take_schedulers: Names = ()
-    """Other schedulers whose new Pods in scope go to Slurm, with a warning to each author
-    (docs/tasks/migrate.md). Blank: none."""
+    """Names of other schedulers. New Pods in scope with such a scheduler also go to Slurm, and each
+    author gets a warning (docs/tasks/migrate.md)."""
     scheduler_config_file: Path | None = None
-    """kube-scheduler's configuration. /readyz reports if kube-scheduler would evict Pods for a Pod
-    that Slurm has not admitted. Absent: only actual evictions. Reloaded after a change."""
+    """File with kube-scheduler's configuration. /readyz reports if kube-scheduler would evict Pods for a
+    Pod that Slurm has not admitted. If absent, /readyz reports only actual evictions. Reloaded after a
+    change."""
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
     """Prefix of the annotations in docs/reference/annotations.md."""
     slurm_bridge_annotations: bool = False
-    """`true`: the extender also reads slurm-bridge's annotations (docs/tasks/migrate.md)."""
+    """If `true`, the extender also reads slurm-bridge's annotations (docs/tasks/migrate.md)."""
     gres: Annotated[dict[str, Gres], NoDecode, BeforeValidator(read_json)] = dict(GRES)
-    """GRES of each extended resource: a name, or name:type ("gpu:1g.10gb"). Blank: the resource is
-    no GPU, and Slurm does not count it."""
+    """GRES of each extended resource, as a name or as name:type ("gpu:1g.10gb"). If the GRES is blank,
+    the resource is no GPU, and Slurm does not count the resource."""
     shared_gpus: SharedGpus = "isolate"
-    """Rule for Pods with GPUs on nodes of native jobs (docs/reference/annotations.md#shared-gpus):
-    `refuse`, `isolate` the policy's podUsers by `exclusive: user`, `allow` with a warning, or require a
-    `node-agent`."""
+    """Rule for Pods with GPUs on nodes of native jobs (docs/reference/annotations.md#shared-gpus).
+    `refuse` rejects such Pods. `isolate` sets `exclusive: user` for the policy's podUsers, and rejects
+    Pods of other users. `allow` gives a warning. `node-agent` requires a node agent on the Node."""
     cpu_unit: Cpus = Field(default=Decimal(1), gt=0, le=1024, decimal_places=3)
-    """Amount of a Pod's CPU that equals one CPU of Slurm ("2", "100m"): docs/concepts/resources.md."""
+    """Amount of a Pod's CPU that equals one CPU of Slurm, like "2" or "100m"
+    (docs/concepts/resources.md)."""
     docs_url: str = Field(default=PUBLISHED + DEFAULT_PAGE, min_length=1)
     """Address of docs/reference/annotations.md, for messages to authors of Pods."""
     node_name_label: str = NODE_NAME_LABEL
-    """Label on a Node with the Slurm node's name, if the names differ. Kubelets must not be able to
-    set this label."""
+    """Label of a Node that has the name of the Slurm node, if the names differ. Kubelets must not be
+    able to set this label."""
 
     slurmrestd_url: str = Field(default="http://127.0.0.1:6820", pattern=r"^(https?|unix)://")
     """Address of slurmrestd: http://host:port, https://host:port or unix:///path."""
@@ -129,131 +134,138 @@ class Settings(BaseSettings):
     slurm_concurrency: int = Field(default=16, ge=1, le=256)
     """Largest number of simultaneous requests to slurmrestd."""
     default_partition: str | None = None
-    """Slurm's default partition, for slurmrestd before API v0.0.45."""
+    """Slurm's default partition. Needed only with slurmrestd before API v0.0.45."""
     preempt_type: str | None = Field(default=None, pattern=r"^preempt/")
-    """Slurm's PreemptType, for slurmrestd before API v0.0.45. Until PreemptType is known, the extender
-    does not use the fast path."""
+    """Slurm's PreemptType. Needed only with slurmrestd before API v0.0.45. Until PreemptType is known,
+    the extender does not use the fast path (SLURM_EXTENDER_FAST_PATH)."""
     kill_wait_s: int = Field(default=30, ge=7, le=65533)
-    """Slurm's KillWait in seconds, for slurmrestd before API v0.0.45, and until Slurm reports
-    KillWait."""
+    """Slurm's KillWait in seconds. Needed only with slurmrestd before API v0.0.45, and until Slurm
+    reports KillWait."""
     max_job_count: int = Field(default=10_000, ge=1)
-    """Slurm's MaxJobCount, for slurmrestd before API v0.0.45. At most half as many placeholders
-    wait, in all partitions together."""
+    """Slurm's MaxJobCount. Needed only with slurmrestd before API v0.0.45. At most half of this number
+    of placeholders wait, in all partitions together."""
     max_job_id: int | None = Field(default=None, ge=1)
-    """Slurm's MaxJobId, for slurmrestd before API v0.0.45. Shows whether native jobs can get ids of
-    placeholders."""
+    """Slurm's MaxJobId. Needed only with slurmrestd before API v0.0.45. With this number, the extender
+    sees whether native jobs can get ids of placeholders."""
     select_type_parameters: Names = ()
-    """Slurm's SelectTypeParameters ("CR_Core_Memory"), for slurmrestd before API v0.0.45. /readyz
-    reports a problem if memory is not among the parameters."""
+    """Slurm's SelectTypeParameters, like "CR_Core_Memory". Needed only with slurmrestd before API
+    v0.0.45. /readyz reports a problem if memory is not among the parameters."""
     qos_grace: Names = ()
-    """Names of the QOS with a GraceTime: Slurm reports only the GraceTime of partitions."""
+    """Names of the QOS with a GraceTime. Needed because Slurm reports only the GraceTime of
+    partitions."""
     default_grace: DefaultGrace = "lower"
-    """Rule if KillWait is too short for Kubernetes' default grace of 30 s: `lower` the grace, with
-    a warning, or `refuse` the Pod."""
+    """Rule for Pods with Kubernetes' default grace of 30 s, if KillWait is too short. `lower` shortens
+    the grace, with a warning. `refuse` rejects the Pod."""
     priority_classes: Annotated[dict[str, dict[str, str]], NoDecode, BeforeValidator(_mapped)] = {}
-    """Partition or QOS for Pods of a PriorityClass, without such an annotation
-    (docs/concepts/endings.md): "urgent=partition:high,urgent=qos:fast,spare=qos:scavenger"."""
+    """Partition or QOS for Pods of a PriorityClass, if the Pods have no annotation for the same value
+    (docs/concepts/endings.md). For example:
+    "urgent=partition:high,urgent=qos:fast,spare=qos:scavenger"."""
     job_id_first: int = Field(default=1 << 25, ge=1, lt=JobIdRange().end)
-    """First id of placeholders. Set Slurm's MaxJobId to this id, or to the lowest such id of
-    several clusters."""
+    """First job id of placeholders, the jobs of Pods. Set Slurm's MaxJobId to this id. If several
+    clusters share a Slurm, set MaxJobId to the lowest such id."""
     job_id_end: int = Field(default=JobIdRange().end, ge=2, le=JobIdRange().end)
     """First id after the placeholders' ids. Clusters that share a Slurm need separate ranges of
     ids."""
     window: int = Field(default=1000, ge=1)
-    """Largest number of placeholders that compete for a partition at a time, shared by their
-    owners. Other Pods wait in line."""
+    """Largest number of placeholders that compete for a partition at a time. The owners of the
+    placeholders share this number. Other Pods wait in line, without a job."""
     fast_path: bool = True
-    """`true` lets Slurm grant a node at once (job/allocate), to jobs of the token's user that
-    preempt nothing. `false`: Slurm queues every job."""
+    """If `true`, Slurm can grant a node at once (job/allocate), but only to jobs of the token's user
+    that preempt nothing. If `false`, Slurm queues every job."""
     poll_interval_s: float = Field(default=0.25, gt=0, lt=3600)
-    """Seconds between two requests for the states of jobs while a Pod waits. Otherwise four times
-    as long."""
+    """Seconds between two requests for the states of jobs while a Pod waits. If no Pod waits, the time
+    is four times as long."""
     unbound_deadline_s: float = Field(default=30.0, gt=0, lt=86400)
     """Seconds for which the extender keeps a granted job while its Pod is not bound."""
     volume_bind_timeout_s: float = Field(default=600.0, ge=0, lt=86400)
-    """Seconds for which kube-scheduler waits for a Pod's volumes: bindTimeoutSeconds of the plugin
+    """Seconds for which kube-scheduler waits for a Pod's volumes, as in bindTimeoutSeconds of the plugin
     VolumeBinding."""
     evictions_per_minute: int = Field(default=500, ge=0)
-    """Eviction limit in any minute: Pods whose jobs ended early, plus jobs of missing Pods
-    (docs/concepts/audit.md). Further deletions wait. 0: nothing is deleted."""
+    """Largest number of deletions in any minute (docs/concepts/audit.md): Pods whose jobs ended early,
+    plus jobs of missing Pods. Further deletions wait. If 0, nothing is deleted."""
     audit_interval_s: float = Field(default=120.0, gt=0, lt=86400)
-    """Seconds between two audits (docs/concepts/audit.md). With thousands of jobs, the interval grows,
-    to read at most 2 kB per second on average."""
+    """Seconds between two audits (docs/concepts/audit.md). With thousands of jobs, the time is longer,
+    so that audits read at most 2 kB per second on average."""
     unmanaged_pods: Literal["fit", "adopt", "ignore"] = "fit"
-    """Rule for unmanaged Pods (docs/concepts/unmanaged-pods.md). `fit`: these Pods get the room that
-    Slurm leaves. `adopt`: bound Pods also get jobs. `ignore`: neither."""
+    """Rule for Pods that the extender does not manage (docs/concepts/unmanaged-pods.md). `fit` gives
+    these Pods the room that Slurm leaves. `adopt` also gives jobs to bound Pods. `ignore` does
+    neither."""
 
     drain_nodes: bool = True
-    """`true` drains the nodes of cordoned, tainted or not ready Nodes, and nodes where a Pod
-    outstays its job. `false` takes these drains back."""
+    """If `true`, the extender drains a Slurm node whose Node is cordoned, tainted or not ready, or where
+    a Pod stays longer than its job. If `false`, the extender takes these drains back."""
     drain_taints: Names = ()
-    """Keys of the taints that drain a node."""
+    """Keys of the taints for which the extender drains a node."""
     drain_conditions: Names = (DEVICE_PROBLEM,)
-    """Types of the conditions that drain a node while True. The default is the node agent's
-    condition."""
+    """Types of the conditions for which the extender drains a node, while the condition is True. The
+    default is the node agent's condition."""
     taint_nodes: bool = False
-    """`true` sets the taint slurm-extender.io/out-of-service on Nodes that are drained or down in
-    Slurm."""
+    """If `true`, the extender sets the taint slurm-extender.io/out-of-service on Nodes that are drained
+    or down in Slurm."""
 
     policy_file: Path | None = None
-    """Policy: which Pods may request what (docs/concepts/policy.md). Reloaded after a change."""
+    """File with the policy: the values that each Pod may request from Slurm (docs/concepts/policy.md).
+    Reloaded after a change."""
     policy: Literal["restricted", "open"] | None = None
-    """Policy without a file. `open` allows everything. `restricted` (the default) allows no Pod."""
+    """Policy if there is no policy file. `open` allows everything. `restricted` (the default) allows no
+    Pod."""
 
     pools_file: Path | None = None
-    """Pools of slurmd Pods (docs/concepts/pools.md). Reloaded after a change."""
+    """File with the pools of slurmd Pods (docs/concepts/pools.md). Reloaded after a change."""
     pools_namespace: str = "slurm-nodes"
-    """Namespace of slurmd Pods, without the extender. A user who may create Pods in this namespace
-    can read its Secrets."""
+    """Namespace of slurmd Pods. The extender belongs in another namespace, because a user who may create
+    Pods in this namespace can read its Secrets."""
 
     replica: str = Field(default_factory=socket.gethostname, min_length=1)
-    """Name of this replica in the Lease. All replicas need different names. In a Pod: the Pod's
-    name."""
+    """Name of this replica in the Lease. All replicas need different names. In a Pod, the default is the
+    Pod's name."""
     lease_duration_s: int = Field(default=5, ge=2, lt=3600)
     """Seconds for which the Lease of a dead leader keeps other replicas from leading."""
 
     drain_s: float = Field(default=3.0, ge=0, lt=600)
-    """Seconds for which an ending replica still answers, so that callers find another replica."""
+    """Seconds for which a replica still answers before the replica ends, so that callers find another
+    replica."""
 
     listen_address: str = "0.0.0.0"  # noqa: S104 -- admission and probes come from other hosts
     """Address of all ports except the scheduler's port (docs/reference/listeners.md)."""
     scheduler_address: str = "127.0.0.1"
-    """Address of kube-scheduler's verbs. Callers can bind Pods: without client certificates, only
-    an address of this host is valid."""
+    """Address of the scheduler's port. Callers of this port can bind Pods. So without client
+    certificates, only an address of this host is valid."""
     scheduler_client_ca_file: Path | None = None
-    """CAs (PEM) of kube-schedulers' client certificates (docs/reference/listeners.md). The verbs then
-    use TLS, and accept no other callers. Reloaded after a change."""
+    """File with the CAs (PEM) of kube-schedulers' client certificates (docs/reference/listeners.md). If
+    set, the scheduler's port uses TLS, and accepts only callers with such a certificate. Reloaded after
+    a change."""
     scheduler_port: Port = 8888
-    """Port of kube-scheduler's verbs."""
+    """Port of the paths under /scheduler, for kube-scheduler."""
     admission_port: Port = 8443
     """Port of /mutate and /validate, for kube-apiserver."""
     hooks_port: Port = 8000
-    """Port of pushes and of the gate, for Slurm's scripts (docs/tasks/slurm-scripts.md)."""
+    """Port of the paths under /hooks, for Slurm's scripts (docs/tasks/slurm-scripts.md)."""
     metrics_port: Port = 8080
     """Port of /metrics, for Prometheus."""
     health_port: Port = 8081
     """Port of /healthz and /readyz, for the kubelet."""
     tls_cert_file: Path | None = None
-    """Certificate of the webhooks, as in a mounted Secret. Reloaded after a change."""
+    """File with the certificate of the webhooks, as in a mounted Secret. Reloaded after a change."""
     tls_key_file: Path | None = None
-    """Key of this certificate. Reloaded after a change."""
+    """File with the key of the webhooks' certificate. Reloaded after a change."""
     tls_secret: str | None = None
-    """Secret beside the Lease, with a certificate that the replicas create, instead of files.
-    Without Secret and files: no webhooks."""
+    """Secret in the extender's namespace, with a certificate that the replicas create. This setting
+    replaces the certificate files. Without Secret and files, there are no webhooks."""
     tls_names: Names = ()
-    """Names and addresses by which kube-apiserver calls the webhooks. Blank: the Service
-    slurm-extender in the namespace."""
+    """Names and addresses by which kube-apiserver calls the webhooks. If blank, kube-apiserver calls the
+    Service slurm-extender in the extender's namespace."""
     admission_client_ca_file: Path | None = None
-    """CAs (PEM) of kube-apiservers' client certificates (docs/reference/listeners.md). Absent: every
-    caller that reaches the port may ask for reviews. Reloaded after a change."""
+    """File with the CAs (PEM) of kube-apiservers' client certificates (docs/reference/listeners.md). If
+    absent, every caller that reaches the port may ask for reviews. Reloaded after a change."""
     webhook_configuration: str = "slurm-extender"
-    """Name of the mutating and of the validating webhook configuration. The extender writes the CA
-    of its own certificate there."""
+    """Name of the mutating and of the validating webhook configuration. The extender writes the CA of
+    its own certificate to both."""
     hooks_token_file: Path | None = None
-    """File with the token of Slurm's pushes (deploy/slurm). Reloaded after a change. Absent: no
-    pushes."""
+    """File with the token for the calls of Slurm's scripts (deploy/slurm). Reloaded after a change. If
+    absent, the extender accepts no such calls."""
     job_info: bool = False
-    """`true`: the leader has a metric for each bound Pod, with the job's user and account
+    """If `true`, the leader has a metric for each bound Pod, with the job's user and account
     (docs/reference/metrics.md#the-use-of-gpus). All scrapers see the users' names."""
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
     """Lowest level of the lines in the log."""
@@ -364,7 +376,8 @@ class Settings(BaseSettings):
 
     @property
     def translation(self) -> TranslationConfig:
-        """Returns the translation's settings, with the KillWait to use until Slurm reports KillWait."""
+        """Returns the settings of the translation. KillWait comes from `kill_wait_s`, until Slurm
+        reports KillWait."""
         return TranslationConfig(
             self.annotation_prefix,
             self.scheduler_name,
@@ -416,8 +429,8 @@ class Settings(BaseSettings):
         return JobIdRange(self.job_id_first, self.job_id_end)
 
     def placement_config(self, cluster: str, kill_wait_s: int | None = None) -> PlacementConfig:
-        """Returns placement's settings for this Kubernetes cluster and a Slurm with this KillWait; None
-        if Slurm does not report KillWait."""
+        """Returns the settings of the placement for this Kubernetes cluster. `kill_wait_s` is Slurm's
+        KillWait; None if Slurm does not report KillWait."""
         return PlacementConfig(
             cluster=cluster,
             ids=self.placeholder_ids,

@@ -1,7 +1,9 @@
-"""The address of kube-apiserver and this program's credentials, from a service account or a kubeconfig.
+"""Finds the address of kube-apiserver and this program's credentials, from a service account or a
+kubeconfig.
 
-`kubernetes.aio` reads kubeconfigs and takes 12 MB of memory. A service account does without: two files
-and two variables, read as client-go reads them (rest.InClusterConfig).
+`kubernetes.aio` reads kubeconfigs, and takes 12 MB of memory. A service account does not need
+`kubernetes.aio`: this module reads two files and two variables, as client-go does
+(rest.InClusterConfig).
 """
 
 import os
@@ -36,8 +38,8 @@ class Access:
 
 
 async def find_access(kubeconfig: Path | str | None, context: str | None = None) -> Access:
-    """Reads a context of the kubeconfig, by default its current one. Reads the service account if
-    `kubeconfig` is None. Raises NoCredentials if neither can be read."""
+    """Reads a context of the kubeconfig, by default the current context. If `kubeconfig` is None, reads
+    the service account instead. Raises NoCredentials if this read fails."""
     try:
         _require_a_file(kubeconfig)
         return _of_account() if kubeconfig is None else await _of_kubeconfig(str(kubeconfig), context)
@@ -62,7 +64,7 @@ def _of_account() -> Access:
 
 
 class _Token:
-    """A service account's token, which the kubelet replaces from time to time."""
+    """A service account's token. The kubelet replaces the token from time to time."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -89,7 +91,7 @@ async def _of_kubeconfig(kubeconfig: str, context: str | None) -> Access:
     configuration = client.Configuration()
 
     async def headers() -> dict[str, str]:
-        """Returns headers by the library's own hook, which reads rotating tokens again."""
+        """Returns headers from the library's own hook. The hook reads rotating tokens again."""
         try:
             bearer = (await configuration.auth_settings()).get("BearerToken")
         except config.ConfigException as error:

@@ -23,7 +23,7 @@ class KubernetesError(Exception):
 
 
 class NoCredentials(Exception):
-    """Neither a kubeconfig nor a service account exists: a person must configure one."""
+    """Neither a kubeconfig nor a service account exists, so a person must configure credentials."""
 
 
 class Conflict(KubernetesError):
@@ -35,7 +35,7 @@ class NotFound(KubernetesError):
 
 
 class Rejected(KubernetesError):
-    """kube-apiserver rejects the call: the request or our permissions are wrong."""
+    """kube-apiserver rejects the call: the request or the program's permissions are wrong."""
 
 
 class Unavailable(KubernetesError):
@@ -43,7 +43,7 @@ class Unavailable(KubernetesError):
 
     @property
     def common_trouble(self) -> str | None:
-        # 500: an admission webhook does not answer, which fails only the calls for that webhook.
+        # 500: an admission webhook does not answer. Only the calls for the webhook fail.
         return None if self.status == 500 else OUTAGE
 
 

@@ -2,8 +2,9 @@
 `in_memory.InMemoryKubernetes`.
 
 A manifest is the content of kube-apiserver's JSON, unchanged. Every method may raise `Unavailable` and
-`Rejected` (see `errors`); a method names its other errors. Every method may be called again after any
-error: a write is bound to an object's version, or has the same effect twice.
+`Rejected` (see `errors`); the docstring of a method names its other errors. Every method may be called
+again after any error, because a write names an object's version, or a repeated write changes nothing
+more.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -34,8 +35,8 @@ class Right(NamedTuple):
 class Kubernetes(Protocol):
     """A kube-apiserver, behind any adapter.
 
-    A patch is a strategic merge patch. A `uid` or `resourceVersion` in its metadata other than the
-    object's raises Conflict. A patch without changes makes no new version.
+    A patch is a strategic merge patch. If the metadata of a patch has a `uid` or `resourceVersion`, and
+    the object has another value, the call raises Conflict. A patch without changes makes no new version.
     """
 
     # Pods
@@ -52,17 +53,18 @@ class Kubernetes(Protocol):
         NotFound."""
 
     async def delete_pod(self, namespace: str, name: str, preconditions: Manifest, grace_s: int) -> None:
-        """Deletes a Pod with a grace in seconds. A Pod that is gone is success. Raises Conflict for
-        another `uid` or `resourceVersion` in `preconditions`.
+        """Deletes a Pod with a grace period in seconds. Succeeds if the Pod is already gone. Raises
+        Conflict for another `uid` or `resourceVersion` in `preconditions`.
 
-        A Pod without a Node, or a Pod that has ended, is gone at once. A second deletion may shorten the
-        grace, counted from the first deletion, and never makes the grace longer (rest.BeforeDelete).
+        A Pod without a Node, or a Pod that has ended, is gone at once. The grace period counts from the
+        first deletion. A second deletion may shorten the grace period, but never makes the period longer
+        (rest.BeforeDelete).
         """
 
     async def bind_pod(self, namespace: str, name: str, node: str, metadata: Manifest) -> None:
-        """Binds a Pod to a Node, and adds the annotations of `metadata` to the Pod's. Raises NotFound;
-        Conflict for another `uid` or `resourceVersion` in `metadata`, and for a Pod that is bound, gated
-        or being deleted."""
+        """Binds a Pod to a Node, and adds the annotations of `metadata` to the Pod's annotations. Raises
+        NotFound. Raises Conflict for another `uid` or `resourceVersion` in `metadata`, and for a Pod
+        that is already bound, gated or being deleted."""
 
     async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
         """Creates a Pod; returns the Pod. Raises Conflict for an existing name, and Rejected for a Pod
@@ -86,10 +88,10 @@ class Kubernetes(Protocol):
     async def cluster_uid(self) -> str:
         """Returns the uid of a namespace that lives as long as the cluster."""
 
-    # ControllerRevisions: data under a name, which never changes
+    # ControllerRevisions: data under a name. The data never change.
 
     async def read_revision(self, namespace: str, name: str) -> Manifest | None:
-        """Returns a ControllerRevision; None if there is none."""
+        """Returns a ControllerRevision; None if there is no ControllerRevision."""
 
     async def revisions(self, namespace: str) -> Sequence[Manifest]:
         """Returns all ControllerRevisions of a namespace."""
@@ -98,7 +100,7 @@ class Kubernetes(Protocol):
         """Creates a ControllerRevision. Leaves an existing ControllerRevision of that name as it is."""
 
     async def delete_revision(self, namespace: str, name: str) -> None:
-        """Deletes a ControllerRevision. A ControllerRevision that is gone is success."""
+        """Deletes a ControllerRevision. Succeeds if the ControllerRevision is already gone."""
 
     # Leases
 
@@ -109,8 +111,8 @@ class Kubernetes(Protocol):
         """Creates a Lease; returns the Lease with its version. Raises Conflict for an existing name."""
 
     async def replace_lease(self, namespace: str, name: str, lease: Manifest) -> Manifest:
-        """Replaces the version of a Lease in `lease`; returns the Lease with its new version. Creates a
-        Lease that is gone. Raises Conflict if that version is not current."""
+        """Replaces a Lease; returns the Lease with its new version. Creates the Lease if the Lease is
+        gone. Raises Conflict if the version in `lease` is not current."""
 
     # Secrets and ConfigMaps
 
@@ -118,8 +120,9 @@ class Kubernetes(Protocol):
         """Returns a Secret; None if there is no Secret."""
 
     async def write_secret(self, secret: Manifest) -> None:
-        """Creates a Secret, or replaces the version in `resourceVersion`. Raises Conflict for an
-        existing name, or if that version is not current; NotFound if the Secret to replace is gone."""
+        """Creates a Secret. If `secret` has a `resourceVersion`, replaces the Secret instead. Raises
+        Conflict if the new name already exists, or if the version to replace is not current. Raises
+        NotFound if the Secret to replace is gone."""
 
     async def read_config_map(self, namespace: str, name: str) -> Manifest | None:
         """Returns a ConfigMap; None if there is no ConfigMap."""
@@ -131,13 +134,15 @@ class Kubernetes(Protocol):
 
     async def trust(self, configuration: str, authority: bytes) -> None:
         """Makes kube-apiserver trust a CA (one certificate, PEM) in every webhook of the mutating and
-        validating configurations of a name, and the previous CA: replicas may serve with its certificate
-        for a while. Skips missing configurations."""
+        validating configurations with this name. kube-apiserver also still trusts the previous CA,
+        because replicas may serve with a certificate of the previous CA for a while. Skips missing
+        configurations."""
 
     async def call_service(self, namespace: str, service: str, port: int, path: str) -> int:
-        """Makes kube-apiserver send a GET over HTTPS to a port of a Service, as to webhooks, but without
-        a check of the certificate (services/proxy). Returns the HTTP status of the answer. Raises
-        NotFound without the Service, and Unavailable with kube-apiserver's message without an answer."""
+        """Makes kube-apiserver send a GET over HTTPS to a port of a Service (services/proxy). This is
+        like a call to a webhook, but kube-apiserver does not check the certificate. Returns the HTTP
+        status of the answer. Raises NotFound if the Service does not exist. If there is no answer,
+        raises Unavailable with kube-apiserver's message."""
 
     # The server, and the account of the calls: every account may make these calls
 
@@ -145,8 +150,8 @@ class Kubernetes(Protocol):
         """Returns the server's release: "v1.37.2"."""
 
     async def kinds(self, group_version: str) -> frozenset[str]:
-        """Returns the server's kinds in a version of an API group ("apps/v1"), empty for an unserved
-        version."""
+        """Returns the server's kinds in a version of an API group ("apps/v1"). The result is empty for
+        an unserved version."""
 
     async def account(self) -> Manifest:
         """Returns the account of the calls, as the server knows it (authentication.k8s.io UserInfo):
@@ -156,21 +161,21 @@ class Kubernetes(Protocol):
         """Returns the rights that the account lacks, by all authorizers of the server."""
 
     # Lists and watches. A kind is a resource's plural: "pods", "nodes", "events",
-    # "persistentvolumeclaims", "persistentvolumes", "storageclasses", those of admission and, once
-    # `serves` has found the kind, "resourceclaims".
+    # "persistentvolumeclaims", "persistentvolumes", "storageclasses", and the kinds of admission.
+    # "resourceclaims" is a kind as soon as `serves` has found this kind.
 
     async def serves(self, kind: str) -> bool:
-        """Returns True if the server has objects of a kind. Finds the version for calls if the version
-        depends on the server."""
+        """Returns True if the server has objects of a kind. If the version of the kind depends on the
+        server, finds the version for later calls."""
 
     async def list(self, kind: str, field_selector: str | None) -> Manifest:
-        """Returns all objects of a kind that a field selector selects, of all namespaces: `items`, by
-        namespace and name, without `apiVersion` and `kind`; and `metadata` with the
+        """Returns all objects of a kind that a field selector selects, from all namespaces. `items` has
+        the objects by namespace and name, without `apiVersion` and `kind`. `metadata` has the
         `resourceVersion`."""
 
     def pages(self, kind: str, field_selector: str | None) -> AsyncIterator[Manifest]:
-        """Yields the same list in parts of one resourceVersion; other work gets its turns between parts.
-        Raises Expired if the server has lost the resourceVersion."""
+        """Yields the result of `list` in parts. All parts have the same resourceVersion. Between two
+        parts, other work gets a turn. Raises Expired if the server no longer has the resourceVersion."""
 
     async def latest_version(self, kind: str) -> str:
         """Returns the resourceVersion of a list of a kind, at the cost of one object. Versions are
@@ -179,17 +184,17 @@ class Kubernetes(Protocol):
     def watch(
         self, kind: str, field_selector: str | None, resource_version: str, seconds: int
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Yields changes of the selected objects of a kind after the version of a list, for at most
-        `seconds`: lines of JSON, in pieces of any size. With the version "", the changes begin with
-        all objects.
+        """Yields the changes of the selected objects of a kind after the version of a list, for at most
+        `seconds`. The changes are lines of JSON, in pieces of any size. With the version "", the changes
+        begin with all objects.
 
-        Each line has a `type` and an `object`. ADDED, MODIFIED and DELETED have an object's version. An
-        object that is no longer selected is DELETED, in the version before and with the resourceVersion
-        of the change. A Pod that is gone at once is MODIFIED before DELETED. BOOKMARK has the
-        resourceVersion of the kind's last change, selected or not, about once a minute and before the
-        end, if there was a change since the watch was opened. Kinds outside of the server's watch cache
-        have no bookmarks: Events never have. ERROR has a Status, with `code` 410 for an expired
-        resourceVersion. Raises Expired.
+        Each line has a `type` and an `object`. ADDED, MODIFIED and DELETED have a version of an object.
+        An object that is no longer selected is DELETED. DELETED then has the object's previous version,
+        with the resourceVersion of the change. A Pod that is gone at once is MODIFIED before the Pod is
+        DELETED. BOOKMARK comes about once a minute and before the end, if the kind has changed since the
+        watch was opened. BOOKMARK has the resourceVersion of the kind's last change, even if the changed
+        object is not selected. Kinds outside of the server's watch cache, such as Events, have no
+        bookmarks. ERROR has a Status; `code` is 410 for an expired resourceVersion. Raises Expired.
         """
 
     async def aclose(self) -> None:

@@ -1,6 +1,6 @@
-"""The adapter to kube-apiserver: `protocol.Kubernetes`, by HTTP.
+"""The adapter to kube-apiserver. The adapter implements `protocol.Kubernetes` over HTTP.
 
-The calls are on plain manifests, by httpx: the models of `kubernetes.aio` are slow, and raise an error
+The calls use httpx and plain manifests. The models of `kubernetes.aio` are slow, and raise an error
 after a successful Binding. Short calls, long lists, and urgent calls have separate connections. Every
 error becomes a `KubernetesError`.
 """
@@ -54,7 +54,7 @@ _LIST_TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
 _KEPT_S = 15.0
 _PAGE = 250  # parsing so many Pods takes some 15 ms of the event loop
-_CONNECTIONS = 24  # each needs a TLS handshake, and kube-apiserver queues more calls
+_CONNECTIONS = 24  # each needs a TLS handshake, and kube-apiserver would only queue more calls at once
 _STEADY_CONNECTIONS = 1024  # more than the number of watches
 _NO_TOKEN: Final = (OSError, NoCredentials)  # errors of reading a rotating token
 _USER_AGENT: Final = "slurm-extender"
@@ -70,7 +70,8 @@ class KubernetesRest:
         self._short = _client(access, _CONNECTIONS, _TIMEOUT_S)
         self._lists = _client(access, _CONNECTIONS, _LIST_TIMEOUT_S)
         self._steady = _client(access, _STEADY_CONNECTIONS, _TIMEOUT_S)
-        """For calls that must not wait behind a burst: the Lease, and watches with a connection each."""
+        """For calls that must not wait behind a burst of other calls: calls about the Lease, and
+        watches. Each watch has its own connection."""
 
     @classmethod
     async def connect(cls, kubeconfig: Path | str | None, context: str | None = None) -> Self:
@@ -251,7 +252,7 @@ class KubernetesRest:
             query["continue"] = following
 
     async def latest_version(self, kind: str) -> str:
-        """Sends no field selector: a server without a watch cache would search all objects for a
+        """Sends no field selector, because a server without a watch cache would search all objects for a
         match."""
         return str((await self._list(kind, {"limit": "1"}))["metadata"]["resourceVersion"])
 
@@ -309,8 +310,9 @@ class KubernetesRest:
         watched_s: float | None = None,
     ) -> httpx.Response:
         """Returns the answer to a call, by default over `_short`. With `watched_s`, the caller reads the
-        body. Repeats a call after a lost connection: the server may have closed an idle connection, and
-        a call names the version of an object or has the same effect twice."""
+        body. Repeats a call after a lost connection, because the server may have closed an idle
+        connection. A repeat is safe: a call names the version of an object, or a repeated call changes
+        nothing more."""
         try:
             client = by or self._short
             headers = _headers(content_type, *(await self._access.headers()).items())
@@ -327,7 +329,8 @@ class KubernetesRest:
 
 
 def _client(access: Access, connections: int, timeout_s: float) -> Client:
-    """Returns a client with at most so many connections. Through a proxy, httpx makes the calls."""
+    """Returns a client with at most `connections` connections. For calls through a proxy, the client
+    uses httpx's own transport."""
     transport: httpx.AsyncBaseTransport
     if access.proxy is None:
         transport = PooledTransport(Endpoint.parse(access.server, lambda: access.tls), connections)
@@ -341,7 +344,7 @@ class _Proxied(httpx.AsyncHTTPTransport):
     """httpx's own transport, for calls through a proxy."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Moves the target into the URL: httpx would ask the proxy itself for the target."""
+        """Moves the target into the URL. Otherwise httpx would ask the proxy itself for the target."""
         if target := request.extensions.pop("target", None):
             request.url = request.url.copy_with(raw_path=target)
         return await super().handle_async_request(request)
@@ -392,7 +395,8 @@ def _selecting(field_selector: str | None) -> dict[str, str]:
 
 
 def _part(name: str) -> str:
-    """Quotes one part of a path. Names may come from outside: each name stays one part, dots too."""
+    """Quotes one part of a path. Names may come from outside, so each name stays one part of the path.
+    This also holds for the names `.` and `..`."""
     return name.replace(".", "%2E") if name in {".", ".."} else quote(name, safe="")
 
 

@@ -19,9 +19,9 @@ _ALL: Final = "*"
 
 
 async def denied(rights: Iterable[Right], review: Review) -> tuple[Right, ...]:
-    """Returns the rights that the account lacks. Several rights to a namespace cost one request
-    together. Each right that the account's rules do not prove costs one more request. Any other
-    right costs one request."""
+    """Returns the rights that the account lacks. Several rights in a namespace share one request for the
+    account's rules. Each right that the rules do not prove costs another request. Any other right costs
+    one request."""
     by_namespace = defaultdict[str, list[Right]](list)
     for right in rights:
         by_namespace[right.namespace].append(right)

@@ -11,7 +11,7 @@ _END = b"-----END CERTIFICATE-----\n"
 
 def trusting(webhooks: Iterable[Manifest], authority: bytes) -> dict[str, Any] | None:
     """Returns the strategic merge patch that makes webhooks trust a CA (one certificate, PEM) and the
-    CA before; None if all trust the CA."""
+    previous CA. Returns None if all webhooks already trust the CA."""
     bundles = {one["name"]: b64decode(one["clientConfig"].get("caBundle") or "") for one in webhooks}
     if all(authority in bundle for bundle in bundles.values()):
         return None
@@ -20,7 +20,7 @@ def trusting(webhooks: Iterable[Manifest], authority: bytes) -> dict[str, Any] |
 
 
 def _bundle(authority: bytes, before: bytes) -> str:
-    """Returns a CA and the first of the CAs before."""
+    """Returns a bundle with a CA and the first of the previous CAs."""
     first, found, _ = before.partition(_END)
     kept = first + found if found and first + found != authority else b""
     return b64encode(authority + kept).decode()

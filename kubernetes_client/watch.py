@@ -1,10 +1,12 @@
-"""A complete list and watch of the objects of one kind.
+"""Lists and watches all objects of a kind, so that a reader misses no change.
 
 This module handles outages, closed and half-open connections, bookmarks and expired versions (410). A
-reader sees each object's versions in order; after a gap every object again, and which objects are gone.
+reader sees the versions of each object in order. After a gap, the reader sees every object again, and
+learns about the objects that are gone.
 
-A silent watch proves nothing: kube-apiserver sends bookmarks only for resources in the watch cache. The
-cache never has Events, nor resources that `--watch-cache-sizes` or `--watch-cache=false` excludes.
+A silent watch proves nothing, because kube-apiserver sends bookmarks only for resources in the watch
+cache. The cache never has Events, nor resources that `--watch-cache-sizes` or `--watch-cache=false`
+excludes.
 """
 
 import asyncio
@@ -26,7 +28,7 @@ from wellknown.quoting import words_of
 _WATCH_S = 290
 _TRIAL_S = 1
 _SILENCE_S = 100.0  # bookmarks, if the resource has any, come about once a minute
-_LOOKS_S = 1.0  # largest error of the end of a silence
+_LOOKS_S = 1.0  # the end of a silence is measured with at most this error
 _PAUSES = Pauses(0.1, 5.0)
 
 Item = TypeVar("Item")
@@ -38,8 +40,8 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An object's new version, or its last version (`gone`). `seen` is False if the object is only
-    missing in a new list."""
+    """The new version of an object, or the last version of an object that is `gone`. `seen` is False if
+    the object is only missing in a new list."""
 
     manifest: Manifest
     gone: bool = False
@@ -65,11 +67,12 @@ class ResourceWatch:
         self._known: dict[str, _Names] = {}
 
     async def list(self) -> tuple[Manifest, ...]:
-        """Lists all objects; `changes` goes on from there. Raises KubernetesError."""
+        """Lists all objects. `changes` continues from this list. Raises KubernetesError."""
         return await self.list_as(lambda manifest: manifest)
 
     async def list_as(self, read: Callable[[Manifest], Item]) -> tuple[Item, ...]:
-        """Lists all objects and returns the results of `read`: 10,000 manifests are 200 MB."""
+        """Lists all objects, and returns only the results of `read`, because 10,000 manifests take 200
+        MB."""
         items, known = list[Item](), dict[str, _Names]()
         async for manifest in self._listed():
             known[manifest["metadata"]["uid"]] = _names(manifest)
@@ -79,7 +82,7 @@ class ResourceWatch:
 
     async def try_watch(self) -> None:
         """Opens and closes a watch. Raises KubernetesError if the server rejects the watch, but not for
-        an expired version: a list follows anyway."""
+        an expired version, because a list follows anyway."""
         with suppress(Expired):
             async with self._api.watch(self._kind, self._selector, self._version, _TRIAL_S):
                 pass
@@ -108,13 +111,14 @@ class ResourceWatch:
             except (KubernetesError, orjson.JSONDecodeError, TimeoutError, OSError) as error:
                 self._on_trouble(_as_ours(error))
                 failures += 1
-            # Also without a failure: a server that ends watches at once is not called more often.
+            # Pauses also without a failure, so that a server that ends watches at once is not called
+            # more often.
             await asyncio.sleep(_PAUSES.after(failures))
 
     async def _list_again(self) -> AsyncIterator[Change]:
-        """Yields each object as it comes: only one page of manifests is in memory. Yields a missing
-        object after the complete list, or before the object with the same name. A list that breaks off
-        may be repeated."""
+        """Lists all objects again, and yields each object as it comes, so that only one page of
+        manifests is in memory. Yields a missing object after the complete list, or before a new object
+        with the same name. A list that breaks off may be repeated."""
         listed, holders = set[str](), {names: uid for uid, names in self._known.items()}
         async for manifest in self._listed():
             uid, names = manifest["metadata"]["uid"], _names(manifest)
@@ -133,8 +137,8 @@ class ResourceWatch:
         return Change({"metadata": metadata}, gone=True, seen=False)
 
     async def _listed(self) -> AsyncIterator[Manifest]:
-        """Yields all objects; other work gets its turns. The watch goes on from a complete list: a list
-        that breaks off changes nothing."""
+        """Yields all objects, and gives other work turns. The watch continues only from a complete list;
+        a list that breaks off changes nothing."""
         version = ""
         async for page in self._api.pages(self._kind, self._selector):
             async for manifest in yielding(page.get("items") or ()):
@@ -165,12 +169,12 @@ class ResourceWatch:
             await self._check_version()
 
     async def _check_version(self) -> None:
-        """Returns if kube-apiserver has reached the version of the watch: another watch from the same
-        version misses no change.
+        """Returns if kube-apiserver has reached the version of the watch. Then another watch from the
+        same version misses no change.
 
-        Raises Expired if kube-apiserver is behind: its data was restored from a backup, and a watch
-        reports no change until kube-apiserver has passed the version of the watch. Raises Expired also
-        for a version that is no number: such versions cannot be compared.
+        Raises Expired if kube-apiserver is behind the version of the watch. This happens after a restore
+        from a backup. A watch would then report no change until kube-apiserver has passed the version.
+        Also raises Expired for a version that is no number, because such versions cannot be compared.
         """
         version = await self._api.latest_version(self._kind)
         try:
@@ -213,6 +217,6 @@ def _as_ours(error: Exception) -> KubernetesError:
 
 
 def _names(manifest: Manifest) -> _Names:
-    """Returns the names of an object, which are kept instead of the manifest."""
+    """Returns the names of an object. The names are kept instead of the manifest."""
     metadata = manifest["metadata"]
     return intern(metadata.get("namespace") or ""), metadata["name"]

@@ -1,17 +1,17 @@
-"""Plays kube-scheduler: filter and bind, Pod after Pod, with kube-scheduler's requests.
+"""Plays kube-scheduler: sends kube-scheduler's requests /filter and /bind, for one Pod after another.
 
-`python -m loadtest load` starts a cluster, runs this file, and judges the times. By hand, against a
-running extender:
+`python -m loadtest load` starts a cluster, runs this file, and judges the times. To run this file by
+hand against a running extender:
 
     locust -f loadtest/locustfile.py --headless -H http://127.0.0.1:8888 -u 8 -t 60s --pods pods.json
 
-kube-scheduler makes no other call for these Pods. The chart's configuration names no
-prioritizeVerb. And /preempt plays no part: no eviction helps a Pod that /filter rejects
+kube-scheduler makes no other call for these Pods. The chart's configuration names no prioritizeVerb.
+kube-scheduler does not call /preempt either, because no eviction helps a Pod that /filter rejects
 (FailedAndUnresolvableNodes).
 
-A Pod's chain is both calls. Several Pods are in progress at once, at a pace that is independent of
-the answers' speed while enough users are free. Answers are checked: extenders answer 200 even on
-failure.
+A Pod's chain is both calls together. Several Pods are in progress at once. Pods start at a steady pace.
+While enough locust users are free, this pace does not depend on the speed of the answers. Answers are
+checked, because extenders answer 200 even after a failure.
 """
 
 import itertools
@@ -54,8 +54,8 @@ class Run:
         self._begun = time.perf_counter()
 
     def take(self) -> tuple[PreparedPod, float]:
-        """Returns the next Pod and its start time. Start times are evenly spaced, not the same for
-        all users."""
+        """Returns the next Pod and its start time. The start times of all users together are evenly
+        spaced."""
         return self.todo.popleft(), self._begun + next(self._numbers) / self._options.rate
 
     def through(self) -> bool:
@@ -64,7 +64,7 @@ class Run:
         return self._placed == self._pods
 
     def heard(self, name: str, response_time: float, exception: object, **_: Any) -> None:
-        """Records the time of a call, also of a failed call."""
+        """Records the time of a call, including failed calls."""
         if exception or time.perf_counter() > self._begun + _WARM_UP_S:
             self._ms[name].append(response_time)
             self._failed[name] += exception is not None
@@ -77,9 +77,12 @@ class Run:
 
     def _figures(self, metrics: str) -> dict[str, Any]:
         """Returns the figures of each kind of call, the number of failed calls, and the number of
-        overdue Pods: Pods due a while ago and not finished (a call without an end is never
-        reported). `metrics` is the extender's page of metrics: each of the extender's own times
-        counts as the upper bound of its bucket."""
+        overdue Pods. An overdue Pod was due a while ago, and is not finished. Overdue Pods are counted,
+        because a call that does not end is never reported.
+
+        `metrics` is the extender's page of metrics. Each of the extender's own times counts as the upper
+        bound of its histogram bucket.
+        """
         own = Histogram.of(metrics, VERB_SECONDS, verb="filter", status="200")
         self._ms["filter by the extender's clock"] += own.longest_ms()
         due = (time.perf_counter() - _THROUGH_WITHIN_S - self._begun) * self._options.rate
@@ -115,8 +118,8 @@ class KubeScheduler(FastHttpUser):
 
     @task
     def place_next(self) -> None:
-        """Places the next Pod at its start time. The run ends with the last Pod or after its time
-        limit."""
+        """Places the next Pod at its start time. The run ends after the last Pod, or at the time limit
+        of the run."""
         if not self.run_of_all.todo:
             raise StopUser
         pod, due = self.run_of_all.take()
@@ -134,8 +137,8 @@ class KubeScheduler(FastHttpUser):
         metadata = pod.manifest["metadata"]
         names = {"PodName": "name", "PodNamespace": "namespace", "PodUID": "uid"}
         args = {name: metadata[key] for name, key in names.items()}
-        # kube-scheduler counts the Pods on each Node; this program does not. Slurm fills the first
-        # Nodes first, so the last quarter has room for all Pods.
+        # kube-scheduler counts the Pods on each Node; this program does not. Slurm fills the first Nodes
+        # first, so the last quarter of the Nodes has room for all Pods.
         args["Node"] = pod.node or random.choice(nodes[-(len(nodes) + 3) // 4 :])  # noqa: S311
         if self._ask("bind", pod, orjson.dumps(args), lambda _, answer: str(answer.get("Error"))):
             took = {"response_time": (time.perf_counter() - due) * 1000, "response_length": 0}
@@ -145,7 +148,8 @@ class KubeScheduler(FastHttpUser):
     def _ask(
         self, verb: str, pod: PreparedPod, body: bytes, wrong: Callable[[PreparedPod, Any], str]
     ) -> Any:
-        """Returns the answer, or None if `wrong` names a fault. locust accepts bytes, too."""
+        """Returns the extender's answer, or None if the call fails or `wrong` names a fault. locust also
+        accepts bytes as the body."""
         url, data, name = f"/scheduler/{verb}", cast("str", body), _named(verb, pod)
         with self.client.post(url, data, headers=_HEADERS, name=name, catch_response=True) as response:
             told = response.status_code == 200
@@ -162,8 +166,8 @@ def _args(pod: PreparedPod, names: bytes) -> bytes:
 
 
 def _named(verb: str, pod: PreparedPod) -> str:
-    """Returns the name under which a call is timed. Pods with an allocation have the plain name:
-    their times matter most."""
+    """Returns the name under which a call is timed. For a Pod with an allocation, this is the plain name
+    of the verb, because these times matter most."""
     return verb if pod.kind is LoadKind.GRANTED else f"{verb} {pod.kind}"
 
 

@@ -1,6 +1,6 @@
-"""`python -m node_agent`, and the program node-agent.
+"""The entry point of `python -m node_agent`, and of the program node-agent.
 
-`run` does not load the modules of the other commands.
+The command `run` does not load the modules of the other commands.
 """
 
 import sys

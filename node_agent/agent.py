@@ -1,4 +1,5 @@
-"""The agent of one Node: follows the Node's Pods, and keeps each Pod to the resources of its job."""
+"""The agent of one Node. The agent follows the Node's Pods, and keeps each Pod to the resources of the
+Pod's job."""
 
 import asyncio
 import time
@@ -37,18 +38,19 @@ from wellknown.names import DEVICE_PROBLEM
 log = structlog.get_logger()
 
 _LOOK_S = 10.0
-"""Interval between looks without news."""
+"""Interval between two checks of the Node if no change is reported."""
 _DEAF_S = 1.0
-"""Interval if the kernel does not report new cgroups."""
+"""Interval between two checks if the kernel does not report new cgroups."""
 _AWAITED_S = 0.2
-"""Interval while a Pod has no cgroup yet, or waits for devices or cores; the folder of a cgroup may be
-new, too."""
+"""Shortest interval while a Pod has no cgroup yet, or waits for devices or cores. The folder above the
+cgroup may be new, too, so that the kernel does not report the cgroup."""
 _STEPS_S = 1.0
-"""Interval between looks for steps in the jobs of Pods."""
+"""Interval between two searches for steps in the jobs of Pods."""
 _PATIENCE = 20
-"""Divisor of the waiting time: the interval grows to a twentieth of the waiting time."""
+"""While a Pod waits, the interval grows. The interval is the waiting time so far, divided by this
+number."""
 _TOGETHER_S = 0.02
-"""Time to collect news for one look."""
+"""Time to collect further changes before one check."""
 _WATCH = "watch of Pods"
 _DEVICES = "slurmd's list of devices"
 _NO_DEVICES_YET = "slurmd has not reported its devices yet"
@@ -73,7 +75,7 @@ _CORES_LOST = f"the CPUs of its cores are not known (see the Node's condition {D
 
 
 class Agent:
-    """Follows the Pods of a Node, and runs the keeper after news."""
+    """Follows the Pods of a Node, and runs the keeper after each change."""
 
     def __init__(
         self, kubernetes: Kubernetes, cgroups: PodCgroups, keeper: Keeper, settings: Settings
@@ -86,10 +88,10 @@ class Agent:
         self.steps = PodSteps(ends=settings.end_steps)
         self._overlaps = Lasting[overlaps.Holders]()
         self.shared_cpus: Mapping[overlaps.Holders, list[int]] = {}
-        """CPUs of Pods that are also another Pod's or a native job's."""
+        """CPUs that a Pod shares with another Pod or with a native job, by the names of the holders."""
         self._news = asyncio.Event()
         self._reduces = asyncio.Event()
-        """Set if a limit of memory is to become lower than the use."""
+        """Set if a memory limit must become lower than the present use."""
         node, namespace = settings.node, settings.slurmd_namespace
         says = partial(self.health.says, _WATCH)
         self._pods = NodePods(kubernetes, node, self._hears_of_pods, says, namespace)
@@ -115,12 +117,13 @@ class Agent:
         label = settings.node_name_label
         self._slurmd = SlurmdRunner(kubernetes, node, namespace, label, here, self.health.says)
         self.problems: dict[str, str] = {}
-        """Reasons why Pods, by namespace and name, have less than their jobs."""
+        """Pods that have less than their jobs: the reason by the Pod's namespace and name."""
         self.looked_at: float | None = None
         """Time of the last update of the kernel, in UNIX seconds."""
 
     async def run(self) -> None:
-        """Runs for ever. Until the Pods are listed, each Pod keeps the access from an earlier agent."""
+        """Runs for ever. Until the agent has listed the Pods, each Pod keeps the device access that an
+        earlier agent gave."""
         self._look()  # also gives the agent's own Pod access, for calls of drivers
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep())
@@ -148,9 +151,9 @@ class Agent:
                 tasks.create_task(self._slurmd.run())
 
     def lingering(self) -> tuple[str, ...]:
-        """Returns the Pods that the Prolog's gate must wait for (node_agent.pods.gate), no Pods if no
-        kubelet has run here. Raises OSError. First, slurmd's Pod gets access to the devices of ended
-        Pods: the job behind the gate may start at once."""
+        """Returns the Pods for which the gate in Slurm's Prolog must wait (node_agent.pods.gate). If no
+        kubelet has run here, returns no Pods. Before the answer, slurmd's Pod gets access to the devices
+        of ended Pods, because the job at the gate may start at once. Raises OSError."""
         if self._pods.slurmd is not None:
             self._look()
         try:
@@ -167,7 +170,7 @@ class Agent:
         try:
             while True:
                 self._news.clear()
-                hears = self._hears(folders)  # before the look, so that no change is missed
+                hears = self._hears(folders)  # before the check, so that no change is missed
                 decision = self._look()
                 pause = _LOOK_S if hears else _DEAF_S
                 if decision is None or not decision.awaited:
@@ -191,7 +194,7 @@ class Agent:
         except OSError as error:
             self.health.says("guard", error, alarm=True)
             self.devices.hears(Reason.NOT_GUARDED, error)
-            self.health.ready = False  # no limit of a new Pod is in force: no Pod should come
+            self.health.ready = False  # a new Pod would have no limits, so no Pod should come
             return None
         if self.keeper.limits.reductions:
             self._reduces.set()
@@ -215,8 +218,9 @@ class Agent:
         self.health.says(_NUMBERS_FILE, numbering.problem or None)
 
     def _waits_for_cores(self) -> dict[str, str]:
-        """Returns the reasons, by uid, why Pods of jobs may not begin on their cores. Pods that
-        have begun run on. If the cores of gone Pods cannot be read, no Pod with cores may begin."""
+        """Returns the reasons, by uid, why Pods of jobs must not begin on their cores yet. A Pod that
+        has begun continues to run. If the cores of gone Pods cannot be read, no Pod with cores may
+        begin."""
         taken, unread = set[int](), ""
         try:
             taken = {cpu for each in self._gone(self.keeper.cgroups) for cpu in each.cpus}
@@ -236,15 +240,15 @@ class Agent:
         return {uid: why for uid, why in waits.items() if uid not in begun}
 
     def _begun(self) -> Collection[str]:
-        """Returns the uids of Pods that have begun. If the container runtime does not ask the agent, a
-        Pod with processes has begun."""
+        """Returns the uids of Pods that have begun. If the container runtime does not ask the agent,
+        each Pod with processes counts as begun."""
         if self._settings.nri is not None and not self._awaits_runtime:
             return self._containers.begun
         return {each.uid for each in self.keeper.cgroups if each.populated}
 
     def _gone(self, cgroups: Sequence[PodCgroup]) -> list[GonePod]:
-        """Returns the gone Pods with processes on the cores of their jobs. Before the first list of
-        Pods, each Pod counts as gone. Raises OSError."""
+        """Returns the gone Pods that still have processes on the cores of their jobs. Before the first
+        list of Pods, each Pod counts as gone. Raises OSError."""
         removals = self._pods.removals({each.uid for each in cgroups})
         return gone_pods(self._pods.claims or {}, removals, cgroups, self._has_slurmd)
 
@@ -252,15 +256,16 @@ class Agent:
         return cgroup.uid in self._pods.slurmds or has_run_slurmd(cgroup.place)
 
     def _devices_held(self) -> str:
-        """Returns the devices that slurmd's Pod lacks. If a job's Pod was deleted by force, the gate
-        keeps native jobs from its devices."""
+        """Returns the devices that slurmd's Pod lacks, because a gone Pod still has processes. Devices
+        of a job's Pod are left out, because the gate keeps native jobs away from these devices."""
         held = self.keeper.held_by_gone.items()
         lacks = [each for uid, of in held if not self._pods.is_of_job(uid) for each in of]
         return ", ".join(sorted(lacks))
 
     async def _reduce(self) -> None:
-        """Lowers limits of memory below the use, a step each, in a thread: the container runtime does
-        not wait for the kernel to free memory. The next look notes the next steps. Raises OSError."""
+        """Lowers each memory limit that must become lower than the present use, by one step. Each write
+        runs in a thread, so that the container runtime need not wait while the kernel frees memory. The
+        next check notes the next steps. Raises OSError."""
         self._reduces.clear()
         while self.keeper.limits.reductions:
             file, limit = self.keeper.limits.reductions.popitem()
@@ -296,7 +301,8 @@ class Agent:
             self._news.set()
 
     def _compare_cores(self, claims: Mapping[str, Claim]) -> None:
-        """Compares the cores of Pods with processes, and of native jobs. Raises OSError."""
+        """Finds the cores that a Pod with processes shares with another Pod or with a native job. Raises
+        OSError."""
         cgroups = list(self._cgroups.pods())
         here = [claims[each.uid] for each in cgroups if each.populated and each.uid in claims]
         pods = [(claim.pod, self.keeper.cpus(claim)) for claim in here]
@@ -332,9 +338,13 @@ class Agent:
         self.health.says(_DEVICES, error or broken or None, alarm=True)
 
     def _begins(self, claim: Claim) -> str:
-        """Gives a Pod access before the first container. Returns the reason of a failure. The container
-        runtime has the data of the Pod's start: kube-apiserver overrides the data, also by a removal.
-        Pods of no job always start: one of these Pods may be needed to reach kube-apiserver."""
+        """Gives a Pod access to its devices before the first container starts. Returns the reason of a
+        failure, or "".
+
+        The container runtime knows only the Pod's data from its start, so newer data from kube-apiserver
+        count instead. If kube-apiserver has removed the Pod, the Pod must not begin. A Pod without a job
+        always starts, because such a Pod may be needed to reach kube-apiserver.
+        """
         if claim.problem or not claim.of_job:
             return claim.problem
         claims = self._pods.claims
@@ -362,7 +372,7 @@ class Agent:
         return [each.uid for each in gone if self._has_slurmd(each)]
 
     def _machine(self) -> tuple[str, int]:
-        """Returns the GPUs in the form of slurmd's Gres=, and the number of CPUs of a core."""
+        """Returns the GPUs in the form of slurmd's Gres=, and the number of CPUs per core."""
         cores = self.keeper.cores
         return gres_of(self.devices.detected), len(cores.cores[0]) if cores else 1
 
@@ -373,7 +383,7 @@ class Agent:
             self._news.set()
 
     def _tell(self, problems: Mapping[str, str]) -> None:
-        """Logs changes of the problems, which are by uid."""
+        """Logs each change in the problems of Pods. Parameter `problems` has the reasons by uid."""
         claims = self._pods.claims or {}
         named = {claims[uid].pod if uid in claims else uid: why for uid, why in problems.items()}
         for pod, why in named.items():
@@ -393,8 +403,8 @@ class Agent:
             return None
 
     def _hears(self, folders: FolderWatch | None) -> bool:
-        """Asks the kernel to report new cgroups of Pods, and writes of limits. Returns False without
-        reports: then the agent looks more often."""
+        """Asks the kernel to report new cgroups of Pods, and changed limits. Returns False if the kernel
+        cannot report them. Then the agent checks more often."""
         if folders is None:
             return False
         try:
@@ -411,7 +421,7 @@ class Agent:
 
 
 def _error_of(read: Callable[[], object]) -> Exception | None:
-    """Reads a part of the machine. Returns the error of a failure."""
+    """Calls `read`. Returns the error if the call fails, otherwise None."""
     try:
         read()
     except (OSError, ValueError) as error:

@@ -1,4 +1,5 @@
-"""The composition root: settings become adapters, adapters become one running agent."""
+"""Builds the running agent: creates the parts of the agent from the settings, connects the parts, and
+runs them."""
 
 import asyncio
 import signal
@@ -34,12 +35,12 @@ log = structlog.get_logger()
 
 _BODY = 4096
 _UNKNOWN = "unknown"
-"""Name of the Pods in the answer to the gate if the cgroups of Pods cannot be read."""
+"""Name in the answer to the gate if the agent cannot read the cgroups of Pods."""
 
 
 def main() -> int:
-    """Runs until SIGTERM or SIGINT. Returns the exit status: 2 if settings or credentials are wrong, or
-    if the kernel has no device programs."""
+    """Runs until SIGTERM or SIGINT. Returns the exit status. The status is 2 if settings or credentials
+    are wrong, or if the kernel has no device programs."""
     settings = from_environment(Settings)
     configure_logging(settings.log_level)
     log.info("starting", **settings.model_dump(mode="json"))
@@ -54,9 +55,9 @@ def main() -> int:
 
 
 def remove() -> int:
-    """Removes the guard from this machine, then the agent's condition and annotation from the Node, by
-    which the extender recognises a running agent, and then the agent's lines in job files. Returns the
-    exit status."""
+    """First removes the guard from this machine. Then removes the agent's condition and annotation from
+    the Node, and at last the agent's lines from the job files. The extender recognises a running agent
+    by the condition. Returns the exit status."""
     settings = from_environment(Settings)
     try:
         roots = PodCgroups(settings.cgroups, settings.pods_cgroups).roots()
@@ -64,7 +65,7 @@ def remove() -> int:
     except OSError as error:
         print(f"the guard could not be removed: {error}", file=sys.stderr)  # noqa: T201
         return 2
-    with suppress(OSError):  # the folder ends with the boot
+    with suppress(OSError):  # the next boot removes the file anyway
         settings.gres.with_name(FILE).unlink()
     try:
         asyncio.run(_withdraw(settings))
@@ -95,7 +96,7 @@ def show(*, as_json: bool) -> int:
 
 
 def keeper_of(settings: Settings, cgroups: PodCgroups) -> Keeper:
-    """Raises OSError."""
+    """Returns the keeper for these settings. Raises OSError."""
     guard, off = DeviceGuard(settings.bpf), settings.keep_others_off_cores
     return Keeper(settings.gres, cgroups, guard, settings.pod_uid, keeps_others_off=off)
 
@@ -106,7 +107,7 @@ async def _withdraw(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings, cgroups: PodCgroups, keeper: Keeper) -> None:
-    """Serves until a signal, or until a part of the program ends."""
+    """Serves until the process gets a signal, or until a part of the program ends."""
     kubernetes = await KubernetesRest.connect(settings.kubeconfig)
     agent = Agent(kubernetes, cgroups, keeper, settings)
     servers = _servers(settings, agent)
@@ -147,8 +148,9 @@ def local(agent: Agent) -> Starlette:
     """Returns the HTTP application for programs of this machine that run as root."""
 
     async def clear(_: Request) -> Response:
-        """Answers in a line: "there" and the Pods that linger, or else "ask". If the agent cannot read
-        the cgroups, any Pod may linger."""
+        """Answers the gate in one line. If Pods linger, the line is "there" and the names of the Pods.
+        Otherwise the line is "ask", so that the gate asks the extender. If the agent cannot read the
+        cgroups, any Pod may linger."""
         try:
             pods = agent.lingering()
         except OSError as error:

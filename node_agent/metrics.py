@@ -1,7 +1,8 @@
-"""Metrics of the node agent, and their sources. The log names the Pods.
+"""Metrics of the node agent, and their sources. Metrics of problems are only counts. The log names the
+affected Pods.
 
 The table `METRICS` is the source of the metrics and of docs/reference/metrics.md. The metrics of the
-process (`process_*`) come from the library.
+process (`process_*`) come from the library prometheus_client.
 """
 
 from collections.abc import Iterable, Iterator

@@ -28,19 +28,22 @@ class Settings(BaseSettings):
     node: Annotated[str, Field(min_length=1, max_length=253)]
     """Name of the agent's Node (spec.nodeName of the downward API)."""
     pod_uid: str = ""
-    """Uid of the agent's Pod (metadata.uid of the downward API), which gets access to all devices,
-    to query their drivers. Blank: no Pod."""
+    """Uid of the agent's Pod (metadata.uid of the downward API). The Pod gets access to all devices,
+    because the agent queries their drivers. Blank: no Pod gets this access."""
     gres: Path
-    """File with the output of `slurmd -G`, renewed at each start and reconfiguration of slurmd."""
+    """File with the output of `slurmd -G`. The file must be written again at each start and
+    reconfiguration of slurmd."""
     kubeconfig: Path | None = None
-    """Path of a kubeconfig. Absent: the Pod's service account."""
+    """Path of a kubeconfig. Absent: the agent uses its Pod's service account."""
     cgroups: Path = ROOT
-    """Folder of the machine's cgroups (v2). In a Pod: the host's whole folder, mounted."""
+    """Folder of the machine's cgroups (v2). In a Pod, the host's whole folder must be mounted here."""
     pods_cgroups: Names = ROOTS
-    """Cgroups of the kubelet's Pods, below this folder. The agent skips missing cgroups."""
+    """Cgroups of the kubelet's Pods, as paths below the folder of NODE_AGENT_CGROUPS. The agent skips
+    missing cgroups."""
     nri: OptionalPath = Path("/var/run/nri/nri.sock")
-    """Socket for plugins of the container runtime. Blank: Pods may start some milliseconds before
-    their access, and get all devices or none (docs/concepts/devices.md#what-the-kubelet-counts)."""
+    """Socket for plugins of the container runtime. Blank: a Pod may start some milliseconds before the
+    agent gives access, and gets all devices or none
+    (docs/concepts/devices.md#what-the-kubelet-counts)."""
     cdi: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(listed)] = CDI_FOLDERS
     """Folders with the container runtime's specifications of devices (CDI)."""
     device_plugins: OptionalPath = Path("/var/lib/kubelet/device-plugins")
@@ -66,15 +69,15 @@ class Settings(BaseSettings):
     """`true` keeps Pods without a job off the cores that jobs have on this Node
     (docs/concepts/node-agent.md#pods-of-no-job)."""
     end_steps: bool = True
-    """`true` ends steps in the jobs of Pods (`srun --jobid=... --overlap`). `false` only reports
-    these steps (docs/concepts/node-agent.md#steps-in-the-jobs-of-pods)."""
+    """`true` ends steps that users start in the jobs of Pods (`srun --jobid=... --overlap`). `false`
+    only reports these steps (docs/concepts/node-agent.md#steps-in-the-jobs-of-pods)."""
     bpf: Path = FOLDER
     """Folder in the host's BPF file system, for the agent's program and maps."""
     socket: OptionalPath = Path("/run/slurm-extender/node-agent.sock")
-    """Socket on which the agent answers the gate in a Prolog (SLURM_EXTENDER_AGENT in the gate's
-    configuration). Blank: no socket."""
-    listen_address: str = "0.0.0.0"  # noqa: S104 -- a Pod's own, for Prometheus and the kubelet
-    """Address of both ports."""
+    """Socket on which the agent answers the gate in a Prolog. Set the same path as SLURM_EXTENDER_AGENT
+    in the gate's configuration. Blank: no socket."""
+    listen_address: str = "0.0.0.0"  # noqa: S104 -- for Prometheus and the kubelet, in a Pod
+    """Address on which the agent opens both ports."""
     metrics_port: Port = 8080
     """Port of /metrics."""
     health_port: Port = 8081

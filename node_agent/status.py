@@ -1,5 +1,6 @@
-"""`node-agent status`: the grant of each Pod of the Node, and the limits in force for Pods and native
-jobs. The command reads both from kube-apiserver and the kernel, and needs no running agent."""
+"""`node-agent status` shows the grant of each Pod of the Node, and the limits in force for Pods and
+native jobs. The command reads the grants from kube-apiserver and the limits from the kernel, and needs
+no running agent."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +45,8 @@ _PATIENCE_S: Final = 10.0
 
 
 class Row(NamedTuple):
-    """Texts about a Pod or a job: each pair has the grant and the value in force."""
+    """Texts about a Pod or a job. In each pair, the first text is the grant, and the second text is the
+    value in force."""
 
     who: str
     cpus: tuple[str, str]
@@ -78,8 +80,8 @@ class Kernel(NamedTuple):
 
 
 def main(settings: Settings, *, as_json: bool) -> None:
-    """Prints the rows on standard output, and problems of reading on standard error. Raises OSError,
-    KubernetesError, NoCredentials."""
+    """Prints the rows on standard output. Prints on standard error which data could not be read. Raises
+    OSError, KubernetesError, NoCredentials."""
     console = Console(stderr=True)
     manifests = asyncio.run(_pods(settings))
     claims = {claim.uid: claim for claim in (claim_of(each, settings.node) for each in manifests)}
@@ -118,8 +120,8 @@ async def _pods(settings: Settings) -> Sequence[Manifest]:
 
 
 async def other_devices(settings: Settings, claims: Iterable[Claim], machine: Machine) -> dict[str, str]:
-    """Returns the Pods with other devices by the kubelet's count than granted, and the difference.
-    Raises OSError, Unanswered."""
+    """Compares the kubelet's count of devices with Slurm's grants. Returns the Pods with a difference,
+    and a text about the difference. Raises OSError, Unanswered."""
     if settings.device_plugins is None or settings.pod_resources is None:
         return {}
     answers = await HangSafeCall(names.ask_drivers, "a driver", _PATIENCE_S).result()
@@ -159,7 +161,8 @@ def pod(claim: Claim, kernel: Kernel) -> Row:
 
 
 def jobs(scopes: Iterable[Scope], what: Counted) -> Iterator[Row]:
-    """Yields the rows of native jobs. The grants of native jobs are known to Slurm alone."""
+    """Yields the rows of native jobs. The rows have no grants, because only Slurm knows the grants of
+    native jobs."""
     for job in sorted(job for scope in scopes for job in scope.jobs()):
         now = _in_force(job)
         cpus, memory = now.get(CPUS_IN_FORCE) or _NONE, _mebibytes(now.get(MEMORY, ""))
@@ -168,7 +171,7 @@ def jobs(scopes: Iterable[Scope], what: Counted) -> Iterator[Row]:
 
 
 def _in_force(place: Path) -> dict[str, str]:
-    """Returns the texts of a cgroup's files, {} for a removed cgroup."""
+    """Returns the texts of a cgroup's files, or {} for a removed cgroup."""
     try:
         now, effective = limits_now(place), place / CPUS_IN_FORCE
         shown = effective.read_text().strip() if effective.exists() else now.get(CPUS, "")
@@ -182,7 +185,7 @@ def _mebibytes(text: str) -> str:
 
 
 def _granted(claim: Claim) -> str:
-    """Returns the devices of a Pod's job: "gpu 0-1", "part of gpu 2 (shard:2)"."""
+    """Returns the devices of a Pod's job as text, for example "gpu 0-1" or "part of gpu 2 (shard:2)"."""
     whole = {name: of for name, of in claim.devices.items() if name not in claim.parts}
     in_parts = sorted({number for name in claim.parts for number in claim.devices[name]})
     words = _devices({**whole, _part_of(SHARING): in_parts})

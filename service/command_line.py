@@ -43,8 +43,8 @@ Version = Annotated[
 
 
 def program(name: str, about: str, *, completes: bool = True) -> typer.Typer:
-    """Returns the command line of a program with subcommands: without arguments the program prints help,
-    `--version` prints the release, and shells can complete commands if `completes`."""
+    """Returns the command line of a program with subcommands. Without arguments, the program prints
+    help. `--version` prints the release. If `completes`, shells can complete commands."""
     app = typer.Typer(
         name=name, no_args_is_help=True, add_completion=completes, pretty_exceptions_enable=False
     )

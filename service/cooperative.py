@@ -1,4 +1,5 @@
-"""Long work in the event loop, with turns for other work: /filter answers within milliseconds."""
+"""Divides long work in the event loop into turns, so that other work waits only milliseconds. For
+example, /filter must answer within milliseconds."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -29,8 +30,8 @@ class Turn:
 
 
 async def yielding(items: Iterable[Item]) -> AsyncIterator[Item]:
-    """Yields the items, and lets other work run after each 2 ms. Other work may change the
-    collection: to see no changes, pass a copy."""
+    """Yields the items, and lets other work run after each 2 ms. Other work may change the collection.
+    To see no changes, pass a copy."""
     turn = Turn()
     for item in items:
         yield item
@@ -39,14 +40,15 @@ async def yielding(items: Iterable[Item]) -> AsyncIterator[Item]:
 
 
 class Together:
-    """Small independent pieces of work, for at most 20 ms in each turn of the event loop."""
+    """Lets small independent pieces of work take at most 20 ms in each turn of the event loop."""
 
     def __init__(self) -> None:
         self._ends: float | None = None
         """End of the time in this turn; None before the first piece."""
 
     async def may_begin(self) -> None:
-        """Returns as soon as there is time for another piece: mostly at once, in the same turn."""
+        """Returns as soon as there is time for another piece. Usually returns at once, in the same
+        turn."""
         while self._ends is not None and perf_counter() >= self._ends:  # noqa: ASYNC110 -- until the next turn
             await asyncio.sleep(0)
         if self._ends is None:
@@ -66,7 +68,7 @@ class OneByOne:
         self._rests_until = 0.0
 
     async def does(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Returns the result of the work at once; only the next piece waits."""
+        """Does a piece of work, and returns the result at once. Only the next piece waits."""
         async with self._turn:
             await asyncio.sleep(self._rests_until - perf_counter())
             began = perf_counter()

@@ -1,4 +1,4 @@
-"""The current content of a file.
+"""Keeps the current content of a file, and reads the file again after a change.
 
 While a changed file is wrong, the last valid content stays in force, and the log and /readyz report
 the problem.
@@ -20,14 +20,14 @@ _Content = TypeVar("_Content")
 
 
 class CurrentFile(Generic[_Content]):
-    """Keeps the content of a file. Each change sets `changed`, and replaces `changed` by a new
-    event."""
+    """Keeps the content of a file. At each change, the event `changed` is set, and a new event takes its
+    place."""
 
     def __init__(
         self, part: str, file: Path | None, read: Callable[[Path], _Content], absent: _Content
     ) -> None:
-        """`part` is the part of health for the file, `absent` the content without a file. Raises
-        WrongFile."""
+        """`part` names the file in the health report. `absent` is the content if there is no file.
+        Raises WrongFile."""
         self.content = absent
         self.changed = asyncio.Event()
         self.trouble: str | None = None
@@ -43,8 +43,8 @@ class CurrentFile(Generic[_Content]):
             self.content = read(file)
 
     async def run(self, health: Health, tell: Callable[[bool], object]) -> None:
-        """Looks at the file without end, if there is a file. Calls `tell` with True for a valid
-        file."""
+        """Looks at the file without end, if there is a file. Calls `tell` with True for a valid file,
+        otherwise with False."""
         self.announce()
         file = self.file
         if file is None:
@@ -59,7 +59,8 @@ class CurrentFile(Generic[_Content]):
         await periodically(look, _LOOK_S, pauses_first=True)
 
     def look(self, file: Path) -> None:
-        """Reads a changed file after two looks without a difference: half of a file may be valid."""
+        """Reads a changed file only after two looks without a difference, because half of a file may
+        also be valid."""
         now = _stamp_of(file)
         if now is not None and now != self._read and now == self._seen:
             self._read = now

@@ -1,7 +1,7 @@
 """The health of a program, for probes and for administrators.
 
-/readyz only names the parts with a problem: every client may read /readyz. The log has the details,
-with files, addresses, Nodes and Pods.
+/readyz only names the parts with a problem, because every client may read /readyz. The log has the
+details, with files, addresses, Nodes and Pods.
 
 If Slurm or Kubernetes has an outage, every part with calls to the system has errors. The outage is
 a single problem under the system's name. The log has a line at the start of the outage, and a line
@@ -24,7 +24,7 @@ _SETTLES_S = 5.0
 still reads roles."""
 
 Tell = Callable[..., object]
-"""A method of the logger, for some level."""
+"""A method of the logger, for example `log.info`."""
 
 
 def common_trouble(error: BaseException | None) -> str | None:
@@ -34,9 +34,9 @@ def common_trouble(error: BaseException | None) -> str | None:
 
 
 class Health:
-    """The problems of all parts of a program. The program sets `ready`: no problem changes `ready`.
-    The extender stays ready after its recovery, even during later outages. The node agent is not
-    ready while the kernel rejects the node agent's settings."""
+    """The problems of all parts of a program. Only the program sets `ready`; a problem never changes
+    `ready`. The extender stays ready after its recovery, even during later outages. The node agent is
+    not ready while the kernel rejects the node agent's settings."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -56,7 +56,7 @@ class Health:
 
         * `because` is the error, if `trouble` is a text.
         * An error of an outage counts as the outage. Any other error is the part's own problem.
-        * After an outage, a part's own problem counts only if the problem lasts: a system may
+        * After an outage, a part's own problem counts only if the problem lasts, because a system may
           forbid allowed calls at its start.
         * An alarm is logged as an error, other problems as a warning.
         """
@@ -77,7 +77,8 @@ class Health:
         return log.debug if self.parts().get(trouble or "") else tell
 
     def make_up(self) -> None:
-        """Logs delayed messages, as far as the rate permits: many parts report a problem only once."""
+        """Logs delayed messages, as far as the rate limit permits. Otherwise a message may be lost,
+        because many parts report a problem only once."""
         for trouble in self._troubles.values():
             trouble.flush()
 
@@ -108,10 +109,11 @@ class _Trouble:
         self.met: dict[str, str] = {}
         """The messages of the affected parts, by part."""
         self._met_else: dict[str, float] = {}
-        """The parts of `met` with another problem now, and the start time of the other problem."""
+        """The parts of `met` that now have another problem, and the start time of the other problem."""
         self._began = 0.0
         self._told = RateLimitedLog("trouble", clock, alarm=alarm)
-        """The message of a current problem may change very often."""
+        """Limits the rate of log lines, because the message of a current problem may change very
+        often."""
 
     @property
     def lasts(self) -> bool:
@@ -136,8 +138,8 @@ class _Trouble:
             log.debug("trouble", part=self.name, met_by=part, error=words)
 
     def gives_way(self, part: str) -> bool:
-        """Notes another problem of the part. Returns True if the other problem counts: after an
-        outage only if the other problem lasts."""
+        """Notes that the part has another problem. Returns True if the other problem counts. After an
+        outage, the other problem counts only if the problem lasts."""
         since = self._met_else.setdefault(part, self._clock())
         return part == self.name or self._clock() - since >= _SETTLES_S
 

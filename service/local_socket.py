@@ -23,7 +23,7 @@ class LocalServer(ProgramServer):
 
 
 def _bound(path: Path) -> socket.socket:
-    """Returns a socket for this user only: uvicorn's sockets admit all users for a moment."""
+    """Returns a socket for this user only. uvicorn's own sockets would admit all users for a moment."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX)

@@ -30,13 +30,13 @@ def configure_logging(level: str) -> None:
 
 
 def _timed(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Adds the time. orjson writes the text, in half of Python's time."""
+    """Adds the time as an object. orjson turns the time into text, in half of Python's time."""
     event["timestamp"] = datetime.now(UTC)
     return event
 
 
 def _short(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """Cuts long texts: replies of other systems and requests of any client get into the log."""
+    """Cuts long texts, because replies of other systems and requests of any client get into the log."""
     for name, value in event.items():
         if isinstance(value, str) and len(value) > _LONGEST_TEXT:
             event[name] = f"{value[:_LONGEST_TEXT]}... ({len(value)} characters)"

@@ -26,7 +26,7 @@ from service.cooperative import OneByOne, yielding
 from service.health import Health
 
 SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
-# Finer up to 10 ms, to show half of a budget of 5 ms and twice the budget.
+# These buckets are finer up to 10 ms, to show half of a budget of 5 ms and twice the budget.
 FAST = (
     *(0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01),
     *(0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
@@ -61,18 +61,19 @@ class Metric:
         return Histogram(self.name, self.words, self.labels, buckets=buckets, registry=registry)
 
     def read(self) -> GaugeMetricFamily:
-        """Returns a gauge of a single reading, without a value yet."""
+        """Returns a gauge for a single scrape, still without a value."""
         return GaugeMetricFamily(self.name, self.words, labels=self.labels)
 
     def told(self, value: float | None) -> GaugeMetricFamily:
-        """Returns a gauge of a single reading. None means no value."""
+        """Returns a gauge for a single scrape, with this value. None means no value."""
         family = self.read()
         if value is not None:
             family.add_metric((), value)
         return family
 
     def read_counter(self, value: float | None) -> CounterMetricFamily:
-        """Returns a counter of a single reading, counted elsewhere. None means no value."""
+        """Returns a counter for a single scrape. Another part has counted the value. None means no
+        value."""
         family = CounterMetricFamily(self.name.removesuffix("_total"), self.words, labels=self.labels)
         if value is not None:
             family.add_metric((), value)
@@ -81,7 +82,8 @@ class Metric:
 
 @lru_cache(maxsize=256)
 def child(family: Family, *labels: str) -> Family:
-    """Returns a metric's child. The cache saves `labels()` about twenty conversions for every Pod."""
+    """Returns the child of a metric for these labels. The cache avoids about twenty conversions by
+    `labels()` for every Pod."""
     return family.labels(*labels)
 
 
@@ -124,12 +126,13 @@ async def _nothing() -> None:
 def application(
     registry: CollectorRegistry, before: Callable[[], Awaitable[None]] = _nothing
 ) -> Starlette:
-    """Returns the application for Prometheus. The application calls `before` before each reading, and
-    reads once at a time: very many scrapes together take no more turns than a single scrape."""
+    """Returns the application for Prometheus. The application calls `before` before each scrape, and
+    answers one scrape at a time. So very many scrapes together take no more turns than a single
+    scrape."""
     in_turn = OneByOne()
 
     async def page() -> bytes:
-        """Gives other work turns between two metrics: a metric may count 5,000 nodes."""
+        """Gives other work turns between two metrics, because a metric may count 5,000 nodes."""
         await before()
         return b"".join([generate_latest(_One(each)) async for each in yielding(registry.collect())])
 

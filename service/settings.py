@@ -18,7 +18,7 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 def listed(given: object) -> object:
-    """Returns the items of a text with commas as a tuple."""
+    """Splits a text at the commas, and returns the items as a tuple."""
     if not isinstance(given, str):
         return given
     return tuple(part.strip() for part in given.split(",") if part.strip())
@@ -43,8 +43,8 @@ _Settings = TypeVar("_Settings", bound=BaseSettings)
 _OF_A_SERVICE: Final = re.compile(
     r"_SERVICE_(HOST|PORT(_\w+)?)=|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=|_PORT=\w+://"
 )
-"""NAME=VALUE of the kubelet's variables for Services (enableServiceLinks). For a Service
-slurm-extender, these variables have the settings' prefix."""
+"""Matches NAME=VALUE of the variables that the kubelet sets for Services (enableServiceLinks). For a
+Service slurm-extender, these variables have the settings' prefix."""
 _MOST_SHOWN: Final = 60
 _ALIKE: Final = 0.85
 """The least likeness (difflib) of a wrong name to the intended setting."""
@@ -90,7 +90,8 @@ def log_unknown_variables(kind: type[BaseSettings]) -> None:
 
 
 def unknown_variables(kind: type[BaseSettings], environment: Mapping[str, str]) -> dict[str, str | None]:
-    """Returns the unknown variables with the settings' prefix, with the probable setting or None."""
+    """Returns the unknown variables with the settings' prefix. With each variable comes the setting that
+    is probably meant, or None."""
     prefix = kind.model_config["env_prefix"]
     settings = {name.upper(): field for name, field in kind.model_fields.items()}
     found: dict[str, str | None] = {}
@@ -107,15 +108,16 @@ def unknown_variables(kind: type[BaseSettings], environment: Mapping[str, str]) 
 
 
 def _after_prefix(name: str, prefix: str) -> str:
-    """Returns the part of a name after a misspelt prefix; "" for a name without one."""
+    """Returns the part of a name after a misspelt prefix; "" for a name without such a prefix."""
     words = prefix.count("_")
     head, rest = "_".join(name.split("_")[:words]), "_".join(name.split("_")[words:])
     return rest if get_close_matches(f"{head}_", [prefix], 1, _ALIKE) else ""
 
 
 def _meant(own: str, settings: Mapping[str, FieldInfo]) -> str | None:
-    """Returns the setting with a similar name, or the only setting with the wrong name as a part. A
-    setting without a default comes before other settings."""
+    """Returns the setting with a similar name. Without such a setting, returns the only setting whose
+    name contains the wrong name. If several names contain the wrong name, returns the only setting
+    without a default among these settings."""
     alike = get_close_matches(own, settings, 1, _ALIKE)
     if alike:
         return alike[0]

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 
 
 class Shared:
-    """A call for many callers. Callers during a call share the next call, after the current call.
-    All callers get the errors of the call. The end of a single caller does not end the call for
-    other callers."""
+    """A call for many callers. Callers that come during a call share the next call, after the current
+    call. All callers get the errors of the call. If a single caller is cancelled, the call continues for
+    the other callers."""
 
     def __init__(self, call: Callable[[], Awaitable[object]]) -> None:
         self._call = call

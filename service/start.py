@@ -11,7 +11,7 @@ def loading() -> Iterator[None]:
     """Saves CPU and memory while the program imports modules.
 
     Python collects no garbage during the imports, and later collections skip the imported objects.
-    structlog does without rich, a library of 4 MB for consoles.
+    structlog does not load rich, a library for consoles that takes 4 MB.
     """
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
     gc.disable()

@@ -6,7 +6,7 @@ Stamp = tuple[int, int, int]
 
 
 def stamp(path: Path) -> Stamp:
-    """Returns a file's time of change, size and identity, after links: a ConfigMap changes by a link to
-    another folder. Raises OSError."""
+    """Follows links, and returns the target's time of change, size and identity. A ConfigMap changes
+    when a link points to another folder. Raises OSError."""
     stat = path.stat()
     return stat.st_mtime_ns, stat.st_size, stat.st_ino

@@ -1,7 +1,7 @@
 """Reads a user's YAML file into a model, and reports problems with their lines.
 
-The models are the schema. Numbers are plain decimals, a key occurs once, and the message about an
-unknown field lists the known fields.
+The models are the schema. Numbers must be plain decimals, and a key may occur only once. The message
+about an unknown field lists the known fields.
 """
 
 import re
@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 _INTEGER = "tag:yaml.org,2002:int"
 _DECIMAL = re.compile(r"-?(0|[1-9]\d*)", re.ASCII)
-"""Numbers without YAML 1.1's other forms: 010 is 8 there, 1_0 is 10 and 1:30 is 90."""
+"""Plain decimal numbers. YAML 1.1 also has other forms: 010 is 8, 1_0 is 10, and 1:30 is 90."""
 _Place = tuple[int | str, ...]
 _SHOWN = 80
 _WORDS = {
@@ -80,7 +80,8 @@ class _Document(Generic[_Model]):
         self._seen: set[int] = set()
 
     def read(self) -> _Model | None:
-        """Returns the content of the text; None for another format."""
+        """Returns the content of the text. If the text has another format, notes the problems, and
+        returns None."""
         try:
             loader = yaml.SafeLoader(self._text)
             root = loader.get_single_node()
@@ -124,7 +125,8 @@ class _Document(Generic[_Model]):
                 self._note_field(key, value, (*place, str(key.value)))
 
     def _note_field(self, key: yaml.Node, value: yaml.Node, place: _Place) -> None:
-        """Notes repeated keys as problems: YAML readers take the last without an error."""
+        """Notes the lines of a field. Notes a repeated key as a problem, because YAML readers take the
+        last value without an error."""
         line = key.start_mark.line + 1
         if place in self._lines:
             self._wrong(line, place, f"is a repeated key, first in line {self._lines[place]}")
@@ -134,7 +136,7 @@ class _Document(Generic[_Model]):
 
 
 def _path(place: _Place) -> str:
-    """Returns a path as Kubernetes writes it: rules[0].allow.users[1]."""
+    """Returns a path as Kubernetes writes paths, for example rules[0].allow.users[1]."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
     return "".join(parts).removeprefix(".")
 

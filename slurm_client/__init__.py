@@ -1,4 +1,5 @@
-"""A typed async client of Slurm's REST API, and a small Slurm in memory that behaves the same.
+"""A typed async client of Slurm's REST API, and a small simulated Slurm in memory with the same
+behaviour.
 
-Knows nothing of Kubernetes nor of the rest of the project.
+This package knows nothing of Kubernetes or of the rest of the project.
 """

@@ -1,4 +1,4 @@
-"""Checks of requests that Slurm would accept, but read in another way."""
+"""Checks for requests that Slurm would accept, but understand in another way."""
 
 import re
 from typing import Final
@@ -14,12 +14,12 @@ TEXTS: Final = (
     *("partition", "account", "qos", "reservation", "comment", "constraints", "prefer"),
     "current_working_directory",
 )
-"""The fields of JobSpec that requests carry unchanged, under the same names."""
+"""The text fields of JobSpec. Requests to Slurm contain these texts unchanged, under the same names."""
 
 
 def check_node(name: str) -> None:
-    """Raises InvalidRequest if this is no name of one node: Slurm accepts expressions for several nodes
-    and other paths."""
+    """Raises InvalidRequest if `name` is not the name of a single node. Slurm itself would accept
+    expressions for several nodes. Some characters would also change the path of the call."""
     if not _NODE_NAME.fullmatch(name):
         raise InvalidRequest(f"{quoted(name)} is no name of a node")
 
@@ -30,7 +30,7 @@ def check(spec: JobSpec) -> None:
     if not 0 < spec.cpus <= MOST_CPUS:
         raise InvalidRequest(f"cpus is {spec.cpus}; Slurm counts from 1 to {MOST_CPUS} on a node")
     if spec.shared is not None and spec.shared not in {*Sharing}:
-        # HTTP 500, and a running job with the whole node (26.05.5).
+        # Slurm would answer HTTP 500, and still run a job with the whole node (26.05.5).
         raise InvalidRequest(f"shared is {quoted(spec.shared)}; allowed are {', '.join(Sharing)}")
     minutes = spec.time_limit_minutes
     if minutes is not None and minutes > MOST_MINUTES:

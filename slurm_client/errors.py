@@ -1,6 +1,6 @@
-"""The errors of calls to Slurm, sorted by the caller's next step, with a table of Slurm's error numbers.
+"""The errors of calls to Slurm, and a table of Slurm's error numbers.
 
-The adapter (`rest`) raises these errors only.
+Each class of errors stands for one next step of the caller. The adapter `rest` raises only these errors.
 """
 
 import errno
@@ -12,9 +12,11 @@ BAD_TOKEN: Final = "Slurm's token"  # noqa: S105 - no token
 
 
 class SlurmError(Exception):
-    """A failed call to Slurm; the subclass gives the next step. `words` is the server's message.
+    """A failed call to Slurm. The subclass decides the caller's next step. `words` is the server's
+    message.
 
-    The reply may have had Slurm's error `number` (slurm_errno.h), an `http_status` and a `job_id`.
+    `number` is Slurm's error number (slurm_errno.h). `number`, `http_status` and `job_id` are None if
+    the reply had none.
     """
 
     def __init__(
@@ -30,7 +32,8 @@ class SlurmError(Exception):
 
     @property
     def common_trouble(self) -> str | None:
-        """Name of the outage in which every call gets this error; None for an error of one call."""
+        """Name of the problem because of which every call gets this error. None if the error concerns
+        one call only."""
         return OUTAGE if _is_outage(self) else None
 
     @property
@@ -46,30 +49,33 @@ class SlurmError(Exception):
 
 
 class NoRoomNow(SlurmError):
-    """Slurm rejected an immediate allocation. Nothing is queued and the job id is used up: a FAILED
-    record may hold the id until MinJobAge. Submit under the next id, or allocate later."""
+    """Slurm rejected an immediate allocation. Nothing is queued. The job id is used up, because a FAILED
+    record may hold the id until MinJobAge. Submit the job under the next id, or allocate later."""
 
 
 class JobIdTaken(SlurmError):
-    """Another job has or had the job id. Read the job and compare its key."""
+    """A job has or had the job id already. Read this job, and compare its key with the key of your
+    job."""
 
 
 class OtherJob(SlurmError):
-    """The job of that id has another name, and runs on. Read the job: its owner has renamed the job, or
-    the id belongs to another job."""
+    """The job with this id has another name, and was not cancelled. Read the job. Either its owner has
+    renamed the job, or the id belongs to another job."""
 
 
 class InvalidRequest(SlurmError):
-    """Slurm can never do this: change the request, and inform its author. Nothing waits or runs, but a
-    FAILED record may hold the job id until MinJobAge (2014 leaves one)."""
+    """Slurm can never carry out this request. Change the request, and inform its author. No job waits or
+    runs. But a FAILED record may hold the job id until MinJobAge, for example after error 2014."""
 
 
 class RetryLater(SlurmError):
-    """Slurm rejects the request for now (busy, a limit on jobs). Nothing was created: repeat later."""
+    """Slurm rejects the request for now, for example because Slurm is busy or a limit on jobs is
+    reached. Nothing was created. Repeat the request later."""
 
 
 class Unreachable(RetryLater):
-    """No connection to slurmrestd, or from slurmrestd to slurmctld: nothing was sent."""
+    """The client had no connection to slurmrestd, or slurmrestd had none to slurmctld. The request was
+    not sent."""
 
 
 class OutcomeUnknown(SlurmError):
@@ -77,21 +83,23 @@ class OutcomeUnknown(SlurmError):
 
 
 class Unreadable(OutcomeUnknown):
-    """Slurm's entry of the job or node is unreadable, so its state is not known. Read again, or do
-    without."""
+    """Slurm's entry of the job or node is unreadable, so the state is not known. Read the entry again,
+    or continue without the state."""
 
 
 class Unexplained(OutcomeUnknown):
-    """Slurm's error gives no cause: a plugin may reject the request, or slurmctld is down. Find out
-    whether Slurm carried out the request. If not, and the error recurs, the request is rejected."""
+    """Slurm's error gives no cause. Perhaps a plugin rejects the request, or slurmctld is down. Find out
+    if Slurm has carried out the request. If not, and the same error comes again, the request is
+    rejected."""
 
 
 class NeedsOperator(SlurmError):
-    """Neither waiting nor another request helps (token, permission, settings): inform a person."""
+    """Neither waiting nor another request helps, because the token, a permission or a setting is wrong.
+    Inform a person."""
 
 
 class BadToken(NeedsOperator):
-    """There is no token, or Slurm rejects the token: every call fails until there is another token."""
+    """No token exists, or Slurm rejects the token. Every call fails until another token exists."""
 
     @property
     def common_trouble(self) -> str | None:
@@ -99,24 +107,27 @@ class BadToken(NeedsOperator):
 
 
 class ErrorMeaning(NamedTuple):
-    """One of Slurm's error numbers: its name in slurm_errno.h, the error class, and a cause."""
+    """The meaning of one of Slurm's error numbers: its name in slurm_errno.h, the class of the error,
+    and a cause."""
 
     name: str
     error: type[SlurmError]
     why: str
 
 
-# slurm/slurm_errno.h of 26.05, and numbers of errno.h: EPERM, EAGAIN, and those of slurmrestd's
-# connection to slurmctld. Other numbers of errno.h may come from a job_submit plugin.
+# The numbers come from slurm/slurm_errno.h of 26.05, and from errno.h. From errno.h, the table has
+# EPERM, EAGAIN, and the errors of slurmrestd's connection to slurmctld. Other numbers of errno.h may
+# come from a job_submit plugin.
 _MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
     Unexplained: {
-        # job_submit.lua's `return slurm.ERROR`. What it says by slurm.log_user is in slurmrestd's log,
-        # and in the reply only where the job is taken (24.11.5, 26.05.5).
+        # job_submit.lua's `return slurm.ERROR`. Texts that job_submit.lua gives to slurm.log_user are in
+        # slurmrestd's log. Only if Slurm accepts the job, the texts are in the reply (24.11.5, 26.05.5).
         -1: (
             "SLURM_ERROR",
             "perhaps a plugin of Slurm's refuses it (job_submit.lua): its words are in slurmrestd's log",
         ),
-        # Not NeedsOperator: 26.05.5 answers a DELETE so (HTTP 403) also while slurmctld is down.
+        # The class is not NeedsOperator, because 26.05.5 also answers a DELETE in this way (HTTP 403)
+        # while slurmctld is down.
         1: ("EPERM", "slurmctld is down, the job is another user's, or a plugin refuses it"),
     },
     Unreachable: {
@@ -126,7 +137,7 @@ _MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
         errno.EHOSTUNREACH: ("EHOSTUNREACH", "slurmctld's host was not reached"),
     },
     OutcomeUnknown: {
-        # 26.05.5 answers so a request that is under way at the kill of slurmctld.
+        # 26.05.5 answers in this way if slurmctld is killed while a request is under way.
         errno.ECONNRESET: ("ECONNRESET", "lost before the reply"),
         errno.EPIPE: ("EPIPE", "lost while sending"),
         errno.ETIMEDOUT: ("ETIMEDOUT", "slurmctld did not answer"),
@@ -147,13 +158,15 @@ _MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
         1019: ("SLURM_COMMUNICATIONS_REJECTED", "slurmctld is overloaded"),
         1804: ("SLURMCTLD_COMMUNICATIONS_BACKOFF", "slurmctld asks for a pause"),
         2007: ("ESLURM_MAX_JOB_COUNT", "MaxJobCount jobs exist already"),
-        # Its disk is full, or was: 24.11 leaves the id's folder behind, and cannot make it again before
-        # slurmctld's next start has swept it away.
+        # slurmctld's disk is full, or was full before. After a full disk, 24.11 leaves the folder of the
+        # job id behind, and cannot create the same folder again. slurmctld's next start removes the
+        # folder.
         2019: ("ESLURM_WRITING_TO_FILE", "slurmctld cannot write a job's files"),
         2020: ("ESLURM_TRANSITION_STATE_NO_UPDATE", "the job is completing"),
         2027: ("ESLURM_IN_STANDBY_MODE", "a backup controller takes over"),
-        # One number for what may come later and, by a QOS with DenyOnLimit, for what never will. Of an
-        # immediate allocation also for a limit on what runs: see rest.SlurmRest.allocate.
+        # This number has two meanings. Slurm may accept the job later; or, because of a QOS with
+        # DenyOnLimit, Slurm will never accept the job. For an immediate allocation, the number can also
+        # mean a limit on running jobs: see rest.SlurmRest.allocate.
         2050: ("ESLURM_ACCOUNTING_POLICY", "a limit of the QOS or account on submissions"),
         2059: ("ESLURM_PORTS_BUSY", "no ports are free"),
         2074: ("ESLURM_QOS_THRES", "the user's QOS usage is over its threshold"),
@@ -177,7 +190,8 @@ _MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
         6010: ("ESLURM_AUTH_NOBODY", "slurmctld cannot resolve the user"),
         9008: ("ESLURM_REST_AUTH_FAIL", "slurmrestd takes no such token"),
     },
-    # An immediate allocation cannot start now; submit queues these with a reason instead.
+    # An immediate allocation cannot start now. If the same job is submitted instead, Slurm queues the
+    # job with a reason.
     NoRoomNow: {
         2013: ("ESLURM_NOT_TOP_PRIORITY", "a job of at least its priority waits"),
         2015: ("ESLURM_REQUESTED_PART_CONFIG_UNAVAILABLE", "the partition lacks it now"),
@@ -196,7 +210,7 @@ _MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
         2125: ("ESLURM_DEFER", "SchedulerParameters=defer: nothing starts at once"),
     },
     JobIdTaken: {2011: ("ESLURM_DUPLICATE_JOB_ID", "Slurm remembers a job of that id")},
-    # Of a cancel that names the job, and of nothing else that is asked here.
+    # In this client, only a cancel with the name of the job can get this error.
     OtherJob: {2172: ("ESLURM_JOB_SIGNAL_FAILED", "the job of that id has another name")},
     InvalidRequest: {
         2000: ("ESLURM_INVALID_PARTITION_NAME", "no such partition"),
@@ -246,13 +260,13 @@ CAUSES: Final = {
 """The meaning of each of Slurm's error numbers."""
 
 _OUTAGES: Final = frozenset({2027, 2131, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT})
-"""Outages outside of Slurm's numbers of communication: another controller takes over, or the connection
-of slurmrestd to slurmctld is lost."""
+"""The numbers of an outage that are outside of Slurm's ranges for communication errors. Another
+controller takes over, or slurmrestd has lost the connection to slurmctld."""
 
 
 def _is_outage(error: SlurmError) -> bool:
-    """Returns True if every call gets the error while slurmrestd or slurmctld does not work. An
-    `Unexplained` error may have another cause."""
+    """Returns True if every call gets this error while slurmrestd or slurmctld does not work. An
+    `Unexplained` error counts too, although it may have another cause."""
     if not isinstance(error, RetryLater | OutcomeUnknown) or isinstance(error, Unreadable):
         return False
     number = error.number
@@ -268,9 +282,9 @@ def _is_of_communication(number: int) -> bool:
 def classify(number: int) -> type[SlurmError]:
     """Returns the class for one of Slurm's error numbers.
 
-    Ranges decide about numbers that the table lacks: after an error of communication (1000-1999,
-    5000-5999) Slurm may have carried out the request; slurmctld's own errors (2000-2999) and parsing
-    errors of slurmrestd (9000-9999) are about the request; all other errors are for a person.
+    If the table lacks the number, its range decides. After a communication error (1000-1999, 5000-5999),
+    Slurm may have carried out the request. slurmctld's own errors (2000-2999) and slurmrestd's parsing
+    errors (9000-9999) are about the request. All other errors need a person.
     """
     if number in CAUSES:
         return CAUSES[number].error

@@ -1,5 +1,5 @@
-"""Slurm's texts of generic resources: "gpu:h100:8(S:0-1),shard:4", "gpu:h100:2(IDX:0,2)",
-"shard:2(0/4,2/4)"."""
+"""Reads Slurm's texts of generic resources (GRES). Examples are "gpu:h100:8(S:0-1),shard:4",
+"gpu:h100:2(IDX:0,2)" and "shard:2(0/4,2/4)"."""
 
 import re
 from collections import Counter
@@ -9,19 +9,20 @@ from wellknown import number_list
 from wellknown.quoting import quoted
 
 SHARED: Final = frozenset({"mps", "shard"})
-"""Names of GRES for parts of GPUs (gres.c: gres_is_shared_name), which several jobs may share. A part
-has the number and the type of the GPU, but Slurm reports no type for a job (24.11, 26.05)."""
+"""Names of the GRES that stand for parts of a GPU (gres.c: gres_is_shared_name). Several jobs may share
+such a GPU. A part has the number and the type of its GPU. Slurm reports no type for the parts of a job
+(24.11, 26.05)."""
 _GIVEN = re.compile(r"([^:,()]+)(?::[^,()]+)?\(([^)]*)\)(?:,|$)")
-"""One GRES of a job: the name, and the details."""
+"""Matches one GRES of a job. The groups are the name, and the details in parentheses."""
 _PARTS = re.compile(r"([0-9]{1,20})/[0-9]{1,20}", re.ASCII)
-"""The numbers of a job's parts and of all parts of a GPU."""
+"""Matches two numbers, like "2/4": the job's parts of a GPU, and all parts of this GPU."""
 _DETAILS = re.compile(r"\([^)]*\)")
 _AMOUNT = re.compile(r"([0-9]+)([KMG]?)", re.ASCII | re.IGNORECASE)
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def parse(text: str) -> list[tuple[str, str, int]]:
-    """Returns (name, type, count) of each GRES. The default of the count is 1 (slurm.conf(5) Gres)."""
+    """Returns (name, type, count) of each GRES. The default count is 1 (slurm.conf(5) Gres)."""
     parsed = []
     for element in filter(None, _DETAILS.sub("", text).split(",")):
         name, *rest = element.split(":")
@@ -33,7 +34,7 @@ def parse(text: str) -> list[tuple[str, str, int]]:
 
 
 def counts(text: str) -> Counter[str]:
-    """Returns the counts by name ("gpu") and by name and type ("gpu:h100")."""
+    """Returns the counts, both by name ("gpu") and by name and type ("gpu:h100")."""
     found: Counter[str] = Counter()
     for name, kind, count in parse(text):
         found[name] += count
@@ -43,15 +44,19 @@ def counts(text: str) -> Counter[str]:
 
 
 def gpus(asked: str) -> int:
-    """Returns the number of GPUs in Slurm's text of a request: "gres/gpu:h100:2", "gres/gpu=2"."""
+    """Returns the number of GPUs in Slurm's text of a request, like "gres/gpu:h100:2" or
+    "gres/gpu=2"."""
     return counts(asked.replace("gres/", "").replace("gres:", "").replace("=", ":"))["gpu"]
 
 
 def numbers(text: str) -> dict[str, tuple[int, ...]]:
-    """Returns the devices of a job on a node, by name, with Slurm's numbers for that name: of
-    "gpu:a100:1(IDX:0),gpu:h100:2(IDX:2-3)" {"gpu": (0, 2, 3)}. Parts have the numbers of the GPUs:
-    "shard:2(0/4,2/4)", as in `gres_detail`, and "shard:2(IDX:1)", as in resources/ (26.05), are
-    {"shard": (1,)}. Counted GRES ("(CNT:4)") have no numbers. Raises ValueError for another text."""
+    """Returns Slurm's numbers of a job's devices on a node, by name. For example,
+    "gpu:a100:1(IDX:0),gpu:h100:2(IDX:2-3)" gives {"gpu": (0, 2, 3)}.
+
+    A part has the number of its GPU. "shard:2(0/4,2/4)", as in `gres_detail`, gives {"shard": (1,)}.
+    "shard:2(IDX:1)", as in resources/ (26.05), gives the same. A GRES with only a count ("(CNT:4)") has
+    no numbers. Raises ValueError for any other text.
+    """
     found: dict[str, set[int]] = {}
     at = 0
     while at < len(text):
@@ -67,9 +72,10 @@ def numbers(text: str) -> dict[str, tuple[int, ...]]:
 
 
 def parts_by_gpu(text: str) -> dict[str, dict[int, int]]:
-    """Returns the number of parts that a job on a node has of each GPU, by name and by Slurm's number of
-    the GPU: of "shard:3(2/4,0/4,1/4)" {"shard": {0: 2, 2: 1}}. Slurm reports the total alone in
-    resources/ (26.05): of "shard:3(IDX:0,2)", which may be any split, the result is an even split."""
+    """For each GPU of a node, returns how many parts the job has, by name and by Slurm's number of the
+    GPU. For example, "shard:3(2/4,0/4,1/4)" gives {"shard": {0: 2, 2: 1}}. In resources/ (26.05), Slurm
+    reports only the total. "shard:3(IDX:0,2)" may stand for any split, so the result is an even
+    split."""
     found: dict[str, Counter[int]] = {}
     for each in _GIVEN.finditer(text):
         if each[1] in SHARED:
@@ -78,9 +84,10 @@ def parts_by_gpu(text: str) -> dict[str, dict[int, int]]:
 
 
 def divided(text: str, parts: int) -> list[str]:
-    """Returns the devices of a job on a node in equal parts: of "gpu:h100:4(IDX:0-3)" in two parts
-    "gpu:h100:2(IDX:0-1)" and "gpu:h100:2(IDX:2-3)". Returns [] if equal parts are impossible: Slurm
-    names no devices, or the number of devices is no multiple of `parts`. Shared GPUs are not divided."""
+    """Divides the devices of a job on a node into equal parts. For example, "gpu:h100:4(IDX:0-3)" in two
+    parts gives "gpu:h100:2(IDX:0-1)" and "gpu:h100:2(IDX:2-3)". Returns [] if equal parts are
+    impossible: the number is no multiple of `parts`, the text cannot be read, or the GPUs are shared.
+    GRES without names ("(CNT:4)") are divided by number."""
     found = [(match[0], match[2]) for match in _GIVEN.finditer(text)]
     if "".join(whole for whole, _ in found) != text:
         return []
@@ -89,7 +96,7 @@ def divided(text: str, parts: int) -> list[str]:
 
 
 def _shares(one: tuple[str, str, int], details: str, parts: int) -> list[str]:
-    """Returns one GRES in equal parts; [] if equal parts are impossible."""
+    """Divides one GRES into equal parts. Returns [] if equal parts are impossible."""
     (name, kind, count), (how, _, which) = one, details.partition(":")
     if name in SHARED or count % parts or how not in {"IDX", "CNT"}:
         return []
@@ -103,7 +110,7 @@ def _shares(one: tuple[str, str, int], details: str, parts: int) -> list[str]:
 
 
 def _split(count: int, details: str) -> dict[int, int]:
-    """Returns the number of parts of each GPU."""
+    """Returns how many parts of each GPU a job has, by the GPU's number."""
     told = enumerate(_PARTS.fullmatch(each) for each in details.split(","))
     if split := {number: int(part[1]) for number, part in told if part and int(part[1])}:
         return split

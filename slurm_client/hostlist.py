@@ -1,7 +1,8 @@
-"""Slurm's hostlist expressions, like "gpu[01-03,07],x5", to names and back.
+"""Converts Slurm's hostlist expressions, like "gpu[01-03,07],x5", to names and back.
 
-The grammar is scontrol(1)'s `show hostnames`: comma-separated names with bracketed lists of numbers and
-ranges. A leading zero fixes the width; several brackets in one name multiply.
+The grammar is the same as in scontrol(1)'s `show hostnames`: comma-separated names with lists of numbers
+and ranges in brackets. A leading zero fixes the number of digits. Several brackets in one name give all
+combinations of their numbers.
 """
 
 import itertools
@@ -12,8 +13,9 @@ from collections.abc import Iterable, Iterator
 
 from wellknown.quoting import quoted
 
-# An expression may come from an attacker: no pattern looks at a character more than twice. The group is
-# not possessive: before 3.11.5 (Debian 12 has 3.11.2) it would match "[" too (CPython issue 106052).
+# An expression may come from an attacker, so no pattern looks at a character more than twice. The group
+# is not possessive. Before Python 3.11.5 (Debian 12 has 3.11.2), a possessive group would also match "["
+# (CPython issue 106052).
 _ELEMENT = re.compile(r"([^\[\],\s]*+(?:\[[^\[\]]*+\][^\[\],\s]*+)*)\s*+(?:,[\s,]*+|$)")
 _BETWEEN = ", \t\n\r"
 _PART = re.compile(r"\[([^\[\]]*+)\]|([^\[\]]++)")
@@ -28,9 +30,12 @@ _TOO_MANY = "more node names than are taken"
 
 
 def expand(expression: str, most: int = MAX_NAMES) -> tuple[str, ...]:
-    """Returns all names, in the expression's order; () for "", "(null)" and "None assigned". Raises
-    ValueError for no hostlist, for more than `most` names (Slurm itself takes 65,536 nodes), and for a
-    name longer than LONGEST_NAME: a few bytes could ask for all memory."""
+    """Returns all names, in the expression's order. Returns () for "", "(null)" and "None assigned".
+
+    Raises ValueError if the text is no hostlist, or has a name longer than LONGEST_NAME. Also raises
+    ValueError for more than `most` names (Slurm itself takes 65,536 nodes). Without these limits, an
+    expression of a few bytes could fill all memory.
+    """
     if expression in {"", "(null)", "None assigned"}:
         return ()
     names: list[str] = []
@@ -49,8 +54,9 @@ def names(expressions: Iterable[str], most: int = MAX_NAMES) -> tuple[str, ...]:
 
 
 def count(expression: str, most: int = MAX_NAMES) -> int:
-    """Returns the number of names without making the names. A repeated name counts again. The count may
-    stop at any number above `most`. Raises ValueError for no hostlist, and for too long names."""
+    """Returns the number of names, but does not make the names. A repeated name counts again. The count
+    may stop at any number above `most`. Raises ValueError if the text is no hostlist, or if a name has
+    more than LONGEST_NAME brackets."""
     number = 0
     for element in _elements(expression):
         number += _count_element(element, most) if "[" in element else 1
@@ -60,7 +66,8 @@ def count(expression: str, most: int = MAX_NAMES) -> int:
 
 
 def compress(names: Iterable[str]) -> str:
-    """Returns an expression with a bracket for each prefix and width: sorted, unique."""
+    """Returns an expression with one bracket for each prefix and number of digits. The names are sorted,
+    and each name appears once."""
     groups: dict[tuple[str, int], set[int]] = defaultdict(set)
     plain: set[str] = set()
     for name in names:
@@ -75,7 +82,8 @@ def compress(names: Iterable[str]) -> str:
 
 
 def _elements(expression: str) -> Iterator[str]:
-    """Yields the parts between commas outside of brackets; skips empty parts."""
+    """Splits the expression at the commas outside of brackets, and yields the parts. Skips empty
+    parts."""
     at = len(expression) - len(expression.lstrip(_BETWEEN))
     while at < len(expression):
         found = _ELEMENT.match(expression, at)
@@ -142,7 +150,7 @@ def _spans(ranges: str) -> Iterator[tuple[range, int]]:
 
 
 def _bracket(prefix: str, width: int, numbers: list[int]) -> str:
-    # Consecutive numbers share number - position.
+    # Consecutive numbers have the same difference between number and position.
     runs = itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
     spans = [[number for _, number in run] for _, run in runs]
     texts = [

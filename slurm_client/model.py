@@ -1,6 +1,7 @@
-"""Jobs, nodes and partitions of Slurm as frozen values, without I/O and without the wire's shapes.
+"""Jobs, nodes and partitions of Slurm as immutable values.
 
-`server` has the values of the server itself, and `protocol` the calls.
+This module does no I/O, and does not depend on the JSON of Slurm's REST API. The module `server` has the
+values about the server itself. The module `protocol` has the calls to Slurm.
 """
 
 import enum
@@ -9,7 +10,8 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Self
 
-# JOB_STATE_BASE in Slurm's slurm.h (enum job_states): exactly one of these describes a job.
+# Base states of a job: JOB_STATE_BASE in Slurm's slurm.h (enum job_states). Each job has exactly one
+# base state.
 _LIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 _TERMINAL = frozenset(
     {
@@ -17,8 +19,8 @@ _TERMINAL = frozenset(
         *("DEADLINE", "OUT_OF_MEMORY", "LAUNCH_FAILED"),
     }
 )
-# JOB_STATE_FLAGS under which a RUNNING job cannot use its resources: not yet (its nodes boot, a prolog
-# runs), no longer (the job completes), or not now (stopped, being moved).
+# JOB_STATE_FLAGS with which a RUNNING job cannot use its resources. Not yet: its nodes boot, or a prolog
+# runs. No longer: the job completes. Not now: the job is stopped or is being moved.
 _NOT_USABLE = frozenset(
     {
         *("CONFIGURING", "COMPLETING", "STOPPED", "POWER_UP_NODE", "RECONFIG_FAIL", "REQUEUED"),
@@ -31,10 +33,11 @@ UNKNOWN_STATE = "UNKNOWN"
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job's state: one base state, and flags (RUNNING with CONFIGURING).
+    """A job's state: one base state, and flags. For example, the base is RUNNING, and a flag is
+    CONFIGURING.
 
-    An unknown name is kept as a flag. Without a known base the base is "UNKNOWN", for which every
-    property below is False.
+    An unknown name is kept as a flag. If no name is a known base, the base is "UNKNOWN". Such a job
+    counts as neither running, pending, suspended nor ended.
     """
 
     base: str
@@ -42,7 +45,7 @@ class JobState:
 
     @classmethod
     def parse(cls, names: Iterable[str] | str) -> Self:
-        """Reads slurmrestd's list of strings, or a text like "RUNNING,CONFIGURING"."""
+        """Reads a state from slurmrestd's list of strings, or from a text like "RUNNING,CONFIGURING"."""
         listed = names.split(",") if isinstance(names, str) else names
         upper = [name.strip().upper() for name in listed if name.strip()]
         base = next((name for name in upper if name in _LIVE or name in _TERMINAL), UNKNOWN_STATE)
@@ -55,7 +58,8 @@ class JobState:
 
     @property
     def pending(self) -> bool:
-        """True for a job that waits (also requeued, held, or still completing a last run)."""
+        """True if the job waits. Requeued jobs, held jobs, and jobs that still complete an earlier run
+        also wait."""
         return self.base == "PENDING"
 
     @property
@@ -65,18 +69,20 @@ class JobState:
 
     @property
     def ended(self) -> bool:
-        """True if the base state is terminal; with COMPLETING, Slurm still cleans up."""
+        """True if the base state is terminal. With the flag COMPLETING, Slurm still cleans up after the
+        job."""
         return self.base in _TERMINAL
 
     @property
     def completing(self) -> bool:
-        """True while Slurm cleans up an ended or requeued job, also until EpilogSlurmctld is over. Other
-        jobs may have its nodes already."""
+        """True while Slurm cleans up an ended or requeued job. The cleanup includes EpilogSlurmctld.
+        Other jobs may already have the job's nodes."""
         return "COMPLETING" in self.flags
 
     @property
     def holds_nodes(self) -> bool:
-        """True if no other job can have the resources. While a job completes, another job may."""
+        """True if no other job can have this job's resources. While a job completes, another job may
+        already have its resources."""
         return self.base == "RUNNING" and not self.completing
 
     @property
@@ -89,50 +95,56 @@ class JobState:
 
 
 UNREAD = JobState(UNKNOWN_STATE)
-"""The state of a job with an unreadable entry. Slurm may know the job."""
+"""The state of a job if the job's entry in Slurm's reply cannot be read. Slurm may know the job."""
 
 
 class AllStates(dict[int, JobState]):
-    """States of jobs by id, without tasks of native arrays: Slurm gives tasks two numbers, and no
-    placeholder is a task."""
+    """States of jobs by id. The tasks of native job arrays are left out, because Slurm gives a task two
+    numbers, and no placeholder job is a task."""
 
     entries: int = 0
-    """Length of Slurm's answer, tasks included."""
+    """Number of entries in Slurm's reply, including the tasks of arrays."""
     malformed: tuple[str, ...] = ()
-    """Problems of unreadable entries. A job with a readable id is UNREAD."""
+    """The problem of each unreadable entry. If the id in the entry is readable, the job's state is
+    UNREAD."""
     nameless: int = 0
-    """Number of entries without a readable id. Any job that is not in the answer may be one."""
+    """Number of entries without a readable id. Any job that seems to be absent may be in such an
+    entry."""
     waiting: Mapping[int, int] = MappingProxyType({})
-    """Waiting jobs of all users, with the number of tasks of an array that wait under its id."""
+    """The waiting jobs of all users, by id. The value is 1 for a job, and the number of waiting tasks
+    for an array."""
 
 
 class Sharing(enum.StrEnum):
-    """Sharing of a job's nodes, in the words of slurmrestd's `shared` (sbatch(1) --exclusive)."""
+    """The ways in which a job shares its nodes with other jobs. The values are the words of slurmrestd's
+    field `shared` (sbatch(1) --exclusive)."""
 
     NONE = "none"  # the whole node with every CPU and GRES for this job
-    ALLOWED = "oversubscribe"  # sbatch --oversubscribe: also shared cores, if the partition allows it
-    USER = "user"  # nodes shared with jobs of the same user only
-    MCS = "mcs"  # nodes shared with jobs of the same MCS label only
+    ALLOWED = "oversubscribe"  # sbatch --oversubscribe: also shares cores, if the partition allows this
+    USER = "user"  # only jobs of the same user share the nodes
+    MCS = "mcs"  # only jobs of the same MCS label share the nodes
     TOPO = "topo"  # the whole topology segment for this job
 
 
 HIGHEST_PRIORITY = 0xFFFFFF00
-"""Priority of a job for a running Pod, which has its room already. Slurm's own priorities end at
-0xffff0000 (priority/basic), and the last few numbers have other meanings."""
+"""Priority of a job for a Pod that already runs, and so already uses its resources. Slurm's own
+priorities end at 0xffff0000 (priority/basic). The last few 32-bit numbers have other meanings."""
 MOST_CPUS = 65_533
-"""The most CPUs on a node. slurmrestd cuts larger numbers to 16 bits without an error: a job for 65,537
-CPUs gets one (24.11 and 26.05)."""
+"""The largest number of CPUs on a node in a request. slurmrestd cuts larger numbers to 16 bits without
+an error. For example, a job for 65,537 CPUs gets one CPU (24.11 and 26.05)."""
 MOST_MINUTES = 71_582_788
-"""The longest time limit. slurmctld counts seconds in 32 bits: a job of one minute more ends after 44 s
-(24.11 and 26.05)."""
+"""The longest time limit in minutes. slurmctld counts seconds in 32 bits, so a job with one minute more
+ends after 44 s (24.11 and 26.05)."""
 MOST_BYTES = 1024
-"""The longest name, comment or features, in bytes; Slurm rejects longer ones (2012)."""
+"""Largest length of a name, a comment or a feature expression, in bytes. Slurm rejects longer texts
+(error 2012)."""
 MOST_PATH_BYTES = 4095
-"""The longest path."""
+"""Largest length of a path, in bytes."""
 
 
 class Decides(enum.Enum):
-    """Effect of a field of a JobSpec. Each field has one effect, by which requests are compared."""
+    """The effect that a field of a JobSpec has in Slurm. Each field has exactly one effect, so that
+    requests can be compared by effect."""
 
     QUEUE = enum.auto()  # the queue of Slurm in which the job waits
     OWNER = enum.auto()  # the limits of users, accounts, QOS and reservations that apply to the job
@@ -145,17 +157,17 @@ _QUEUE, _OWNER, _DEMAND, _NOTHING = ({"decides": what} for what in Decides)
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """The request for one placeholder job. Requeue is always off. No text has a NUL: Slurm reads no text
-    after a NUL."""
+    """The request for one placeholder job. Requeue is always off. No text may have a NUL character,
+    because Slurm ignores the rest of a text after a NUL."""
 
     name: str = field(metadata=_NOTHING)
     cpus: int = field(metadata=_DEMAND)
-    """CPUs on each node in the node's unit of slurm.conf (threads, cores or another), at most MOST_CPUS.
-    A job has whole cores, and may get more if a core is several CPUs."""
+    """CPUs on each node, at most MOST_CPUS. slurm.conf decides if a CPU of the node is a thread, a core
+    or another unit. A job has whole cores, so the job may get more CPUs if a core is several CPUs."""
     memory_mb: int = field(metadata=_DEMAND)
     """MiB on each node."""
     gres: tuple[tuple[str, int], ...] = field(default=(), metadata=_DEMAND)
-    """Name (or name:type) and count on each node: (("gpu", 2),) or (("gpu:h100", 2),)."""
+    """Name (or name:type) and count on each node, as pairs: (("gpu", 2),) or (("gpu:h100", 2),)."""
     nodes: int = field(default=1, metadata=_DEMAND)
     partition: str | None = field(default=None, metadata=_QUEUE)
     account: str | None = field(default=None, metadata=_OWNER)
@@ -169,9 +181,9 @@ class JobSpec:
     current_working_directory: str | None = field(default=None, metadata=_NOTHING)
     priority: int | None = field(default=None, metadata=_NOTHING)
     shared: str | None = field(default=None, metadata=_DEMAND)
-    """A value of `Sharing`; None is the partition's setting."""
+    """A value of `Sharing`. If None, the partition's setting applies."""
     required_nodes: tuple[str, ...] = field(default=(), metadata=_DEMAND)
-    """Names and hostlist expressions, like ("n1", "gpu[01-04]"); `excluded_nodes` too."""
+    """Names and hostlist expressions, like ("n1", "gpu[01-04]"). `excluded_nodes` has the same form."""
     excluded_nodes: tuple[str, ...] = field(default=(), metadata=_DEMAND)
     user_id: int | None = field(default=None, metadata=_OWNER)
     """The owner of a submitted job. An allocated job belongs to the token's user."""
@@ -179,17 +191,18 @@ class JobSpec:
     time_limit_minutes: int | None = field(default=None, metadata=_DEMAND)
     """At most MOST_MINUTES."""
     admin_comment: str = field(default="", metadata=_NOTHING)
-    """Only root and SlurmUser may set the AdminComment: no user can forge a text here."""
+    """Only root and SlurmUser may set the AdminComment, so other users cannot forge this text."""
 
 
 def fields_that_decide(what: Decides) -> tuple[str, ...]:
-    """Returns the fields of a JobSpec with an effect. Raises KeyError for a field without an effect."""
+    """Returns the names of the JobSpec fields that have the effect `what`. Raises KeyError if a field
+    has no effect."""
     return tuple(each.name for each in fields(JobSpec) if each.metadata["decides"] is what)
 
 
 @dataclass(frozen=True, slots=True)
 class JobChanges:
-    """The changes of a job; None leaves a field as it is."""
+    """The changes to a job. A field that is None stays as it is."""
 
     excluded_nodes: tuple[str, ...] | None = None
     """The new list of names and hostlist expressions; () clears the list."""
@@ -201,7 +214,8 @@ class JobChanges:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A job's nodes, and its share of each node, as in `Job`."""
+    """The nodes that Slurm has granted to a job, and the job's share of each node. The fields have the
+    same form as in `Job`."""
 
     nodes: tuple[str, ...]
     gres: tuple[str, ...] = ()
@@ -229,41 +243,46 @@ class Job:
     comment: str = ""
     admin_comment: str = ""
     nodes: tuple[str, ...] = ()
-    """The job's nodes, or its former nodes; empty while the job waits."""
+    """The job's current or former nodes. Empty while the job waits."""
     gres: tuple[str, ...] = ()
-    """GRES on each of `nodes`, with indices: "gpu:h100:2(IDX:0-1)" or "". () for a job that has ended or
-    has no GRES."""
+    """The job's GRES on each of `nodes` with indices, like "gpu:h100:2(IDX:0-1)" or "". Empty if the job
+    has ended or has no GRES."""
     cores: tuple[str, ...] = ()
-    """Cores on each of `nodes`, as lists ("0-3,8") of Slurm's own numbers, which count a node's cores
-    socket by socket; empty if not reported."""
+    """The job's cores on each of `nodes`, as lists like "0-3,8". Slurm numbers the cores of a node
+    socket by socket. Empty if Slurm does not report the cores."""
     sockets: tuple[str, ...] = field(default=(), compare=False)
-    """Sockets of each of `nodes` and cores of each socket ("2x4"), by slurm.conf; empty if not
-    reported."""
+    """The layout of each of `nodes` by slurm.conf: "2x4" means 2 sockets with 4 cores each. Empty if
+    Slurm does not report the layout."""
     memory_allocated_mb: tuple[int, ...] = ()
-    """Memory on each of `nodes`; empty if not reported, 0 if Slurm does not count memory."""
+    """The job's memory on each of `nodes`. Empty if Slurm does not report memory, 0 if Slurm does not
+    count memory."""
     cpus_allocated: int | None = None
-    """CPUs on all nodes; the requested number while the job waits."""
+    """CPUs on all nodes together. While the job waits, this is the requested number."""
     reason: str = ""
-    """Slurm's name for why the job waits or failed: "Resources", "Priority"; empty for "None"."""
+    """Slurm's name for the reason why the job waits or failed, like "Resources" or "Priority". Empty if
+    Slurm's reason is "None"."""
     state_description: str = ""
     """Slurm's longer text for the reason, if there is one."""
-    system_comment: str = ""  # slurmctld's own, such as the cause of a hold
+    system_comment: str = ""  # slurmctld's own comment, such as the cause of a hold
     submit_time: int | None = None
     start_time: int | None = None
     end_time: int | None = None
     suspend_time: int | None = None
-    """Time of the last suspension or resumption since the start: other jobs may have the cores since."""
+    """Time of the last suspension or resumption since the job's start. After this time, other jobs may
+    have the job's cores."""
     preempt_time: int | None = None
-    """Time of the preemption. The job may still run, for the partition's GraceTime."""
+    """Time of the preemption. After the preemption, the job may still run for the partition's
+    GraceTime."""
     sluid: str = ""
     """Slurm's own unique name of the job (25.11 and later), never used twice."""
     external: bool = False
-    """An EXTERNAL_JOB placeholder: no script, no step, no node Epilog."""
+    """True for an EXTERNAL_JOB placeholder. Such a job has no script, no step, and no Epilog on its
+    nodes."""
     restart_count: int = 0
     # The request
     cpus_per_node: int | None = None
     memory_mb: int | None = None
-    """Memory on each node; None for memory by CPU."""
+    """Memory on each node. None if the job requests memory for each CPU."""
     memory_per_cpu_mb: int | None = None
     tres_per_node: str = ""
     gpus: int = 0
@@ -276,18 +295,19 @@ class Job:
     current_working_directory: str = ""
     priority: int | None = None
     time_limit_minutes: int | None = None
-    """None is without limit."""
+    """None means no limit."""
     requeue: bool = False
     held: bool = False
     more_tasks: int | None = None
-    """Number of further tasks that may run, for an array with a limit (--array=0-9%2)."""
+    """For an array with a limit on running tasks (--array=0-9%2): the number of further tasks that may
+    run."""
     begun_tasks: int = 0
-    """Number of an array's tasks that run or have ended, in the answer about a single array."""
+    """Number of the array's tasks that run or have ended, by Slurm's reply about this array."""
 
     @property
     def was_suspended(self) -> bool:
-        """True if the job is suspended, or was suspended since its start: other jobs may have its
-        cores."""
+        """True if the job is suspended, or was suspended since its start. In both cases, other jobs may
+        have the job's cores."""
         return self.state.suspended or self.suspend_time is not None
 
     @property
@@ -296,14 +316,14 @@ class Job:
 
 
 class Power(enum.StrEnum):
-    """State of Slurm's power saving (slurm.conf(5) SuspendProgram, ResumeProgram) of a node that is not
-    up, in the words of NODE_STATE_*. Slurm also gives jobs nodes that are powered down."""
+    """The power-saving state of a node that is not up (slurm.conf(5) SuspendProgram, ResumeProgram). The
+    values are Slurm's NODE_STATE_* names. Slurm also gives powered-down nodes to jobs."""
 
     POWERING_DOWN = "POWERING_DOWN"
     POWERED_DOWN = "POWERED_DOWN"
     POWERING_UP = "POWERING_UP"
-    """Lasts until a slurmd registers that reports a boot (slurmd(8) -b): slurmctld accepts no other
-    slurmd before ResumeTimeout."""
+    """This state lasts until a slurmd registers and reports a boot (slurmd(8) -b). Before ResumeTimeout,
+    slurmctld accepts no slurmd that does not report a boot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,26 +339,27 @@ class Node:
     gres_used: str = ""
     features: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
-    """In answers about a single node, 24.11 reports the partitions of another node."""
+    """In a reply about a single node, Slurm 24.11 reports the partitions of another node."""
     address: str = ""
     hostname: str = ""
     reason: str = ""
-    """Reason of a drain or of DOWN. The last reason, which 24.11 keeps after a resume, is left out."""
+    """Reason of a drain or of the state DOWN. Slurm 24.11 keeps the last reason after a resume; such an
+    old reason is left out."""
     cpus_allocated: int = 0
     memory_allocated_mb: int = 0
     comment: str = ""
     instance_type: str = ""
-    """slurmd --instance-type at the creation of the node."""
+    """The value of slurmd's option --instance-type when the node was created."""
     cores: int = 0
-    """0 if not reported."""
+    """Number of cores; 0 if Slurm does not report the cores."""
     threads_per_core: int = 1
     cpus_reserved: int = 0
     """The part of `cpus` that no job gets (slurm.conf(5) CoreSpecCount, CpuSpecList)."""
     memory_reserved_mb: int = 0
     """The part of `memory_mb` that no job gets (MemSpecLimit)."""
     slurmd_started: int | None = None
-    """Start of the slurmd that registered last, in UNIX seconds of its own clock; None if no slurmd has
-    registered since slurmctld started."""
+    """Start time of the slurmd that registered last, in UNIX seconds by that slurmd's own clock. None if
+    no slurmd has registered since slurmctld started."""
 
     @property
     def schedulable(self) -> bool:
@@ -347,41 +368,43 @@ class Node:
 
     @property
     def has_jobs(self) -> bool:
-        """True if jobs are here, or a job ends. A suspended job has memory and no CPUs (24.11,
-        26.05)."""
+        """True if the node has jobs, or a job on the node still completes. A suspended job has memory
+        but no CPUs (24.11, 26.05)."""
         has = self.cpus_allocated or self.memory_allocated_mb
         return bool(has) or "COMPLETING" in self.states
 
     @property
     def cpus_per_core(self) -> int:
-        """CPUs of a core; a job has all or none (slurm.conf(5) CR_Core). A node that declares as many
-        CPUs as cores has one CPU a core, with any number of threads."""
+        """Number of CPUs of a core. A job has either all CPUs of a core or none (slurm.conf(5) CR_Core).
+        If a node declares as many CPUs as cores, a core is one CPU, for any number of threads."""
         return max(1, self.cpus // self.cores) if self.cores else 1
 
     @property
     def external(self) -> bool:
-        """True with State=EXTERNAL: no slurmd, so native jobs never run here (25.11 and later)."""
+        """True if the node has State=EXTERNAL (25.11 and later). Such a node has no slurmd, so native
+        jobs never run there."""
         return "EXTERNAL" in self.states
 
     @property
     def dynamic(self) -> bool:
-        """True if a slurmd or an administrator made the node while Slurm ran: it may be deleted."""
+        """True if a slurmd or an administrator created the node while Slurm ran. Such a node may be
+        deleted."""
         return "DYNAMIC_NORM" in self.states
 
     @property
     def responding(self) -> bool:
         """True if the slurmd has answered slurmctld recently, or slurmctld expects no slurmd. After an
-        undrain or a resume slurmctld asks first, which takes seconds."""
+        undrain or a resume, slurmctld first asks the slurmd again, and this takes seconds."""
         return "NOT_RESPONDING" not in self.states
 
     @property
     def power(self) -> Power | None:
-        """None for a node that is up."""
+        """The node's power-saving state, or None if the node is up."""
         return next((power for power in Power if power in self.states), None)
 
 
-# NODE_STATE_* in slurm.h under which the scheduler does not consider a node. A PLANNED, RESERVED or
-# COMPLETING node is open.
+# States of a node (NODE_STATE_* in slurm.h) in which the scheduler does not consider the node for new
+# jobs. A PLANNED, RESERVED or COMPLETING node is open to new jobs.
 _NODE_CLOSED = frozenset(
     {
         *("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVALID"),
@@ -402,29 +425,33 @@ class Partition:
     """True if the partition takes and starts jobs (State=UP)."""
     priority_tier: int = 1
     preempt_mode: tuple[str, ...] = ()
-    """The partition's own PreemptMode; empty if the cluster's applies."""
+    """The partition's own PreemptMode. Empty if the cluster's PreemptMode applies."""
     max_time_minutes: int | None = None
-    """None is without limit."""
+    """None means no limit."""
     max_nodes: int | None = None
-    """Nodes of one job; None is without limit."""
+    """Largest number of nodes of one job. None means no limit."""
     min_nodes: int = 0
-    """Nodes that a job has at least."""
+    """Smallest number of nodes of one job."""
     max_cpus_per_node: int | None = None
-    """CPUs of one job on a node; None is without limit."""
+    """Largest number of CPUs of one job on a node. None means no limit."""
     max_memory_mb: int | None = None
-    """Memory of one job on a node, in MiB; None is without limit. MaxMemPerCPU is another limit."""
+    """Largest memory of one job on a node, in MiB. None means no limit. MaxMemPerCPU is a separate
+    limit."""
     grace_time_s: int = 0
     oversubscribe: str = ""
-    """As in `scontrol show partition`: "NO", "YES:4", "FORCE:2"; empty if not reported."""
+    """The setting as in `scontrol show partition`, like "NO", "YES:4" or "FORCE:2". Empty if Slurm does
+    not report the setting."""
     default_time_minutes: int | None = None
-    """DefaultTime. None: a job without a time limit gets the longest limit of the partition."""
+    """The partition's DefaultTime. If None, a job without a time limit gets the partition's longest
+    limit."""
     select_type_parameters: tuple[str, ...] = ()
-    """The partition's own, in capitals ("CR_CORE"). Empty if the cluster's apply, and before v0.0.45,
-    which reports no memory there."""
+    """The partition's own SelectTypeParameters, in capitals ("CR_CORE"). Empty if the cluster's
+    parameters apply, and before API v0.0.45. In this list, v0.0.45 does not report if memory is
+    counted."""
 
 
 def grant_of(job: Job | None) -> Grant | None:
-    """Returns the job's grant; None if the job has no nodes."""
+    """Returns the job's grant. Returns None if the job has no nodes."""
     if job is None or job.state.ended or not job.nodes:
         return None
     return job.grant

@@ -1,6 +1,7 @@
-"""The choice of the API version for a server, and its capabilities: read from its OpenAPI document.
+"""Chooses the API version for a server, and finds the server's capabilities, by the server's OpenAPI
+document.
 
-Capabilities are looked for one by one; no other module compares versions.
+Each capability is looked up on its own. No other module compares versions.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,8 @@ def choose(openapi: Mapping[str, Any]) -> str:
 
 
 def capabilities(openapi: Mapping[str, Any], version: str, meta: Mapping[str, Any]) -> Capabilities:
-    """Returns the server's capabilities in `version`; `meta` is a reply's part about the server."""
+    """Returns the server's capabilities in `version`. `meta` is the part of a reply that describes the
+    server."""
     paths = openapi.get("paths") or {}
     slurm = meta.get("slurm") or {}
     return Capabilities(
@@ -41,7 +43,8 @@ def capabilities(openapi: Mapping[str, Any], version: str, meta: Mapping[str, An
 
 
 def _job_flags(openapi: Mapping[str, Any], version: str) -> list[str]:
-    """Returns the values of job_desc_msg's `flags`: in place (v0.0.43 and later) or behind a $ref."""
+    """Returns the possible values of job_desc_msg's `flags`. The document lists the values in place
+    (v0.0.43 and later) or behind a $ref."""
     flags = _properties(openapi, f"{version}_job_desc_msg").get("flags") or {}
     if reference := flags.get("$ref"):
         flags = _schema(openapi, str(reference).rpartition("/")[2])

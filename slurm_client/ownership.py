@@ -1,4 +1,4 @@
-"""The owner that a request asks for a job."""
+"""Checks the owner (user and group) that a request names for a job."""
 
 from typing import Final
 
@@ -8,8 +8,8 @@ from slurm_client.model import JobSpec
 LARGEST_ID: Final = 2**31 - 2
 """slurmrestd 24.11 cannot read larger numbers of users and groups."""
 NOBODY: Final = 99
-"""Slurm's number for "not set" (SLURM_AUTH_NOBODY): a job for this user or group belongs to the token's
-user, which is root (24.11 and 26.05)."""
+"""Slurm's number for "not set" (SLURM_AUTH_NOBODY). A job for this user or group belongs to the token's
+user, and this user is root (24.11 and 26.05)."""
 OWNERS: Final = f"0 to {LARGEST_ID}, except {NOBODY}, which Slurm treats as root"
 
 
@@ -19,13 +19,15 @@ def may_own(number: int) -> bool:
 
 
 def check_allocation(spec: JobSpec, speaker: str | None) -> None:
-    """Raises InvalidRequest for an owner other than the token's user `speaker`: job/allocate ignores
-    user_id and group_id without an error (24.11, 26.05). Only root's numbers are known."""
+    """Raises InvalidRequest if the request names an owner other than the token's user `speaker`. Slurm's
+    job/allocate would ignore user_id and group_id without an error (24.11, 26.05). Only root's numbers
+    are known here, so for other users, the request must not name an owner."""
     own = {None, 0} if speaker == "root" else {None}
     if spec.user_id not in own or spec.group_id not in own:
         raise InvalidRequest("an allocation is always the token's own user's: submit it instead")
 
 
 def group_of(spec: JobSpec) -> int | None:
-    """Returns the group; by default the user's number, since Slurm would take the token's group."""
+    """Returns the group of a job. The default is the number of the job's user, because Slurm's own
+    default would be the token's group."""
     return spec.user_id if spec.group_id is None else spec.group_id

@@ -1,8 +1,9 @@
-"""The calls to a Slurm: the one interface of `rest.SlurmRest` and `in_memory.InMemorySlurm`.
+"""The interface for all calls to Slurm. `rest.SlurmRest` and `in_memory.InMemorySlurm` implement this
+interface.
 
-Every method may raise `Unreachable`, `OutcomeUnknown`, `RetryLater` and `NeedsOperator` (see `errors`);
-a method names its other errors. Every method may be called again after any error; a job must be created
-again under the same id, or under the same name.
+Every method may raise `Unreachable`, `OutcomeUnknown`, `RetryLater` and `NeedsOperator` (see `errors`).
+The docstring of a method names its other errors. After any error, every method may be called again. If
+the call creates a job, the second call must use the same id, or the same name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ from slurm_client.server import Capabilities, Configuration
 
 
 class Slurm(Protocol):
-    """A Slurm controller, behind any adapter."""
+    """A Slurm controller. An adapter such as `rest.SlurmRest` makes the calls."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -26,95 +27,108 @@ class Slurm(Protocol):
         client knows none of the server's API versions."""
 
     async def configuration(self) -> Configuration:
-        """Returns slurm.conf as slurmctld has it. Fields that the server does not report are None: all
-        but the boot time before v0.0.45."""
+        """Returns slurm.conf as slurmctld runs with it. A field that the server does not report is None.
+        Before API v0.0.45, all fields except the boot time are None."""
 
     async def ping(self) -> None:
-        """Returns if slurmctld answers and accepts the token; raises otherwise."""
+        """Returns if slurmctld answers and accepts the token. Raises an error otherwise."""
 
     async def allocate(self, spec: JobSpec, job_id: int) -> int:
-        """Allocates at once, or not at all; returns the job id.
+        """Allocates nodes for a job at once, or not at all. Returns the job id.
 
-        `job` reads the grant, and whether the job runs: Slurm 26.05.5 lets a job wait that has a time
-        limit over the partition's (EnforcePartLimits=NO). Raises NoRoomNow for a rejection, also by any
-        limit of a QOS or account: `job_id` is used up, and the caller submits under the next id. Raises
-        JobIdTaken: the caller compares the jobs. Raises InvalidRequest for jobs that can never run, and
-        for `user_id` or `group_id` of a user other than the token's: Slurm would ignore both.
+        Call `job` afterwards to read the grant, and to see if the job runs. Slurm 26.05.5 lets a job
+        wait if its time limit is over the partition's limit (EnforcePartLimits=NO).
+
+        Raises NoRoomNow if Slurm rejects the job, also because of any limit of a QOS or account. Then
+        `job_id` is used up, and the caller submits the job under the next id. Raises JobIdTaken if a job
+        has or had the id already. Then the caller compares the jobs. Raises InvalidRequest for a job
+        that can never run. Also raises InvalidRequest for a `user_id` or `group_id` of a user other than
+        the token's, because Slurm would ignore both fields.
         """
 
     async def submit(self, spec: JobSpec, job_id: int) -> int:
-        """Queues a placeholder; returns the job id. Raises JobIdTaken, and InvalidRequest for jobs that
-        can never run."""
+        """Queues a placeholder job, and returns the job id. Raises JobIdTaken if a job has or had the id
+        already. Raises InvalidRequest for a job that can never run."""
 
     async def may_choose_ids(self) -> bool:
-        """Returns True if the token may choose ids of jobs and act for other users: only root's and
-        SlurmUser's tokens may. Sends a job that no Slurm makes; job_submit plugins see the job. Raises
-        InvalidRequest if Slurm rejects the job for another reason."""
+        """Returns True if the token may choose job ids and act for other users. Only the tokens of root
+        and SlurmUser may do so. As a test, sends a job that Slurm never creates. job_submit plugins see
+        this job. Raises InvalidRequest if Slurm rejects the job for another reason."""
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
-        """Returns the states of jobs, for 38 bytes a job. Unknown ids are absent. A job with an
-        unreadable entry is UNREAD."""
+        """Returns the states of these jobs. The reply has 38 bytes a job. Unknown ids are absent from
+        the result. If the entry of a job is unreadable, the job's state is UNREAD."""
 
     async def all_states(self) -> AllStates:
-        """Returns the states of all jobs that Slurm remembers, and the waiting jobs (0.13 s and 0.4 MB
-        at 10,000; 24.11: 0.8 MB). Absent jobs may be among the `nameless` entries."""
+        """Returns the states of all jobs that Slurm remembers, and the waiting jobs. For 10,000 jobs,
+        the call takes 0.13 s and 0.4 MB (24.11: 0.8 MB). An absent job may be one of the `nameless`
+        entries."""
 
     async def job(self, job_id: int) -> Job | None:
-        """Returns a job; None for an unknown job. Raises Unreadable for an unreadable entry."""
+        """Returns a job, or None for an unknown job. Raises Unreadable if the job's entry is
+        unreadable."""
 
     async def grant(self, job_id: int) -> Grant | None:
-        """Returns a job's grant in as few bytes as the server can send; None for a job that waits, has
-        ended or is unknown. A job with a grant need not run: a suspended job has nodes and cores."""
+        """Returns a job's grant by the call with the smallest reply. Returns None if the job waits, has
+        ended or is unknown. A job with a grant does not always run, because a suspended job also has
+        nodes and cores."""
 
     async def update(self, job_id: int, changes: JobChanges) -> None:
         """Changes a job. Raises InvalidRequest for an unknown or ended job, and for unknown nodes."""
 
     async def cancel(self, job_id: int, name: str | None = None) -> None:
-        """Ends a job; `name` None ends any job. Idempotent: an unknown or ended job is success. Raises
-        OtherJob if the job has another name. Slurm compares the names: a new job of that id lives."""
+        """Ends a job. If `name` is given and the job has another name, raises OtherJob and leaves the
+        job alone. Slurm itself compares the names, so a new job with the same id is safe. Idempotent: an
+        unknown or ended job counts as success."""
 
     async def canceller(self, job_id: int) -> str | None:
-        """Returns the name of the user that cancelled a job, or the number of a user without a name, by
-        Slurm's accounting. None if there is no accounting, the accounting does not know yet, or the job
-        ended otherwise. slurmctld itself does not report the user (24.11, 26.05)."""
+        """Returns the user that cancelled a job, by Slurm's accounting: the user's name, or the number
+        of a user without a name. Returns None if there is no accounting, if the accounting does not know
+        the user yet, or if the job ended in another way. slurmctld itself does not report the user
+        (24.11, 26.05)."""
 
     async def rights(self, user_id: int | None) -> UserRights:
-        """Returns the accounts, QOS and reservations of a user; None is the token's own user. Takes some
-        five short calls: for messages."""
+        """Returns the accounts, QOS and reservations of a user. If `user_id` is None, the user is the
+        token's own. The method makes about five short calls, and is meant for messages only."""
 
     async def nodes(self) -> tuple[Node, ...]:
         """Returns all nodes."""
 
     async def node(self, name: str) -> Node | None:
-        """Returns one node in as little time as the server needs; None for an unknown node."""
+        """Returns one node by the fastest call of the server, or None for an unknown node."""
 
     async def drain_node(self, name: str, reason: str) -> None:
-        """Drains a node; its jobs go on. The reason replaces any other reason. Raises InvalidRequest for
-        an unknown node."""
+        """Drains a node. Jobs on the node continue. `reason` replaces the node's earlier reason. Raises
+        InvalidRequest for an unknown node."""
 
     async def undrain_node(self, name: str) -> None:
-        """Takes back a drain; changes no other state. Raises InvalidRequest for an unknown node."""
+        """Removes the state DRAIN from a node, and changes no other state. Raises InvalidRequest for an
+        unknown node."""
 
     async def down_node(self, name: str, reason: str) -> None:
-        """Sets a node DOWN: its jobs end as NODE_FAIL. The node takes no jobs until an administrator
-        resumes or deletes the node, or with ReturnToService=2 until its slurmd registers. The reason
-        replaces any other reason. Raises InvalidRequest for an unknown node."""
+        """Sets a node DOWN, so that the node's jobs end as NODE_FAIL. The node takes no jobs until an
+        administrator resumes or deletes the node. With ReturnToService=2, the node also takes jobs again
+        when its slurmd registers. `reason` replaces the node's earlier reason. Raises InvalidRequest for
+        an unknown node."""
 
     async def delete_node(self, name: str) -> None:
-        """Deletes a dynamic node. Idempotent: an unknown node is success. A living slurmd brings the
-        node back at the slurmd's next start only.
+        """Deletes a dynamic node. Idempotent: an unknown node counts as success. If the node's slurmd
+        still runs, the node comes back only at the next start of this slurmd.
 
         Raises InvalidRequest if the node is not dynamic, has jobs or is in a reservation that has begun.
-        A reservation that has not begun, or began within the last second, loses the node for good (24.11
-        still names the node). Without other nodes the reservation is gone, unless it `follows`.
+        If a reservation has not begun, or began within the last second, the reservation loses the node
+        for good (24.11 still names the node). If the reservation has no other nodes, Slurm deletes the
+        reservation, except if `Reservation.follows` is True.
         """
 
     async def reservations(self) -> tuple[Reservation, ...]:
-        """Returns all reservations, also future ones. Raises Unreadable for an unreadable entry."""
+        """Returns all reservations, including future reservations. Raises Unreadable if any entry is
+        unreadable."""
 
     async def validate_reservations(self, node: str) -> None:
-        """Makes Slurm check the nodes of its reservations soon, as after each change or deletion of a
-        node, but not after a registration. Changes nothing. Raises InvalidRequest for unknown nodes."""
+        """Makes Slurm check the nodes of its reservations soon. Slurm does this check after each change
+        or deletion of a node, but not after a registration. This call sends an empty change of `node`,
+        so nothing else changes. Raises InvalidRequest for an unknown node."""
 
     async def partitions(self) -> tuple[Partition, ...]:
         """Returns all partitions, with their nodes."""

@@ -12,14 +12,15 @@ _FOLLOWS: Final = frozenset({"ALL_NODES", "PART_NODES"})
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes for some users from `start` to `end`, in UNIX seconds; None if not reported."""
+    """Nodes that Slurm keeps for some users from `start` to `end`. Both times are UNIX seconds, or None
+    if not reported."""
 
     name: str
     nodes: tuple[str, ...] = ()
     start: int | None = None
     end: int | None = None
     flags: frozenset[str] = frozenset()
-    """Slurm's words: "MAINT", "DAILY", "ALL_NODES"."""
+    """Slurm's names of the flags, like "MAINT", "DAILY" and "ALL_NODES"."""
     partition: str = ""
     users: tuple[str, ...] = ()
     """The admitted users. If the names begin with "-", all other users are admitted."""
@@ -34,23 +35,25 @@ class Reservation:
     @property
     def follows(self) -> bool:
         """True if the reservation has all nodes, or all nodes of a partition (Nodes=ALL). A node that
-        registers is in the reservation after Slurm's next validation only."""
+        registers joins the reservation only at Slurm's next validation."""
         return not _FOLLOWS.isdisjoint(self.flags)
 
     def is_to_have(self, node: Node) -> bool:
-        """Returns True for a node that the reservation `follows`."""
+        """Returns True if the reservation is for all nodes, or for all nodes of a partition with this
+        node."""
         of_its_partition = "PART_NODES" in self.flags and self.partition in node.partitions
         return "ALL_NODES" in self.flags or of_its_partition
 
     def admits(self, user: str, accounts: Collection[str]) -> bool:
-        """Returns True if a user with these accounts may certainly use the reservation. Slurm may also
+        """Returns True if the reservation certainly admits a user with these accounts. Slurm may also
         admit users by groups or QOS."""
         if not (self.users or self.accounts):
             return False
         return _admits(self.users, frozenset({user})) and _admits(self.accounts, frozenset(accounts))
 
     def over(self, now: float) -> bool:
-        """Returns True after the last end. Slurm lists the reservation while its jobs run."""
+        """Returns True if the reservation has ended and does not begin again. Slurm still lists an ended
+        reservation while its jobs run."""
         return self.end is not None and self.end <= now and not self.recurs
 
 

@@ -12,7 +12,7 @@ class Association:
     partition: str = ""
     """The only partition of the membership; empty for all partitions."""
     default: bool = False
-    """True for the account of the user's jobs without `--account`."""
+    """True if the user's jobs without `--account` belong to this account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,6 @@ class UserRights:
     unknown: bool = False
     """True if slurmctld cannot resolve the user."""
     associations: tuple[Association, ...] | None = None
-    """None without slurmdbd, or without the user's name."""
+    """None if Slurm has no slurmdbd, or if the user's name is not known."""
     reservations: tuple[str, ...] = ()
-    """Names of reservations for the user. A doubtful reservation is left out."""
+    """Names of the reservations that certainly admit the user. A doubtful reservation is left out."""

@@ -1,4 +1,5 @@
-"""The server as values: its API and capabilities, and slurm.conf as slurmctld runs with it."""
+"""Values that describe the server: its API and capabilities, and slurm.conf as slurmctld runs with
+it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,20 +10,22 @@ class Capabilities:
     """The capabilities of the server, read once when connecting."""
 
     api_version: str
-    """The version in use: "v0.0.45"."""
+    """The API version in use, like "v0.0.45"."""
     release: str
-    """"26.05.5"."""
+    """Slurm's release, like "26.05.5"."""
     cluster: str
     external_jobs: bool
-    """EXTERNAL_JOB placeholders (job_desc_msg's flags)."""
+    """True if the server has EXTERNAL_JOB placeholders (job_desc_msg's flags)."""
     configuration: bool = False
-    """GET /conf (v0.0.45)."""
+    """True if the server has GET /conf (v0.0.45)."""
     resources: bool = False
-    """GET /resources/{job_id} (v0.0.44)."""
+    """True if the server has GET /resources/{job_id} (v0.0.44)."""
     default_partition: bool = False
-    """The server reports `Partition.default` (v0.0.45), which is False for all partitions otherwise."""
+    """True if the server reports `Partition.default` (v0.0.45). Otherwise, `Partition.default` is False
+    for all partitions."""
     books: bool = False
-    """GET /slurmdb/VERSION/job/{job_id}: slurmdbd's record of a job."""
+    """True if the server has GET /slurmdb/VERSION/job/{job_id}, which returns slurmdbd's record of a
+    job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +54,18 @@ class Configuration:
     slurmctld_epilogs: tuple[str, ...] | None = None
     accounting_storage_type: str | None = None  # "" without accounting
     accounting_store_flags: tuple[str, ...] | None = None  # "job_comment"
-    return_to_service: str | None = None  # in slurmrestd's words: "all" is 2
+    return_to_service: str | None = None  # in slurmrestd's words: "all" means ReturnToService=2
     slurmctld_parameters: tuple[str, ...] | None = None
     max_node_count: int | None = None
-    slurmd_timeout_s: int | None = None  # 0: slurmctld gives no silent node up
+    slurmd_timeout_s: int | None = None  # with 0, slurmctld gives up no silent node
     next_job_id: int | None = None
     boot_time: int | None = None
-    """Start of slurmctld in UNIX seconds. Before v0.0.45 also midnight (UTC), and `sdiag -r`. If a
-    backup leads: not before this client first saw the backup lead."""
+    """Start of slurmctld in UNIX seconds. Before v0.0.45, midnight (UTC) and `sdiag -r` also look like a
+    start. If a backup leads, the time is not before this client first saw the backup lead."""
 
 
 def counts_memory(select_type_parameters: Iterable[str]) -> bool:
-    """Returns True if jobs get memory of their own (slurm.conf(5) SelectTypeParameters): with
-    CR_CPU_Memory, CR_Core_Memory, CR_Socket_Memory or CR_Memory. Otherwise jobs share memory."""
+    """Returns True if each job gets its own memory (slurm.conf(5) SelectTypeParameters). This is so with
+    CR_CPU_Memory, CR_Core_Memory, CR_Socket_Memory and CR_Memory. Otherwise, the jobs on a node share
+    its memory."""
     return any(each.upper().endswith("_MEMORY") for each in select_type_parameters)

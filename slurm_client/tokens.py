@@ -1,4 +1,5 @@
-"""The JWT for slurmrestd, and messages about a rejected token. slurmctld checks the signature."""
+"""Reads the JWT for slurmrestd, and makes messages about a rejected token. Only slurmctld checks the
+signature."""
 
 import base64
 import binascii
@@ -20,17 +21,18 @@ class TokenSource(Protocol):
     """A source of tokens."""
 
     def token(self) -> str:
-        """Returns the token to send now. Raises BadToken without a token."""
+        """Returns the token to send now. Raises BadToken if there is no token."""
 
     def refresh(self, rejected: str) -> bool:
-        """Looks for a token at once; returns True if the token differs from the rejected token."""
+        """Looks for a new token at once. Returns True if the token differs from the rejected token."""
 
     def describe(self) -> str:
-        """Returns words about the token for an error: its place, and the time since it expired."""
+        """Returns a text about the token for an error message: the token's place, and the time since it
+        expired."""
 
 
 class StaticToken:
-    """A token given as text: for tests and tools."""
+    """A token given as a text, for tests and tools."""
 
     def __init__(self, token: str, clock: Callable[[], float] = time.time) -> None:
         self._token = token.strip()
@@ -47,10 +49,11 @@ class StaticToken:
 
 
 class TokenFile:
-    """A token in a file, read again after a change of the file (by rename or in place) or a rejection.
+    """A token in a file. The file is read again after a change (by rename or in place), and after a
+    rejected token.
 
-    `clock` gives UNIX seconds, for messages. A token is used for `look_every_s` without a look at the
-    file; `ticks` gives seconds that only go forward.
+    `clock` returns UNIX seconds, for messages. For `look_every_s` after a look at the file, the token is
+    used without another look. `ticks` measures this time, in seconds that only go forward.
     """
 
     def __init__(
@@ -91,20 +94,23 @@ class TokenFile:
         return _describe(f"the token in {self._path}", self._token, self._clock())
 
     def lifetime(self) -> tuple[float | None, float | None]:
-        """Returns the token's own times of issue and expiry (UNIX seconds), each None if unknown."""
+        """Returns the token's times of issue and expiry in UNIX seconds. Each time is None if
+        unknown."""
         try:
             return lifetime(self.token())
         except BadToken:
             return None, None
 
     def _read(self) -> None:
-        # The stamp first: a change in between is seen as a change at the next call.
+        # The stamp is read before the text, so that the next call notices a change between the two
+        # reads.
         self._stamp = stamp(self._path)
         self._token = self._path.read_text(encoding="ascii", errors="replace").strip()
 
 
 def problem(token: str) -> str:
-    """Returns the problem with the form of a token, as the end of a sentence; "" for a JWT."""
+    """Returns the problem with the form of a token, as the end of a sentence. Returns "" if the token is
+    a JWT."""
     if token.startswith(_VARIABLE):
         return f"is not a JWT: leave out {_VARIABLE}, which `scontrol token` prints before the JWT"
     return "" if _claims(token) else "is not a JWT"
@@ -116,7 +122,8 @@ def expiry(token: str) -> float | None:
 
 
 def lifetime(token: str) -> tuple[float | None, float | None]:
-    """Returns the `iat` and `exp` claims (RFC 7519 4.1.6 and 4.1.4) in UNIX seconds, or None."""
+    """Returns the `iat` and `exp` claims (RFC 7519 4.1.6 and 4.1.4) in UNIX seconds, with None for a
+    missing claim."""
     claims = (_claims(token).get(name) for name in ("iat", "exp"))
     issued, ends = (float(claim) if isinstance(claim, int | float) else None for claim in claims)
     return issued, ends

@@ -1,1 +1,1 @@
-"""Programs of a Slurm cluster in Kubernetes: the command `slurm-cluster`."""
+"""The command `slurm-cluster`, which has the programs of a Slurm cluster in Kubernetes."""

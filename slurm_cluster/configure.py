@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 _BODY: Final = 4096
 _PATIENCE_S: Final = 120.0
-"""Time after which the sidecar no longer waits for slurmctld before applying a configuration."""
+"""Longest time for which the sidecar waits for slurmctld before it applies a configuration."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""slurm.jwks: the keys of auth/slurm. One key signs, and all keys verify.
+"""Reads, writes and rotates slurm.jwks, the file with the keys of auth/slurm. One key signs, and all
+keys verify.
 
 The format is Slurm's (authentication.html, "Multiple Key Setup"). Since 24.05, slurmctld, slurmdbd,
 slurmd and sackd read a slurm.jwks beside slurm.conf, and read slurm.jwks again at `scontrol
@@ -66,15 +67,15 @@ def render(keys: Sequence[Key]) -> bytes:
 
 
 def stage(keys: Sequence[Key]) -> Stage:
-    """Returns the next step of a rotation. In the file, a new key comes after the signing key, and
-    an old key before."""
+    """Returns the next step of a rotation. In the file, a new key comes after the signing key. An old
+    key comes before the signing key."""
     if len(keys) == 1:
         return Stage.ADD
     return Stage.DROP if keys[-1].signs else Stage.USE
 
 
 def rotated(keys: Sequence[Key], new: Key) -> Keys:
-    """Returns the keys after the next step. `new`: the key for the step ADD."""
+    """Returns the keys after the next step. `new` is the key that the step ADD adds."""
     match stage(keys):
         case Stage.ADD:
             return (*(replace(key, signs=True) for key in keys), replace(new, signs=False))
@@ -90,8 +91,8 @@ def signing(keys: Sequence[Key]) -> Key:
 
 
 def known(files: Mapping[str, bytes]) -> frozenset[bytes]:
-    """Returns the keys that a daemon knows: from slurm.jwks, otherwise slurm.key (auth/slurm,
-    init_internal)."""
+    """Returns the keys that a daemon with these files knows. The keys are from slurm.jwks, or from
+    slurm.key if slurm.jwks is missing (auth/slurm, init_internal)."""
     if SLURM_JWKS in files:
         try:
             return frozenset(key.value for key in parse(files[SLURM_JWKS]))

@@ -1,4 +1,4 @@
-"""Sessions with kube-apiserver for commands, and the creation of Secrets."""
+"""Opens sessions with kube-apiserver for commands, and creates Secrets."""
 
 import asyncio
 from base64 import b64encode
@@ -15,8 +15,9 @@ Data = Mapping[str, bytes]
 
 
 def ask(act: Callable[[Kubernetes], Awaitable[_Answer]], kubeconfig: Path | None) -> _Answer:
-    """Returns the result of `act` with a client, and closes the client. Without a kubeconfig, the
-    client uses the Pod's service account. Raises NoCredentials, and the errors of `act`."""
+    """Calls `act` with a client of kube-apiserver, closes the client, and returns the result. Without a
+    kubeconfig, the client uses the Pod's service account. Raises NoCredentials, and the errors of
+    `act`."""
     return asyncio.run(_ask(act, kubeconfig))
 
 
@@ -31,7 +32,8 @@ async def _ask(act: Callable[[Kubernetes], Awaitable[_Answer]], kubeconfig: Path
 async def ensure_secret(
     kubernetes: Kubernetes, namespace: str, name: str, make: Callable[[], Data]
 ) -> str:
-    """Creates a Secret if missing. Returns a message with the result. Raises KubernetesError."""
+    """Creates a Secret if the Secret is missing. Returns a message with the result. Raises
+    KubernetesError."""
     if await kubernetes.read_secret(namespace, name) is not None:
         return f"Secret {name} exists already"
     try:

@@ -10,7 +10,8 @@ _TIMEOUT_S: Final = 60.0
 
 
 class ProgramFailed(Exception):
-    """Raised if a program of Slurm fails or does not end in time. The message is the program's."""
+    """Raised if a program of Slurm fails or does not end in time. The message is the program's
+    output."""
 
     def __init__(self, command: Sequence[str], said: str) -> None:
         super().__init__(f"{' '.join(command)}: {said}")
@@ -18,7 +19,8 @@ class ProgramFailed(Exception):
 
 
 def run(*command: str, timeout_s: float = _TIMEOUT_S, conf: Path | None = None) -> str:
-    """Returns the standard output of a program. `conf`: another slurm.conf. Raises ProgramFailed."""
+    """Runs a program, and returns its standard output. `conf` is the path of another slurm.conf. Raises
+    ProgramFailed."""
     environment = os.environ if conf is None else {**os.environ, "SLURM_CONF": str(conf)}
     try:
         done = subprocess.run(  # noqa: S603 -- a program of Slurm's, and arguments without a shell

@@ -1,5 +1,5 @@
-"""The allocation that Slurm granted to a Pod, as annotations: the extender writes, the node agent
-reads."""
+"""The allocation that Slurm granted to a Pod, as annotations. The extender writes the annotations, and
+the node agent reads the annotations."""
 
 import re
 from collections.abc import Mapping
@@ -26,19 +26,20 @@ class Allocation:
     job_id: int
     node: str
     gres: str = ""
-    """GRES with the numbers of devices: "gpu:h100:2(IDX:0-1)"; empty without devices."""
+    """GRES with the numbers of devices, for example "gpu:h100:2(IDX:0-1)". Empty without devices."""
     cores: str = ""
-    """Slurm's numbers of cores: "0-3,8". Slurm counts the cores of a node socket by socket. Only the
-    node agent knows the machine's own numbers of the CPUs. Empty if Slurm reports no cores."""
+    """Slurm's numbers of cores, for example "0-3,8". Slurm counts the cores of a node socket by socket.
+    Only the node agent knows the machine's own numbers of the CPUs. Empty if Slurm reports no cores."""
     memory_mb: int = 0
     """Memory in MiB; 0 if Slurm does not count memory."""
     sockets: str = field(default="", compare=False)
-    """Sockets of the node and cores of each socket ("2x4"), by slurm.conf: without these, the numbers in
-    `cores` have no meaning. Not part of the grant. Empty if Slurm reports no cores, and on Pods of an
-    earlier extender."""
+    """Number of sockets of the node and number of cores in each socket, from slurm.conf, for example
+    "2x4". Without this, the numbers in `cores` have no meaning. This field is not part of the grant.
+    Empty if Slurm reports no cores, and on Pods of an earlier version of the extender."""
     slurm_node: str = field(default="", compare=False)
-    """Name in Slurm of the Node at the time of the grant; empty for the Node's own name. The Node may
-    have another label since. No part of a comparison: older allocations lack the name."""
+    """The Node's name in Slurm at the time of the grant. Empty if this is the Node's own name. Since the
+    grant, the Node's label may have changed. Comparisons ignore this field, because older allocations
+    lack the name."""
 
     @property
     def granted(self) -> str:
@@ -60,7 +61,7 @@ class Allocation:
     @classmethod
     def parse(cls, annotations: Mapping[str, str]) -> Self | None:
         """Returns the allocation in a Pod's annotations; None without an allocation, or for a malformed
-        one."""
+        allocation."""
         job_id, node = whole_number(annotations.get(JOB_ID, "")), annotations.get(NODE, "")
         if job_id is None or not 0 < len(node) <= _LONGEST_NAME:
             return None

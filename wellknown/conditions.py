@@ -1,4 +1,4 @@
-"""Conditions of a Pod's or a Node's status, for a strategic merge patch."""
+"""Makes conditions for the status of a Pod or a Node, for a strategic merge patch."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -2,9 +2,9 @@
 
 Root and SlurmUser may choose a job's id. A placeholder's id is a function of (cluster, workload,
 attempt, try), in a range that Slurm's own sequence does not reach. After a crash, the extender can
-therefore repeat or find a submission without any record. Two workloads may hash to one id. Then the key
-in `admin_comment`, which users cannot set, distinguishes the workloads, and the second takes the next
-try.
+therefore repeat or find a submission without any record. Two workloads may get the same id. Then the key
+in `admin_comment` distinguishes the workloads, because users cannot set `admin_comment`. The second
+workload takes the next try.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ TRIES_AT_RECOVERY = 4
 def whole_number(text: str) -> int | None:
     """Returns the number in a text; None for a text that neither Slurm nor the extender writes.
 
-    Any user who may edit a Pod may write annotations: no value may raise an error.
+    Any user with the right to edit a Pod may write annotations, so no value may raise an error.
     """
     plain = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
     return int(text) if plain else None
@@ -30,7 +30,7 @@ def whole_number(text: str) -> int | None:
 
 def job_name(namespace: str, name: str) -> str:
     """Returns the name of a Pod's job in Slurm. The Pod's name comes first, because plain squeue shows
-    eight columns. Names and namespaces cannot contain the sign in the middle."""
+    eight columns. Names and namespaces cannot contain the sign "@"."""
     return f"{name}@{namespace}"
 
 

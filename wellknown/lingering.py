@@ -12,7 +12,8 @@ from wellknown.allocation import Allocation
 from wellknown.names import LINGERING
 
 MAX_NOTES_PER_NODE = 128
-"""Limit of the notes on a Node: all annotations of a Node together have 256 KiB."""
+"""Limit on the number of notes on a Node, because all annotations of a Node together have at most 256
+KiB."""
 
 
 class LingeringNote(NamedTuple):

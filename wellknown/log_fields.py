@@ -29,7 +29,8 @@ class PodName(NamedTuple):
 
 
 def about(pod: Named | None, job_id: int | None = None) -> dict[str, Any]:
-    """Returns the fields: `pod` (namespace/name), `uid`, and `job`, null if not known."""
+    """Returns the fields `pod` (namespace/name), `uid` and `job`. Without a Pod, `pod` is null and `uid`
+    is absent. `job` is null if the job is not known."""
     if pod is None:
         return {"pod": None, "job": job_id}
     return {"pod": f"{pod.namespace}/{pod.name}", "uid": pod.uid, "job": job_id}

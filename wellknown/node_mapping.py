@@ -1,10 +1,10 @@
 """The mapping between Nodes of Kubernetes and nodes of Slurm.
 
 A Node names a Slurm node by a label, or else by the Node's own name. The label of a Node overrides the
-own name of another Node: only an administrator can set the label, and a machine may join by any name. If
-the labels of several Nodes name the same Slurm node, no Node stands for the Slurm node until a person
-corrects the labels: the jobs may run on any of the Nodes. Code that must be sure that a Slurm node is
-free looks at all Nodes that name the Slurm node.
+own name of another Node. The reason is that only an administrator can set the label, but a machine may
+join under any name. If the labels of several Nodes name the same Slurm node, no Node stands for the
+Slurm node until a person corrects the labels. The reason is that the jobs may run on any of the Nodes.
+Code that must be sure that a Slurm node is free looks at all Nodes that name the Slurm node.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,8 +19,8 @@ def slurm_name(name: str, labels: Mapping[str, str], label: str) -> str:
 
 
 def is_kubelets(label: str) -> bool:
-    """True if kubelets may set a label on their own Nodes: by such a label, a kubelet could take another
-    Node's Pods. Source: k8s.io/kubernetes plugin/pkg/admission/noderestriction."""
+    """Returns True if kubelets may set a label on their own Nodes. With such a label, a kubelet could
+    get another Node's Pods. Source: k8s.io/kubernetes plugin/pkg/admission/noderestriction."""
     namespace = label.rpartition("/")[0]
     return namespace != _RESTRICTED and not namespace.endswith(f".{_RESTRICTED}")
 
@@ -46,7 +46,7 @@ class NodeNames:
 
     @property
     def contested(self) -> Mapping[str, tuple[str, ...]]:
-        """Returns each Slurm node with several Nodes, and the Nodes."""
+        """Returns each Slurm node that several Nodes name, with these Nodes."""
         several = ((slurm_node, naming) for slurm_node, naming in self._naming.items() if naming[1:])
         return {slurm_node: tuple(sorted(naming)) for slurm_node, naming in sorted(several)}
 

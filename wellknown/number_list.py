@@ -1,5 +1,5 @@
-"""Lists of small numbers in the kernel's list format (cpuset(7)): "0-3,8". Slurm uses the format for
-cores and devices."""
+"""Reads and writes lists of small numbers in the kernel's list format (cpuset(7)), for example "0-3,8".
+Slurm uses the format for cores and devices."""
 
 import itertools
 import re

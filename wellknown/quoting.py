@@ -13,8 +13,9 @@ def quoted(value: object, most: int = _MOST_SHOWN) -> str:
 
 
 def words_of(error: Exception) -> str:
-    """Returns the message of an error, or the class of an error without a message (TimeoutError).
-    An error of the system has the message of the system and the file, without a number."""
+    """Returns the message of an error, or the class of an error without a message (TimeoutError). For an
+    error of the operating system, returns the file and the system's message, without the error
+    number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__

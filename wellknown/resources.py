@@ -1,9 +1,10 @@
-"""The requested resources of a Pod, by Kubernetes' own arithmetic.
+"""Computes the requested resources of a Pod, by Kubernetes' own arithmetic.
 
-The effective request of a resource is the larger of two sums: the containers that run together (app
-containers and sidecars) and the largest moment of the start-up sequence (an init container beside the
-sidecars before it), plus the Pod's overhead; pod-level requests replace the containers' requests.
-Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688 (overhead).
+The effective request of a resource is the larger of two sums, plus the Pod's overhead. The first sum is
+for the containers that run together: app containers and sidecars. The second sum is for the largest
+moment of the start-up sequence: an init container beside the earlier sidecars. Pod-level requests
+replace the containers' requests. Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688
+(overhead).
 """
 
 import re
@@ -48,13 +49,14 @@ GPU_DOMAINS = frozenset(
         "deviceclass.resource.kubernetes.io",  # a DeviceClass of any driver, as a resource (KEP-5004)
     }
 )
-"""Domains of the extended resources that device plugins of GPUs give to GPUs and to parts of GPUs. A
-name within a domain is the choice of the plugin's configuration."""
+"""Domains of the extended resources for GPUs and parts of GPUs, as device plugins of GPUs name these
+resources. The configuration of a plugin chooses the names within the domain."""
 _KOORDINATOR = "koordinator.sh/gpu"
 """Beginning of Koordinator's names of GPUs and their parts: gpu, gpu-core, gpu-memory. The domain also
 has network devices and FPGAs."""
 _Kinds = tuple[str, str]
-"""Kinds of amounts: the second counts; without the second, the first counts."""
+"""Two kinds of amounts. The amount of the second kind counts. If this amount is missing, the amount of
+the first kind counts."""
 
 
 @lru_cache(maxsize=1024)  # most Pods have the same requests as other Pods
@@ -82,8 +84,8 @@ def _scaled(number: Decimal, suffix: str) -> Decimal:
 
 def effective_requests(spec: Manifest) -> dict[str, Decimal]:
     """Returns the amounts that kube-scheduler reserves for a Pod, by resource name, in base units. A
-    limit without a request counts as a request: kube-apiserver sets the request, but webhooks may come
-    first."""
+    limit without a request counts as a request, because kube-apiserver later sets this request. Webhooks
+    may see the Pod before."""
     return _effective(spec, ("limits", "requests"))
 
 
@@ -94,8 +96,8 @@ def effective_limits(spec: Manifest) -> dict[str, Decimal]:
 
 
 def gpu_resources(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names of resources that are GPUs, or parts of GPUs, by a list of device plugins;
-    in order."""
+    """Returns the names of resources that are GPUs or parts of GPUs, sorted. A list of device plugins
+    decides."""
     return tuple(sorted(filter(_is_gpu, names)))
 
 
@@ -151,7 +153,8 @@ def _problem(text: str | float) -> str | None:
 
 
 def whole(amount: Decimal, of: Decimal = Decimal(1)) -> int:
-    """Returns the number of pieces of a size in an amount, rounded up: Slurm counts pieces."""
+    """Returns the number of pieces of size `of` in an amount, rounded up, because Slurm counts whole
+    pieces."""
     pieces, rest = divmod(amount, of)  # exact; a quotient has 28 digits only
     return int(pieces) + (rest > 0)
 

@@ -1,9 +1,9 @@
-"""The slurmd Pod of a Node: the leader assigns a revision of a pool's template, the node agent creates
-the Pod.
+"""The slurmd Pod of a Node. The leader assigns a revision of a pool's template, and the node agent
+creates the Pod.
 
-A revision is a ControllerRevision, as in a DaemonSet: the content never changes, and the name is the
-content's hash. The agent therefore creates exactly the leader's Pod, and an old template that returns
-is the old revision.
+A revision is a ControllerRevision, as in a DaemonSet. The content never changes, and the name contains
+the hash of the content. So the agent creates exactly the Pod that the leader assigned. If an old
+template returns, the old revision counts again.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ AGENTS_FOLDER: Final = "/run/slurm-extender"
 CONTAINER: Final = "slurmd"
 """The template's container for slurmd."""
 MARK: Final = "slurm-extender/"
-"""Prefix of the instance type (slurmd --instance-type) of nodes from slurmd Pods, before the name of the
-pool."""
+"""Prefix of the instance type (slurmd --instance-type) of nodes from slurmd Pods. The name of the pool
+follows."""
 _PREFIX: Final = "slurmd-"
 _PULL_PREFIX: Final = "pull-slurmd-"
 _LONGEST_NAME: Final = 253
@@ -40,16 +40,18 @@ class Assignment:
     revision: str = ""
     """The ControllerRevision; "": no slurmd for now."""
     conf: str = ""
-    """Digest of slurmd's description of the node (--conf), which slurmctld reads once, at the node's
-    creation."""
+    """Digest of slurmd's description of the node (--conf). slurmctld reads the description only once, at
+    the node's creation."""
     boots: bool = False
-    """True if slurmctld waits for a boot of the node (power saving): slurmd has to claim a boot."""
+    """True if slurmctld waits for a boot of the node (power saving). If so, slurmd has to claim a
+    boot."""
     before: str = ""
-    """The revision that served here last, until the new revision serves."""
+    """The revision that served on this Node last. Empty as soon as the new revision serves."""
     failed: str = ""
-    """The newer revision that failed here: the Node went back to `revision`."""
+    """The newer revision that failed on this Node. After the failure, the Node went back to
+    `revision`."""
     why: str = ""
-    """The message of the failure, cut to a length."""
+    """The message of the failure, cut to _LONGEST_WORDS characters."""
 
     @property
     def same_for_all(self) -> Self:
@@ -87,8 +89,8 @@ class Assignment:
 
 
 def pod_name(node: str) -> str:
-    """Returns the name of a Node's slurmd Pod: one name for a Node, so that kube-apiserver rejects a
-    second Pod."""
+    """Returns the name of a Node's slurmd Pod. A Node has only one such name, so kube-apiserver rejects
+    a second Pod."""
     return _named(_PREFIX, node)
 
 

@@ -1,5 +1,8 @@
-"""Generator of docs/reference/values.md, and of the definitions in values.schema.json, from the chart's
-values.yaml and the programs' settings. `make docs` runs `python -m deploy.charts.pages`."""
+"""Generates docs/reference/values.md, and the definitions in values.schema.json.
+
+The sources are the chart's values.yaml, and the settings of the programs. `make docs` runs `python -m
+deploy.charts.pages`.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,14 +40,15 @@ _BY_NAME: Final = {
     "requests": "Requests of the container.",
     "tolerations": "Tolerations of the Pods.",
 }
-"""Meanings of values with the names of Kubernetes' fields, for values without a comment."""
+"""Descriptions of values without a comment, by the last part of a value's name."""
 _OF_FILES: Final = {
     ("config", "slurm"): "See slurm.conf(5).",
     ("config", "cgroup"): "See cgroup.conf(5).",
     ("accounting", "slurmdbd", "config"): "See slurmdbd.conf(5).",
     ("accounting", "mariadb", "config"): "See the options of mariadbd.",
 }
-"""Meanings of parameters of other files without a comment, by the value that contains the parameters."""
+"""Descriptions of values without a comment that are parameters of another file. The key is the path of
+the value that contains these parameters."""
 _HEAD: Final = """# Values of the chart
 
 This page lists all values of the chart slurm-extender. You must set `slurm.restUrl` and
@@ -56,7 +60,8 @@ unknown and contradictory values before the installation.
 
 
 def renewed_schema(text: str) -> str:
-    """Returns the schema with new definitions of the programs' settings, policy and pools."""
+    """Returns the text of the schema, with current definitions of the programs' settings, of the policy
+    and of pools."""
     schema: dict[str, Any] = json.loads(text)
     definitions = schema["definitions"]
     definitions["extenderSettings"] = settings.definition(extender_settings())
@@ -74,7 +79,7 @@ def page() -> str:
 
 
 def documented(text: str) -> Mapping[tuple[str, ...], tuple[str, object]]:
-    """Returns each value of a values file by its path: the comment above the value, and the default."""
+    """Returns the comment above each value of a values file, and the default, by the value's path."""
     lines, found = text.splitlines(), dict[tuple[str, ...], tuple[str, object]]()
     root = yaml.compose(text, yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
@@ -104,7 +109,8 @@ def _comment(lines: Sequence[str], line: int) -> str:
 
 
 def sections(text: str) -> Iterator[str]:
-    """Yields the lines of a page of a values file: a table for each top-level value with parts."""
+    """Yields the lines of the page that describes a values file. The first table has the top-level
+    values without parts. Then follows a section with a table for each top-level value with parts."""
     found = documented(text)
     parts = {path[0]: None for path in found if found_below(found, path)}
     yield from ("", "## Top-level values", "")
@@ -134,7 +140,8 @@ def _table(
 
 
 def words_of(found: Mapping[tuple[str, ...], tuple[str, object]], path: tuple[str, ...]) -> str:
-    """Returns the meaning of a value: the comment, or a text by the value's name."""
+    """Returns the description of a value. If the value has no comment, the description depends on the
+    value's name."""
     return found[path][0] or _BY_NAME.get(path[-1]) or _OF_FILES.get(path[:-1], "")
 
 

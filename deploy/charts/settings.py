@@ -1,5 +1,8 @@
-"""Settings of both programs as values of the chart: settings that other values determine, and the
-JSON Schema of all other settings. The source is the settings model of each program."""
+"""Describes the settings of the extender and of the node agent as values of the chart.
+
+Some settings have no value of their own: the chart sets them itself, or derives them from other values.
+All other settings have a JSON Schema. The source is the settings model of each program.
+"""
 
 import ast
 import inspect
@@ -45,7 +48,7 @@ EXTENDER_MADE: Final[Mapping[str, str]] = {
     "webhook_configuration": "the objects' name",
     "hooks_token_file": "`hooks.tokenSecret`",
 }
-"""Settings of the extender that have no value of their own, with the source of each."""
+"""Settings of the extender without a separate value in the chart, and the source of each setting."""
 AGENT_MADE: Final[Mapping[str, str]] = {
     "node": "the Pod's Node",
     "pod_uid": "the Pod's uid",
@@ -63,7 +66,7 @@ AGENT_MADE: Final[Mapping[str, str]] = {
     "metrics_port": _FIXED,
     "health_port": _FIXED,
 }
-"""Settings of the node agent that have no value of their own, with the source of each."""
+"""Settings of the node agent without a separate value in the chart, and the source of each setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,8 @@ class Setting:
     words: str
     """Docstring of the setting in the code, as one line."""
     made_of: str | None
-    """Source of the setting in the chart. None: the setting has a value of its own."""
+    """Source of the setting in the chart. None means that the chart has a separate value for the
+    setting."""
 
     @property
     def key(self) -> str:
@@ -95,7 +99,8 @@ def agent_settings() -> list[Setting]:
 
 
 def definition(settings: list[Setting]) -> dict[str, Any]:
-    """Returns the JSON Schema of the values. A setting has two names; a values file may use only one."""
+    """Returns the JSON Schema of the settings in a values file. Each setting has two names (`logLevel`,
+    `LOG_LEVEL`), and a values file may use only one of both."""
     own = [each for each in settings if each.made_of is None]
     properties, twice = dict[str, Any](), list[dict[str, Any]]()
     for each in own:
@@ -117,7 +122,8 @@ def _settings(model: type[BaseSettings], made: Mapping[str, str]) -> Iterator[Se
 
 
 def _simple(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the schema of a value. A list may be a text with commas; a map is always a text."""
+    """Returns the schema of a value. A list may also be given as a text with commas. A map must be given
+    as a text."""
     options = [each for each in described.get("anyOf", [described]) if each.get("type") != "null"]
     if len(options) > 1:  # a quantity
         return {"type": ["number", "string"]}
@@ -128,7 +134,7 @@ def _simple(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _docstrings(model: type[BaseSettings]) -> dict[str, str]:
-    """Returns the docstring below each field."""
+    """Returns the docstring below each field of a model, by the field's name."""
     (definition,) = ast.parse(inspect.getsource(model)).body
     assert isinstance(definition, ast.ClassDef)
     found: dict[str, str] = {}

@@ -1,5 +1,8 @@
-"""Generator of files for the chart slurm: docs/reference/slurm-values.md, the accounts in the schema,
-and copies of the scripts in deploy/slurm. `make docs` runs `python -m deploy.charts.slurm_pages`."""
+"""Generates files for the chart slurm: docs/reference/slurm-values.md, the schema of the value
+`accounts`, and copies of the scripts in deploy/slurm.
+
+`make docs` runs `python -m deploy.charts.slurm_pages`.
+"""
 
 import json
 from pathlib import Path
@@ -28,7 +31,8 @@ def page() -> str:
 
 
 def renewed_schema(text: str) -> str:
-    """Returns the schema with the definition of the file for `slurm-cluster accounts`."""
+    """Returns the text of the schema. The value `accounts` has the current schema of the file for
+    `slurm-cluster accounts`."""
     schema: dict[str, Any] = json.loads(text)
     made = Document.model_json_schema(ref_template="#/definitions/{model}")
     schema["definitions"] |= made.pop("$defs", {})
@@ -37,7 +41,7 @@ def renewed_schema(text: str) -> str:
 
 
 def copies() -> dict[Path, str]:
-    """Returns the chart's copies of scripts, with the text of each original."""
+    """Returns the path of each copy of a script in the chart, with the text of the original script."""
     scripts = (SCRIPTS / name for name in ("slurm-extender-gate", "slurm-extender-hook"))
     return {CHART / "files" / script.name: script.read_text() for script in scripts}
 

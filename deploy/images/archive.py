@@ -35,7 +35,7 @@ class Archive:
 
     @property
     def user(self) -> str:
-        """User of the image's program: "65532:65532". "" is root."""
+        """User of the image's program, for example "65532:65532". The empty text means root."""
         return str(self.config["config"].get("User", ""))
 
     def unpack(self, folder: Path) -> None:
@@ -47,8 +47,8 @@ class Archive:
             subprocess.run(unpack, input=layer, check=True)
 
     def problems(self, addresses: Sequence[str] = ()) -> list[str]:
-        """Returns a line for each set-user-ID program, leftover of a build, and file with an
-        address."""
+        """Returns a line for each problem in the image: a program with set-user-ID, a leftover of the
+        build, or a file that contains one of the addresses."""
         wanted = [address.encode() for address in addresses]
         return [line for layer in self._opened() for line in _problems(layer, wanted)]
 

@@ -1,4 +1,4 @@
-"""A root file system for builds, if Debian's own image cannot be pulled."""
+"""Makes a root file system in which builds run, if Debian's own image cannot be pulled."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ from deploy.local.progress import Report, heartbeat
 
 
 def base_archive(suite: str, report: Report) -> Path:
-    """Returns a tar archive of a minimal Debian of this suite, with apt. No file of the archive comes
-    into an image. Raises ClusterError."""
+    """Returns a tar archive of a minimal Debian of this suite, with apt. Builds only run in this
+    Debian: no file of the archive becomes part of an image. Raises ClusterError."""
 
     def build(place: Path) -> None:
         report(f"installing a minimal Debian {suite} to build images with (about half a minute)")

@@ -25,7 +25,7 @@ class Given:
     """Input of a build, besides the image's own sources."""
 
     base: str
-    """The first image."""
+    """Image in which the build starts."""
     version: str
     epoch: int = 0
     """SOURCE_DATE_EPOCH: the date of all files, in seconds."""

@@ -1,4 +1,4 @@
-"""Images as files: an image is built once for its sources, and kept in the cache."""
+"""Builds images as files. The cache keeps an image until the sources of the image change."""
 
 import json
 import tomllib
@@ -54,7 +54,8 @@ class Built:
 
 
 class Builder:
-    """Builds images, and builds shared parts once. A context manager with a folder of its own."""
+    """Builds images. Parts that several images share are built once. The builder is a context manager
+    with a separate temporary folder."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -125,7 +126,8 @@ class Builder:
         return name
 
     def _program(self, image: Image) -> Path | None:
-        """Returns the program of deploy/local for the image, if any."""
+        """Returns the program that deploy/local builds for the image, or None if the image needs no
+        program of deploy/local."""
         if image is not SCHEDULER:
             return None
         binaries = kubernetes_binaries(KUBERNETES_RELEASES[0], self._report)

@@ -1,5 +1,5 @@
-# The images of accounting, targets `slurmdbd` and `mariadb`: docs/tasks/images.md. The base chooses Slurm's release, as in
-# slurm.Dockerfile.
+# The images for accounting (docs/tasks/images.md). The targets are `slurmdbd` and `mariadb`. The Debian release of the base
+# determines Slurm's release, as in slurm.Dockerfile.
 
 ARG BASE=docker.io/library/debian:forky-slim
 
@@ -8,12 +8,13 @@ ARG SNAPSHOT=
 COPY deploy/images/debian-packages deploy/images/debian-files /usr/local/bin/
 RUN --mount=type=secret,id=apt.conf debian-packages install ca-certificates
 WORKDIR /build
-# The users of docs/tasks/images.md.
+# docs/tasks/images.md lists these users.
 RUN printf '%s\n' 'slurm:x:64030:64030::/nonexistent:/usr/sbin/nologin' \
         'mysql:x:64032:64032::/nonexistent:/usr/sbin/nologin' >passwd && \
     printf '%s\n' 'slurm:x:64030:' 'mysql:x:64032:' >group
 
-# slurmdbd gets "error 5027" from each answer by libmariadb 3.4.10, which trixie and forky have (November 2026).
+# libmariadb comes from another suite: with libmariadb 3.4.10 of trixie and forky, slurmdbd gets "error 5027" for each answer
+# (November 2026).
 FROM tools AS slurmdbd-files
 ARG SNAPSHOT=
 ARG SOURCE_DATE_EPOCH=0

@@ -20,8 +20,8 @@ _WHEEL: Final = (*PACKAGES, "LICENSE", "NOTICE", "README.md", "pyproject.toml", 
 _PROGRAM: Final = (*_WHEEL, "deploy/requirements.py", "deploy/slurm/slurm-extender-hook")
 """Sources of each target of python.Dockerfile."""
 STABLE_SUITE: Final = "trixie"
-"""The Debian suite of all programs except Slurm. sssd, parts of which are in Slurm's images, also
-has this suite: forky has no sssd in November 2026."""
+"""The Debian suite of all programs except Slurm. sssd also comes from this suite, even the parts of sssd
+in Slurm's images, because forky has no sssd (November 2026)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class Image:
     of_slurm: bool = False
 
     def suite(self, slurm: str) -> str:
-        """Returns the Debian suite of the image's packages. `slurm` is a release: "26.05"."""
+        """Returns the Debian suite of the image's packages. `slurm` is a release of
+        Slurm, for example "26.05"."""
         return DEBIAN_SUITES[slurm] if self.of_slurm else STABLE_SUITE
 
     def files(self) -> list[Path]:
@@ -51,7 +52,7 @@ _SCRIPTS: Final = {
     "scheduler.Dockerfile": (),
 }
 SCHEDULER: Final = Image("kube-scheduler", "scheduler.Dockerfile", ())
-"""For the tests alone: elsewhere Kubernetes' own image is used."""
+"""Image for the tests only. Users run Kubernetes' own image."""
 _DATABASE: Final = tuple(
     f"deploy/images/{name}" for name in ("mariadb-start", "database-dump", "database-restore")
 )

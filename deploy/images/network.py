@@ -1,5 +1,5 @@
-"""This machine's network settings for builds, as secrets and arguments. No image contains these
-settings."""
+"""Passes this machine's network settings to builds, as secrets and as build arguments. No image contains
+these settings."""
 
 import os
 import re
@@ -20,7 +20,8 @@ _OF_PIP: Final = re.compile(
 
 
 def secrets(folder: Path) -> dict[str, Path]:
-    """Writes apt.conf, pip.conf and, if the machine has one, ca.crt. Returns the paths by name."""
+    """Writes the files of the secrets: apt.conf, pip.conf and, if this machine has its own CA bundle,
+    ca.crt. Returns the paths by name."""
     told = {"apt.conf": apt_conf(_said("apt-config", "dump")), "pip.conf": pip_conf(_pip_config())}
     authorities = ca_file(os.environ)
     if authorities is not None:
@@ -33,17 +34,19 @@ def secrets(folder: Path) -> dict[str, Path]:
 
 def proxies(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the proxies, as build arguments. Every builder predefines these arguments, and stores
-    none."""
+    none of their values in an image."""
     return {name: environment[name] for name in _PROXIES if name in environment}
 
 
 def apt_conf(dumped: str) -> str:
-    """Returns the proxies of `apt-config dump` as apt.conf. The clock may run ahead of the mirror."""
+    """Returns an apt.conf with the proxies in the output of `apt-config dump`. apt does not check the
+    age of the mirror's files, because this machine's clock may be ahead of the mirror's clock."""
     return "\n".join(['Acquire::Check-Valid-Until "false";', *_OF_APT.findall(dumped), ""])
 
 
 def pip_conf(listed: str) -> str:
-    """Returns the indexes of `pip config list` as pip.conf. The last value of an option counts."""
+    """Returns a pip.conf with the indexes in the output of `pip config list`. If an option occurs
+    twice, the last value counts."""
     options = {match[1]: match[2].strip("'\"") for match in _OF_PIP.finditer(listed)}
     return "\n".join(["[global]", *_lines(options.items()), ""])
 

@@ -1,4 +1,4 @@
-# The images of the project's programs, targets `extender`, `node-agent` and `slurm-cluster`: docs/tasks/images.md.
+# The images of the project's programs (docs/tasks/images.md). The targets are `extender`, `node-agent` and `slurm-cluster`.
 
 ARG BASE=docker.io/library/debian:trixie-slim
 
@@ -12,7 +12,7 @@ COPY requirements.lock deploy/requirements.py ./
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt \
     python3 -m venv tools && python3 requirements.py wheel <requirements.lock >wheel.txt && \
     tools/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement wheel.txt
-# What all of them have.
+# The packages that all three images have.
 RUN --mount=type=secret,id=apt.conf \
     debian-packages unpack /image base-files libpython3-stdlib python3-minimal
 
@@ -55,7 +55,7 @@ ARG SOURCE_DATE_EPOCH=0
 RUN python-program into /image && rm /image/opt/slurm-extender/bin/slurm-* && \
     debian-packages finish /image
 
-# As root: it loads programs into the kernel, and writes the cgroups of Pods.
+# The node agent runs as root, because it loads programs into the kernel and writes the cgroups of Pods.
 FROM scratch AS node-agent
 COPY --from=node-agent-files /image /
 ARG VERSION=
@@ -66,14 +66,15 @@ USER 0:0
 ENTRYPOINT ["node-agent"]
 CMD ["run"]
 
-# With Slurm's programs of the base's Debian: it tries configurations with this slurmctld.
+# This image also has Slurm's programs, from the base's release of Debian. slurm-cluster tries configurations with this
+# slurmctld.
 FROM tools AS slurm-cluster-files
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt python-program packages slurm-cluster
 RUN --mount=type=secret,id=apt.conf \
     debian-packages unpack /image bash coreutils dash hostname slurm-client slurm-wlm-basic-plugins \
         slurm-wlm-jwt-plugin slurmctld
 COPY --from=wheel /build/dist dist
-# As in slurmctld's image: slurm.conf may name it.
+# The hook has the same path as in slurmctld's image, because slurm.conf may name this path.
 COPY deploy/slurm/slurm-extender-hook /image/usr/libexec/
 ARG SOURCE_DATE_EPOCH=0
 RUN python-program into /image && rm /image/opt/slurm-extender/bin/node-agent /image/opt/slurm-extender/bin/slurm-extender* && \

@@ -1,5 +1,5 @@
-# kube-scheduler for the tests, where Kubernetes' own image cannot be pulled: the program that deploy/local
-# built, in the build context `programs`, with the C library that it is linked with.
+# The image of kube-scheduler for tests on machines that cannot pull Kubernetes' own image. The program comes from the build
+# context `programs`: deploy/local has built it. The image also has the C library to which the program is linked.
 
 ARG BASE=docker.io/library/debian:trixie-slim
 

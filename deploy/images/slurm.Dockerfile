@@ -1,6 +1,6 @@
-# The images of Slurm's programs, targets `slurmd`, `slurmctld`, `slurmrestd` and `login`, and of `sssd`, by which
-# they know a directory's users: docs/tasks/images.md. The base chooses Slurm's release: Debian forky has 26.05, trixie
-# 24.11. Not every release of Debian has sssd, so that it has a base of its own.
+# The images of Slurm's programs (docs/tasks/images.md). The targets are `slurmd`, `slurmctld`, `slurmrestd`, `login` and
+# `sssd`. sssd lets the other programs know the users of a directory. The base determines Slurm's release: Debian forky has
+# 26.05, trixie has 24.11. sssd has a separate base, because not every release of Debian has sssd.
 
 ARG BASE=docker.io/library/debian:forky-slim
 ARG SSSD_BASE=docker.io/library/debian:trixie-slim
@@ -15,8 +15,9 @@ RUN --mount=type=secret,id=apt.conf debian-packages unpack /image base-files cor
     mkdir -p /image/etc/directory /image/etc/directory-ca /image/etc/directory-client \
         /image/etc/directory-password /image/etc/sssd /image/var/lib/sss
 
-# What programs load to know the users of sssd, which needs nothing but libc; and the program by which sshd knows
-# their keys, with its own libraries and loader, since the image that it goes to may have others.
+# Files of sssd for the other images. First, the libraries with which programs know sssd's users: they need only libc.
+# Second, the program with which sshd gets the users' keys. It comes with its own libraries and loader, because the other
+# image may have other versions.
 FROM sssd-unpacked AS sssd-client
 RUN debian-packages client /image /client
 
@@ -24,7 +25,7 @@ FROM sssd-unpacked AS sssd-files
 COPY deploy/login/start-sssd /image/usr/libexec/slurm-login/
 RUN debian-packages finish /image
 
-# As root, without any capability: pam_sss and libnss_sss trust root's sockets alone.
+# sssd runs as root, but without any capability, because pam_sss and libnss_sss trust only root's sockets.
 FROM scratch AS sssd
 COPY --from=sssd-files /image /
 ARG VERSION=
@@ -38,12 +39,13 @@ ARG SNAPSHOT=
 COPY deploy/images/debian-packages /usr/local/bin/
 RUN --mount=type=secret,id=apt.conf debian-packages install ca-certificates
 WORKDIR /build
-# The users of Debian's packages and of docs/tasks/images.md: slurmrestd runs neither as root nor as SlurmUser.
+# The users are the same as in Debian's packages, and in docs/tasks/images.md. slurmrestd has a separate user, because it
+# runs neither as root nor as SlurmUser.
 RUN printf '%s\n' 'slurm:x:64030:64030::/nonexistent:/usr/sbin/nologin' \
         'slurmrestd:x:64031:64031::/nonexistent:/usr/sbin/nologin' >passwd && \
     printf '%s\n' 'slurm:x:64030:' 'slurmrestd:x:64031:' >group
 
-# What jobs run in, too: MORE are packages that they need besides.
+# Jobs also run in this image. MORE names further packages that jobs need.
 FROM tools AS slurmd-files
 ARG SNAPSHOT=
 ARG SOURCE_DATE_EPOCH=0
@@ -58,7 +60,7 @@ COPY --from=sssd-client /client/usr/lib /image/usr/lib
 COPY deploy/slurm/slurm-extender-gate /image/usr/libexec/
 RUN debian-packages users /image && debian-packages finish /image
 
-# As root: it makes cgroups, and starts each job as the job's user.
+# slurmd runs as root, because it creates cgroups, and starts each job as the job's user.
 FROM scratch AS slurmd
 COPY --from=slurmd-files /image /
 ARG VERSION=
@@ -102,14 +104,14 @@ FROM scratch AS slurmrestd
 COPY --from=slurmrestd-files /image /
 ARG VERSION=
 LABEL org.opencontainers.image.title=slurmrestd org.opencontainers.image.version=$VERSION
-# Container runtimes refuse unshare(2), and a container is apart already.
+# slurmrestd must not call unshare(2): container runtimes reject the call, and a container is already isolated.
 ENV PATH=/usr/sbin:/usr/bin SLURM_JWT=daemon SLURMRESTD_SECURITY=disable_unshare_files,disable_unshare_sysv
 USER 64031:64031
 ENTRYPOINT ["slurmrestd"]
 CMD ["-a", "rest_auth/jwt", "0.0.0.0:6820"]
 
-# sshd, Slurm's commands, and what people use beside them; sackd, which signs what those send. The passwords and keys
-# of people are asked of sssd, in a container of its own.
+# The image has sshd, Slurm's commands, and the usual tools of users. It also has sackd, which signs the messages of Slurm's
+# commands. Passwords and keys of users come from sssd, which runs in a separate container.
 FROM tools AS login-files
 ARG SNAPSHOT=
 ARG SOURCE_DATE_EPOCH=0
@@ -133,7 +135,8 @@ RUN mv /image/usr/libexec/slurm-login/pam.sshd /image/etc/pam.d/sshd && \
     rm /image/usr/libexec/slurm-login/start-sssd && \
     debian-packages users /image && debian-packages finish /image
 
-# As root: sshd starts each session as its user. The hook that makes the host keys runs as 65532.
+# sshd runs as root, because it starts each session as the session's user. The hook that creates the host keys runs as the
+# user 65532.
 FROM scratch AS login
 COPY --from=login-files /image /
 ARG VERSION=

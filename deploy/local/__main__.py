@@ -47,7 +47,8 @@ _DEFAULT_DIRECTORY = CHECKOUT / "build" / "cluster"
 
 
 def _explained(command: Callable[P, R]) -> Callable[P, R]:
-    """Prints known errors without a stack trace. Exit status 2: something is missing. Otherwise 1."""
+    """Returns the command, with known errors printed without a stack trace. For a missing prerequisite,
+    the exit status is 2. For other known errors, the exit status is 1."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:

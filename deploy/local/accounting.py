@@ -3,8 +3,8 @@
     declare(cluster, Qos("small", limits=Limits(max_jobs=1)), Account("ml"),
             User("alice", accounts=("ml",), qos=("normal", "small")))
 
-When `declare` returns, slurmctld knows the change: slurmdbd has sent the update. The names are
-those of sacctmgr(1).
+When `declare` returns, slurmctld knows the change, because slurmdbd has sent the update. QOS, accounts
+and users have the same meaning as in sacctmgr(1).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,14 +14,15 @@ from typing import Final
 
 from deploy.local.cluster import Cluster
 
-# The QOS of Slurm's own that every new association may use.
+# Slurm's built-in QOS. Every new association may use this QOS.
 NORMAL: Final = "normal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits on concurrent use. None means no limit. The `group_` limits count all users of the account
-    or QOS; the other limits count each user. TRES are written as in Slurm: "cpu=4,gres/gpu=2"."""
+    """Limits on concurrent use. None means no limit. A `group_` limit applies to all users of the
+    account or QOS together. Every other limit applies to each user, or to each job. TRES have Slurm's
+    format, for example "cpu=4,gres/gpu=2"."""
 
     group_jobs: int | None = None
     group_submit_jobs: int | None = None
@@ -39,7 +40,7 @@ class Qos:
     * `flags` may contain DenyOnLimit: Slurm rejects a job at submission if the job would wait for a
       limit.
     * `preempts` names other QOS. Their jobs make room for the jobs of this QOS
-      (PreemptType=preempt/qos). Each preempted job has the `grace_s` of its own QOS to end.
+      (PreemptType=preempt/qos). A preempted job must end within the `grace_s` of its own QOS.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account. `qos` applies to each user of the account without a QOS list of the user's own."""
+    """An account. `qos` applies to those users of the account that have no QOS list of their own."""
 
     name: str
     qos: tuple[str, ...] = (NORMAL,)
@@ -61,7 +62,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user who runs jobs under these accounts. Defaults of the jobs: the first QOS, the first
+    """A user who runs jobs under these accounts. By default, a job has the first QOS and the first
     account."""
 
     name: str
@@ -72,7 +73,8 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes for these users or accounts alone, from `start` on. A job must name the reservation."""
+    """A reservation of nodes, from `start`, for these users or accounts only. A job that uses the
+    reservation must name the reservation."""
 
     name: str
     nodes: tuple[str, ...]
@@ -81,7 +83,7 @@ class Reservation:
     accounts: tuple[str, ...] = ()
     minutes: int = 60
     start: str = "now"
-    """In scontrol(1)'s format: "now+1hours"."""
+    """Time in scontrol(1)'s format, for example "now+1hours"."""
     flags: tuple[str, ...] = ()
 
 
@@ -130,11 +132,12 @@ _OF_QOS: Final = {
     "max_wall_minutes": "MaxWall",
 }
 _OF_ASSOCIATION: Final = {**_OF_QOS, "max_jobs": "MaxJobs", "max_submit_jobs": "MaxSubmitJobs"}
-# Values with which sacctmgr clears a setting. The default is -1; TRES are cleared by name.
+# Values with which sacctmgr clears a setting. For TRES, the value names each TRES. All settings that are
+# not listed here are cleared with -1.
 _NO_TRES: Final = "cpu=-1,mem=-1,gres/gpu=-1"
 _CLEARED: Final = {"GrpTRES": _NO_TRES, "MaxTRESPerJob": _NO_TRES, "Preempt": "", "GraceTime": "0"}
 
-# None: the setting is absent.
+# sacctmgr's settings of a record. None means that the setting is absent.
 _Settings = dict[str, str | None]
 
 
@@ -176,12 +179,13 @@ def _known(cluster: Cluster, kind: str, which: Sequence[str]) -> bool:
 def _make_so(
     cluster: Cluster, kind: str, which: Sequence[str], settings: _Settings, *, known: bool
 ) -> None:
-    """Creates or changes a record in one call of sacctmgr: each change takes slurmdbd about 50 ms."""
+    """Creates or changes a record in a single call of sacctmgr, because slurmdbd needs about 50 ms for
+    each change."""
     if known:
         all_of_it = (f"{name}={value or _CLEARED.get(name, -1)}" for name, value in settings.items())
         cluster.run_slurm("sacctmgr", "-i", "modify", kind, "where", *which, "set", *all_of_it)
     else:
-        # Passes only settings with a value: after 24.11.5's `add qos Flags=-1`, no user may use the
-        # QOS.
+        # Passes only settings with a value. In Slurm 24.11.5, `add qos Flags=-1` creates a QOS that no
+        # user may use.
         given = (f"{name}={value}" for name, value in settings.items() if value)
         cluster.run_slurm("sacctmgr", "-i", "add", kind, *which, *given)

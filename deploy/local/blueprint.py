@@ -46,7 +46,8 @@ def _slurm(spec: ClusterSpec) -> list[str]:
 
 
 def shared_ports(spec: ClusterSpec) -> dict[str, int]:
-    """Returns the ports of the shared Slurm of another cluster, if the spec has such a Slurm."""
+    """Returns the ports of the Slurm that this cluster shares with another cluster. Without a shared
+    Slurm, returns no ports."""
     if not spec.slurm_of:
         return {}
     other = Record.load(Layout(Path(spec.slurm_of)))
@@ -77,13 +78,13 @@ def prepare_directory(layout: Layout, record: Record) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    """The components in phases. The components of a phase start together, after the phase before
-    serves."""
+    """The components in phases. The components of a phase start together, after all components of the
+    phase before serve."""
 
     first: list[list[Component]]
-    """After these phases Slurm's nodes register, and Kubernetes accepts objects."""
+    """After these phases, Slurm's nodes can register, and Kubernetes accepts objects."""
     then: list[list[Component]]
-    """These phases need both."""
+    """These phases need Slurm's nodes, and the first objects in Kubernetes."""
     on_request: list[Component] = field(default_factory=list)
 
     @property
@@ -111,8 +112,8 @@ def start_plan(layout: Layout, record: Record) -> StartPlan:
 
 
 def _with_guest(plan: StartPlan, layout: Layout, record: Record) -> StartPlan:
-    """Returns the plan with the guest: the guest boots while the host's programs start. The guest's
-    own programs start as early as possible."""
+    """Returns the plan with the guest added. The guest boots while the host's programs start. The
+    guest's own programs start as early as possible."""
     spec, image, ports = record.spec, GuestImage(**record.guest), record.ports
     *before, host = plan.first
     (control,) = plan.then

@@ -51,7 +51,8 @@ class Cluster:
     * with accounting: slurmdbd and mariadbd
     * with `own_scheduler`: default-scheduler
     * with a guest: guest, the virtual machine, and its programs containerd, kubelet, slurmd-guest
-      and node-agent. These programs are killed like any other component, and end with the guest.
+      and node-agent. A caller can kill these programs like any other component. They end with the
+      guest.
     """
 
     def __init__(self, layout: Layout, record: Record) -> None:
@@ -88,9 +89,9 @@ class Cluster:
     def up(
         cls, spec: ClusterSpec, directory: Path | str, *, tied: bool = True, report: Report = silent
     ) -> Self:
-        """Returns a new cluster that serves. The cluster ends with this process. If `tied` is False,
-        the cluster outlives this process once the cluster serves. Raises MissingPrerequisitesError,
-        AlreadyRunningError, GuestGoneError, or ClusterError with a log."""
+        """Starts a cluster, and returns the cluster after all components serve. The cluster ends with
+        this process. If `tied` is False, a cluster that serves outlives this process. Raises
+        MissingPrerequisitesError, AlreadyRunningError, GuestGoneError, or ClusterError with a log."""
         layout = Layout(Path(directory).resolve())
         layout.check()
         if Supervision(layout).is_alive():
@@ -177,7 +178,8 @@ class Cluster:
 
     @classmethod
     def attach(cls, directory: Path | str) -> Self:
-        """Returns the cluster in `directory`, which any process may have started, running or not."""
+        """Returns the cluster in `directory`. Any process may have started the cluster, and the cluster
+        may have stopped."""
         layout = Layout(Path(directory).resolve())
         return cls(layout, Record.load(layout))
 
@@ -214,8 +216,8 @@ class Cluster:
         return api_server_url(self._record.ports)
 
     def mint_token(self, user: str, lifetime_s: int = 3600) -> str:
-        """Returns a JWT for `user`, signed with the cluster's key. Already expired if `lifetime_s`
-        < 0."""
+        """Returns a JWT for `user`, signed with the cluster's key. If `lifetime_s` is negative, the JWT
+        has already expired."""
         return mint_token(self._layout, user, lifetime_s)
 
     # Components.
@@ -255,8 +257,8 @@ class Cluster:
         return code
 
     def restart(self, name: str) -> None:
-        """Stops a component and starts it again with its first command line. A slow component is
-        killed."""
+        """Stops a component, and starts the component again with its first command line. A component
+        that does not stop in time is killed."""
         if self.is_running(name):
             with suppress(ClusterError):
                 self.stop(name)

@@ -1,4 +1,4 @@
-"""The programs of a cluster, with the start and the readiness check of each program."""
+"""Describes the programs of a cluster: how each program is started, and how its readiness is checked."""
 
 import os
 import socket
@@ -50,7 +50,7 @@ def answers(
     url: str, headers: Mapping[str, str] | None = None, shown: tuple[Path, Path] | None = None
 ) -> bool:
     """Returns whether a GET is answered with 200. `shown` is the client's certificate and key."""
-    # Usually decides, at a hundredth of the CPU time.
+    # This check usually decides already, and needs only a hundredth of the CPU time of a GET.
     if not accepts_connections(urlsplit(url).port or 0):
         return False
     trust = _any_certificate()
@@ -65,8 +65,8 @@ def answers(
 
 
 def _any_certificate() -> ssl.SSLContext:
-    """Returns a context that accepts any certificate: Kubernetes components sign their own. Only
-    readiness is requested this way."""
+    """Returns a context that accepts any certificate, because Kubernetes components sign their own
+    certificates. Only the checks of readiness use this context."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

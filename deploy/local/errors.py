@@ -1,4 +1,4 @@
-"""Errors of a local cluster, by what the caller should do."""
+"""Errors of a local cluster. Each class tells the caller what to do next."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,5 @@
-"""The first objects of a cluster: its Nodes, and what kube-apiserver needs to call the extender."""
+"""Creates the first objects of a cluster: the Nodes, and the objects that kube-apiserver needs to call
+the extender."""
 
 import json
 from collections.abc import Iterator
@@ -39,8 +40,8 @@ _CONNECTIONS: Final = 4
 
 
 def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
-    """Creates the Nodes except the guest's, and the roles and webhooks of the components on this
-    machine."""
+    """Creates all Nodes except the guest's Node. Also creates the roles and webhooks of the components
+    that run on this machine."""
     chart = [] if spec.in_pods else list(Rendered.read(layout.chart).wanted(spec))
     namespaces = [each for each in chart if each["kind"] == "Namespace"]
     namespaces += [{"kind": "Namespace", "metadata": {"name": name}} for name in spec.namespaces]
@@ -48,12 +49,12 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
     services = services_objects(ports) if spec.services else ()
     manifests = [*_nodes(spec), *map(_of, (*others, *services))]
     with api_client(ports, layout) as client:
-        # first: other objects, such as the scope's Roles, are in these namespaces
+        # Namespaces come first, because other objects (the Roles of the scope) are in these namespaces.
         for each in namespaces:
             _create(client, *_of(each))
 
     def create(share: list[tuple[str, str]]) -> None:
-        with api_client(ports, layout) as client:  # a shared client costs twice as much
+        with api_client(ports, layout) as client:  # one client for all threads costs twice as much
             for path, manifest in share:
                 _create(client, path, manifest)
 

@@ -18,7 +18,7 @@ _TUPLES: Final = (
     *("extender_argv", "extender_verbs", "guest_images", "hooks"),
     *("kubernetes_nodes", "slurm_conf"),
 )
-"""Tuples of the spec. JSON stores tuples as lists."""
+"""Fields of the spec that are tuples. JSON stores tuples as lists, so `load` converts these fields."""
 
 
 def python() -> str:
@@ -32,11 +32,13 @@ class Layout:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.record = directory / "cluster.json"
-        """The choices of `up`. This file marks the directory as a cluster's."""
+        """The spec, ports and programs of this cluster, as `up` chose them. If a directory has this
+        file, it is the directory of a cluster."""
         self.control = directory / "control.sock"
         """The supervisor's socket."""
         self.init = directory / "init"
-        """The process id of the namespace's init, and the name of its mount namespace."""
+        """A file with the process id of the cluster's init process, and with the name of the cluster's
+        mount namespace."""
         self.logs = directory / "logs"
         self.bin = directory / "bin"
         self.root = directory / "root"
@@ -50,7 +52,8 @@ class Layout:
         self.database_socket = directory / "db" / "mysqld.sock"
         self.token_file = directory / "slurm.token"
         self.hooks_token_file = self.slurm / "etc" / "slurm-extender-hook.token"
-        """The token of Slurm's pushes to the extender; beside the script, readable by SlurmUser."""
+        """The token with which Slurm's hook script calls the extender. The file is beside the script,
+        and SlurmUser can read the file."""
         self.policy_file = directory / "policy.yaml"
         self.pools_file = directory / "pools.yaml"
         self.kubernetes = directory / "kubernetes"
@@ -73,7 +76,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The choices of `up`, so that another process can attach to the cluster."""
+    """The spec, ports and programs of a cluster, as `up` chose them. With the record, another process
+    can attach to the cluster."""
 
     spec: ClusterSpec
     ports: dict[str, int]

@@ -1,5 +1,8 @@
-"""The proxy's links in a cluster: the Service in front of the extenders, and the extenders' own
-links."""
+"""The links of a cluster that go through the proxy (processes/proxy.py).
+
+These are the stand-in for a Service in front of the extenders, and the links from each extender to
+kube-apiserver and to slurmrestd.
+"""
 
 import json
 import socket
@@ -43,7 +46,8 @@ def target_port(spec: ClusterSpec, ports: dict[str, int], extender: str, target:
 
 
 def link_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
-    """Returns one process for the Service and one for all links, if the spec has them."""
+    """Returns the proxies that the spec needs: one process for the Service, and one process for all
+    links of the extenders."""
     components = []
     if spec.replicas > 1:
         backends = [ports[f"{name}-admission"] for name in spec.extender_names]

@@ -19,8 +19,8 @@ from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec, SpecError
 
 
 def check_prerequisites(spec: ClusterSpec, *, helm: bool = False) -> None:
-    """Raises MissingPrerequisitesError with the full list of problems. `helm`: the cluster needs
-    Helm. Go and apt are not needed once the results of the first build are cached."""
+    """Raises MissingPrerequisitesError with the full list of problems. `helm` is True if the cluster
+    needs Helm. Go and apt are not needed once the results of the first build are cached."""
     missing = [
         *_platform_problems(),
         *_tool_problems(),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# Takes one line for the user.
+# A function that shows one line to the user.
 Report = Callable[[str], None]
 
 _BEAT_S: Final = 15.0

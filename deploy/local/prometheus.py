@@ -1,7 +1,8 @@
-"""Prometheus and promtool as Debian packages them, taken out of the package and run on this machine.
+"""Unpacks Prometheus and promtool from Debian's package, and runs both programs on this machine.
 
-They are for tests of the rules and dashboards of deploy/monitoring. The suite is an old one on purpose:
-what its programs take, later ones take too, and they run where the C library is as old, or newer.
+Tests check the rules and dashboards of deploy/monitoring with these programs. The Debian suite is old on
+purpose. Newer releases of Prometheus also accept the rules that an old release accepts. The old programs
+run on every machine whose C library is as old, or newer.
 """
 
 import shutil
@@ -32,12 +33,12 @@ _POLL_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:
-    """The two programs."""
+    """The programs prometheus and promtool, in a folder."""
 
     folder: Path
 
     def promtool(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs promtool, and returns what it said and its exit status."""
+        """Runs promtool, and returns its output and its exit status."""
         command = [str(self.folder / _PROMTOOL), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -45,9 +46,12 @@ class Prometheus:
     def serving(
         self, folder: Path, rules: Path, targets: Sequence[str], every_s: float = 1.0
     ) -> Iterator[str]:
-        """Runs a server that reads these targets ("127.0.0.1:8080") and goes by these rules every so
-        many seconds, keeping everything in a folder. Yields its address; it ends with the context, or
-        with this process. Raises ClusterError where it does not serve."""
+        """Runs a Prometheus server until the block ends, and yields the server's address.
+
+        Every `every_s` seconds, the server reads `targets` (such as "127.0.0.1:8080") and evaluates
+        `rules`. The server keeps all files in `folder`. If this process ends, the server also ends.
+        Raises ClusterError if the server does not serve.
+        """
         (folder / "prometheus.yaml").write_text(_configuration(rules, targets, every_s))
         with closing(lease_ports([_SERVER])) as lease, (folder / "prometheus.log").open("wb") as log:
             address = f"127.0.0.1:{lease.ports[_SERVER]}"
@@ -73,8 +77,8 @@ class Prometheus:
 
 
 def prometheus(report: Report = silent) -> Prometheus:
-    """The programs; the first call on a machine downloads the package, and what it depends on (60 MB).
-    Raises ClusterError where Debian's programs of today do not run."""
+    """Returns the programs. The first call on a machine downloads the package and its dependencies
+    (60 MB). Raises ClusterError if Debian's present programs do not run."""
 
     def build(place: Path) -> None:
         report(f"unpacking Prometheus from Debian {_SUITE}, and trying it")

@@ -1,4 +1,4 @@
-"""The templates of configuration files and manifests."""
+"""Renders the templates of configuration files and manifests."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""The choices for a cluster, and the names derived from the choices."""
+"""The options of a cluster, and the names of nodes and programs that follow from the options."""
 
 import os
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ KUBERNETES_RELEASES: Final = ("1.37", "1.31")
 # Slurm 25.11 introduced State=EXTERNAL.
 _WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
 
-# An additional slurmd for signals to EXTERNAL nodes: the slurmd has the same address, and answers.
+# An additional slurmd, which answers signals to EXTERNAL nodes. It has the same address as these nodes.
 SIGNAL_RELAY: Final = "signal-relay"
 
-# The virtual machine's name in both systems, and the size for jobs. The machine has more memory:
-# programs other than jobs need some.
+# The virtual machine's name in Slurm and in Kubernetes, and the size of its node for jobs. The machine
+# has more memory, because other programs also need memory.
 GUEST: Final = "guest"
 GUEST_CPUS: Final = 4
 GUEST_MEMORY_MB: Final = 2000
@@ -40,12 +40,13 @@ class ClusterSpec:
 
     Nodes:
 
-    * `nodes` have a slurmd each and run native jobs. `external_nodes` have no slurmd
-      (State=EXTERNAL, absent in 24.11), and serve tests of scale. Both kinds have a Kubernetes Node
-      of the same name and size.
+    * `nodes` is the number of nodes with a slurmd each, which run native jobs. `external_nodes` is the
+      number of nodes without a slurmd, for tests of scale (State=EXTERNAL, absent in 24.11). Each of
+      these nodes has a Kubernetes Node of the same name and size.
     * `cpus_per_node` is the number of logical CPUs, and the CPU capacity in Kubernetes. Each core
       has `threads_per_core` logical CPUs.
-    * `slurm_cpus_per_node` overrides the CPUs in Slurm: the number of cores, or parts of CPUs.
+    * `slurm_cpus_per_node` overrides the number of CPUs in Slurm. It may be the number of cores, or of
+      parts of CPUs.
     * With `guest`, a further node, named guest, is a virtual machine with a real kubelet,
       containerd, slurmd and node agent on cgroup v2 (deploy/local/guest). The guest has a size of
       its own.
@@ -62,8 +63,8 @@ class ClusterSpec:
       (`Cluster.disturb`).
     * With `accounting`, slurmdbd and MariaDB also run, and Slurm enforces associations, limits and
       QOS. At first only root may run jobs, under the account root.
-    * `kill_wait` exceeds the default grace period of Pods, 30 s: during the grace period Slurm
-      keeps the node.
+    * `kill_wait` is longer than the default grace period of Pods (30 s), because Slurm must keep the
+      node during the grace period.
 
     Several Kubernetes clusters may share the Slurm of the first cluster. Each further cluster has
     the directory of the first as `slurm_of`, the same settings of Slurm, and other
@@ -82,14 +83,15 @@ class ClusterSpec:
     memory_mb: int = 16_000
     gpus_per_node: int = 4
     shared_gres: tuple[tuple[str, int], ...] = ()
-    """Parts of a node's GPUs (`shard`, `mps`) and the count of each: extended resources."""
+    """Parts of a node's GPUs (`shard`, `mps`), with the count of each. In Kubernetes, the parts are
+    extended resources."""
     kubernetes: bool = True
     kubernetes_nodes: tuple[str, ...] = ()
     """Slurm nodes with a Kubernetes Node. Empty: all."""
     slurm_of: str = ""
-    """Directory of another cluster, already up: this cluster shares the other cluster's Slurm. "":
-    the cluster has a Slurm of its own. The shared Slurm also pushes to this cluster's extenders,
-    and the gate asks these extenders, even after the extenders have stopped."""
+    """Directory of another running cluster, whose Slurm this cluster shares. "" means that the cluster
+    has a separate Slurm. The shared Slurm's hook script also reports jobs to this cluster's extenders,
+    and the gate asks these extenders. Both continue even after the extenders have stopped."""
     kubernetes_release: str = field(default_factory=lambda: os.environ.get("KUBERNETES_RELEASE", ""))
     extender: bool = True
     replicas: int = 1
@@ -101,8 +103,9 @@ class ClusterSpec:
     """Maximum number of further nodes, absent from every file. `Cluster.register` starts their
     slurmds. Nodes with the feature `dynamic` are in the partition `dynamic`."""
     hooks: tuple[str, ...] = ("EpilogSlurmctld",)
-    """Parameters of slurm.conf for slurmctld's pushes to the extender. PrologSlurmctld may be
-    added: this script reports starts, and keeps every job in CONFIGURING for about 15 ms."""
+    """Parameters of slurm.conf that run the hook script, which reports jobs to the extender. With
+    EpilogSlurmctld, the script reports ended jobs. With PrologSlurmctld, the script also reports
+    started jobs, and keeps every job in CONFIGURING for about 15 ms."""
     gate: bool = False
     """The nodes' Prolog waits for the Pods of ended jobs (deploy/slurm/slurm-extender-gate)."""
     slurm_conf: tuple[str, ...] = ()
@@ -116,17 +119,17 @@ class ClusterSpec:
     """Kubernetes feature gates to enable besides the defaults. If any is set, beta APIs are served
     too."""
     percentage_of_nodes_to_score: int = 100
-    """kube-scheduler's setting percentageOfNodesToScore. The extender needs 100. 0:
-    kube-scheduler's default, a sample of the Nodes."""
+    """kube-scheduler's setting percentageOfNodesToScore. The extender needs 100. With 0,
+    kube-scheduler uses its default, a sample of the Nodes."""
     default_preemption: bool = False
-    """DefaultPreemption is on in the extender's kube-scheduler profile, as in a profile without the
-    setting."""
+    """True if DefaultPreemption is on in the extender's kube-scheduler profile. It is also on in a
+    profile that does not mention DefaultPreemption."""
     own_scheduler: bool = False
     """The kube-schedulers beside the extenders schedule only managed Pods. A further
     kube-scheduler, `default-scheduler`, schedules all other Pods and calls no extender."""
     ignorable: bool = False
     """The kube-scheduler of unmanaged Pods continues if an extender fails. With `own_scheduler`,
-    this kube-scheduler does call an extender, for /filter."""
+    this kube-scheduler calls an extender for /filter and /preempt."""
     validates_pods: bool = False
     """kube-apiserver also sends Pods to /validate, as needed if other webhooks change Pods after
     /mutate."""
@@ -145,15 +148,18 @@ class ClusterSpec:
     """The initial policy (docs/concepts/policy.md): permissions of Pods in Slurm. Blank: all Pods may
     request anything."""
     pools: str = ""
-    """The pools of slurmd Pods at first (docs/concepts/pools.md); blank: none, ever."""
+    """The initial pools of slurmd Pods (docs/concepts/pools.md). Blank: the cluster never has pools."""
     guest_in_pool: bool = False
-    """The guest's slurmd runs in a Pod of a pool: no file of Slurm's has its node, and no other node."""
+    """The guest's slurmd runs in a Pod of a pool. No file of Slurm names the guest's node, and Slurm
+    has no other node."""
     guest_nri: bool = False
-    """With Slurm 24.11, the guest has the containerd of the newest Debian, which asks NRI plugins."""
+    """With Slurm 24.11, the guest has the containerd of the newest Debian, because this containerd calls
+    NRI plugins."""
     guest_memory_mb: int = 3072
-    """What the guest has; Slurm counts less of it, where its node is in slurm.conf."""
+    """Memory of the guest in MB. If slurm.conf has the guest's node, Slurm counts less memory
+    (GUEST_MEMORY_MB)."""
     guest_images: tuple[str, ...] = ()
-    """The files (OCI archives) of the container images that the guest has from the start."""
+    """Files (OCI archives) with the container images that the guest has from the start."""
     in_pods: bool = False
     """The caller creates the extender, its kube-scheduler and the node agent as Pods of the guest.
     Kubernetes has the objects for these Pods (ServiceAccounts, Services' endpoints, a route to
@@ -215,7 +221,7 @@ class ClusterSpec:
 
     @property
     def own_slurm(self) -> bool:
-        """Whether the cluster starts a Slurm on the host, instead of a shared Slurm or a Slurm in
+        """True if the cluster starts a Slurm on the host. False for a shared Slurm, and for a Slurm in
         Pods."""
         return self.slurm and not self.slurm_of
 
@@ -289,7 +295,7 @@ class ClusterSpec:
 
     @property
     def guest_has_nri(self) -> bool:
-        """Returns True if the guest's containerd asks NRI plugins: containerd 1.7 does not."""
+        """Returns True if the guest's containerd calls NRI plugins. containerd 1.7 does not."""
         return self.release != "24.11" or self.guest_nri
 
     @property
@@ -299,7 +305,7 @@ class ClusterSpec:
 
     @property
     def configless(self) -> bool:
-        """Whether slurmds register themselves and receive their configuration from slurmctld."""
+        """True if slurmds register themselves, and receive their configuration from slurmctld."""
         return bool(self.dynamic_nodes or self.guest_in_pool)
 
     @property

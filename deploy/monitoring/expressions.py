@@ -1,4 +1,4 @@
-"""The metrics in a PromQL expression, and additional matchers for each metric."""
+"""Finds the metrics in a PromQL expression, and adds matchers to each metric."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,9 @@
-"""Use of the devices of Pods: the node agents' holders, joined with dcgm-exporter's metrics of GPUs.
+"""Expressions for the use of the devices of Pods.
 
-The labels `UUID` and `GPU_I_ID` join both. dcgm-exporter's labels of a Pod have other names if
-Prometheus gives `namespace` and `pod` to the target. Without dcgm-exporter, the expressions are empty.
+The expressions join two metrics by the labels `UUID` and `GPU_I_ID`. The node agents' metric
+node_agent_device_holder names the Pod that has a device. dcgm-exporter's metrics have the use of each
+GPU. dcgm-exporter's own labels of a Pod have other names if Prometheus adds `namespace` and `pod` to the
+target. Without dcgm-exporter, the expressions are empty.
 """
 
 from typing import Final
@@ -17,11 +19,12 @@ _DEVICE_AND_POD: Final = f"(cluster, {', '.join((*_OF_DEVICE, *_OF_POD))})"
 
 _HOLDER: Final = "node_agent_device_holder"
 _UTIL: Final = "DCGM_FI_DEV_GPU_UTIL"
-"""Percentage of the time; absent for MIG instances."""
+"""Percentage of the time in which a GPU was in use. MIG instances do not have this metric."""
 _ENGINE: Final = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
-"""Share of the time, also for MIG instances; absent for GPUs without profiling metrics."""
+"""Share of the time in which a GPU or a MIG instance was in use. GPUs without profiling metrics do not
+have this metric."""
 _RECENT: Final = "[5m]"
-"""Bridges a missed scrape, and finds use between two evaluations."""
+"""This range bridges a missed scrape, and includes use between two evaluations."""
 
 _USE: Final = f"(max by {_DEVICE} ({_UTIL}) / 100 or max by {_DEVICE} ({_ENGINE}))"
 _HELD: Final = f"max by {_DEVICE_AND_POD} ({_HOLDER})"

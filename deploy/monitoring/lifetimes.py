@@ -1,6 +1,8 @@
-"""Time until the expiry of tokens and certificates, for alerts. No alert fires if a token was as
-near its expiry within the last day, and was renewed: some tokens last an hour and are renewed after
-57 minutes."""
+"""Expressions for the time until tokens and certificates expire, for alerts.
+
+An alert does not fire if, within the last day, a token came as near to its expiry and was renewed then.
+For example, some tokens last an hour, and are always renewed after 57 minutes.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,8 +17,8 @@ _BEFORE: Final = "[1d] offset 10m"
 
 @dataclass(frozen=True, slots=True)
 class NearItsEnd:
-    """Limit of the time until the expiry: a share of the lifetime, and at most some seconds. If the
-    time of issue is unknown, the limit is at most a day."""
+    """Limit for the time until the expiry. The limit is `share` of the lifetime, but at most `seconds`.
+    If the time of issue is unknown, the limit is a day, but at most `seconds`."""
 
     share: float
     seconds: int
@@ -37,12 +39,14 @@ HOURS: Final = NearItsEnd(0.1, 4 * 3600)
 
 
 def left(what: str) -> Recording:
-    """Returns the rule that records the seconds until the expiry, by release, before the expiry."""
+    """Returns the rule that records the seconds until the expiry, by release. After the expiry, nothing
+    is recorded."""
     return Recording(_left(what), f"min {by()} ({_ends(what)} - time() > 0)")
 
 
 def unless_renewed_so_late(near: str, what: str) -> str:
-    """Returns the expression without the releases that renewed as late within the last day."""
+    """Returns the expression `near` without the releases that, within the last day, came as near to the
+    expiry before a renewal."""
     return f"({near}) unless min_over_time({_left(what)}{_BEFORE}) <= ({near})"
 
 

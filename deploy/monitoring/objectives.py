@@ -1,9 +1,9 @@
-"""Service level objectives: the share of Pods with a binding or an eviction in time.
+"""Service level objectives: the share of Pods that are bound in time, and that are evicted in time.
 
-The objectives do not count a Pod's waiting time for its turn, for Slurm's queue or for its author.
-Alerts use the burn rate of the error budget in two windows (Google, The Site Reliability Workbook,
-chapter 5). The long window shows that the problem matters, the short window shows that the problem
-goes on.
+The measured times exclude the time in which a Pod waits for its turn, in Slurm's queue, or for its
+author. Alerts use the burn rate of the error budget in two windows (Google, The Site Reliability
+Workbook, chapter 5). The long window shows that the problem matters. The short window shows that the
+problem continues.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Tables of pages with the alerts, the SLOs, and the node agent's metrics."""
+"""Generates tables in pages: the alerts, the SLOs, and the node agent's metrics."""
 
 from collections.abc import Callable, Iterator
 from typing import Final

@@ -22,7 +22,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The answer to one question: lines over time, or only the last value if `is_now`."""
+    """A panel that answers one question. It shows lines over time or, if `is_now`, the last value."""
 
     title: str
     queries: tuple[Query, ...]

@@ -5,7 +5,7 @@ from typing import Final
 from deploy.monitoring.panel import Dashboard, Panel, Query, Row
 
 RATE: Final = "$__rate_interval"
-"""Range for rates that Grafana chooses."""
+"""Range for rates. Grafana replaces this variable by a suitable range."""
 WEBHOOKS: Final = 'name=~".+[.]slurm-extender[.]io"'
 """The labels of the extender's webhooks in kube-apiserver's metrics."""
 

@@ -3,7 +3,8 @@
 Prometheus, Thanos or Mimir add `cluster` to all series of a cluster. The Prometheus operator adds
 `namespace` to the series of a Pod. Expressions of rules group by both labels. A missing label is
 empty. Each metric of a rule also gets a matcher that matches every series. The chart replaces this
-matcher by `monitoring.rules.selector`. Metrics of a dashboard get the dashboard's variables.
+matcher by `monitoring.rules.selector`. Metrics of a dashboard get matchers with the dashboard's
+variables.
 """
 
 from typing import Any, Final
@@ -36,8 +37,8 @@ def on(*labels: str) -> str:
 
 
 def of_releases(expr: str) -> str:
-    """Returns a rule's expression with the matchers that the chart replaces. Recorded series get
-    none."""
+    """Returns a rule's expression with the matchers that the chart replaces. Recorded series get no
+    matcher."""
     return selected(expr, _matcher)
 
 

@@ -1,4 +1,4 @@
-"""Expressions for problems of the leader or of all replicas. A problem of a standby only is a
+"""Expressions for problems of the leader or of all replicas. A problem that only a standby has is a
 warning."""
 
 from typing import Final
@@ -27,6 +27,7 @@ def of_leader_or_all(trouble: str, *labels: str) -> str:
 
 
 def of_standby_alone(trouble: str, *labels: str) -> str:
-    """Returns the expression for problems of single replicas, without the leader."""
+    """Returns the expression for problems that some standby replicas have, but neither the leader nor
+    all replicas."""
     told = of_leader_or_all(trouble, *labels)
     return f"max {by('pod', 'instance', *labels)} ({trouble}) unless {on(*labels)} ({told})"

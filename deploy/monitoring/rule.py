@@ -24,8 +24,8 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Rule that fires for each release separately. `summary` is one line, and `document` appends
-    the release. `description` has the facts for the first minute. Both may contain templates of
+    """Rule that fires for each release separately. `summary` is one line, to which `document` appends
+    the release. `description` has the facts for the first minute. Both texts may contain templates of
     Prometheus."""
 
     name: str

@@ -1,1 +1,1 @@
-"""The site: the pages of docs by mkdocs, with llms.txt."""
+"""The site: mkdocs builds the site from the pages of docs, and a hook adds llms.txt."""

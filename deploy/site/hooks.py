@@ -1,4 +1,5 @@
-"""Hooks of mkdocs (mkdocs.yml): what Python-Markdown and a site need, and GitHub does not."""
+"""Hooks of mkdocs (mkdocs.yml). The pages are written for GitHub. The hooks change the pages for
+Python-Markdown and for the site, and add llms.txt."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _NAMED: Final = re.compile(r"\[(?P<name>[^\]]+)\]\((?P<path>[^)]+)\)")
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: object) -> str:
-    """Returns a page with links and lists as mkdocs reads them."""
+    """Returns a page with its links and lists in the form that mkdocs needs."""
     source = Path(page.file.abs_src_path or "")
     return indented(to_repository(markdown, source, Path(config.docs_dir), config.repo_url or ""))
 
@@ -34,7 +35,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def to_repository(markdown: str, page: Path, docs: Path, repository: str) -> str:
-    """Returns a page whose relative links out of the folder of pages lead to the repository."""
+    """Returns a page in which relative links to files outside of `docs` lead to the repository."""
 
     def absolute(link: re.Match[str]) -> str:
         target = (page.parent / link["path"]).resolve()
@@ -47,8 +48,9 @@ def to_repository(markdown: str, page: Path, docs: Path, repository: str) -> str
 
 
 def indented(markdown: str) -> str:
-    """Returns a page in which everything inside an item of a list is indented by four spaces for each
-    list: Python-Markdown demands four, and CommonMark the width of the item's mark."""
+    """Returns a page in which the content of a list's item is indented by four spaces for each level of
+    lists. Python-Markdown requires four spaces. CommonMark, and so GitHub, requires the width of the
+    item's mark."""
     lines = markdown.split("\n")
     depth, offset = [0] * len(lines), [0] * len(lines)
     for token in _COMMON_MARK.parse(markdown):

@@ -5,7 +5,7 @@ cd "$(dirname "$0")"
 . ../steps.sh
 
 begin
-idle_node "$PARTITION" # else the Pod waits for one
+idle_node "$PARTITION" # without an idle node, the Pod would wait
 
 say "The Pod asks for one CPU, and that nobody else is on its node."
 apply pod.yaml

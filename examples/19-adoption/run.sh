@@ -11,7 +11,8 @@ is_adopted() {
     adopted=$(kubectl get pod adoption -o jsonpath="{$noted}")
     [ -n "$adopted" ]
 }
-# Where it is not said that Pods are adopted, nobody knows whether one will be.
+# Succeeds if the Pod is adopted. The script cannot see whether the extender adopts Pods. So after ten
+# seconds without an adoption, the script skips the example, unless ADOPTS=yes.
 is_adopted_or_never() {
     is_adopted && return
     [ "${ADOPTS:-}" = yes ] || [ "$(date +%s)" -lt "$gives_up" ] ||

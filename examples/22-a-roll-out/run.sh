@@ -14,7 +14,7 @@ roll_back() {
     sh -c "$ROLL_BACK"
 }
 
-# Each line: the Node, and the revision of its slurmd Pod.
+# Prints a line for each running slurmd Pod of the pool: the Node, and the revision of the slurmd Pod.
 revisions() {
     of_pod='.metadata.labels.slurm-extender\.io/revision'
     kubectl get pods -n "$POOL_NAMESPACE" -l "slurm-extender.io/pool=$pool" \
@@ -36,7 +36,7 @@ run kubectl get pods -n "$POOL_NAMESPACE" -L slurm-extender.io/revision
 run sh -c "$ROLL_OUT"
 later roll_back
 
-# What the others have, with the busy one as it was.
+# Succeeds if all other Nodes have new slurmd Pods, and the busy Node has the old slurmd Pod.
 others_are_replaced() {
     seen=$(revisions)
     [ "$(printf '%s\n' "$seen" | grep -c -v " $old$")" -eq $((nodes - 1)) ] &&

@@ -39,7 +39,7 @@ first=$(kubectl get pods -l job-name=mpi,batch.kubernetes.io/job-completion-inde
 end_containers "$first"
 wait_for "the Job is complete" is_complete mpi
 run kubectl get job mpi
-kubectl logs "$first" 2>/dev/null || true # where containers run
+kubectl logs "$first" 2>/dev/null || true # only real containers have a log
 for job in $jobs; do
     wait_for "job $job is over" is_over "$job"
 done

@@ -1,10 +1,11 @@
 """/mutate: a Pod with annotations for Slurm gets the extender's scheduler, scheduling gate and attempt
-number. A Pod of another scheduler stays as written, unless TAKE_SCHEDULERS names the scheduler.
-/mutate/every-pod treats every Pod without a scheduler name in this way, in Namespaces with the label.
+number. A Pod of another scheduler stays as written, unless TAKE_SCHEDULERS names the scheduler. In
+Namespaces with the label slurm-extender.io/every-pod, /mutate/every-pod treats every Pod without a
+scheduler name like a Pod with annotations.
 
-The webhook rejects a Pod that can never run, with all problems at once. kube-apiserver calls /mutate
-again after another webhook has changed a Pod (reinvocationPolicy: IfNeeded). Admission asks no other
-program, and works while Slurm or the rest of the extender is down.
+The webhook rejects a Pod that can never run. The reply lists all problems. kube-apiserver calls /mutate
+again after another webhook has changed a Pod (reinvocationPolicy: IfNeeded). The webhook asks no other
+program, so the webhook works while Slurm or the rest of the extender is down.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,7 @@ _Patch = list[dict[str, Any]]
 def review(
     request: PodRequest, translation: TranslationConfig, policy: Policy, *, every_pod: bool = False
 ) -> dict[str, Any]:
-    """Returns the AdmissionReview of a Pod's creation."""
+    """Returns the AdmissionReview for the creation of a Pod."""
     pod = request.object
     if is_mirror(pod) or not is_taken(pod, translation, every_pod=every_pod):
         return allowed(request, patch=_unmarked(pod))
@@ -56,14 +57,14 @@ def _bound_already(pod: Manifest, translation: TranslationConfig) -> tuple[str, 
 
 
 def _with_grace(pod: Manifest, translation: TranslationConfig) -> Manifest:
-    """Returns the Pod with the grace period after /mutate."""
+    """Returns the Pod with the grace period that /mutate gives the Pod."""
     lowered = translation.grace.lowered(pod["spec"])
     grace = {} if lowered is None else {"terminationGracePeriodSeconds": lowered}
     return {**pod, "spec": {**pod["spec"], **grace}}
 
 
 def patch_of(pod: Manifest, translation: TranslationConfig) -> _Patch:
-    """Returns the JSON Patch for a Pod of Slurm."""
+    """Returns the JSON Patch that makes a Pod a managed Pod, which Slurm places."""
     names = (gate["name"] for gate in pod["spec"].get("schedulingGates") or ())
     gates = [{"name": name} for name in (*(name for name in names if name != GATE), GATE)]
     lowered = translation.grace.lowered(pod["spec"])
@@ -78,20 +79,22 @@ def patch_of(pod: Manifest, translation: TranslationConfig) -> _Patch:
 
 
 def _unmarked(pod: Manifest) -> _Patch:
-    """Returns the JSON Patch without the extender's marks, for an unmanaged Pod."""
+    """Returns the JSON Patch that removes the extender's marks from an unmanaged Pod."""
     kept = _without_ours(pod)
     changed = kept != (pod["metadata"].get("annotations") or {})
     return [*([_add("/metadata/annotations", kept)] if changed else ()), *_without_label(pod)]
 
 
 def _without_ours(pod: Manifest) -> dict[str, str]:
-    """Returns the annotations without the extender's domain: only the extender may write there."""
+    """Returns the Pod's annotations, except annotations in the extender's domain. Only the extender may
+    write annotations in this domain."""
     annotations = pod["metadata"].get("annotations") or {}
     return {name: value for name, value in annotations.items() if not name.startswith(DOMAIN)}
 
 
 def _without_label(pod: Manifest) -> _Patch:
-    """Returns the JSON Patch without the label of a job: a copied Pod has the job of another Pod."""
+    """Returns the JSON Patch that removes the job label. In a copied Pod, this label names the job of
+    another Pod."""
     labels = pod["metadata"].get("labels") or {}
     kept = {key: each for key, each in labels.items() if key != JOB_ID}
     return [] if kept == labels else [_add("/metadata/labels", kept)]
@@ -102,7 +105,7 @@ def _add(path: str, value: Any) -> dict[str, Any]:
 
 
 def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Policy]) -> APIRouter:
-    """Returns the routes. Both functions return the current configuration."""
+    """Returns the routes. `translation` and `policy` return the current configuration."""
 
     def mutate(body: bytes, every_pod: bool) -> Manifest:
         asked = AdmissionReview[PodRequest].model_validate(parsed(body))

@@ -1,4 +1,4 @@
-"""The places of Pod templates in the objects that Pods are made from."""
+"""Finds the Pod templates in objects of other kinds, for example in a Deployment."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,12 +17,12 @@ _TEMPLATES: Mapping[tuple[str, str], Sequence[str]] = {
         "spec.leaderWorkerTemplate.workerTemplate",
     ),
 }
-"""(API group, kind) -> paths; a star stands for each item of a list."""
+"""The paths of the Pod templates, by API group and kind. A star stands for each item of a list."""
 
 
 def pod_templates(group: str, kind: str, manifest: Any) -> Iterator[tuple[str, Any]]:
-    """Yields an object's Pod templates, each with its place. An object of another kind, or of another
-    shape, has none."""
+    """Yields an object's Pod templates, each with the path in the object. Yields nothing for an object
+    of another kind, or of another shape."""
     for path in _TEMPLATES.get((group, kind), ()):
         yield from _at("", manifest, path.split("."))
 

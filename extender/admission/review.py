@@ -1,8 +1,8 @@
 """Requests of kube-apiserver to admission webhooks, and the replies (admission.k8s.io/v1
 AdmissionReview).
 
-The models check the fields of a Pod that the extender reads: kube-apiserver has decoded a Pod before the
-call. A malformed request is a defect of the caller (HTTP 400).
+The models check only the fields of a Pod that the extender reads, because kube-apiserver has decoded the
+Pod before the call. A malformed request is a defect of the caller (HTTP 400).
 """
 
 from base64 import b64encode
@@ -37,18 +37,20 @@ _ALL_WARNINGS = 4096
 _MOST_PROBLEMS = 50
 _LONGEST_PROBLEM = 1024
 _MOST_READ = max(limits.MOST_TERMS, limits.MOST_TOLERATIONS, limits.MOST_CONTAINERS) + 1
-# Limits of a body. Parsing takes up to 1 us for a value of JSON, in the event loop, and 4 MiB may have
-# two million values. An ordinary Pod has some hundred values; a Pod of 500 containers, with the old Pod
-# and `managedFields`, some 200,000; annotations (256 KiB) may consist of separators. One body may take
-# 0.3 s, and 140 may arrive at once: bodies above _ORDINARY_SEPARATORS take turns (`is_large`). Smaller
-# bodies on all connections of a listener take less than a second.
+# Limits of a body, as numbers of separators: brackets and commas. The event loop parses a value of JSON
+# in up to 1 us, and 4 MiB may have two million values. An ordinary Pod has some hundred values. A Pod of
+# 500 containers, with the old Pod and `managedFields`, has some 200,000 values. Annotations (256 KiB)
+# may consist of separators. One body may take 0.3 s, and 140 bodies may arrive at once. So bodies above
+# _ORDINARY_SEPARATORS are answered one by one (`is_large`). All smaller bodies on the connections of a
+# listener together take less than a second.
 _MOST_SEPARATORS = 300_000
 _ORDINARY_SEPARATORS = 2_000
 _CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), " ")
 
 
 def _first(values: Any) -> Any:
-    """Returns the first items of a list, enough for a list above the limits."""
+    """Returns the first items of a list. The number of these items is enough to see that a list is above
+    the limits."""
     return values[:_MOST_READ] if isinstance(values, list) else values
 
 
@@ -143,7 +145,7 @@ def _shaped(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 Pod = Annotated[dict[str, Any], AfterValidator(_shaped)]
-"""A Pod's manifest, with the right types of the fields that the extender reads."""
+"""A Pod's manifest, in which the fields that the extender reads have the right types."""
 
 
 class GroupKind(_Part):
@@ -165,7 +167,7 @@ class PodRequest(AdmissionRequest):
     old_object: Pod | None = None
 
     def model_post_init(self, _: Any) -> None:
-        """Adds the namespace: the Pod of a creation may have none."""
+        """Adds the namespace to the Pods, because the Pod of a creation may have no namespace."""
         for pod in filter(None, (self.object, self.old_object)):
             pod["metadata"]["namespace"] = self.namespace
 
@@ -184,8 +186,8 @@ class AdmissionReview(_Part, Generic[Asked]):
 
 
 def _more_than(most: int, body: bytes) -> int:
-    """Returns the number of separators of a body if larger than `most`, else 0. Each value follows a
-    separator."""
+    """Returns the number of separators of a body if the number is above `most`, else 0. Separators count
+    the values, because each value follows a separator."""
     if len(body) <= most:
         return 0
     separators = sum(map(body.count, (b"[", b"{", b",")))
@@ -193,7 +195,8 @@ def _more_than(most: int, body: bytes) -> int:
 
 
 def is_large(body: bytes) -> bool:
-    """Returns True for reviews that hold up the event loop if many arrive at once."""
+    """Returns True for the body of a review that holds up the event loop if many such bodies arrive at
+    once."""
     return _more_than(_ORDINARY_SEPARATORS, body) > 0
 
 
@@ -222,12 +225,13 @@ def allowed(
 
 
 def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) -> bool:
-    """Returns True if a new Pod becomes managed. The extender's marks on the Pod do not count: the
-    author wrote the marks. With `every_pod`, Pods without annotations for Slurm become managed too,
-    except Pods of another scheduler, and Pods that must run without Slurm's consent."""
+    """Returns True if a new Pod becomes managed. The extender's marks on the Pod do not count, because
+    the Pod's author wrote the marks. With `every_pod`, Pods without annotations for Slurm also become
+    managed. The exceptions are Pods of another scheduler, and Pods that must run without Slurm's
+    consent."""
     if translation.scope.problem(pod) is not None:
         return False
-    # A Pod template has a class, and no number yet.
+    # A Pod template has the name of a PriorityClass, and no priority number yet.
     critical = (pod["spec"].get("priorityClassName") or "").startswith("system-") or exempt(pod)
     return translation.asks(pod) or (
         every_pod and scheduler_of(pod) == DEFAULT_SCHEDULER and not critical
@@ -235,7 +239,8 @@ def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) 
 
 
 def asked_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> Request:
-    """Returns a Pod's request after the policy. The Pod's status does not matter."""
+    """Returns a Pod's request, with the changes and the problems from the policy. The Pod's status does
+    not matter."""
     wish = {"metadata": pod["metadata"], "spec": pod["spec"]}
     return judged(parse_pod(wish, translation), policy, translation).request
 
@@ -243,7 +248,7 @@ def asked_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> R
 def cannot_run(
     request: AdmissionRequest, problems: Sequence[str], warnings: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Returns the review for a rejected Pod: a line for each problem."""
+    """Returns the review that rejects a Pod. The message has a line for each problem."""
     told = (_line(problem, _LONGEST_PROBLEM) for problem in problems[:_MOST_PROBLEMS])
     lines = ["Slurm cannot run this Pod:", *(f"- {problem}" for problem in told)]
     if len(problems) > _MOST_PROBLEMS:
@@ -270,5 +275,6 @@ def _passed_on(warnings: Iterable[str]) -> Iterator[str]:
 
 
 def _line(told: str, longest: int) -> str:
-    """Returns a line without control characters: kube-apiserver drops warnings with such characters."""
+    """Returns a line without control characters, because kube-apiserver drops warnings with such
+    characters."""
     return told[:longest].translate(_CONTROL)

@@ -1,8 +1,8 @@
-"""/validate: the author of an object that cannot run gets every problem at once.
+"""/validate: if an object cannot run, the author of the object gets every problem at once.
 
-The author of an object with a Pod template gets warnings; the webhook never rejects such an object. The
+If an object has a Pod template, the author gets warnings, and the webhook never rejects the object. The
 webhook rejects an invalid Pod, and an invalid change of a Pod with the extender's gate. /mutate has
-already checked a new Pod: the second check serves clusters where other webhooks change Pods later.
+already checked a new Pod. The second check serves clusters in which other webhooks change Pods later.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,8 +34,8 @@ _POD = TypeAdapter(Pod)
 
 
 def review_pod(request: PodRequest, translation: TranslationConfig, policy: Policy) -> dict[str, Any]:
-    """Returns the AdmissionReview of a Pod. An old problem does not forbid a change: the change may
-    correct another problem, or come from a controller."""
+    """Returns the AdmissionReview of a Pod. A problem of the old Pod does not forbid a change, because
+    the change may correct another problem, or come from a controller."""
     pod, before = request.object, request.old_object
     if not _waits(pod, before, translation):
         return allowed(request)
@@ -51,8 +51,8 @@ def review_pod(request: PodRequest, translation: TranslationConfig, policy: Poli
 
 
 def _waits(pod: Manifest, before: Manifest | None, translation: TranslationConfig) -> bool:
-    """Returns True before the extender asks Slurm for the Pod, and before a repeated request. A change
-    does not affect a grant."""
+    """Returns True until the extender asks Slurm for the Pod's job, and before a repeated request.
+    Later, a change has no effect on a grant."""
     spec = pod["spec"]
     gates = (gate["name"] for gate in spec.get("schedulingGates") or ())
     waits = GATE in gates if before is not None else not spec.get("nodeName")
@@ -64,7 +64,7 @@ def review_object(
 ) -> dict[str, Any]:
     """Returns the AdmissionReview of an object of another kind."""
     kind = request.kind
-    every_pod = every_pod and kind.kind != "DaemonSet"  # /mutate excludes the Pods by their owner
+    every_pod = every_pod and kind.kind != "DaemonSet"  # /mutate excludes a DaemonSet's Pods by owner
     told: list[str] = []
     for place, template in pod_templates(kind.group, kind.kind, request.object):
         pod = _pod_of(template, request.namespace)
@@ -74,7 +74,8 @@ def review_object(
 
 
 def _pod_of(template: Any, namespace: str) -> Manifest | None:
-    """Returns the Pod of a template; None if kube-apiserver rejects the Pod itself."""
+    """Returns the Pod of a template. Returns None if the template is malformed, because kube-apiserver
+    itself rejects such a Pod."""
     try:
         pod = _POD.validate_python({"metadata": {}} | template)
     except (TypeError, ValidationError):
@@ -92,7 +93,7 @@ def _told_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> I
 
 
 def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Policy]) -> APIRouter:
-    """Returns the routes. Both functions return the current configuration."""
+    """Returns the routes. `translation` and `policy` return the current configuration."""
 
     def validate(body: bytes, every_pod: bool) -> Manifest:
         given = parsed(body)

@@ -1,2 +1,2 @@
-"""Compares both systems: the command `audit`, which changes nothing, and the leader's periodic
-audit."""
+"""Compares Slurm with Kubernetes, for the command `audit` and for the leader's periodic audit. The
+command changes nothing."""

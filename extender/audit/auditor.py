@@ -1,9 +1,9 @@
-"""The leader's audit: compares both systems periodically, and corrects certain differences.
+"""The leader's audit: compares Slurm with Kubernetes periodically, and corrects certain differences.
 
-A difference may be temporary. A difference counts after several new readings have found it again.
-The audit logs and counts each difference once. The ledger cancels a live job at the eviction
-limiter's pace if the job's Pod is proven gone, has another job, or may have no job. Events or
-persons correct all other differences (invariants I5 and I6)."""
+A difference may be temporary. So a difference counts only after several new readings have found the
+difference again. The audit logs and counts each difference once. The ledger cancels a live job if the
+job's Pod is proven gone, has another job, or may have no job. The eviction limiter sets the pace. All
+other differences are corrected by reactions to events, or by people (invariants I5 and I6)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -27,15 +27,17 @@ from service.health import Health, common_trouble
 from service.periodic import periodically
 from slurm_client.errors import SlurmError
 
-# In the first minutes, requests of an earlier leader may still arrive, and a killed slurmctld may
-# restore jobs that the earlier leader cancelled. Later rounds find leftovers only.
+# Pauses before the first rounds. In the first minutes, requests of an earlier leader may still arrive
+# in Slurm. A killed slurmctld may also restore jobs that the earlier leader cancelled. Later rounds find
+# only leftovers.
 _FIRST_S = (10.0, 20.0, 30.0, 60.0)
 _CONFIRM_S = 2.0
-_BYTES_A_JOB = 85  # for 24.11, which indents replies; for 26.05: 42
+_BYTES_A_JOB = 85  # in replies of Slurm 24.11, which are indented; 42 in 26.05
 _BYTES_A_SECOND = 2000
-"""Average rate of audit data: more jobs in Slurm mean fewer rounds."""
+"""Average rate at which the audit may read data. With more jobs in Slurm, the audit makes fewer
+rounds."""
 _SAID = 20
-"""Number of findings of a round in the log. The metrics and the command have all findings."""
+"""Largest number of findings of a round in the log. The metrics and the command have all findings."""
 _OVER = frozenset({State.RELEASING, State.DONE})
 _MENDED = frozenset({FindingKind.ORPHAN_JOB, FindingKind.TWO_JOBS})
 
@@ -43,7 +45,7 @@ log = structlog.get_logger()
 
 
 class PeriodicAudit:
-    """The periodic audit. `told`: receives the findings after each round."""
+    """The periodic audit. The function `told` receives the findings after each round."""
 
     def __init__(
         self,
@@ -56,7 +58,8 @@ class PeriodicAudit:
         *,
         jobs_of_adopted_pods: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
-        """`jobs_of_adopted_pods`: returns the jobs that `unmanaged.adoption` handles."""
+        """The function `jobs_of_adopted_pods` returns the ids of the jobs that `unmanaged.adoption`
+        handles."""
         self._reader = reader
         self._ledger = ledger
         self._view = view
@@ -84,11 +87,11 @@ class PeriodicAudit:
 
     @property
     def pause(self) -> float:
-        """Pause between two rounds: longer with more jobs in Slurm."""
+        """Pause between two rounds of the audit. The pause is longer if Slurm has more jobs."""
         return max(self._interval, self._reader.jobs * _BYTES_A_JOB / _BYTES_A_SECOND)
 
     async def go_round(self, dispatcher: Dispatcher) -> None:
-        """Compares both systems once. Raises SlurmError and KubernetesError."""
+        """Compares Slurm with Kubernetes once. Raises SlurmError and KubernetesError."""
         found = await self._reader.look(*await self._known())
         sure = {finding: None for finding in found if finding in self._wrong}
         unsure = tuple(finding for finding in found if finding not in self._wrong)
@@ -105,15 +108,16 @@ class PeriodicAudit:
                 dispatcher.feed(OrphanFound(finding.key, finding.job_id))
 
     async def _known(self) -> tuple[tuple[Pod, ...], ClusterView, frozenset[int]]:
-        """Returns the ledger's Pods and jobs, and the view. Another thread reads up to 50,000
-        records."""
+        """Returns the ledger's Pods, the view, and the ids of the ledger's jobs. Another thread reads
+        the records, because the ledger may have 50,000."""
         records, view = tuple(self._ledger.placeholders), self._view()
         pods, jobs = await asyncio.to_thread(_pods_and_jobs, records)
         return pods, view, jobs | self._jobs_of_adopted_pods()
 
 
 def _pods_and_jobs(records: Sequence[Placeholder]) -> tuple[tuple[Pod, ...], frozenset[int]]:
-    """Returns Pods with the ledger's job and attempt, which are newer than annotations. Ended Pods
+    """Returns the Pods and the job ids of the ledger's records. While the ledger watches a job, the Pod
+    gets the job and the attempt of the record, which are newer than the Pod's annotations. Ended Pods
     stay ended."""
     pods = (
         member.pod.with_scheduling(job_id=record.job.id, attempt=record.attempt)

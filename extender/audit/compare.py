@@ -1,6 +1,7 @@
-"""Compares both systems: each difference has a cause and a fix. Changes nothing.
+"""Compares Slurm with Kubernetes, and finds the cause and the fix of each difference. Changes nothing.
 
-A difference may be temporary: callers report a difference after several readings have found it."""
+A difference may be temporary, so callers report a difference only after several readings have found the
+difference."""
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -25,31 +26,33 @@ from wellknown.node_mapping import in_words
 
 _TOLD_WITHIN_S = 60.0
 _MOST_READ = 100
-"""Maximum number of waiting jobs of running Pods to read. A loss of Slurm's state may leave
-thousands."""
+"""Largest number of waiting jobs of running Pods that an audit reads. A loss of Slurm's state may leave
+thousands of such jobs."""
 
 
 class FindingKind(StrEnum):
     ORPHAN_JOB = "OrphanJob"
-    """A live job with a placeholder's key, whose Pod or attempt has ended or may have no job."""
+    """A live job has a placeholder's key, but the Pod or the attempt has ended, or the Pod may have no
+    job."""
     POD_WITHOUT_JOB = "PodWithoutJob"
-    """A Pod bound by a job that does not run, or waiting for a job that Slurm does not know."""
+    """A Pod is bound, but its job does not run; or a Pod waits for a job that Slurm does not know."""
     JOB_WAITS = "JobWaits"
     """Slurm has lost the job of a bound Pod, and the next job waits because the Node is in use."""
     TWO_JOBS = "TwoJobs"
     """A second live job of a Pod."""
     WRONG_NODE = "WrongNode"
-    """A Pod on a Node that does not represent its job's node."""
+    """A Pod is on a Node that does not stand for the node of the Pod's job."""
     FOREIGN_KEY = "ForeignKey"
-    """A live job in the placeholders' range without a key, or a Pod that names a job of another
+    """A live job has an id in the placeholders' range but no key, or a Pod names the job of another
     owner."""
     STUCK_GATE = "StuckGate"
     """The extender's scheduling gate is on a Pod without a condition, or on a Pod whose job already
     runs."""
     STUCK_DRAIN = "StuckDrain"
-    """A node is drained with a reason from the extender that is not true for its Node."""
+    """A node is drained with a reason from the extender, and the reason does not hold for the node's
+    Node."""
     CONTESTED_NODE = "ContestedNode"
-    """Several Nodes with the name of the same Slurm node."""
+    """Several Nodes name the same Slurm node."""
     OTHER_CLUSTER = "OtherCluster"
     """A placeholder of another Kubernetes cluster: information, not a difference."""
 
@@ -61,7 +64,7 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A difference. Findings of the same difference are equal, also with other messages."""
+    """A difference. Two findings of the same difference are equal, even if the messages differ."""
 
     kind: FindingKind
     cause: Cause = field(compare=False)
@@ -73,27 +76,27 @@ class Finding:
     mended: bool = field(default=False, compare=False)
     """True if the leader corrects the difference."""
     key: PlaceholderKey | None = field(default=None, compare=False)
-    """The key of an orphan or second job."""
+    """The key of the job, if the job is an orphan or a second job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A reading of both systems. The Pods are read first."""
+    """A reading of Slurm and Kubernetes. The Pods are read first."""
 
     at: datetime
     pods: tuple[Pod, ...]
     states: Mapping[int, JobState]
     jobs: Mapping[int, Job]
-    """The `unclear` jobs with their details."""
+    """The jobs from `unclear`, with their details."""
     over: frozenset[int]
-    """The `unclear` jobs whose Pod, or attempt, has certainly ended."""
+    """The jobs from `unclear` whose Pod, or attempt, has certainly ended."""
     view: ClusterView
     nodes: tuple[SlurmNode, ...] = ()
 
 
 def shared_ids(findings: Iterable[Finding], ids: JobIdRange) -> str | None:
-    """Returns a warning if placeholders of other clusters have ids in this range: each needs a
-    read."""
+    """Returns a warning if placeholders of other clusters have ids in this range, because each such job
+    needs a read."""
     if not any(finding.kind is FindingKind.OTHER_CLUSTER for finding in findings):
         return None
     return (
@@ -110,8 +113,9 @@ def unclear(
     config: PlacementConfig,
     known: Container[int] = (),
 ) -> Iterator[int]:
-    """Yields the ids of live jobs to read: jobs in the placeholders' range, or wrongly named by a
-    Pod, without `known` jobs. Adds at most _MOST_READ waiting jobs of running Pods."""
+    """Yields the ids of live jobs to read: jobs that a Pod names wrongly, and jobs in the placeholders'
+    range that no Pod names. Leaves out `known` jobs that no Pod names. Adds at most _MOST_READ waiting
+    jobs of running Pods."""
     naming = {pod.scheduling.job_id: pod for pod in pods if pod.scheduling.job_id is not None}
     waiting = 0
     for job_id, state in states.items():
@@ -127,7 +131,8 @@ def unclear(
 
 
 def _fits(pod: Pod, config: PlacementConfig) -> bool:
-    """Returns True for a Pod with a valid annotation for its job; False for a Pod bound by hand."""
+    """Returns True if a Pod has a valid annotation for the job that the Pod names. Returns False, for
+    example, for a Pod that was bound by hand."""
     there = pod.scheduling.allocation is not None and pod.scheduling.allocation.node == pod.life.node
     return (
         (pod.life.node is None or there)
@@ -163,7 +168,7 @@ def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
 
 
 def _missing_keys(reading: Snapshot, config: PlacementConfig) -> Mapping[int, PlaceholderKey]:
-    """Returns the missing keys of Pods' jobs, by job id."""
+    """Finds the Pods' jobs whose keys are missing. Returns the right key of each such job, by job id."""
     without = [job for job in reading.jobs.values() if not job.state.ended and key_of(job) is None]
     pods = {pod.workload.uid: pod for pod in reading.pods} if without else {}
     found = dict[int, PlaceholderKey]()
@@ -188,7 +193,8 @@ def _orphan(
     reading: Snapshot,
     config: PlacementConfig,
 ) -> Finding | None:
-    """Returns the finding about a job alone; None for a Pod's own job."""
+    """Returns the finding about a job that should not exist, or has no key. Returns None for a Pod's own
+    job."""
     if key is None and job.id not in config.ids:
         return None  # the job of another owner, with an id that a Pod names
     if key is None:
@@ -205,7 +211,7 @@ def _orphan(
         return Finding(FindingKind.OTHER_CLUSTER, cause, fix, whose, job.id)
     listed = pods.get(key.uid, [])
     if not listed and job.id not in reading.over:
-        return None  # the Pod exists, and was not listed
+        return None  # the Pod exists, although the list lacks the Pod
     alive = [pod for pod in listed if not pod.life.finished]
     if not alive or any(key.attempt < pod.scheduling.attempt for pod in alive):
         why = Cause.of(Kind.ATTEMPT_OVER, attempt=key.attempt)
@@ -220,8 +226,8 @@ def _orphan(
 
 
 def may_have_no_job(pods: Sequence[Pod]) -> bool:
-    """Returns True if a workload waits and may have no job: a Pod is invalid, missing or could not
-    use a job. A former leader may still have requested a job for the workload."""
+    """Returns True if a workload waits and may have no job, because a Pod is invalid, is missing or
+    could not use a job. A former leader may still have requested a job for the workload."""
     workload, obstacle = pods[0].workload, any(pod.scheduling.obstacle is not None for pod in pods)
     invalid = workload.request([pod.request for pod in pods]).problems
     needs_none = obstacle or invalid or len(pods) < workload.size
@@ -238,8 +244,8 @@ def _of_pod(
     reading: Snapshot,
     config: PlacementConfig,
 ) -> Iterator[Finding]:
-    """Yields the findings about a Pod. `members`: the Pods of the Pod's workload. `read`: the live
-    jobs with the workload's key."""
+    """Yields the findings about a Pod. `members` are the Pods of the Pod's workload. `read` has the live
+    jobs with the workload's key. `untold` is the number of Pods without a condition."""
     if pod.life.finished or pod.life.deleting:
         return
     live = {job.id for job in read}
@@ -276,8 +282,8 @@ def _names_another(pod: Pod) -> Finding:
 
 
 def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> Iterator[Finding]:
-    """Yields the findings about further jobs of a Pod. The job that the Pod names stays, unless
-    only another job runs: then the Pod may use the other job's resources, and a person must check."""
+    """Yields the findings about further jobs of a Pod. The job that the Pod names stays, unless only
+    another job runs. In this case the Pod may use the other job's resources, and a person must check."""
     if len(live) < 2:
         return
     kept = pod.scheduling.job_id if pod.scheduling.job_id in live else min(live)
@@ -295,8 +301,8 @@ def _more_than_one(pod: Pod, read: list[Job], live: set[int], *, runs: bool) -> 
 def _unheld(
     pod: Pod, members: Sequence[Pod], job: Job | None, state: JobState | None, reading: Snapshot
 ) -> Iterator[Finding]:
-    """Yields findings about a bound Pod without a running job. `state`: state of the job that the
-    Pod names."""
+    """Yields the finding about a bound Pod without a running job. `state` is the state of the job that
+    the Pod names."""
     name, node, job_id = pod.full_name, pod.life.node or "", pod.scheduling.job_id
     if job is not None:
         job_id, state = job.id, job.state
@@ -320,8 +326,8 @@ def _placing_anew(pod: Pod) -> str:
 
 
 def _waits_for_its_node(pod: Pod, job: Job | None, job_id: int, view: ClusterView) -> Finding:
-    """Returns the finding about a job that waits for its node. Slurm does not report what occupies
-    the node, but a person can see it."""
+    """Returns the finding about a bound Pod's job that waits for the Pod's Node. Slurm does not report
+    what occupies the node, so the fix names the commands with which a person can look."""
     word = job.reason if job is not None else ""
     cause = Cause.of(Kind.BOUND_AND_JOB_WAITS, node=pod.life.node, job=job_id, word=word)
     where = view.nodes.get(pod.life.node or "")
@@ -363,8 +369,8 @@ def _is_untold(pod: Pod) -> bool:
 
 
 def _patience(untold: int, config: PlacementConfig) -> float:
-    """Returns the longest time for a Pod without a condition. Waiting Pods get conditions one after
-    the other."""
+    """Returns the longest normal time until a Pod has a condition. Waiting Pods get conditions one after
+    the other, so the time grows with the number of Pods."""
     return _TOLD_WITHIN_S + untold * config.in_line_report_pause
 
 

@@ -1,8 +1,9 @@
-"""Reads both systems for an audit: one request for all jobs, and few requests for single jobs.
+"""Reads Slurm and Kubernetes for an audit, with one request for all jobs and few requests for single
+jobs.
 
-Slurm cannot list the jobs in a range of ids: the reply has 42 to 84 bytes for each job. The reader
-reads jobs that no Pod explains. The reader reads foreign jobs only once. Another thread compares up
-to 50,000 Pods."""
+Slurm cannot list only the jobs in a range of ids, so the reply has 42 to 85 bytes for each job in Slurm.
+Single requests are for jobs that belong to no known Pod. The reader reads foreign jobs only once.
+Another thread compares up to 50,000 Pods."""
 
 import asyncio
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
@@ -36,8 +37,8 @@ class Reader:
         translation: TranslationConfig,
         native: Callable[[int | None], object] = lambda _: None,
     ) -> None:
-        """`native`: receives the highest job id below the placeholders' range at each reading, or
-        None."""
+        """The function `native` receives the highest job id below the placeholders' range at each
+        reading, or None if there is no such job."""
         self._slurm = slurm
         self._slurm_nodes = slurm_nodes
         self._kubernetes = kubernetes
@@ -45,9 +46,9 @@ class Reader:
         self._translation = translation
         self._native = native
         self._foreign: dict[int, Job] = {}
-        """Live foreign jobs in the placeholders' range, as of their reading."""
+        """Live foreign jobs in the placeholders' range, as the reader has read each job."""
         self.jobs = 0
-        """Number of jobs in Slurm at the last reading, with the tasks of arrays."""
+        """Number of jobs in Slurm at the last reading, including the tasks of arrays."""
 
     async def look(
         self, pods: Collection[Pod], view: ClusterView, known: Container[int] = ()
@@ -106,7 +107,7 @@ class Reader:
             states=states,
             jobs={job.id: job for job in (*read, *foreign)},
             over=frozenset(over),
-            view=replace(view),  # the caches of a view are for one thread
+            view=replace(view),  # only one thread may use the caches of a view
             nodes=(await self._slurm_nodes.read()).nodes if drains else (),
         )
         return await asyncio.to_thread(compare, reading, self._config)

@@ -1,13 +1,13 @@
 """The binder binds a Pod to a Node of the Pod's job, and to no other Node (invariant I2).
 
-The binder compares the job with the Pod. The Binding has the uid and resourceVersion of the Pod: after
-any change in between the Binding fails, and kube-scheduler tries again. The leader knows the Pod's
-version; other replicas read the Pod first, and so does the leader after a change. An unmanaged Pod has
-no job, and needs room that Slurm leaves.
+The binder compares the job with the Pod. The Binding has the uid and resourceVersion of the Pod. If the
+Pod changes in between, the Binding fails, and kube-scheduler tries again. The leader knows the Pod's
+version. Other replicas read the Pod first, and the leader also reads the Pod after a change. An
+unmanaged Pod has no job, and must fit into the room that Slurm leaves.
 
 The binder answers within the timeout of kube-scheduler's call (`deadline`), and posts no Binding later.
-A Binding without an answer within the timeout goes on: the Node stays reserved, and the next call for
-the Pod returns the outcome.
+If a Binding gets no answer within the timeout, the Binding continues. The Node stays reserved, and the
+next call for the Pod returns the outcome.
 """
 
 import asyncio
@@ -47,14 +47,14 @@ from wellknown.allocation import Allocation
 from wellknown.job_key import JobIdRange
 
 _FRESH_S = 5.0
-"""Age of an immediate job up to which the state of the job is enough: a read for each Pod of a
-burst would cost as much as the Pod's allocation. Only administrators may suspend the job, because
-the job belongs to the token's user."""
+"""Age of an immediate job up to which the state of the job is enough. The binder does not read the job
+then, because a read for each Pod of a burst would cost as much as the Pod's allocation. Only
+administrators may suspend the job, because the job belongs to the token's user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """kube-scheduler's request: this Pod onto this Node."""
+    """kube-scheduler's request to bind this Pod to this Node."""
 
     namespace: str
     name: str
@@ -69,8 +69,8 @@ class NotBound(Exception):
 def verified(
     pod: Pod, job: Job | None, node: str, view: ClusterView, rules: PlacementConfig
 ) -> Allocation:
-    """Returns the allocation that Slurm granted to a Pod on a Node. Raises NotBound without an
-    allocation."""
+    """Returns the allocation that Slurm granted to a Pod on a Node. Raises NotBound if the Pod has no
+    valid allocation there."""
     if job is None or not job.state.running:
         raise NotBound(f"Slurm job {pod.scheduling.job_id} is not running")
     attempt, cluster = pod.scheduling.attempt, rules.cluster
@@ -107,8 +107,8 @@ class Binder:
         report: Callable[[str, Job], None] = lambda *_: None,
     ) -> None:
         """`ids` are the placeholders' ids. `ledger` returns None while this replica does not lead.
-        `report` passes the uid of a workload, and a job with another slot than the Pod's, to the
-        leader."""
+        `report` is called for a job whose slot differs from the slot on the Pod. The function passes the
+        uid of the workload and the job to the leader."""
         self._kubernetes, self._slurm, self._translation = kubernetes, slurm, translation
         self._view, self._ledger, self._reservation = view, ledger, reservation
         self._ids, self._report = ids, report
@@ -122,7 +122,8 @@ class Binder:
         return None if record is None else record.job.id
 
     async def bind(self, target: Target) -> None:
-        """Binds, or raises NotBound. Returns without an error for a Pod already bound to the Node."""
+        """Binds the Pod, or raises NotBound. Returns without an error if the Pod is already bound to the
+        Node."""
         try:
             await self._bind_in_time(target)
         except NotFound as error:
@@ -133,8 +134,8 @@ class Binder:
             raise NotBound(str(error)) from error.__cause__ or error
 
     async def _bind_in_time(self, target: Target) -> None:
-        """Binds, or joins an earlier call for the same Pod and Node. Raises Unavailable without an
-        answer in time."""
+        """Binds the Pod, or waits for an earlier call for the same Pod and Node. Raises Unavailable if
+        no answer comes in time."""
         work = self._under_way.get(target)
         if work is None:
             work = self._under_way[target] = asyncio.ensure_future(self._bind(target))
@@ -145,8 +146,8 @@ class Binder:
             raise Unavailable(0, "no answer to the Binding in time for kube-scheduler") from error
 
     def _ended(self, target: Target, work: asyncio.Task[None]) -> None:
-        """Forgets a Binding. After the deadline no call may wait for the error, which asyncio would
-        report as unhandled."""
+        """Forgets a finished Binding, and reads its error. If no call waits for the error after the
+        deadline, asyncio would otherwise report the error as unhandled."""
         del self._under_way[target]
         if not work.cancelled():
             work.exception()
@@ -163,7 +164,8 @@ class Binder:
         known = None if ledger is None else ledger.allocated(target.uid)
         if ledger is None or known is None or self._reservation.has_others(target.node):
             return False
-        # Also a Pod bound a moment ago: the watch may not show the Pod on the Node yet.
+        # The ledger also knows a Pod that was bound a moment ago. The watch may not show this Pod on the
+        # Node yet.
         record, member = known
         others = [each for each in ledger.holding(target.node) if each is not record]
         if any(_overlaps(member.slot, each) for each in others):
@@ -171,7 +173,7 @@ class Binder:
         allocation, alone = await asyncio.gather(
             self._still_granted(record, member, target.node), self._have_their_jobs(others)
         )
-        if not alone or allocation != member.slot:  # other Pods may be on another slot
+        if not alone or allocation != member.slot:  # other Pods may use the other slot
             return False
         try:
             await self._post(target, member.pod, allocation)
@@ -204,16 +206,16 @@ class Binder:
         await self._kubernetes.bind_pod(target.namespace, target.name, target.node, metadata)
 
     async def _have_their_jobs(self, bound: Sequence[Placeholder]) -> bool:
-        """Returns True if each of the Pods still has its job. Reads the jobs in the call for the
-        new Pod's job."""
+        """Returns True if each of the bound Pods still has its job. The jobs are read in the same call
+        as the new Pod's job."""
         jobs = [None if each.job.over else each.job.id for each in bound]
         known = [job_id for job_id in jobs if job_id is not None]
         return len(known) == len(jobs) and await slurm_in_time(self._running.hold_nodes(known))
 
     async def _still_granted(self, record: Placeholder, member: Member, node: str) -> Allocation:
         """Returns the allocation if still valid. For an immediate job that began a moment ago, the state
-        is enough. Slurm may have started any other job again on another node, and a job may have been
-        suspended and resumed, so the binder reads the job."""
+        is enough. The binder reads any other job: Slurm may have started the job again on another node,
+        or the job may have been suspended and resumed."""
         slot, age_s = member.slot, asyncio.get_running_loop().time() - record.job.since
         if slot is None or slot.node != node or not record.job.asked.immediate or age_s > _FRESH_S:
             return await self._granted(member.pod, node)
@@ -234,5 +236,5 @@ class Binder:
 
 
 def _overlaps(slot: Allocation | None, record: Placeholder) -> bool:
-    """Returns True if a core or a device of a slot is on a Pod of another workload."""
+    """Returns True if a Pod of another workload's record uses a core or a device of a slot."""
     return slot is not None and any(units_on(pod, slot) for pod in record.pods)

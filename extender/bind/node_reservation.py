@@ -1,10 +1,10 @@
 """The last check that a Pod fits on a Node, and the reservation of the Node during the Binding.
 
-kube-scheduler counts all Pods and Slurm counts all jobs; neither counts native jobs together with
-unmanaged Pods, or with Pods that outlast their job by the grace. An unmanaged Pod must fit into the
-room that Slurm leaves. A managed Pod is not bound while other Pods use its allocation: if these Pods
-stay, the Pod needs another allocation; if these Pods are leaving, the Pod waits. Slurm may start a
-native job after the answer, because Slurm does not know unmanaged Pods.
+kube-scheduler counts all Pods, and Slurm counts all jobs. Neither system counts native jobs together
+with unmanaged Pods, or together with Pods that still end after their job. An unmanaged Pod must fit into
+the room that Slurm leaves. A managed Pod is not bound while other Pods use its allocation. If these Pods
+stay, the managed Pod needs another allocation. If these Pods are leaving, the managed Pod waits. After
+this check, Slurm may still start a native job, because Slurm does not know unmanaged Pods.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _ADOPTED_WITHIN_S = 5.0
 
 
 class DoesNotFit(Exception):
-    """The Pod no longer fits."""
+    """Raised if the Pod does not fit on the Node now."""
 
 
 class NodeReservation:
@@ -73,8 +73,8 @@ class NodeReservation:
     def held(
         self, manifest: Manifest, node: str, allocation: Allocation | None
     ) -> AbstractAsyncContextManager[None]:
-        """Holds the Node while a Pod is bound to its allocation, or else to the room that Slurm leaves.
-        Raises DoesNotFit, and both systems' errors."""
+        """Reserves the Node while a Pod is bound. Without an allocation, the Pod must fit into the room
+        that Slurm leaves. Raises DoesNotFit, and the errors of Slurm and of kube-apiserver."""
         if allocation is None:
             return self._left(manifest, node)
         return self._granted(manifest, node, allocation)
@@ -118,8 +118,8 @@ class NodeReservation:
 
     @asynccontextmanager
     async def _alone(self, node: str) -> AsyncIterator[None]:
-        """Holds the Node. Raises Unavailable after the deadline: the holder then waits for
-        kube-apiserver's answer to a Binding."""
+        """Reserves the Node for one Pod. Raises Unavailable at the deadline, because another Pod on the
+        Node then still waits for kube-apiserver's answer to a Binding."""
         lock = self._held[node]
         await kubernetes_in_time(lock.acquire())
         try:
@@ -128,9 +128,9 @@ class NodeReservation:
             lock.release()
 
     async def _fits(self, manifest: Manifest, node: str) -> bool:
-        """Returns True if a Pod fits on a Node of Slurm. Reads the bound Pods, with the last Binding
-        here, then Slurm's node, then the placeholders: a job that begins or ends in between counts
-        once or twice, but is never left out."""
+        """Returns True if a Pod fits on a Node of Slurm. First reads the bound Pods, including the last
+        Pod that this replica has bound. Then reads Slurm's node, and then the placeholders. In this
+        order, a job that begins or ends in between counts once or twice, but is never left out."""
         bound = await kubernetes_in_time(pods_on(self._kubernetes, node))
         slurm_node = await self._capacity.read_node(node)
         if slurm_node is None:  # one reply without the node proves nothing
@@ -141,14 +141,14 @@ class NodeReservation:
         return requested(manifest, self._translation).within(free)
 
     async def _taken(self, manifest: Manifest, node: str, allocation: Allocation) -> str | None:
-        """Returns the reason for which a managed Pod cannot use its allocation, or None. Exempt
-        Pods do not count: such Pods run beside all jobs."""
+        """Returns the reason for which a managed Pod cannot use its allocation now; None if the Pod can.
+        Exempt Pods do not count, because such Pods run beside all jobs."""
         on_node = await kubernetes_in_time(pods_on(self._kubernetes, node))
         if await self._overlapping(on_node, allocation):
             return LEAVING
         bound = [pod for pod in on_node if not exempt(pod)]
         if not await self._uncounted(bound):
-            self._adopted_pods.discard(node)  # until another Pod comes: Slurm counts these Pods
+            self._adopted_pods.discard(node)  # Slurm counts these Pods; another Pod adds the Node again
             return None
         slurm_node = await self._capacity.read_node(node)
         if slurm_node is None:  # Slurm has granted the node
@@ -173,9 +173,10 @@ class NodeReservation:
         return bool(near and await slurm_in_time(self._overlaps.in_the_way(allocation, near)))
 
     def _stays(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
-        """Returns True if a Pod that Slurm does not count stays: an adopted Pod, or a managed Pod if
-        Slurm forgot the job or its start, since that job gets the room again, before all others. One
-        answer of Slurm is enough, because only the place of the new Pod depends on the answer."""
+        """Returns True if a Pod that Slurm does not count will stay on the Node. An unmanaged Pod stays.
+        A managed Pod stays if Slurm forgot the job or its start, because this job gets the room again
+        before all other jobs. One answer of Slurm is enough, because only the place of the new Pod
+        depends on the answer."""
         state = states.get(placeholder_of(pod, self._translation) or 0)
         if state is not None and state.completing:  # Slurm may still count the Pod
             return False

@@ -1,4 +1,4 @@
-"""/bind: see `binder`.
+"""The route of kube-scheduler's verb /bind: `binder` does the work.
 
 Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderBindingArgs and ExtenderBindingResult.
 """
@@ -25,7 +25,8 @@ class BindArgs(BaseModel):
 
 
 def router(binder: Binder, health: Health) -> APIRouter:
-    """Returns the route. A failure whose cause is a known outage is not logged as news."""
+    """Returns the route. If the cause of a failure is a known outage, the failure is not logged as
+    news."""
     routes = APIRouter(route_class=VerbRoute)
 
     @routes.post("/bind")

@@ -1,7 +1,7 @@
-"""The states of jobs at the moment of a bind: binds that come together share one call to Slurm.
+"""Reads the states of jobs for /bind. Calls of /bind at about the same time share one call to Slurm.
 
-kube-scheduler binds in the background, one Pod after the other, a few milliseconds apart: a call
-for each bind would cost as much as the allocations.
+kube-scheduler binds in the background, one Pod after the other, a few milliseconds apart. A call to
+Slurm for each bind would cost as much as the allocations.
 """
 
 import asyncio
@@ -20,15 +20,16 @@ _NOT_KNOWN = JobState(UNKNOWN_STATE)
 
 
 class RunningJobs:
-    """Reads the jobs of the binds of a moment together."""
+    """Reads the jobs of several binds together, in one call."""
 
     def __init__(self, slurm: Slurm, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._states = JobStates(slurm, self._rest_s, pause)
         self._binds = 0  # reads by `runs` since the last call; reads by `hold_nodes` do not count
 
     async def runs(self, job_id: int) -> bool:
-        """Returns True if a job is RUNNING, by an answer after the call. Waits a moment for a running
-        Prolog: kube-scheduler would not try again as soon. Raises SlurmError."""
+        """Returns True if a job is RUNNING. Slurm gives the answer after the start of this call. While
+        the job's Prolog runs, waits a moment, because kube-scheduler would try again only later. Raises
+        SlurmError."""
         for pause in _PROLOG_S:
             self._binds += 1
             state = (await self._states.of((job_id,))).get(job_id, _NOT_KNOWN)
@@ -38,8 +39,8 @@ class RunningJobs:
         return state.running
 
     async def hold_nodes(self, job_ids: Collection[int]) -> bool:
-        """Returns True if all jobs still have their nodes, by an answer after the call. Raises
-        SlurmError."""
+        """Returns True if all jobs still have their nodes. Slurm gives the answer after the start of
+        this call. Raises SlurmError."""
         states = await self._states.of(job_ids)
         return all(states.get(job_id, _NOT_KNOWN).holds_nodes for job_id in job_ids)
 

@@ -1,1 +1,1 @@
-"""The check of a running installation: Slurm places and ends a Pod, and another Pod is refused."""
+"""Checks a running installation: Slurm must place and end a Pod, and another Pod must be refused."""

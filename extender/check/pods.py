@@ -20,16 +20,16 @@ class Wish:
     cpu: str = "1"
     memory: str = "64Mi"
     devices: Mapping[str, int] = field(default_factory=dict)
-    """Numbers of extended resources: {"nvidia.com/gpu": 1}."""
+    """Number of each extended resource, like {"nvidia.com/gpu": 1}."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Annotations of the extender, without the prefix: {"partition": "main"}."""
+    """Annotations of the extender, without the prefix, like {"partition": "main"}."""
     timeout_s: float = 120.0
     """Time limit for all steps together."""
 
 
 def placed(name: str, wish: Wish, scheduler_name: str, prefix: str = DEFAULT_PREFIX) -> dict[str, Any]:
-    """Returns the manifest of a Pod for Slurm that meets the restricted Pod security standard. If
-    the Pod is not deleted, the Pod ends at activeDeadlineSeconds."""
+    """Returns the manifest of a Pod that Slurm places. The Pod meets the restricted Pod security
+    standard. If the Pod is not deleted, the Pod ends at activeDeadlineSeconds."""
     requests = {"cpu": wish.cpu, "memory": wish.memory}
     devices = {resource: str(count) for resource, count in wish.devices.items()}
     manifest = _pod(name, wish, scheduler_name, {"requests": requests, "limits": devices})

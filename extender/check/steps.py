@@ -1,9 +1,9 @@
-"""The steps of the check, in order. Each step waits for an expected state, or reports the actual
-state.
+"""The steps of the check, in order. Each step waits for an expected state, or reports the actual state.
 
-The check needs the rights `create`, `get` and `delete` of pods in the namespace, and Slurm's token.
-If Nodes and Slurm nodes have different names, the check also needs `get` of nodes. Both Pods are
-always deleted. If the check is killed, the Pod ends after some time (activeDeadlineSeconds)."""
+The check needs the rights `create`, `get` and `delete` for Pods in the namespace, and Slurm's token. If
+Nodes and Slurm nodes have different names, the check also needs `get` for Nodes. The check deletes both
+Pods at the end, also after a failure. If the check is killed, the placed Pod ends after some time
+(activeDeadlineSeconds)."""
 
 import asyncio
 import secrets
@@ -28,7 +28,7 @@ from wellknown.node_mapping import slurm_name
 _LOOK_S: Final = 0.5
 _CLEAN_UP_S: Final = 20.0
 _DENIED: Final = 'slurm-extender.io" denied the request'
-"""Start of kube-apiserver's message for a refusal by the extender's webhook."""
+"""Part of kube-apiserver's message if the extender's webhook refuses a Pod."""
 _FIXES: Final = {
     "gated": "Check that the webhook is installed (`kubectl get mutatingwebhookconfigurations`) and"
     " that the extender runs (`kubectl get pods`, /readyz). If a policy refuses the Pod, the message"
@@ -42,7 +42,7 @@ _FIXES: Final = {
     "refused": "Check that kube-apiserver asks the extender's webhook about Pods: `kubectl get"
     " mutatingwebhookconfigurations`.",
 }
-"""Advice for a failed step, by step."""
+"""Advice for each step, if the step fails."""
 
 
 class Failed(Exception):
@@ -50,7 +50,7 @@ class Failed(Exception):
 
 
 class Steps:
-    """A run of the check. `clock`: returns seconds."""
+    """A run of the check. `clock` returns a time in seconds."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Steps:
 
     async def run(self, report: Callable[[Result], object]) -> bool:
         """Runs all steps, and reports the outcome of each step. Returns True if all steps passed.
-        Deletes the Pods, also if cancelled."""
+        Deletes the Pods, also if the run is cancelled."""
         try:
             return await self._run(report)
         finally:
@@ -173,7 +173,8 @@ class Steps:
         raise Failed("a Pod without requests was created, but should have been refused")
 
     async def _until(self, look: Callable[[], Awaitable[str]]) -> str:
-        """Repeats `look` until it returns. Raises Failed with the last message."""
+        """Repeats `look` until `look` succeeds. After the time limit, raises Failed with the last
+        message."""
         while True:
             try:
                 return await look()
@@ -197,7 +198,8 @@ class Steps:
         return job
 
     async def _slurm_node(self, node: str, job: Job) -> str:
-        """Returns the Slurm node that a Node names. Mostly the names are equal."""
+        """Returns the name of the Slurm node that a Node names. In most clusters, both names are
+        equal."""
         if job.nodes == (node,):
             return node
         labels = (await self._kubernetes.read_node(node))["metadata"].get("labels") or {}
@@ -223,7 +225,7 @@ def _skipped(step: str) -> Result:
 
 
 def _condition(pod: Manifest) -> str:
-    """Returns a message with the conditions from the extender and kube-scheduler on a Pod."""
+    """Returns the messages of the conditions that the extender and kube-scheduler have set on a Pod."""
     return "; ".join(_said(pod)) or "the Pod has no condition yet"
 
 

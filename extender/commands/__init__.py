@@ -1,1 +1,1 @@
-"""Commands of `slurm-extender` besides `serve`. Each command reads both systems once and exits."""
+"""Commands of `slurm-extender` besides `serve`. Each command uses Slurm and Kubernetes, and exits."""

@@ -1,4 +1,4 @@
-"""`slurm-extender audit`: prints all differences between both systems, with cause and fix.
+"""`slurm-extender audit`: prints all differences between Slurm and Kubernetes, with cause and fix.
 
 The command uses the extender's settings and changes nothing."""
 
@@ -33,7 +33,7 @@ def run(output: Output, settle: float) -> int:
     """Prints the differences that last for `settle` seconds. Returns the exit status: 0 if the
     systems agree, 1 if the systems differ, 2 if a system cannot be read."""
     settings = from_environment(Settings)
-    configure_logging(settings.log_level)  # to standard error; standard output has the result
+    configure_logging(settings.log_level)  # to standard error, because standard output has the result
     try:
         findings = asyncio.run(_audit(settings, settle))
     except (SlurmError, KubernetesError, NoCredentials) as error:
@@ -44,7 +44,7 @@ def run(output: Output, settle: float) -> int:
 
 
 async def _audit(settings: Settings, settle: float) -> tuple[Finding, ...]:
-    """Returns the differences in two successive readings."""
+    """Reads Slurm and Kubernetes twice. Returns the differences that both readings show."""
     async with kubernetes_of(settings) as kubernetes, slurm_of(settings) as slurm:
         view = await _view(settings, kubernetes, slurm)
         config, nodes = settings.placement_config(view.cluster), SlurmNodes(slurm)

@@ -1,4 +1,5 @@
-"""`slurm-extender check`: tests an installation with a Pod that Slurm places, and a refused Pod."""
+"""`slurm-extender check`: tests an installation with a Pod that Slurm places, and with a Pod that must
+be refused."""
 
 import asyncio
 import signal
@@ -20,8 +21,9 @@ _TO_STOP = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(output: Output, wish: Wish) -> int:
-    """Prints the outcome of each step, in a table step by step. Returns the exit status: 0 if all
-    steps pass, 1 if a step fails or a signal ends the check, 2 without access to kube-apiserver."""
+    """Prints the outcome of each step. In a table, the line of a step appears at the end of the step.
+    Returns the exit status: 0 if all steps pass, 1 if a step fails or a signal ends the check, 2 if
+    kube-apiserver gives no access."""
     settings = from_environment(Settings)
     configure_logging(settings.log_level)
     found: list[Result] = []

@@ -20,7 +20,8 @@ _STYLES: Final = {
     Verdict.SKIPPED: "dim",
 }
 _WIDTHS: Final = (8, 21)
-"""Widths of the columns for verdicts and names of checks. Lines printed one by one are aligned."""
+"""Widths of the columns for verdicts and for names of checks. The widths are fixed, so that lines
+printed one by one are aligned."""
 _OF_A_LOG: Final = 180
 """Width of lines if standard output is no terminal."""
 
@@ -31,7 +32,8 @@ def console() -> Console:
 
 
 def print_line(result: Result, where: Console, skipped: Sequence[str] = ()) -> None:
-    """Prints an outcome and its fix. `skipped`: names of other checks, skipped for the same cause."""
+    """Prints an outcome and its fix. `skipped` has the names of other checks that were skipped for the
+    same cause."""
     with where.capture() as printed:
         where.print(_line(result, skipped))
     where.file.write("".join(f"{each.rstrip()}\n" for each in printed.get().splitlines()))
@@ -53,7 +55,8 @@ def _line(result: Result, skipped: Sequence[str]) -> Table:
 
 
 def _folded(results: Sequence[Result]) -> Iterator[tuple[Result, Sequence[str]]]:
-    """Yields one result for each cause, with the names of other checks skipped for the same cause."""
+    """Yields one result for each cause. With each result come the names of other checks that were
+    skipped for the same cause."""
     skipped: dict[str, list[str]] = {}
     for each in results:
         if each.verdict is Verdict.SKIPPED:

@@ -1,4 +1,4 @@
-"""`slurm-extender preflight`: compares the settings with both systems, and reports problems."""
+"""`slurm-extender preflight`: compares the settings with Slurm and Kubernetes, and reports problems."""
 
 import asyncio
 import sys
@@ -62,8 +62,9 @@ def run(output: Output, places: Places) -> int:
 
 
 def _scheduler(asked: Path | None, own: Path | None) -> SchedulerConfiguration | Unread:
-    """Returns the configuration in the given file, otherwise in the file of the settings, which may
-    not exist on this machine. Raises NoConfiguration for the given file."""
+    """Returns kube-scheduler's configuration from the given file, otherwise from the file that the
+    settings name. The second file may be absent on this machine. Raises NoConfiguration only for the
+    given file."""
     if asked is not None:
         return scheduler_file.read(asked)
     if own is None:

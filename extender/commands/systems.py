@@ -1,4 +1,4 @@
-"""Connections of a command to both systems."""
+"""Connections of a command to Slurm and to Kubernetes."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,9 +32,9 @@ async def slurm_of(settings: Settings) -> AsyncIterator[SlurmRest]:
 
 @asynccontextmanager
 async def kubernetes_of(settings: Settings, context: str | None = None) -> AsyncIterator[KubernetesRest]:
-    """Yields a client of kube-apiserver: from SLURM_EXTENDER_KUBECONFIG, otherwise from the Pod's
-    service account, otherwise from kubectl's kubeconfig. With a context, the service account is not
-    used. Raises NoCredentials."""
+    """Yields a client of kube-apiserver. The credentials come from SLURM_EXTENDER_KUBECONFIG, otherwise
+    from the Pod's service account, otherwise from kubectl's kubeconfig. With a context, the service
+    account is not used. Raises NoCredentials."""
     kubernetes = await _connected(settings.kubeconfig, context)
     try:
         yield kubernetes

@@ -1,7 +1,8 @@
-"""`slurm-extender uninstall`: cleans up after an uninstalled extender, as chosen.
+"""`slurm-extender uninstall`: cleans up after an uninstalled extender, with the actions that the user
+chooses.
 
-The command uses the extender's settings, and waits until no replica leads. Running Pods continue,
-also if the command ends their jobs."""
+The command uses the extender's settings, and waits until no replica leads. Running Pods continue, even
+if the command ends their jobs."""
 
 import asyncio
 import sys
@@ -33,7 +34,7 @@ class Jobs(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Chosen actions, and the maximum seconds to wait until no replica leads."""
+    """Chosen actions, and the longest time, in seconds, to wait until no replica leads."""
 
     gates: Gates = Gates.KEEP
     jobs: Jobs = Jobs.KEEP

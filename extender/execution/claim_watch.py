@@ -1,8 +1,7 @@
-"""The watches of the claims of Pods: PersistentVolumeClaims with volumes and classes, and
-ResourceClaims.
+"""Watches the claims of Pods: PersistentVolumeClaims with their volumes and classes, and ResourceClaims.
 
-A kind that cannot be listed or watched, or is not served, is tried again now and then, and decides
-nothing until then.
+If a kind of objects cannot be listed or watched, or is not served, the extender tries again now and
+then. Until a list succeeds, the kind is unknown, and decides nothing about Pods.
 """
 
 import asyncio
@@ -28,21 +27,21 @@ from service.health import Health
 
 _AGAIN_S = 60.0
 _SOON_S = 5.0  # in an outage
-_BROKEN_S = 30.0  # without an open watch a kind becomes unknown after this time
+_BROKEN_S = 30.0  # time without an open watch after which a kind becomes unknown
 _KINDS = {  # kind -> field of `Claims`
     "persistentvolumeclaims": "volume_claims",
     "persistentvolumes": "volumes",
     "storageclasses": "waits",
     "resourceclaims": "resource_claims",
 }
-PARTS = tuple(f"watch of {kind}" for kind in _KINDS)  # of health
+PARTS = tuple(f"watch of {kind}" for kind in _KINDS)  # parts of the health report
 Changed = Callable[[Iterable[Key] | None], Awaitable[object]]
-"""Takes the changed claims; None: any claim may have changed. Called for one change of a kind at a
-time."""
+"""Takes the changed claims; None if any claim may have changed. For each kind, the calls come one after
+the other."""
 
 
 class ClaimWatch:
-    """`claims` has the claims that are known now."""
+    """Follows the claims. `claims` has the claims that are known now."""
 
     def __init__(self, kubernetes: Kubernetes, health: Health) -> None:
         self.claims = Claims()
@@ -52,13 +51,13 @@ class ClaimWatch:
             for kind in _KINDS
         }
         self._wrong = dict[str, KubernetesError | None]()
-        """The last error of each kind at a list or a watch."""
+        """For each kind, the last error of a list or a watch."""
         self._broken = dict[str, asyncio.Timeout]()
-        """The deadline of each watched kind: passes after `_BROKEN_S` without an open watch."""
+        """For each watched kind, a deadline that passes after `_BROKEN_S` without an open watch."""
 
     async def load(self) -> None:
-        """Lists all objects once; `run` goes on from there. A kind that cannot be listed stays
-        unknown."""
+        """Lists all objects once, and `run` continues from these lists. A kind that cannot be listed
+        stays unknown."""
         await asyncio.gather(*map(self._list, _KINDS))
 
     async def run(self, changed: Changed) -> None:
@@ -90,7 +89,7 @@ class ClaimWatch:
             await changed(None)
 
     async def _follow_known(self, kind: str, changed: Changed) -> None:
-        """Ends after `_BROKEN_S` without an open watch."""
+        """Follows the changes of a known kind. Returns after `_BROKEN_S` without an open watch."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_BROKEN_S) as self._broken[kind]:
                 async for change in self._watches[kind].changes():
@@ -100,8 +99,8 @@ class ClaimWatch:
         return self._all(kind) is not None
 
     async def _list(self, kind: str, *, if_watched: bool = False) -> None:
-        """Lists a kind, with `if_watched` only if a watch is possible. After an error the kind stays
-        unknown."""
+        """Lists the objects of a kind. If `if_watched` is True, lists the objects only if a watch is
+        possible. After an error, the kind stays unknown."""
         if self._is_known(kind):
             return
         try:
@@ -126,7 +125,8 @@ class ClaimWatch:
         setattr(self.claims, _KINDS[kind], known)
 
     def _note(self, kind: str, change: Change) -> Iterable[Key] | None:
-        """Returns the claims that a change is about."""
+        """Notes a changed object. Returns the claims that the change affects; None if any claim may be
+        affected."""
         known = self._all(kind)
         assert known is not None  # else the kind is not followed
         name, after = _read(kind, change.manifest)

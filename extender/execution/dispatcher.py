@@ -1,9 +1,9 @@
 """The dispatcher carries out the ledger's effects, and reports the outcomes to the ledger. The
 dispatcher decides nothing.
 
-Each lane has a bounded number of workers. Cancellations and evictions have lanes of their own, so that
-neither a burst of submissions nor a slow Slurm delays an eviction. Effects that only inform people have
-a lane, and delay no placement.
+Each lane is a queue of effects with a limited number of workers. Cancellations and evictions have their
+own lanes, so that neither a burst of submissions nor a slow Slurm delays an eviction. Effects that only
+inform people have another lane, so that such effects delay no placement.
 """
 
 import asyncio
@@ -57,12 +57,12 @@ from wellknown.names import ADOPTED, ATTEMPT, GRANTED, JOB_ID, Reason
 log = structlog.get_logger()
 
 _EVENT_WRITERS = 2
-_MAX_QUEUED_EVENTS = 10_000  # Events that wait to be made: some 20 MB
+_MAX_QUEUED_EVENTS = 10_000  # Events that wait to be written: some 20 MB
 _COMMENT_TIMEOUT_S = 1.0  # for a comment, and for a question to accounting
 _COMMENT_BACKOFF_S = 30.0
 _SLOW_ACCOUNTING_S = 0.1
 _MAX_READS = 20
-_DueEvent = tuple[float, dict[str, Any], int | None]  # when to make the Event, Event, cancelled job
+_DueEvent = tuple[float, dict[str, Any], int | None]  # the due time, the Event, the cancelled job
 
 
 class Observer(Protocol):
@@ -73,7 +73,7 @@ class Observer(Protocol):
     def failed(
         self, effect: Effect, seconds: float, failure: Failure, about_it: Mapping[str, Any]
     ) -> None:
-        """`about_it`: the log fields of its Pod and job."""
+        """Notes a failed effect. `about_it` has the log fields of the effect's Pod and job."""
 
     def event_failed(self, event: Mapping[str, Any], failure: Failure) -> None: ...
 
@@ -93,18 +93,19 @@ class Dispatcher:
         allowed: Callable[[], Awaitable[None]] | None = None,
         events_after_s: float = 1.0,
     ) -> None:
-        """`slurm_nodes` is shared with other parts. `allowed` waits until effects may be carried out."""
+        """`slurm_nodes` is shared with other parts of the extender. `allowed` waits until effects may be
+        carried out."""
         self._ledger, self._slurm, self._kubernetes = ledger, slurm, kubernetes
         self._observer, self._workers = observer, workers
         self._hardware = HardwareOfNodes(slurm_nodes or SlurmNodes(slurm))
         self._rights = RightsOfUsers(slurm)
         self._allowed, self._events_after_s = allowed, events_after_s
-        self._together = Together()  # many effects at once leave turns for /filter
+        self._together = Together()  # gives turns to /filter between many effects
         self._submissions, self._writes = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
         self._endings, self._evictions = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
-        self._words = asyncio.Queue[Effect]()  # reads for a whole window of waiting Pods, all at once
+        self._words = asyncio.Queue[Effect]()  # may get reads for all waiting jobs of a window at once
         self._events: asyncio.Queue[_DueEvent] = asyncio.Queue(_MAX_QUEUED_EVENTS)
-        self._drops_events = False  # and has logged the loss; until no Event waits
+        self._drops_events = False  # True after a logged loss, until no Event waits
         self._no_comments_until = self._no_accounting_until = -inf
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_due = inf
@@ -130,7 +131,7 @@ class Dispatcher:
         self._set_alarm()
 
     async def feed_all(self, events: Iterable[Event]) -> None:
-        """Feeds very many events. Other work gets turns in between; no Tick comes before the last
+        """Feeds very many events. Other work gets turns in between. No Tick comes before the last
         event."""
         self._hold_alarm()
         async for event in yielding(events):
@@ -143,7 +144,7 @@ class Dispatcher:
         return asyncio.get_running_loop().time()
 
     async def run(self) -> None:
-        """Works for ever."""
+        """Runs the workers of all lanes for ever."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for lane in (self._submissions, self._writes, self._endings, self._evictions):
@@ -245,7 +246,7 @@ class Dispatcher:
         await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
 
     async def _cancel_job(self, effect: CancelJob) -> None:
-        # A comment is mostly for people: without one, a job is cancelled all the same.
+        # A comment is mostly for people. If the comment fails, the job is cancelled all the same.
         if effect.says_first:
             with suppress(InvalidRequest):  # the job has ended
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
@@ -254,8 +255,8 @@ class Dispatcher:
         await self._slurm.cancel(effect.job_id, effect.name)
 
     async def _write_comment(self, effect: CancelJob) -> None:
-        """Writes a job's comment, within a short time: a slow slurmctld would delay every cancel behind
-        this one."""
+        """Writes a job's comment, with a short timeout. Without the timeout, a slow slurmctld would
+        delay all cancellations that wait behind this cancellation."""
         try:
             async with asyncio.timeout(_COMMENT_TIMEOUT_S):
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
@@ -328,19 +329,20 @@ class Dispatcher:
         except Conflict:  # kube-apiserver itself tries five times
             if not effect.in_any_version:
                 raise
-        except Rejected as error:  # a webhook, say: the extender deletes the Pod all the same
+        except Rejected as error:  # for example by a webhook: the Pod is deleted all the same
             _log_no_disruption(pod, error)
             if not effect.in_any_version:
                 as_seen["resourceVersion"] = pod.resource_version
         self._tell(pod_patches.event(pod, cause, now, action="Evicting"), effect.cancelled)
         if told is not None and not effect.in_any_version:
-            # A decision by an old version of the Pod deletes nothing.
+            # A decision that was based on an old version of the Pod deletes nothing.
             as_seen["resourceVersion"] = told["metadata"]["resourceVersion"]
         await self._kubernetes.delete_pod(pod.namespace, pod.name, as_seen, pod.life.eviction_grace)
 
     async def _evict_in_its_attempt(self, effect: EvictPod) -> None:
-        """Reads the Pod, and deletes that version, some times: even a writer that writes a hundred times
-        a second seldom comes between the two calls."""
+        """Reads the Pod, and deletes the version that was read. Repeats this up to `_MAX_READS`
+        times. Even if a client writes a hundred times a second, the client seldom writes between the
+        two calls."""
         pod, cause, now = effect.pod, effect.cause, _wall_clock()
         disruption = pod_patches.disruption(pod, cause, now, in_any_version=True)
         where = pod.namespace, pod.name
@@ -364,7 +366,7 @@ class Dispatcher:
         raise Conflict(409, "other clients write to the Pod all the time")
 
     def _tell(self, event: dict[str, Any], cancelled: int | None = None) -> None:
-        """Queues an Event. No other work waits for the Event, or fails without the Event."""
+        """Queues an Event. No other work waits for the Event, or fails if the Event is lost."""
         if not self._events.full():
             self._events.put_nowait((self.now() + self._events_after_s, event, cancelled))
         elif not self._drops_events:
@@ -372,8 +374,8 @@ class Dispatcher:
             log.warning("Events are dropped: too many wait to be made", waiting=self._events.qsize())
 
     async def _record(self) -> None:
-        """Writes Events for ever, after the evictions, and after evictions that become known soon:
-        a node waits for each evicted Pod."""
+        """Writes Events for ever. Evictions go first, also evictions that become known soon, because a
+        node waits for each evicted Pod."""
         while True:
             due, event, cancelled = await self._events.get()
             await asyncio.sleep(due - self.now())
@@ -388,8 +390,8 @@ class Dispatcher:
                 self._observer.event_failed(event, failure)
 
     async def _canceller(self, job_id: int) -> str | None:
-        """Returns the user that cancelled a job, by Slurm's accounting. After a slow answer, the
-        extender does not ask accounting for a while: other Events wait for this call."""
+        """Returns the user that cancelled a job, according to Slurm's accounting. After a slow answer,
+        the extender does not ask accounting for a while, because other Events wait for this call."""
         began = self.now()
         if began < self._no_accounting_until:
             return None

@@ -1,5 +1,6 @@
-"""The errors of both systems: the remedy for each, and the message for a Pod's author. The author reads
-a system's own message; addresses, files and errors of sockets are for the extender's log."""
+"""Maps each error of Slurm and of kube-apiserver to a remedy, and to a message for the Pod's author.
+The author gets the system's own message. Addresses, files and socket errors are only in the
+extender's log."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,7 +49,8 @@ _UNSAID = {  # messages for errors without a message of Slurm
 
 
 def failure_of(error: Exception, about: Mapping[str, Any] | None = None) -> Failure:
-    """Returns the Failure of an error. `about`: the log fields for an error of neither system."""
+    """Returns the Failure for an error. `about` has the log fields for an error that comes from neither
+    system."""
     if isinstance(error, SlurmError):
         remedy = next(r for kind, r in _SLURM_REMEDIES if isinstance(error, kind))
         whole = str(error)

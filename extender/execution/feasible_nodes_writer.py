@@ -1,10 +1,9 @@
 """Reports to the leader, by an annotation on the Pod, the Nodes that kube-scheduler offers instead
 of Slurm's Node.
 
-/filter sees the offer on the replica that kube-scheduler calls. Only the offered Nodes are worth
-another attempt; without offered Nodes, the next attempt waits (`placement.kept_back`). The
-annotation is written once for each attempt. A failed write is not repeated, because kube-scheduler
-asks again.
+/filter sees the offer on the replica that kube-scheduler calls. Only the offered Nodes are worth another
+attempt. If no Nodes are offered, the next attempt waits (`placement.kept_back`). The annotation is
+written once for each attempt. A failed write is not repeated, because kube-scheduler asks again.
 """
 
 import asyncio
@@ -32,7 +31,8 @@ def is_told(pod: Manifest, allocation: Allocation | None) -> bool:
 
 
 class FeasibleNodesWriter:
-    """`tell` never waits; `run` writes."""
+    """Writes the offers onto Pods. `tell` queues an offer and never waits; `run` writes the
+    annotations."""
 
     def __init__(self, kubernetes: Kubernetes, health: Health) -> None:
         self._kubernetes, self._health = kubernetes, health
@@ -51,7 +51,7 @@ class FeasibleNodesWriter:
         """Writes for ever."""
         while True:
             pod, found = await self.told.get()
-            # The annotation names the job, and so is right on a changed Pod, too.
+            # The annotation names the job, so the annotation is right even if the Pod has changed.
             patch = pod_patches.annotated(pod.uid, found.annotations())
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)

@@ -1,4 +1,4 @@
-"""The check whether Slurm's own job ids come near the placeholders' range, on every replica."""
+"""Checks on every replica whether Slurm's own job ids come near the placeholders' range."""
 
 from service.health import Health
 from service.periodic import periodically
@@ -7,12 +7,13 @@ from slurm_client.protocol import Slurm
 from wellknown.job_key import JobIdRange, encroaching
 
 _INTERVAL_S = 60.0
-PART = "job ids"  # of health
+PART = "job ids"  # part of the health report
 
 
 class JobIdCheck:
-    """`max_job_id` is Slurm's MaxJobId, if known, for a slurmrestd that does not report MaxJobId. Such a
-    slurmrestd does not report the next id either: the leader's audit notes the ids of jobs instead."""
+    """The check of job ids. `max_job_id` is Slurm's MaxJobId, if known, for a slurmrestd that does not
+    report MaxJobId. Such a slurmrestd does not report the next id either. Then the leader's audit calls
+    `note` with the ids of jobs."""
 
     def __init__(
         self, slurm: Slurm, health: Health, ids: JobIdRange, max_job_id: int | None = None
@@ -26,15 +27,16 @@ class JobIdCheck:
         self._seen: int | None = None
 
     def note(self, native: int | None) -> None:
-        """Notes the highest id below the range among all jobs of Slurm; None: no such job."""
+        """Notes the highest job id below the range in Slurm. `native` is None if no job has such an
+        id."""
         self._seen = max(filter(None, (self._seen, native)), default=None)
 
     async def run(self) -> None:
-        """Looks for ever."""
+        """Repeats the check for ever."""
         await periodically(self.look, _INTERVAL_S, outlives=SlurmError)  # other parts report errors
 
     async def look(self) -> None:
-        """Looks once. Raises SlurmError."""
+        """Checks once. Raises SlurmError."""
         told = await self._slurm.configuration()
         self.latest = self._seen if told.next_job_id is None else told.next_job_id
         self.slurmctld_started = told.boot_time

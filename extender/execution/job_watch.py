@@ -1,6 +1,7 @@
-"""The watch of the placeholders' jobs polls the states of these jobs alone, all in one call.
+"""Watches the placeholders' jobs: polls the states of only these jobs, all in one call.
 
-A push makes the watch look at a job at once; correctness depends on the polls alone.
+A push is a call from Slurm's hook after a change of a job. A push makes the watch look at the job at
+once. The watch is correct without any push, because the polls find every change.
 """
 
 import asyncio
@@ -16,25 +17,25 @@ from slurm_client.errors import SlurmError, Unreadable
 from slurm_client.model import JobState
 from slurm_client.protocol import Slurm
 
-PART = "jobs"  # of health
-_QUIET = 4  # while no job waits, only endings are news: the watch polls less often
+PART = "jobs"  # part of the health report
+_QUIET = 4  # while no job waits, the watch polls less often: only ends of jobs are news
 # A push may come before its job has the new state, or before the ledger knows the job.
 _AGAIN_S = (0.01, 0.02, 0.05, 0.1)
 _TOGETHER_S = 0.01  # pushes within this time share one call
-_AROUND_S = 0.05  # between two looks at all jobs, or as long as a look takes
-_GRACE_S = 0.5  # between two looks at the jobs that may have a GraceTime, or as long as a look takes
+_AROUND_S = 0.05  # pause between two looks at all jobs; longer if a look takes longer
+_GRACE_S = 0.5  # the same pause for the jobs that may have a GraceTime
 _GRACE_READERS = 4
 _GRACES_A_SECOND = 100
-_ROUND_S = 10.0  # between two rounds of reading each job of bound Pods
+_ROUND_S = 10.0  # pause between two rounds; a round reads each job of bound Pods
 _READ_S = 0.1  # between two reads
 
 
 class JobWatch:
-    """Polls every `interval` seconds while a job waits, else at a quarter of that pace."""
+    """Polls every `interval` seconds while a job waits, and otherwise a quarter as often."""
 
     def __init__(self, ledger: Ledger, slurm: Slurm, health: Health, interval: float) -> None:
         self._ledger, self._slurm, self._health, self._interval = ledger, slurm, health, interval
-        self._pushed: dict[int, int] = {}  # job id -> number of looks since the push
+        self._pushed: dict[int, int] = {}  # job id -> the number of looks since the push
         self._woken, self._evicted = asyncio.Event(), asyncio.Event()
 
     async def run(self, dispatcher: Dispatcher) -> None:
@@ -71,8 +72,8 @@ class JobWatch:
             await self._slurm.ping()
 
     async def _keep_reading_graces(self, dispatcher: Dispatcher) -> None:
-        """Reads the jobs that may have a GraceTime, each once in a round, in at most half of the time: a
-        state does not show the begin of the GraceTime."""
+        """Reads the jobs that may have a GraceTime, because a state does not show that the GraceTime has
+        begun. Each round reads each job once. The reads take at most half of the time."""
         while True:
             began, jobs = dispatcher.now(), self._ledger.jobs_with_grace()
             left = iter(jobs.items())
@@ -81,9 +82,9 @@ class JobWatch:
             await asyncio.sleep(max(_GRACE_S, took, len(jobs) / _GRACES_A_SECOND - took))
 
     async def _keep_reading_jobs(self, dispatcher: Dispatcher) -> None:
-        """Reads each job of bound Pods, one after the other: a state does not show that the job was
-        suspended and resumed, or that slurmctld has started the job once more. After an outage of Slurm
-        the round goes on."""
+        """Reads each job of bound Pods, one after the other. A state does not show that the job was
+        suspended and resumed, or that slurmctld has started the job once more. After an outage of Slurm,
+        the round continues."""
         left = iter(self._ledger.bound_jobs().items())
         while True:
             await asyncio.sleep(_ROUND_S)
@@ -93,7 +94,8 @@ class JobWatch:
     async def _read(
         self, left: Iterator[tuple[str, int]], dispatcher: Dispatcher, pause_s: float = 0.0
     ) -> bool:
-        """Reads jobs. Returns False after a failed read of a job: a poll reports the error."""
+        """Reads the jobs that are left. Returns False after a failed read. A poll then reports the
+        error."""
         for uid, job_id in left:
             try:
                 job = await self._slurm.job(job_id)
@@ -120,8 +122,8 @@ class JobWatch:
 
     async def _keep_looking_around(self, dispatcher: Dispatcher) -> None:
         """Looks at all jobs after the end of a bound Pod's job, as long as more jobs end. An
-        administrator may have cancelled all jobs, or a partition may have lost all nodes; then very
-        many pushes follow, each from a script that slurmctld starts."""
+        administrator may have cancelled all jobs, or a partition may have lost all nodes. Then very many
+        pushes follow, each from a script that slurmctld starts."""
         while True:
             await self._evicted.wait()
             self._evicted.clear()
@@ -134,7 +136,7 @@ class JobWatch:
             self.poll_now(job_id, looked)
 
     async def _look(self, job_ids: Collection[int], dispatcher: Dispatcher) -> Collection[int]:
-        """Reads the states of the watched jobs among these. Returns the jobs that need no other
+        """Reads the states of the watched jobs among `job_ids`. Returns the jobs that need no further
         look."""
         asked, asked_at = self._ledger.watched_of(job_ids), dispatcher.now()
         if not asked:
@@ -144,7 +146,8 @@ class JobWatch:
         except SlurmError:
             return job_ids  # a poll will report the error, and make up for the loss
         before = self._evictions()
-        # Polls alone judge a job that Slurm does not know: several, and not within milliseconds.
+        # Only polls decide that a job is lost: the decision needs several answers, and more than some
+        # milliseconds.
         dispatcher.feed(JobsPolled(frozenset(states), states, asked_at))
         if self._evictions() > before:
             self._evicted.set()

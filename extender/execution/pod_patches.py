@@ -1,4 +1,4 @@
-"""The writes to a Pod: patches, conditions and Events, as manifests. This module sends nothing.
+"""Makes the manifests for writes to a Pod: patches, conditions and Events. This module sends nothing.
 
 Strategic merge patches leave the gates and conditions of other programs alone, and cost kube-apiserver a
 tenth less than JSON merge patches.
@@ -33,8 +33,8 @@ _OF_ONE_ATTEMPT = (JOB_ID, NODE, GRANTED, FEASIBLE_NODES)
 
 def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:
     """Returns the status patch that makes kube-scheduler look at the allocated Node first. A Pod with
-    constraints between Pods is not nominated: kube-scheduler counts nominated Pods as placed, so that
-    unbound Pods would close Nodes to each other."""
+    constraints between Pods is not nominated. kube-scheduler counts nominated Pods as placed, so unbound
+    Pods would close Nodes to each other."""
     node = None if pod.kept_from_pods else allocation.node
     cause = Cause.of(Kind.ALLOCATED, job=allocation.job_id, node=allocation.node)
     conditions = [_condition(CONDITION, cause, now, holds=True)]
@@ -47,7 +47,8 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
 
 
 def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, Any]:
-    """Returns the patch that writes the allocation and removes the extender's gate: all or nothing."""
+    """Returns the patch that writes the allocation and removes the extender's gate, both in one
+    write."""
     metadata = {"uid": pod.uid, "resourceVersion": resource_version}
     granted: dict[str, str | None] = dict(allocation.annotations())
     if pod.scheduling.feasible_nodes is not None:
@@ -59,7 +60,7 @@ def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, 
 
 
 def annotated(uid: str, annotations: Mapping[str, str | None]) -> dict[str, Any]:
-    """Returns the patch that annotates any version of a Pod; None removes an annotation."""
+    """Returns the patch that annotates any version of a Pod. The value None removes an annotation."""
     return {"metadata": {"uid": uid, **_notes(annotations)}}
 
 
@@ -70,8 +71,8 @@ def next_attempt(pod: Pod, attempt: int) -> dict[str, Any]:
 
 
 def no_nomination(pod: Pod, cause: Cause | None, now: datetime, times: str = "") -> dict[str, Any]:
-    """Returns the status patch that removes the nomination, with the cause, if known. `times` are the
-    cause's next steps."""
+    """Returns the status patch that removes the nomination. If the cause is known, the patch also writes
+    the cause. `times` is a text about the next steps and their times."""
     status: dict[str, Any] = {"nominatedNodeName": None}
     if cause is not None:
         status["conditions"] = [_condition(CONDITION, cause, now, times, holds=False)]
@@ -81,8 +82,9 @@ def no_nomination(pod: Pod, cause: Cause | None, now: datetime, times: str = "")
 def waiting(
     pod: Pod, cause: Cause, job_id: int | None, now: datetime, times: str = ""
 ) -> dict[str, Any]:
-    """Returns the status patch with the reason for waiting, and the job's id, if any. `times` are the
-    cause's next steps. Events do not have the times: each would be a new Event."""
+    """Returns the status patch with the reason for waiting, and with the job's id, if any. `times` is a
+    text about the next steps and their times. Events do not contain this text, because each new time
+    would make a new Event."""
     metadata = _as_seen(pod)
     if job_id is not None:
         metadata |= _notes({JOB_ID: str(job_id)})
@@ -101,15 +103,15 @@ def disruption(pod: Pod, cause: Cause, now: datetime, *, in_any_version: bool = 
 
 
 def event(pod: Pod, cause: Cause, now: datetime, *, action: str) -> dict[str, Any]:
-    """Returns an Event about a Pod. Within half an hour, Events with the same message about the
-    same Pod have the same name, so that a repetition after a crash makes no second Event."""
+    """Returns an Event about a Pod. Within half an hour, Events with the same message about the same Pod
+    have the same name. Then a repetition after a crash makes no second Event."""
     named = {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     return _event(named, cause, now, action)
 
 
 def node_event(node: str, cause: Cause, now: datetime, *, action: str) -> dict[str, Any]:
-    """Returns an Event about a Node, named in the same way. Events of Nodes are in the namespace
-    `default`, and name the Node as its uid, as kubelets do."""
+    """Returns an Event about a Node, with a name as in `event`. As in the kubelets' Events, the
+    namespace is `default`, and the Node's name is also the uid."""
     return _event({"kind": "Node", "name": node, "uid": node}, cause, now, action)
 
 

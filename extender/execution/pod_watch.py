@@ -1,5 +1,5 @@
-"""The watch of managed Pods feeds the dispatcher every version of each Pod, with the job after the
-policy."""
+"""Watches the managed Pods, and passes every version of each Pod to the dispatcher. The policy of the
+cluster administrator is applied to the Pod's request before."""
 
 import asyncio
 from collections import defaultdict
@@ -25,8 +25,9 @@ from service.cooperative import yielding
 from service.health import Health
 
 _Asked = tuple[bytes, TranslationConfig, str | None]
-"""A digest of the lasting parts of a Pod's spec and of the annotations for the job; the translation in
-force; the problem of a Pod out of scope."""
+"""The facts that determine a Pod's request. First: a digest of the lasting parts of the spec, and of the
+annotations for the job. Second: the current translation. Third: the problem of a Pod that is out of
+scope."""
 _PASSING = frozenset({"schedulingGates", "nodeName"})
 """The fields of a spec that every placement changes, and that request nothing."""
 
@@ -44,7 +45,8 @@ class _Known:
 
 
 class PodWatch:
-    """kube-apiserver selects the Pods. `translation` returns the same object while nothing changes."""
+    """Follows the Pods that kube-apiserver selects by the scheduler's name. `translation` returns the
+    same object while nothing changes."""
 
     def __init__(
         self,
@@ -62,17 +64,17 @@ class PodWatch:
         self._known: dict[str, _Known] = {}
         self._claim_watch, self._claims = claims, Claims() if claims is None else claims.claims
         self._needing: defaultdict[Key, set[str]] = defaultdict(set)
-        """The uids of the Pods that refer to a claim, and are not bound."""
+        """Claim -> the uids of the Pods that refer to the claim, and are not bound."""
 
     async def list(self) -> tuple[Pod, ...]:
-        """Returns all managed Pods; `run` goes on from there. Raises KubernetesError."""
+        """Returns all managed Pods, and `run` continues from this list. Raises KubernetesError."""
         if self._claim_watch is not None:
             await self._claim_watch.load()
         listed = await self._watch.list_as(self._parse_ours)
         return tuple(pod for pod in listed if pod is not None)
 
     async def run(self, dispatcher: Dispatcher) -> None:
-        """Feeds the dispatcher for ever, after `list`."""
+        """Passes all changes since `list` to the dispatcher, for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_pods(dispatcher))
             tasks.create_task(self._follow_policy(dispatcher))
@@ -95,7 +97,8 @@ class PodWatch:
         return self._as_claimed(self.parse(manifest), manifest) if self._is_ours(manifest) else None
 
     def _as_claimed(self, pod: Pod, manifest: Manifest | None = None) -> Pod:
-        """Returns a Pod with the effect of the Pod's claims."""
+        """Returns a Pod with the consequences of the Pod's claims. A claim may restrict the Nodes, or
+        may be an obstacle."""
         known = self._known[pod.uid]
         if manifest is not None:
             over = pod.life.node is not None or pod.life.finished
@@ -120,7 +123,8 @@ class PodWatch:
         known.needs = needs
 
     async def _look_again(self, dispatcher: Dispatcher, keys: Iterable[Key] | None) -> None:
-        """Looks again at the Pods, perhaps very many, that refer to changed claims."""
+        """Looks again at the Pods that refer to changed claims. The number of these Pods may be very
+        large."""
         meant = tuple(self._needing) if keys is None else keys
         uids = {uid for key in meant for uid in self._needing.get(key, ())}
         async for uid in yielding(sorted(uids)):
@@ -152,8 +156,9 @@ class PodWatch:
                 dispatcher.feed(PodObserved(self._as_claimed(pod)))
 
     def parse(self, manifest: Manifest) -> Pod:
-        """Returns a managed Pod after the policy. Reads the request once for each spec: most versions
-        differ only in status, gates and Node. kube-apiserver before 1.33 has no reliable generation."""
+        """Returns a managed Pod with the request after the policy. Reads the request once for each spec,
+        because most versions differ only in status, gates and Node. A digest shows whether the spec has
+        changed, because kube-apiserver before 1.33 has no reliable generation."""
         metadata = manifest["metadata"]
         translation = self._translation()
         uid, annotations = metadata["uid"], (metadata.get("annotations") or {}).items()

@@ -1,5 +1,5 @@
-"""Looks for another release of the chart in the cluster, on every replica, by the labels of the
-admission policies. `helm install` refuses a second release; `kubectl apply` and tools of GitOps do
+"""Checks on every replica whether the cluster has another release of the chart, by the labels of the
+admission policies. `helm install` refuses a second release, but `kubectl apply` and GitOps tools do
 not."""
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from kubernetes_client.protocol import Kubernetes
 from service.health import Health
 from wellknown.names import RELEASE_NAMESPACE
 
-PART: Final = "release"  # of health
+PART: Final = "release"  # part of the health report
 _KIND: Final = "validatingadmissionpolicies"
 _INSTANCE: Final = "app.kubernetes.io/instance"
 
@@ -51,16 +51,16 @@ def _words(found: Sequence[Release], namespace: str) -> str | None:
 
 
 class ReleaseCheck:
-    """`namespace` is the extender's own."""
+    """The check for another release. `namespace` is the extender's own namespace."""
 
     def __init__(self, kubernetes: Kubernetes, health: Health, namespace: str) -> None:
         self._kubernetes, self._health, self._namespace = kubernetes, health, namespace
 
     async def run(self) -> None:
-        """Looks for ever."""
+        """Repeats the check for ever."""
         await each_minute(self.look, PART, self._health)
 
     async def look(self) -> None:
-        """Looks once. Raises KubernetesError."""
+        """Checks once. Raises KubernetesError."""
         words = _words(await releases(self._kubernetes), self._namespace)
         self._health.says(PART, words, alarm=True)

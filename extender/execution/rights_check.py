@@ -1,9 +1,9 @@
-"""Checks each minute, on every replica, whether the extender may change the Pods in scope: Kubernetes
-deletes the Role of a namespace with the namespace.
+"""Checks each minute, on every replica, whether the extender may change the Pods in scope. The extender
+may lose a right, because Kubernetes deletes the Role of a namespace with the namespace.
 
-A check costs one request for each namespace in scope. Each right without a rule of RBAC (missing,
-or granted by another authorizer) costs one more request. In the scope `cluster`, a check costs
-three requests.
+A check costs one request for each namespace in scope. Each right that no RBAC rule grants costs one more
+request. Such a right is missing, or another authorizer grants the right. In the scope `cluster`, a check
+costs three requests.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from extender.execution.each_minute import RETRY_S, each_minute
 from kubernetes_client.protocol import Kubernetes, Right
 from service.health import Health
 
-PART: Final = "rights"  # of health
+PART: Final = "rights"  # part of the health report
 
 
 class RightsCheck:

@@ -1,8 +1,9 @@
-"""The recovery of the ledger from both systems at the start; `placement.recovery` decides.
+"""Recovers the ledger from Slurm and Kubernetes at the start of a leader. `placement.recovery` makes the
+decisions.
 
-The leader lists every managed Pod and the states of all jobs, and reads jobs under an id of a Pod and
-live jobs in the placeholders' range, except jobs that are known to run for a running Pod. A live job
-whose Pod is proven gone is an orphan, and is ended.
+The leader lists every managed Pod and the states of all jobs. Then the leader reads the jobs with a
+possible id of a Pod, and the live jobs in the placeholders' range. The leader does not read jobs that
+are known to run for a running Pod. A live job whose Pod is proven gone is an orphan, and is ended.
 """
 
 import asyncio
@@ -43,9 +44,10 @@ async def recover(
     adoptable: Callable[[Manifest], bool],
     adopted: Container[str] = (),
 ) -> tuple[tuple[PlaceholderKey, Job], ...]:
-    """Feeds the dispatcher the state of every workload, and returns the live jobs of adopted Pods.
-    `adoptable` recognises the manifest of an adopted Pod; `adopted` are known uids. Raises both
-    systems' errors; may be repeated only before any other event."""
+    """Passes the state of every workload to the dispatcher, and returns the live jobs of adopted Pods.
+    `adoptable` returns True for the manifest of an adopted Pod. `adopted` has the uids of the known
+    adopted Pods. Raises the errors of Slurm and of kube-apiserver. After an error, the caller may repeat
+    the call, but only before any other event."""
     pods = tuple(pods)
     log.info("Pods listed", pods=len(pods))
     jobs, without_key = await _jobs_that_matter(pods, slurm, rules)
@@ -77,7 +79,7 @@ async def recover(
 async def tell_those_who_wait(
     pods: PodWatch, kubernetes: Kubernetes, failure: Failure, health: Health
 ) -> None:
-    """Writes a condition about the failing recovery onto waiting Pods without a condition."""
+    """Writes a condition about the failed recovery onto waiting Pods that have no condition yet."""
     cause, now = trouble(failure), datetime.now(UTC)
     try:
         for pod in await pods.list():
@@ -94,7 +96,7 @@ async def _jobs_that_matter(
 ) -> tuple[list[tuple[PlaceholderKey, Job]], list[Job]]:
     """Returns the jobs with a key of this cluster, and the jobs without any key."""
     states = await slurm.all_states()
-    if states.nameless:  # each may be any missing job
+    if states.nameless:  # an entry without a readable id may be any missing job
         lacking = await asyncio.to_thread(list, not_among(pods, states, rules))
         states.update(await slurm.states(lacking))
     wanted = await asyncio.to_thread(list, to_read(pods, states, rules))
@@ -106,7 +108,7 @@ async def _jobs_that_matter(
 async def is_over(
     key: PlaceholderKey, kubernetes: Kubernetes, adoptable: Callable[[Manifest], bool]
 ) -> bool:
-    """Returns True if the attempt or the adopted Pod of a job has ended. Reads the Pod by name:
+    """Returns True if the attempt or the adopted Pod of a job has ended. Reads the Pod by name, because
     absence from a list is not enough to end a job (invariant I5)."""
     manifest = await kubernetes.read_pod(key.namespace, key.name)
     if manifest is None or manifest["metadata"]["uid"] != key.uid:

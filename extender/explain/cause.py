@@ -1,4 +1,5 @@
-"""Causes as data: why a Pod waits, is rejected, replaced or evicted. `sentences` makes the text."""
+"""Causes as data: why a Pod waits, is rejected, replaced or evicted. `sentences` makes the text of a
+cause."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,12 +9,13 @@ from wellknown.names import Reason, RejectionReason
 
 
 class Kind(StrEnum):
-    """Subject of a cause, or of a part of a cause. Each kind has one sentence."""
+    """Kind of a cause, or of a part of a cause. Each kind has one sentence."""
 
     reason: str
-    """Reason in the condition, unless the maker gives another. Empty for a part of another cause."""
+    """Reason in the Pod's condition, unless the code that makes the cause gives another reason. Empty if
+    the kind is only a part of another cause."""
     normal: bool
-    """True if nothing is wrong: the Event is no warning."""
+    """True if nothing is wrong, so that the Event is no warning."""
 
     def __new__(cls, value: str, reason: str = "", normal: bool = False) -> Self:
         member = str.__new__(cls, value)
@@ -45,7 +47,7 @@ class Kind(StrEnum):
     NO_OPEN_NODE = "NoOpenNode", Reason.NO_ELIGIBLE_NODE
     REQUEST_REPEATED = "RequestRepeated"
 
-    # Nodes are closed to the Pod
+    # Why Nodes are closed to the Pod: the Pod cannot use these Nodes
     CLOSED_NODES = "ClosedNodes"
     CORDONED = "Cordoned"
     TAINTED = "Tainted"
@@ -126,7 +128,7 @@ class Kind(StrEnum):
     JOB_ALTERED = "JobAltered", Reason.SLURM_JOB_CHANGED
     GROUP_LACKS_POD = "GroupLacksPod", Reason.POD_OF_GROUP_GONE
 
-    # The Pod runs on, and its job needs attention
+    # The Pod continues to run, and its job needs attention
     JOB_LOST_AND_REPEATED = "JobLostAndRepeated", Reason.SLURM_JOB_LOST
     NODE_FAILED_AND_REPEATED = "NodeFailedAndRepeated", Reason.SLURM_JOB_LOST
     JOB_WAITS_FOR_POD = "JobWaitsForPod", Reason.SLURM_JOB_LOST
@@ -147,7 +149,7 @@ class Kind(StrEnum):
     SUSPENDED = "Suspended"
     OTHER_DEVICES = "OtherDevices"
 
-    # The job is over, or the Pod is evicted
+    # The job has ended, or the Pod is evicted
     JOB_CANCELLED = "JobCancelled", Reason.SLURM_JOB_CANCELLED
     JOB_PREEMPTED = "JobPreempted", Reason.SLURM_JOB_PREEMPTED
     JOB_IN_GRACE_TIME = "JobInGraceTime", Reason.SLURM_JOB_PREEMPTED
@@ -167,7 +169,7 @@ class Kind(StrEnum):
     GROUP_BROKEN = "GroupBroken", Reason.POD_OF_GROUP_GONE
     MANY_EVICTIONS = "ManyEvictions", Reason.EVICTION_THROTTLED
 
-    # The Pod is over
+    # The Pod has ended
     POD_ENDED = "PodEnded", Reason.POD_ENDED
     POD_DELETED = "PodDeleted", Reason.POD_ENDED
     POD_BOUND_ELSEWHERE = "PodBoundElsewhere", Reason.POD_ENDED
@@ -180,7 +182,7 @@ class Kind(StrEnum):
     PODS_OF_OWNER = "PodsOfOwner"
     ALL_PODS = "AllPods"
 
-    # Both systems disagree (`audit`)
+    # Slurm and Kubernetes disagree (`audit`)
     JOB_WITHOUT_OUR_KEY = "JobWithoutOurKey"
     JOB_OF_OTHER_CLUSTER = "JobOfOtherCluster"
     JOB_WITH_OTHER_COMMENT = "JobWithOtherComment"
@@ -212,16 +214,17 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A next step, and the time of the step (the ledger's clock)."""
+    """A next step of the extender, and the time of the step by the ledger's clock."""
 
     step: Step
     at: float
     node: str = ""
-    """Name of the step's Node, if the step has a Node."""
+    """Name of the step's Node, if the step concerns a Node."""
 
 
 Fact: TypeAlias = "str | int | float | tuple[Fact, ...] | Cause | None"
-"""A value of a cause: a number, a name, the text of another system, a tuple of values, or a part."""
+"""A value of a cause: a number, a name, a text of another system, a tuple of values, or another cause as
+a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,15 +233,17 @@ class Cause:
 
     kind: Kind
     reason: str
-    """CamelCase reason of the condition: the kind's, or Slurm's own reason for a waiting job."""
+    """Reason for the condition, in CamelCase: the kind's reason, or Slurm's own reason for a waiting
+    job."""
     facts: tuple[tuple[str, Fact], ...] = ()
     """Names and values of the quantities that the sentence needs."""
     dues: tuple[Due, ...] = ()
     """Next steps, as far as known."""
     aside: "Cause | None" = None
-    """Additional fact."""
+    """Additional fact, as text after the sentence."""
     outlook: "Cause | None" = field(default=None, compare=False)
-    """Last part, for example a time. A change of the outlook alone is not reported."""
+    """Last part of the text, for example a time. If only the outlook changes, the change is not
+    reported."""
 
     @classmethod
     def of(cls, kind: Kind, /, **facts: Fact) -> Self:
@@ -250,5 +255,5 @@ Causes: TypeAlias = tuple[Cause, ...]
 
 
 def codes(of: str) -> Cause | None:
-    """Returns the numbers of an error as an outlook; None without numbers."""
+    """Returns the numbers of an error as the outlook of a cause; None if there are no numbers."""
     return Cause.of(Kind.ERROR_CODES, codes=of) if of else None

@@ -1,4 +1,4 @@
-"""The message of a condition or an Event about a cause.
+"""Makes the message of a condition or an Event from a cause.
 
 Times are in UTC, because a reader may be anywhere.
 """
@@ -20,8 +20,9 @@ _STEPS: Final[Mapping[Step, str]] = {
 
 
 def text(cause: Cause, times: str = "") -> str:
-    """Returns the whole text, cut to the length of a condition or an Event: first the aside is cut,
-    then the outlook, and the sentence last. `times` are the next steps (`next_steps`)."""
+    """Returns the whole text of a cause. A text that is too long for a condition or an Event is cut:
+    first the aside, then the outlook, and last the sentence. `times` is the text of the next steps
+    (`next_steps`)."""
     said = sentence(cause)
     stop = "." if said.endswith(".") else ""
     aside = f"{stop or ';'} {sentence(cause.aside)}" if cause.aside else ""
@@ -30,8 +31,8 @@ def text(cause: Cause, times: str = "") -> str:
 
 
 def next_steps(cause: Cause, now: datetime, at: float) -> str:
-    """Returns the next steps with their times, each after a semicolon. `at` is the ledger's clock at
-    the time `now`."""
+    """Returns the text of the next steps with their times, each after a semicolon. `now` is the present
+    time, and `at` is the same time by the ledger's clock."""
     dues = ((due, now + timedelta(seconds=due.at - at)) for due in cause.dues)
     return "".join(
         f"; {_STEPS[due.step].format(node=due.node)} {when.astimezone(UTC):%H:%M:%S} UTC"

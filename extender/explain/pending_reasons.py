@@ -16,13 +16,13 @@ class PendingReason(NamedTuple):
     """One row of the table."""
 
     name: str
-    """Slurm's word."""
+    """Slurm's word for the reason."""
     sentence: str
-    """Reason why the job waits. The sentence begins in lower case, unless with Slurm, and has no full
-    stop."""
+    """Reason why the job waits. The sentence has no full stop. The sentence begins in lower case, unless
+    the first word is Slurm."""
     of_its_owner: bool = False
-    """True if the job could not start on an idle cluster either, because the job waits for a limit of
-    the job's owner, for a person, or for a time. Such a job takes nothing from other jobs."""
+    """True if the job could not start on an idle cluster either. Such a job waits for a limit of the
+    job's owner, for a person, or for a time, and takes nothing from other jobs."""
 
 
 _THINGS = {
@@ -36,15 +36,15 @@ _THINGS = {
     "Billing": ("billing units", "billing minutes"),
     "Unknown": ("of another resource", "minutes of another resource"),
 }
-"""Resources that Slurm's limits count (TRES), in the usual spelling, each with words for the amount and
-the time."""
+"""Resources that Slurm's limits count (TRES), in the usual spelling. Each resource has two texts: for an
+amount, and for an amount over time."""
 
 
 def _limit(
     pattern: str, sentence: str, but: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[PendingReason]:
-    """Yields the rows of one limit: Slurm has a word for each counted resource. `but` has the words with
-    another spelling, and an empty text for a missing word."""
+    """Yields the rows of one limit, because Slurm has a word for each counted resource. `but` has the
+    words that have another spelling. An empty text in `but` means that Slurm has no such word."""
     for thing, (what, minutes) in _THINGS.items():
         if name := but.get(thing, pattern.format(thing)):
             yield PendingReason(name, sentence.format(what=what, minutes=minutes), of_its_owner=True)
@@ -86,8 +86,8 @@ _COMPETING = (
     ("TimeLimit", "the job has reached the time limit"),
     ("InactiveLimit", "the job has reached Slurm's InactiveLimit"),
 )
-"""Reasons shared with other jobs, and ends of jobs. A requeued job may still show the reason of an
-end."""
+"""Reasons for which a job competes with other jobs, and reasons for the end of a job. A requeued job may
+still show the reason of an end."""
 
 _OF_ITS_OWNER = (
     (
@@ -265,7 +265,7 @@ _BY_NAME: Mapping[str, PendingReason] = {row.name: row for row in PENDING_REASON
 
 
 def explained(reason: str) -> PendingReason:
-    """Returns the row of a Slurm word; for a word outside the table, a row guessed from the spelling."""
+    """Returns the row of a Slurm word. For a word outside the table, guesses a row from the spelling."""
     row = _BY_NAME.get(reason)
     if row is not None:
         return row

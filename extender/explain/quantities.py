@@ -16,11 +16,11 @@ Amount = tuple[str, int]
 """A resource (`CPUS`, `MEMORY` in MiB, or a GRES), and how much of the resource."""
 _Amounts = tuple[Amount, ...]
 _Partitions = tuple[tuple[str, _Amounts], ...]
-"""Names of partitions, and an amount of each resource."""
+"""Names of partitions, each with an amount of each resource."""
 
 
 def duration(seconds: float) -> str:
-    """Returns a duration in its two largest units: "4 min 10 s", "30 ms"."""
+    """Returns a duration in its two largest units, like "4 min 10 s" or "30 ms"."""
     if seconds < 1:
         return f"{int(1000 * seconds + 1e-6)} ms"
     left, parts = int(seconds), list[str]()
@@ -28,7 +28,7 @@ def duration(seconds: float) -> str:
         number, left = divmod(left, size)
         if number and len(parts) < 2:
             parts.append(f"{number} {unit}s" if unit == "day" and number > 1 else f"{number} {unit}")
-        elif parts:  # a unit below a missing unit says nothing
+        elif parts:  # after a unit with the number 0, smaller units are left out
             break
     return " ".join(parts)
 
@@ -39,29 +39,31 @@ def clock(unix_seconds: int) -> str:
 
 
 def first(of: Iterable[_Item]) -> tuple[tuple[_Item, ...], int]:
-    """Returns the first items, up to the number for a message, and the number of the other items. A
-    cause keeps no more items: very many Pods may have a cause each."""
+    """Returns the first items, up to the largest number in a message, and the number of the other items.
+    A cause keeps no more items, because each of very many Pods may have a cause."""
     items = tuple(of)
     return items[:_MOST_NAMED], max(0, len(items) - _MOST_NAMED)
 
 
 def listed(names: Iterable[str], more: int) -> str:
-    """Returns names, and the number of more names."""
+    """Returns the names, followed by the number of further names, like "a, b and 3 more"."""
     return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def amounts(of: Iterable[Amount]) -> str:
-    """Returns amounts of resources: "8 CPUs, 8 GiB, 2 GPUs (h100)"."""
+    """Returns amounts of resources in words, like "8 CPUs, 8 GiB, 2 GPUs (h100)"."""
     return ", ".join(_amount(name, number) for name, number in of)
 
 
 def too_large(partition: str, most: _Amounts, asks: _Amounts, others: _Partitions, more: int) -> str:
-    """Returns the largest amounts of a partition's nodes, and partitions with more (`others`)."""
+    """Returns the message that no node of a partition has the amounts that the Pod requests. `others`
+    are the partitions with larger nodes."""
     return _less(f"no node of partition {partition} has more than {amounts(most)}", asks, others, more)
 
 
 def over_limit(partition: str, most: _Amounts, asks: _Amounts, others: _Partitions, more: int) -> str:
-    """Returns a partition's own limits on a node, and partitions that allow more (`others`)."""
+    """Returns the message that a partition's own limits on a node are below the amounts that the Pod
+    requests. `others` are the partitions that allow more."""
     return _less(f"partition {partition} allows a job {amounts(most)} on a node", asks, others, more)
 
 
@@ -73,15 +75,16 @@ def _less(where: str, asks: _Amounts, others: _Partitions, more: int) -> str:
 def too_few_nodes(
     partition: str, nodes: int, asks: int, others: tuple[tuple[str, int], ...], more: int
 ) -> str:
-    """Returns the number of a partition's nodes, and partitions with more (`others`)."""
+    """Returns the message that a partition has fewer nodes than the Pod requests. `others` are the
+    partitions with more nodes."""
     where = f"partition {partition} has {_count(nodes, 'node')}"
     enough = (f"{name} ({has})" for name, has in others)
     return _with_others(f"{where}; the Pod requests {asks}", enough, more)
 
 
 def too_small(partition: str, nodes: int, asks: int, others: tuple[str, ...], more: int) -> str:
-    """Returns a partition's least number of nodes for a job, and partitions with a smaller number
-    (`others`)."""
+    """Returns the message that each job of a partition must have more nodes than the Pod requests.
+    `others` are the partitions that allow fewer nodes."""
     where = f"each job of partition {partition} has at least {_count(nodes, 'node')}"
     return _with_others(f"{where}; the Pod requests {asks}", others, more)
 
@@ -92,12 +95,13 @@ def _with_others(said: str, partitions: Iterable[str], more: int) -> str:
 
 
 def _amounts_again(of: Sequence[Amount]) -> str:
-    """Returns amounts after a text with the resources' names: a single count needs no name."""
+    """Returns amounts for a sentence that has already named the resources, so that a single count needs
+    no name."""
     return str(of[0][1]) if len(of) == 1 and of[0][0] != MEMORY else amounts(of)
 
 
 def _count(number: int, what: str) -> str:
-    """Returns a number with its noun: "1 CPU", "8 CPUs"."""
+    """Returns a number with its noun, like "1 CPU" or "8 CPUs"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
@@ -108,7 +112,8 @@ def _amount(name: str, number: int) -> str:
 
 
 def _memory(mebibytes: int) -> str:
-    """Returns an amount in GiB if exact, else in MiB: two different amounts must not read the same."""
+    """Returns an amount in GiB if this is exact, else in MiB, because two different amounts must not
+    read the same."""
     exact = mebibytes >= 1024 and 10 * mebibytes % 1024 == 0
     return f"{mebibytes / 1024:g} GiB" if exact else f"{mebibytes} MiB"
 

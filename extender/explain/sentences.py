@@ -1,4 +1,4 @@
-"""One sentence for each kind of cause. No other module makes sentences of causes."""
+"""One sentence for each kind of cause. No other module makes sentences from causes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -23,15 +23,15 @@ from wellknown import number_list
 from wellknown.quoting import quoted
 
 _FAR_S: Final = 90 * DAY_S
-"""Slurm's backfill scheduler plans 365 days for a job without a time limit. A start after more than 90
-days is planned behind such a job."""
+"""Slurm's backfill scheduler plans 365 days for a job without a time limit. If Slurm expects a start
+after more than 90 days, the start is planned behind such a job."""
 _OF_ONE: Final = {"have": "has", "do": "does", "are": "is"}
 _OWN: Final = (
     "Pods with the same Slurm user (or namespace, if the Pod has no user), account, QOS and reservation"
 )
 _NO_JOB: Final = "; the extender requests no job until"
 _Owner = tuple[int | None, int | None]
-"""A user and a group."""
+"""The numbers of a user and a group."""
 _Devices = tuple[str, tuple[int, ...]]
 """A GRES, and Slurm's numbers of the devices."""
 
@@ -52,7 +52,7 @@ def _fact(value: Fact) -> str:
     return str(value)
 
 
-# Nodes are closed to the Pod
+# Nodes are closed to the Pod: the Pod cannot use these Nodes
 
 
 def _closed_nodes(total: int, closed: tuple[tuple[int, Cause], ...], others: int) -> str:
@@ -84,7 +84,8 @@ def _time_limit_too_long(limit_s: int, most_s: int) -> str:
 
 
 def _plan(start: int | None, since: int | None, remark: str) -> str:
-    """Returns the start that Slurm expects, and Slurm's own longer text, if Slurm has one."""
+    """Returns sentences with the start that Slurm expects, and with Slurm's own longer text, if Slurm
+    has such a text."""
     return "".join(f" {each}" for each in (*_start(start, since), *_remark(remark)))
 
 
@@ -111,7 +112,7 @@ def _refused_value(asker: Cause, value: str, user: int | None) -> str:
 
 
 def _for_user(user: int | None) -> str:
-    """Returns a phrase with the job's user: Slurm grants accounts and QOS to single users."""
+    """Returns a phrase with the job's user, because Slurm grants accounts and QOS to single users."""
     return "" if user is None else f", for user {user}"
 
 
@@ -130,7 +131,7 @@ def _own_accounts(user: str, accounts: tuple[tuple[str, str | None], ...], more:
     return f"accounts of {user}: {listed(named, more)}"
 
 
-# The job is requested, replaced or over
+# The job is requested, is replaced, or has ended
 
 
 def _invalid_request(problems: tuple[str, ...]) -> str:

@@ -1,28 +1,28 @@
-"""The length of messages, the cuts in a longer message, and phrases of several messages."""
+"""Cuts messages to the allowed length, and has the phrases of several messages."""
 
 from collections.abc import Sequence
 
-MOST_TOLD = 1024  # characters: kube-apiserver's limit for an Event, also kept for a condition
+MOST_TOLD = 1024  # characters: kube-apiserver's limit for an Event, and our limit for a condition
 _CUT = "..."
 NO_DRA = (
     "Dynamic Resource Allocation does not count, because kube-scheduler would choose other devices than"
     " Slurm"
 )
-"""Reason why a Node without an allocatable device is closed to Pods with a request for the device
+"""Reason why a Pod that requests a device cannot use a Node without an allocatable device
 (`node_constraints`)."""
 NOT_SERVED = f"this Node has no allocatable device of a requested resource: {NO_DRA}"
 
 
 def cut(text: str, most: int = MOST_TOLD) -> str:
-    """Returns a text of at most `most` characters: dots replace the end of a longer text."""
+    """Returns a text of at most `most` characters. If the text is longer, dots replace the end."""
     if len(text) <= most:
         return text
     return text[: most - len(_CUT)] + _CUT if most > len(_CUT) else ""
 
 
 def fitted(parts: Sequence[str], least: Sequence[int], most: int = MOST_TOLD) -> str:
-    """Returns the parts as one text of at most `most` characters. If longer, cuts the parts with the
-    indices `least`, one after the other."""
+    """Returns the parts as one text of at most `most` characters. If the text is longer, cuts the parts
+    with the indices `least`, one after the other."""
     kept = [*parts]
     for index in least:
         over = sum(map(len, kept)) - most

@@ -1,10 +1,10 @@
-"""/filter: the Node that Slurm granted, or none.
+"""The route of kube-scheduler's verb /filter: returns the Node that Slurm granted to a Pod, or no Node.
 
-For a managed Pod the answer depends on the Pod's allocation, and on the allocatable devices of the
-Node. For any other Pod the answer has the Nodes where Slurm leaves room, as known at this moment. The
-verb never waits for Slurm; /bind checks the answer again. Reasons are constant texts: kube-scheduler
-tries again at once after a changed message. Wire format: k8s.io/kube-scheduler/extender/v1,
-ExtenderArgs and ExtenderFilterResult.
+For a managed Pod, the answer depends on the Pod's allocation, and on the allocatable devices of the
+Node. For any other Pod, the answer has the Nodes where Slurm leaves room, as far as the extender knows
+at this moment. The verb never waits for Slurm; /bind checks the answer again. Reasons are constant
+texts, because kube-scheduler tries again at once after a changed message. Wire format:
+k8s.io/kube-scheduler/extender/v1, ExtenderArgs and ExtenderFilterResult.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,8 +57,9 @@ def _granted(allocation: Allocation | None, taken: str | None, names: Sequence[s
 def to_offer(
     allocation: Allocation | None, names: Sequence[str], *, retried: bool, taken: bool
 ) -> Sequence[str]:
-    """Returns the Nodes that kube-scheduler offers to a managed Pod, if placement has to know the Nodes.
-    `retried` is True after an attempt. With `taken` the Pod can only be bound elsewhere."""
+    """Returns the Nodes that kube-scheduler offers to a managed Pod, if the placement needs these Nodes.
+    `retried` is True if the Pod has had an attempt. If `taken` is True, the Pod cannot be bound to the
+    allocated Node."""
     if allocation is None:
         return names if retried else ()
     if allocation.node not in names:
@@ -68,7 +69,7 @@ def to_offer(
 
 def _with_room(pod: Manifest, names: Sequence[str], capacity: FreeCapacity) -> dict[str, Any]:
     """Returns the reply for an unmanaged Pod. After an error kube-scheduler asks again within 10 s. A
-    closed Node is unresolvable: no eviction of a Pod makes Slurm give the Node back."""
+    closed Node is unresolvable, because no eviction of a Pod makes Slurm give the Node back."""
     closed = capacity.closed(pod, names)
     if not closed:
         return {"NodeNames": names, "FailedNodes": {}}
@@ -82,8 +83,9 @@ def _with_room(pod: Manifest, names: Sequence[str], capacity: FreeCapacity) -> d
 def _not_served(
     pod: Manifest, allocation: Allocation, view: ClusterView, translation: TranslationConfig
 ) -> str | None:
-    """Returns why a Pod may not use the allocated Node: since the grant, the kubelet counts no devices
-    there any more, and kube-scheduler may choose devices by Dynamic Resource Allocation."""
+    """Returns why a Pod may not use the allocated Node; None if the Pod may. Since the grant, the
+    kubelet there may have stopped counting devices. Then kube-scheduler may choose devices by Dynamic
+    Resource Allocation."""
     node = view.nodes.get(allocation.node) if allocation.gres else None
     if node is None or node.serves(devices_of(effective_requests(pod["spec"]), translation)):
         return None
@@ -97,8 +99,8 @@ def router(
     view: Callable[[], ClusterView],
 ) -> APIRouter:
     """Returns the route. `offered` is called with the Nodes that kube-scheduler offers, if a Pod cannot
-    use the allocated Node, or after an attempt: Slurm may have to know these Nodes before the next
-    attempt. `view` returns the newest read model."""
+    use the allocated Node or has had an attempt. The next attempt may need these Nodes. `view` returns
+    the newest view of the Nodes."""
     routes = APIRouter(route_class=VerbRoute)
 
     @routes.post("/filter")

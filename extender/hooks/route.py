@@ -1,11 +1,12 @@
-"""/hooks/v1: the calls of Slurm's scripts (deploy/slurm).
+"""/hooks/v1: answers the calls of Slurm's scripts (deploy/slurm).
 
-POST jobs/{job_id}: something happened to a job. GET nodes/{name}/clear: the first process of a job may
-start on a node, or Pods of ended jobs are still there.
+POST jobs/{job_id} is a push: a message that something happened to a job. GET nodes/{name}/clear is the
+question of a node's gate: may the first process of a job start on the node, or are Pods of ended jobs
+still on the node?
 
-A push is only a hint: the extender then asks Slurm for the state of the job. A lost, late, doubled or
-forged push does no harm; the token keeps strangers from making work. The answer never waits for Slurm:
-slurmctld holds the job while the script runs.
+A push is only a hint, because the extender then asks Slurm for the state of the job. So a lost, late,
+doubled or forged push does no harm. The token keeps strangers from making work. The answer to a push
+never waits for Slurm, because slurmctld holds the job while the script runs.
 """
 
 import time
@@ -23,7 +24,7 @@ from service.rate_limited_log import RateLimitedLog
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.tokens import TokenSource
 
-# Slurm's ids are 32 bits wide.
+# Slurm's job ids are 32 bits wide.
 JobId = Annotated[int, Path(ge=1, lt=1 << 32)]
 NodeName = Annotated[str, Path(max_length=255)]
 Seconds = Annotated[float, Query(ge=0, le=30)]
@@ -32,25 +33,28 @@ _PLACEHOLDER = {"Slurm-Extender-Job": "placeholder"}
 
 
 class GateAnswer(StrEnum):
-    """The kind of answer to a node's gate, in metrics."""
+    """The kind of answer to a node's gate, as a label of metrics. The gate is the Prolog script of the
+    node."""
 
     CLEAR = "clear"
     PLACEHOLDER = "placeholder"
     PODS = "pods"  # Pods are still there: the gate asks again, and fails the job in the end
     NOT_OURS = "not-ours"
-    NOT_LEADING = "not-leading"  # half of all answers, with two replicas: the other replica knows
+    NOT_LEADING = "not-leading"  # another replica knows: half of all answers, with two replicas
     FAILED = "failed"  # Slurm or kube-apiserver did not answer
 
 
 class Bearer:
-    """Compares the token of a request. Logs wrong tokens; strangers cannot fill the log."""
+    """Compares the token of a request with the right token. Logs wrong tokens at a limited rate, so that
+    strangers cannot fill the log."""
 
     def __init__(self, tokens: TokenSource, clock: Callable[[], float] = time.monotonic) -> None:
         self._tokens = tokens
         self._unauthorized = RateLimitedLog("pushes unauthorized", clock)
 
     def unauthorized(self, authorization: str | None) -> Response | None:
-        """Returns the answer to a request without the token; None if the request has the token."""
+        """Returns the answer that rejects a request without the token; None if the request has the
+        token."""
         try:
             token = self._tokens.token()
         except NeedsOperator as error:
@@ -74,8 +78,8 @@ def router(
     gate: Gate,
     answered: Callable[[str], object] = lambda _: None,
 ) -> APIRouter:
-    """Returns the routes. `poll_now` takes the id of a job and returns at once; without the Lease, the
-    function does nothing. `answered` takes a `GateAnswer`."""
+    """Returns the routes. `poll_now` takes the id of a job and returns at once. If this replica does not
+    hold the Lease, `poll_now` does nothing. `answered` takes the `GateAnswer` of each answer."""
     routes = APIRouter(prefix="/hooks/v1", route_class=VerbRoute)
     bearer = Bearer(tokens)
 
@@ -94,10 +98,11 @@ def router(
         job: AskingJob = None,
         agent: str = "",
     ) -> Response:
-        """204: clear for `job`. With the header Slurm-Extender-Job: placeholder, the job belongs to this
-        cluster, and no other cluster needs to answer. 409: not clear within `wait` seconds; the body has
-        the Pods. 421: no Node of this cluster stands for the node. 503: ask another replica. `agent` is
-        "away" if the node's agent does not answer."""
+        """Answers whether `job` may start on the node, by the HTTP status. 204: the job may start. If
+        the reply has the header Slurm-Extender-Job: placeholder, the job belongs to this cluster, and no
+        other cluster needs to answer. 409: after `wait` seconds, Pods are still on the node, and the
+        body names the Pods. 421: no Node of this cluster stands for the node. 503: the caller must ask
+        another replica. `agent` is "away" if the node's agent does not answer."""
         unauthorized = bearer.unauthorized(request.headers.get("Authorization"))
         if unauthorized is not None:
             return unauthorized

@@ -1,8 +1,9 @@
-"""A workload's claim to jobs in Slurm: the ids and keys of the extender's jobs.
+"""Finds the jobs in Slurm that belong to a workload, by the ids and keys of the extender's jobs.
 
-The key in a job's AdminComment proves the owner of the job: only root and SlurmUser can write an
-AdminComment. A job_submit plugin or an administrator (`scontrol update`) can overwrite the key. The
-id remains: the id follows from the Pod's uid, and users cannot choose the id of a job.
+The key in a job's AdminComment proves that the job belongs to the workload, because only root and
+SlurmUser can write an AdminComment. A job_submit plugin or an administrator (`scontrol update`) can
+overwrite the key. Then the id still names the workload: the extender computes the id from the Pod's uid,
+and users cannot choose the id of a job.
 """
 
 from collections.abc import Container, Iterator
@@ -17,11 +18,12 @@ from slurm_client.model import Job
 from wellknown.job_key import TRIES_AT_RECOVERY, JobIdRange, PlaceholderKey, job_name
 
 MAX_TRIES = 100
-"""Each failure of a node in Slurm alone takes a running Pod another try of the same attempt."""
+"""Number of tries of an attempt whose ids belong to the Pod. A running Pod needs another try of the same
+attempt each time its node fails in Slurm alone."""
 
 
 class Keys(Protocol):
-    """Parameters of the keys and ids of a Kubernetes cluster's jobs."""
+    """The settings that determine the keys and ids of a Kubernetes cluster's jobs."""
 
     @property
     def cluster(self) -> str:
@@ -35,8 +37,8 @@ class Keys(Protocol):
 
 
 class JobIdentity(NamedTuple):
-    """Identifies one job for ever. After slurmctld has lost its last seconds, Slurm may give the id
-    to another job."""
+    """Identifies one job for ever. The id alone is not enough: if slurmctld loses its last seconds in a
+    crash, Slurm may give the id to another job."""
 
     job_id: int
     sluid: str
@@ -72,8 +74,8 @@ def key_of(job: Job) -> PlaceholderKey | None:
 
 
 def own_keys(pod: Pod, keys: Keys, tries: int = TRIES_AT_RECOVERY) -> Iterator[PlaceholderKey]:
-    """Yields the keys that a Pod's jobs can have within so many tries of an attempt, the most probable
-    key first."""
+    """Yields the keys that a Pod's jobs can have, the most probable key first. `tries` is the number of
+    tries to consider for each attempt."""
     uid, namespace, name, *_ = pod.workload
     return (
         PlaceholderKey(keys.cluster, namespace, name, uid, attempt, attempt_try)
@@ -84,35 +86,37 @@ def own_keys(pod: Pod, keys: Keys, tries: int = TRIES_AT_RECOVERY) -> Iterator[P
 
 
 def own_ids(pod: Pod, keys: Keys) -> tuple[int, ...]:
-    """Returns the ids computed from a Pod's uid: the first tries of this attempt and of the last."""
+    """Returns the job ids computed from a Pod's uid, for the first tries of the current attempt and of
+    the attempt before."""
     return tuple(key.job_id(keys.ids) for key in own_keys(pod, keys))
 
 
 def own_key(job_id: int, pod: Pod, keys: Keys) -> PlaceholderKey | None:
-    """Returns the key of a Pod's job with this id; None if no job of the Pod has the id."""
+    """Returns the key that a Pod's job with this id must have; None if the Pod cannot have a job with
+    this id."""
     own = own_keys(pod, keys, MAX_TRIES)
     return next((key for key in own if key.job_id(keys.ids) == job_id), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobClaim:
-    """Knowledge of a workload, to compare a job with."""
+    """Facts about a workload, to find out whether a job belongs to the workload."""
 
     cluster: str
     workload: Workload
     ids: Container[int]
     """Possible ids of the workload's jobs."""
     attempt: int | None = None
-    """The only valid attempt; None if each attempt counts."""
+    """The only valid attempt; None if every attempt is valid."""
     pods: tuple[Pod, ...] = ()
     """Pods of the workload."""
     view: ClusterView = field(default_factory=ClusterView)
     """Nodes of both systems."""
     taken: bool = False
-    """True if Slurm has accepted a submission under the id (HTTP 200), and is not known to have lost the
-    job since."""
+    """True if Slurm has accepted a submission under the id (HTTP 200), and the extender has not found
+    that Slurm lost the job since."""
     known: JobIdentity | None = None
-    """The workload's job when it was first read with its key."""
+    """Identity of the workload's job, from the first read that showed the key; None before this read."""
 
     @property
     def job_name(self) -> str:

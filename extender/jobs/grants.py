@@ -1,9 +1,11 @@
-"""Amounts of a grant, and changes of the slot under a bound Pod.
+"""Compares a job's grant with the request, and with the slot of a bound Pod. A slot is the part of the
+grant for one Pod: cores, devices and memory on a Node.
 
-The granted slot is on the Pod (`wellknown.allocation`), and the node agent has the kernel limit the Pod
-to the slot. A slurmctld without its state, or without the start of a job, may give the job other cores
-and devices of the same node, and give the Pod's cores and devices to other jobs. A slot that is not on a
-Pod, or is of another Node, limits nothing. A fact that is missing in Slurm's report is no change.
+The extender writes the slot onto the Pod (`wellknown.allocation`), and the node agent lets the kernel
+limit the Pod to the slot. If slurmctld has lost its state, or the start of a job, the job may get other
+cores and devices of the same node. Other jobs may then get the Pod's cores and devices. A slot has an
+effect only if the slot is written on the Pod and is for the Pod's Node. If Slurm's report lacks a fact,
+the fact counts as unchanged.
 """
 
 from collections import Counter
@@ -19,7 +21,7 @@ from wellknown.allocation import Allocation
 
 _PREFIXES = ("gres/", "gres:")
 _Devices = dict[str, tuple[int, ...]]
-"""Slurm's numbers, by the name of the GRES: {"gpu": (0, 1)}."""
+"""Slurm's numbers of devices, by the name of the GRES. For example, {"gpu": (0, 1)}."""
 
 
 # Amounts
@@ -36,7 +38,8 @@ def cpus_on_each(job: Job, nodes: int) -> int | None:
 
 
 def requested_gres(job: Job) -> Counter[str]:
-    """Returns the GRES that a job requests on each node; if the job has devices, at most these."""
+    """Returns the GRES that a job requests on each node. If the job has devices already, a number is at
+    most the number of these devices."""
     elements = (element.strip().replace("=", ":") for element in job.tres_per_node.split(","))
     names = ",".join(e[len(p) :] for e in elements for p in _PREFIXES if e.startswith(p))
     asked = gres.counts(names)
@@ -47,7 +50,8 @@ def requested_gres(job: Job) -> Counter[str]:
 
 
 def _has(devices: Counter[str], name: str) -> int:
-    """Returns the number of a GRES among a job's devices. Slurm reports no type of shared GPUs."""
+    """Returns the number of a GRES among a job's devices. Slurm does not report the type of shared
+    GPUs."""
     bare = name.partition(":")[0]
     return devices[bare if bare in gres.SHARED else name]
 
@@ -62,9 +66,10 @@ def _on_each(grant: Grant) -> list[Counter[str]]:
 
 
 def devices_taken(pod: Pod, job: Job, view: ClusterView) -> Cause | None:
-    """Returns the devices of a bound Pod that its running job does not have on the Node; None
-    without such devices. A running container keeps its open devices. Without a node agent, the
-    kubelet chooses the devices, whatever is on the Pod."""
+    """Returns a cause that names the devices of a bound Pod that its running job does not have on the
+    Node. Returns None if there are no such devices. A running container keeps its open devices, so the
+    Pod may use devices of other jobs. Without a node agent, the result is None, because the kubelet
+    chooses the devices."""
     node = view.nodes.get(pod.life.node or "")
     if node is None or not node.has_agent:
         return None
@@ -84,9 +89,9 @@ def devices_taken(pod: Pod, job: Job, view: ClusterView) -> Cause | None:
 
 
 def changed_slot(pod: Pod, has: Allocation | None) -> Allocation | None:
-    """Returns the slot to write onto a bound Pod whose job has `has` on the Pod's Node; None if
-    nothing has changed, or nothing is on the Pod. The devices on the Pod remain: the containers
-    have opened them."""
+    """Returns the slot to write onto a bound Pod after a change. `has` is the slot of the Pod's job on
+    the Node now. Returns None if nothing has changed, or if no slot is on the Pod. The Pod keeps its
+    devices, because the containers have opened the devices."""
     before = _in_force(pod)
     if has is None or before is None or has == before:
         return None
@@ -110,7 +115,7 @@ def _has_all(devices: _Devices | None, before: _Devices | None) -> bool:
 
 
 def _in_force(pod: Pod) -> Allocation | None:
-    """Returns the slot on a Pod, of the Node where the Pod is; None without such a slot."""
+    """Returns the slot that is written on a Pod, if the slot is for the Pod's Node; otherwise None."""
     stands = pod.scheduling.allocation
     if stands is None or stands.node != pod.life.node:
         return None
@@ -118,8 +123,8 @@ def _in_force(pod: Pod) -> Allocation | None:
 
 
 def _devices(text: str) -> _Devices | None:
-    """Returns the devices in a text; None if the text is invalid: no Pod gets access to such
-    devices."""
+    """Returns the devices in a text; None if the text is invalid. No Pod gets access to devices by an
+    invalid text."""
     try:
         return gres.numbers(text)
     except ValueError:
@@ -127,8 +132,9 @@ def _devices(text: str) -> _Devices | None:
 
 
 def _is_told(job: Job, now: _Devices, name: str) -> bool:
-    """Returns True if Slurm reports a job's devices of a name, or reports none. The report of no devices
-    at all is not believed for a job with requested devices."""
+    """Returns True if Slurm's report shows which devices of this name the job has, or that the job has
+    none. If the job requested such devices and the report has no devices at all, the report is not
+    reliable."""
     if name in now:
         return bool(now[name])
     return bool(job.gres) or not requested_gres(job)[name]

@@ -14,8 +14,9 @@ _CORE, _GPU = "core", "gpu"
 
 
 def common(one: Allocation, other: Allocation) -> frozenset[Unit]:
-    """Returns the cores and devices in both of two slots; none for slots of two Nodes. Two jobs may
-    have parts of one GPU. A job with the whole GPU overlaps with a job with a part."""
+    """Returns the cores and devices that two slots have in common; empty for slots of different Nodes.
+    Two jobs may have parts of the same GPU, so parts do not overlap. A whole GPU overlaps with a part of
+    the GPU."""
     if one.node != other.node:
         return frozenset()
     own, parts = _units(one.cores, one.gres)
@@ -32,7 +33,8 @@ def covers(one: Allocation, other: Allocation) -> bool:
 
 
 def units_on(pod: Pod, slot: Allocation) -> frozenset[Unit]:
-    """Returns the cores and devices of a slot that are on a Pod of another job."""
+    """Returns the cores and devices of a slot that a Pod also uses; empty if the Pod belongs to the
+    slot's job."""
     own = pod.scheduling.allocation
     return frozenset() if own is None or own.job_id == slot.job_id else common(own, slot)
 
@@ -47,8 +49,8 @@ def without(slot: Allocation, taken: frozenset[Unit]) -> Allocation | None:
 
 @lru_cache(maxsize=4096)
 def _units(cores: str, devices: str) -> tuple[frozenset[Unit], frozenset[Unit]]:
-    """Returns the units that a slot has alone, and the GPUs of which the slot has parts, without the
-    devices of an invalid text."""
+    """Returns two sets: the units that belong to a slot alone, and the GPUs of which the slot has parts.
+    If the text of the devices is invalid, the sets contain no devices."""
     try:
         by_name = gres.numbers(devices)
     except ValueError:

@@ -14,8 +14,8 @@ class Phase(StrEnum):
     RUNNING = "Running"
     """Slurm has granted nodes to the job."""
     SUSPECT = "Suspect"
-    """The job may not run on the granted nodes: Slurm reported that the job waits or has failed, or may
-    have started the job once more. The extender reads the job."""
+    """The job possibly does not run on the granted nodes any more. Slurm reported that the job waits or
+    has failed, or Slurm may have started the job again. The extender reads the job to find out."""
     ENDING = "Ending"
     """The job is no longer wanted. The extender cancels the job, or waits for the job's end."""
     ENDED = "Ended"
@@ -77,4 +77,4 @@ PHASE_MOVES: Mapping[Phase, Mapping[Phase, str]] = {
 """The legal moves from each phase, each with its cause. `make docs` draws the table."""
 
 OVER = frozenset({Phase.ENDED, Phase.LOST})
-"""Phases in which no job is left to be ended."""
+"""Phases in which the extender does not have to end a job any more."""

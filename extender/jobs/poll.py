@@ -1,6 +1,7 @@
-"""News of a job from a poll of Slurm. A poll reports the state of a job, and nothing else.
+"""Derives the news of a job from a poll of Slurm. A poll reports only the state of a job.
 
-Absence is no news (invariant I5): only several polls in a row of a healthy Slurm count.
+If a poll does not know a job, this is no news yet (invariant I5). The job counts as lost after several
+polls in a row of a healthy Slurm.
 """
 
 from enum import Enum, auto
@@ -10,7 +11,7 @@ from extender.jobs.tracked_job import TrackedJob
 from slurm_client.model import UNKNOWN_STATE, JobState
 
 FAILED_BEFORE_START = frozenset({"FAILED", "BOOT_FAIL"})
-"""Ends of a submission without a run: the id is used up."""
+"""States of a job that ended without having run. The id of the job cannot be used again."""
 _CANCELLED = "CANCELLED"
 
 
@@ -21,7 +22,8 @@ class News(Enum):
     ENDED = auto()
     """The job has ended, or no longer holds its resources."""
     DOUBTFUL = auto()
-    """The state can mean different ends: the job must be read."""
+    """The state alone does not show how the job ended, or whether the job is the workload's. The job
+    must be read."""
     LOST = auto()
     RESTORED = auto()
     """A restarted slurmctld has restored a job that was over."""
@@ -30,9 +32,9 @@ class News(Enum):
 def polled(
     job: TrackedJob, state: JobState | None, confirmations: int, *, bound: bool
 ) -> tuple[TrackedJob, News | None]:
-    """Returns the job and the news after a poll reported a state, or (None) did not know the job.
-    `confirmations` is the number of polls after which an absent job is lost. `bound` is True if Pods run
-    by the job."""
+    """Returns the job and the news after a poll. `state` is None if Slurm did not know the job.
+    `confirmations` is the number of polls in a row after which an unknown job counts as lost. `bound` is
+    True if Pods are bound by the job."""
     if state is None:
         misses = job.mistrust.misses + 1
         missed = job._replace(mistrust=job.mistrust._replace(misses=misses))
@@ -69,8 +71,8 @@ def _news_of_pending(state: JobState) -> News | None:
 
 
 def _news_of_running(job: TrackedJob, state: JobState, *, bound: bool) -> News | None:
-    # An unproven job may belong to another workload. The cancellation may come from a user, or from
-    # a slurmd that could not start the job.
+    # If the extender has not proven that the job is the workload's, the job may belong to another
+    # workload. A cancellation may come from a user, or from a slurmd that could not start the job.
     foreign = not job.is_ours and (state.ended or state.suspended)
     cancelled = state.base == _CANCELLED and not bound
     if state.base in FAILED_BEFORE_START or foreign or cancelled or (bound and state.pending):

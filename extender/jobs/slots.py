@@ -16,12 +16,13 @@ from wellknown import number_list
 from wellknown.allocation import Allocation
 
 NodeOf = Callable[[str], str | None]
-"""Returns the Kubernetes Node of one of Slurm's nodes; None for a node without a Node."""
+"""Takes the name of a Slurm node. Returns the name of its Kubernetes Node; None if there is no such
+Node."""
 
 
 def nodes_by(view: ClusterView, pods: Iterable[Pod] = ()) -> NodeOf:
-    """Returns the function of a view. If several Nodes stand for a node of Slurm, the function returns
-    the Node of a bound Pod among `pods`."""
+    """Returns the function that finds the Node of a Slurm node in a view. If several Nodes stand for a
+    Slurm node, the function prefers the Node of a bound Pod among `pods`."""
     bound = {pod.life.node for pod in pods if pod.life.node is not None}
 
     def node_of(slurm_node: str) -> str | None:
@@ -33,8 +34,8 @@ def nodes_by(view: ClusterView, pods: Iterable[Pod] = ()) -> NodeOf:
 
 
 def slots(grant: Grant, job_id: int, members: int, node_of: NodeOf) -> Iterator[Allocation]:
-    """Yields the slots of a job, node by node: fewer than `members` if no Node stands for a node, or if
-    the grant of a node cannot be divided."""
+    """Yields the slots of a job, node by node. Yields fewer slots than `members` if a Slurm node has no
+    Kubernetes Node, or if the grant of a node cannot be divided."""
     for number, (name, share) in enumerate(zip(grant.nodes, _shares(grant, members), strict=True)):
         node = node_of(name)
         if node is not None:
@@ -48,8 +49,8 @@ def whole_on_node(pod: Pod, job: Job, view: ClusterView) -> Allocation | None:
 
 
 def whole_on(slurm_node: str, grant: Grant, job_id: int, node: str) -> Allocation | None:
-    """Returns all resources of a job on one of Slurm's nodes, as a slot of a Node; None if the job
-    is not there."""
+    """Returns all resources of a job on a Slurm node, as one slot of the Kubernetes Node `node`; None if
+    the job is not there."""
     if slurm_node not in grant.nodes:
         return None
     return _whole(grant, grant.nodes.index(slurm_node), job_id, node)
@@ -66,7 +67,8 @@ def _whole(grant: Grant, number: int, job_id: int, node: str) -> Allocation:
 
 def _shares(grant: Grant, members: int) -> list[int]:
     """Returns the number of members on each node, in proportion to the cores. If the job has a node for
-    each member, each node gets one member, even a larger node: a job may have whole nodes."""
+    each member, each node gets one member, even if a node is larger. The number of cores does not matter
+    then, because a job may have whole nodes."""
     nodes = len(grant.nodes)
     cores = [len(number_list.expand(each)) for each in grant.cores]
     if nodes >= members or len(cores) != nodes or not all(cores):
@@ -75,8 +77,8 @@ def _shares(grant: Grant, members: int) -> list[int]:
 
 
 def _divided(whole: Allocation, share: int) -> Iterator[Allocation]:
-    """Yields the slots of a node; none if there are too few cores, or if the devices cannot be
-    divided equally."""
+    """Divides the resources of a node into `share` equal slots, and yields the slots. Yields no slot if
+    there are too few cores, or if the devices cannot be divided equally."""
     if share == 1:
         yield whole
         return

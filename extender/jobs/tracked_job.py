@@ -1,7 +1,7 @@
 """The job of a workload's current attempt, as far as the extender knows the job.
 
-The job is frozen. Each method returns the next version of the job. `phase.PHASE_MOVES` has the legal
-moves.
+The object never changes: each method returns a new version. `phase.PHASE_MOVES` has the legal moves
+between the phases.
 """
 
 from typing import Final, NamedTuple, Self
@@ -16,17 +16,17 @@ NOBODY_ASKED: Final[Owner] = (None, None)
 
 
 class IllegalPhase(RuntimeError):
-    """The table has no such move between two phases: a defect of the extender."""
+    """Raised for a move that the table of phases does not contain. This is a defect of the extender."""
 
 
 class Mistrust(NamedTuple):
-    """Numbers of events that went against a request of the extender."""
+    """Counts of unexpected reactions of Slurm to requests of the extender."""
 
     denials: int = 0
-    """Number of answers in a row after which Slurm had no job and gave no cause. Reset when the Pod's
-    request changes."""
+    """Number of submissions in a row that failed without a cause from Slurm, and left no job in Slurm.
+    Reset when the Pod's request changes."""
     altered: int = 0
-    """Number of jobs in a row that were altered when the extender first read the job."""
+    """Number of jobs in a row that differed from the request when the extender first read the job."""
     not_started: int = 0
     """Number of jobs that Slurm cancelled right after granting nodes. Reset when the Pod's request
     changes."""
@@ -42,14 +42,14 @@ class Asked(NamedTuple):
     attempt: int = 1
     """Number of the attempt to place the Pods."""
     attempt_try: int = 0
-    """Number of the submission within the attempt. Each submission has an id of its own."""
+    """Number of the submission within the attempt. Each submission has its own job id."""
     owner: Owner = NOBODY_ASKED
-    """Owner of the queued job."""
+    """Requested owner of the queued job."""
     excluded: tuple[str, ...] = ()
     """Slurm nodes that the job must not use (`view.Exclusion.nodes`)."""
     immediate: bool = False
-    """True for job/allocate. A granted job runs on the granted nodes or not at all: a slurmctld that is
-    killed forgets the whole job, and does not start the job elsewhere."""
+    """True if the job is requested by job/allocate. Such a job runs on the granted nodes or not at all.
+    A killed slurmctld forgets the whole job, and does not start the job elsewhere."""
 
 
 class TrackedJob(NamedTuple):
@@ -62,24 +62,24 @@ class TrackedJob(NamedTuple):
     """Time at which the job came into its phase."""
     asked: Asked = Asked()
     verdict: Verdict = NOT_READ
-    """The last verdict on the job under the id. The id alone proves nothing: two workloads may have the
-    same id."""
+    """The last verdict on the job under the id. The id alone does not prove that the job is the
+    workload's, because two workloads may have the same id."""
     identity: JobIdentity | None = None
-    """The job when the job was first read with its key. Afterwards the job belongs to the workload,
-    with or without the key."""
+    """Identity of the job, from the first read that showed its key. After this read, the job belongs to
+    the workload even if the key is lost."""
     unread: bool = False
     """True if the extender must read the job before the next request about the job."""
     mistrust: Mistrust = Mistrust()
 
     @property
     def known_id(self) -> int:
-        """Returns the id of a job after the first submission."""
+        """Returns the id of a job that has been submitted."""
         assert self.id is not None
         return self.id
 
     @property
     def over(self) -> bool:
-        """Returns True if no job is left to be ended."""
+        """Returns True if the extender does not have to end the job any more."""
         return self.phase in OVER
 
     @property
@@ -90,7 +90,7 @@ class TrackedJob(NamedTuple):
 
     @property
     def has_lost_key(self) -> bool:
-        """Returns True if the AdminComment of the job that was read is not the workload's key."""
+        """Returns True if the last read showed that the job's AdminComment is not the workload's key."""
         return self.verdict.has_altered(Part.ADMIN_COMMENT)
 
     @property
@@ -111,5 +111,5 @@ class TrackedJob(NamedTuple):
         return self._replace(phase=phase, since=now, unread=False)
 
     def unclaimed(self) -> Self:
-        """Returns the job under an id of which nothing is known."""
+        """Returns the job with the same id, but without any knowledge of the job under this id."""
         return self._replace(verdict=NOT_READ, identity=None, mistrust=self.mistrust._replace(renamed=0))

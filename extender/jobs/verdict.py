@@ -1,12 +1,13 @@
-"""The verdict on a job: the owner of the job, and the altered parts of the job.
+"""Judges a job: finds out whether the job belongs to a workload, and which parts differ from the
+request.
 
-The code asks here before each binding by a job and before each end of a job. Each caller decides which
-parts matter: before a Pod is bound, more parts matter than afterwards.
+The extender judges a job before the extender binds a Pod by the job, and before the extender ends the
+job. Each caller decides which parts matter. Before a Pod is bound, more parts matter than afterwards.
 
-The owner of a waiting job may change the job (scontrol(1) update: fewer CPUs, another partition), a
-job_submit plugin may change a new job, and the Pod's request may change while no extender leads. A job
-with more than the request is not altered: Slurm allocates whole cores, and an administrator may give a
-job more time.
+A job may differ from the request for several reasons. The owner of a waiting job may change the job
+(scontrol(1) update), for example to fewer CPUs or to another partition. A job_submit plugin may change a
+new job. The Pod's request may change while no extender leads. If a job has more than requested, the job
+does not count as altered. Slurm allocates whole cores, and an administrator may give a job more time.
 """
 
 from collections import Counter
@@ -22,7 +23,8 @@ from slurm_client.model import Job, JobSpec
 from wellknown.job_key import PlaceholderKey
 
 _CLOCKS_DIFFER_S = 300
-"""Slurm's authentication rejects older messages, so clocks differ by less."""
+"""Maximum difference between the clocks of two machines. Slurm's authentication rejects messages that
+are older than this."""
 
 
 class Ownership(Enum):
@@ -39,7 +41,7 @@ class Ownership(Enum):
 
 
 class Part(Enum):
-    """A part of a job, possibly altered."""
+    """A part of a job that may be altered."""
 
     ADMIN_COMMENT = auto()
     NAME = auto()
@@ -51,18 +53,20 @@ class Part(Enum):
     TIME_LIMIT = auto()
     RESTARTED = auto()
     SUSPENDED = auto()
-    """The job is suspended, or was suspended since its start: other jobs may have its cores."""
+    """The job is suspended, or was suspended since its start, so other jobs may have its cores."""
     DEVICES = auto()
-    """A bound Pod runs on devices missing from the job on the Pod's Node."""
+    """A bound Pod uses devices on its Node that do not belong to the job."""
 
 
 LESS = frozenset({Part.SIZE, Part.GRES, Part.PARTITION, Part.OWNER, Part.SUSPENDED})
-"""Parts whose alteration makes a job less than the Pod's request. A shorter time limit is not included:
-the owner of a waiting job may lower the limit to start sooner, and takes nothing from other users."""
+"""If one of these parts is altered, the job has less than the Pod's request. A shorter time limit does
+not belong to these parts. The owner of a waiting job may lower the limit to start sooner, and takes
+nothing from other users."""
 
 
 class Verdict(NamedTuple):
-    """Owner of a job, and the altered parts, each with its difference."""
+    """Result of `judge`: the owner of a job, and each altered part with a description of the
+    difference."""
 
     kind: Ownership
     altered: tuple[tuple[Part, Cause], ...] = ()
@@ -79,20 +83,20 @@ class Verdict(NamedTuple):
         return any(part is each for each, _ in self.altered)
 
     def lacks(self, *parts: Part) -> Causes:
-        """Returns how these parts are altered, by default the parts in `LESS`."""
+        """Returns the differences in these parts. Without arguments, looks at the parts in `LESS`."""
         wanted = parts or LESS
         return tuple([difference for part, difference in self.altered if part in wanted])
 
 
 NOT_READ = Verdict(Ownership.UNKNOWN)
-"""The job under an id is unknown."""
+"""Verdict before the extender has read the job under an id, or if Slurm does not know the job."""
 TAKEN = Verdict(Ownership.OURS)
-"""Slurm has accepted a submission under an id."""
+"""Verdict after Slurm has accepted a submission under an id, before the extender has read the job."""
 
 
 def judge(job: Job | None, claim: JobClaim, asked: JobSpec | None = None) -> Verdict:
-    """Returns the verdict on a job. `asked` is the workload's request; without a request, the parts of
-    the request are not compared."""
+    """Returns the verdict on a job. `asked` is the workload's request. If `asked` is None, the job is
+    not compared with a request."""
     if job is None:
         return NOT_READ
     key = key_of(job)
@@ -116,8 +120,8 @@ def _is_of(key: PlaceholderKey, claim: JobClaim) -> bool:
 
 
 def _is_without_key(job: Job, claim: JobClaim) -> bool:
-    """Returns True if a job without its key belongs to the workload: another job would give the Pod
-    two jobs (invariant I1)."""
+    """Returns True if a job that has lost its key belongs to the workload. Without this check, the
+    extender would request another job, and the Pod would have two jobs (invariant I1)."""
     if job.id not in claim.ids:
         return False
     taken = claim.taken if claim.known is None else claim.known == identity_of(job)
@@ -137,7 +141,8 @@ def _is_older(job: Job, created: str) -> bool:
 
 
 def _runs_at_its_pods(job: Job, claim: JobClaim) -> bool:
-    """Returns True if a job holds the Pods' nodes: its owner may have renamed the job, too."""
+    """Returns True if a job runs on the nodes to which the Pods are bound. This check finds a job whose
+    owner has also renamed the job."""
     nodes = claim.slurm_nodes
     there = bool(nodes) and nodes.issubset(job.nodes)
     return there and job.state.running and len(job.nodes) == claim.workload.size
@@ -202,6 +207,6 @@ def _memory(job: Job, cpus: int | None) -> int | None:
 
 
 def _may_be_in(partition: str, asked: str | None) -> bool:
-    """Returns True if a job's partitions are among the requested partitions. Without a request, Slurm or
-    a job_submit plugin chooses."""
+    """Returns True if a job's partitions are among the requested partitions. If no partition was
+    requested, every partition is allowed, because Slurm or a job_submit plugin chooses the partition."""
     return asked is None or set(partition.split(",")) <= set(asked.split(","))

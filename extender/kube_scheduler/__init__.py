@@ -1,1 +1,2 @@
-"""kube-scheduler's configuration, and the check for evictions for Pods that Slurm has not admitted."""
+"""kube-scheduler's configuration, the deadline of its calls, and the check that it evicts no Pods for a
+Pod that Slurm has not admitted."""

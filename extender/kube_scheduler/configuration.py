@@ -1,13 +1,13 @@
-"""The KubeSchedulerConfiguration of the kube-scheduler that asks the extender, and its problems:
-pure.
+"""The parts of a KubeSchedulerConfiguration that concern the extender, and the problems in these parts.
+The code is pure.
 
-DefaultPreemption evicts Pods of lower priority for a Pod that fits nowhere. DefaultPreemption asks
-only extenders with a `preemptVerb`, and no /filter. If kube-scheduler does not ask the extender,
-kube-scheduler evicts Pods for a Pod that Slurm has not admitted, again for each Node that /filter
-closes. For PodGroups (1.37), kube-scheduler asks no `preemptVerb`, but each member's /filter first.
-Sources: k8s.io/kubernetes pkg/scheduler, 1.31 and 1.37: framework/preemption (callExtenders),
-extender.go, apis/config/v1/default_plugins.go (mergePluginSet), framework/runtime
-(expandMultiPointPlugins)."""
+DefaultPreemption evicts Pods of lower priority for a Pod that fits nowhere. Before an eviction,
+DefaultPreemption asks only extenders with a `preemptVerb`, and does not ask /filter. If kube-scheduler
+does not ask the extender, kube-scheduler evicts Pods for a Pod that Slurm has not admitted. This happens
+again for each Node that /filter closes. For PodGroups (1.37), kube-scheduler does not ask the
+`preemptVerb`, but first asks /filter for each member. Sources: k8s.io/kubernetes pkg/scheduler, 1.31 and
+1.37: framework/preemption (callExtenders), extender.go, apis/config/v1/default_plugins.go
+(mergePluginSet), framework/runtime (expandMultiPointPlugins)."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,18 +19,21 @@ from pydantic.alias_generators import to_camel
 
 PREEMPTION = "DefaultPreemption"
 HTTP_TIMEOUT_S: Final = 5.0
-"""Seconds until kube-scheduler cancels a call: `httpTimeout`'s default. `deadline` answers earlier."""
+"""Seconds until kube-scheduler cancels a call, by the default of `httpTimeout`. The verbs answer earlier
+(`deadline`)."""
 _PATH = "/scheduler"
-"""The path of the extender's verbs, in `urlPrefix`."""
+"""The path of the extender's verbs, at the end of `urlPrefix`."""
 _EVERYTHING = "*"
 _VERBS = {"filter_verb": "filter", "bind_verb": "bind", "preempt_verb": "preempt"}
-"""Verbs that kube-scheduler must ask the extender, by the fields with their names."""
+"""The verbs that the extender's entry must have. The key is the field of `ExtenderEntry` with the verb's
+name."""
 _DURATION: Final = re.compile(r"([0-9.]+)(ms|s|m|h)", re.ASCII)
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _seconds(given: object) -> object:
-    """Returns the seconds of a duration in Go's form: "5s", "1m30s". 0 and null are the default."""
+    """Returns the seconds of a duration in Go's form, for example "5s" or "1m30s". 0 and null mean the
+    default."""
     if not isinstance(given, str):
         return given or HTTP_TIMEOUT_S
     parts = _DURATION.findall(given)
@@ -38,7 +41,7 @@ def _seconds(given: object) -> object:
 
 
 def _absent(given: object) -> object:
-    """Returns {} for null: kube-scheduler takes an empty `plugins:` in YAML as absent."""
+    """Returns {} for null, because kube-scheduler treats an empty `plugins:` in YAML as absent."""
     return {} if given is None else given
 
 
@@ -61,7 +64,7 @@ class _PluginSet(_Part):
         return any(each.name == plugin for each in self.enabled or ())
 
     def disables(self, plugin: str) -> bool:
-        """Returns True if a plugin is disabled by its name, or with all plugins."""
+        """Returns True if a plugin is disabled by its name, or together with all plugins (`*`)."""
         return any(each.name in (plugin, _EVERYTHING) for each in self.disabled or ())
 
 
@@ -108,12 +111,12 @@ class ExtenderEntry(_Part):
 
     @property
     def own(self) -> bool:
-        """True if the entry is slurm-extender's, by the path of its verbs."""
+        """True if the entry is slurm-extender's. The path of the verbs shows this."""
         return urlsplit(self.url_prefix).path.rstrip("/") == _PATH
 
 
 class SchedulerConfiguration(_Part):
-    """The parts of a KubeSchedulerConfiguration for the extender."""
+    """The parts of a KubeSchedulerConfiguration that concern the extender."""
 
     percentage_of_nodes_to_score: int | None = None
     profiles: Sequence[Profile] | None = None
@@ -132,8 +135,8 @@ class SchedulerConfiguration(_Part):
 
 
 def unsafe_preemption(configuration: SchedulerConfiguration, scheduler_name: str) -> str | None:
-    """Returns the reason why kube-scheduler would evict Pods for a Pod that Slurm has not admitted,
-    or None."""
+    """Returns the reason why kube-scheduler would evict Pods for a Pod that Slurm has not admitted.
+    Returns None if kube-scheduler would not."""
     profile, entry = configuration.profile(scheduler_name), configuration.own_entry
     if profile is None or not profile.preempts:
         return None
@@ -189,6 +192,6 @@ def _share(configuration: SchedulerConfiguration, profile: Profile) -> int | Non
 
 
 def _may_lack(missing: Sequence[str], profile: Profile | None) -> bool:
-    """Returns True if only preemptVerb is missing and DefaultPreemption is off: no victims exist
-    then."""
+    """Returns True if only preemptVerb is missing and DefaultPreemption is off, because kube-scheduler
+    then evicts no Pods."""
     return list(missing) == ["preemptVerb"] and profile is not None and not profile.preempts

@@ -1,7 +1,7 @@
 """The deadline of kube-scheduler's calls: each verb answers before kube-scheduler cancels the call.
 
 kube-scheduler reports a call without an answer as `Client.Timeout`, without a cause. So a verb asks
-through `slurm_in_time` and `kubernetes_in_time`: the error names the slow system."""
+through `slurm_in_time` and `kubernetes_in_time`, and the error names the slow system."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
@@ -17,9 +17,10 @@ from slurm_client.errors import OutcomeUnknown
 _ANSWER_S = 0.8 * HTTP_TIMEOUT_S
 """Seconds until a verb answers. The remaining time is for the connection and the event loop."""
 _QUESTIONS_S = 0.7 * HTTP_TIMEOUT_S
-"""Seconds until questions end. A Binding that follows the last question has time until _ANSWER_S."""
+"""Seconds until a verb's questions to Slurm and kube-apiserver must end. A Binding that follows the last
+question has time until _ANSWER_S."""
 _FAIR_SHARE: Final = 0.25
-"""Share of _QUESTIONS_S that a system needs before an error names the system."""
+"""An error names a system only if the system had at least this share of _QUESTIONS_S to answer."""
 _LATE: Final = "no answer in time for kube-scheduler"
 
 Answer = TypeVar("Answer")
@@ -54,8 +55,9 @@ async def work_in_time(work: asyncio.Task[Answer]) -> Answer:
 
 
 async def slurm_in_time(question: Awaitable[Answer]) -> Answer:
-    """Returns Slurm's answer to a question. At the deadline, raises OutcomeUnknown, or Unavailable if
-    kube-apiserver has left Slurm too little time."""
+    """Returns Slurm's answer to a question. At the deadline, raises OutcomeUnknown, an error of Slurm.
+    If kube-apiserver has left Slurm too little time, raises Unavailable instead, an error of
+    kube-apiserver."""
     deadline = _deadline.get()
     if deadline is None:
         return await question
@@ -71,8 +73,9 @@ async def slurm_in_time(question: Awaitable[Answer]) -> Answer:
 
 
 async def kubernetes_in_time(question: Awaitable[Answer]) -> Answer:
-    """Returns kube-apiserver's answer to a question. At the deadline, raises Unavailable, or
-    OutcomeUnknown if Slurm has left kube-apiserver too little time."""
+    """Returns kube-apiserver's answer to a question. At the deadline, raises Unavailable, an error of
+    kube-apiserver. If Slurm has left kube-apiserver too little time, raises OutcomeUnknown instead, an
+    error of Slurm."""
     deadline = _deadline.get()
     if deadline is None:
         return await question

@@ -1,8 +1,8 @@
-"""Evictions in kube-scheduler's Events, and their order for `preemption_check`.
+"""Reads evictions from kube-scheduler's Events, and orders the evictions for `preemption_check`.
 
-A user with the right to write Events in a namespace can forge any number of evictions in the
-namespace, and each named Pod costs a request to kube-apiserver. So all Events of one Pod count
-once, and namespaces take turns. Source of the Event's message, 1.31 and 1.37: k8s.io/kubernetes
+A user with the right to write Events in a namespace can forge any number of evictions in the namespace.
+Each named Pod costs a request to kube-apiserver. So all Events that name the same Pod cost one check,
+and namespaces take turns. Source of the Event's message, 1.31 and 1.37: k8s.io/kubernetes
 pkg/scheduler/framework/preemption."""
 
 import asyncio
@@ -14,7 +14,8 @@ from kubernetes_client.protocol import Manifest
 from wellknown.log_fields import PodName
 
 _BY: Final = re.compile(r"Preempted by pod (?P<uid>[\w-]{1,63}) on node (?P<node>[a-z0-9.-]{1,253})")
-"""Message with a uid and a Node's name, in characters that are safe for a field selector."""
+"""Pattern of the message, with a uid and a Node's name. Both have only characters that are safe in a
+field selector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class Eviction:
 
     @classmethod
     def of(cls, event: Manifest) -> Self | None:
-        """Returns the eviction in an Event; None without a preemptor, or without a Pod of the
-        Event's namespace."""
+        """Returns the eviction in an Event. Returns None if the message names no preemptor, or if the
+        Event names no Pod of its own namespace."""
         about, by = event["involvedObject"], _BY.fullmatch(event.get("message") or "")
         named = all(about.get(each) for each in PodName._fields)
         if by is None or not named or about["namespace"] != event["metadata"]["namespace"]:
@@ -75,8 +76,8 @@ class Turns:
         return True
 
     async def next(self) -> Preemptor:
-        """Waits for and returns the next preemptor. The preemptor stays first in its namespace
-        until `over`; the next turn goes to another namespace."""
+        """Waits until there is a preemptor to check, and returns the next preemptor. The preemptor stays
+        the first of its namespace until the call of `over`. The next turn goes to another namespace."""
         while not self._lines:
             self._came.clear()
             await self._came.wait()

@@ -50,8 +50,8 @@ log = structlog.get_logger()
 
 
 class PreemptionCheck:
-    """The check for unsafe preemption. `file`: the KubeSchedulerConfiguration; None if not known.
-    `counted`: called for each Pod that was evicted for a Pod that Slurm has not admitted."""
+    """The check for unsafe preemption. `file` is the file of the KubeSchedulerConfiguration; None if not
+    known. `counted` is called for each Pod that was evicted for a Pod that Slurm has not admitted."""
 
     def __init__(
         self,
@@ -105,7 +105,8 @@ class PreemptionCheck:
             self._health.says(_LOOKS, words)
 
     async def _look_for_preemptors(self) -> None:
-        """Checks preemptors one after the other, and again after an outage."""
+        """Checks preemptors one after the other. After an error of kube-apiserver, checks the same
+        preemptor again."""
         while True:
             named = await self._turns.next()
             try:
@@ -129,8 +130,8 @@ class PreemptionCheck:
             self._note(named, f"{metadata['namespace']}/{metadata['name']}")
 
     async def _preemptor(self, named: Preemptor) -> Manifest | None:
-        """Returns the Pod if kube-scheduler has nominated a Node for the Pod or bound the Pod;
-        otherwise None."""
+        """Returns the preemptor's manifest if kube-scheduler has nominated a Node for the Pod, or has
+        bound the Pod; otherwise None."""
         name = self._translation.scheduler_name
         for field in ("status.nominatedNodeName", "spec.nodeName"):
             selector = f"{field}={named.node},spec.schedulerName={name}"
@@ -142,8 +143,8 @@ class PreemptionCheck:
         return None
 
     def _note(self, named: Preemptor, preemptor: str) -> None:
-        """Reports an eviction and counts all victims. With many evictions at once, the first is the
-        problem reported."""
+        """Reports an eviction and counts all victims. If many evictions come at once, the first eviction
+        is the reported problem."""
         for victim in named.victims:
             self._counted()
             log.warning("evicted by kube-scheduler", **about(victim), preemptor=preemptor)

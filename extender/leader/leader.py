@@ -1,4 +1,4 @@
-"""The work of the leading replica: places Pods."""
+"""The leader: the replica that places Pods, controls nodes and pools, and runs the audit."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -51,11 +51,11 @@ _OWN_PARTS = (
     *(JOBS, "recovery", "watch of Pods", _THROTTLED, _LOST_KEYS, _SHARED_IDS, UNBINDABLE, ADOPTION),
     *(*CLAIMS, *PARTS, *POOLS, DEMAND, LINGERING_PART),
 )
-"""The parts of health that only a leader has."""
+"""The parts of the health report that only a leader has."""
 
 
 class Leader:
-    """The leader of the replicas. `place` runs while this replica leads."""
+    """The work of this replica as the leader. `place` runs while this replica leads."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -75,31 +75,31 @@ class Leader:
         )
 
     def ledger(self) -> Ledger | None:
-        """Returns the ledger, or None while another replica may lead, because the ledger is then
+        """Returns the ledger. Returns None while another replica may lead, because the ledger is then
         out of date."""
         return self._ledger if self._replica.lease.is_held else None
 
     def poll_now(self, job_id: int) -> None:
-        """Passes a push for a job to the job watch. Drops the push without leadership."""
+        """Makes the job watch look at a job now. Does nothing if this replica does not lead."""
         if self._jobs is not None:
             self._jobs.poll_now(job_id)
 
     def report(self, uid: str, job: Job) -> None:
-        """Passes a job from a reading to the ledger. Does nothing without leadership."""
+        """Passes a job that was just read to the ledger. Does nothing if this replica does not lead."""
         if self._feed is not None:
             self._feed(JobRead(uid, job))
 
     def stand_by(self) -> None:
-        """Notes that another replica leads. This replica is ready after the first read of both systems,
-        which allows the verification of bindings."""
+        """Notes that another replica leads. This replica is ready after the first read of Slurm and
+        Kubernetes, because this replica can then verify bindings."""
         if self._replica.cluster.loaded:
             self._replica.health.ready = True
 
     async def place(self) -> None:
-        """Recovers, then places Pods while this replica leads."""
+        """Recovers the ledger, then places Pods while this replica leads."""
         try:
             await self._lead()
-        finally:  # without leadership, a leader's problems do not concern this replica
+        finally:  # a replica that no longer leads does not report a leader's problems
             for part in _OWN_PARTS:
                 self._replica.health.says(part, None)
             self._jobs = self._ledger = self._feed = None
@@ -121,7 +121,7 @@ class Leader:
         adoptions = await replica.insist("recovery", recover, pods)
         replica.health.ready = True
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
-        # pushes have an effect from here
+        # From here on, a call of Slurm about a job (a push) has an effect.
         self._jobs, self._ledger, self._feed = jobs, ledger, dispatcher.feed
         nodes, pools = self._node_controller(ledger), await self._pool_controller(ledger, adoptions)
         demand = self._demand_reader()
@@ -221,8 +221,8 @@ class Leader:
         external = (await own.slurm.connect()).external_jobs
 
         def stays(node: str, slurm: SlurmNode) -> int:
-            """Returns CPUs whose jobs survive a restart of slurmd. The process of a batch job ends
-            with slurmd."""
+            """Returns the number of a node's CPUs whose jobs survive a restart of slurmd. Only external
+            jobs survive, because the process of a batch job ends with slurmd."""
             if not external:
                 return 0
             adopted = adoptions.cpus_on(node, slurm.cpus_per_core)

@@ -1,10 +1,11 @@
-"""The election of the leader: a coordination.k8s.io Lease, renewed while its holder lives.
+"""Elects the leader with a coordination.k8s.io Lease. The leader renews the Lease.
 
-Every replica answers kube-scheduler and admission; the leader also places Pods. One leader saves
-work and is no matter of safety: chosen job ids and the Pod's resourceVersion make two leaders
-harmless (DESIGN section 3). So an outage of kube-apiserver ends no leadership. A leader that cannot
-renew the Lease pauses its effects, and stops only after another replica holds the Lease. A replica
-measures the time without a change of the Lease on its own clock, and never compares clocks."""
+Every replica answers kube-scheduler and admission; the leader also places Pods. The election saves work,
+but safety does not depend on the election: chosen job ids and the Pods' resourceVersion make two leaders
+harmless (DESIGN section 3). So an outage of kube-apiserver does not end a leadership. A leader that
+cannot renew the Lease pauses its effects on Slurm and Kubernetes. The leader stops only after another
+replica holds the Lease. Each replica measures on its own clock how long the Lease has not changed. So
+the clocks of replicas are never compared."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -39,16 +40,17 @@ class Lease:
         self._duration = duration_s
         self._health = health
         self._seen: tuple[str, float] = ("", -inf)
-        """Last version of the Lease, and the time of the first sight of this version."""
+        """The newest version of the Lease, and the time at which this replica first saw the version."""
         self._held_until = -inf
         self._renewed = asyncio.Event()
         self._leading: asyncio.Future[None] | None = None
         self.transitions: int | None = None
-        """Number of changes of the holder in the last version of the Lease."""
+        """Number of times that the holder has changed, from the newest version of the Lease."""
 
     async def lead(self, work: Callable[[], Awaitable[None]], stand_by: Callable[[], None]) -> None:
-        """Runs `work` while this replica leads. Cancels `work` if another replica leads, and calls
-        `stand_by` at each check. Raises the errors of `work`. Gives the Lease back if cancelled."""
+        """Runs `work` while this replica leads. If another replica leads, cancels `work`, and calls
+        `stand_by` at each check of the Lease. Raises the errors of `work`. At the end, for example after
+        a cancellation, gives the Lease back."""
         try:
             while True:
                 holds = await self._hold()
@@ -96,8 +98,8 @@ class Lease:
             log.error("error at the end of leadership", exc_info=result)
 
     async def _hold(self) -> bool | None:
-        """Takes or renews the Lease. Returns True if this replica holds the Lease, None if not
-        known."""
+        """Takes or renews the Lease. Returns True if this replica holds the Lease, and None if the
+        holder is not known."""
         asked = _now()
         try:
             async with asyncio.timeout(self._duration / 2):
@@ -157,8 +159,8 @@ class Lease:
                     await self._kubernetes.replace_lease(self._namespace, LEASE, empty)
 
     def _manifest(self, before: Mapping[str, Any], holder: str | None = None) -> dict[str, Any]:
-        """Returns the Lease with a new holder, or without a holder, to replace the version
-        `before`."""
+        """Returns the Lease that replaces the version `before`. `holder` is the new holder: by default
+        this replica, "" for no holder."""
         spec, now = before.get("spec") or {}, _timestamp()
         holder = self._identity if holder is None else holder
         same = spec.get("holderIdentity") == holder

@@ -1,4 +1,4 @@
-"""The parts and the work of every replica, with or without leadership."""
+"""The parts of a replica, and the work that every replica does. The leader does this work, too."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 
 class Replica:
-    """The clients of both systems, and the read models of both systems."""
+    """A replica of the extender, with clients and read models of Slurm and Kubernetes."""
 
     def __init__(
         self,
@@ -93,7 +93,8 @@ class Replica:
         )
 
     async def run(self) -> None:
-        """Follows both systems forever. The nodes of both systems are needed to verify bindings."""
+        """Follows Slurm and Kubernetes forever. Every replica needs the nodes of both systems, to verify
+        bindings."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.health.run())
             tasks.create_task(self.capacity.run())
@@ -112,8 +113,8 @@ class Replica:
         return self.cluster.view
 
     def translation(self) -> TranslationConfig:
-        """Returns the translation with Slurm's last KillWait. The object changes only with
-        KillWait."""
+        """Returns the settings of the translation, with Slurm's KillWait as last read. Returns the same
+        object until KillWait changes."""
         rule = self._translation_now.grace
         if rule.kill_wait_s != self.cluster.kill_wait_s:
             rule = replace(rule, kill_wait_s=self.cluster.kill_wait_s)

@@ -1,7 +1,8 @@
-"""Keeps Slurm's nodes and Kubernetes' Nodes in agreement about service (`drain_decision`).
+"""Makes Slurm and Kubernetes agree about the nodes that are in service. `drain_decision` decides about
+each node.
 
-Only the leader runs this controller. If a node is wrong, the controller reads the node again in both
-systems, and corrects it. A failed correction is repeated after the next reading."""
+Only the leader runs this controller. If the state of a node is wrong, the controller reads the node
+again in both systems, and corrects the state. A failed correction is repeated after the next reading."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -49,12 +50,12 @@ from wellknown.names import PODS_REJECTED, SLURM_OUT_OF_SERVICE
 
 _INTERVAL_S = 2.0
 _AT_A_TIME = 8
-_MARGIN_S = 2.0  # after KillWait; a Pod's grace ends well before
-_TRUSTED = 2  # readings after an outage: the ledger first learns of the jobs that Slurm has lost
+_MARGIN_S = 2.0  # time after KillWait; a Pod's grace period ends well before
+_TRUSTED = 2  # readings before any correction after an outage: first the ledger learns of lost jobs
 _STEADY = 3
 _CLOCKS_S = 5.0  # the clocks of two machines differ by less than this
-_FAILS_S = 5.0  # a gate drains the node, then fails; Slurm then drains a node without a drain
-_PATIENCE_S = 300.0  # for nodes resumed for lost jobs: longest pause, and time to calm down
+_FAILS_S = 5.0  # a gate drains the node, then fails; if the drain is missing then, Slurm itself drains
+_PATIENCE_S = 300.0  # longest pause of a resumed node, and time after which pauses start again
 _ACTING, _TOO_MANY = "nodes", "nodes out of service"
 PARTS = (_ACTING, _TOO_MANY)
 
@@ -63,13 +64,14 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The parts that only the leader has."""
+    """The parts of the controller that only the leader has."""
 
     ledger: Ledger
     allowed: Callable[[], Awaitable[None]]
     """Returns while this replica may act, and waits otherwise."""
     in_the_way: Callable[[str], Awaitable[tuple[str, ...]]]
-    """Returns the Pods that a node's gate waits for. Raises NotLeading, NotOurs, systems' errors."""
+    """Returns the Pods that a node's gate waits for. Raises NotLeading, NotOurs, and the errors of Slurm
+    and Kubernetes."""
 
 
 class NodeController:
@@ -102,18 +104,18 @@ class NodeController:
         self._prolog_refused: dict[str, float] = {}
         """The time since which each node is drained by its gate."""
         self._pauses: dict[str, tuple[float, float]] = {}
-        """By node resumed for a lost job: the pause at the next rejection, and the time of the
-        resume."""
+        """For each node that was resumed for a lost job: the pause after the gate's next rejection, and
+        the time of the resume."""
         self._readings = _STEADY
-        """The readings that succeeded since the last failure."""
+        """Number of successful readings since the last failure."""
         self._read_again = 0.0
         self._looked_until = 0.0
-        """Readings before this time are done: every wrong node was corrected, or the correction
-        failed."""
+        """The next reading must begin after this time. With earlier readings, every wrong node was
+        corrected, or the correction failed."""
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self.tally = Tally()
         self._closures: tuple[Closure, ...] = ()
-        """The Nodes that were closed because of their kubelets, as they were at the last turn."""
+        """The Nodes that were closed at the last turn, because their kubelets reject Pods."""
 
     async def run(self) -> None:
         await periodically(self.turn, self._until_a_node_changes)
@@ -137,7 +139,8 @@ class NodeController:
             await self._attend_to_all()
 
     async def _closures_changed(self) -> bool:
-        """Reports Nodes closed since the last turn. Returns True if Nodes were closed or opened."""
+        """Reports the Nodes that were closed since the last turn. Returns True if any Node was closed or
+        opened."""
         before, self._closures = self._closures, self._ledger.rejecting_nodes.closures
         for closure in self._closures:
             if closure not in before:
@@ -146,7 +149,8 @@ class NodeController:
         return before != self._closures
 
     async def _tell_of(self, closure: Closure) -> None:
-        """Makes an Event about a Node. The Event is for people: nothing fails without the Event."""
+        """Creates an Event about a closed Node. The Event is only for people, so an error is only
+        logged."""
         event = node_event(closure.node, closure.cause, datetime.now(UTC), action="Placing")
         try:
             await self._kubernetes.create_event(event["metadata"]["namespace"], event)
@@ -187,7 +191,8 @@ class NodeController:
         self._looked_until = _now()
 
     def _observed(self, slurm: SlurmNode) -> ObservedNode | None:
-        """Returns the node of both systems; None for a node without a Node."""
+        """Returns a Slurm node together with its Node. Returns None if no Node stands for the Slurm
+        node."""
         node = self._cluster.view.node_of(slurm.name)
         if node is None:
             return None
@@ -206,10 +211,10 @@ class NodeController:
         return observed
 
     async def _is_blocked(self, observed: ObservedNode) -> bool:
-        """Returns True if the next job would be rejected on a node drained by its gate. A node
-        where Slurm has to start a lost job again is not blocked: the lost job comes first. While
-        other jobs have the place of the lost job, the gate rejects the other jobs, and the node
-        stays drained longer each time."""
+        """Returns True if a node that its gate has drained would reject the next job. If Slurm has to
+        start a lost job again on the node, returns False after a pause, so that the lost job can start.
+        If other jobs take the place of the lost job, the gate rejects the other jobs. After each such
+        rejection, the pause is longer."""
         name, lost = observed.slurm.name, self._has_lost_jobs(observed.node.name)
         since = self._prolog_refused.setdefault(name, _now())
         if _now() - since < (self._pause(name) if lost else _FAILS_S):
@@ -249,9 +254,9 @@ class NodeController:
         return None
 
     async def _put_right(self, observed: ObservedNode, at: DrainContext) -> None:
-        """Drains or resumes a node. The extender makes a drain before the Node's condition reports
-        the drain, and takes the drain back after the condition. So the next leader can distinguish
-        a person's change from a change that a crash interrupted."""
+        """Drains or resumes a node. The extender first makes a drain, and then writes the Node's
+        condition. To take a drain back, the extender first writes the condition. So the next leader can
+        distinguish a person's change from a change that a crash interrupted."""
         await self._leadership.allowed()
         seen = await self._look(observed)
         if seen is None:
@@ -286,7 +291,8 @@ class NodeController:
             log.warning("drain taken back", slurm_node=slurm.name, node=observed.node.name)
 
     async def _look(self, observed: ObservedNode) -> ObservedNode | None:
-        """Returns the current node of both systems (a person may have been faster), or None."""
+        """Reads a node again in both systems, because a person may have changed the node. Returns None
+        if Slurm has no such node, or if the Node now names another Slurm node."""
         slurm = await self._slurm.node(observed.slurm.name)
         if slurm is None:
             self._nodes.pop(observed.slurm.name, None)

@@ -1,4 +1,4 @@
-"""The check whether Slurm and Kubernetes count CPUs alike: at the start, and now and then."""
+"""Checks at the start, and every ten minutes, whether Slurm and Kubernetes count CPUs alike."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -19,7 +19,8 @@ log = structlog.get_logger()
 
 
 class CpuCheck:
-    """The check of CPU counts. /readyz shows disagreements; whole cores for jobs are only logged."""
+    """Checks the counts of CPUs. /readyz shows the nodes with different counts. If jobs on a node get
+    whole cores, this is only logged."""
 
     def __init__(
         self, slurm_nodes: SlurmNodes, health: Health, view: Callable[[], ClusterView], unit: Decimal
@@ -31,12 +32,12 @@ class CpuCheck:
         self._said: tuple[str, ...] = ()
 
     async def run(self) -> None:
-        """Looks at Slurm's nodes for ever, after the view is loaded. Other parts report Slurm's
-        errors."""
+        """Repeats the check for ever. The view must already be loaded. Other parts of the program report
+        Slurm's errors."""
         await periodically(self.look, _INTERVAL_S, outlives=SlurmError, retry=_RETRY_S)
 
     async def look(self) -> None:
-        """Looks once. Raises SlurmError."""
+        """Checks all nodes once. Raises SlurmError."""
         nodes = (await self._slurm_nodes.read(_INTERVAL_S)).nodes
         trouble = disagreements(self._view(), nodes, self._unit)
         self._health.says("CPUs", "; ".join(trouble) or None)

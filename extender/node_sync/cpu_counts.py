@@ -1,4 +1,4 @@
-"""The comparison of CPUs in Slurm and in Kubernetes, for an administrator.
+"""Compares the CPUs of nodes in Slurm and in Kubernetes, for messages to an administrator.
 
 Kubernetes counts logical CPUs. Slurm counts the CPUs that slurm.conf declares: threads, cores, or
 parts."""
@@ -15,7 +15,8 @@ _MILLI = Decimal("0.001")
 
 
 def disagreements(view: ClusterView, nodes: Iterable[SlurmNode], unit: Decimal) -> tuple[str, ...]:
-    """Returns the nodes where Slurm's CPUs, of `unit` each, cannot be the CPUs of the Node."""
+    """Returns messages about the nodes where Slurm's CPUs cannot be the CPUs of the Node. `unit` is the
+    number of Kubernetes' CPUs in one CPU of Slurm."""
     kinds: defaultdict[tuple[Decimal, int], list[str]] = defaultdict(list)
     for slurm_node in nodes:
         node = view.node_of(slurm_node.name)
@@ -31,8 +32,8 @@ def disagreements(view: ClusterView, nodes: Iterable[SlurmNode], unit: Decimal) 
 
 
 def whole_cores(nodes: Iterable[SlurmNode], unit: Decimal) -> tuple[str, ...]:
-    """Returns the nodes where a job gets more CPUs than requested, because Slurm gives whole
-    cores."""
+    """Returns messages about the nodes where a job gets more CPUs than requested, because Slurm gives
+    whole cores."""
     kinds: defaultdict[int, list[str]] = defaultdict(list)
     for node in nodes:
         if node.cpus_per_core > 1:
@@ -45,8 +46,10 @@ def whole_cores(nodes: Iterable[SlurmNode], unit: Decimal) -> tuple[str, ...]:
 
 
 def _disagree(has: Decimal, node: SlurmNode, unit: Decimal) -> bool:
-    """Returns True if a node's CPUs are wrong. Fewer CPUs than the Node's may be kept back by choice,
-    but not if they equal the node's cores, or if the unit declares another size."""
+    """Returns True if a node's CPUs are wrong. An administrator may keep CPUs of a Node back from Slurm,
+    so fewer CPUs in Slurm are no error, with two exceptions. With unit 1, fewer CPUs are wrong if Slurm
+    seems to count cores, and Kubernetes counts threads. With another unit, the number is wrong if Slurm
+    has at most half of the Node's CPUs."""
     stand_for = node.cpus * unit
     if unit == 1:
         only_cores = node.cpus_per_core < node.threads_per_core

@@ -1,12 +1,13 @@
-"""Decisions about a Slurm node and its Node: drains for the Node's state, the Node's condition and
+"""Decides when a Slurm node is drained because of its Node, and when the Node gets a condition and a
 taint.
 
-A cordon, a taint, a condition, a Node that is not ready or a Pod that outstays its job drains the node.
-The gate (deploy/slurm) drains the node after rejecting a job. After the end of the cause, the
-extender takes the drain back. `drains` names the holder of a drain. A drain and DOWN become a
-condition on the Node, and a taint if the settings say so; neither drains a node. If a person
-resumes a node that the extender drained, the node stays in service until the cause changes or ends:
-the condition records the resume."""
+The extender drains a node for five causes: a cordon, a taint, a condition, a Node that is not ready, and
+a Pod that stays after the end of its job. The gate (deploy/slurm) drains the node after the gate has
+rejected a job. After the end of the cause, the extender takes the drain back. The module `drains` finds
+the holder of a drain. If a node is drained or DOWN in Slurm, the Node gets a condition, and a taint if
+the settings say so. Neither this condition nor this taint drains a node. If a person resumes a node that
+the extender drained, the node stays in service until the cause changes or ends. The Node's condition
+records the resume."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,17 +33,17 @@ from slurm_client.model import Node as SlurmNode
 from wellknown.names import OUT_OF_SERVICE, NodeReason, RejectionReason
 
 TAINT = Taint(OUT_OF_SERVICE, "slurm", "NoSchedule")
-"""The extender's taint; taints of another value or effect belong to other programs."""
+"""The extender's taint. A taint with another value or effect belongs to another program."""
 
 _LEFT_ALONE = frozenset({"DOWN", "FUTURE", "UNKNOWN"})
 _DOWN = "down"
-_FORGETS_S = 10.0  # twice the 5 s that a killed slurmctld may not have saved
+_FORGETS_S = 10.0  # twice 5 s: a killed slurmctld may lose the changes of its last 5 s
 _LONGEST_REASON = 200
 
 
 @dataclass(frozen=True, slots=True)
 class OutstayingPod:
-    """A Pod on a Node after the end of its job."""
+    """A Pod that is still on a Node after the end of its job."""
 
     pod: str
     overdue: bool
@@ -50,14 +51,14 @@ class OutstayingPod:
 
 @dataclass(frozen=True, slots=True)
 class DrainSettings:
-    """The settings of an administrator; the condition is always written."""
+    """An administrator's settings for drains and taints. The Node's condition is always written."""
 
     drain: bool = True
     keys: frozenset[str] = frozenset()
     """The keys of the taints that drain."""
     taint: bool = False
     conditions: frozenset[str] = frozenset()
-    """The types of the conditions that drain while True."""
+    """The types of the conditions that drain a node while their status is True."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class ObservedNode:
     blocked: bool = False
     """The gate has drained the node, and would reject the next job."""
     rejects: str = ""
-    """Reason for closing the Node to all new placeholders; empty if the Node's kubelet rejects no
+    """The reason why the Node is closed to all new placeholders. Empty if the Node's kubelet rejects no
     Pods."""
 
     @property
@@ -86,8 +87,8 @@ class ObservedNode:
 
     @property
     def job_ends(self) -> bool:
-        """True while a job on the node is COMPLETING. For a process of the job that nothing can kill
-        Slurm drains the node (`Kill task failed`). An earlier drain hides Slurm's drain."""
+        """True while a job on the node is COMPLETING. If a process of the job cannot be killed, Slurm
+        drains the node (`Kill task failed`). An earlier drain hides Slurm's drain."""
         return "COMPLETING" in self.slurm.states
 
     @property
@@ -108,16 +109,18 @@ class ObservedNode:
 
 @dataclass(frozen=True, slots=True)
 class DrainContext:
-    """Input of a decision besides the node itself. A cause on too many nodes at once is more likely
-    wrong than true: the extender makes no new drain for the cause (invariant I5)."""
+    """All input of a decision except the node itself. A cause on too many nodes at once is probably
+    wrong, so the extender makes no new drain for the cause (invariant I5)."""
 
     now: float
     """UNIX seconds."""
     drain_settings: DrainSettings = DrainSettings()
     steady: bool = True
-    """Slurm has answered without a break, and has not restarted. If not, a missing drain may be lost."""
+    """True if Slurm has answered without a break, and has not restarted. Otherwise Slurm may have lost a
+    drain that is missing."""
     ignored: Mapping[str, str] = field(default_factory=dict)
-    """Causes on too many nodes at once, with texts for health; `_DOWN` is the cause of taints."""
+    """Causes on too many nodes at once, each with a message for the health report. `_DOWN` is the cause
+    of taints."""
 
     @classmethod
     def of(
@@ -147,12 +150,13 @@ class DrainContext:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Number of nodes drained for each cause, and of drains suppressed for causes on too many nodes."""
+    """Number of drained nodes for each cause, and number of suppressed drains. A drain is suppressed if
+    its cause holds on too many nodes."""
 
     drained: Mapping[DrainCause, int] = field(default_factory=dict)
     suppressed: int = 0
     oldest: Mapping[DrainCause, float] = field(default_factory=dict)
-    """Time since which the first Node of each cause is out of service, in UNIX seconds."""
+    """For each cause: the earliest time since which a Node is out of service, in UNIX seconds."""
 
     @classmethod
     def of(cls, nodes: Sequence[ObservedNode], at: DrainContext) -> Self:
@@ -172,7 +176,7 @@ class Tally:
 def outstaying_pods(
     placeholders: Iterable[Placeholder], before: float
 ) -> dict[str, tuple[OutstayingPod, ...]]:
-    """Returns by Node the Pods whose jobs have ended. A Pod whose job ended before `before` is
+    """Returns the Pods whose jobs have ended, by Node. A Pod whose job ended before `before` is
     overdue."""
     found: defaultdict[str, list[OutstayingPod]] = defaultdict(list)
     for each in placeholders:
@@ -208,7 +212,7 @@ def _reasons(observed: ObservedNode, drain_settings: DrainSettings) -> Iterator[
 def _outstayed(observed: ObservedNode) -> Iterator[str]:
     for outstaying in observed.outstaying_pods:
         reason = reason_for(DrainCause.OUTSTAYED, outstaying.pod)
-        # For a new leader no Pod is overdue.
+        # For a new leader, no Pod is overdue yet, so a drain for the Pod stays.
         if outstaying.overdue or observed.slurm.reason.startswith(reason):
             yield reason
 
@@ -221,7 +225,8 @@ def _conditions(observed: ObservedNode, drain_settings: DrainSettings) -> Iterat
 
 
 def order(observed: ObservedNode, at: DrainContext) -> str | None:
-    """Returns the reason for a drain, TAKE_BACK, or None to change nothing."""
+    """Returns the reason of a drain to make, TAKE_BACK to take a drain back, or None to change
+    nothing."""
     wanted = drain_reason(observed, at.drain_settings)
     if not observed.slurm.states.isdisjoint(_LEFT_ALONE):
         return None
@@ -240,8 +245,8 @@ def condition_of(observed: ObservedNode, at: DrainContext) -> NodeCondition | No
     wanted = drain_reason(observed, at.drain_settings)
     reason = observed.slurm.reason or "no reason is given"
     if observed.drained_by_us and not wanted:
-        # Written before the drain is taken back: after this condition, a missing drain is no
-        # person's decision.
+        # Written before the drain is taken back. If the drain is missing after this condition, no person
+        # has taken the drain back.
         when = "taken back when no job is ending there" if observed.job_ends else "being taken back"
         return NodeCondition(True, NodeReason.RESUMING, f"its drain in Slurm is {when}")
     if observed.drained_by_us:
@@ -269,7 +274,8 @@ def rejections_of(observed: ObservedNode) -> NodeCondition | None:
 
 
 def wants_taint(observed: ObservedNode, at: DrainContext) -> bool:
-    """Returns True if the extender's taint belongs on the Node: not for the extender's own drains."""
+    """Returns True if the Node should have the extender's taint. The extender's own drains give no
+    taint."""
     if not at.drain_settings.taint or not observed.out or observed.drained_by_us:
         return False
     return TAINT in observed.node.taints or not (observed.down and _DOWN in at.ignored)
@@ -283,7 +289,8 @@ def taints_wrong(observed: ObservedNode, at: DrainContext) -> bool:
 
 
 def with_taint(taints: Sequence[Manifest], *, wanted: bool) -> list[Manifest]:
-    """Returns a Node's taints, as manifests, with or without the extender's; other taints stay."""
+    """Returns the taints of a Node, as manifests. If `wanted`, the extender's taint is included. Other
+    taints stay."""
     kept = [taint for taint in taints if not _is_ours(taint)]
     if wanted and not any(_same_place(taint["key"], taint["effect"]) for taint in kept):
         kept.append({"key": TAINT.key, "value": TAINT.value, "effect": TAINT.effect})
@@ -291,8 +298,8 @@ def with_taint(taints: Sequence[Manifest], *, wanted: bool) -> list[Manifest]:
 
 
 def _overruled(observed: ObservedNode, wanted: str, at: DrainContext) -> bool:
-    """Returns True if a person has resumed a node drained for this reason. If a drain is missing within
-    seconds, or after an outage, Slurm has lost the drain."""
+    """Returns True if a person has resumed a node that was drained for this reason. If a drain is
+    missing a few seconds after the drain was made, or after an outage, Slurm has lost the drain."""
     told = observed.node_status.condition
     if told is None or wanted not in told.message:
         return False
@@ -309,5 +316,6 @@ def _is_ours(taint: Manifest) -> bool:
 
 
 def _same_place(key: str, effect: str) -> bool:
-    """Returns True for the key and effect of the extender's taint: a Node has one such taint."""
+    """Returns True for the key and effect of the extender's taint. A Node cannot have two taints with
+    the same key and effect."""
     return (key, effect) == (TAINT.key, TAINT.effect)

@@ -1,9 +1,11 @@
-"""Reasons of drains in Slurm, and the holders that may set, replace and clear a drain: pure.
+"""The reasons of drains in Slurm, and the holders that may set, replace and clear a drain. This module
+is pure.
 
-The reason in Slurm is the only record of a drain; its prefix names the holder. So a new leader goes on
-with all drains, and a person takes a drain over by another reason. A holder replaces drains of lower
-holders (`Holder`) and clears only its own. A pool clears its drain, or passes it on to a Node's cause.
-The extender replaces and clears no drain of a person or of Slurm."""
+The reason in Slurm is the only record of a drain. The prefix of the reason names the holder. So a new
+leader continues with all drains, and a person takes over a drain by another reason. A holder replaces
+the drains of lower holders (`Holder`), and clears only its own drains. A pool clears its drain, or
+replaces the drain by a drain for a Node's state. The extender never replaces or clears a drain of a
+person or of Slurm."""
 
 from enum import IntEnum, StrEnum
 from typing import Final
@@ -12,11 +14,12 @@ from extender.pod_request.constraints.node_constraints import Node
 from slurm_client.model import Node as SlurmNode
 
 PREFIX: Final = "slurm-extender: "
-"""Prefix of the reasons of drains for a Node's state, the gate's included, and of no other reasons."""
+"""Prefix of the reasons of all drains for a Node's state, including the gate's drains. No other reason
+has this prefix."""
 POOL_PREFIX: Final = "slurm-extender pool "
 """Prefix of the reasons of a pool's drains."""
 TAKE_BACK: Final = ""
-"""Instead of a reason: an order to take a drain back."""
+"""Takes the place of a reason, as an order to take a drain back."""
 OUT: Final = frozenset({"DOWN", "DRAIN", "FAIL"})
 """States in which Slurm starts no new jobs on a node."""
 _HANDFUL: Final = 5
@@ -53,7 +56,7 @@ _REASONS: Final = {
 
 
 class PoolCause(StrEnum):
-    """Causes of a pool's drains, as in the reason."""
+    """Causes of a pool's drains, with their texts in the reason."""
 
     LEAVES = "the Node leaves the pool"
     CORDONED = "the Node is cordoned, and slurmd has left it"
@@ -82,7 +85,8 @@ def pool_reason(pool: str, cause: PoolCause, detail: str = "") -> str:
 
 
 def cause_of(reason: str) -> DrainCause | None:
-    """Returns the cause in a reason in Slurm, None for reasons of pools, persons and Slurm."""
+    """Returns the cause of a drain from the reason in Slurm. Returns None for reasons of pools, persons
+    and Slurm."""
     named = (cause for cause, text in _REASONS.items() if reason.startswith(text.partition("{")[0]))
     return next(named, None)
 
@@ -93,8 +97,8 @@ def too_many(count: int, total: int) -> bool:
 
 
 def reason_still_holds(reason: str, node: Node) -> bool:
-    """Returns False if the Node alone shows the end of a reason's cause. A Node shows neither Pods
-    nor conditions: a reason that names a Pod or a condition is taken to hold."""
+    """Returns False if the Node alone shows that the cause of a reason has ended. `Node` has neither
+    Pods nor conditions, so a reason with a Pod or a condition counts as still true."""
     tainted = (reason_for(DrainCause.TAINTED, taint.key) for taint in node.taints)
     shown = {
         None: False,

@@ -1,7 +1,7 @@
-"""The check whether containers that may outlive their Pods still have their job's cores and devices.
+"""Checks whether containers that may outlive their Pods still have the cores and devices of their job.
 
-Before the end of their job, Slurm gives the cores and devices of such containers to no other job. The
-notes on Nodes name the job of the containers (`node_view.lingering_notes`).
+Until the job of such containers ends, Slurm gives their cores and devices to no other job. The notes on
+Nodes name the job of the containers (`node_view.lingering_notes`).
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ class LingeringCheck:
         self._slurm, self._view, self._notes = slurm, view, notes
         self._states = JobStates(slurm)
         self._ended: dict[str, frozenset[int]] = {}
-        """By Node: the jobs of notes that have ended. An ended job never holds nodes again, but Slurm
-        uses ids again: a job is forgotten with the last note about the job."""
+        """The ended jobs of the notes on each Node. An ended job never holds nodes again. But Slurm uses
+        ids again, so a job is forgotten with the last note about the job."""
 
     def may_linger(self, node: str) -> bool:
         """Returns True if containers of deleted Pods may run on a Node, with or without their jobs."""
@@ -34,7 +34,7 @@ class LingeringCheck:
     async def in_the_way(self, node: str, slurm_node: str | None = None) -> list[str]:
         """Returns the deleted Pods (namespace/name) whose containers may run on a Node without their
         job, or on cores or devices that the job may have lost. `slurm_node` is the name of the Node in
-        Slurm; None: by the view. Raises SlurmError."""
+        Slurm. If None, the name comes from the view. Raises SlurmError."""
         notes = self._notes.on(node)
         if not notes:  # as nearly always
             self._ended.pop(node, None)
@@ -46,7 +46,8 @@ class LingeringCheck:
         return [each.pod for each in lost]
 
     async def _holding(self, node: str, job_ids: set[int]) -> dict[int, Job]:
-        """Returns the jobs that hold nodes. Reads the states of all jobs in one call."""
+        """Returns the jobs among `job_ids` that hold nodes. One call reads the states of all these
+        jobs."""
         ended = self._ended.get(node, frozenset()) & job_ids
         states = await self._states.of(job_ids - ended)
         ended |= {each for each in job_ids if each in states and states[each].ended}

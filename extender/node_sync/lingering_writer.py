@@ -1,8 +1,8 @@
-"""Writes notes about containers that may outlive their Pods onto the Nodes.
+"""Writes notes onto the Nodes about containers that may outlive their Pods.
 
-A note is to be on the Node before Slurm gives the cores of the Pod away and another replica binds a Pod
-there. So a new note does not wait for the notes of other Nodes, and waits for at most one PATCH of its
-own Node.
+A note must be on the Node before Slurm gives the Pod's cores to another job, and another replica binds a
+Pod there. So a new note does not wait for the notes of other Nodes, and waits for at most one PATCH of
+its own Node.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ PART = "notes on Nodes"
 
 
 class LingeringWriter:
-    """Writes while this replica leads: one PATCH at a time for each Node."""
+    """Writes notes while this replica leads, with one PATCH at a time for each Node."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class LingeringWriter:
         """The last error of each Node with outdated notes."""
 
     def lingers(self, record: Placeholder) -> None:
-        """Notes the containers of a record."""
+        """Adds notes about the containers of a record that may outlive their Pods."""
         now = asyncio.get_running_loop().time()
         for containers in record.lingering:
             slot, seconds = containers.slot, containers.until - now
@@ -68,7 +68,8 @@ class LingeringWriter:
                         await self._woken.wait()
 
     async def _write(self, node: str) -> None:
-        """Corrects the notes on a Node. Notes that are added during the PATCH are next."""
+        """Corrects the notes on a Node. Notes that are added during the PATCH are written by the next
+        PATCH."""
         try:
             async with self._slots:
                 await self._allowed()
@@ -84,8 +85,8 @@ class LingeringWriter:
         self._report()
 
     async def _patch(self, node: str) -> None:
-        """Writes the notes of a Node. Raises KubernetesError. A deleted Node needs no notes: a new Node
-        of this name comes without notes by the watch."""
+        """Writes the notes of a Node. Skips a deleted Node. If a new Node with this name appears, the
+        watch shows the new Node without notes. Raises KubernetesError."""
         notes = self._notes.to_write(node)
         if notes is None:
             return

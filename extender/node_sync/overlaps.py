@@ -1,9 +1,9 @@
-"""Pods on cores or devices of another job.
+"""Finds Pods on cores or devices of another job.
 
-Slurm gives a core or a device to one job at a time, with two exceptions. A partition may share cores
-(OverSubscribe): then both jobs have the core. Slurm gives the cores of a suspended job to the next job,
-and lets the first job resume on the same cores (24.11, 26.05): then a Pod and another job compute on the
-same cores, and the states of both jobs are RUNNING.
+Slurm gives a core or a device to one job at a time, with two exceptions. First, a partition may share
+cores (OverSubscribe). Then both jobs have the core. Second, Slurm gives the cores of a suspended job to
+the next job, and lets the first job resume on the same cores (24.11, 26.05). Then a Pod and another job
+compute on the same cores, and the states of both jobs are RUNNING.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,8 +36,9 @@ class Overlaps:
         self._slurm, self._view, self._report, self._ids = slurm, view, report, ids
 
     async def in_the_way(self, slot: Allocation, pods: Iterable[Pod]) -> list[Pod]:
-        """Returns the Pods on a core or a device of a slot, unless Slurm gives the core or the device to
-        both jobs. Reads the jobs of Pods that overlap, and reports these jobs. Raises SlurmError."""
+        """Returns the Pods on a core or a device of a slot (the cores and devices of a job on a Node).
+        Leaves out a Pod if Slurm gives the core or the device to both jobs. Reads the jobs of Pods that
+        overlap, and reports these jobs. Raises SlurmError."""
         found = list[Pod]()
         for pod in pods:
             units = units_on(pod, slot)
@@ -46,8 +47,8 @@ class Overlaps:
         return found
 
     async def _shared(self, slot: Allocation, pod: Pod) -> frozenset[Unit]:
-        """Returns the units of a slot that Slurm gives to a Pod's job, too: none if the job does not
-        run, or was suspended."""
+        """Returns the cores and devices of a slot that Slurm also gives to a Pod's job. Returns none if
+        the job does not run, or was suspended."""
         own = pod.scheduling.allocation
         job = None if own is None else await self._slurm.job(own.job_id)
         if job is None:

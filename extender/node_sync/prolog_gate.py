@@ -1,9 +1,11 @@
-"""The Prolog gate finds the Pods in the way of a job that starts on a node: Pods whose own job has
-ended, deleted Pods whose containers may run without their job, and Pods on cores or devices of the job.
+"""The Prolog gate finds the Pods in the way of a job that starts on a node. Three kinds of Pods are in
+the way: Pods whose own job has ended, deleted Pods whose containers may run without their job, and Pods
+on cores or devices of the starting job.
 
-Slurm gives a node away at the end of a job, and the Pod of the job has a grace period. So the Prolog of
-each node (deploy/slurm) calls the gate, and the first process of the job waits for the answer. If Slurm
-serves several Kubernetes clusters, each cluster answers for its own Nodes only."""
+At the end of a job, Slurm gives the node to the next job. But the Pod of the ended job still has a grace
+period. So the Prolog of each node (deploy/slurm) calls the gate, and the first process of the next job
+waits for the answer. If Slurm serves several Kubernetes clusters, each cluster answers for its own Nodes
+only."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,8 +32,8 @@ from slurm_client.protocol import Slurm
 
 _LOOK_AGAIN_S = 0.1
 _KEPT_S = 5.0
-"""Time for which the gates of a job's nodes share one read of the job's grant. A job may start again on
-other cores later."""
+"""Time for which the gates of a job's nodes share one read of the job's grant. The time is short,
+because a job may start again on other cores."""
 _LEAVING = frozenset({State.EVICTING, State.RELEASING})
 _BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING, State.RELEASING})
 
@@ -41,12 +43,13 @@ class NotLeading(Exception):
 
 
 class NotOurs(Exception):
-    """No Node of this cluster stands for the node: the node is for native jobs alone, or of another
+    """No Node of this cluster stands for the node. The node runs only native jobs, or belongs to another
     cluster."""
 
 
 class Gate:
-    """Parameter `ledger` returns None while this replica does not lead, `poll_now` polls a job now."""
+    """Answers the Prologs of nodes. `ledger` returns None while this replica does not lead. `poll_now`
+    makes the job watch look at a job now."""
 
     def __init__(  # noqa: PLR0913 -- the called systems, and callbacks
         self,
@@ -69,14 +72,15 @@ class Gate:
         self._states = JobStates(slurm)
         self._overlaps, self._lingering = overlaps, lingering
         self._about_jobs: dict[int, asyncio.Future[bool]] = {}
-        """The calls under way of `is_placeholder`, by the id of the job."""
+        """The calls of `is_placeholder` that are under way, by the id of the job."""
         self._grants: dict[int, asyncio.Future[Grant | None]] = {}
-        """The reads of the grants of jobs that start, by the id of the job."""
+        """The reads of the grants of starting jobs, by the id of the job."""
 
     async def is_placeholder(self, node: str, job_id: int) -> bool:
-        """Returns True if a job that starts on a Slurm node is a placeholder of this cluster: no Pod is
-        in the way. The id proves nothing, because ids of Slurm and of other clusters may be in the same
-        range. The gates of a job's nodes share the call. Raises NotOurs, NotLeading, SlurmError."""
+        """Returns True if a job that starts on a Slurm node is a placeholder of this cluster. Then no
+        Pod is in the way. The id alone proves nothing, because Slurm and other clusters may use ids of
+        the same range. The gates of a job's nodes share one call. Raises NotOurs, NotLeading,
+        SlurmError."""
         self._nodes(node)
         ledger = self._leading()
         if job_id not in ledger.rules.ids and not ledger.has_job(job_id):
@@ -90,10 +94,11 @@ class Gate:
     async def wait(
         self, node: str, seconds: float, job_id: int | None = None, *, agent_away: bool = False
     ) -> tuple[str, ...]:
-        """Returns the Pods (namespace/name) in the way of a job on a Slurm node after the given seconds,
-        or () as soon as no Pod is in the way. If a system does not answer any more, the last answer
-        counts. `job_id` is the job that starts, None if a person asks. `agent_away`: the node's agent
-        does not answer. Raises NotOurs, NotLeading, SlurmError, KubernetesError."""
+        """Waits until no Pod is in the way of a job on a Slurm node, and returns (). After the given
+        seconds, returns the Pods (namespace/name) that are still in the way. If Slurm or Kubernetes
+        stops answering, the last answer counts. `job_id` is the job that starts, None if a person asks.
+        `agent_away` is True if the node's agent does not answer. Raises NotOurs, NotLeading, SlurmError,
+        KubernetesError."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         there: tuple[str, ...] = ()
@@ -106,19 +111,21 @@ class Gate:
                 return there
             if not there or loop.time() >= deadline:
                 return there
-            await asyncio.sleep(_LOOK_AGAIN_S - loop.time() % _LOOK_AGAIN_S)  # all at once
+            await asyncio.sleep(_LOOK_AGAIN_S - loop.time() % _LOOK_AGAIN_S)  # all at the same moment
 
     async def in_the_way(
         self, node: str, job_id: int | None = None, *, agent_away: bool = False
     ) -> tuple[str, ...]:
-        """Returns the Pods in the way, of the first kind with any Pods: Pods on a node, or perhaps bound
-        to the node soon, without a running job with the Pods' devices; deleted Pods whose containers may
-        run without the job; Pods on cores or devices of the job that starts. An agent that is away may
-        not have moved a Pod from an earlier slot.
+        """Returns the Pods in the way. Looks for three kinds of Pods, and returns the Pods of the first
+        kind with any Pods. First: Pods on the node, or perhaps bound to the node soon, whose job does
+        not run there with the Pods' devices. Second: deleted Pods whose containers may run without their
+        job. Third: Pods on cores or devices of the starting job. While the agent is away, a Pod may
+        still be on an earlier slot.
 
-        Only the leader knows the Pods that may be bound soon, also by the annotations of a deposed
-        replica. The leader may not know all bound Pods yet, so kube-apiserver is read, too. A Pod bound
-        without an own job is like an unmanaged Pod. Raises the errors of `wait`."""
+        Only the leader knows the Pods that may be bound soon, including Pods with annotations of an
+        earlier leader. The leader may not know all bound Pods yet, so this method also reads
+        kube-apiserver. A Pod that was bound without a job of its own counts as an unmanaged Pod. Raises
+        the errors of `wait`."""
         names, ledger = self._nodes(node), self._leading()
         held = [each for name in names for each in ledger.holding(name)]
         there = await self._without_their_jobs(held, node)
@@ -137,14 +144,14 @@ class Gate:
             if agent_away:
                 pods += [pod for each in members for pod in each.on_left_slots]
             alone = await self._on_slots_of(job_id, node, names, pods)
-        self._leading()  # still
+        self._leading()  # raises NotLeading if this replica no longer leads
         return tuple(dict.fromkeys(pod.full_name for pod in alone))
 
     async def _on_slots_of(
         self, job_id: int, slurm_node: str, names: Sequence[str], pods: Sequence[Pod]
     ) -> list[Pod]:
-        """Returns the Pods on cores or devices that Slurm gave to a job that starts: every placed
-        Pod of the Nodes if Slurm does not report the cores of the job."""
+        """Returns the Pods on cores or devices that Slurm gave to a starting job. If Slurm does not
+        report the cores of the job, returns all Pods that other jobs placed on the Nodes."""
         if not pods:
             return []
         grant = await self._grant(job_id, slurm_node)
@@ -157,8 +164,9 @@ class Gate:
         return [pod for each in found for pod in each]
 
     async def _grant(self, job_id: int, slurm_node: str) -> Grant | None:
-        """Returns the grant of a job that starts on a node; None for a job that Slurm does not know. A
-        grant without the node is of an earlier start of the job."""
+        """Returns the grant of a job that starts on a node, or None for a job that Slurm does not know.
+        A known grant without the node is from an earlier start of the job, so the grant is read
+        again."""
         earlier = self._grants.get(job_id)
         grant = None if earlier is None else await asyncio.shield(earlier)
         if grant is not None and slurm_node in grant.nodes:
@@ -179,8 +187,9 @@ class Gate:
             del self._grants[job_id]
 
     def _nodes(self, slurm_node: str) -> tuple[str, ...]:
-        """Returns the Nodes that name a node, mostly one, and the Nodes with Pods by grants of the node:
-        the label of such a Node was changed, or the Node was deleted, and Pods may still run there."""
+        """Returns the Nodes where Pods of a Slurm node may run. Most often this is the only Node that
+        names the Slurm node. Other Nodes are in the result if their Pods have grants of the Slurm node.
+        Such a Node has another label now, or was deleted, but Pods may still run there."""
         view, ledger = self._view(), self._ledger()
         nodes = [node.name for node in view.naming(slurm_node)]
         if ledger is not None:
@@ -211,8 +220,9 @@ class Gate:
         return tuple([each for each in held if not await self._has_its_job(each, states, node)])
 
     async def _has_its_job(self, held: Placeholder, states: Mapping[int, JobState], node: str) -> bool:
-        """Returns True if a Pod's job still runs on the node. The job may have ended a moment ago. The
-        gate reads an unverified job, and the job of a Pod in deletion: such a job may run elsewhere."""
+        """Returns True if a Pod's job still runs on the node. If the job does not run any more, makes
+        the job watch look at the job now. If the job is unverified, or the Pod is leaving, reads the
+        whole job, because the job may run elsewhere."""
         if not _goes_by_its_job(held) or held.job.id is None:
             return False
         state = states.get(held.job.id)
@@ -223,8 +233,9 @@ class Gate:
         return certain or await self._runs_on(node, held)
 
     async def _outlasts_its_job(self, node: str, pod: Pod) -> bool:
-        """Returns True if the Pod's job bound the Pod, and does not run on the Pod's node. Such a Pod
-        has an allocation; Slurm, or the id, shows the owner of the job."""
+        """Returns True if a Pod was bound for its own job, and the job does not run on the Pod's node.
+        Such a Pod has an allocation. Slurm, or else the id of the job, shows whether the job is the
+        Pod's own job."""
         pod_allocation = pod.scheduling.allocation
         if pod_allocation is None or pod_allocation.node != pod.life.node:
             return False
@@ -243,8 +254,8 @@ class Gate:
 
 
 def _runs_on(job: Job | None, node: str, claim: JobClaim) -> bool | None:
-    """Returns True if a workload's job runs on a node with the Pods' devices and cores; None for
-    the job of another workload."""
+    """Returns True if a workload's job runs on a node with the Pods' devices and cores. Returns None for
+    a missing job, and for the job of another workload."""
     verdict = judge(job, claim)
     if job is None or not verdict.is_ours:
         return None

@@ -1,4 +1,5 @@
-"""Reasons for closed Nodes in kube-scheduler's form: a number of Nodes for each reason."""
+"""Explains why Nodes are closed to a Pod. As in kube-scheduler's messages, each reason has a number of
+Nodes."""
 
 from collections import Counter
 
@@ -15,7 +16,7 @@ _BY = {
 
 
 def cause_of(closing: Closing) -> Cause:
-    """Returns the cause for closed Nodes: a property that the Nodes have or lack."""
+    """Returns the cause that closes Nodes. The cause names a property that the Nodes have or lack."""
     match closing:
         case Taint() if closing == CORDON:
             return Cause.of(Kind.CORDONED)
@@ -30,7 +31,7 @@ def cause_of(closing: Closing) -> Cause:
 
 
 def closed_nodes(total: int, closed: Counter[Cause]) -> Cause:
-    """Returns the number of closed Nodes for each of the most frequent reasons."""
+    """Returns a cause with the number of closed Nodes for each of the most frequent reasons."""
     most = tuple([(number, cause) for cause, number in closed.most_common(_MOST_NAMED) if number])
     others = closed.total() - sum(number for number, _ in most)
     return Cause.of(Kind.CLOSED_NODES, total=total, closed=most, others=others)

@@ -1,4 +1,4 @@
-"""States of jobs for many callers, with one shared request to Slurm.
+"""Reads the states of jobs for many callers, with one shared request to Slurm.
 
 kube-scheduler binds Pods a few milliseconds apart, and the Prologs of 1,000 nodes may ask about the
 same job."""
@@ -19,10 +19,10 @@ class _Question:
 
 
 class JobStates:
-    """Sends one request at a time. All calls before the next request share this request.
+    """Sends one request at a time. All waiting calls share the next request.
 
-    `rest_s`: returns the seconds between an answer and the next request. The argument is the
-    previous pause, or 0."""
+    `rest_s` returns the pause between an answer and the next request, in seconds. The argument of
+    `rest_s` is the previous pause, or 0 for the first pause."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class JobStates:
         self._asking: asyncio.Task[None] | None = None
 
     async def of(self, job_ids: Collection[int]) -> Mapping[int, JobState]:
-        """Returns the states of jobs, and perhaps of more jobs. Unknown jobs are absent. Raises
-        SlurmError."""
+        """Returns the states of these jobs, and perhaps of other jobs. Jobs that Slurm does not know are
+        absent. Raises SlurmError."""
         if not job_ids:
             return {}
         if self._next is None:

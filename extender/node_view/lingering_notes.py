@@ -1,11 +1,11 @@
 """Notes on Nodes about containers that may outlive their Pods.
 
-Every replica binds Pods, but only the leader sees the forced deletion of a Pod. The leader adds a
-note, and writes the notes to the Nodes for the other replicas and the next leader. A written note
-has a number of seconds, because the clocks of replicas are not compared: each replica counts from
-the first sight of this number. While a Node is away (Kubernetes receives no heartbeats), the notes
-on the Node do not expire, because the kubelet may not know of the deletion. The time starts again
-when the heartbeats return."""
+Every replica binds Pods, but only the leader sees the forced deletion of a Pod. The leader adds a note,
+and writes the notes to the Nodes for the other replicas and the next leader. The clocks of replicas are
+not compared, so a written note has a number of seconds instead of a time. Each replica starts to count
+when the replica first sees this number. A Node is away while Kubernetes receives no heartbeats from the
+Node. During this time, the notes on the Node do not expire, because the kubelet may not know of the
+deletion. When the heartbeats return, the time of the notes starts again."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -17,8 +17,8 @@ import structlog
 from wellknown.lingering import MAX_NOTES_PER_NODE, LingeringNote
 
 _TOLERANCE_S = 2.0
-"""Tolerance between the end of a note here and the end of the written note, for rounding and the
-delay of the watch."""
+"""Allowed difference between the end of a note in this replica and the end of the written note. Rounding
+and the delay of the watch cause such differences."""
 
 log = structlog.get_logger()
 
@@ -27,14 +27,14 @@ class _Time(NamedTuple):
     """Duration and end of a note."""
 
     seconds: float
-    """The whole duration. For a written note the number on the Node, otherwise the longest known
-    duration."""
+    """The whole duration of the note. For a written note, this is the number on the Node; otherwise the
+    longest known duration."""
     until: float
-    """End of the note, by the clock."""
+    """The time at which the note ends, by the clock."""
 
 
 _Times = dict[LingeringNote, _Time]
-"""Times by notes without seconds."""
+"""The time of each note. In the key, `seconds` of the note are 0."""
 _NONE = _Time(-inf, -inf)
 
 
@@ -43,23 +43,24 @@ def _loop_time() -> float:
 
 
 class LingeringNotes:
-    """The notes by Node, as known here and as written."""
+    """The notes of each Node: notes known to this replica, and notes written on the Node."""
 
     def __init__(self, clock: Callable[[], float] = _loop_time) -> None:
         self._clock = clock
         self._times: dict[str, _Times] = {}
         self._written: dict[str, _Times] = {}
-        """The notes on each Node, with ends by the time of the first sight."""
+        """The notes written on each Node. The time of such a note starts when this replica first sees
+        the number of seconds."""
         self._away = set[str]()
-        """Nodes without heartbeats at Kubernetes."""
+        """Nodes from which Kubernetes receives no heartbeats."""
 
     def add(self, node: str, note: LingeringNote) -> None:
         """Adds a note, or prolongs a known note."""
         self._prolong(node, _key(note), note.seconds)
 
     def follow_node(self, node: str, written: Iterable[LingeringNote], *, away: bool = False) -> None:
-        """Takes the notes of a version of a Node. Removed notes still count. `away`: True while
-        Kubernetes receives no heartbeats from the Node."""
+        """Takes the written notes of a new version of a Node. A known note still counts if the new
+        version lacks the note. `away`: True while Kubernetes receives no heartbeats from the Node."""
         if node in self._away and not away:
             for key, time in tuple(self._times.get(node, {}).items()):
                 self._prolong(node, key, time.seconds)
@@ -73,7 +74,8 @@ class LingeringNotes:
         self._written.pop(node, None)
 
     def note_written(self, node: str, written: Iterable[LingeringNote]) -> None:
-        """Records the notes on a Node. The time of a note starts with a new number of seconds."""
+        """Records the notes written on a Node. The time of a note starts again if the number of seconds
+        is new."""
         known, there, now = self._written.pop(node, {}), _Times(), self._clock()
         for note in written:
             key = _key(note)
@@ -88,7 +90,7 @@ class LingeringNotes:
             self._written[node] = there
 
     def on(self, node: str) -> tuple[LingeringNote, ...]:
-        """Returns the notes on a Node that have not expired."""
+        """Returns a Node's notes that have not expired."""
         if node not in self._times:  # the usual case
             return ()
         times = self._without_expired(node)
@@ -100,7 +102,8 @@ class LingeringNotes:
         return [node for node in nodes if self.to_write(node) is not None]
 
     def to_write(self, node: str) -> tuple[LingeringNote, ...] | None:
-        """Returns the notes to write onto a Node, with whole seconds; None if the Node has the notes."""
+        """Returns the notes to write onto a Node, with whole seconds. Returns None if the Node already
+        has these notes."""
         written, found, differs = self._written.get(node, {}), list[LingeringNote](), False
         for note in self.on(node):
             time = written.get(_key(note), _NONE)
@@ -113,8 +116,8 @@ class LingeringNotes:
         return tuple(found) if differs or len(found) != len(written) else None
 
     def _left(self, node: str, time: _Time) -> float:
-        """Returns the seconds until the end of a note: the whole duration while the kubelet of a
-        Node may not know of the deletion."""
+        """Returns the seconds until the end of a note. While the Node is away, this is the whole
+        duration, because the kubelet may not know of the deletion."""
         return time.seconds if node in self._away else time.until - self._clock()
 
     def _without_expired(self, node: str) -> _Times:

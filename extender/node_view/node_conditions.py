@@ -1,4 +1,4 @@
-"""Conditions of a Node: conditions of Kubernetes, and of the extender."""
+"""Reads the conditions of a Node: the conditions of Kubernetes, and the extender's own conditions."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,11 +14,11 @@ _KNOWN = frozenset({"Ready", SLURM_OUT_OF_SERVICE})
 
 @dataclass(frozen=True, slots=True)
 class NodeCondition:
-    """A condition of the extender on a Node."""
+    """A condition that the extender writes on a Node."""
 
     out: bool
-    """The condition's status: True if Slurm starts no new jobs on the node, or if the extender
-    places no Pods."""
+    """The condition's status: True if Slurm starts no new jobs on the node, or if the extender places no
+    Pods on the Node."""
     reason: str
     message: str
     since: float = field(default=0.0, compare=False)
@@ -27,16 +27,17 @@ class NodeCondition:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """The parts of a Node's status for the extender."""
+    """The parts of a Node's status that the extender uses."""
 
     ready: bool = True
     """False if Kubernetes reports the Node as not ready, or as unknown."""
     condition: NodeCondition | None = None
     """The condition SLURM_OUT_OF_SERVICE."""
     problems: tuple[tuple[str, str], ...] = ()
-    """Types and messages of all other conditions that are True, sorted. True means a problem."""
+    """Types and messages, sorted, of all other conditions with the status True. For these conditions,
+    True means a problem."""
     assigned: Assignment | None = None
-    """The slurmd Pod for the Node."""
+    """The slurmd Pod assigned to the Node, if any."""
     rejections: NodeCondition | None = None
     """The condition PODS_REJECTED."""
     lingering: NotesOnNode = NO_NOTES

@@ -1,4 +1,5 @@
-"""The hardware of Slurm's nodes, and requests that are too large."""
+"""Compares the request of a job with the hardware of Slurm's nodes, and explains a request that does not
+fit."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ class NodeHardware(NamedTuple):
     cpus: int = 0
     memory_mb: int = 0
     gres: Mapping[str, int] = MappingProxyType({})
-    """Counts by name, and by name and type."""
+    """Number of devices by name ("gpu"), and by name and type ("gpu:h100")."""
     features: frozenset[str] = frozenset()
 
     def of(self, name: str) -> int:
@@ -46,7 +47,8 @@ def hardware(nodes: Iterable[Node]) -> dict[str, NodeHardware]:
 
 
 def together(partitions: str, known: Mapping[str, NodeHardware]) -> NodeHardware | None:
-    """Returns the hardware of a partition, or of a list ("a,b"); None if unknown for any partition."""
+    """Returns the hardware of a partition, or of a list of partitions together ("a,b"). Returns None if
+    the hardware of any of the partitions is unknown."""
     names = partitions.split(",")
     if not known.keys() >= set(names):
         return None
@@ -61,9 +63,9 @@ def amounts(job: JobSpec) -> Cause:
 def too_large(
     job: JobSpec, partition: str, known: Mapping[str, NodeHardware], partitions: Mapping[str, Partition]
 ) -> Cause | None:
-    """Returns the resources in which a job exceeds the nodes or the limits of `partition` (a partition
-    or a list). The cause also names other partitions for the job. None if unknown, or if the job
-    fits."""
+    """Returns a cause if a job does not fit the nodes or the limits of `partition`, or of a list of
+    partitions ("a,b"). The cause names the wrong amounts, and other partitions that fit the job. Returns
+    None if the job fits, or if the hardware is unknown."""
     names, has = partition.split(","), together(partition, known)
     if partitions.keys() >= set(names) and 0 < (few := _nodes(names, partitions)) < job.nodes:
         sizes = ((name, len(partitions[name].nodes)) for name in _open_to(job, names, partitions))
@@ -97,7 +99,7 @@ def too_large(
 
 
 def _open_to(job: JobSpec, names: Collection[str], partitions: Mapping[str, Partition]) -> Iterator[str]:
-    """Yields the other partitions that allow as few nodes as the job has."""
+    """Yields the other partitions that allow a job with so few nodes."""
     for name, each in partitions.items():
         if name not in names and each.min_nodes <= job.nodes:
             yield name
@@ -106,7 +108,7 @@ def _open_to(job: JobSpec, names: Collection[str], partitions: Mapping[str, Part
 def _allowed(
     names: Iterable[str], known: Mapping[str, NodeHardware], partitions: Mapping[str, Partition]
 ) -> NodeHardware:
-    """Returns the maximum that partitions allow a job on a node."""
+    """Returns the maximum of each resource that these partitions allow a job on one node."""
     return reduce(NodeHardware.beside, (_limited(known[name], partitions.get(name)) for name in names))
 
 
@@ -116,7 +118,8 @@ def _larger(
     known: Mapping[str, NodeHardware],
     partitions: Mapping[str, Partition],
 ) -> Iterator[tuple[str, NodeHardware]]:
-    """Yields the other partitions that allow the job, each with the maximum on a node."""
+    """Yields the other partitions that allow the job, and for each partition the maximum of each
+    resource on one node."""
     for name, has in known.items():
         partition = partitions.get(name)
         allowed = _limited(has, partition)
@@ -137,7 +140,7 @@ def _limited(has: NodeHardware, partition: Partition | None) -> NodeHardware:
 
 
 def _of(has: NodeHardware, amounts_of: Iterable[Amount]) -> tuple[Amount, ...]:
-    """Returns the maximum of the same resources on one node."""
+    """Returns, for each resource in `amounts_of`, the maximum on one node."""
     return tuple([(name, has.of(name)) for name, _ in amounts_of])
 
 

@@ -1,7 +1,8 @@
-"""All Nodes with an index of the Nodes that are open to a Pod.
+"""All Nodes, and an index that finds the Nodes open to a Pod.
 
-A set of Nodes is a number with a bit for each Node. Labels, values of labels and taints each have a
-set. The evaluation of a Pod's constraints takes a few operations on sets of any size."""
+A set of Nodes is a number with a bit for each Node. Each label, each value of a label, and each taint
+has a set. A few operations on these sets evaluate the constraints of a Pod, whatever the number of
+Nodes."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -35,14 +36,14 @@ class By(Enum):
     AFFINITY = auto()
     """The Pod's required node affinity."""
     CLAIM = auto()
-    """The place of a claim of the Pod."""
+    """A claim of the Pod that can be used on some Nodes only."""
     AGENT = auto()
     """No node agent on the Node."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotServed:
-    """No allocatable device of an extended resource that the Pod requests."""
+    """The reason that a Node has no allocatable device of an extended resource that the Pod requests."""
 
     resource: str
 
@@ -54,8 +55,8 @@ _ANY = None
 _Key = str | _Of
 _Sets = Mapping[Any, int]
 _Ordered = tuple[list[int], list[int]]
-"""The numbers among a label's values, ascending, and for each number the Nodes with at least this
-number."""
+"""First: those values of a label that are numbers, ascending. Second: for each number, the Nodes whose
+value is at least this number."""
 
 
 class Nodes(dict[str, Node]):
@@ -71,18 +72,21 @@ class Nodes(dict[str, Node]):
         """The bits of deleted Nodes."""
         self._sets: Mapping[_Key, _Sets] = _gathered(self)
         self._numbers: dict[str, tuple[_Sets, _Ordered]] = {}
-        """Ordered values by label, computed at the first use from the sets beside."""
+        """For each label: the label's sets, and the ordered values. The values are computed from these
+        sets at the first use."""
         self._names: NodeNames | None = None
 
     @property
     def names(self) -> NodeNames:
-        """The mapping to Slurm nodes, computed at the first call: a millisecond for 5,000 Nodes."""
+        """The mapping to Slurm nodes. The first call computes the mapping, in a millisecond for 5,000
+        Nodes."""
         if self._names is None:
             self._names = NodeNames({name: node.slurm_name for name, node in self.items()})
         return self._names
 
     def with_node(self, name: str, node: Node | None) -> "Nodes":
-        """Returns the next version with a new, changed or (None) deleted Node."""
+        """Returns the next version after a Node was added, changed or deleted. `node` is None for a
+        deleted Node."""
         after = Nodes()
         after.update(self)
         after._bits, after._free = dict(self._bits), self._free
@@ -112,18 +116,19 @@ class Nodes(dict[str, Node]):
         return _union(self._bits.get(name, 0) for name in names)
 
     def standing_for(self, slurm_name: str) -> int:
-        """Returns the set of the Node that represents a Slurm node; an empty set without such a
-        Node."""
+        """Returns the set with the Node that represents a Slurm node. If no Node does, the set is
+        empty."""
         return self._bits.get(self.names.standing_for(slurm_name) or "", 0)
 
     def sharing(self, key: str, names: Iterable[str]) -> int:
-        """Returns the set of the Nodes with the same value of a label as any of these Nodes."""
+        """Returns the set of all Nodes whose value of a label equals the value of at least one named
+        Node."""
         found = (self.get(name) for name in names)
         values = {node.labels.get(key) for node in found if node is not None} - {None}
         return _union(self._of(key).get(value, 0) for value in values)
 
     def domains(self, key: str, within: int) -> dict[str, int]:
-        """Returns the values of a label, each with its set of Nodes within `within`."""
+        """Returns the values of a label, each with the Nodes of the set `within` that have the value."""
         found = ((value, each & within) for value, each in self._of(key).items() if value is not _ANY)
         return {value: each for value, each in found if each}
 
@@ -221,7 +226,7 @@ def _named(node: Node | None) -> str | None:
 
 
 def _facts(node: Node | None) -> set[tuple[_Key, Any]]:
-    """Returns the keys of a Node with their values."""
+    """Returns the keys of a Node in the index, each with a value."""
     if node is None:
         return set()
     taints = ((_Of.TAINT, taint) for taint in node.effective_taints)
@@ -255,7 +260,8 @@ def _as_set(places: list[int], size: int) -> int:
 def _moved(
     sets: Mapping[_Key, _Sets], bit: int, before: set[tuple[_Key, Any]], after: set[tuple[_Key, Any]]
 ) -> Mapping[_Key, _Sets]:
-    """Returns the index after a change of one Node. Unchanged parts are shared."""
+    """Returns the index after a change of one Node. Both versions of the index share the unchanged
+    parts."""
     changed = {key: dict(sets.get(key, {})) for key, _ in before ^ after}
     for key, value in before - after:
         changed[key][value] &= ~bit
@@ -274,6 +280,6 @@ def _ordered(sets: _Sets) -> _Ordered:
 
 
 def _integer(text: str) -> int | None:
-    """Parses an integer like strconv.ParseInt: ASCII digits with a sign, in 64 bits."""
+    """Parses an integer as Go's strconv.ParseInt does: ASCII digits, perhaps with a sign, in 64 bits."""
     number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None

@@ -18,17 +18,18 @@ async def pods_on(kubernetes: Kubernetes, node: str) -> list[Manifest]:
 
 
 def vacated_in(pods: Iterable[Manifest], now: datetime, within: float) -> float:
-    """Returns the seconds until the last departing Pod should be gone; 0.0 if no Pod departs in
-    time. Pods with more than `within` seconds left do not count, because a deletion's grace period
-    may be a day."""
+    """Returns the seconds until the last departing Pod should be gone, or 0.0 if no Pod counts. A Pod
+    with more than `within` seconds left does not count, because a deletion's grace period may be a day.
+    A stuck Pod does not count either."""
     due = (gone_in(pod, now) for pod in pods)
     return max((left + _LATE_S for left in due if -_LATE_S < left <= within), default=0.0)
 
 
 def gone_in(pod: Manifest, now: datetime) -> float:
-    """Returns the remaining seconds of a Pod's grace period: negative if late, infinity without a
-    deletion. deletionTimestamp is the end of the grace period by kube-apiserver's clock (Kubernetes
-    API, ObjectMeta). If the clocks differ, the result is at most the grace period."""
+    """Returns the remaining seconds of a Pod's grace period. The result is negative if the Pod is late,
+    and infinity if the Pod is not being deleted. deletionTimestamp is the end of the grace period by
+    kube-apiserver's clock (Kubernetes API, ObjectMeta). The clocks may differ, so the result is at most
+    the whole grace period."""
     metadata = pod["metadata"]
     deletion = metadata.get("deletionTimestamp")
     if deletion is None:

@@ -1,4 +1,5 @@
-"""Reads many jobs one by one, because Slurm lists only states of all jobs at once."""
+"""Reads many jobs, with one call for each job. A call for several jobs would return only their
+states."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ READERS = 16
 
 
 async def read_all(job_ids: Iterable[int], slurm: Slurm, readers: int = READERS) -> list[Job]:
-    """Returns the readable jobs with these ids. Raises SlurmError."""
+    """Returns the jobs with these ids. Leaves out unknown and unreadable jobs. Raises SlurmError."""
     left, jobs = iter(job_ids), list[Job]()
 
     async def read() -> None:

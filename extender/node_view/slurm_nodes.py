@@ -1,4 +1,5 @@
-"""Reads Slurm's nodes, some MB, for all parts of the extender: readers share a reading."""
+"""Reads Slurm's nodes for all parts of the extender. The parts share each reading, because a reply of
+Slurm has some MB."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,27 +12,27 @@ from slurm_client.errors import SlurmError
 from slurm_client.model import Node
 from slurm_client.protocol import Slurm
 
-_SHARE = 10  # factor: after a reading of a second, the pauses of readers are this many times as long
+_SHARE = 10  # after a reading of one second, pauses are this many times as long as usual
 _LONGEST_PAUSE_S = 15.0  # a slow reading may have been an exception
 _HARDWARE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Slurm's nodes, the start of the reading (by the loop's clock), and its duration."""
+    """The result of one read: Slurm's nodes, the start of the read by the loop's clock, and the duration
+    of the read."""
 
     nodes: tuple[Node, ...]
     began: float
     took: float
 
     def pause(self, interval: float) -> float:
-        """Returns the pause after this reading, for a reader with an interval of `interval`
-        seconds."""
+        """Returns the pause after this reading, for a caller that reads every `interval` seconds."""
         return max(interval, min(_SHARE * interval * self.took, _LONGEST_PAUSE_S))
 
 
 class SlurmNodes:
-    """Sends one request at a time. Readers reuse recent readings."""
+    """Reads Slurm's nodes, with one request at a time. Callers reuse recent readings."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
@@ -40,13 +41,13 @@ class SlurmNodes:
 
     @property
     def newest(self) -> Reading:
-        """The newest reading; before the first reading, a reading without nodes."""
+        """The newest reading. Before the first reading, this is a reading without nodes."""
         return self._newest
 
     async def read(self, interval: float = 0.0, since: float = -inf) -> Reading:
-        """Returns a reading for a reader with an interval of `interval` seconds: the newest reading
-        if it began less than half an interval ago and not before `since`, otherwise the next.
-        Raises SlurmError."""
+        """Returns a reading for a caller that reads every `interval` seconds. Returns the newest reading
+        if it began less than half an interval ago and not before `since`. Otherwise waits for the next
+        reading. Raises SlurmError."""
         now = asyncio.get_running_loop().time()
         since = min(now, max(since, now - interval / 2))
         while self._newest.began < since:
@@ -74,8 +75,8 @@ class HardwareOfNodes:
         self._known: Mapping[str, NodeHardware] = {}
 
     async def by_partition(self) -> Mapping[str, NodeHardware]:
-        """Returns the hardware of nodes by partition; the last known hardware if Slurm does not
-        answer."""
+        """Returns the hardware of nodes by partition. If Slurm does not answer, returns the last known
+        hardware."""
         clock = asyncio.get_running_loop().time
         async with self._reading:
             if clock() >= self._until:

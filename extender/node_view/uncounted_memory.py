@@ -1,4 +1,4 @@
-"""Check whether Slurm gives the same memory of a node to several jobs: pure.
+"""Checks whether Slurm gives the same memory of a node to several jobs. This module is pure.
 
 If SelectTypeParameters (slurm.conf(5)) lacks memory, a Pod and a native job can each get all memory
 of a node. Memory is not shared if each job gets whole nodes (OverSubscribe=EXCLUSIVE, or
@@ -18,9 +18,10 @@ _LINEAR: Final = "select/linear"
 def uncounted_memory(
     parameters: Sequence[str], view: ClusterView, select_type: str | None = None
 ) -> str | None:
-    """Returns a message about SelectTypeParameters without memory, or None. `parameters`: the
-    cluster's (empty: unknown); a partition may override the cluster's. Partitions without Nodes,
-    and partitions whose nodes no jobs share, are ignored. `select_type`: SelectType; None: unknown."""
+    """Returns a message if SelectTypeParameters lacks memory, otherwise None. `parameters` are
+    SelectTypeParameters of the cluster, empty if unknown. A partition may override the cluster's
+    parameters. `select_type` is SelectType, None if unknown. Ignores partitions without Nodes, and
+    partitions whose nodes no jobs share."""
     lacking = list(_lacking(parameters, view, linear=select_type == _LINEAR))
     if not lacking:
         return None

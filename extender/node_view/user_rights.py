@@ -1,4 +1,4 @@
-"""Rights of users in Slurm, for messages about a refused account, QOS or reservation."""
+"""Reads the rights of users in Slurm, for messages about a refused account, QOS or reservation."""
 
 import asyncio
 from math import inf
@@ -15,9 +15,8 @@ _PAUSE_AFTER_FAILURE_S: Final = 30.0
 
 
 class RightsOfUsers:
-    """Reads the rights of users: of each user at most once a minute, and of one user at a time.
-    After a slow or failed answer, sends no request for 30 s, because a message must not delay
-    submissions."""
+    """Reads the rights of one user at a time, and of each user at most once a minute. After a slow or
+    failed answer, sends no request for 30 s, because a message must not delay submissions."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
@@ -26,7 +25,8 @@ class RightsOfUsers:
         self._paused_until = -inf
 
     async def of(self, user_id: int | None) -> UserRights | None:
-        """Returns the rights of a user (None: the token's user); None if Slurm does not answer."""
+        """Returns the rights of a user, or None if Slurm does not answer. If `user_id` is None, the user
+        is the token's own."""
         clock = asyncio.get_running_loop().time
         async with self._asking:
             until, rights = self._known.get(user_id, (-inf, UserRights()))

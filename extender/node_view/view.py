@@ -1,7 +1,8 @@
-"""The read model of both systems' nodes: the Nodes that a placement can choose from.
+"""The read model of the nodes in Slurm and Kubernetes. A placement chooses among the Nodes in this
+model.
 
-`node_mapping` decides which Node represents which Slurm node. Slurm nodes without a Node run only
-native jobs, and are excluded from all placeholders."""
+`node_mapping` decides which Node represents which Slurm node. Slurm nodes without a Node run only native
+jobs, so every placeholder excludes these nodes."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from slurm_client.model import JobSpec, Partition
 from wellknown.node_mapping import NodeNames
 
 _MOST_ANSWERS = 2_000  # an answer may be some 30 kB, and all Pods may have different questions
-_MOST_LISTS = 100  # lists of partitions' nodes: each has all names
+_MOST_LISTS = 100  # lists of partitions' nodes: each list has the names of all the nodes
 
 _Question = TypeVar("_Question", bound=Hashable)
 _Answer = TypeVar("_Answer")
@@ -31,7 +32,8 @@ class Exclusion:
     """The Slurm nodes that a job must not use."""
 
     nodes: tuple[str, ...] = ()
-    """Compressed names: one hostlist expression, equal for equal nodes; () without nodes."""
+    """The names, compressed into one hostlist expression. For equal nodes, the expressions are equal.
+    Empty without nodes."""
     leaves_none: bool = False
     """True if no node of the partition remains, or none of the nodes that the job requires."""
 
@@ -42,15 +44,16 @@ class Wish(NamedTuple):
     constraints: NodeConstraints
     partition: str
     excluded: tuple[str, ...] = ()
-    """The nodes that the Pod's author excludes, in a job's form."""
+    """The nodes that the Pod's author excludes, in the form of a job's request."""
     required: tuple[str, ...] = ()
-    """The nodes that the Pod's author requires: the job gets one of the nodes."""
+    """The nodes that the Pod's author requires. The job gets one of these nodes."""
     avoid: frozenset[str] = frozenset()
     """Nodes that kube-scheduler rejected for this Pod recently."""
     apart: int = 0
-    """The set of the Nodes that are closed by the places of other Pods (`Nodes`)."""
+    """The Nodes that the Pod cannot use because of other Pods there, as a set of `Nodes`."""
     feasible_nodes: tuple[str, ...] | None = None
-    """The only usable Nodes; None: all. Names, or hostlist expressions of names."""
+    """The only Nodes that the Pod can use, as names or hostlist expressions of names. None means all
+    Nodes."""
     rejecting: frozenset[str] = frozenset()
     """Nodes whose kubelets reject Pods."""
 
@@ -60,7 +63,7 @@ class Domains(NamedTuple):
 
     key: str
     having: tuple[str, ...]
-    """Labels that a Node needs to count."""
+    """A Node counts only if the Node has all these labels."""
     constraints: NodeConstraints
     honors_affinity: bool
     honors_taints: bool
@@ -75,7 +78,7 @@ class _Answers(dict[_Question, _Answer]):
         self.made = 0
 
     def to(self, question: _Question, work_out: Callable[[_Question], _Answer]) -> _Answer:
-        """Returns the answer, computed at the first call."""
+        """Returns the answer to a question. The first call with a question computes the answer."""
         if question not in self:
             if len(self) >= self._most:
                 self.clear()
@@ -101,18 +104,19 @@ class _Cached:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One version of the read model. Nodes by Kubernetes name, partitions by name."""
+    """One version of the read model, with the Nodes by their names in Kubernetes, and the partitions by
+    name."""
 
     nodes: Mapping[str, Node] = field(default_factory=Nodes)
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     preemption: bool = True
-    """True if this Slurm may preempt; True until the opposite is known."""
+    """True if this Slurm may preempt jobs. Also True until the opposite is known."""
     qos_preemption: bool = False
     """True if Slurm preempts by QOS, independently of the partitions' tiers."""
     graceful_qos: frozenset[str] = frozenset()
     """QOS with a GraceTime, as set by an administrator."""
     max_job_count: int = 10_000
-    """Slurm's MaxJobCount, with Slurm's default."""
+    """Slurm's MaxJobCount. The default here is Slurm's own default."""
     cluster: str = ""
     """Identity of the Kubernetes cluster, for the key of each job; "" until known."""
 
@@ -130,7 +134,8 @@ class ClusterView:
         return self.nodes if isinstance(self.nodes, Nodes) else Nodes(self.nodes)
 
     def with_node(self, name: str, node: Node | None) -> Self:
-        """Returns the next version with a new, changed or (None) deleted Node."""
+        """Returns the next version after a Node was added, changed or deleted. `node` is None for a
+        deleted Node."""
         return replace(self, nodes=self._indexed.with_node(name, node))
 
     def node_of(self, slurm_name: str) -> Node | None:
@@ -138,12 +143,13 @@ class ClusterView:
         return self.nodes.get(self.names.standing_for(slurm_name) or "")
 
     def naming(self, slurm_name: str) -> tuple[Node, ...]:
-        """Returns all Nodes with the name of a Slurm node, for callers that need a free node."""
+        """Returns all Nodes that name a Slurm node. To be sure of a free Slurm node, a caller looks at
+        all Nodes of the result."""
         return tuple(self.nodes[name] for name in self.names.naming(slurm_name))
 
     def names_it(self, node: str | None, slurm_name: str) -> bool:
-        """Returns True if a Node names a Slurm node: the job of a Pod on the Node is on this Slurm
-        node."""
+        """Returns True if a Node names a Slurm node. If so, the job of a Pod on the Node is on this
+        Slurm node."""
         found = self.nodes.get(node or "")
         return found is not None and found.slurm_name == slurm_name
 
@@ -163,9 +169,9 @@ class ClusterView:
         return any(each.oversubscribe.partition(":")[0] in {"YES", "FORCE"} for each in known)
 
     def may_preempt(self, partition: str) -> bool:
-        """Returns True if a job of this partition, or of an unknown partition, could preempt
-        another job. Such jobs get no fast path, because a rejected immediate allocation may have
-        preempted jobs."""
+        """Returns True if a job of this partition could preempt another job, and also if the partition
+        is unknown. Such a job gets no fast path, because the fast path requests an immediate allocation.
+        Even if Slurm rejects the request, Slurm may already have preempted jobs."""
         if not self.preemption:
             return False
         if partition not in self.partitions or self.qos_preemption:
@@ -197,12 +203,14 @@ class ClusterView:
         return self.preemption and (by_partition or by_qos)
 
     def exclusion(self, wish: Wish) -> Exclusion:
-        """Returns the nodes of a partition that a Pod cannot use or its author excludes, limited to
-        nodes in Slurm. Computed once for equal Pods: some milliseconds for 5,000 Nodes."""
+        """Returns the nodes that a Pod's job must not use: nodes of the partition that the Pod cannot
+        use, and nodes excluded by the Pod's author. The result is computed once for equal Pods, in some
+        milliseconds for 5,000 Nodes."""
         return self._cached.excluded.to(wish, self._work_out)
 
     def why_none(self, wish: Wish) -> Cause:
-        """Returns the number of Nodes of a partition that are closed to a Pod, by reason."""
+        """Returns a cause with the number of a partition's Nodes that are closed to a Pod, for each
+        reason."""
         return self._cached.explained.to(wish, self._explain)
 
     def named(self, names: Iterable[str]) -> int:
@@ -223,8 +231,8 @@ class ClusterView:
         return nodes.domains(asked.key, counted)
 
     def leaves_any_of(self, nodes: Iterable[str], wish: Wish) -> bool:
-        """Returns True if the exclusion leaves a Slurm node when only these Nodes count. Not
-        cached."""
+        """Returns True if the exclusion leaves at least one of these Nodes, or if the partition is not
+        fully known. The result is not cached."""
         left = self._cached.left.to(wish, self._nodes_left)
         return left is None or bool(left & self._indexed.named(nodes))
 
@@ -269,8 +277,8 @@ class ClusterView:
         return reduce(or_, map(self._indexed.standing_for, slurm_nodes), 0)
 
     def _nodes_left(self, wish: Wish) -> int | None:
-        """Returns the set of the remaining Nodes; None: the partition is not fully known, so some
-        Nodes remain."""
+        """Returns the set of the remaining Nodes. Returns None if the partition is not fully known; then
+        some Nodes count as remaining."""
         listed = self.slurm_nodes(wish.partition)
         wanted = set(hostlist.names(wish.required, MOST_NAMES) or listed)
         wanted.difference_update(hostlist.names(wish.excluded, MOST_NAMES))

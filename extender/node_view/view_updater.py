@@ -27,14 +27,15 @@ log = structlog.get_logger()
 _CONFIGURATION_S = 15.0
 _RETRY_S = 5.0
 NAMES = "Node names"
-"""The part of health for Nodes with the name of the same Slurm node."""
+"""The part of the health report about several Nodes with the name of the same Slurm node."""
 MEMORY = "SelectTypeParameters"
-"""The part of health for memory that Slurm does not count."""
+"""The part of the health report about memory that Slurm does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmDefaults:
-    """Settings of Slurm from an administrator, for an older slurmrestd; None: unknown."""
+    """Settings of Slurm from an administrator, because an older slurmrestd does not report Slurm's
+    settings. None means unknown."""
 
     default_partition: str | None = None
     preempt_type: str | None = None
@@ -45,11 +46,11 @@ class SlurmDefaults:
     max_job_count: int = 10_000
     """Slurm's default."""
     select_type_parameters: tuple[str, ...] = ()
-    """SelectTypeParameters; empty: unknown."""
+    """SelectTypeParameters, empty if unknown."""
 
 
 class ClusterViewUpdater:
-    """The updater of the read model. `view`: the newest version."""
+    """Keeps the read model up to date. `view` is the newest version."""
 
     def __init__(
         self,
@@ -73,16 +74,17 @@ class ClusterViewUpdater:
         self.slurmd_timeout_s = 300
         """Slurm's SlurmdTimeout, as last read; Slurm's default if slurmrestd reports none."""
         self.node_statuses: dict[str, NodeStatus] = {}
-        """Status of Nodes by Node: parts that placement does not use."""
+        """The status of each Node, by the Node's name: the parts that placement does not use."""
         self.lingering_notes = LingeringNotes()
         self.nodes_changed = asyncio.Event()
-        """Set at each change of Nodes in the view, and of their status."""
+        """Set whenever a Node in the view, or the status of a Node, changes."""
         self.loaded = False
         self._loading = asyncio.Lock()
         self._tell: Callable[[ClusterView], None] = lambda _: None
 
     async def load(self) -> ClusterView:
-        """Reads both systems once. Returns the newest version. Raises the errors of both systems."""
+        """Reads Slurm and Kubernetes at the first call that succeeds. Returns the newest version of the
+        read model. Raises the errors of both systems."""
         async with self._loading:
             if not self.loaded:
                 await self._load()
@@ -138,7 +140,7 @@ class ClusterViewUpdater:
         )
 
     async def run(self) -> None:
-        """Follows both systems forever, after `load`."""
+        """Follows Slurm and Kubernetes forever. The caller must call `load` before."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_nodes())
             tasks.create_task(self._follow_configuration())
@@ -161,7 +163,8 @@ class ClusterViewUpdater:
             self._note(node.name, None if change.gone else node_status)
 
     def _follow_notes(self, node: Node, node_status: NodeStatus) -> None:
-        """Takes the notes of a version of a Node, and logs a new problem of the annotation."""
+        """Takes the notes of a new version of a Node. If the annotation has a new problem, logs the
+        problem."""
         lingering, before = node_status.lingering, self.node_statuses.get(node.name, NodeStatus())
         self.lingering_notes.follow_node(node.name, lingering.notes, away=node.away)
         if lingering.problem and lingering.problem != before.lingering.problem:
@@ -174,7 +177,7 @@ class ClusterViewUpdater:
             outlives=SlurmError,
             retry=_RETRY_S,
             report=partial(self._health.says, "Slurm's partitions"),
-            pauses_first=True,  # `load` has just read both
+            pauses_first=True,  # `load` has just read the configuration
         )
 
     async def _read_slurm(self) -> None:

@@ -1,5 +1,6 @@
-"""Decisions about placeholders: pure functions of reports from both systems, without I/O or a clock.
+"""Decides what the extender does for each placeholder, the Slurm job that holds resources for a Pod. The
+code takes reports from Slurm and Kubernetes as events. The code does no I/O and reads no clock.
 
-Effects are the result. `extender.execution.dispatcher` carries effects out, and the outcomes come back
-as events.
+The decisions are effects. `extender.execution.dispatcher` carries out the effects, and reports each
+outcome as an event.
 """

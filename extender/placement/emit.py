@@ -1,4 +1,5 @@
-"""Effects to carry out now, effects that must wait, and new reports for users."""
+"""Finds the effects of a record that are carried out now, the effects that must wait, and new reports
+for users."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -37,14 +38,15 @@ _LEAVES_SOON_S = 1.0
 """Interval between looks at a slot that another Pod uses. The end of that Pod causes an immediate
 look."""
 _STAYS_S = 5.0
-"""Time after which a Pod that should have left stays: the allocation is given back. Slurm may have lost
-the resources of that Pod's job in a crash, and may have granted them again."""
+"""A waiting Pod's slot may still be in use by a Pod that should have left. After this additional time,
+the extender assumes that the other Pod stays, and gives the waiting Pod's allocation back. In a crash,
+Slurm may have lost the other Pod's job, and may have granted the resources again."""
 _MANY_AT_ONCE = Cause.of(Kind.MANY_EVICTIONS)
 _ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED, Reason.CORES_IN_USE})
 
 
 class Emitter:
-    """Emits the effects of records, as far as other records allow."""
+    """Emits the effects of a record, unless another record requires a delay."""
 
     def __init__(self, records: Records, windows: Windows, limiter: EvictionLimiter) -> None:
         self._records = records
@@ -52,7 +54,8 @@ class Emitter:
         self._limiter = limiter
 
     def emit(self, record: Placeholder, at: Context, effects: list[Effect]) -> Placeholder:
-        """Adds the due effects, and returns the record with the effects under way."""
+        """Adds the due effects to `effects`. Returns the record, which now notes that these effects are
+        under way."""
         if record.retry.due <= at.now:
             record = self._emit_next(record, at, effects)
         if not record.throttled:
@@ -65,7 +68,8 @@ class Emitter:
         return record
 
     def clear_at(self, nodes: Iterable[str]) -> float:
-        """Returns the time at which the last containers of Pods without a job end on some Nodes."""
+        """Looks for containers on these Nodes that outlive their Pod and its job. Returns the time at
+        which the last of these containers ends; 0.0 if there are no such containers."""
         if not self._records.anything_lingers:
             return 0.0
         lingering = (each for node in nodes for each in self._records.lingering(node))
@@ -83,7 +87,7 @@ class Emitter:
         if waits is not None:
             return waits
         if isinstance(effect, ReadJob) and effect.for_words:
-            # Such a read may wait behind many other reads: the record moves on.
+            # Such a read may wait behind many other reads, so the record does not wait for the read.
             if record.retry.asked_why is None:
                 effects.append(effect)
                 record = record.with_retry(asked_why=at.now)
@@ -112,8 +116,9 @@ class Emitter:
         return record.with_asked(immediate=False)
 
     def _must_wait(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:
-        """Returns the record if its effect must wait for the limiter, for containers or for another
-        Pod's cores (`_without_taken`); None if not."""
+        """Returns None if an effect may be carried out now. Otherwise returns the record with the
+        delay: the effect waits for the limiter, for containers, or for another Pod's cores
+        (`_without_taken`)."""
         if isinstance(effect, RecordJobId) and not effect.granted and _has_numbers(effect.pod, effect):
             return record.with_writes([effect.pod], not_before=at.now + at.rules.report_after)
         if isinstance(effect, WriteAllocation):
@@ -136,14 +141,15 @@ class Emitter:
         return None
 
     def _is_taken(self, uid: str, slot: Allocation) -> bool:
-        """Returns True if a Pod of another record uses cores or devices of a slot. The allocation is not
-        written before: any replica binds a Pod with an allocation."""
+        """Returns True if a Pod of another record uses cores or devices of a slot. The allocation is
+        written only after the other Pod has left, because any replica binds a Pod that has an
+        allocation."""
         return any(self._records.others_on(slot, uid))
 
     def _without_taken(self, effect: OnPod, partition: str | None, view: ClusterView) -> OnPod:
-        """Returns an effect that moves a running Pod to no core that another Pod still uses: Slurm
-        may have started the jobs of several Pods again, each on cores of another Pod. A Pod first
-        moves to the free cores of its slot, so that the other Pod can move."""
+        """Returns the effect without the cores that another Pod still uses. Slurm may have started the
+        jobs of several Pods again, each on cores of another Pod. A Pod first moves to the free cores of
+        its slot, so that the other Pod can move."""
         if not isinstance(effect, RecordJobId) or effect.granted is None:
             return effect
         if view.shares_cores(partition):
@@ -183,8 +189,9 @@ def _report(record: Placeholder, member: Member, cause: Cause, *, event_alone: b
 
 
 def _what_holds_up(record: Placeholder, member: Member) -> Cause | None:
-    """Returns the cause of a record, for a waiting Pod with the Nodes that rejected the Pod.
-    kube-scheduler's message about a Node may come after the report of the rejection."""
+    """Returns the cause to report for a record. For a waiting Pod, the cause also names the Nodes that
+    kube-scheduler rejected. kube-scheduler's message about a Node may come after the report of the
+    rejection. Then the cause contains this message."""
     cause, shown = record.cause, member.shown
     if record.state not in IN_QUEUES:
         return cause
@@ -195,14 +202,15 @@ def _what_holds_up(record: Placeholder, member: Member) -> Cause | None:
 
 
 def _is_news(cause: Cause, shown: Cause | None) -> bool:
-    """Returns True if the cause is news for the user. A first plan of Slurm for the job is news; a
-    changed plan is not worth a write."""
+    """Returns True if the cause is news for the user. Slurm's first plan for the job is news. A changed
+    plan is not worth a write."""
     return shown is None or cause != shown or (cause.outlook is not None and shown.outlook is None)
 
 
 def reports_again(record: Placeholder) -> Iterator[ReportWaiting]:
-    """Yields the reports to repeat after a while, unless a Pod no longer waits or the cause has
-    changed. The condition is written again only after a change of the message."""
+    """Yields the reports that are made again after a while. A Pod gets no such report if the Pod no
+    longer waits, or if the cause has changed. The condition is written again only if its message has
+    changed."""
     if record.state not in _TOLD:
         return
     for member in record.members:

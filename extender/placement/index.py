@@ -13,28 +13,32 @@ from wellknown.allocation import Allocation
 
 
 class Records:
-    """The records by uid; a new version replaces the last."""
+    """The records by uid. A new version of a record replaces the last version."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Placeholder] = {}
         self._in: dict[State, dict[str, None]] = {state: {} for state in State}
-        """State -> the uids of the records in the state, in the order of their entry."""
+        """State -> the uids of the records in this state, in the order in which the records came into
+        the state."""
         self._on: defaultdict[str, set[str]] = defaultdict(set)
         """Node -> the uids of records with Pods on the Node, or with Pods to be bound there."""
         self._held: dict[str, frozenset[str]] = {}
-        """Uid -> the held Nodes, if any."""
+        """Uid -> the Nodes that the record holds, if any."""
         self._granted: dict[str, frozenset[tuple[str, str]]] = {}
-        """Uid -> the Slurm nodes that granted the held Nodes, each with its Node."""
+        """Uid -> pairs: a Slurm node that granted a slot to the record, and the held Node."""
         self._granted_by: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
-        """Slurm node -> the uids of records with slots that the node granted, each with the Node."""
+        """Slurm node -> pairs: the uid of a record to which this node granted a slot, and the held
+        Node."""
         self.kept_out: dict[str, Pod] = {}
-        """Uid -> a Pod left out by its group for now: the ledger offers the Pod again."""
+        """Uid -> a Pod that its group cannot take now. The ledger offers the Pod to the group again
+        later."""
         self._of_member: dict[str, str] = {}
-        """Pod -> the workload of a group's Pod."""
+        """Uid of a group's Pod -> the uid of the group."""
         self._lingering: set[str] = set()
         """Uids of records with containers that may outlive their Pods."""
         self._by_job: dict[int, set[str]] = {}
-        """Job -> the uids of the record and of a tombstone."""
+        """Job id -> the uids of the records with this job: the workload's record, and perhaps a
+        tombstone."""
 
     def __iter__(self) -> Iterator[Placeholder]:
         return iter(self._by_uid.values())
@@ -43,11 +47,11 @@ class Records:
         return self._by_uid[uid]
 
     def get(self, uid: str) -> Placeholder | None:
-        """Returns a record; None if there is none."""
+        """Returns a record; None if there is no such record."""
         return self._by_uid.get(uid)
 
     def of_pod(self, uid: str) -> Placeholder | None:
-        """Returns the record of a Pod's workload; None if there is none."""
+        """Returns the record of a Pod's workload; None if there is no such record."""
         return self._by_uid.get(self._of_member.get(uid, uid))
 
     def of(self, *states: State) -> list[Placeholder]:
@@ -55,16 +59,16 @@ class Records:
         return [self._by_uid[uid] for state in states for uid in self._in[state]]
 
     def holding(self, node: str) -> tuple[Placeholder, ...]:
-        """Returns the records on a Node (`Placeholder.holds`)."""
+        """Returns the records that hold a Node (`Placeholder.holds`)."""
         return tuple(self._by_uid[uid] for uid in self._on.get(node, ()))
 
     def nodes_granted_by(self, slurm_node: str) -> frozenset[str]:
-        """Returns the held Nodes with slots that a Slurm node granted."""
+        """Returns the held Nodes for which a Slurm node granted slots."""
         return frozenset(node for _, node in self._granted_by.get(slurm_node, ()))
 
     def others_on(self, slot: Allocation, uid: str) -> Iterator[Placeholder]:
-        """Yields the records with Pods, or containers of deleted Pods, on cores or devices of a slot,
-        except the slot's own record."""
+        """Yields the other records that use cores or devices of a slot, by their Pods or by containers
+        of deleted Pods. `uid` is the slot's own record."""
         for each in self.holding(slot.node):
             if each.uid == uid:
                 continue
@@ -97,7 +101,8 @@ class Records:
         return [self._by_uid[uid] for each in job_ids for uid in self._by_job.get(each, ())]
 
     def next_for(self, record: Placeholder, now: float) -> Pod | None:
-        """Returns a Pod for a group to take now; None if there is none."""
+        """Returns a Pod that waits for this group, and that the group can take now; None if there is no
+        such Pod."""
         pods, over = self.kept_out.values(), may_begin_again(record, now)
         own = (pod for pod in pods if pod.workload.uid == record.uid and (over or record.takes(pod)))
         return next(own, None)
@@ -172,11 +177,11 @@ class Records:
 def _may_hold_others(
     before: Placeholder, record: Placeholder, changed: Iterable[tuple[Member, Member]]
 ) -> bool:
-    """Returns False if two versions of a record hold the same Nodes for sure."""
+    """Returns False if two versions of a record certainly hold the same Nodes."""
     state = record.state
     if before.state is not state or before.lingering != record.lingering:
         return True
-    # In REPLACING, a write onto any Pod counts for all (`kept_unbound`).
+    # In REPLACING, a write onto one Pod may change the held Nodes of all Pods (`kept_unbound`).
     return state is State.REPLACING or any(a.node_in(state) != b.node_in(state) for a, b in changed)
 
 
@@ -196,7 +201,8 @@ class LedgerReader:
         return self._records.of_pod(uid)
 
     def allocated(self, uid: str) -> tuple[Placeholder, Member] | None:
-        """Returns record and member of an unbound Pod with its allocation; None for other Pods."""
+        """Returns the record and the member of a Pod that has its allocation but is not bound yet; None
+        for other Pods."""
         record = self._records.of_pod(uid)
         member = None if record is None else record.member(uid)
         if record is None or member is None or record.state is not State.ALLOCATED:
@@ -209,7 +215,8 @@ class LedgerReader:
         return self._records.holding(node)
 
     def nodes_granted_by(self, slurm_node: str) -> frozenset[str]:
-        """Returns the Nodes with Pods by grants of a Slurm node, whatever the Nodes' labels say now."""
+        """Returns the held Nodes for which a Slurm node granted slots. The current labels of the Nodes
+        do not matter."""
         return self._records.nodes_granted_by(slurm_node)
 
     @property
@@ -218,7 +225,8 @@ class LedgerReader:
         return self._records.jobs
 
     def has_job(self, job_id: int) -> bool:
-        """Returns True if a job is known to be a placeholder, with any key."""
+        """Returns True if the ledger knows that a job is a placeholder, even if the job has lost its
+        key."""
         return any(record.job.is_ours for record in self._records.with_jobs((job_id,)))
 
     @property
@@ -233,10 +241,11 @@ class LedgerReader:
         )
 
     def watched_of(self, job_ids: Iterable[int]) -> frozenset[int]:
-        """Returns the jobs to watch among some jobs."""
+        """Returns the jobs to watch among the given jobs."""
         records = self._records.with_jobs(job_ids)
         return frozenset(each.job.known_id for each in records if each.watched)
 
     def waits(self) -> bool:
-        """Returns True if a change in Slurm would move a Pod on at once."""
+        """Returns True if a job waits in Slurm's queue, so that a change in Slurm may change a Pod's
+        state at once."""
         return bool(self._records.of(State.QUEUED))

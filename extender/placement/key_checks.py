@@ -1,8 +1,9 @@
-"""Check of new jobs in Slurm: jobs with their keys, and as large as requested.
+"""Checks that new jobs in Slurm have their keys, and are as large as requested.
 
 A job_submit plugin may overwrite AdminComment and other fields, in one partition or in all. The extender
 always reads a queued job before its Pod is bound. To save calls, the extender reads only the first
-immediate job of each partition, and trusts the next ones until an altered job is found there.
+immediate job of each partition, and trusts the next jobs. If the extender finds an altered job in the
+partition, the trust ends.
 """
 
 from collections.abc import Callable
@@ -18,23 +19,25 @@ OnChange = Callable[[str | None], None]
 
 
 class KeyChecks:
-    """`on_change` receives a text about jobs that have lost their keys; None if no such job is left."""
+    """Notes the partitions in which jobs keep their keys, and the jobs that have lost their keys.
+    `on_change` receives a text about the jobs without keys; None if no such job is left."""
 
     def __init__(self, on_change: OnChange = lambda _: None) -> None:
         self._on_change = on_change
         self._kept: set[str] = set()
-        """Partitions in which a key of the token's own user was read back."""
+        """Partitions in which the extender has read a job of the token's own user with its key."""
         self._lost: dict[str, int | None] = {}
-        """Uid -> the job without its key, or the last job of a Pod rejected because of a lost key."""
+        """Uid -> the id of the job without its key. For a Pod that is rejected because of a lost key,
+        the id of the last job."""
 
     def sifted(self, partition: str, result: Any) -> Any:
-        """Returns the result of an effect; None instead of an immediate grant if the job must be read
-        first, because no job in the partition was read yet."""
+        """Returns the result of an effect. Returns None instead of an immediate grant if no job in the
+        partition was read with its key yet. Then the extender reads the job first."""
         first = isinstance(result, Grant) and partition not in self._kept
         return None if first else result
 
     def follow(self, partition: str, record: Placeholder) -> None:
-        """Takes note of the key of a record's job."""
+        """Notes whether a record's job has its key."""
         uid, why_not = record.uid, record.rejections.forbidden_because
         if why_not is not None and why_not.until < inf:  # Slurm's configuration must be fixed
             self._distrust(partition)

@@ -1,8 +1,8 @@
 """The ledger: the records of all placeholders, and the effects to carry out next.
 
-`apply(event, now)` takes an event of one of the two systems, and returns the effects that follow. The
+`apply(event, now)` takes an event of Slurm or Kubernetes, and returns the effects that follow. The
 ledger never waits, and never reads a clock. The rules are pure functions (`on_pod`, `on_job`,
-`next_effect`, `recovery`). `settled` has the consequences of a changed record.
+`next_effect`, `recovery`). `settled` handles the consequences of each changed record.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -44,12 +44,12 @@ from extender.record.states import State
 from extender.turns.equivalence import window_of
 from extender.turns.window import InLine
 
-_MAX_RECORDS_AT_ONCE = 50  # some milliseconds
+_MAX_RECORDS_AT_ONCE = 50  # takes some milliseconds
 _Item = TypeVar("_Item")
 
 
 class Ledger(Settled):
-    """Events in, effects out."""
+    """Takes events, and returns effects."""
 
     # Queries
 
@@ -59,7 +59,8 @@ class Ledger(Settled):
         return {each.uid: each.job.id for each in bound if each.job.id is not None}
 
     def jobs_with_grace(self) -> dict[str, int]:
-        """Returns, by uid, the jobs of bound Pods with a grace time before a preemption."""
+        """Returns, by uid, the jobs of bound Pods to which Slurm gives a grace time before a
+        preemption."""
         if not self._view.gives_grace:
             return {}
         has_grace = self._view.has_grace
@@ -74,8 +75,8 @@ class Ledger(Settled):
         return min(self._wakes.next, self._to_tell.next, opens, self.rejecting_nodes.opens)
 
     def place_in_line(self, uid: str) -> InLine | None:
-        """Returns the place of a workload in front of Slurm's queue; None for a workload that does not
-        wait for a turn."""
+        """Returns the position of a workload in the line before Slurm's queue; None for a workload that
+        does not wait for a turn."""
         return self._windows.place_in_line(uid)
 
     # The only entry
@@ -137,7 +138,8 @@ class Ledger(Settled):
         workload = Workload(key.uid, key.namespace, key.name)
         orphan = Placeholder.of_orphan(workload, event.job_id, self._at.now)
         orphan = orphan.with_asked(attempt=key.attempt)
-        # The job may end before the next read: until then only this record knows the Pod's containers.
+        # The job may end before the next read. Until the next read, only this record knows of the Pod's
+        # containers.
         self._settle(still_held(orphan, event.job, self._at) if event.job else orphan)
 
     def _pod_observed(self, event: PodObserved) -> None:
@@ -210,7 +212,8 @@ class Ledger(Settled):
         self._nodes_changed()
 
     def _are_back(self, before: ClusterView, now: ClusterView) -> None:
-        """Extends the time of containers on Nodes whose kubelets report to Kubernetes again."""
+        """Extends the time of lingering containers on Nodes whose kubelets report to Kubernetes
+        again."""
         if not self._records.anything_lingers:
             return
         away = [name for name, node in before.nodes.items() if node.away]
@@ -233,8 +236,9 @@ class Ledger(Settled):
     # Consequences for other records
 
     def _some(self, items: Iterator[_Item]) -> Iterator[_Item]:
-        """Yields at least one item, and no more after a costly look at the Nodes. The next Tick, due at
-        once, takes the rest, so that other events get their turn."""
+        """Yields only as many items as one event may handle: at least one, and none after a costly look
+        at the Nodes. The next Tick is due at once and handles the remaining items. Other events get a
+        turn in between."""
         evaluated = self._view.evaluated
         for number, item in enumerate(items, 1):
             yield item
@@ -259,7 +263,7 @@ class Ledger(Settled):
                 self._settle(begin(record, self._at, partition, fast=fast))
 
     def _follow_up(self) -> None:
-        """Carries out the moves that follow from stored moves."""
+        """Makes the moves of records that follow from the earlier moves of other records."""
         rules = (
             (self._missed, on_pod.after_missed),
             (self._to_reread, after_pods),
@@ -290,14 +294,15 @@ class Ledger(Settled):
             self._tell_when(uid)
 
     def _tell_when(self, uid: str) -> None:
-        """Schedules a message for each Pod with the same request: the next try is earlier now."""
+        """Schedules a report for each Pod with the same request, because the next try is earlier now."""
         for each in self._retries.alike(uid):
             self._to_tell.when.setdefault(each, self._at.now + self.rules.report_after)
 
     # Consequences of one record
 
     def _offer(self, uid: str) -> None:
-        """Adds a Pod that the group could not take before."""
+        """Adds a Pod to its group, if the group could not take the Pod before but can take the Pod
+        now."""
         record = self._records.get(uid)
         pod = None if record is None else self._records.next_for(record, self._at.now)
         if record is None or pod is None:
@@ -310,8 +315,8 @@ class Ledger(Settled):
         self._settle(after_pod(record, pod, self._at))
 
     def _tell(self) -> None:
-        """Reports on some Pods why the Pods wait, or until when Slurm rejects them, or repeats a
-        report."""
+        """Makes the due reports on Pods: why a Pod waits, until when Slurm rejects a Pod, or an earlier
+        report once more."""
         to_tell, now = self._to_tell, self._at.now
         for turns in (to_tell.in_line, to_tell.when):
             for uid in to_tell.due(turns, now):

@@ -1,4 +1,5 @@
-"""Pods that close Nodes to each other: the ledger's access to `placed_pods` and `exclusive_turns`."""
+"""Handles Pods that close Nodes to each other, for example by anti-affinity. The ledger uses
+`placed_pods` and `exclusive_turns` through this module."""
 
 from collections.abc import Callable
 
@@ -16,14 +17,15 @@ from extender.turns.exclusive_turns import ExclusiveTurns
 
 
 class PodsApart:
-    """Follows placed Pods and turns. Adds Pods to `to_review` if the ledger must look at a Pod again."""
+    """Keeps track of placed Pods and of turns. If the ledger must look at a Pod again, adds the Pod to
+    `to_review`."""
 
     def __init__(self, to_review: dict[str, None]) -> None:
         self._placed, self._turns = PlacedPods(), ExclusiveTurns()
         self._to_review = to_review
 
     def closed_in(self, view: ClusterView) -> Callable[[PodConstraints, NodeConstraints], ClosedNodes]:
-        """Returns `Context.closed_by_pods` for these Nodes."""
+        """Returns the function for `Context.closed_by_pods`, for the Nodes of a view."""
         return lambda pod, nodes: self._placed.closed_to(pod, nodes, view)
 
     def checked(self, record: Placeholder, at: Context) -> Placeholder:
@@ -34,8 +36,8 @@ class PodsApart:
         return set_apart(record, at) if conflicts else record
 
     def keeps(self, record: Placeholder, queue: str, at: Context, *, ready: bool) -> bool:
-        """Follows a record. Returns True if other Pods keep the Pod out of line: another Pod of the
-        template has the turn, or other Pods close all Nodes."""
+        """Notes a new version of a record. Returns True if the Pod may not wait in line yet. The reason
+        is another Pod of the template with the turn, or other Pods that close all Nodes."""
         moved = self._placed.follow(record.uid, record)
         turned = self._turns.follow(record, queue, at.now, ready=ready)
         self._to_review |= dict.fromkeys((*self._turns.affected(moved), *turned))
@@ -57,7 +59,8 @@ class PodsApart:
         return self._turns.heeding
 
     def why(self, record: Placeholder, at: Context) -> Cause | None:
-        """Returns the reason for which other Pods keep a Pod out of line; None if no Pod does."""
+        """Returns why a Pod may not wait in line yet because of other Pods; None if other Pods are not
+        the reason."""
         if is_blocked(record, at):
             return no_node(record, at)
         return self._turns.why(record.uid)

@@ -1,7 +1,8 @@
-"""Recovery of records from the Pods and from the jobs found under the Pods' ids.
+"""Rebuilds the records of a new leader from the Pods, and from the jobs under the Pods' possible job
+ids.
 
-Nothing is remembered across a restart: a Pod's attempt number and the jobs under the Pod's possible ids
-are the whole truth.
+The extender remembers nothing across a restart. The Pod's attempt number, and the jobs under the Pod's
+possible ids, are enough to rebuild a record.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -43,8 +44,8 @@ _DOOMED = Cause.of(Kind.JOB_FORGOTTEN)
 
 
 def possible_ids(pod: Pod, rules: PlacementConfig) -> tuple[int, ...]:
-    """Returns the possible ids of a Pod's job: first tries of this and the last attempt, and the id on
-    the Pod."""
+    """Returns the possible ids of a Pod's job. These are the ids of the first tries in the current and
+    the last attempt, and the id on the Pod."""
     written = () if pod.scheduling.job_id is None else (pod.scheduling.job_id,)
     return tuple(dict.fromkeys((*own_ids(pod, rules), *written)))
 
@@ -54,11 +55,12 @@ def to_read(
     states: Mapping[int, JobState],
     rules: PlacementConfig,
 ) -> Iterator[int]:
-    """Yields the ids of the jobs to read before the Pods' states are known, among all `states` in Slurm:
-    live jobs in the placeholders' range, and possible jobs of the Pods.
+    """Yields the ids of the jobs that the extender must read to recover the Pods' records. `states` has
+    the states of all jobs in Slurm. The ids belong to live jobs in the placeholders' range, and to
+    possible jobs of the Pods.
 
-    Does not yield the job named by a running Pod, if the job runs and the Pod has no other live job:
-    there may be 10,000 such jobs. The extender reads these jobs a little later (`recovered`).
+    Leaves out a job if a running Pod names the job, the job runs, and the Pod has no other live job. The
+    extender reads these jobs a little later (`recovered`), because 10,000 such jobs may exist.
     """
     spared, possible = set[int](), set[int]()
     for pod in pods:
@@ -84,8 +86,8 @@ def not_among(
 def with_their_pods(
     jobs: Collection[Job], pods: Iterable[Pod], rules: PlacementConfig
 ) -> Iterator[tuple[str, Job]]:
-    """Yields jobs without a key, each with the uid of the workload with the job's id. `verdict.judge`
-    decides whether the job is the workload's."""
+    """Takes jobs without a key. Yields each job that has a possible id of a workload, with the uid of
+    the workload. `verdict.judge` decides whether the job is the workload's."""
     if jobs:
         uids = {job_id: pod.workload.uid for pod in pods for job_id in own_ids(pod, rules)}
         yield from ((uids[job.id], job) for job in jobs if job.id in uids)
@@ -121,9 +123,9 @@ class _Found(NamedTuple):
 def recovered(
     pods: Sequence[Pod], jobs: tuple[Job, ...], at: Context
 ) -> tuple[Placeholder | None, tuple[tuple[Job, int], ...]]:
-    """Returns the record of a workload's Pods at the start (None if no record is needed), and the
-    workload's live but unneeded jobs, with their attempts. An annotation about a job counts only if the
-    job itself, or `own_key`, confirms the annotation."""
+    """Returns the record of a workload at the start; None if no record is needed. Also returns the
+    workload's live jobs that are not needed, each with its attempt. An annotation about a job counts
+    only if the job itself, or `own_key`, confirms the annotation."""
     found = _ours(max(pods, key=lambda pod: pod.scheduling.attempt), jobs, at)
     as_read = {pod.uid: pod for pod in pods}
     pods = _numbered_by_their_jobs(pods, found)
@@ -145,7 +147,7 @@ def recovered(
 
 
 def orphan_of(pods: Sequence[Pod], job: Job, attempt: int, at: Context) -> Placeholder:
-    """Returns the record of a job without any Pod left."""
+    """Returns the record of a job that no Pod of the workload needs any more."""
     ended = next((Cause.of(Kind.POD_ENDED, end=pod.life.end) for pod in pods if pod.life.end), None)
     orphan = Placeholder.of_orphan(pods[0].workload, job.id, at.now)
     orphan = orphan._replace(request=pods[0].request, cause=ended).with_asked(attempt=attempt)
@@ -153,8 +155,8 @@ def orphan_of(pods: Sequence[Pod], job: Job, attempt: int, at: Context) -> Place
 
 
 def _numbered_by_their_jobs(pods: Sequence[Pod], found: tuple[_Found, ...]) -> Sequence[Pod]:
-    """Returns the Pods, the bound Pods with the attempt of their named job: the number on a bound Pod
-    may be forged."""
+    """Returns the Pods. A bound Pod gets the attempt of the job that the Pod names, because the number
+    on a bound Pod may be forged."""
     attempts: dict[int | None, int] = {each.job.id: each.key.attempt for each in found}
 
     def attempt(of: Scheduling) -> int:
@@ -197,9 +199,9 @@ def _key(job: Job, pod: Pod, rules: PlacementConfig) -> PlaceholderKey | None:
 
 
 def _of_bound(pods: Sequence[Pod], found: tuple[_Found, ...], at: Context) -> _Found | None:
-    """Returns the job to recover for bound Pods, in this order: a live job on the Pods' Nodes; the job
-    named by the Pods; any live job. If the named job was elsewhere, an ended job on the Pods' Nodes
-    counts. A job from the time of an adopted Pod cannot end the Pod."""
+    """Returns the job to recover for bound Pods. The order is: a live job on the Pods' Nodes; the job
+    that the Pods name; any live job. If the named job was elsewhere, an ended job on the Pods' Nodes
+    counts. A job from the time when the Pod was adopted does not count, and cannot end the Pod."""
     known = [f for f in found if not f.key.adopted and not failed_before_start(f.job)]
     where = {f.job.id: _is_there(f.job, pods, at.view) for f in known}
     named = {pod.scheduling.job_id for pod in pods}
@@ -216,7 +218,8 @@ def _of_bound(pods: Sequence[Pod], found: tuple[_Found, ...], at: Context) -> _F
 
 
 def _is_there(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool | None:
-    """Returns True if a job has, or had, the Nodes of bound Pods; None if the job got no Nodes."""
+    """Returns True if a job has, or had, the Nodes of bound Pods. Returns False if the job has other
+    Nodes, and None if the job got no Nodes."""
     nodes = [view.node_of(name) for name in job.nodes]
     there = [
         any(view.names_it(pod.life.node, name) for name in job.nodes)
@@ -231,8 +234,9 @@ def _is_there(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool | None:
 
 
 def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
-    """Returns a live job (this attempt's before an old attempt's, running before waiting), else the last
-    job of this attempt unless the job failed before its start."""
+    """Returns the job to recover for Pods that are not bound yet. Prefers a live job: a job of this
+    attempt before a job of another attempt, then a running job before a waiting job. If no job is live,
+    returns the last job of this attempt that did not fail before its start."""
     live = [f for f in found if f.live]
     live.sort(key=lambda f: (f.key.attempt != pod.scheduling.attempt, not f.job.state.running))
     current = [
@@ -242,15 +246,16 @@ def _of_unbound(pod: Pod, found: tuple[_Found, ...]) -> _Found | None:
 
 
 def _blank(pods: Sequence[Pod], now: float) -> Placeholder:
-    """Returns a workload's record from its Pods alone."""
+    """Returns a workload's record that is made from its Pods alone, without a job."""
     record = Placeholder.of(pods[0], now).with_asked(attempt=max(pod.scheduling.attempt for pod in pods))
     return grouped(record, map(Member, pods))
 
 
 def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placeholder | None:
-    """Returns the record of bound Pods. Bound Pods without a job belong to another scheduler, and so do
-    Pods on other Nodes than their job's, unless the job bound the Pods and was started elsewhere later.
-    Pods whose own job was not read, or is unknown to Slurm, run on (invariant I5)."""
+    """Returns the record of bound Pods; None if another scheduler bound the Pods. Bound Pods without a
+    job belong to another scheduler. The same is true for Pods outside the Nodes of their job, unless the
+    job bound the Pods and was started elsewhere later. If the Pods' own job was not read, or if Slurm
+    does not know the job, the Pods continue to run (invariant I5)."""
     record = _blank(pods, at.now)._replace(state=State.BOUND).with_phase(Phase.RUNNING, at.now)
     if chosen is None:
         return _without_job(record, at)
@@ -306,8 +311,8 @@ def _unbound(
     blank = _blank(pods, at.now)
     carries = with_carried(blank, at)
     if carries.state is State.ALLOCATED:
-        # A Binding of the Pods' allocations may be under way, whatever the job's state: the record holds
-        # the Nodes until the Binding is impossible.
+        # A Binding by the Pods' allocations may be under way, even if the job has ended. Therefore the
+        # record holds the Nodes until a Binding is impossible.
         carried = next((f.job for f in found if f.job.id == carries.job.id), None)
         return carries if carried is None else after_poll(carries, carried.state, at)
     if any(pod.scheduling.attempt < blank.attempt for pod in pods):
@@ -330,12 +335,13 @@ def _with_job(record: Placeholder, found: _Found) -> Placeholder:
 
 
 def _with_id(record: Placeholder, found: _Found) -> Placeholder:
-    """Returns the record with the id of a job before the verdict."""
+    """Returns the record with the id of a job, without a verdict on the job."""
     return record.with_job(id=found.job.id).with_asked(attempt_try=found.key.attempt_try)
 
 
 def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Placeholder:
-    """Returns the record of partly numbered Pods: the remaining Pods get the next attempt's number."""
+    """Returns the record of a group of which some Pods have the next attempt's number already. The
+    extender then writes the number onto the other Pods."""
     before = numbered(blank, blank.attempt).with_asked(attempt=blank.attempt - 1)
     before = before._replace(state=State.REPLACING)
     phase = Phase.ENDED if chosen is None else Phase.ENDING

@@ -1,8 +1,9 @@
-"""Moves without news, effects, and books of a changed record.
+"""Stores each changed record, and handles the consequences of the change.
 
-A record takes three short paths. `_settle` makes the moves that are due, and stores the record.
-`_perform` emits the effects. `_note` updates the books: turns, Pods held back, and due times. Moves of
-other records that follow are queued: no path enters itself again.
+A changed record takes three steps. `_settle` makes the moves that are due without further news, and
+stores the record. `_perform` emits the effects. `_note` updates the ledger's lists: turns, Pods that are
+kept back, and due times. If moves of other records follow, the moves are queued, so that no step calls
+itself.
 """
 
 from collections.abc import Callable, Iterable
@@ -38,10 +39,11 @@ Observer = Callable[[Placeholder | None, Placeholder], None]
 
 
 class Settled(LedgerReader):
-    """The records with their books. `observer` receives each change of a state, before and after, and
-    each lost job. `throttled` receives each change in the delayed evictions, `lost_keys` jobs without
-    keys, and `unbindable` each change in the Pods without any bindable Node. `lingers` receives each
-    record with new containers that may outlive their Pods."""
+    """The records, with the lists that depend on the records. The arguments are functions that the
+    ledger calls. `observer` gets the record before and after each change of a state, and after the loss
+    of a job. `throttled` gets each change of the delayed evictions. `lost_keys` gets a text about jobs
+    without keys. `unbindable` gets each change of the Pods that kube-scheduler can bind to no Node.
+    `lingers` gets each record with new containers that may outlive their Pods."""
 
     def __init__(
         self,
@@ -61,7 +63,8 @@ class Settled(LedgerReader):
         self._observer = observer
         self._view = ClusterView()
         self._avoiding: set[str] = set()
-        """Pods with rejected Nodes: a Pod that leaves a Node may open the Node again."""
+        """Uids of records with rejected Nodes. If another Pod leaves such a Node, the Node may fit
+        again."""
         self._windows = Windows(rules.window, rules.fast_path_rest, self._view.max_job_count)
         self._emitter = Emitter(self._records, self._windows, self._eviction_limiter)
         self._retries = Retries(*rules.retry)
@@ -72,25 +75,27 @@ class Settled(LedgerReader):
         self._to_review: dict[str, None] = {}
         """Placeholders to review: their Nodes, excluded Nodes, or Slurm's limits changed."""
         self._to_offer: dict[str, None] = {}
-        """Groups with room for a Pod left out before."""
+        """Groups that may have room for a Pod that the group could not take before."""
         self._apart = PodsApart(self._to_review)
         self._at = Context(0.0, rules, self._view, rejecting=self.rejecting_nodes.closed_to)
         self._to_reread: dict[str, None] = {}
         """Records at the start of another attempt: the extender looks at their Pods again."""
         self._missed: dict[str, None] = {}
-        """Records with Pods missing from a list of all Pods, to be taken for deleted now."""
+        """Records with Pods that were missing from a list of all Pods. The ledger now treats these Pods
+        as deleted."""
         self._doubted: dict[str, None] = {}
         """Records of Pods on cores or devices that Slurm has given to another Pod's job."""
         self._freed: dict[str, None] = {}
         """Allocated records on Nodes that another Pod, or its containers, has left."""
         self._settled: dict[str, Placeholder | None] = {}
-        """Settled records before effects and books, each as before the change."""
+        """Stored records for which `_perform` and `_note` are still to be called. The value is the
+        record before the change."""
         self._put_off = False
-        """True if more work is due now than an event may cause."""
+        """True if more work is due now than one event may handle."""
 
     def _settle(self, record: Placeholder) -> None:
-        """Stores a record after the moves that follow from the record itself. Then `_perform` and
-        `_note` take the record."""
+        """Makes the moves that follow from the record itself, and stores the record. Then calls
+        `_perform` and `_note` for the record."""
         if is_replaced(record):
             self._bury(record)
             self._to_reread[record.uid] = None
@@ -110,7 +115,8 @@ class Settled(LedgerReader):
         self._finish_settled()
 
     def _finish_settled(self) -> None:
-        """Performs and notes the settled records, also records that are settled on the way."""
+        """Calls `_perform` and `_note` for the stored records, and for records that these calls
+        store."""
         while self._settled:
             uid = next(iter(self._settled))
             before = self._settled.pop(uid)
@@ -128,7 +134,8 @@ class Settled(LedgerReader):
         return self._apart.checked(record, self._at)
 
     def _observe(self, before: Placeholder | None, record: Placeholder) -> None:
-        """Notes a change of the state, or that Slurm has lost the job."""
+        """Reports a change of the state, or the loss of the job, to the observer. Updates the lists that
+        depend on the state."""
         if before is not None and before.state is record.state:
             if self._observer is not None and record.has_lost_job and not before.has_lost_job:
                 self._observer(before, record)
@@ -157,7 +164,7 @@ class Settled(LedgerReader):
             self._records.put(emitted)
 
     def _note(self, before: Placeholder | None, record: Placeholder) -> None:
-        """Updates all books with a record."""
+        """Updates all lists with a new version of a record. `before` is the last version."""
         partition = window_of(record, self._view)
         why = kept_back(record, self._at.now) if record.state is State.SEEN else None
         self._unbindable.note(record, why)
@@ -186,7 +193,8 @@ class Settled(LedgerReader):
                 self._to_review |= dict.fromkeys(each.uid for each in self._records.holding(node))
 
     def _doubt(self, uid: str, slots: Iterable[Allocation]) -> None:
-        """Notes the other records of Pods on new slots: their jobs are read."""
+        """Notes the other records whose Pods use parts of new slots. The extender then reads the jobs of
+        these records."""
         for slot in slots:
             self._doubted |= dict.fromkeys(each.uid for each in self._records.others_on(slot, uid))
 
@@ -201,7 +209,7 @@ class Settled(LedgerReader):
             book.forget(uid)
 
     def _bury(self, record: Placeholder) -> None:
-        """Leaves a tombstone for the job of a past attempt: slurmctld may restore the job."""
+        """Leaves a tombstone for the job of a past attempt, because slurmctld may restore the job."""
         if record.job.id is None:  # no job to watch
             return
         uid = orphan_uid(record.workload, record.job.id)
@@ -211,7 +219,8 @@ class Settled(LedgerReader):
         self._settle(buried.with_retry(not_before=until))
 
     def _reopen(self, node: str | None) -> None:
-        """Lets Pods rejected by a Node ask again after a Pod has left or the Node has grown."""
+        """Lets Pods request a rejected Node again, after another Pod has left the Node or the Node has
+        grown."""
         for uid in tuple(self._avoiding) if node is not None else ():
             record = self._records[uid].current_rejections(self._at.now)
             avoid = tuple((name, until) for name, until in record.rejections.nodes if name != node)

@@ -1,4 +1,5 @@
-"""Times of the next look at each record, and of the next report on its Pods, without news."""
+"""The times at which the ledger looks at a record again, or reports on its Pods again, if no event comes
+earlier."""
 
 import heapq
 from collections import OrderedDict
@@ -14,12 +15,12 @@ Turns = OrderedDict[str, float]
 
 
 class Wakes:
-    """Times on the ledger's clock, each with the uid of a record. An outdated time does no harm: the
-    record has the due times."""
+    """Times on the ledger's clock, each with the uid of a record. An outdated time does no harm, because
+    the record itself has the valid times."""
 
     def __init__(self) -> None:
         self.noted: list[tuple[float, str]] = []
-        """A heap: the earliest time first."""
+        """A heap, with the earliest time first."""
 
     @property
     def next(self) -> float:
@@ -27,7 +28,8 @@ class Wakes:
         return self.noted[0][0] if self.noted else inf
 
     def note(self, before: Placeholder | None, record: Placeholder, now: float) -> None:
-        """Notes the new due times of a record: a waiting Pod may get new versions very often."""
+        """Notes only the new due times of a record, because a waiting Pod may get new versions very
+        often."""
         had, has = () if before is None else before.members, record.members
         changed = changed_members(had, has)
         if changed is not None:
@@ -39,7 +41,7 @@ class Wakes:
                 heapq.heappush(self.noted, (due, record.uid))
 
     def due(self, now: float, record_of: Callable[[str], Placeholder | None]) -> Iterator[str]:
-        """Yields the records whose time has come, if the time still counts for the record."""
+        """Yields the uids of the due records. A time counts only if the record still has the time."""
         while self.noted and self.noted[0][0] <= now:
             due, uid = heapq.heappop(self.noted)
             record = record_of(uid)
@@ -58,19 +60,20 @@ def _dues(record: Placeholder, members: Iterable[Member]) -> list[float]:
 
 
 class ToTell:
-    """Pods to report on, and when. 50,000 Pods may wait, with `interval` seconds between two
-    reports."""
+    """The Pods that need a report, with the times of the reports. 50,000 Pods may wait, so there is a
+    pause of `interval` seconds between two reports."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
         self.told_at = -inf
         """Time of the last report."""
         self.in_line: Turns = OrderedDict()
-        """Pods that came in line."""
+        """Pods that have begun to wait for their turns."""
         self.when: Turns = OrderedDict()
-        """Pods with a changed end of a rejection."""
+        """Rejected Pods whose next try now has another time."""
         self.again: Turns = OrderedDict()
-        """Pods with an earlier report of waiting: kube-apiserver drops Events."""
+        """Pods with an earlier report of waiting. The report is repeated because kube-apiserver deletes
+        old Events."""
 
     @property
     def next(self) -> float:
@@ -80,7 +83,8 @@ class ToTell:
         return min(map(self._next_of, (self.in_line, self.when, self.again)))
 
     def due(self, turns: Turns, now: float) -> Iterator[str]:
-        """Yields the uids whose turn has come; the caller sets `told_at` for each report."""
+        """Yields the uids of the Pods whose reports are due. The caller sets `told_at` for each
+        report."""
         while self._next_of(turns) <= now:
             yield turns.popitem(last=False)[0]
 

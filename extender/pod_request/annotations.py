@@ -1,7 +1,8 @@
-"""The annotations of a Pod's author: one table, with a reader for each type of value.
+"""Reads the annotations that the author of a Pod writes, by one table with a reader for each type of
+value.
 
-The meaning is sbatch(1)'s. The policy decides which Pod may have which values. `extender.pages` makes
-the page for authors from the same table.
+Each annotation means the same as an option of sbatch(1). The policy decides which Pod may have which
+values. `extender.pages` makes the page for authors from the same table.
 """
 
 import re
@@ -20,10 +21,11 @@ from wellknown.names import DEFAULT_PREFIX
 from wellknown.quoting import printable, quoted
 
 DEFAULT_PAGE = "docs/reference/annotations.md"
-"""The page in the checkout; every message to a Pod's author has a link to the page."""
+"""Path of the page about annotations, in the checkout. Every message to a Pod's author has a link to
+this page."""
 PUBLISHED = "https://github.com/slurm-extender/slurm-extender/blob/main/"  # the public pages
 
-# "true" and "false" are the older boolean form of none and ok.
+# Older spellings: "true" means none, and "false" means ok.
 _SHARED = {
     "none": Sharing.NONE,
     "true": Sharing.NONE,
@@ -36,17 +38,18 @@ _SHARED = {
 
 LARGEST = 0xFFFF_FFFD  # the two largest numbers of 32 bits mean "infinite" and "not set" in Slurm
 LONGEST_MINUTES = 365 * 24 * 60
-"""The longest time limit. The backfill scheduler also plans this time for a job without a limit. With a
-waiting job of 78 years, the scheduler of 24.11 plans for ever, and slurmctld answers no calls."""
+"""The longest time limit of an annotation. Slurm's backfill scheduler plans the same time for a job
+without a limit. With a waiting job of 78 years, the scheduler of Slurm 24.11 plans for ever, and
+slurmctld answers no calls."""
 _MOST_SECONDS = 60 * LONGEST_MINUTES
 _SHOWN = 60
-_MOST_UNKNOWN = 15  # unknown names in messages: a Pod may have any number
-_ALIKE = 0.8  # difflib's ratio: one letter of five may be another
-_COUNTED = 10_000  # names in a list
+_MOST_UNKNOWN = 15  # unknown names in messages, because a Pod may have any number of unknown names
+_ALIKE = 0.8  # least difflib ratio of similar names: one letter of five may differ
+_COUNTED = 10_000  # names of a list are counted up to this number
 _LONGEST = 1 << 18  # kube-apiserver's limit on all annotations of an object together
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Characters that end a line, move a terminal's cursor, or reverse a text: they could forge lines in
-Slurm's output. Slurm ends a text at a NUL."""
+"""Characters that end a line, move a terminal's cursor, or reverse a text. Such characters could forge
+lines in Slurm's output. NUL is included, because Slurm ends a text at a NUL."""
 _NODE_NAMES = re.compile(r"[\w.\[\],\s-]*+", re.ASCII)
 
 
@@ -58,7 +61,7 @@ def _text(value: str, most: int = MOST_BYTES) -> str:
 
 
 def _list(value: str) -> str:
-    """Returns names in Slurm's form: separated by commas without blanks."""
+    """Returns the names as Slurm writes a list: separated by commas, without blanks."""
     names = dict.fromkeys(name.strip() for name in _text(value).split(","))
     return _text(",".join(filter(None, names)))
 
@@ -78,7 +81,8 @@ def _owner(value: str) -> int:
 
 
 def _nodes(value: str) -> tuple[str, ...]:
-    """Reads names, or hostlist expressions: "gpu[01-04,09],x5". Returns one compressed expression."""
+    """Reads names of nodes or hostlist expressions, like "gpu[01-04,09],x5". Returns all names as one
+    compressed expression."""
     if (brackets := value.count("[")) > MOST_BRACKETS:
         raise BeyondLimitError(beyond("brackets", brackets, MOST_BRACKETS))
     well_formed = len(value) <= _LONGEST and _NODE_NAMES.fullmatch(value)
@@ -113,13 +117,15 @@ def _minutes(value: str) -> int:
 
 
 def minutes(seconds: int) -> int:
-    """Returns Slurm's minutes: rounded up, so that a Pod never gets less than the requested time."""
+    """Returns a time in minutes, the unit of Slurm's time limits. The result is rounded up, so that a
+    Pod never gets less than the requested time."""
     return -(-seconds // 60)
 
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """A type of value. `allowed` ends a sentence; `read` raises ValueError for another text."""
+    """A type of an annotation's value. `allowed` describes the valid texts at the end of a message.
+    `read` returns the value of a text, and raises ValueError for an invalid text."""
 
     name: str
     allowed: str
@@ -141,15 +147,15 @@ _SECONDS = ValueType("seconds", f"a whole number from 1 to {_MOST_SECONDS}, 365 
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """One row of the table."""
+    """An annotation, as one row of the table."""
 
     name: str  # without the prefix
     field: str  # of `JobSpec`
     kind: ValueType
     sbatch: str  # the option of sbatch(1) with this meaning
     example: str
-    note: str = ""  # for authors, in Markdown
-    warning: str = ""  # for each Pod with the annotation
+    note: str = ""  # text on the page for authors, in Markdown
+    warning: str = ""  # warning to the author of each Pod with the annotation
 
     def noted(self, note: str, warning: str = "") -> Self:
         """Returns the row with a note and a warning."""
@@ -206,14 +212,16 @@ FIELD_NAMES: Mapping[str, str] = {row.field: row.name for row in ANNOTATIONS}
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnnotations:
-    """The request of annotations. Problems and warnings are sentences with a link to the page."""
+    """The request that a Pod's annotations make. Problems and warnings are sentences with a link to the
+    page."""
 
     fields: Mapping[str, Any]  # of `JobSpec`
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def over(self, others: Self) -> Self:
-        """Returns both requests as one. A value of this request overrides the other's."""
+        """Returns both requests as one. If both requests have a value for a field, the value of `self`
+        counts."""
         return replace(
             self,
             fields={**others.fields, **self.fields},
@@ -225,7 +233,7 @@ class ParsedAnnotations:
 def read_annotations(
     annotations: Mapping[str, str], prefix: str = DEFAULT_PREFIX, page: str = DEFAULT_PAGE
 ) -> ParsedAnnotations:
-    """Returns the request of the annotations under the prefix. Never raises."""
+    """Returns the request of the annotations whose names begin with the prefix. Never raises."""
     return read_table(annotations, prefix, ANNOTATIONS, lambda name: f"({page}{name and f'#{name}'})")
 
 
@@ -235,8 +243,9 @@ def read_table(
     table: Iterable[Annotation],
     see: Callable[[str], str],
 ) -> ParsedAnnotations:
-    """Returns the request of the annotations under the prefix, by a table. Never raises. `see` returns
-    the link at the end of a sentence, for the name of a row or ""."""
+    """Returns the request of the annotations whose names begin with the prefix. `table` lists the known
+    annotations. `see` returns the link for the end of a message, and takes the name of a row, or "" for
+    no row. Never raises."""
     fields: dict[str, Any] = {}
     problems: list[str] = []
     warnings: list[str] = []
@@ -266,8 +275,8 @@ def read_table(
 def _unknown(
     annotations: Iterable[str], prefix: str, known: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yields unknown names, each with the similar name of a row, or "": the prefix may be another
-    product's, with more annotations."""
+    """Yields each unknown name, with a similar known name or "". An unknown name may be correct, because
+    another product may use the same prefix for further annotations."""
     for key in annotations:
         name = key.removeprefix(prefix)
         if name != key and name not in known:

@@ -1,4 +1,5 @@
-"""The Nodes that kube-scheduler offers for a Pod after rejecting the allocated Node."""
+"""The Nodes that kube-scheduler offers for a Pod after kube-scheduler has rejected the allocated
+Node."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,20 +15,22 @@ _LONGEST_OFFER = 3072
 
 @dataclass(frozen=True, slots=True)
 class FeasibleNodes:
-    """The Nodes that kube-scheduler offers instead of a job's Node; empty if too many to annotate."""
+    """The Nodes that kube-scheduler offers instead of a job's Node. The list is empty if an annotation
+    cannot hold the names."""
 
     job_id: int  # 0 for a Pod without an allocation
     nodes: tuple[str, ...] = ()
     """One hostlist expression for all names, to save memory while the Pod waits."""
 
     def __post_init__(self) -> None:
-        """Leaves out too many or too long names."""
+        """Compresses the names. Removes all names if the names are too many or too long."""
         text = hostlist.compress(self.nodes) if len(self.nodes) <= _MOST_NAMED else ""
         object.__setattr__(self, "nodes", (text,) if 0 < len(text) <= _LONGEST_OFFER else ())
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns the Nodes; none if malformed. Any editor of the Pod can write the annotation."""
+        """Returns the names of the Nodes. Returns no names if the list is malformed, because every user
+        who may edit the Pod can write the annotation."""
         try:
             return hostlist.expand(",".join(self.nodes), _MOST_NAMED)
         except ValueError:
@@ -35,7 +38,7 @@ class FeasibleNodes:
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """Returns the compressed Nodes; none if malformed."""
+        """Returns the names as one hostlist expression. The result is empty if the list is malformed."""
         return self.nodes if self.names else ()
 
     def annotations(self) -> dict[str, str]:

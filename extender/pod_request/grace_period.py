@@ -1,8 +1,8 @@
 """The grace period of a Pod, compared with Slurm's KillWait.
 
-The processes of a job that Slurm ends have KillWait seconds from SIGTERM to SIGKILL (slurm.conf(5)). A
-Pod gets 5 seconds less, for the kubelet: after KillWait the Pod might share the node with the next job.
-The grace of an existing Pod cannot be changed.
+If Slurm ends a job, the processes of the job have KillWait seconds from SIGTERM to SIGKILL
+(slurm.conf(5)). A Pod must end 5 seconds earlier, because the kubelet needs this time. Otherwise the Pod
+might share the node with the next job. The grace of an existing Pod cannot be changed.
 """
 
 from dataclasses import dataclass
@@ -11,20 +11,22 @@ from typing import Literal
 from kubernetes_client.protocol import Manifest
 
 KUBERNETES_DEFAULT_S = 30
-"""The grace that kube-apiserver writes into every Pod without one, before the call of webhooks."""
+"""The grace that kube-apiserver writes into every Pod without a grace, before kube-apiserver calls
+webhooks."""
 KUBELET_S = 5
-"""Seconds in which a kubelet kills the remaining containers after the grace, and reports the end."""
+"""Seconds after the grace in which a kubelet kills the remaining containers, and reports the end."""
 
 DefaultGrace = Literal["lower", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
 class GraceRule:
-    """terminationGracePeriodSeconds < KillWait - 5 s."""
+    """The rule for the grace of Pods: terminationGracePeriodSeconds < KillWait - 5 s."""
 
     kill_wait_s: int = 30  # Slurm's KillWait; 30 is Slurm's own default
     default: DefaultGrace = "lower"
-    """Treatment of Kubernetes' default of 30. Few authors write this value themselves."""
+    """Treatment of a Pod with Kubernetes' default of 30, if 30 is too long. Few authors write this value
+    themselves."""
 
     @property
     def longest(self) -> int:
@@ -33,17 +35,18 @@ class GraceRule:
 
     @property
     def leaves_within(self) -> float:
-        """Returns the longest time to wait for a leaving Pod or the containers of a Pod, in seconds."""
+        """Returns the longest time, in seconds, until a Pod that is being deleted has left, and until
+        the Pod's containers have ended."""
         return float(self.kill_wait_s + KUBELET_S)
 
     def of_eviction(self, own: int) -> int:
-        """Returns the grace of an eviction: the Pod's own, up to the longest. Never 0: kube-apiserver
-        would drop the Pod before the end of the containers."""
+        """Returns the grace of an eviction: the Pod's own grace, but at most `longest`. The result is
+        never 0, because kube-apiserver would then remove the Pod before the end of the containers."""
         return max(1, min(own, self.longest))
 
     def lowered(self, spec: Manifest) -> int | None:
-        """Returns the grace that replaces Kubernetes' default; None if the Pod keeps the grace of the
-        spec. Never 0, as for `of_eviction`."""
+        """Returns the grace that replaces Kubernetes' default. Returns None if the Pod keeps the grace
+        of the spec. The result is never 0, for the same reason as in `of_eviction`."""
         too_long = own_grace(spec) == KUBERNETES_DEFAULT_S > self.longest
         return self.longest if too_long and self.default == "lower" and self.longest > 0 else None
 

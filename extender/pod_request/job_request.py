@@ -1,4 +1,4 @@
-"""The job that a Pod requests, with every problem that makes the job impossible."""
+"""Reads the job that a Pod requests, and finds every problem that makes the job impossible."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ from wellknown.resources import (
 )
 
 MANDATORY = ("cpu", "memory")
-_TEXTS = (  # the fields of a job that may be long, beside the lists of nodes
+_TEXTS = (  # the fields of a job that may be long, besides the lists of nodes
     *("account", "comment", "constraints", "current_working_directory"),
     *("partition", "prefer", "qos", "reservation"),
 )
@@ -49,15 +49,16 @@ class Request:
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=(), compare=False)
     by_class: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Field of the job -> name of the Pod's PriorityClass, if the value is from the PriorityClass."""
+    """Fields of the job with a value from the Pod's PriorityClass, each with the name of the
+    PriorityClass."""
     uncounted_gpus: tuple[str, ...] = ()
-    """GPU resources of the Pod without a GRES: Slurm does not count these GPUs."""
+    """GPU resources that the Pod requests and that have no GRES. Slurm does not count these GPUs."""
     by_policy: frozenset[str] = field(default=frozenset(), compare=False)
     """The fields with values from the policy."""
 
     def asker(self, of: str, prefix: str) -> Cause:
-        """Returns the source of a field of the job: a PriorityClass, the policy, or an annotation with
-        this prefix."""
+        """Returns the source of the value of a field, for a message: a PriorityClass, the policy, or an
+        annotation. `prefix` is the prefix of the annotation."""
         name = FIELD_NAMES[of]
         if of in self.by_class:
             return Cause.of(Kind.BY_PRIORITY_CLASS, name=self.by_class[of], field=name)
@@ -125,7 +126,8 @@ def _asked(annotations: Mapping[str, str], translation: TranslationConfig) -> Pa
 
 
 def _small(request: Request, translation: TranslationConfig) -> Request:
-    """Returns the request if small enough to keep, else an invalid request without the texts."""
+    """Returns the request if the request is small enough to keep in memory. Otherwise returns an invalid
+    request without the long texts."""
     job, told = request.job, (*request.problems, *request.warnings)
     asked = [text for name in _TEXTS if (text := getattr(job, name))]
     texts = (*asked, *job.excluded_nodes, *job.required_nodes, request.constraints.packed)
@@ -139,7 +141,8 @@ def _small(request: Request, translation: TranslationConfig) -> Request:
 
 
 def _gang(spec: Manifest) -> str | None:
-    """Returns the problem of a Pod in a PodGroup: kube-scheduler places the whole group at once."""
+    """Returns the problem of a Pod in a PodGroup, because kube-scheduler places the whole group at
+    once."""
     if not spec.get("schedulingGroup"):
         return None
     return (
@@ -149,8 +152,8 @@ def _gang(spec: Manifest) -> str | None:
 
 
 def _claimed(spec: Manifest, job: JobSpec, translation: TranslationConfig) -> str | None:
-    """Returns the problem of ResourceClaims: Slurm may give the allocated devices to other jobs, too,
-    unless the job has a whole node."""
+    """Returns the problem of a Pod with ResourceClaims. Unless the Pod's job has a whole node, Slurm may
+    also give the allocated devices to other jobs."""
     if not spec.get("resourceClaims") or job.shared is Sharing.NONE:
         return None
     counted = ", ".join(sorted(translation.gres)[:_MOST_NAMED]) or "there is none"
@@ -162,7 +165,7 @@ def _claimed(spec: Manifest, job: JobSpec, translation: TranslationConfig) -> st
 
 
 def _amounts(spec: Manifest) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
-    """Returns the resources that a Pod requests, and the problems."""
+    """Returns the resources that a Pod requests, and the problems of these requests."""
     try:
         amounts = effective_requests(spec)
     except ValueError:
@@ -171,8 +174,8 @@ def _amounts(spec: Manifest) -> tuple[Mapping[str, Decimal], tuple[str, ...]]:
 
 
 def _deadline(spec: Manifest) -> dict[str, int]:
-    """Returns the time limit of the job by the Pod's activeDeadlineSeconds. A deadline beyond the
-    longest limit gives no limit: the longest limit would end the Pod too early."""
+    """Returns the time limit of the job from the Pod's activeDeadlineSeconds. If the deadline is beyond
+    the longest limit, the job gets no limit, because the longest limit would end the Pod too early."""
     limit = minutes(spec.get("activeDeadlineSeconds") or 0)
     return {"time_limit_minutes": limit} if 0 < limit <= LONGEST_MINUTES else {}
 
@@ -184,7 +187,8 @@ def _too_many(cpu: Decimal, unit: Decimal) -> tuple[str, ...]:
 
 
 def rounding(cpu: Decimal, unit: Decimal) -> str | None:
-    """Returns a warning about a request that Slurm rounds up: no other job gets the rest."""
+    """Returns a warning if Slurm rounds the requested CPUs up, because no other job gets the
+    difference."""
     taken = whole(cpu, unit) * unit
     if taken <= cpu:
         return None
@@ -193,7 +197,7 @@ def rounding(cpu: Decimal, unit: Decimal) -> str | None:
 
 
 def _unreserved(spec: Manifest, amounts: Mapping[str, Decimal]) -> str | None:
-    """Returns a warning about limits of memory above the request."""
+    """Returns a warning if the Pod's memory limits are above the memory request."""
     if not amounts:
         return None
     most = mebibytes(effective_limits(spec).get("memory", Decimal(0)))
@@ -209,7 +213,8 @@ def _unreserved(spec: Manifest, amounts: Mapping[str, Decimal]) -> str | None:
 def gres_of(
     amounts: Mapping[str, Decimal], translation: TranslationConfig
 ) -> tuple[tuple[str, int], ...]:
-    """Returns the requested GRES by name. A resource without an entry in the translation is no GRES."""
+    """Returns the requested GRES, each with the number of devices, sorted by name. A resource without an
+    entry in the translation is no GRES."""
     asked: Counter[str] = Counter()
     for name, amount in amounts.items():
         if name in translation.gres:
@@ -218,12 +223,14 @@ def gres_of(
 
 
 def devices_of(amounts: Mapping[str, Decimal], translation: TranslationConfig) -> tuple[str, ...]:
-    """Returns the requested resources that are GRES, in order: Slurm chooses the devices."""
+    """Returns the names of the requested resources that are GRES, sorted. Slurm chooses the devices of
+    these resources."""
     return tuple(sorted(name for name, amount in amounts.items() if name in translation.gres and amount))
 
 
 def _mixed(asked: tuple[tuple[str, int], ...]) -> Iterator[str]:
-    """Yields the problems of GRES that Slurm grants to no job together (26.05 and 24.11)."""
+    """Yields a problem for each combination of GRES that Slurm never grants to one job (26.05 and
+    24.11)."""
     names = {name for name, _ in asked}
     for name in sorted(names & {name.partition(":")[0] for name in names if ":" in name}):
         words = "both with and without a type: choose one kind"
@@ -234,7 +241,8 @@ def _mixed(asked: tuple[tuple[str, int], ...]) -> Iterator[str]:
 
 
 def _missing(amounts: Mapping[str, Decimal]) -> tuple[str, ...]:
-    """Returns the problems of a Pod without requests of CPUs or memory: Slurm places jobs by both."""
+    """Returns the problems of a Pod that requests no CPUs or no memory, because Slurm places jobs by
+    both."""
     return tuple(
         f"the Pod requests no {name}: set resources.requests.{name} on its containers"
         for name in MANDATORY

@@ -1,6 +1,8 @@
-"""The limits on a Pod, so that one Pod does not stop other Pods: the event loop compares the Pod with
-all Nodes, and keeps a snapshot. Admission checks the limits, and so does the parser, since a Pod may be
-older than the webhook. docs/reference/annotations.md has the table.
+"""Limits on the size of a Pod's request, so that one Pod does not hold up all other Pods.
+
+The event loop compares each Pod with all Nodes, and keeps a snapshot of each Pod. The admission webhook
+checks the limits. The parser also checks the limits, because a Pod may be older than the webhook.
+docs/reference/annotations.md has the table of the limits.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,10 +13,10 @@ import orjson
 
 from kubernetes_client.protocol import Manifest
 
-MOST_NAMES = 1_000  # node names in one annotation: a few bytes stand for any number of names
-MOST_BRACKETS = 2_000  # lists of numbers there, 2 us to read each: a name may have many (`n[1][1]`)
-MOST_TERMS = 100  # of the required node affinity
-MOST_EXPRESSIONS = 500  # of all terms of the affinity, with the labels of the node selector
+MOST_NAMES = 1_000  # node names in one annotation: a few bytes may stand for any number of names
+MOST_BRACKETS = 2_000  # lists of numbers in one annotation, each read in 2 us (`n[1][1]` has two)
+MOST_TERMS = 100  # terms of the required node affinity
+MOST_EXPRESSIONS = 500  # in all terms of the affinity, and in the node selector
 MOST_TOLERATIONS = 200
 MOST_DEMAND_BYTES = 64 * 1024  # of node selector, required node affinity and tolerations, as JSON
 MOST_CONTAINERS = 500  # init containers included
@@ -28,7 +30,8 @@ _DEMANDS = "nodeSelector, required node affinity and tolerations"
 
 
 class BeyondLimitError(ValueError):
-    """A value is above a limit: "10000 node names, and at most 1000 are taken"."""
+    """Raised if a value is above a limit. An example of the message is "10000 node names, and at most
+    1000 are taken"."""
 
 
 def beyond(things: str, many: int | str, most: int) -> str:
@@ -37,7 +40,8 @@ def beyond(things: str, many: int | str, most: int) -> str:
 
 
 def required_terms(spec: Manifest) -> list[Any] | None:
-    """Returns the terms of a Pod's required node affinity; None without one."""
+    """Returns the terms of a Pod's required node affinity; None if the Pod has no required node
+    affinity."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     return None if required is None else _list(required.get("nodeSelectorTerms"))
@@ -48,7 +52,7 @@ def demands(spec: Manifest) -> bytes:
     wanted = spec.get("nodeSelector") or {}, required_terms(spec), spec.get("tolerations") or ()
     try:
         return orjson.dumps(wanted)
-    except TypeError:  # a number that Kubernetes does not have: it will reject the Pod
+    except TypeError:  # Kubernetes does not have such a number, and will reject the Pod
         return b"[{},[],[]]"
 
 
@@ -62,7 +66,8 @@ def too_much_asked(spec: Manifest) -> tuple[str, ...]:
 
 
 def _counted(spec: Manifest) -> tuple[tuple[str, str, int, int], ...]:
-    """Returns (place, things, number, limit) of each limit. A list above a limit is not looked into."""
+    """Returns (place, things, number, limit) for each limit. If a list is above a limit, the items of
+    the list are not examined."""
     selector, terms = spec.get("nodeSelector") or {}, required_terms(spec) or []
     few_terms = terms if len(terms) <= MOST_TERMS else ()
     expressions = len(selector) + sum(map(_expressions, few_terms))
@@ -98,7 +103,8 @@ def _amounts(holder: Manifest) -> int:
 
 
 def _list(value: Any) -> list[Any]:
-    """Returns the list, or an empty one: before validation, a value may be of any type."""
+    """Returns the value if the value is a list, else an empty list. Before validation, a value may be of
+    any type."""
     return value if isinstance(value, list) else []
 
 

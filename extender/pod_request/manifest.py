@@ -1,4 +1,4 @@
-"""A Pod's manifest in the calls of kube-scheduler."""
+"""The type of a Pod's manifest in the calls of kube-scheduler."""
 
 from typing import Annotated, Any
 
@@ -8,7 +8,8 @@ from wellknown.quoting import quoted
 
 
 def _is_a_pod(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Checks the two parts of every Pod: the API server validates the rest."""
+    """Checks that the manifest has the two parts of every Pod. The API server has validated everything
+    else."""
     for part in ("metadata", "spec"):
         if not isinstance(manifest.get(part), dict):
             raise ValueError(f"a Pod has an object {quoted(part)}")  # noqa: TRY004 -- pydantic's word

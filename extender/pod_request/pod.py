@@ -22,7 +22,7 @@ from wellknown.allocation import Allocation
 from wellknown.job_key import whole_number
 from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, WAITING, Reason
 
-_MOST_GATES = 4  # other gates, kept only for messages
+_MOST_GATES = 4  # gates of other controllers, kept only for messages
 _MOST_ATTEMPTS = 1_000_000
 _LONGEST_REJECTION = 400
 _LONGEST_REASON = 63
@@ -31,7 +31,7 @@ _TOO_MANY_PODS = "Too many pods"
 
 
 class Life(NamedTuple):
-    """The Pod's life on a Node, up to its end."""
+    """The Pod's life on a Node, until the end of the Pod."""
 
     node: str | None = None
     started: bool = False  # the kubelet has started the containers
@@ -39,8 +39,8 @@ class Life(NamedTuple):
     deleting: bool = False
     deletion_grace: int = 0  # graces are in seconds
     grace: int = KUBERNETES_DEFAULT_S
-    eviction_grace: int = KUBERNETES_DEFAULT_S  # by `GraceRule.of_eviction`
-    end: str = ""  # by `end_in_words`
+    eviction_grace: int = KUBERNETES_DEFAULT_S  # from `GraceRule.of_eviction`
+    end: str = ""  # from `end_in_words`
     kubelet_rejection: str = ""
 
 
@@ -66,7 +66,8 @@ class Scheduling(NamedTuple):
 
 
 class Pod(NamedTuple):
-    """One version of a Pod. A tuple is fast to create and to copy: each version needs both."""
+    """One version of a Pod. The class is a tuple, because each version is created and copied, and tuples
+    are fast for both."""
 
     uid: str
     namespace: str
@@ -79,8 +80,8 @@ class Pod(NamedTuple):
     priority: int = 0
     service_account: str = "default"
     group: Workload | None = None
-    """The workload with this Pod as a member; None: the Pod is a workload by itself."""
-    touch: int = 0  # another number after each change of annotations, except by the extender
+    """The workload that has this Pod as a member. None if the Pod is a workload by itself."""
+    touch: int = 0  # hash of all annotations that are not the extender's own
 
     @property
     def workload(self) -> Workload:
@@ -103,7 +104,8 @@ class Pod(NamedTuple):
 
     @property
     def other_gates(self) -> tuple[str, ...]:
-        """Returns the scheduling gates of other controllers on the Pod, which stay."""
+        """Returns the Pod's scheduling gates of other controllers. The extender does not remove these
+        gates."""
         return tuple(gate for gate in self.scheduling.gates if gate != GATE)
 
     @property
@@ -113,24 +115,27 @@ class Pod(NamedTuple):
 
     @property
     def doomed(self) -> bool:
-        """True if the job has ended, and the eviction limiter delays the deletion, by the condition."""
+        """True if the Pod's condition says that the job has ended, and that the eviction limiter delays
+        the deletion of the Pod."""
         return self.scheduling.waiting == Reason.EVICTION_THROTTLED
 
     @property
     def leaving(self) -> bool:
-        """True if the Pod is being deleted, at least as quickly as by an eviction."""
+        """True if the Pod is being deleted, with a grace that is not longer than the grace of an
+        eviction."""
         return self.life.deleting and self.life.deletion_grace <= self.life.eviction_grace
 
     @property
     def over(self) -> bool:
-        """True if the Pod has ended, or is being deleted and never began to run."""
+        """True if the Pod has ended, or is being deleted and was never bound to a Node."""
         return self.life.finished or (self.life.deleting and self.life.node is None)
 
     @property
     def lingers_s(self) -> float:
-        """Returns the number of seconds for which containers may run after the last version. A kubelet
-        reports the phase after the end of the containers, before the deletion of the Pod (canBeDeleted,
-        since Kubernetes 1.27). A force deletion does not wait for the kubelet."""
+        """Returns the number of seconds for which containers may run after the last version of the Pod.
+        The result is 0 if the Pod was not bound, or if the kubelet has reported the end. A kubelet
+        reports the last phase after the end of the containers, before the deletion of the Pod
+        (canBeDeleted, since Kubernetes 1.27). A force deletion does not wait for the kubelet."""
         there = self.life.node is not None and not self.life.finished
         return max(1, self.life.grace) + KUBELET_S if there else 0.0
 
@@ -208,7 +213,8 @@ def _touch(annotations: Mapping[str, str]) -> int:
 
 
 def _gates(spec: Manifest) -> tuple[str, ...]:
-    """Returns the extender's gate and the first of the other gates."""
+    """Returns the names of the Pod's gates: first the extender's gate, then the first gates of other
+    controllers."""
     names = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     others = [name for name in names if name != GATE][:_MOST_GATES]
     return (GATE, *others) if GATE in names else tuple(others)
@@ -216,7 +222,7 @@ def _gates(spec: Manifest) -> tuple[str, ...]:
 
 def attempt_of(annotations: Mapping[str, str]) -> int:
     """Returns the number of the attempt in a Pod's annotations. An impossibly large number is forged and
-    counts as 1: the next numbers must fit into a job's key."""
+    counts as 1, because the next numbers must fit into a job's key."""
     number = whole_number(annotations.get(ATTEMPT, "")) or 1
     return number if number < _MOST_ATTEMPTS else 1
 
@@ -234,7 +240,7 @@ def _node_rejection(unschedulable: Manifest) -> str:
 
 def lacks_room(node_rejection: str, translation: TranslationConfig) -> bool:
     """Returns True if a message of kube-scheduler (NodeResourcesFit) names a shortage of CPUs, memory,
-    GRES, or places for Pods: a job may end such a shortage by preemption."""
+    GRES, or places for Pods. The Pod's job may end such a shortage, if Slurm preempts other jobs."""
     if not node_rejection:  # nearly always
         return False
     lacking = {name.rstrip(".,") for name in _INSUFFICIENT.findall(node_rejection)}
@@ -242,5 +248,5 @@ def lacks_room(node_rejection: str, translation: TranslationConfig) -> bool:
 
 
 def is_retried(manifest: Manifest) -> bool:
-    """Returns True after a Pod's first attempt."""
+    """Returns True if this is not the first attempt to place the Pod."""
     return attempt_of(manifest["metadata"].get("annotations") or {}) > 1

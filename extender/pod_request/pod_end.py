@@ -1,8 +1,8 @@
 """The comment of a Pod's job, for readers of squeue, scontrol and sacct.
 
-A comment of the Pod's author stays as written, since plugins of a site may read the comment. Otherwise
-the comment names the Pod. Slurm calls each ended placeholder CANCELLED, so the comment then ends with
-the cause (docs/concepts/endings.md).
+If the Pod's author writes a comment, the comment stays as written, because plugins of a site may read
+the comment. Otherwise the comment names the Pod. Slurm shows CANCELLED for each ended job of a Pod, so
+the extender adds the cause of the end to the comment (docs/concepts/endings.md).
 """
 
 from extender.pod_request.annotations import CONTROLS
@@ -13,11 +13,12 @@ _LONGEST = 200
 SEPARATOR = "; "
 _HINT = f"{SEPARATOR}scancel evicts it"
 _REPLACED = "Replaced"
-_REJECTED = "Pod was rejected: "  # so a kubelet's message begins (pkg/kubelet, Kubelet.rejectPod)
+_REJECTED = "Pod was rejected: "  # beginning of a kubelet's message (pkg/kubelet, Kubelet.rejectPod)
 
 
 def pod_in_words(namespace: str, name: str, cluster: str) -> str:
-    """Returns the name of a Pod for people. `cluster` is the name of the Kubernetes cluster, or ""."""
+    """Returns the name of a Pod in words, like "Kubernetes Pod default/chat". `cluster` is the name of
+    the Kubernetes cluster, or "" to name no cluster."""
     of = f" of cluster {cluster}" if cluster else ""
     return f"Kubernetes Pod {namespace}/{name}{of}"
 
@@ -50,8 +51,8 @@ def end_in_words(manifest: Manifest) -> str:
 
 
 def is_ended_by_pod_gc(status: Manifest) -> bool:
-    """Returns True if the garbage collector of Pods set the phase: the collector ends the Pods of a
-    missing Node, while their containers may run (pkg/controller/podgc)."""
+    """Returns True if the garbage collector of Pods set the phase. If a Node is missing, the collector
+    marks the Node's Pods as ended, although their containers may still run (pkg/controller/podgc)."""
     return any(
         (each.get("type"), each.get("status"), each.get("reason"))
         == ("DisruptionTarget", "True", "DeletionByPodGC")
@@ -60,7 +61,8 @@ def is_ended_by_pod_gc(status: Manifest) -> bool:
 
 
 def kubelet_rejection(status: Manifest) -> str:
-    """Returns "REASON: MESSAGE" of the kubelet that rejected the Pod; empty for any other Pod."""
+    """Returns "REASON: MESSAGE" from the kubelet that rejected the Pod. Returns an empty text for any
+    other Pod."""
     message, reason = status.get("message") or "", status.get("reason")
     if status.get("phase") != "Failed" or not reason or not message.startswith(_REJECTED):
         return ""
@@ -76,31 +78,34 @@ def _exit_codes(status: Manifest) -> str:
 
 
 def _line(*parts: str | None) -> str:
-    """Returns the parts on one short line: anybody who may write a Pod's status may write a part."""
+    """Returns the parts on one short line, without control characters. Every user who may write a Pod's
+    status may write a part."""
     return " ".join(CONTROLS.sub(" ", ": ".join(filter(None, parts))).split())[:_LONGEST]
 
 
 def replaced_in_words(cause: str, comment: str | None) -> str:
-    """Returns the comment of a job that the extender cancels to submit another for the Pod."""
+    """Returns the comment of a job that the extender cancels, because the extender submits another job
+    for the Pod."""
     return after_words(f"{_REPLACED}: {cause}", comment)
 
 
 def is_replaced(comment: str) -> bool:
-    """Returns True for a comment from `replaced_in_words`. An author who writes such a comment gets
-    another job instead of an eviction."""
+    """Returns True for a comment from `replaced_in_words`. If an author writes such a comment, the
+    author's Pod gets another job instead of an eviction."""
     return comment.startswith(_REPLACED)
 
 
 def after_words(words: str, comment: str | None) -> str:
-    """Returns a text and a job's comment, cut at the end to the bytes that Slurm accepts."""
+    """Returns a text, followed by a job's comment. The end is cut off if Slurm does not accept so many
+    bytes."""
     comment = (comment or "").removesuffix(_HINT)
     whole = f"{words}{SEPARATOR}{comment}" if comment else words
     return whole.encode()[:MOST_BYTES].decode(errors="ignore")
 
 
 def with_words(comment: str | None, words: str) -> str:
-    """Returns a job's comment as written, and as much of the text as Slurm accepts. An
-    equal text is not repeated. The hint about scancel is removed."""
+    """Returns a job's comment as written, followed by as much of the text as Slurm accepts. If the
+    comment already ends with the text, the text is not repeated. The hint about scancel is removed."""
     comment = (comment or "").removesuffix(_HINT)
     if comment and comment.endswith(words):
         return comment

@@ -1,4 +1,5 @@
-"""The scope of an installation, by namespaces and labels: the extender leaves other Pods alone."""
+"""The scope of an installation: the namespaces and labels of the Pods that the extender may manage. The
+extender leaves all other Pods alone."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +22,7 @@ _REQUIREMENT = re.compile(
 @dataclass(frozen=True, slots=True)
 class _Requirement:
     key: str
-    values: frozenset[str] | None  # None: any. A missing label is in no set
+    values: frozenset[str] | None  # None for any value. A missing label is in no set
     wanted: bool
 
     def met_by(self, labels: Mapping[str, str]) -> bool:
@@ -31,14 +32,16 @@ class _Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A label selector of `kubectl get -l`, without numbers (a>1). The empty one selects everything."""
+    """A label selector as for `kubectl get -l`, but without comparisons of numbers (a>1). An empty
+    selector selects everything."""
 
     text: str = ""
     _requirements: tuple[_Requirement, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError with the wrong part."""
+        """Returns the selector that a text describes. Raises ValueError, with the wrong part of the
+        text."""
         return cls(text.strip(), tuple(_requirements(text)) if text.strip() else ())
 
     def selects(self, labels: Mapping[str, str]) -> bool:
@@ -74,14 +77,16 @@ def _requirement(found: re.Match[str]) -> _Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """`namespaces` None: all namespaces."""
+    """The namespaces and the labels of Pods in scope. If `namespaces` is None, all namespaces are in
+    scope."""
 
     namespaces: frozenset[str] | None = None
     selector: Selector = Selector()
 
     @classmethod
     def of(cls, namespaces: Iterable[str] | None = None, selector: str = "") -> Self:
-        """Raises ValueError for a wrong selector."""
+        """Returns the scope with these namespaces and this selector. Raises ValueError for a wrong
+        selector."""
         return cls(None if namespaces is None else frozenset(namespaces), Selector.parse(selector))
 
     @property
@@ -90,7 +95,7 @@ class Scope:
         return self.namespaces is None and not self.selector.text
 
     def has(self, namespace: str) -> bool:
-        """Returns True if a namespace is in scope: the extender changes no Pod elsewhere."""
+        """Returns True if a namespace is in scope. The extender changes no Pod in other namespaces."""
         return self.namespaces is None or namespace in self.namespaces
 
     def problem(self, manifest: Manifest) -> str | None:

@@ -1,7 +1,8 @@
-"""Reads the annotations of SchedMD's slurm-bridge, if a setting says so (docs/tasks/migrate.md).
+"""Reads the annotations of SchedMD's slurm-bridge, if a setting turns this on (docs/tasks/migrate.md).
 
-The meaning is slurm-bridge's: a job has a whole node unless `exclusive` is "false", and `timelimit`
-counts minutes. An annotation without a counterpart does nothing, and the author gets a warning.
+Each annotation means the same as in slurm-bridge. For example, a job has a whole node unless `exclusive`
+is "false", and `timelimit` counts minutes. An annotation without a counterpart in the extender does
+nothing, and the Pod's author gets a warning.
 """
 
 from collections.abc import Mapping
@@ -21,16 +22,18 @@ from wellknown.job_key import whole_number
 
 PREFIX = "slurmjob.slinky.slurm.net/"
 OLD_PREFIX = "slinky.slurm.net/"
-"""Prefix before slurm-bridge 1.0, and of other annotations by slurm-bridge and slurm-operator."""
+"""Prefix of these annotations before slurm-bridge 1.0. slurm-bridge and slurm-operator use the same
+prefix for other annotations."""
 SECTION = "annotations-of-slurm-bridge"  # anchor on the page of annotations
 _SAME = frozenset(
     ("account", "constraints", "group-id", "partition", "priority", "qos", "reservation", "user-id")
 )
-"""Names of extender annotations with the same meaning."""
+"""Names of annotations that have the same name and the same meaning in the extender."""
 
 
 def _alone(value: str) -> Sharing | None:
-    """Returns None for "false": the partition decides then."""
+    """Returns None for "false", because the partition then decides. Any other text means a whole
+    node."""
     return None if value.strip().lower() == "false" else Sharing.NONE
 
 
@@ -61,18 +64,19 @@ NOT_READ: Mapping[str, str] = {
     "min-nodes": "a Pod has one node",
     "wckey": "the extender passes no wckey to Slurm",
 }
-"""Names without a counterpart, and the reason for each."""
+"""Names of slurm-bridge's annotations without a counterpart, each with the reason."""
 _OLD = frozenset(OLD_PREFIX + name for name in (*(row.name for row in TABLE), *NOT_READ))
 
 
 def is_theirs(annotation: str) -> bool:
-    """Returns True if an annotation of this name is a request of slurm-bridge's."""
+    """Returns True if an annotation with this name is a request to slurm-bridge."""
     return annotation.startswith(PREFIX) or annotation in _OLD
 
 
 def read_slurm_bridge(annotations: Mapping[str, str], page: str = DEFAULT_PAGE) -> ParsedAnnotations:
-    """Returns the request of slurm-bridge's annotations; empty without any. PREFIX overrides OLD_PREFIX.
-    Never raises."""
+    """Returns the request that slurm-bridge's annotations make. The request is empty if the Pod has no
+    such annotation. An annotation with PREFIX overrides the same annotation with OLD_PREFIX. Never
+    raises."""
     theirs = {key: value for key, value in annotations.items() if is_theirs(key)}
     if not theirs:
         return ParsedAnnotations({})

@@ -1,4 +1,4 @@
-"""A workload: a Pod by itself, or the Pods of a group, with one job in Slurm."""
+"""A workload: a Pod by itself, or the Pods of a group. Each workload has one job in Slurm."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,8 @@ _UNLIKE = "the Pods of a group must have equal requests"
 
 
 class Workload(NamedTuple):
-    """The name of a workload. No user can choose the uid. The key of each job has the uid."""
+    """The identity of a workload. No user can choose the uid, and the key of each job of the workload
+    has the uid."""
 
     uid: str
     namespace: str
@@ -25,14 +26,16 @@ class Workload(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     def request(self, of_members: Sequence[Request]) -> Request:
-        """Returns the request of the workload: the same for each member, each on another node."""
+        """Returns the request of the whole workload. Each member must have the same request, and each
+        member gets a separate node."""
         whole = of_members[0]
         for each in of_members[1:]:
             whole = self.request_with(whole, of_members[0], each)
         return self.request_with(whole, of_members[0], of_members[0])
 
     def request_with(self, whole: Request, first: Request, joining: Request) -> Request:
-        """Returns the request `whole` with one more member, `joining`. `first` is the first member's."""
+        """Returns the request `whole`, extended by one more member with the request `joining`. `first`
+        is the request of the first member."""
         if self.size == 1:
             return first
         problems = dict.fromkeys((*whole.problems, *joining.problems))
@@ -43,5 +46,5 @@ class Workload(NamedTuple):
 
 
 def _asked(request: Request) -> Request:
-    """Returns a request without the name of the Pod."""
+    """Returns a request without the name of the Pod, to compare the requests of two Pods."""
     return replace(request, job=without_pod(request.job), problems=())

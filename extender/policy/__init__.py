@@ -1,1 +1,2 @@
-"""The policy file: YAML, checked, and read again after a change. `rules` decides about Pods."""
+"""The policy: a YAML file that the extender checks, and reads again after each change. `rules` decides
+about Pods."""

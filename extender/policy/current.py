@@ -1,4 +1,4 @@
-"""The current policy: a preset, or the content of a file, read again after each change."""
+"""The current policy: a preset, or the content of a file. The file is read again after each change."""
 
 from pathlib import Path
 from typing import Literal
@@ -15,10 +15,11 @@ Preset = Literal["restricted", "open"]
 
 
 class CurrentPolicy(CurrentFile[Policy]):
-    """The current policy. After a change, `changed` is set, and replaced by another event."""
+    """The current policy. After a change, the event `changed` is set, and a new event takes its
+    place."""
 
     def __init__(self, file: Path | None, preset: Preset = "restricted") -> None:
-        """The preset is in force without a file. Raises WrongFile for a wrong file."""
+        """The preset is in force if `file` is None. Raises WrongFile for a wrong file."""
         super().__init__("policy", file, read, OPEN if preset == "open" else RESTRICTED)
 
     @property

@@ -1,4 +1,5 @@
-"""The format of a policy file. `python -m extender.policy schema` prints the schema of the models."""
+"""The format of a policy file, as pydantic models. `python -m extender.policy schema` prints the JSON
+Schema of the models."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self

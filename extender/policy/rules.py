@@ -1,7 +1,8 @@
 """Decides which values a Pod may request from Slurm, by namespace and ServiceAccount.
 
-The first matching rule applies, as in a firewall. A Pod that requests a forbidden value is invalid,
-with a message, and the job of a judged Pod never has the value. `extender.policy.file` reads the rules.
+The first matching rule applies, as in a firewall. A Pod that requests a forbidden value is invalid, and
+a message gives the reason. The policy also removes the forbidden value from the Pod's job.
+`extender.policy.file` reads the rules.
 """
 
 from collections.abc import Iterator
@@ -22,20 +23,20 @@ _SHOWN = 80
 _LISTED = ("account", "partition", "qos", "reservation")
 _JUDGED = ("user_id", "group_id", "priority", *_LISTED)
 _OTHERWISE = {"user_id": "nobody", "group_id": "the user's number"} | dict.fromkeys(_LISTED, "Slurm's")
-"""The value of a job's field without a value from the Pod or a rule."""
+"""The value of each field of a job, in words, if neither the Pod nor a rule gives a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The possible values of one field of a job: the default (None: Slurm's), and patterns of
-    values that the Pod may request."""
+    """The possible values of one field of a job. `default` is None if Slurm's default applies. `allowed`
+    has patterns of the values that the Pod may request."""
 
     default: int | str | None = None
     allowed: tuple[str, ...] = ()
 
     def permits(self, asked: int | str) -> bool:
-        """Returns True if a Pod may request a value, or each item of a list ("a,b"). Items of the
-        default are always allowed."""
+        """Returns True if a Pod may request a value. Each item of a list ("a,b") must be allowed. Items
+        of the default are always allowed."""
         own = _parts(self.default)
         return all(
             part in own or any(fnmatchcase(part, one) for one in self.allowed) for part in _parts(asked)
@@ -52,7 +53,8 @@ def _parts(value: int | str | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The rule for the Pods of some namespaces and ServiceAccounts. All patterns are the shell's."""
+    """The rule for the Pods of some namespaces and ServiceAccounts. All patterns are patterns as in a
+    shell, like `gpu-*`."""
 
     name: str
     namespaces: tuple[str, ...]
@@ -60,49 +62,54 @@ class Rule:
     token: bool = False  # jobs belong to the token's user if the Pod names no user
     user: Choice = Choice()
     group: Choice = Choice()
-    """Without a default, the group is the user's number, and the Pod may name that number."""
+    """If the rule has no default group, the group is the user's number, and the Pod may name this
+    number."""
     fields: dict[str, Choice] = field(default_factory=dict)  # account, partition, qos, reservation
     max_priority: int | None = None
     timeout_minutes: int | None = None
-    """The default time limit; None: `max_timeout_minutes`, else the partition's."""
+    """The default time limit. If None, `max_timeout_minutes` is the default. If both are None, the
+    partition decides."""
     max_timeout_minutes: int | None = None  # None: any time limit
 
     def matches(self, namespace: str, service_account: str) -> bool:
-        """Returns True if the rule applies to such Pods."""
+        """Returns True if the rule applies to Pods of this namespace and ServiceAccount."""
         here = any(fnmatchcase(namespace, one) for one in self.namespaces)
         return here and any(fnmatchcase(service_account, one) for one in self.service_accounts)
 
     @property
     def gives_user(self) -> bool:
-        """Returns True if a Pod need not name a user."""
+        """Returns True if the rule gives a user, so that a Pod need not name a user."""
         return self.token or self.user.default is not None
 
     @property
     def default_minutes(self) -> int | None:
-        """Returns the time limit of a Pod that names none; None for the partition's."""
+        """Returns the time limit of a Pod that names no limit; None if the partition decides."""
         return self.max_timeout_minutes if self.timeout_minutes is None else self.timeout_minutes
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All rules, and the requests of Pods without a rule: all are allowed (`open`), or none."""
+    """All rules. For a Pod without a rule, all requests are allowed if `open` is True, and otherwise no
+    request is allowed."""
 
     rules: tuple[Rule, ...] = ()
     open: bool = False
     pod_users: frozenset[int | None] = frozenset()
-    """Users that only Pods have: no native job belongs to them. None is the token's own user."""
+    """Users that only Pods have, so that no native job belongs to these users. None stands for the
+    token's own user."""
 
     @property
     def preset(self) -> str:
-        """Returns the setting's word for `open`."""
+        """Returns the name of the preset: "open" or "restricted"."""
         return "open" if self.open else "restricted"
 
     def rule_for(self, namespace: str, service_account: str) -> Rule | None:
-        """Returns the rule for such Pods; None without a matching rule."""
+        """Returns the rule for Pods of this namespace and ServiceAccount; None if no rule matches."""
         return next((r for r in self.rules if r.matches(namespace, service_account)), None)
 
     def adopts(self, namespace: str, service_account: str) -> bool:
-        """Returns True if a Pod that another scheduler bound may have a job."""
+        """Returns True if a Pod of this namespace and ServiceAccount may have a job although another
+        scheduler bound the Pod."""
         rule = self.rule_for(namespace, service_account)
         return self.open if rule is None else rule.gives_user
 
@@ -112,9 +119,9 @@ RESTRICTED = Policy()  # nothing is allowed without a rule
 
 
 def for_adopted(job: JobSpec, rule: Rule | None) -> JobSpec:
-    """Returns the job of a Pod that another scheduler bound, with the owner, account, QOS and time limit
-    that the rule gives by default, and the highest priority that the rule allows. Without a rule (preset
-    `open`), the job is the token's user's, with Slurm's highest priority."""
+    """Returns the job of a Pod that another scheduler has bound. The job gets the rule's default owner,
+    account, QOS and time limit, and the highest priority that the rule allows. Without a rule (preset
+    `open`), the job belongs to the token's user, and has Slurm's highest priority."""
     if rule is None:
         return replace(job, priority=HIGHEST_PRIORITY)
     given = {name: rule.fields.get(name, Choice()).default for name in ("account", "qos")}
@@ -127,8 +134,8 @@ def for_adopted(job: JobSpec, rule: Rule | None) -> JobSpec:
 
 
 def judged(pod: Pod, policy: Policy, translation: TranslationConfig) -> Pod:
-    """Returns the Pod with the job after the policy: with defaults, and without forbidden values, each
-    of which is a problem of the request."""
+    """Returns the Pod with the job that the policy allows. The job has the policy's defaults, and no
+    forbidden value. Each forbidden value is a problem of the request."""
     request = _apart(_permitted(pod, policy, translation), policy, translation)
     return pod if request is pod.request else pod._replace(request=request)
 
@@ -150,7 +157,8 @@ def _permitted(pod: Pod, policy: Policy, translation: TranslationConfig) -> Requ
 
 
 def _apart(request: Request, policy: Policy, translation: TranslationConfig) -> Request:
-    """Keeps the GPUs of a Pod and of native jobs apart, as the settings say."""
+    """Returns the request, changed so that the Pod and native jobs use different GPUs. The settings
+    decide how."""
     job, prefix = request.job, translation.annotation_prefix
     uncounted = uncounted_gpus(request.uncounted_gpus, translation.gres, prefix)
     found = shared_gpus(job, translation.shared_gpus, policy.pod_users, prefix, uncounted)
@@ -174,7 +182,7 @@ def _no_rule(pod: Pod) -> str:
 
 
 class _Verdict:
-    """The application of one rule to one job."""
+    """The result of one rule for one job: the changed fields, and the problems."""
 
     def __init__(self, rule: Rule, request: Request, prefix: str) -> None:
         job = request.job
@@ -201,7 +209,8 @@ class _Verdict:
     def _chosen(
         self, name: str, asked: int | str | None, choice: Choice, own: int | str | None = None
     ) -> int | str | None:
-        """Returns a field's value after the rule; `own` is allowed in addition."""
+        """Returns the value that a field has by the rule. `own` is a value that is allowed in
+        addition."""
         if asked is None:
             return choice.default
         if asked == own or choice.permits(asked):
@@ -242,7 +251,7 @@ class _Verdict:
 
 
 def described(rule: Rule) -> Iterator[str]:
-    """Yields a line for each annotation with the default and the allowed values."""
+    """Yields a line for each annotation. The line has the default and the allowed values."""
     choices = {"user_id": rule.user, "group_id": rule.group, **rule.fields}
     for name, otherwise in _OTHERWISE.items():
         choice = choices.get(name, Choice())

@@ -1,5 +1,5 @@
-"""Controller of pools, on the leader: follows Nodes, Pods and Slurm's nodes, and carries out the
-actions of `roll_out`.
+"""The leader's controller of pools. The controller follows Nodes, Pods and Slurm's nodes, and carries
+out the actions that `roll_out` decides.
 
 The controller's data may be some seconds old. So the controller reads a node from Slurm again
 before the Node loses slurmd, and before a drain is set or cleared. If the node has changed, the
@@ -47,7 +47,7 @@ from wellknown.slurmd_pod import TEMPLATES, Assignment, pod_name
 _INTERVAL_S = 2.0
 _SOON_S = 0.3
 """Pause after a turn that did something. The next turn mostly finds the next action."""
-_SHARE = 5  # factor: a slow reading of nodes makes the pause at least this many times as long
+_SHARE = 5  # after actions, the pause is at least this many times as long as the reading of nodes
 _AT_A_TIME = 8
 _PUBLISHED_S = 60.0  # between two checks of the ConfigMap of the admission policy
 _KEPT_REVISIONS = 10
@@ -69,7 +69,8 @@ class Leadership:
     allowed: Callable[[], Awaitable[None]]
     """Waits until this replica may act as the leader."""
     placeholder_cpus: Callable[[str, SlurmNode], int]
-    """Returns the CPUs of placeholders on a node that lose nothing if slurmd restarts."""
+    """Returns the number of a node's CPUs that placeholders have. Only placeholders that lose nothing if
+    slurmd restarts count."""
     cause: Callable[[ObservedNode], str]
     """Returns the reason to drain a node for its Node's state; "" without a reason."""
 
@@ -157,7 +158,7 @@ class PoolController:
             self._health.says(_ACTING, error)
             return
         errors = await self._try_to_publish()
-        view = self._cluster.view  # one view for the whole turn: Nodes may go during the turn
+        view = self._cluster.view  # one view for the whole turn: Nodes may disappear during the turn
         members = await self._members(view, {node.name: node for node in reading.nodes}, reservations)
         pools, states = self._all_pools(members), dict[str, PoolState]()
         taken, acts, reserved = set[str](), 0, set[str]()
@@ -180,8 +181,8 @@ class PoolController:
         self._health.says(_ACTING, next(iter([*errors, *_not_understood(members)]), None))
 
     async def _reservations(self, nodes: Iterable[SlurmNode]) -> Reservations:
-        """Returns all reservations. Makes Slurm validate reservations if a node is missing from a
-        reservation with Nodes=ALL."""
+        """Returns the reservations by node. If a node is missing from a reservation with Nodes=ALL,
+        makes Slurm validate the reservations."""
         listed = await self._slurm.reservations()
         node = lacking(listed, marked(nodes))
         if node is not None:
@@ -288,8 +289,8 @@ class PoolController:
         await self._kubernetes.patch_node(member.node, {"metadata": held})
 
     async def _try_to_publish(self) -> list[str]:
-        """Publishes the ConfigMap of uses, and returns the error, if any. slurmd Pods continue
-        without the ConfigMap."""
+        """Publishes the ConfigMap with the uses of templates (`template_uses`), and returns the error,
+        if any. slurmd Pods continue without the ConfigMap."""
         try:
             await self._publish()
         except KubernetesError as error:
@@ -297,8 +298,9 @@ class PoolController:
         return []
 
     async def _publish(self) -> None:
-        """Writes what the templates of all revisions use to a ConfigMap, for the admission policy
-        of slurmd Pods. Checks the ConfigMap once a minute."""
+        """Writes the ConfigMap for the admission policy of slurmd Pods. The ConfigMap has the uses of
+        the templates of all revisions: images, Secrets, host paths and so on. Checks the ConfigMap once
+        a minute."""
         if time.monotonic() < self._published_at + _PUBLISHED_S:
             return
         namespace = self._leads.namespace
@@ -337,7 +339,7 @@ class PoolController:
         self._made.add(name)
 
     async def _forget_old(self, pool: Pool) -> None:
-        """Deletes the oldest revisions of a pool that are on no Node."""
+        """Deletes the oldest of a pool's unused revisions. A revision is unused if it is on no Node."""
         listed = await self._kubernetes.revisions(self._leads.namespace)
         used = {each.revision for _, each in self._pods.values()} | {pool.assignment.revision}
         used |= {
@@ -368,7 +370,7 @@ def _tell_assigned(about: Mapping[str, str], assignment: Assignment | None) -> N
 def _of(
     pool: Pool, members: Iterable[Member], view: ClusterView, taken: set[str]
 ) -> tuple[list[Member], frozenset[str]]:
-    """Returns the Nodes in a pool or matching the pool, and the names of the matching Nodes. If a
+    """Returns the Nodes that are in a pool or match the pool, and the names of the matching Nodes. If a
     Node matches several pools, the first pool gets the Node."""
     own, matching = list[Member](), set[str]()
     for each in members:
@@ -405,7 +407,7 @@ def _is_as(now: SlurmNode | None, member: Member) -> bool:
 
 
 def _matters(member: Member) -> tuple[object, ...]:
-    """Returns the facts from Slurm that a decision depends on."""
+    """Returns the facts from Slurm on which a decision depends."""
     return (
         *(member.slurm is None, member.allocated, member.busy, member.drained, member.reason),
         *(member.asleep, member.waited_for, member.down, member.reserved),

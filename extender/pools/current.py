@@ -13,7 +13,7 @@ log = structlog.get_logger()
 
 
 class CurrentPools(CurrentFile[Sequence[Pool]]):
-    """Holds the current pools; no pools without a file."""
+    """Holds the current pools. Without a file, there are no pools."""
 
     def __init__(self, file: Path | None) -> None:
         """Raises WrongFile if the file is invalid."""

@@ -1,15 +1,15 @@
-"""Pending demand of a pool: jobs in Slurm that wait for more nodes. Pure.
+"""Counts the pending demand of a pool: the jobs in Slurm that wait for more nodes. This module is pure.
 
-A job counts if, by Slurm's reason, more nodes in the partition would start the job (src/slurmctld
-of 24.11 and 26.05). Held jobs do not count. Jobs that wait for a time, another job, a license or a
-limit, and jobs that need certain nodes or a reservation, do not count. Jobs with BadConstraints do
-not count: Slurm holds such a job (priority 0) until a person releases the job, and more nodes
-change nothing.
+A job counts if Slurm's reason shows that more nodes in the partition would start the job (src/slurmctld
+of 24.11 and 26.05). Held jobs do not count. Jobs that wait for a time, another job, a license or a limit
+do not count. Jobs that need certain nodes or a reservation do not count either. Jobs with BadConstraints
+do not count, because more nodes change nothing: Slurm holds such a job (priority 0) until a person
+releases the job.
 
-Slurm reports a limit only for the jobs that the scheduler has tested. Jobs over the same limit have
-"Priority" if they come after the first hundreds (bf_max_job_test), or after a job that waits for
-nodes. So a job without a better reason does not count either, if a limit on the jobs of the job's
-owner delays another job."""
+Slurm reports a limit as the reason only for the jobs that the scheduler has tested. Other jobs over the
+same limit have the reason "Priority": jobs after the first hundreds (bf_max_job_test), and jobs after a
+job that waits for nodes. So a job without a better reason does not count if a limit on all jobs of the
+same owner delays another job."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,16 +19,17 @@ from extender.pools.pool import Pool
 from slurm_client.model import Job, Node, Partition
 
 _FOR_NODES = frozenset({"", "Priority", "Resources", "ReqNodeNotAvail", "NodeDown"})
-"""Reasons of jobs that wait for nodes. Slurm reports no reason ("None") for jobs that the scheduler
-has not tested, possibly for long after the first hundred (default_queue_depth). Slurm also reports
-"Resources" if nodes are down or drained."""
+"""Reasons of jobs that wait for nodes. Slurm reports no reason ("None") for jobs that the scheduler has
+not tested. Jobs after the first hundred (default_queue_depth) may stay without a reason for long. Slurm
+also reports "Resources" if nodes are down or drained."""
 _NO_BETTER_REASON = frozenset({"", "Priority"})
 _ON_ALL_JOBS = ("Grp", "MaxJobs", "PerUser", "PerAccount")
-"""Parts of Slurm's reasons for limits of associations and QOS on all jobs of an owner together.
-Other limits apply to one job (MaxTRESPerJob), or to one node of a job."""
+"""Slurm's reasons contain these parts if a limit of an association or QOS applies to all jobs of an
+owner together. Other limits apply to one job (MaxTRESPerJob), or to one node of a job."""
 _TOO_SMALL = frozenset({"PartitionConfig", "PartitionNodeLimit"})
-"""Reasons of jobs that need more CPUs or nodes than the partition has (any job if the partition is
-empty), or that the partition does not admit. The size of the partition decides between the two."""
+"""Reasons of two kinds of jobs: jobs that need more CPUs or nodes than the partition has, and jobs that
+the partition does not admit. The size of the partition distinguishes the two kinds. An empty partition
+is too small for any job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,9 @@ def demand(
     partitions: Mapping[str, Partition],
     nodes: Iterable[Node],
 ) -> dict[str, Demand]:
-    """Returns the demand for each pool with partitions. `waiting`: pending jobs, each with the
-    number of waiting tasks. `partitions` and `nodes`: all in Slurm. A job counts once for each pool
-    that the job could use."""
+    """Returns the demand for each pool with partitions. `waiting` has the pending jobs, each with the
+    number of waiting tasks. `partitions` and `nodes` are all partitions and nodes in Slurm. A job counts
+    once for each pool that the job could use."""
     told = {pool.name: Demand() for pool in pools if pool.partitions}
     sizes, jobs = _sizes(nodes), tuple(waiting)
     held_back = {_owner(job) for job, _ in jobs if any(part in job.reason for part in _ON_ALL_JOBS)}
@@ -93,8 +94,7 @@ def _sizes(nodes: Iterable[Node]) -> defaultdict[str, tuple[int, int]]:
 
 
 def _lacks_nodes(job: Job, partition: Partition | None, size: tuple[int, int]) -> bool:
-    """Returns True if a job would run if this partition had more nodes. The job names the
-    partition."""
+    """Returns True if a job would run if this partition had more nodes. The job names the partition."""
     if job.held or job.reservation or job.required_nodes:
         return False
     if job.reason not in _TOO_SMALL:

@@ -1,10 +1,10 @@
 """Reads waiting jobs from Slurm for `demand`.
 
-slurmrestd cannot list pending jobs alone. slurmrestd's list of all jobs takes 0.8 ms and 270 kB of
-memory for each job. So the reader reads the states of all jobs (38 bytes a job), then the waiting
-jobs one by one. New jobs are read at once. Known jobs are read again at intervals, because their
-reasons change. A known job counts by the last reading and by the number of waiting tasks. A job
-without a reading does not count."""
+slurmrestd cannot list only the pending jobs. slurmrestd's list of all jobs takes 0.8 ms and 270 kB of
+memory for each job. So the reader reads the states of all jobs (38 bytes a job), then the waiting jobs
+one by one. New jobs are read at once. Known jobs are read again at intervals, because their reasons
+change. A known job counts with the result of its last read, and with the current number of waiting
+tasks. A job that was never read does not count."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,17 +25,16 @@ _INTERVAL_S = 15.0
 _SHARE = 5  # factor: after a slow round, the pause is this many times as long as the round
 _LONGEST_PAUSE_S = 120.0
 _AGAIN = 300
-"""Number of known jobs that are read again in a round, the oldest readings first."""
+"""Number of known jobs that are read again in a round. Jobs with the oldest reads come first."""
 _RESTS_S = 600.0
-"""Time until the next reading of a job outside the pools' partitions, or of an array with many
-started tasks."""
+"""Time until the next read of a job outside the pools' partitions, or of an array with many started
+tasks."""
 _MANY = 50
-"""Number of started tasks above which an array is read rarely. slurmrestd lists all started tasks
+"""An array with more started tasks than this is read rarely, because slurmrestd lists all started tasks
 of an array, at 0.8 ms each."""
 
 _SILENT = 2
-"""Number of jobs that may fail to answer in a round. Each such job takes the client's whole
-timeout."""
+"""Number of reads in a round that may get no answer. Each such read takes the client's whole timeout."""
 
 
 class _Known(NamedTuple):
@@ -94,9 +93,9 @@ class DemandReader:
         return await asyncio.to_thread(demand, pools, jobs, self._cluster.view.partitions, nodes)
 
     async def _ask_each(self, job_ids: Iterable[int], now: float) -> None:
-        """Reads the given jobs. A job without an answer, for example a huge array, does not prevent
-        the reading of other jobs. More than two jobs without an answer mean that Slurm is down:
-        raises OutcomeUnknown."""
+        """Reads the given jobs. If Slurm does not answer for a job, for example for a huge array, goes
+        on with the other jobs. If Slurm does not answer for more than two jobs, Slurm counts as down,
+        and the method raises OutcomeUnknown."""
         unread: dict[int, str] = {}
         for job_id in job_ids:
             try:
@@ -119,8 +118,8 @@ class DemandReader:
             self._known.pop(job_id, None)
 
     def _due(self, pools: Sequence[Pool], now: float) -> list[int]:
-        """Returns the jobs to read again. An array with a limit on running tasks is due while more
-        tasks may start."""
+        """Returns the jobs to read again. An array with many started tasks is due rarely, except while
+        its limit on running tasks allows more tasks to start."""
         wanted = frozenset[str]().union(*(pool.partitions for pool in pools))
         due = []
         for job_id, (job, read_at) in self._known.items():

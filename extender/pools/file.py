@@ -1,6 +1,8 @@
-"""Format of the pools' file (the models are the schema), and the content as values.
+"""The format of the pools' file. The models are the schema of the file, and `read` returns the content
+as `Pool` values.
 
-kube-apiserver validates the rest of a template when the first Pod is created."""
+The models check only some fields of a template. kube-apiserver validates the other fields when the first
+Pod is created."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -22,8 +24,9 @@ _OURS = (
     *("nodeName", "nodeSelector", "affinity", "serviceAccountName", "schedulerName", "restartPolicy"),
     *("priority", "priorityClassName"),
 )
-"""Fields of a Pod that the pool or the node agent sets. With a lower priority, the kubelet would
-evict slurmd for another Pod, and unmanaged Pods would have to fit beside slurmd's requests."""
+"""Fields of a Pod that the pool or the node agent sets. The priority is one of these fields. With a
+lower priority, the kubelet would evict slurmd for another Pod, and unmanaged Pods would have to fit
+beside slurmd's requests."""
 
 
 class _Part(BaseModel):

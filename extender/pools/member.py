@@ -1,4 +1,4 @@
-"""A Node of a pool with the state that Kubernetes and Slurm report: pure."""
+"""Describes a Node of a pool, with the state that Kubernetes and Slurm report. This module is pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ _FAILS: Final = frozenset(
         *("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"),
     }
 )
-"""The kubelet's reasons for failed containers that waiting does not fix (pkg/kubelet/container,
+"""The kubelet's reasons for failed containers for which waiting does not help (pkg/kubelet/container,
 images)."""
 _ASLEEP: Final = (Power.POWERED_DOWN, Power.POWERING_DOWN)
 _AWAY: Final = frozenset({"DOWN", "NOT_RESPONDING", "INVALID_REG", "POWERING_UP", "FUTURE", "UNKNOWN"})
 _CLOCKS_S: Final = 5.0
 _PATIENCE_S: Final = 600.0
-"""Longest time in which a slurmd has to register (like a Deployment's progressDeadlineSeconds).
-After this time, earlier crashes no longer count, because the kubelet's backoff ends."""
+"""A new slurmd has to register within this time (like a Deployment's progressDeadlineSeconds). After
+this time, earlier crashes no longer count, because the kubelet's backoff ends."""
 _SHARE: Final = 3
 """slurmctld pings each slurmd every third of SlurmdTimeout (src/slurmctld/controller.c). So a
 node's last answer may be a third of SlurmdTimeout old when slurmd ends. The new slurmd has the
@@ -93,17 +93,19 @@ class Member:
     """None if Slurm does not know the node."""
     cordoned: bool = False
     ready: bool = True
-    """The Node's Ready condition. A slurmd Pod makes no progress on a Node without it."""
+    """The Node's Ready condition. On a Node that is not ready, a slurmd Pod makes no progress."""
     has_agent: bool = False
     """True if a node agent is on the Node to create the slurmd Pod."""
     problem: str = ""
     """The node agent's message why the agent cannot create or end the slurmd Pod."""
     placeholder_cpus: int = 0
-    """CPUs, as Slurm counts, of placeholders that lose nothing if slurmd restarts."""
+    """Number of CPUs, as Slurm counts CPUs, of placeholders that lose nothing if slurmd restarts."""
     label: str | None = None
-    """Value of the Node's label SLURMD_LABEL: an administrator states where slurmd runs."""
+    """Value of the Node's label SLURMD_LABEL. By this label, an administrator states where slurmd
+    runs."""
     cause: str = ""
-    """Reason to drain the node for the Node's state, or "". Replaces the pool's drain in one write."""
+    """Reason of a drain for the Node's state, or "". A drain for this reason replaces the pool's drain
+    in one write."""
     reservations: tuple[Reservation, ...] = ()
     """The node's reservations that are not over."""
     slurmd_timeout_s: int = 300
@@ -135,7 +137,8 @@ class Member:
     @property
     def leaves_something(self) -> bool:
         """True if a slurmd Pod is there, is assigned, or has created a node that Slurm can delete.
-        Power saving removes the mark of a created node."""
+        Slurm's power saving removes the mark of a created node, so a node with power saving counts,
+        too."""
         if self.pod is not None or self.revision:
             return True
         slurm = self.slurm
@@ -143,16 +146,16 @@ class Member:
 
     @property
     def somebody_elses(self) -> bool:
-        """True if the node is from slurm.conf or from a slurmd on the host. State=CLOUD counts
-        while powered up."""
+        """True if the node is from slurm.conf or from a slurmd on the host. A node with State=CLOUD
+        counts only while it is powered up."""
         if self.slurm is None or self.ours:
             return False
         return not ("CLOUD" in self.slurm.states and self.slurm.power is not None)
 
     @property
     def kept_out(self) -> bool:
-        """True if a person, or slurmctld, has set the node out of service: deleting the node in
-        Slurm would lose this state. A rejected registration does not count, because the next
+        """True if a person, or slurmctld, has set the node out of service. If the node were deleted in
+        Slurm, this state would be lost. A rejected registration does not count, because the next
         registration may be valid."""
         if self.slurm is None or "INVALID_REG" in self.slurm.states:
             return False
@@ -170,8 +173,8 @@ class Member:
 
     @property
     def reserved(self) -> bool:
-        """True if a reservation has begun on the node, or would lose the node. Slurm cannot delete
-        a node with a running reservation."""
+        """True if a reservation has begun on the node, or would lose the node if Slurm deleted the node.
+        Slurm cannot delete a node with a running reservation."""
         return self._has("RESERVED") or any_would_lose(self.reservations)
 
     @property
@@ -182,7 +185,7 @@ class Member:
 
     @property
     def in_maintenance(self) -> bool:
-        """True during a maintenance reservation: jobs of users do not start."""
+        """True during a maintenance reservation, in which no jobs of users start."""
         return self._has("MAINTENANCE")
 
     def _has(self, state: str) -> bool:
@@ -205,8 +208,9 @@ class Member:
 
     @property
     def lost_by(self) -> str | None:
-        """The pool whose slurmd Pod has created the node, if the node is DOWN: the Node was in this
-        pool, and was recreated without annotations. None if not, or if a slurmd may be running."""
+        """The pool that has lost the Node, or None. The slurmd Pod of this pool has created the node,
+        and the node is DOWN. So the Node was in this pool, and was recreated without annotations. None
+        also if a slurmd may be running."""
         slurm = self.slurm
         if slurm is None or not (self.marked and slurm.dynamic) or not self.down or self.on_host:
             return None
@@ -214,9 +218,10 @@ class Member:
 
     @property
     def busy(self) -> bool:
-        """True if native jobs run, or if a job is completing. A suspended native job counts only
-        without placeholders. Beside a placeholder, the node agent does not end a slurmd Pod with
-        the suspended job's processes, and Slurm does not delete a node with the job."""
+        """True if native jobs run, or if a job is completing. A suspended native job counts only on a
+        node without placeholders. Beside a placeholder, the suspended job is safe anyway: the node agent
+        does not end a slurmd Pod with the job's processes, and Slurm does not delete a node with the
+        job."""
         if self.slurm is None:
             return False
         if not self.placeholder_cpus:
@@ -274,7 +279,7 @@ class Member:
 
     @property
     def serves(self) -> bool:
-        """True if the node takes jobs, or does not only for reasons outside the pool."""
+        """True if the node takes jobs, or if only reasons outside the pool prevent jobs."""
         return self.registered and not self.away and not self.drained_by_pool
 
     @property
@@ -295,7 +300,7 @@ class Member:
         pod = self.pod
         if not self.revision or pod is None:
             return self.problem if self.revision else ""
-        if pod.revision != self.revision:  # the agent reports a revision if pulling images fails
+        if pod.revision != self.revision:  # if images cannot be pulled, the agent names the revision
             return self.problem if self.revision in self.problem and not pod.leaving else ""
         if pod.leaving:
             return ""
@@ -306,8 +311,9 @@ class Member:
         told = self.slurm.slurmd_started if self.slurm is not None else None
         if self.slurm is not None and self.registered and "INVALID_REG" in self.slurm.states:
             return f"slurmctld rejects its registration: {self.reason}"
-        # When the Pod was created, the slurmd before had already ended; the image may still have to
-        # be pulled.
+        # If the node can go back, time counts from the creation of the Pod, because the earlier slurmd
+        # had already ended. Otherwise time counts from the start of slurmd, because the image may still
+        # have to be pulled.
         since = (None if self.can_go_back else pod.started) or pod.made
         if since is None:
             return ""
@@ -328,8 +334,8 @@ class Member:
 
 
 def placeholder_cpus(placeholders: Iterable[Placeholder], node: str, slurm: SlurmNode) -> int:
-    """Returns the CPUs of placeholders on a Node, as Slurm counts. Excludes placeholders whose job
-    has ended or whose Pod is being evicted, because a native job may have their CPUs."""
+    """Returns the number of CPUs of placeholders on a Node, as Slurm counts CPUs. Excludes placeholders
+    whose job has ended or whose Pod is being evicted, because a native job may have their CPUs."""
     run = (each for each in placeholders if not (each.job.over or each.misses_job))
     keep = (each for each in run if each.state is not State.EVICTING)
     slots = (member.slot for each in keep for member in each.members)

@@ -1,5 +1,5 @@
-"""Sets DOWN or deletes nodes of pools in Slurm whose Nodes are gone from Kubernetes, as `removal`
-decides."""
+"""Removes a pool's nodes from Slurm after their Nodes are gone from Kubernetes. `removal` decides
+whether a node is set DOWN or deleted."""
 
 import asyncio
 import time
@@ -21,8 +21,8 @@ log = structlog.get_logger()
 
 
 class NodeRemover:
-    """Carries out removals. Measures how long each node is silent without a Node; a new leader
-    measures from its start."""
+    """Carries out removals. Measures how long each node has been silent and without a Node. A new leader
+    starts at zero."""
 
     def __init__(
         self,

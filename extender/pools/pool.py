@@ -1,4 +1,4 @@
-"""A pool as defined in the pools' file: pure."""
+"""Describes a pool, as the pools' file defines the pool. This module is pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ class Update:
     """A number of Nodes, or a percentage of the pool's Nodes: "25%"."""
     stop_after: int = 2
     in_maintenance: bool = False
-    """True: only on nodes in a running maintenance reservation of Slurm."""
+    """True if a changed template goes only to nodes in a running maintenance reservation of Slurm."""
 
     def most_unavailable(self, nodes: int) -> int:
         """Returns how many of `nodes` Nodes may be out of service at a time: at least 1."""
@@ -33,7 +33,7 @@ class Pool:
     selector: Mapping[str, str]
     """The labels of the pool's Nodes."""
     replicas: int | None = None
-    """Number of matching Nodes in the pool; None: all."""
+    """Number of matching Nodes in the pool. None means all matching Nodes."""
     update: Update = Update()
     data: Mapping[str, Any] = field(default_factory=dict)
     """Content of a revision: everything that a slurmd Pod is created from."""

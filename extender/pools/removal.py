@@ -1,8 +1,9 @@
-"""Removal of a pool's node from Slurm after the Node is gone from Kubernetes: pure.
+"""Decides when a pool's node is removed from Slurm after the Node is gone from Kubernetes. This module
+is pure.
 
-A Node may return after a moment (the kubelet recreates the Node). So a node with a silent slurmd is
-set DOWN after _DOWN_S, and deleted after _DELETE_S. A node that a pool has drained for good is
-deleted after _DOWN_S already."""
+A Node may return after a moment (the kubelet recreates the Node). So a node with a silent slurmd is set
+DOWN after _DOWN_S, and deleted after _DELETE_S. A node that a pool has drained for good is deleted
+already after _DOWN_S."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ _DELETE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """An order: set a node DOWN for a reason, or delete the node (no reason)."""
+    """An order to set a node DOWN for a reason, or an order to delete a node. An order to delete has no
+    reason."""
 
     node: str
     reason: str = ""
@@ -30,9 +32,9 @@ def marked(nodes: Iterable[SlurmNode]) -> list[SlurmNode]:
 
 
 def believed(gone: Collection[SlurmNode], total: int) -> list[SlurmNode]:
-    """Returns the nodes without a Node that may be removed. If too many of all `total` nodes lose
-    their Nodes at once, returns only nodes that a pool has drained for good. Nodes drained for good
-    do not count: an autoscaler may remove any number of Nodes."""
+    """Returns the nodes without a Node that may be removed. If too many of all `total` nodes lose their
+    Nodes at once, returns only nodes that a pool has drained for good. Nodes drained for good do not
+    count as lost, because an autoscaler may remove any number of Nodes."""
     left = [node for node in gone if _has_left(node)]
     return left if too_many(len(gone) - len(left), total - len(left)) else list(gone)
 
@@ -46,7 +48,7 @@ def silent(node: SlurmNode) -> bool:
 def decide(
     gone: Iterable[SlurmNode], since: Mapping[str, float], now: float, reservations: Reservations
 ) -> list[Removal]:
-    """Returns orders about nodes without Nodes. `since`: time since which each node is silent
+    """Returns orders about nodes without Nodes. `since` has the time since which each node is silent and
     without a Node."""
     orders = []
     for node in filter(silent, gone):

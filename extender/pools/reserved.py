@@ -1,4 +1,5 @@
-"""Reservations of nodes, to delete a node in Slurm only without harm: pure.
+"""Finds the reservations of nodes, so that a node is deleted in Slurm only if no reservation suffers.
+This module is pure.
 
 Slurm cannot delete a node while a reservation on the node runs. A later reservation that names the
 node would lose the node, even if the node returns. A reservation without other nodes would be lost
@@ -15,7 +16,7 @@ Reservations = Mapping[str, tuple[Reservation, ...]]
 
 
 def by_node(reservations: Iterable[Reservation], now: float) -> Reservations:
-    """Returns the reservations that are not over."""
+    """Returns the reservations that are not over, by the names of their nodes."""
     found: defaultdict[str, list[Reservation]] = defaultdict(list)
     for each in reservations:
         for node in each.nodes if not each.over(now) else ():

@@ -1,4 +1,5 @@
-"""The next actions for a pool's Nodes: one pure function of the state that both systems report.
+"""Decides the next actions for a pool's Nodes, with a pure function of the state that Slurm and
+Kubernetes report.
 
 The function keeps no state. All state is in the Nodes (assigned revision), in the Pods (running
 revision) and in the reasons of Slurm's drains. So the next leader continues where the last leader
@@ -62,7 +63,8 @@ class PoolState:
     stopped: str = ""
     """The reason why the roll-out has stopped; "" if the roll-out continues."""
     kept: int = 0
-    """Nodes that no longer match and stay in the pool, because too many Nodes would leave at once."""
+    """Nodes that no longer match the pool, but stay in the pool, because too many Nodes would leave at
+    once."""
     keeps: str = ""
     """The reason why Nodes are kept; "" without such Nodes."""
 
@@ -76,8 +78,8 @@ class Decision:
 
 
 def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> Decision:
-    """Returns the actions for the Nodes in a pool or matching the pool. `matching`: names of the
-    matching Nodes."""
+    """Returns the actions for `members`, the Nodes that are in a pool or match the pool. `matching` has
+    the names of the matching Nodes."""
     members = [each for each in members if not each.somebody_elses]
     wanted_names = wanted(pool, members, matching)
     inside = [each for each in members if each.node in wanted_names or _stays(each)]
@@ -142,8 +144,9 @@ def wanted(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> f
 
 
 def _kept(pool: Pool, members: Iterable[Member], matching: frozenset[str]) -> frozenset[str]:
-    """Returns the Nodes that do not match a pool and stay. If too many Nodes would leave at once,
-    the file or the labels are probably wrong. `replicas: 0` empties the pool on purpose."""
+    """Returns the Nodes that do not match a pool, but stay in the pool. Nodes stay if too many Nodes
+    would leave at once, because the file or the labels are probably wrong. With `replicas: 0`, no Node
+    stays, because the pool is emptied on purpose."""
     there = [each.node for each in members if each.ours]
     leaving = frozenset(there) - matching
     return leaving if not pool.is_emptied and too_many(len(leaving), len(there)) else frozenset()
@@ -162,8 +165,8 @@ def _why_kept(pool: Pool, kept: int) -> str:
 
 
 def _stays(member: Member) -> bool:
-    """Returns True if a reservation keeps a Node in its pool. During maintenance, no job needs
-    slurmd."""
+    """Returns True if a reservation keeps a Node in its pool. During maintenance, no job needs slurmd,
+    so a running maintenance reservation does not keep the Node."""
     needed = member.reserved_later or (member.reserved and not member.in_maintenance)
     return needed and member.assigned is not None and member.leaves_something
 
@@ -227,8 +230,8 @@ def _leave(pool: Pool, member: Member) -> Iterator[Action]:
 
 
 def _rest(pool: Pool, member: Member) -> Iterator[Action]:
-    """Yields actions for a Node without service. A powered-down Node needs no slurmd. A cordoned
-    Node loses slurmd after its jobs."""
+    """Yields actions for a Node that is powered down or cordoned. A powered-down Node needs no slurmd. A
+    cordoned Node loses slurmd after the end of its jobs."""
     if member.asleep and member.pod is None and member.drained_by_pool and not member.cordoned:
         yield Drain(member, member.cause)  # with the pool's drain, Slurm would not power the node up
     if member.busy:
@@ -254,8 +257,9 @@ def _stop(member: Member) -> Iterator[Action]:
 
 
 def _note_service(member: Member) -> Iterator[Action]:
-    """Records that slurmd serves: the Node no longer goes back, and slurmd does not claim another
-    boot. slurmctld takes a second boot for a crash, and ends the node's jobs."""
+    """Records that slurmd serves. After this, the Node does not go back to the earlier revision, and
+    slurmd does not claim another boot. After a second boot, slurmctld would assume a crash, and end the
+    node's jobs."""
     assigned = member.assigned
     if assigned is not None and member.serves and not member.goes_back:
         noted = replace(assigned, boots=False, before="")
@@ -264,8 +268,8 @@ def _note_service(member: Member) -> Iterator[Action]:
 
 
 def _go_back(pool: Pool, member: Member) -> Iterator[Action]:
-    """Returns to the earlier revision if a new slurmd fails while placeholders are on the node. The
-    earlier slurmd returns in time for the placeholders."""
+    """Yields actions that bring the earlier revision back, if a new slurmd fails while placeholders are
+    on the node. The earlier slurmd returns in time, before the placeholders end."""
     if member.assigned is None or not member.goes_back:
         return
     if member.held:
@@ -295,17 +299,17 @@ def _get_newest(pool: Pool, awake: Sequence[Member], *, rolls_out: bool) -> Iter
 
 
 def _boot(member: Member) -> Iterator[Action]:
-    """Restarts a slurmd that has run since before the boot that Slurm's power saving expects:
-    slurmctld rejects the registration of such a slurmd. No job has started on the node that could
-    end with slurmd."""
+    """Restarts a slurmd that started before the boot that Slurm's power saving expects, because
+    slurmctld rejects the registration of such a slurmd. No job is lost, because no job has started on
+    the node yet."""
     if member.waited_for and member.revision and member.assigned and not member.assigned.boots:
         yield from _stop(member)
 
 
 def _come_back(pool: Pool, member: Member, newest: Assignment) -> Iterator[Action]:
-    """Assigns slurmd to a Node whose node Slurm knows. slurmctld keeps the first configuration of a
-    node. So Slurm has to delete a node whose configuration changes, unless more than the node would
-    be lost."""
+    """Assigns slurmd to a Node whose node Slurm already knows. slurmctld keeps the first configuration
+    of a node. So a node with a changed configuration is first deleted in Slurm. The node is not deleted
+    if this would also lose a job, a reservation or a state out of service."""
     told = member.assigned.conf if member.assigned is not None else ""
     as_told = replace(newest, conf=told, before=_before(member))
     if member.waited_for:
@@ -319,8 +323,8 @@ def _come_back(pool: Pool, member: Member, newest: Assignment) -> Iterator[Actio
 
 
 def _may_start(pool: Pool, awake: Sequence[Member]) -> int:
-    """Returns how many more Nodes may get the newest revision: at most `stop_after` until so many
-    serve."""
+    """Returns how many more Nodes may get the newest revision. Until `stop_after` Nodes serve with the
+    newest revision, at most `stop_after` Nodes get the revision."""
     current = [each for each in awake if each.revision == pool.assignment.revision]
     if sum(each.serves for each in current) >= pool.update.stop_after:
         return len(awake)
@@ -338,23 +342,23 @@ def _used_most(members: Iterable[Member]) -> Assignment | None:
 
 
 def _is_being_deleted(member: Member) -> bool:
-    """Returns True while a Pod is being deleted, until the Pod's jobs have ended: no more jobs may
-    start."""
+    """Returns True if a node needs a drain because its slurmd Pod is being deleted. The Pod stays until
+    its jobs have ended, and no more jobs may start."""
     leaving = member.pod is not None and member.pod.leaving
     return leaving and member.slurm is not None and not (member.held or member.waited_for)
 
 
 def _to_resume(pool: Pool, member: Member, *, rolls_out: bool) -> bool:
-    """Returns True if the pool's drain of a node is over."""
+    """Returns True if the pool's drain of a node has to end."""
     done = not (rolls_out and _outdated(pool, member) and _has_its_turn(pool, member))
     fit = member.registered and not member.away and not member.failing
     return done and fit and member.drained_by_pool
 
 
 def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action]:
-    """Assigns the newest revision to at most `start` Nodes with another revision. Empty nodes are
-    first, then nodes with placeholders alone, then nodes whose jobs have to end. A failing template
-    should fail on an empty node: placeholders end with NODE_FAIL if no slurmd answers for
+    """Assigns the newest revision to at most `start` Nodes with another revision. Empty nodes are first,
+    then nodes with placeholders only, then nodes whose jobs have to end. A failing template should fail
+    on an empty node first, because placeholders end with NODE_FAIL if no slurmd answers for
     SlurmdTimeout."""
     ready = [each for each in awake if each.revision and not _waits_for_slurmd(pool, each)]
     outdated = [each for each in ready if not _has(each, _next(pool, each))]
@@ -365,7 +369,7 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
             continue
         if not (each.down or _has_its_turn(pool, each)):
             continue
-        counted = each.drained_by_pool  # counted against the limits when it was drained
+        counted = each.drained_by_pool  # already counted against the limits when the node was drained
         anyway = out or bool(each.failing)
         if not counted and not (start > 0 and (anyway or (each.serves and room > 0))):
             continue
@@ -380,8 +384,8 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
 
 
 def _waits_for_slurmd(pool: Pool, member: Member) -> bool:
-    """Returns True if a Node with placeholders keeps its assignment, or goes back. A new slurmd has
-    to register or fail first. Only the earlier revision may replace the new slurmd: several new
+    """Returns True if a Node with placeholders keeps its assignment, or goes back. A new slurmd has to
+    register or fail first. Only the earlier revision may replace the new slurmd, because several new
     revisions in a row would take too long."""
     assigned, pod = member.assigned, member.pod
     if assigned is None or member.registered or not member.allocated:
@@ -402,8 +406,9 @@ def _before(member: Member) -> str:
 
 
 def _next(pool: Pool, member: Member) -> Assignment:
-    """Returns the assignment to the newest revision. While a person keeps the node out of service,
-    slurmctld's configuration of the node stays: a new node would be in service."""
+    """Returns the assignment to the newest revision. While a person keeps the node out of service, the
+    assignment has the configuration that slurmctld already has. Another configuration needs a new node
+    in Slurm, and the new node would be in service."""
     if member.assigned is not None and member.kept_out:
         return replace(pool.assignment, conf=member.assigned.conf)
     return pool.assignment
@@ -428,7 +433,7 @@ def _has_its_turn(pool: Pool, member: Member) -> bool:
 
 
 def _waits_to_be_told_anew(pool: Pool, member: Member) -> bool:
-    """Returns True if a Node keeps its assignment, because Slurm would lose a reservation with the
-    node."""
+    """Returns True if a Node keeps its assignment for now, because Slurm would lose a reservation
+    together with the node."""
     waits = member.reserved_later if pool.update.in_maintenance else member.reserved
     return waits and _is_told_anew(pool, member)

@@ -1,6 +1,6 @@
-"""Uses of a pool's template: images, Secrets (including pull Secrets), host paths, kinds of
-volumes, and namespaces of the host. The admission policy for slurmd Pods allows no other uses.
-Pure."""
+"""Lists the uses of a pool's template: images, Secrets (including pull Secrets), host paths, kinds of
+volumes, and namespaces of the host. The admission policy for slurmd Pods allows no other uses. This
+module is pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +16,7 @@ _OF_THE_HOST = ("hostIPC", "hostNetwork", "hostPID")
 
 
 def config_map(namespace: str, revisions: Sequence[Manifest]) -> Manifest:
-    """Returns the ConfigMap with the uses of each revision, one use in a line. Omits a revision
+    """Returns the ConfigMap with the uses of each revision, with one use on each line. Omits a revision
     without a Pod template, because no Pod can be created from such a revision."""
     data = dict[str, str]()
     for each in revisions:
@@ -28,8 +28,8 @@ def config_map(namespace: str, revisions: Sequence[Manifest]) -> Manifest:
 
 
 def uses(template: Mapping[str, Any]) -> Sequence[str]:
-    """Returns the uses of a template: "image=slurmd:1", "imagePullSecret=registry", "secret=munge",
-    "hostPath=/dev", "volume=csi", "hostPID=true"."""
+    """Returns the uses of a template, for example "image=slurmd:1", "imagePullSecret=registry",
+    "secret=munge", "hostPath=/dev", "volume=csi", "hostPID=true"."""
     spec = template["spec"]
     containers = [*spec["containers"], *(spec.get("initContainers") or ())]
     found = {f"{name}=true" for name in _OF_THE_HOST if spec.get(name)}

@@ -1,10 +1,12 @@
-"""/preempt: the victims whose eviction helps, among the victims that kube-scheduler proposes.
+"""The route of kube-scheduler's verb /preempt: returns the victims whose eviction helps, among the
+victims that kube-scheduler proposes.
 
-A managed Pod has no victims: only Slurm preempts for managed Pods. kube-scheduler proposes without
-/filter, and would evict one Pod after the other for a Pod that Slurm has not admitted. Any other Pod
-gets the proposed victims on the Nodes that are open afterwards (`FreeCapacity.open_without`), and no
-other victims: kube-scheduler finds the fewest and least important. Wire format:
-k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionArgs and ExtenderPreemptionResult.
+A managed Pod gets no victims, because only Slurm preempts for managed Pods. kube-scheduler does not ask
+/filter before a proposal, and would evict one Pod after the other for a Pod that Slurm has not admitted.
+Any other Pod gets the proposed victims on the Nodes that are open after the evictions
+(`FreeCapacity.open_without`). The extender adds no victims, because kube-scheduler has found the fewest
+and least important Pods. Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderPreemptionArgs and
+ExtenderPreemptionResult.
 """
 
 from typing import Annotated, Any
@@ -33,8 +35,8 @@ def _uids(victims: dict[str, Any]) -> list[str]:
 
 
 class PreemptionArgs(BaseModel):
-    """ExtenderPreemptionArgs. The victims are null unless the extender is nodeCacheCapable: then /filter
-    closes every Node. Validation ends at the first wrong victim."""
+    """ExtenderPreemptionArgs. If the extender is not nodeCacheCapable, the victims are null, and /filter
+    answers with an error. Validation ends at the first wrong victim."""
 
     Pod: PodManifest
     NodeNameToMetaVictims: Annotated[dict[str, Any], AfterValidator(_all_victims)] | None = None

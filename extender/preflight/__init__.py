@@ -1,1 +1,2 @@
-"""Compares an installation's settings with both systems. Each check is a function of facts."""
+"""Compares the settings of an installation with Slurm and Kubernetes. Each check is a function that
+judges facts."""

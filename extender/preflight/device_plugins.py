@@ -1,7 +1,7 @@
-"""Pods of GPU vendors' device plugins.
+"""Finds the Pods of GPU vendors' device plugins.
 
-The kubelet asks the device plugin that registered a resource last. Beside the node agent, a
-vendor's device plugin therefore gives Pods other devices than Slurm granted
+If several device plugins register a resource, the kubelet asks the plugin that registered last. So a
+vendor's device plugin beside the node agent can give Pods other devices than Slurm granted
 (docs/tasks/beside-the-gpu-operator.md)."""
 
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from extender.node_view.pods_on_node import RUNNING
 from kubernetes_client.protocol import Kubernetes, Manifest
 
 _FOLDER: Final = "/device-plugins"
-"""End of the path of the kubelet's folder on the host, in which device plugins register by a
-socket. Other Pods of a vendor, such as gpu-feature-discovery and AMD's node labeller, have the same
-image without the folder."""
+"""End of the path of the kubelet's folder on the host. Device plugins register by a socket in this
+folder. Other Pods of a vendor, such as gpu-feature-discovery and AMD's node labeller, have the same
+image, but do not mount the folder."""
 _NAMES: Final = frozenset(
     {
         "k8s-device-plugin",  # image of NVIDIA/k8s-device-plugin and of ROCm/k8s-device-plugin
@@ -24,11 +24,11 @@ _NAMES: Final = frozenset(
         "intel-gpu-plugin",  # image and container of intel/intel-device-plugins-for-kubernetes
     }
 )
-"""Names of images, without registry and tag, and of containers."""
+"""Names of images, without registry and tag, and names of containers."""
 
 
 async def device_plugins(kubernetes: Kubernetes) -> dict[str, str]:
-    """Returns the Pod ("namespace/name") of a vendor's device plugin for each Node with such a Pod.
+    """Returns the Pod of a vendor's device plugin ("namespace/name") for each Node that has such a Pod.
     Raises KubernetesError."""
     found: dict[str, str] = {}
     async for page in kubernetes.pages("pods", RUNNING):
@@ -40,7 +40,7 @@ async def device_plugins(kubernetes: Kubernetes) -> dict[str, str]:
 
 
 def is_device_plugin(pod: Manifest) -> bool:
-    """Returns True for a Pod of a known vendor's device plugin."""
+    """Returns True for a Pod of a device plugin from a known vendor."""
     volumes = pod["spec"].get("volumes") or ()
     folders = ((each.get("hostPath") or {}).get("path") or "" for each in volumes)
     mounts_it = any(folder.rstrip("/").endswith(_FOLDER) for folder in folders)
@@ -48,8 +48,8 @@ def is_device_plugin(pod: Manifest) -> bool:
 
 
 def _names(pod: Manifest) -> Iterator[str]:
-    """Yields the names of containers, and the names of images: "k8s-device-plugin" of
-    "nvcr.io/nvidia/k8s-device-plugin:v0.20.0@sha256:..."."""
+    """Yields the names of containers and of images. For example, the image
+    "nvcr.io/nvidia/k8s-device-plugin:v0.20.0@sha256:..." has the name "k8s-device-plugin"."""
     for container in pod["spec"].get("containers") or ():
         yield container.get("name") or ""
         image = (container.get("image") or "").partition("@")[0]

@@ -1,4 +1,5 @@
-"""The facts that the checks judge: values read from both systems, or reasons why a read failed."""
+"""The facts that the checks judge: values from Slurm and Kubernetes, or the reasons why values could not
+be read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ Value = TypeVar("Value")
 RELEASE: Final = "kubernetes-release"
 API: Final = "slurm-api"
 TOKEN: Final = "token"  # noqa: S105 -- no password
-"""The checks of kube-apiserver, Slurm and the token. If such a check fails, dependent checks are
-skipped."""
+"""Names of the checks of kube-apiserver, Slurm and the token. If such a check fails, dependent checks
+are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,11 @@ class Unread:
 
     why: str
     because: str = ""
-    """The check that fails for the same cause; "" without such a check."""
+    """Name of the check that fails for the same cause; "" if there is no such check."""
 
 
 class NotKnown(Exception):
-    """A check needs a fact that could not be read. The message is the reason."""
+    """Raised if a check needs a fact that could not be read. The message is the reason."""
 
     def __init__(self, why: str, because: str = "") -> None:
         super().__init__(why)
@@ -67,7 +68,7 @@ class Called(NamedTuple):
 
     answer: Answer
     words: str
-    """The predicate of a sentence about the address: "does not exist"."""
+    """The predicate of a sentence about the address, like "does not exist"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +90,13 @@ class Webhook:
 
     name: str
     configuration: str
-    """As kubectl names it: "mutatingwebhookconfiguration/slurm-extender"."""
+    """Name of the configuration for kubectl, like "mutatingwebhookconfiguration/slurm-extender"."""
     address: Address
     path: str
     authority: str
-    """The CA bundle (caBundle: base64 of PEM); "" without a CA bundle."""
+    """The CA bundle (caBundle, in base64 of PEM); "" if there is no CA bundle."""
     required: bool
-    """True if kube-apiserver rejects an object without an answer of the webhook."""
+    """True if kube-apiserver rejects an object when the webhook does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +104,9 @@ class KubernetesFacts:
     """Facts that preflight reads from kube-apiserver."""
 
     release: str | Unread
-    """"v1.37.2"."""
+    """Version of Kubernetes, like "v1.37.2"."""
     account: Manifest | Unread
-    """The account of preflight (UserInfo)."""
+    """The account with which preflight calls kube-apiserver (UserInfo)."""
     admission_kinds: frozenset[str] | Unread
     """The kinds of admissionregistration.k8s.io/v1."""
     denied: tuple[Right, ...] | Unread
@@ -114,7 +115,7 @@ class KubernetesFacts:
     """Rights that an installation needs and the account lacks."""
     nodes: tuple[Manifest, ...] | Unread
     device_plugins: Mapping[str, str] | Unread
-    """A Pod of a vendor's device plugin ("namespace/name"), by Node."""
+    """The Pod of a vendor's device plugin ("namespace/name") on each Node with such a Pod."""
     webhooks: Mapping[Webhook, Called] | Unread
     """The webhooks of all installations of slurm-extender, each with the outcome of a call."""
     policies: tuple[str, ...] | Unread
@@ -131,7 +132,7 @@ class Token:
 
     user: str | None
     expires: float | None
-    """UNIX seconds."""
+    """Time of the expiry in UNIX seconds; None if the token does not expire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class SlurmFacts:
     nodes: tuple[Node, ...] | Unread
     partitions: tuple[Partition, ...] | Unread
     newest_job_id: int | Unread | None
-    """The highest id of a job below the placeholders' range. None without such a job."""
+    """The highest id of a job below the placeholders' range; None if there is no such job."""
     waiting_jobs: int | Unread
     """Number of waiting jobs of all users."""
 
@@ -161,7 +162,8 @@ class Facts:
     slurm: SlurmFacts
     scheduler: SchedulerConfiguration | Unread
     variables: Mapping[str, str | None]
-    """Environment variables that are no setting, each with the most similar setting."""
+    """Environment variables that are no setting, each with the most similar setting, or None."""
     now: float
     asked_partitions: Mapping[str, str]
-    """The partitions in the settings and in the policy, each with its origin."""
+    """The partitions that the settings and the policy name, each with the setting or rule that names the
+    partition."""

@@ -23,7 +23,7 @@ _GATES_PODS: Final = "pods.slurm-extender.io"
 """The webhook that adds the extender's scheduling gate to Pods."""
 _GUARDS_ANNOTATIONS: Final = "-bookkeeping"
 _GUARDS_SIZE: Final = "-resize"
-"""Endings of the policies' names."""
+"""Endings of the names of the admission policies."""
 _NRI_IS_ON: Final = re.compile(r"(containerd://[2-9]\.|cri-o://(1\.(2[6-9]|[3-9]\d)|[2-9]))")
 """Container runtimes with NRI on by default."""
 _NRI_IS_OFF: Final = re.compile(r"(containerd://1\.|docker://)")
@@ -136,7 +136,7 @@ def webhook_answers(facts: Facts) -> Finding:
 
 
 def _lost(lost: Sequence[Webhook], found: Mapping[Webhook, Called]) -> Finding:
-    """Returns the finding for webhooks without an answer."""
+    """Returns the finding for webhooks that do not answer."""
     told = "; ".join(dict.fromkeys(f"{each.address} {found[each].words}" for each in lost))
     named = list(dict.fromkeys(each.configuration for each in lost))
     fix = f"Start that installation. If the installation is deleted, `kubectl delete {' '.join(named)}`."

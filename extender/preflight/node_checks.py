@@ -1,4 +1,4 @@
-"""Checks of both systems' nodes side by side: names, devices, CPUs and memory."""
+"""Compares the Nodes of Kubernetes with the nodes of Slurm: names, devices, CPUs and memory."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -28,8 +28,8 @@ def _view(facts: Facts) -> ClusterView:
 
 
 def _pairs(facts: Facts) -> list[_Pair]:
-    """Returns the Nodes that represent a Slurm node, with both manifests. Raises NotKnown without
-    such Nodes."""
+    """Returns each Node that stands for a Slurm node, with the Node's manifest and the Slurm node.
+    Raises NotKnown if there is no such Node."""
     view = _view(facts)
     manifests = {each["metadata"]["name"]: each for each in known(facts.kubernetes.nodes)}
     standing = ((view.node_of(each.name), each) for each in known(facts.slurm.nodes))
@@ -78,7 +78,8 @@ def devices(facts: Facts) -> Finding:
 def _differences(
     manifest: Manifest, node: Node, slurm: SlurmNode, asked: Mapping[str, str]
 ) -> tuple[list[str], list[str]]:
-    """Returns messages about resources: first too few on the Node for Slurm, then too many."""
+    """Returns two lists of messages about resources. The first list is about resources of which the Node
+    has fewer than Slurm. The second list is about resources of which the Node has more."""
     capacity = (manifest.get("status") or {}).get("capacity") or {}
     counted = gres.counts(slurm.gres)
     of: dict[str, list[str]] = {}

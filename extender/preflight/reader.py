@@ -1,4 +1,5 @@
-"""Reads the facts. Changes nothing. A failed request is also a fact (`Unread`)."""
+"""Reads the facts for the checks of preflight. Changes nothing. A failed request is also a fact
+(`Unread`)."""
 
 import asyncio
 import os
@@ -42,7 +43,7 @@ _ROOT: Final = "root"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The reader of facts. `kubernetes`: Unread without access to kube-apiserver."""
+    """The reader of facts. `kubernetes` is Unread if there is no access to kube-apiserver."""
 
     settings: Settings
     kubernetes: Kubernetes | Unread
@@ -131,8 +132,8 @@ class Reader:
     async def _privileged(
         self, token: Token | Unread, configuration: Configuration | Unread
     ) -> bool | Unread:
-        """Returns True for a token of root or SlurmUser: by name if Slurm reports SlurmUser,
-        otherwise by a test request for an impossible job."""
+        """Returns True for a token of root or SlurmUser. If Slurm reports SlurmUser, the name decides.
+        Otherwise a test request for an impossible job decides."""
         if isinstance(token, Unread) or isinstance(configuration, Unread):
             return token if isinstance(token, Unread) else Unread(str(configuration))
         if configuration.slurm_user is not None:
@@ -140,13 +141,14 @@ class Reader:
         return await _read(self.slurm.may_choose_ids())
 
     def _newest_job_id(self, states: AllStates) -> int | None:
-        """Returns the newest job id below the placeholders' range."""
+        """Returns the highest job id below the placeholders' range."""
         ids = self.settings.placeholder_ids
         return max((job_id for job_id in states if job_id < ids.first), default=None)
 
 
 async def _read(answer: Awaitable[Value], check: str = "") -> Value | Unread:
-    """Returns the answer. `check`: the check that fails without the answer."""
+    """Returns the answer, or Unread after an error. `check` is the name of the check that fails without
+    the answer."""
     try:
         return await answer
     except KubernetesError as error:
@@ -171,7 +173,8 @@ async def _policies(api: Kubernetes) -> tuple[str, ...]:
 
 
 def _asked_partitions(settings: Settings, policy: Policy) -> Mapping[str, str]:
-    """Returns the partitions in settings and policy, each with its origin. Omits patterns."""
+    """Returns the partitions that the settings and the policy name, each with the setting or rule that
+    names the partition. Omits patterns."""
     named: dict[str, str] = {}
     if settings.default_partition is not None:
         named[settings.default_partition] = "SLURM_EXTENDER_DEFAULT_PARTITION"

@@ -1,4 +1,4 @@
-"""Checks, findings and results."""
+"""The types of preflight: checks, findings and results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Finding(NamedTuple):
     verdict: Verdict
     words: str
     fix: str = ""
-    """The fix for this finding; "": the check's own fix."""
+    """The fix for this finding. If "", the fix of the check applies."""
 
 
 def passed(words: str) -> Finding:
@@ -43,7 +43,7 @@ def failed(words: str, fix: str = "") -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A comparison of the settings with both systems."""
+    """A comparison of the settings with Slurm or Kubernetes."""
 
     name: str
     """Name in all outputs, and the anchor of the check's row in docs/reference/preflight.md."""
@@ -66,7 +66,7 @@ class Result(NamedTuple):
     fix: str
     """The fix; "" if nothing needs a fix."""
     because: str = ""
-    """The failed check that is the cause of a skipped check; "" without such a check."""
+    """Name of the failed check that is the cause of a skipped check; "" if there is no such check."""
 
 
 def outcome(check: Check, facts: Facts) -> Result:
@@ -80,6 +80,6 @@ def outcome(check: Check, facts: Facts) -> Result:
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
-    """Returns the first names and the number of further names: "a, b, c and 7 more"."""
+    """Returns the first names and the number of further names, like "a, b, c and 7 more"."""
     told = ", ".join(names[:most])
     return told if len(names) <= most else f"{told} and {len(names) - most} more"

@@ -15,7 +15,7 @@ _WEBHOOKS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigura
 
 
 class _Rule(NamedTuple):
-    """Several rights to a kind. `verbs`: separated by spaces."""
+    """Several rights to objects of one kind. `verbs` are separated by spaces."""
 
     verbs: str
     resource: str

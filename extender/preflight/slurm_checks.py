@@ -13,7 +13,7 @@ from wellknown.job_key import encroaching
 _ENDS_SOON_S: Final = 7 * 24 * 3600.0
 _HOOK: Final = "slurm-extender-hook"
 _GATE: Final = "slurm-extender-gate"
-"""The programs of deploy/slurm."""
+"""Names of the programs in deploy/slurm."""
 _BATCH: Final = "this release has no EXTERNAL_JOB, so a waiting placeholder is a batch job"
 
 

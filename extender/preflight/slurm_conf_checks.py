@@ -12,15 +12,16 @@ from extender.preflight.result import Check, Finding, failed, passed, some, warn
 _MIN_JOB_AGE_S: Final = 300
 _MAX_JOB_COUNT: Final = 10_000
 _MANY_JOBS: Final = 1000
-"""Number of waiting jobs from which the backfill scheduler needs `_BACKFILL`."""
+"""Least number of waiting jobs for which the backfill scheduler needs the parameters `_BACKFILL`."""
 _BACKFILL: Final = ("bf_continue", "bf_yield_interval", "bf_yield_sleep")
 _SLURMD_TIMEOUT_S: Final = 300
-"""Slurm's default. A new slurmd has a third of SlurmdTimeout to pull the image and to register."""
+"""Slurm's default. Within a third of SlurmdTimeout, the image of a new slurmd must be pulled, and slurmd
+must register."""
 _SHARES_NODES: Final = "select/cons_tres"
 
 
 def _view(facts: Facts) -> ClusterView:
-    """Returns a view of the readable Nodes and partitions."""
+    """Returns a view of the Nodes and partitions that could be read."""
     nodes, partitions = facts.kubernetes.nodes, facts.slurm.partitions
     label = facts.settings.node_name_label
     parsed = () if isinstance(nodes, Unread) else [Node.parse(each, label) for each in nodes]

@@ -1,7 +1,7 @@
-"""Calls to the webhooks of slurm-extender, for all installations known to kube-apiserver.
+"""Calls the webhooks of slurm-extender, for all installations that kube-apiserver knows.
 
-kube-apiserver calls the Services (services/proxy), so the answer is the same in a Pod and on a
-laptop. preflight itself calls webhooks with a URL."""
+If a webhook has a Service, kube-apiserver makes the call (services/proxy). So the answer is the same in
+a Pod and on a laptop. If a webhook has a URL, preflight itself makes the call."""
 
 import asyncio
 import ssl
@@ -23,8 +23,8 @@ _ASKS_FOR_CERTIFICATE: Final = "certificate required"
 """Message of OpenSSL and Go for a caller without a certificate. The extender requires
 kube-apiserver's certificate if SLURM_EXTENDER_ADMISSION_CLIENT_CA_FILE is set."""
 _SERVICE_UNAVAILABLE: Final = 503
-"""kube-apiserver's status for a Service without answering Pods. Other statuses concern
-kube-apiserver, like 429 for overload."""
+"""kube-apiserver's status if no Pod of a Service answers. Other statuses concern kube-apiserver itself,
+like 429 for overload."""
 _WITHIN_S: Final = 5.0
 _ALERT_S: Final = 1.0
 """Seconds in which a server rejects a connection without a certificate."""
@@ -115,9 +115,9 @@ async def _call_url(url: str, authority: str) -> Called:
 
 
 def _trusting(authority: str) -> ssl.SSLContext:
-    """Returns a TLS context for a caBundle (PEM, with comments in any encoding), or for the
-    system's CAs without a caBundle. Raises ssl.SSLError or ValueError for a caBundle without a
-    certificate."""
+    """Returns a TLS context that trusts the CAs of a caBundle. Without a caBundle, the context trusts
+    the system's CAs. The PEM may have comments in any encoding. Raises ssl.SSLError or ValueError for a
+    caBundle without a certificate."""
     pem = b64decode(authority).decode("ascii", "ignore") + "\n"
     return ssl.create_default_context(cadata=pem if authority else None)
 
@@ -136,7 +136,8 @@ async def _exchanged(endpoint: Endpoint) -> Called:
 
 
 async def _asks_for_certificate(endpoint: Endpoint) -> bool:
-    """Connects and sends nothing, because the server's alert would be lost during a request."""
+    """Returns True if the server asks for a client certificate. Connects and sends nothing, because the
+    server's alert would be lost during a request."""
     try:
         async with asyncio.timeout(_ALERT_S):
             reader, writer = await asyncio.open_connection(

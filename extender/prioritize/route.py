@@ -1,4 +1,5 @@
-"""/prioritize: constant scores. Slurm has chosen already; the order of a gang's Nodes comes with gangs.
+"""The route of kube-scheduler's verb /prioritize. All Nodes get the same score, because Slurm has chosen
+the Node already. An order for the Nodes of a gang does not exist yet.
 
 Wire format: k8s.io/kube-scheduler/extender/v1, HostPriorityList, a bare list.
 """

@@ -1,4 +1,5 @@
-"""Settings of placement, in seconds unless a name says otherwise."""
+"""Settings of the placement of Pods. Times are in seconds, unless the name of a setting says
+otherwise."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,78 +28,100 @@ _UNBINDABLE = Pauses(30.0, 1800.0)
 @dataclass(frozen=True, slots=True)
 class PlacementConfig:
     cluster: str = "kubernetes"
-    """Name of this Kubernetes cluster in the key of every job: two clusters may share a Slurm."""
+    """Name of this Kubernetes cluster in the key of every job. The name is needed because two clusters
+    may share a Slurm."""
     ids: JobIdRange = field(default_factory=JobIdRange)
     window: int = 1000
-    """Number of placeholders that may compete for the nodes of one partition at a time."""
+    """Number of placeholders (jobs for Pods) that may compete for the nodes of one partition at a
+    time."""
     fast_path: bool = True
-    """True if job/allocate may ask for a job while no other placeholder waits."""
+    """True if the extender may request a job by slurmrestd's job/allocate while no other placeholder
+    waits. Slurm then grants the job at once, or rejects the job."""
     fast_path_rest: float = 1.0
-    """Pause before the next request in a full partition, and first pause after a temporary rejection."""
+    """Pause before the next request by job/allocate in a full partition. Also the first pause after
+    Slurm has rejected a job for now."""
     report_after: float = 1.0
-    """Time after which the extender reports on the Pod why the job waits: most jobs start earlier."""
+    """Time after which the extender reports on the Pod why the job waits. Most jobs start earlier, and
+    need no report."""
     shortest_read_pause: float = 0.02
-    """Shortest pause before the extender reads a job again shortly before the job's start."""
+    """Shortest pause before the extender reads a job again if the job is about to start."""
     in_line_report_pause: float = 0.02
-    """Pause between two reports to Pods that they are in line: 50,000 Pods may wait."""
+    """Pause between two reports to waiting Pods. The pause limits the number of writes, because 50,000
+    Pods may wait."""
     report_interval: float = 1800.0
-    """Interval at which the reason for waiting is reported again: Events expire after an hour."""
+    """Interval at which the extender reports the reason for waiting again. Events expire after an
+    hour."""
     reason_interval: float = 10.0
     """Interval at which the extender reads the reason of a waiting job."""
     unbound_deadline: float = 30.0
-    """Time for which an allocation may stay unbound before the extender gives the allocation back."""
+    """Time that kube-scheduler has to bind a Pod to its allocation. After this time, the extender gives
+    the allocation back to Slurm."""
     volume_deadline: float = 630.0
-    """The same while a volume is provisioned on the Node: the time limit of kube-scheduler."""
+    """The same time while a volume for the Pod is provisioned on the Node. kube-scheduler has this time
+    limit for volumes."""
     leaves_within: float = GraceRule().leaves_within
-    """Longest time to wait for a terminating Pod on a Node, or for containers that outlive a Pod by an
-    earlier leader's report (`GraceRule`)."""
+    """Longest time to wait for a terminating Pod on a Node (`GraceRule`). Also the longest time to wait
+    for containers that outlive their Pod, according to an earlier leader's report."""
     nominate_from: int = 1500
-    """Number of Nodes from which the extender nominates a Node. Below, kube-scheduler filters all Nodes
-    faster than a nomination takes."""
+    """Number of Nodes from which the extender writes the granted Node as the Pod's nominated Node. In a
+    smaller cluster, kube-scheduler filters all Nodes faster than this write takes."""
     restart_wait: float = 30.0
-    """Time for a restarted slurmctld to start a job again whose start slurmctld has forgotten."""
+    """Time that the extender gives a restarted slurmctld. If slurmctld has forgotten the start of a job,
+    slurmctld starts the job again within this time."""
     slurmctld_save_time: float = 10.0
-    """Age from which a killed slurmctld remembers a change: slurmctld forgets about 5 s."""
+    """Age from which a change survives a kill of slurmctld. A killed slurmctld forgets the changes of
+    approximately the last 5 s."""
     recovery_read_spread: float = 60.0
-    """Time after a start over which the extender spreads the reads of jobs with a known state only."""
+    """After a start, the extender knows only the states of some jobs. The extender spreads the reads of
+    these jobs over this time."""
     annotation_prefix: str = DEFAULT_PREFIX
     """Prefix of the annotations in messages to users."""
     altered_job_pause: float = 600.0
-    """Pause after Slurm made another job than requested: each try costs one more job."""
+    """Pause after Slurm has made a job that differs from the request. The pause is long because each try
+    creates and ends a job."""
     retry: tuple[float, float] = (120.0, 1800.0)
     """First and longest pause before the extender repeats a rejected request (`Retries`)."""
     retry_touched: float = 10.0
-    """The same after an annotation of the Pod: a user may annotate a Pod all the time."""
+    """Pause before the extender repeats a rejected request after the user has annotated the Pod. A user
+    may annotate a Pod very often."""
     node_exclusion: float = 60.0
-    """Time of a Node's exclusion after a failed binding, unless another placed Pod leaves the Node."""
+    """Time for which a Node is excluded after a Pod could not be bound there. If another placed Pod
+    leaves the Node, the exclusion ends earlier."""
     kubelet_rejections: tuple[int, float] = (3, 60.0)
-    """Number of Pods rejected by a kubelet before the Node is closed, and the period that counts."""
+    """First: the number of Pods that a kubelet rejects before the extender closes the Node. Second: the
+    period in which these rejections count."""
     closed_by_kubelet: tuple[float, float] = (60.0, 1800.0)
-    """First and longest time for which such a Node is closed. The time doubles in a row."""
+    """First and longest time for which the extender closes such a Node. Each further time is twice as
+    long."""
     offer_validity: float = 60.0
-    """Time for which only the Nodes of kube-scheduler's last offer count."""
+    """kube-scheduler may offer other Nodes than Slurm's Node. For this time, the extender requests only
+    jobs on the offered Nodes."""
     unbindable: Pauses = _UNBINDABLE
-    """First and longest pause after kube-scheduler has rejected every Node. The pause doubles."""
+    """First and longest pause after kube-scheduler has rejected every Node. Each further pause is twice
+    as long."""
     recancel: float = 5.0
-    """Pause before a cancellation without effect is repeated."""
+    """Pause before the extender repeats a cancellation that had no effect."""
     reevict: float = 60.0
-    """Pause before an eviction without effect is repeated."""
+    """Pause before the extender repeats an eviction that had no effect."""
     job_id_rewrite_pause: float = 10.0
-    """Shortest pause before a job id is written onto a Pod again: another client may change the id."""
+    """Shortest pause before the extender writes a job id onto a Pod again. Another client may change the
+    id again and again."""
     tombstone: float = 60.0
-    """Time for which the extender watches a cancelled job: a killed slurmctld may restore the job."""
+    """Time for which the extender watches a cancelled job, because a killed slurmctld may restore the
+    job."""
     evictions_per_minute: int = 500
-    """Number of evictions in any minute because of ends that may be mistakes, together with
-    cancellations of jobs without a seen Pod: a tenth of a large cluster's Nodes."""
+    """Maximum number of deletions in any minute that may be mistakes. These are evictions after an
+    unforeseen end of a job, and cancellations of jobs whose Pods were never seen. The default is a tenth
+    of a large cluster's Nodes."""
     confirmations: int = 3
-    """Number of polls in a row without a job before the job counts as lost."""
+    """A job counts as lost after this number of polls in a row in which Slurm did not know the job."""
 
     def rest_unbindable(self, times: int) -> float:
-        """Returns the pause after kube-scheduler rejected every Node so many times in a row."""
+        """Returns the pause after kube-scheduler has rejected every Node `times` times in a row."""
         return self.unbindable.after(times - 1) if times > 0 else 0.0
 
     def delay(self, remedy: Remedy, failures: int) -> float:
-        """Returns the pause before the next try after so many failures in a row."""
+        """Returns the pause before the next try, after this number of failures in a row."""
         return _PAUSES.get(remedy, _OTHER_PAUSES).after(failures)
 
 
@@ -110,10 +133,11 @@ class Context:
     rules: PlacementConfig
     view: ClusterView
     hardware: Mapping[str, NodeHardware] = field(default_factory=dict)
-    """Hardware of Slurm's nodes by partition, if a message needs the hardware."""
+    """Hardware of Slurm's nodes, by partition. Empty if no message needs the hardware."""
     rights: UserRights | None = None
-    """Rights of the job's user, if a message needs the rights."""
+    """Slurm's rights of the job's user. None if no message needs the rights."""
     rejecting: Callable[[str, Request], frozenset[str]] = lambda *_: frozenset()
-    """Returns the Nodes closed to a namespace's Pods with a request after rejections by kubelets."""
+    """Takes a namespace and a request. Returns the Nodes that the extender closes to such Pods because
+    kubelets rejected similar Pods."""
     closed_by_pods: Callable[[PodConstraints, NodeConstraints], ClosedNodes] = lambda *_: ClosedNodes()
-    """Returns the Nodes that placed Pods close to a Pod."""
+    """Returns the Nodes that a Pod cannot use because of placed Pods."""

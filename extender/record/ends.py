@@ -1,17 +1,18 @@
-"""Ends of a job."""
+"""The ways in which a job may end, and the reason that users get for each end."""
 
 from extender.explain.cause import Cause, Kind
 from slurm_client.model import JobState
 from wellknown.names import Reason
 
 PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"})
-"""Ends by Slurm, not by a user: an unstarted Pod is placed again. FAILED: slurmctld has started the job
-and lost control ("response msg send failure, killing")."""
+"""Job states after an end by Slurm, not by a user. If the Pod has not started, the extender places the
+Pod again. FAILED means that slurmctld has started the job and lost control ("response msg send failure,
+killing")."""
 NODE_FAILED = frozenset({"NODE_FAIL", "BOOT_FAIL"})
-"""Ends because of the node: slurmd did not answer for SlurmdTimeout, an administrator set the node DOWN,
-or the node did not boot."""
+"""Job states after an end because of the node. Either slurmd did not answer for SlurmdTimeout, or an
+administrator set the node DOWN, or the node did not boot."""
 FORESEEN = frozenset({Reason.SLURM_JOB_TIMEOUT, Reason.SLURM_JOB_DEADLINE, Reason.SLURM_JOB_COMPLETED})
-"""Reasons of ends that follow from the request or from the job."""
+"""Reasons of foreseen ends. Such an end follows from the request, or from the job itself."""
 ENDS = {
     "CANCELLED": Kind.JOB_CANCELLED,
     "PREEMPTED": Kind.JOB_PREEMPTED,
@@ -27,7 +28,7 @@ OTHER_END = Kind.JOB_ENDED
 
 
 def end_of(job_id: int | None, state: JobState) -> Cause:
-    """Returns the reason for which a job no longer holds its resources."""
+    """Returns the cause that explains to users why a job no longer holds its resources."""
     kind = ENDS.get("SUSPENDED" if state.suspended else state.base, OTHER_END)
     reported = JobState(state.base, state.flags - {"COMPLETING"})  # every ending job is COMPLETING
     return Cause.of(kind, job=job_id, state=reported.text)

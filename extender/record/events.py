@@ -14,15 +14,16 @@ from slurm_client.rights import UserRights
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 
-# Effects: the caller carries out each returned effect once, and answers with one Outcome. `uid` is the
-# ledger's own key.
+# Effects. The caller carries out each effect that the ledger returns, exactly once. Then the caller
+# passes one Outcome to the ledger. In each effect, `uid` is the ledger's own key of the record.
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Asks Slurm for the job under this id: with `immediate`, at once or not at all, otherwise queued.
+    """Requests the job from Slurm under this id. If `immediate` is True, Slurm grants nodes at once or
+    rejects the job. Otherwise Slurm may queue the job.
 
-    Returns the Grant of an immediate job; None if the grant is not known.
+    Returns the Grant of an immediate job. Returns None for any other job, or if the grant is not known.
     """
 
     uid: str
@@ -50,7 +51,8 @@ class ExcludeNodes:
 
 @dataclass(frozen=True, slots=True)
 class HoldJob:
-    """Writes into the job's comment how long the job is held for containers that outlive their Pod."""
+    """Writes into the job's comment how long the extender keeps the job for containers that outlive
+    their Pod."""
 
     uid: str
     job_id: int
@@ -62,33 +64,36 @@ class CancelJob:
     uid: str
     job_id: int
     name: str | None
-    """Name of the job: Slurm cancels no job with another name. None: cancel the job under any name."""
+    """Name of the job. Slurm does not cancel a job with another name. If None, the job is cancelled
+    whatever its name."""
     comment: str
     """New comment of the job."""
     says_first: bool = False
-    """True if the comment must be written before the cancellation: a later leader reads the comment."""
+    """True if the comment must be written before the cancellation, because a later leader reads the
+    comment."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAllocation:
-    """Writes the allocation to the Pod and lifts the gate, if the Pod's version has not changed. Returns
-    the new version."""
+    """Writes the allocation onto the Pod and removes the extender's scheduling gate. Fails if the Pod's
+    version has changed. Returns the new version."""
 
     uid: str
     pod: Pod
     allocation: Allocation
     nominate: bool
-    """True if the Pod's status is written first: the nominated Node, and the conditions of a Pod with an
-    earlier report or a failed look by kube-scheduler."""
+    """True if the extender first writes the Pod's status: the nominated Node and the conditions. The
+    conditions need a change if the extender has reported a wait, or if kube-scheduler has found no
+    Node."""
     heard_at: float | None = field(default=None, compare=False)
-    """Time (the ledger's clock) at which the job was known to run, if an Event is to report the grant to
-    a user with an earlier report of waiting."""
+    """Time on the ledger's clock at which the extender learned that the job runs. None if no Event has
+    to report the grant: only users who got a report of waiting get this Event."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckDepartures:
-    """Finds out whether a Node rejected by kube-scheduler is only being vacated. Returns the seconds
-    until the last terminating Pod should be gone; 0.0 if no Pod leaves in time."""
+    """Finds out whether terminating Pods are about to free a Node that kube-scheduler has rejected.
+    Returns the seconds until the last such Pod should be gone, or 0.0 if no Pod leaves in time."""
 
     uid: str
     node: str
@@ -96,20 +101,20 @@ class CheckDepartures:
 
 @dataclass(frozen=True, slots=True)
 class WriteAttempt:
-    """Removes the allocation from the Pod and numbers the Pod's next attempt, if the Pod's version has
-    not changed."""
+    """Removes the allocation from the Pod and writes the number of the next attempt. Fails if the Pod's
+    version has changed."""
 
     uid: str
     pod: Pod
     attempt: int
     cause: Cause | None = field(default=None, compare=False)
-    """Why the last attempt is over, for the condition."""
+    """Reason for the Pod's condition: why the last attempt is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportWaiting:
-    """Reports a cause on the Pod by an Event and, while the Pod waits or is to be evicted, by a
-    condition. The job's id is included if known."""
+    """Reports a cause on the Pod by an Event. If the Pod waits or is to be evicted, also writes a
+    condition, and the job's id if known."""
 
     uid: str
     pod: Pod
@@ -120,24 +125,26 @@ class ReportWaiting:
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
-    """Deletes the Pod with `pod.eviction_grace`, after an Event and a condition with the cause. A Pod
-    with an earlier deletion gets no longer grace period."""
+    """Deletes the Pod with the grace period `pod.eviction_grace`. An Event and a condition show the
+    cause. If the Pod is already being deleted, the grace period does not become longer."""
 
     uid: str
     pod: Pod
     cause: Cause
     in_any_version: bool = False
-    """True if any version of the Pod with the same uid is deleted."""
+    """True if the deletion is valid for any version of the Pod with the same uid."""
     in_this_attempt: bool = False
-    """True if any version of the Pod in the same attempt is deleted."""
+    """True if the deletion is valid for any version of the Pod in the same attempt."""
     cancelled: int | None = None
-    """The job, if cancelled in Slurm: the Event names the user if Slurm's accounting knows the user."""
+    """Id of the job if the job was cancelled in Slurm. The Event then names the user who cancelled the
+    job, if Slurm's accounting knows the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordJobId:
-    """Writes the running job and its attempt onto a bound Pod: Slurm lost the earlier job and its id, or
-    another client wrote the numbers. Also writes a changed slot."""
+    """Writes the running job and its attempt onto a bound Pod. This is needed if Slurm has lost the
+    earlier job, or if another client has overwritten the numbers. Also writes a changed slot
+    (`granted`)."""
 
     uid: str
     pod: Pod
@@ -149,7 +156,8 @@ class RecordJobId:
 
 @dataclass(frozen=True, slots=True)
 class RecordAdoption:
-    """Writes the job that runs for a Pod bound by another scheduler; None if no job runs for the Pod."""
+    """Writes the id of the job that runs for an adopted Pod: another scheduler has bound the Pod.
+    `job_id` is None if no job runs for the Pod."""
 
     uid: str
     namespace: str
@@ -158,7 +166,8 @@ class RecordAdoption:
 
 
 OnPod = WriteAllocation | WriteAttempt | EvictPod | RecordJobId
-"""Effects on a Pod: the extender carries out one at a time for each Pod."""
+"""Effects that write to a Pod. For each Pod, the extender carries out only one of these effects at a
+time."""
 
 Effect = (
     Submit
@@ -179,13 +188,13 @@ Effect = (
 
 
 class Remedy(Enum):
-    """Remedy for a failure: each error of either system maps to one of these."""
+    """How the extender reacts to a failure. Each error of Slurm or of kube-apiserver has one remedy."""
 
     NO_ROOM = auto()  # submit under the next id
     ID_TAKEN = auto()  # read the job under the id
     OTHER_JOB = auto()  # the job under the id has another name: read the job
     CHANGE = auto()  # the user must change the Pod's request
-    AGAIN = auto()  # repeat the request: the first may have been carried out
+    AGAIN = auto()  # repeat the request; the first request may have been carried out
     UNEXPLAINED = auto()  # the answer has no cause: find out whether the request was carried out
     LATER = auto()  # nothing was done; there is no room now
     OPERATOR = auto()  # an administrator must fix something; nothing was done
@@ -195,35 +204,37 @@ class Remedy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`message` and `codes` are for users; `inner` is the full text for the log."""
+    """A failed effect. `message` and `codes` are for users; `inner` is the full text for the log."""
 
     remedy: Remedy
     message: str
     system: str = "Slurm"
     inner: str = ""
     codes: str = ""
-    """Slurm's error number and the HTTP status as a text, if helpful to users."""
+    """Text with Slurm's error number and the HTTP status. Empty if the numbers do not help users."""
     number: int | None = None
     """Slurm's error number (slurm_errno.h), if known."""
     trouble: str | None = None
-    """Problem of the whole system behind the failure, by its name in the health report."""
+    """If the whole system has a problem, the name of this problem in the health report. Otherwise
+    None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of an effect: a return value (a Job, a version, None) or a Failure."""
+    """Result of an effect: either a return value (a Job, a version, None) or a Failure."""
 
     effect: Effect
     result: Any
     hardware: Mapping[str, NodeHardware] = field(default_factory=dict)
-    """Hardware of Slurm's nodes by partition, if a report needs the hardware."""
+    """Hardware of Slurm's nodes, by partition. Empty if no report needs the hardware."""
     rights: UserRights | None = None
     """Rights of the job's user, if Slurm rejects the account, the QOS or the reservation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A workload's Pods at the start, and the jobs that Slurm has under the workload's possible ids."""
+    """A new leader has read a workload's Pods, and the jobs that Slurm has under the possible job ids of
+    the workload."""
 
     pods: tuple[Pod, ...]
     jobs: tuple[Job, ...]
@@ -231,8 +242,8 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class OrphanFound:
-    """A live job with the extender's key whose Pod is proven gone, or has moved on to another job. `job`
-    is the job itself if read a moment ago."""
+    """A live job with the extender's key does not belong to a Pod any more. The Pod is proven gone, or
+    the Pod has another job now. `job` is the job if the job was read a moment ago."""
 
     key: PlaceholderKey
     job_id: int
@@ -246,7 +257,7 @@ class PodObserved:
 
 @dataclass(frozen=True, slots=True)
 class PodVanished:
-    """A Pod's deletion was seen, or a new list of all Pods lacks the Pod."""
+    """A Pod is gone. Either the deletion was seen, or the Pod is missing from a new list of all Pods."""
 
     uid: str
     seen: bool = True
@@ -256,8 +267,9 @@ class PodVanished:
 
 @dataclass(frozen=True, slots=True)
 class JobsPolled:
-    """Answer of a healthy Slurm about some jobs. A job without an entry in `states` is unknown to Slurm.
-    `asked_at` is the ledger's clock before the question."""
+    """Answer of a healthy Slurm about the states of jobs. `asked` has the ids of the question. Slurm
+    does not know a job without an entry in `states`. `asked_at` is the ledger's clock before the
+    question."""
 
     asked: frozenset[int]
     states: Mapping[int, JobState]
@@ -266,8 +278,8 @@ class JobsPolled:
 
 @dataclass(frozen=True, slots=True)
 class JobRead:
-    """The job of bound Pods was read, without a `ReadJob`: a state does not show all changes of a
-    job."""
+    """The job of bound Pods was read between two polls, without the effect `ReadJob`. Such reads are
+    needed because the state alone does not show all changes of a job."""
 
     uid: str
     job: Job

@@ -12,23 +12,25 @@ from extender.pod_request.pod import Pod
 from extender.record.states import State
 from wellknown.allocation import Allocation
 
-_MOST_LEFT = 4  # more moves than a node agent misses
-CONFLICTS = 3  # other clients cross with a write now and then, but not several times in a row
+_MOST_LEFT = 4  # slots; a node agent misses fewer moves than this
+CONFLICTS = 3  # one failed write may be a coincidence, but not three in a row
 
 
 class Write(NamedTuple):
-    """The write of the placeholder's state onto a Pod."""
+    """Progress of the write onto a Pod that the placeholder's state requires."""
 
     done: bool = False
-    """True if the Pod has the state's write."""
+    """True if this write has succeeded."""
     in_flight: bool = False
-    """True while an effect on the Pod is under way. One at a time, so that no two writes cross."""
+    """True while an effect on the Pod is under way. The extender carries out one effect at a time, so
+    that no two writes conflict."""
     failures: int = 0
     """Number of failures in a row."""
     not_before: float = 0.0
     """Time before which the write is not tried."""
     conflicts: tuple[str, ...] = ()
-    """Last versions of the Pod that were outdated when the write arrived."""
+    """Last versions of the Pod for which a write failed, because the Pod had changed before the write
+    arrived."""
 
     @property
     def due(self) -> float:
@@ -43,32 +45,34 @@ class Member(NamedTuple):
     slot: Allocation | None = None
     """Part of the workload's grant for this Pod."""
     left_slots: tuple[Allocation, ...] = ()
-    """Last slots that the bound Pod had before: the node agent may not have moved the containers yet."""
+    """Last slots that the bound Pod had before its present slot. The node agent may not have moved the
+    containers from these slots yet."""
     write: Write = Write()
     rejection_cleared: bool = False
     """True if the Pod was seen without a rejection after the allocation was written."""
     unlisted: bool = False
-    """True if the last list of all Pods lacked the Pod, and no deletion was seen."""
+    """True if the Pod was missing from the last list of all Pods, although no deletion was seen."""
     said: str = ""
     """Last message of kube-scheduler about rejected Nodes."""
     shown: Cause | None = None
-    """Cause in the Pod's condition."""
+    """Cause that the Pod's condition shows now."""
     quiet_until: float = 0.0
-    """Time before which the extender reports nothing more on the Pod: a report failed, or the cause
-    changes all the time."""
+    """Time before which the extender reports nothing more on the Pod, because a report failed or because
+    the cause changes very often."""
     reporting: bool = False
     """True while a report on the Pod is under way."""
 
     @property
     def outwritten(self) -> bool:
-        """Returns True if another client wrote to the Pod just before the extender several times."""
+        """Returns True if several writes of the extender failed because another client had just changed
+        the Pod."""
         return len(self.write.conflicts) == CONFLICTS
 
     @property
     def kept_unbound(self) -> bool:
-        """Returns True if the Pod cannot be bound, although the next attempt cannot be written. A Pod
-        with a gate cannot be bound, and a lifted gate never returns. An earlier request to lift the gate
-        names an older version than the versions with a gate that came later."""
+        """Returns True if the next attempt cannot be written onto the Pod, but the Pod cannot be bound
+        either. A Pod with a gate cannot be bound, and a removed gate never returns. An earlier request
+        to remove the gate fails, because the request names an older version of the Pod."""
         return self.outwritten and self.pod.gated
 
     def rejects(self, job_id: int | None) -> bool:
@@ -77,9 +81,9 @@ class Member(NamedTuple):
         return self.pod.unschedulable or (offered is not None and offered.job_id == job_id)
 
     def node_in(self, state: State) -> str | None:
-        """Returns the Node where the Pod is, or may yet be bound, in this state. After the next attempt
-        is written, kube-apiserver rejects an older Binding, because the Pod's version has changed.
-        Another replica may have placed the next attempt."""
+        """Returns the Node where the Pod is, or may still be bound, in this state. After the next
+        attempt is written onto the Pod, kube-apiserver rejects a Binding of the last attempt, because
+        the Pod's version has changed. However, another replica may have placed the next attempt."""
         slot = self.slot
         if state is State.REPLACING and self.write.done:
             slot = self.pod.scheduling.allocation if self.pod.scheduling.allocation != slot else None
@@ -87,19 +91,21 @@ class Member(NamedTuple):
 
     @property
     def on_left_slots(self) -> Iterator[Pod]:
-        """Yields the Pod with each slot on which the containers of the Pod may still run."""
+        """Yields a copy of the Pod for each slot on which the Pod's containers may still run. The slot
+        is the allocation of the copy."""
         for slot in (*self.left_slots, self.pod.scheduling.allocation):
             yield self.pod._replace(scheduling=self.pod.scheduling._replace(allocation=slot))
 
     def left_with(self, pod: Pod) -> tuple[Allocation, ...]:
-        """Returns the left slots with a new version of the Pod."""
+        """Returns `left_slots` after a new version of the Pod. If the new version has another slot, the
+        present slot is added."""
         before = self.pod.scheduling.allocation
         if before is None or before.node != self.pod.life.node or before == pod.scheduling.allocation:
-            return self.left_slots  # as nearly always
+            return self.left_slots  # the common case
         return (*self.left_slots, before)[-_MOST_LEFT:]
 
     def before_writes(self) -> Self:
-        """Returns the member in a new state, without any write yet."""
+        """Returns the member for a new state, in which no write is done yet."""
         blank = Write(in_flight=self.write.in_flight)
         if self.write == blank and not self.rejection_cleared:
             return self
@@ -110,7 +116,8 @@ Members = tuple[Member, ...]
 
 
 def changed_members(before: Members, after: Members) -> list[tuple[Member, Member]] | None:
-    """Returns each changed member before and after; None if the Pods are not the same."""
+    """Returns each changed member as a pair: before and after the change. Returns None if the members
+    have other Pods now."""
     if len(before) != len(after):
         return None
     changed = list(compress(zip(before, after, strict=True), map(is_not, before, after)))
@@ -118,7 +125,7 @@ def changed_members(before: Members, after: Members) -> list[tuple[Member, Membe
 
 
 def new_slots(before: Members, after: Members) -> list[Allocation]:
-    """Returns the slots that members have got."""
+    """Returns the slots that the members have in `after`, but did not have in `before`."""
     changed = changed_members(before, after)
     got = after if changed is None else [new for old, new in changed if new.slot is not old.slot]
     return [each.slot for each in got if each.slot is not None]
@@ -127,9 +134,10 @@ def new_slots(before: Members, after: Members) -> list[Allocation]:
 def with_slots(
     members: Sequence[Member], slots: Iterable[Allocation], *, bound: bool = False
 ) -> tuple[Member, ...]:
-    """Returns the members with a slot each. A member keeps its slot, or at least its Node, because the
-    slot may already be written onto the Pod. The other members get the remaining slots in order; if all
-    Pods are `bound`, the other members keep what they have."""
+    """Gives one slot to each member, and returns the members. If possible, a member keeps its slot, or
+    gets another slot on its Node, because the slot may already be written onto the Pod. The other
+    members get the remaining slots in order. If all Pods are `bound`, the other members keep their old
+    slots."""
     free = defaultdict[str, list[Allocation]](list)
     for slot in slots:
         free[slot.node].append(slot)

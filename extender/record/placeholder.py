@@ -1,15 +1,16 @@
-"""The record of a placeholder: the state of one workload's job and Pods.
+"""The record of a placeholder: the state of one workload's job and Pods. A placeholder is the Slurm job
+that holds resources for a workload. A workload is a Pod, or a group of Pods.
 
-The record is frozen: each change makes the next version. The record couples four state machines, each a
-tuple:
+A record never changes: each change creates a new version. The record combines four state machines, and
+each is a tuple:
 
-- the placement: the state, by the table of `states`;
-- `job`: knowledge of the job in Slurm, by the table of `phase` (`TrackedJob`);
+- `state`: the progress of the placement, by the table in `states`;
+- `job`: the extender's knowledge of the job in Slurm, by the table in `phase` (`TrackedJob`);
 - `members`: the Pods, their slots, and the writes to the Pods (`Member`);
 - `retry`: the time of the next effect (`Retry`).
 
-`rejections` has the rejections of earlier allocations by kube-scheduler. A record without members stands
-for a job that no Pod needs.
+`rejections` has the Nodes that kube-scheduler rejected, and the requests that Slurm rejected. A record
+without members stands for a job that no Pod needs.
 """
 
 from collections.abc import Container, Iterable
@@ -34,23 +35,24 @@ from slurm_client.model import JobSpec
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 
-REPEATEDLY = 5  # within some three seconds: a single conflict may be a coincidence
+REPEATEDLY = 5  # failures within some three seconds; a single failure may be a coincidence
 NO_NODES: frozenset[str] = frozenset()
 NO_OFFER: tuple[tuple[str, ...], float] = ((), 0.0)
 _UNKNOWN = Request(JobSpec("", 0, 0), ANYWHERE)
 
 
 class IllegalMove(RuntimeError):
-    """The table has no such move between two states: a defect of the extender."""
+    """Raised for a move that the table of states does not contain. This is a defect of the extender."""
 
 
 class Waits(Enum):
-    """Condition for a placeholder's next effect."""
+    """The event for which a placeholder's next effect waits."""
 
     FOR_TIME = auto()
-    """`Retry.not_before`, mostly in the past."""
+    """The effect waits until `Retry.not_before`. In most cases this time is past, so the effect is
+    due."""
     FOR_TURN = auto()
-    """A submission that Slurm rejects for now waits for another turn (`Windows`)."""
+    """Slurm has rejected the submission for now. The submission waits for another turn (`Windows`)."""
     FOR_LIMITER = auto()
     """The eviction limiter delays the effect (`EvictionLimiter`)."""
 
@@ -59,7 +61,7 @@ class Retry(NamedTuple):
     """Progress of effects: the effect under way, past failures, and the time of the next try."""
 
     in_flight: bool = False
-    """True while an effect on the job is under way. Effects on Pods are the members' (`Write`)."""
+    """True while an effect on the job is under way. For effects on Pods, see the members (`Write`)."""
     failures: int = 0
     """Number of failed effects in a row."""
     waits: Waits = Waits.FOR_TIME
@@ -68,13 +70,16 @@ class Retry(NamedTuple):
     unbound_by: float = inf
     """Time at which the extender gives back an unbound allocation."""
     denied: Failure | None = None
-    """Last answer without a cause after which Slurm may have made no job (`Mistrust.denials`)."""
+    """Last failed submission for which Slurm gave no cause. Slurm may not have created the job
+    (`Mistrust.denials`)."""
     asked_why: float | None = None
-    """Start of a read that only reports why the job waits: no other effect waits for the read."""
+    """Time at which the current read of the waiting reason began; None without such a read. No other
+    effect waits for this read."""
 
     @property
     def due(self) -> float:
-        """Returns the time of the next try; infinity if the next effect waits for more than time."""
+        """Returns the time of the next try. Returns infinity while an effect is under way, or while the
+        next effect waits for a turn or for the limiter."""
         return inf if self.in_flight or self.waits is not Waits.FOR_TIME else self.not_before
 
 
@@ -82,26 +87,34 @@ class Rejections(NamedTuple):
     """Nodes rejected by kube-scheduler, requests rejected by Slurm, and failed attempts."""
 
     nodes: tuple[tuple[str, float], ...] = ()
-    """Nodes that rejected the Pod, each with the end of the rejection."""
+    """Nodes that kube-scheduler rejected for the Pod, each with the time at which the rejection
+    expires."""
     offered: tuple[tuple[str, ...], float] = NO_OFFER
-    """Nodes that kube-scheduler offered with a rejection, and the end of the offer. A thousand Nodes are
-    possible, so the names are compressed (`FeasibleNodes.taken`)."""
+    """Nodes that kube-scheduler offered instead of Slurm's Node, and the time at which the offer
+    expires. A thousand Nodes are possible, so the names are compressed (`FeasibleNodes.taken`)."""
     waiting_for_departures: bool = False
-    """True if kube-scheduler rejected the Node while Pods were leaving: the rejection does not count."""
+    """True if kube-scheduler rejected the Node while other Pods were leaving the Node. Such a rejection
+    does not count."""
     rejection_counts: bool = False
-    """True after kube-scheduler was asked again about the allocated Node: the next rejection counts."""
+    """True after kube-scheduler was asked again about the allocated Node. Then the next rejection
+    counts."""
     asks_first: bool = False
-    """True after a failed attempt: kube-scheduler must find a Node before the extender asks again."""
+    """True after a failed attempt. Then kube-scheduler must find a Node before the extender requests
+    another job."""
     in_a_row: int = 0
-    """Number of attempts in a row after which kube-scheduler bound no Pod and offered no Node."""
+    """Number of attempts in a row that failed because kube-scheduler bound no Pod and offered no
+    Node."""
     rests_until: float = 0.0
-    """Time at which the Pod may be in line again, after several such attempts."""
+    """After such attempts, the time from which the Pod may wait for a turn again."""
     because_of_pods: int = 0
-    """Number of attempts ended by other Pods on the Node: these attempts lengthen no backoff."""
+    """Number of attempts that failed because of other Pods on the Node. These attempts do not make the
+    pauses longer."""
     forbidden_because: WhyInvalid | None = None
-    """Why the Pod is invalid after the end of the job, until the Pod's request changes."""
+    """Reason why the Pod counts as invalid after its job has ended. Reset when the Pod's request
+    changes."""
     asks_from: float = -inf
-    """Time before which Slurm is not asked again after a rejection, a change and another rejection."""
+    """Time before which the extender does not ask Slurm again. Set if Slurm rejects the Pod, the user
+    changes the Pod, and Slurm rejects the Pod once more."""
     spread_ignored: bool = False
     """True if the ledger leaves topology spread to kube-scheduler (`PodsApart`)."""
 
@@ -112,7 +125,7 @@ class Rejections(NamedTuple):
 
 
 class LingeringContainers(NamedTuple):
-    """Containers that may outlive their Pod, which was deleted by force."""
+    """Containers that may still run although their Pod is gone, because the Pod was deleted by force."""
 
     slot: Allocation
     """The Node, cores and devices of the containers."""
@@ -123,12 +136,13 @@ class LingeringContainers(NamedTuple):
 class Placeholder(NamedTuple):
     """The placeholder of one workload. Times are the ledger's clock, in seconds.
 
-    Records are tuples because a Pod's life makes some twenty copies: a copy costs an eighth of the
-    copy of a frozen dataclass.
+    During a Pod's life, the record is copied some twenty times. Records are tuples because the copy of a
+    frozen dataclass takes eight times as long.
     """
 
     uid: str
-    """The ledger's own key: the workload's uid or, without members, a key for the job."""
+    """The ledger's own key for the record: the uid of the workload. For a job without Pods, the key also
+    contains the job's id (`orphan_uid`)."""
     workload: Workload
     request: Request = _UNKNOWN
     """Request to Slurm for the whole workload."""
@@ -139,18 +153,20 @@ class Placeholder(NamedTuple):
     first_seen: float = 0.0
     """Time at which the first Pod was first seen."""
     cause: Cause | None = None
-    """Why the Pod is rejected, evicted or replaced, or why a bound Pod runs without a job; in other
-    states, why the Pod waits."""
+    """Why the Pod is rejected, evicted or placed again, or why a bound Pod runs without a job.
+    Otherwise, why the Pod waits."""
     lingering: tuple[LingeringContainers, ...] = ()
-    """Containers of deleted Pods that may still run. Until their end the extender does not end the job,
-    and holds the Nodes even without a job."""
+    """Containers of deleted Pods that may still run. Until these containers have ended, the extender
+    does not end the job. If the job is over already, the extender still keeps other Pods from the
+    Nodes."""
     job: TrackedJob = TrackedJob()
     retry: Retry = Retry()
     rejections: Rejections = Rejections()
 
     @classmethod
     def of(cls, pod: Pod, now: float = 0.0) -> Self:
-        """Returns the record of a workload after its first Pod was seen."""
+        """Returns the first record of a workload. `pod` is the first Pod of the workload that the
+        extender saw."""
         workload, members = pod.workload, (Member(pod),)
         request, job = (
             workload.request([pod.request]),
@@ -160,14 +176,14 @@ class Placeholder(NamedTuple):
 
     @classmethod
     def of_orphan(cls, workload: Workload, job_id: int, now: float) -> Self:
-        """Returns the record of a job without a Pod: the job is to be ended."""
+        """Returns the record of a job without a Pod. The extender then ends this job."""
         job = TrackedJob(job_id, Phase.ENDING, now)
         return cls(orphan_uid(workload, job_id), workload, state=State.RELEASING, since=now, job=job)
 
     # The next version
 
     def with_job(self, **changes: Any) -> Self:
-        """Returns the record with other knowledge of the job."""
+        """Returns the record with changed fields of `job`."""
         return self._replace(job=self.job._replace(**changes))
 
     def with_phase(self, phase: Phase, now: float) -> Self:
@@ -175,20 +191,21 @@ class Placeholder(NamedTuple):
         return self._replace(job=self.job.to(phase, now))
 
     def with_asked(self, **changes: Any) -> Self:
-        """Returns the record with another submission."""
+        """Returns the record with changed fields of `job.asked`, the submission."""
         return self.with_job(asked=self.job.asked._replace(**changes))
 
     def with_mistrust(self, **changes: Any) -> Self:
-        """Returns the record with other counts of unexpected events."""
+        """Returns the record with changed fields of `job.mistrust`, the counts of unexpected events."""
         return self.with_job(mistrust=self.job.mistrust._replace(**changes))
 
     def with_member(self, of: Pod, /, **changes: Any) -> Self:
-        """Returns the record with a changed member for a version of the member's Pod."""
+        """Returns the record with changed fields of one member. `of` is any version of the member's
+        Pod."""
         members = [each._replace(**changes) if each.pod.uid == of.uid else each for each in self.members]
         return self._replace(members=tuple(members))
 
     def with_writes(self, of: Iterable[Pod], /, **changes: Any) -> Self:
-        """Returns the record with changed writes onto some Pods."""
+        """Returns the record with changed fields of the writes (`Member.write`) for these Pods."""
         uids = {pod.uid for pod in of}
         return self._replace(
             members=tuple(
@@ -200,17 +217,18 @@ class Placeholder(NamedTuple):
         )
 
     def with_members(self, **changes: Any) -> Self:
-        """Returns the record with all members changed."""
+        """Returns the record with changed fields of all members."""
         return self._replace(members=tuple([each._replace(**changes) for each in self.members]))
 
     def with_retry(self, **changes: Any) -> Self:
-        """Returns the record with another time for the next effect, which then waits for time alone."""
+        """Returns the record with changed fields of `retry`. If `not_before` changes, the next effect
+        waits for this time alone."""
         if "not_before" in changes:
             changes["waits"] = Waits.FOR_TIME
         return self._replace(retry=self.retry._replace(**changes))
 
     def with_rejections(self, **changes: Any) -> Self:
-        """Returns the record with other rejections."""
+        """Returns the record with changed fields of `rejections`."""
         return self._replace(rejections=self.rejections._replace(**changes))
 
     def with_comment(self, comment: str) -> Self:
@@ -250,13 +268,13 @@ class Placeholder(NamedTuple):
         )
 
     def replaced(self, now: float, cause: Cause | None) -> Self:
-        """Returns the record after the allocation is given back. A bound Pod cannot be bound again: then
-        all Pods are evicted."""
+        """Returns the record of a workload whose allocation must be given back. If a Pod is bound
+        already, all Pods are evicted, because a bound Pod cannot be bound again."""
         bound = self.state is State.ALLOCATED and any(pod.life.node for pod in self.pods)
         return self.move(State.EVICTING if bound else State.REPLACING, now, cause=cause)
 
     def submitted_as(self, attempt_try: int, rules: PlacementConfig, **asked: Any) -> Self:
-        """Returns the record with the id of another try, with an unknown job."""
+        """Returns the record with the job id of another try. The job under this id is not known yet."""
         job_id = replace(self.key(rules.cluster), attempt_try=attempt_try).job_id(rules.ids)
         blank = self.unclaimed().with_job(id=job_id, unread=False)
         blank = blank.with_asked(attempt_try=attempt_try, owner=NOBODY_ASKED, **asked)
@@ -268,7 +286,7 @@ class Placeholder(NamedTuple):
         return self.submitted_as(self.job.asked.attempt_try + 1, rules)
 
     def unclaimed(self) -> Self:
-        """Returns the record with an unknown job under the same id."""
+        """Returns the record with the same job id, but without any knowledge of the job."""
         return self._replace(job=self.job.unclaimed())
 
     # Members
@@ -280,7 +298,7 @@ class Placeholder(NamedTuple):
 
     @property
     def unseen(self) -> bool:
-        """Returns True if no Pod of the workload was seen: only the job is known."""
+        """Returns True if the extender knows only the job, and has seen no Pod of the workload."""
         return not self.members and not self.workload.created
 
     @property
@@ -319,7 +337,7 @@ class Placeholder(NamedTuple):
 
     @property
     def write_done(self) -> bool:
-        """Returns True if all Pods have the write of this state."""
+        """Returns True if the write that this state requires is done on all Pods."""
         return all(each.write.done for each in self.members)
 
     @property
@@ -334,7 +352,7 @@ class Placeholder(NamedTuple):
 
     @property
     def gated(self) -> bool:
-        """Returns True if the extender's scheduling gate holds a Pod back."""
+        """Returns True if at least one Pod has the extender's scheduling gate."""
         return any(pod.gated for pod in self.pods)
 
     @property
@@ -344,7 +362,7 @@ class Placeholder(NamedTuple):
 
     @property
     def unlisted(self) -> bool:
-        """Returns True if the last list of all Pods lacked a Pod."""
+        """Returns True if a Pod was missing from the last list of all Pods."""
         return any(each.unlisted for each in self.members)
 
     @property
@@ -356,7 +374,8 @@ class Placeholder(NamedTuple):
 
     @property
     def in_line(self) -> bool:
-        """Returns True if the workload waits for a turn, also after a temporary rejection."""
+        """Returns True if the workload waits for its turn to request a job. This includes workloads that
+        Slurm has rejected for now."""
         waits = self.state is State.SUBMITTING and self.retry.waits is Waits.FOR_TURN
         return self.state is State.SEEN or waits
 
@@ -367,12 +386,14 @@ class Placeholder(NamedTuple):
 
     @property
     def watched(self) -> bool:
-        """Returns True if the job's state matters. A tombstone watches a job after its end."""
+        """Returns True if the extender must watch the job's state. The record of a workload that has
+        ended (DONE) watches the job even after the job's end."""
         return self.state in WATCHED and (self.state is State.DONE or not self.job.over)
 
     @property
     def has_lost_job(self) -> bool:
-        """Returns True if a healthy Slurm does not know the job of Pods that are bound, or may be."""
+        """Returns True if a healthy Slurm does not know the job, but the Pods are bound or may be
+        bound."""
         job = self.job
         return job.phase is Phase.LOST or (self.state is State.BOUND and job.phase is Phase.ASKED)
 
@@ -383,8 +404,8 @@ class Placeholder(NamedTuple):
 
     @property
     def evicted_for(self) -> Cause | None:
-        """Returns why the Pods are to be evicted; None if Pods are missing: then only the job is
-        ended."""
+        """Returns why the Pods are to be evicted. Returns None if a Pod is missing from the list of all
+        Pods, because then the extender ends only the job."""
         return None if self.unlisted else self.cause
 
     @property
@@ -394,12 +415,14 @@ class Placeholder(NamedTuple):
 
     @property
     def lingers_until(self) -> float:
-        """Returns the time at which the last containers of deleted Pods have ended; 0 without any."""
+        """Returns the time at which the last containers of deleted Pods have ended; 0 if there are no
+        such containers."""
         return max([each.until for each in self.lingering]) if self.lingering else 0.0
 
     @property
     def holds(self) -> frozenset[str]:
-        """Returns the Nodes where the Pods are, or may yet be bound, independent of the job."""
+        """Returns the Nodes where the Pods are or may still be bound, and the Nodes with containers of
+        deleted Pods. The job's state does not matter."""
         if self.state not in HOLDING and not self.lingering:  # the common case
             return NO_NODES
         nodes = {each.slot.node for each in self.lingering}
@@ -409,8 +432,8 @@ class Placeholder(NamedTuple):
 
     @property
     def grants(self) -> frozenset[tuple[str, str]]:
-        """Returns the Slurm nodes that granted slots on `holds`, each with its Node: the Node may have
-        another label since."""
+        """Returns, for each Node of `holds`, the Slurm node that granted the slot, and the Node. Both
+        names are needed because the Node's label may have changed since the grant."""
         nodes = self.holds
         if not nodes:  # the common case
             return frozenset()
@@ -421,14 +444,15 @@ class Placeholder(NamedTuple):
         return frozenset((slot.slurm_node or slot.node, slot.node) for slot in there)
 
     def names_on(self, nodes: Container[str]) -> list[str]:
-        """Returns the names of the Pods on some Nodes; without such a Pod, the workload's name."""
+        """Returns the names of the Pods on the given Nodes. If no Pod is there, returns the workload's
+        name."""
         there = [each for each in self.members if each.node_in(self.state) in nodes]
         return [each.pod.full_name for each in there] or [self.workload.full_name]
 
     @property
     def kept_unbound(self) -> bool:
-        """Returns True if no Binding by the job can be under way, although the next attempt cannot be
-        written onto a Pod."""
+        """Returns True if the next attempt cannot be written onto a Pod, but no Binding by the job can
+        be under way."""
         if self.state is not State.REPLACING or not any(each.kept_unbound for each in self.members):
             return False
         return all(each.write.done or each.kept_unbound for each in self.members)

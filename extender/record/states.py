@@ -27,7 +27,8 @@ class State(StrEnum):
     INVALID = "Invalid"
     """The Pod's request can never run. The Pod keeps the gate until the Pod is changed or deleted."""
     DONE = "Done"
-    """A tombstone: if slurmctld restores the cancelled job, the extender cancels the job again."""
+    """The workload has ended. The record is kept for a while as a tombstone: if slurmctld restores the
+    cancelled job, the extender cancels the job again."""
 
 
 MOVES: Mapping[State, Mapping[State, str]] = {
@@ -100,8 +101,9 @@ _PHASES: Mapping[State, Phase] = {
 
 
 def phase_in(state: State, phase: Phase) -> Phase:
-    """Returns the phase of a job whose placeholder comes into a state. `phase` is the phase in the state
-    before. A bound Pod keeps the doubt about the job, and asks again for a lost job."""
+    """Returns the phase of the job after its placeholder has moved to a state. `phase` is the job's
+    phase before the move. If the Pods become bound, a doubtful job stays doubtful, and a lost job is
+    requested again."""
     match state:
         case State.BOUND if phase is Phase.SUSPECT:
             return phase
@@ -123,15 +125,15 @@ WATCHED = (
     State.RELEASING,
     State.DONE,
 )
-"""States in which a job's state matters. Jobs of running Pods come first: after Slurm has lost all jobs,
-the extender first asks for jobs of running Pods."""
+"""States in which the extender watches the job. BOUND comes first for a reason: if Slurm has lost all
+jobs, the extender first requests the jobs of running Pods again."""
 
 
 HOLDING = frozenset({State.ALLOCATED, State.BOUND, State.REPLACING, State.EVICTING})
-"""States in which a Pod has a Node, or may yet be bound to a Node."""
+"""States in which a Pod has a Node, or may still be bound to a Node."""
 WITHOUT_JOB = frozenset({State.SEEN, State.INVALID})
 OPEN = WITHOUT_JOB | {State.REPLACING}
-"""States in which a group takes another Pod: the Pod can have a part in the next attempt."""
+"""States in which a group accepts another Pod. The Pod then takes part in the next attempt."""
 ASKED = frozenset({State.SUBMITTING, State.QUEUED})
 UNBOUND = ASKED | {State.ALLOCATED}
 IN_QUEUES = ASKED | {State.SEEN}

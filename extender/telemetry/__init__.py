@@ -1,4 +1,4 @@
-"""Logs and metrics of the extender. Telemetry observes. Decisions do not depend on telemetry."""
+"""Logs and metrics of the extender. Telemetry only observes: no decision depends on telemetry."""
 
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 

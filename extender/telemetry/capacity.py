@@ -1,4 +1,4 @@
-"""Use of Slurm's nodes, from the newest reading by any part of the extender."""
+"""Counts the use of Slurm's nodes, from the newest read of the nodes by any part of the extender."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -16,8 +16,8 @@ _PROLOG_ERROR = "Prolog error"
 
 
 class NodeState(StrEnum):
-    """States of nodes with Slurm's names. CLOSED nodes take no new jobs, with or without running
-    jobs."""
+    """States of nodes with Slurm's names. A CLOSED node takes no new jobs, whether jobs run there or
+    not."""
 
     IDLE = "idle"
     MIXED = "mixed"

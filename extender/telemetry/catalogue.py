@@ -1,8 +1,8 @@
-"""Table of the extender's metrics, each with a question, for the metrics and for
-docs/reference/metrics.md.
+"""The table of the extender's metrics, each with a question. The program creates the metrics from this
+table, and docs/reference/metrics.md lists the table.
 
-The table does not contain the libraries' own metrics: `process_*`, and `http_*` of the listener for
-pushes."""
+The table does not contain the libraries' own metrics: `process_*`, and `http_*` of the listener to which
+Slurm's scripts send calls."""
 
 from typing import Final
 

@@ -1,4 +1,5 @@
-"""Waiting time of a Pod for the extender, without Slurm's queue, and time until an eviction.
+"""Measures how long a Pod waits for the extender, without the wait in Slurm's queue, and how long an
+eviction takes.
 
 The ledger has the start of the current state. This module stores the times of earlier states."""
 
@@ -24,8 +25,8 @@ class Durations:
         """Start of each placeholder's wait for the eviction."""
 
     def handled(self, before: Placeholder | None, after: Placeholder) -> float | None:
-        """Notes a change of the state. Returns the time until a Pod was bound, without the waiting
-        time. Returns None if the Pod is not bound now, or was already bound at the first
+        """Notes a change of the state. Returns the time until a Pod was bound, without the time in the
+        states `_WAITS`. Returns None if the Pod is not bound now, or was already bound at the first
         observation."""
         uid = after.uid
         if before is not None and before.state in _WAITS:
@@ -51,6 +52,6 @@ class Durations:
         return None if since is None else self._clock() - since
 
     def forget(self) -> None:
-        """Removes all times: another replica leads."""
+        """Removes all times, because another replica leads."""
         self._waited.clear()
         self._evicting.clear()

@@ -44,8 +44,8 @@ class HttpTelemetry:
         child(self._gate, answer).inc()
 
     def instrument_verbs(self, application: FastAPI) -> None:
-        """Measures requests until the reply begins. After that, the caller has the reply and may
-        use the same core."""
+        """Measures requests until the reply begins. The time after this does not count, because the
+        caller has the reply then, and may use the same CPU core."""
 
         def answered(info: Info) -> None:
             status, seconds = int(info.modified_status), info.modified_duration_without_streaming

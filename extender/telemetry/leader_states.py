@@ -113,7 +113,8 @@ class LeaderStates(Collector):
         yield _job_info(self._pods.with_jobs)
 
     def _bound_pods(self, view: ClusterView) -> CounterMetricFamily:
-        """Returns the counter with 0 for unused partitions. The first Pod is then also an increase."""
+        """Returns the counter of bound Pods. Unused partitions have 0, so that the first Pod of a
+        partition is also an increase."""
         family = catalogue.BOUND_PODS.read_counter(None)
         for partition in view.partitions:
             family.add_metric([partition], self._bound[partition])
@@ -137,8 +138,8 @@ def _waiting(pods: PodCounts) -> Iterator[GaugeMetricFamily]:
 
 
 def _oldest(created: Mapping[tuple[State, str], str]) -> GaugeMetricFamily:
-    """Returns the metric of the oldest Pods. `created` has times in kube-apiserver's format, which
-    sort as text."""
+    """Returns the metric of the oldest Pods. `created` has times in kube-apiserver's format, so the
+    times sort as text."""
     first: dict[WaitsFor, str] = {}
     for (state, reason), time in created.items():
         if (awaited := waits_for(state, reason)) is not None:
@@ -219,8 +220,8 @@ def _job_info(placeholders: Iterable[Placeholder]) -> GaugeMetricFamily:
 
 
 def _asked(record: Placeholder) -> Charged:
-    """Returns account and partition from the request. The extender reads each job that it submits
-    for a user, so only jobs of the token's own user may be unread."""
+    """Returns the account and the partition of an unread job, from the request. The extender reads each
+    job that it submits for a user, so only jobs of the token's own user may be unread."""
     job = record.request.job
     return Charged("", job.account or "", job.partition or "")
 

@@ -1,7 +1,8 @@
-"""Pods that Slurm could start now, by partition: Pods that wait for nodes and fit on an idle node.
+"""Counts the Pods that Slurm could start now, by partition. Such a Pod waits for nodes, and fits on an
+idle node.
 
-The module uses the newest readings. A Pod does not count if the fit of a node is uncertain:
-constraints other than a list of features, required nodes, a reservation."""
+This module uses the newest reads of nodes. A Pod does not count if it is uncertain whether a node fits.
+This is so for constraints other than a list of features, for required nodes, and for a reservation."""
 
 import re
 from collections import Counter, defaultdict
@@ -43,7 +44,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, record: Placeholder) -> Self | None:
-        """Returns the request; None if the Pod is not in Slurm's queue, or waits for more than a
+        """Returns the request; None if the Pod is not in Slurm's queue, or waits for more than an idle
         node."""
         if record.state is not State.QUEUED or _reason(record) not in _FOR_NODES:
             return None

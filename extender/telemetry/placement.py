@@ -31,8 +31,8 @@ _QUIET = frozenset({State.SEEN, State.SUBMITTING, State.DONE})
 
 
 class PlacementTelemetry:
-    """Observer of the ledger, the dispatcher, the audit and the controller of nodes. If health has
-    logged an outage, the failed effects of the outage are not logged again."""
+    """Observes the ledger, the dispatcher, the audit and the controller of nodes. If health has logged
+    an outage, the failed effects of the outage are not logged again."""
 
     def __init__(self, registry: CollectorRegistry, unix_now: Callable[[], float] = time.time) -> None:
         self.health = Health()
@@ -89,8 +89,8 @@ class PlacementTelemetry:
             self._states.bound(after)
 
     def throttled(self, eviction_limiter: EvictionLimiter, record: Placeholder | None) -> None:
-        """Notes a change of the delayed evictions. `record`: the placeholder of a new delayed
-        eviction."""
+        """Notes that the number of delayed evictions has changed. `record` is the placeholder of a new
+        delayed eviction, if any."""
         self._throttled.set(eviction_limiter.held)
         if record is not None:
             log.warning(
@@ -146,7 +146,7 @@ class PlacementTelemetry:
 
     @contextmanager
     def leading(self, sources: Sources) -> Iterator[None]:
-        """Context of a leading replica. The metrics count the sources."""
+        """Context in which this replica leads. In this context, the metrics count the sources."""
         self._states.count(sources)
         self._leads.set(1)
         self._audited.set(self._unix_now())

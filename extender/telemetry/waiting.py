@@ -9,7 +9,8 @@ from extender.record.states import State
 
 class WaitsFor(StrEnum):
     TURN = "turn"
-    """The turn of the Pod's job: the maximum of placeholders already competes in Slurm's queue."""
+    """A turn for the Pod's job, because the maximum number of placeholders is already in Slurm's
+    queue."""
     KUBERNETES = "kubernetes"
     """Kubernetes: a claim, another gate, or a Node that kube-scheduler accepts (`kept_back`)."""
     ANSWER = "answer"
@@ -17,7 +18,8 @@ class WaitsFor(StrEnum):
     RESOURCES = "resources"
     """Slurm's queue: resources of other jobs, or a closed partition or node."""
     OWNER = "owner"
-    """Slurm's queue, because of a limit of the owner, a person or a time, also on an idle cluster."""
+    """Slurm's queue: a limit of the owner, a person or a time delays the job, even on an idle
+    cluster."""
     BINDING = "binding"
     """kube-scheduler and /bind, after Slurm has granted the job."""
     AUTHOR = "author"

@@ -1,3 +1,3 @@
-"""Turns: the next placeholder to ask Slurm for a job, the next try of a refused request, and the Pods to
-delete in any minute. Pure functions of records and of the ledger's clock.
+"""The order of work: which Pod requests a job next, when a refused request is repeated, and which Pods
+may be deleted in a minute. The code depends only on the records and the ledger's clock.
 """

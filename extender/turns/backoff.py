@@ -1,12 +1,13 @@
-"""The pauses before Slurm is asked again for a refused request.
+"""The pauses before the extender repeats a request that Slurm has refused.
 
-Slurm refuses equal requests for equal reasons. Each class of equal requests has one backoff: after a
-pause, one Pod of the class asks again, and each further pause is twice as long. If Slurm takes the
-request, the other Pods of the class follow.
+Slurm refuses equal requests for the same reason. All Pods with equal requests form a class, and a class
+has one backoff. After a pause, the extender repeats the request for one Pod of the class, and each
+further pause is twice as long. If Slurm accepts the request, the other Pods of the class follow.
 
-If Slurm refuses a request for now (a limit on jobs, a closed partition), the request pauses for seconds,
-in line (`window`). If Slurm rejects a request, the request pauses for minutes (`Retries`): an
-administrator may create the missing association or partition, and Slurm does not report such changes.
+Slurm may refuse a request only for now, because of a limit on jobs or a closed partition. Then the pause
+lasts seconds, and the Pod keeps waiting for its turn (`window`). If Slurm rejects the request itself,
+the pause lasts minutes (`Retries`). The request is repeated because an administrator may create the
+missing association or partition, and Slurm does not report such changes.
 """
 
 import zlib
@@ -23,7 +24,8 @@ from extender.turns.ranking import Ranking
 from wellknown.pauses import Pauses
 
 _SPREAD = 0.25
-"""Largest share of a pause that chance adds: requests with one refusal are not repeated at once."""
+"""Largest random extension of a pause, as a share of the pause. Without this extension, all requests
+that were refused together would be repeated together."""
 _TAKEN = frozenset({State.QUEUED, State.ALLOCATED})
 
 
@@ -35,14 +37,15 @@ class Backoff:
     refusals: int = 0
     """Number of consecutive refusals."""
     due: float | None = None
-    """End of the pause; None without a pause."""
+    """Time at which the pause ends; None if there is no pause."""
 
     def pause(self, now: float, spread: float = 0.0) -> None:
-        """Begins a pause, longer by the share `spread`."""
+        """Begins a pause. The pause is longer by the share `spread`."""
         self.due = now + self.pauses.after(self.refusals) * (1 + spread)
 
     def hasten(self, to: float) -> bool:
-        """Ends the pause at another time. Returns False if the pause ends earlier."""
+        """Makes the pause end at the time `to`. Returns False if there is no pause, or if the pause ends
+        before this time anyway."""
         if self.due is None or to >= self.due:
             return False
         self.due = to
@@ -51,21 +54,22 @@ class Backoff:
 
 @dataclass(eq=False, slots=True)
 class _Rejected:
-    """A rejected request."""
+    """A request that Slurm has rejected, and the Pods with this request."""
 
     request: Hashable
     backoff: Backoff
     last: float
     """Time of the last try."""
     after_its_start: bool = False
-    """Slurm takes the request, and the job fails later: only a job with nodes proves the request."""
+    """True if Slurm accepts the request, but the job fails later. Then only a job with nodes proves that
+    the request works now."""
     uids: dict[str, None] = field(default_factory=dict)
     """The rejected Pods. The first Pod tries next."""
 
 
 class Retries:
-    """The rejected requests. The pauses of each request last from `shortest` to `longest`, and by chance
-    up to a quarter longer."""
+    """The requests that Slurm has rejected. The pauses grow from `shortest` to `longest`. A random part
+    makes each pause up to a quarter longer."""
 
     def __init__(self, shortest: float, longest: float) -> None:
         self._pauses = Pauses(shortest, longest)
@@ -78,38 +82,39 @@ class Retries:
 
     @property
     def opens(self) -> float:
-        """Returns the time of the next try; infinity without rejected requests."""
+        """Returns the time of the next try; infinity if there are no rejected requests."""
         first = self._dues.first()
         return first[0] if first else inf
 
     def due(self, uid: str) -> float | None:
-        """Returns the time of the next try for a rejected Pod; None if Slurm has taken the same request
-        from another Pod."""
+        """Returns the time of the next try for a rejected Pod. Returns None if Slurm has accepted the
+        same request from another Pod."""
         rejected = self._of.get(uid)
         return None if rejected is None else rejected.backoff.due
 
     def alike(self, uid: str) -> tuple[str, ...]:
-        """Returns the rejected Pods with the same request as a rejected Pod, and this Pod."""
+        """Returns a rejected Pod, and all other rejected Pods with the same request."""
         rejected = self._of.get(uid)
         return () if rejected is None else tuple(rejected.uids)
 
     def one_of_each(self) -> list[str]:
-        """Returns a rejected Pod for each request."""
+        """Returns one rejected Pod for each rejected request."""
         return [next(iter(each.uids)) for each in self._requests.values() if each.uids]
 
     def follow(self, record: Placeholder, before: Placeholder | None, at: Context) -> Placeholder:
-        """Follows a Pod that Slurm rejects. Returns the record with the time of the next try."""
+        """Notes a Pod that Slurm has rejected. Returns the record, whose cause now has the time of the
+        next try."""
         if before is None or before.state is not State.INVALID:
             replaced = before is not None and before.state is State.REPLACING
             self._reject(record, at.now, after_its_start=replaced)
-            if record.rejections.asks_from > -inf:  # the Pod was changed before, perhaps again and again
+            if record.rejections.asks_from > -inf:  # the user has changed the Pod before
                 record = record.with_rejections(asks_from=at.now + at.rules.retry_touched)
         due = self.due(record.uid)
         dues = () if due is None else (Due(Step.SLURM_ASKED_AGAIN, due),)
         return record._replace(cause=record.cause and replace(record.cause, dues=dues))
 
     def leave(self, uid: str) -> None:
-        """Removes a Pod after its rejection, or after its end."""
+        """Removes a Pod that is not rejected any more, or that has ended."""
         rejected = self._of.pop(uid, None)
         if rejected is None:
             return
@@ -118,8 +123,9 @@ class Retries:
             self._drop(rejected)
 
     def take(self, record: Placeholder, before: State) -> tuple[str, ...]:
-        """Returns the rejected Pods whose request Slurm has just taken from a Pod with this record:
-        these Pods wait in line again. `before` is the previous state."""
+        """Notes that Slurm may have accepted the request of this record. `before` is the record's
+        previous state. If Slurm has accepted the request, returns the rejected Pods with the same
+        request, which then wait for their turns again."""
         if not self._requests or record.state not in _TAKEN or before not in ASKED:
             return ()
         rejected, started = self._requests.get(request_of(record)), record.state is State.ALLOCATED
@@ -131,8 +137,8 @@ class Retries:
         return tuple(rejected.uids)
 
     def hasten(self, uid: str, now: float, pause: float) -> bool:
-        """Repeats a rejected Pod's request as soon as the last try is `pause` seconds old. Returns False
-        if the next try is not later anyway."""
+        """Makes the next try of a rejected Pod's request earlier: `pause` seconds after the last try.
+        Returns False if the next try is due before this time anyway."""
         rejected = self._of.get(uid)
         if rejected is None or not rejected.backoff.hasten(max(now, rejected.last + pause)):
             return False
@@ -140,11 +146,11 @@ class Retries:
         return True
 
     def turns(self, now: float) -> Iterator[str]:
-        """Yields a Pod for each due request."""
+        """Yields one Pod for each request whose pause has ended."""
         while (first := self._dues.first()) is not None and first[0] <= now:
             rejected = first[1]
             uid = next(iter(rejected.uids), None)
-            if uid is None:  # after the last try, the Pod of the try ended
+            if uid is None:  # the only Pod with this request has ended since the last try
                 self._drop(rejected)
                 continue
             rejected.last = now

@@ -1,4 +1,5 @@
-"""Which Pods are alike: Slurm treats equal requests equally."""
+"""Keys that show which Pods are alike. If Slurm refuses one Pod, Slurm refuses every Pod that is
+alike."""
 
 from collections.abc import Hashable
 from operator import attrgetter
@@ -12,16 +13,18 @@ from slurm_client.model import Decides, JobSpec, fields_that_decide
 
 Turn = tuple[int, str, str]
 demand_of = attrgetter(*fields_that_decide(Decides.DEMAND))
-"""Returns the fields of a job by which Slurm decides whether nodes fit the job."""
+"""Takes a job. Returns the fields that Slurm uses to decide which nodes fit the job."""
 
 
 class Owner(NamedTuple):
-    """The user and the accounting names with the limits of a job. None is Slurm's default."""
+    """The owner of a job: the user, and the names in Slurm's accounting that limit the job. None stands
+    for Slurm's default."""
 
     user_id: int | None
     namespace: str | None
-    """Namespace of a Pod without a user; None for other Pods. Without a user, all jobs belong to the
-    token's user, and one namespace must not hold up another namespace."""
+    """Namespace of a Pod without a Slurm user; None for other Pods. The jobs of all Pods without a user
+    belong to the token's user. The namespaces are separate owners, so that one namespace does not delay
+    another namespace."""
     account: str | None
     qos: str | None
     reservation: str | None
@@ -29,7 +32,8 @@ class Owner(NamedTuple):
     @classmethod
     def of(cls, namespace: str, job: JobSpec) -> Self:
         """Returns the owner of a job for a Pod of this namespace. The order of names in a list ("a,b")
-        does not matter, nor does the case of an account or a QOS: Slurm's assoc_mgr ignores the case."""
+        does not matter. The case of an account or a QOS does not matter either, because Slurm's
+        assoc_mgr ignores the case."""
         account, qos = job.account and job.account.lower(), job.qos and job.qos.lower()
         qos, reservation = (names and ordered(names) for names in (qos, job.reservation))
         return cls(job.user_id, namespace if job.user_id is None else None, account, qos, reservation)
@@ -41,23 +45,25 @@ def ordered(names: str) -> str:
 
 
 def window_of(record: Placeholder, view: ClusterView) -> str:
-    """Returns the name of a placeholder's window: the partition. A list of partitions ("a,b") has a
-    window of its own."""
+    """Returns the name of a placeholder's window (see `window`). The name is the partition. A list of
+    partitions ("a,b") has its own window."""
     return ordered(view.partition_name(record.request.job.partition))
 
 
 def turn_of(pod: Pod) -> Turn:
-    """Returns the key for the order of an owner's Pods: priority, then age."""
+    """Returns the key that orders the Pods of an owner: first by priority, then by age."""
     return (-pod.priority, pod.created, pod.uid)
 
 
 def kind_of(record: Placeholder) -> Hashable:
-    """Returns a key, equal for Pods of one owner if Slurm has the same reason to refuse the Pods."""
+    """Returns the key of a Pod's class. Two Pods of one owner have equal keys if Slurm would refuse both
+    for the same reason."""
     request, rejections = record.request, record.rejections
     return demand_of(request.job), request.constraints.signature, rejections.nodes, rejections.offered
 
 
 def request_of(record: Placeholder) -> Hashable:
-    """Returns a key, equal for Pods with equal requests. A job_submit plugin may decide by any part."""
+    """Returns a key that is equal for Pods with equal requests. The key has all parts of the request,
+    because a job_submit plugin may reject a job for any part."""
     request = record.request
     return record.workload.namespace, without_pod(request.job), request.constraints.signature

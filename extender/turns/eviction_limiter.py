@@ -1,16 +1,17 @@
 """The eviction limiter lets a limited number of deletions pass in any minute (invariant I5).
 
 The end of a job ends its Pod, and the end of a Pod ends its job. Very many ends at once may be a
-mistake: an administrator wiped a partition, or Slurm started with another state. A person should
-notice such a mistake before everything is gone. Therefore the limiter holds back the deletions
-above the limit, reports them, and lets them pass as the minute slides on: otherwise, one mistake at
-night would keep nodes from preemption until the morning. A limit of 0 holds back everything until a
-person sets another limit.
+mistake: an administrator wiped a partition, or Slurm started with another state. A person should notice
+such a mistake before everything is gone. Therefore the limiter delays the deletions above the limit, and
+reports the number. The limit counts the last 60 seconds, so the delayed deletions pass one after the
+other without a person. Otherwise one mistake at night would keep the nodes of preempted Pods from other
+jobs until the morning. A limit of 0 delays all deletions until a person sets another limit.
 
-Foreseen ends (`is_foreseen`) pass and do not count. Preempted Pods go first, because the node already
-belongs to another job, whose Prolog gate fails in the end; a quarter of the limit is reserved for
-preempted Pods. The other Pods go by turns over their namespaces. A namespace uses at most three
-times as many of the other deletions as remain, so that no namespace holds up another namespace.
+Foreseen ends (`is_foreseen`) pass, and do not count. Preempted Pods go first, because their node already
+belongs to another job. If the preempted Pod stays too long, the other job's Prolog gate fails. A quarter
+of the limit is reserved for preempted Pods. For the other Pods, the namespaces take turns. A namespace
+may use at most three times as many of the other deletions as remain, so that no namespace blocks another
+namespace.
 """
 
 from collections import Counter
@@ -29,40 +30,44 @@ _MAX_SHARE_OF_REST = 3
 _RESERVED_SHARE = 4
 
 OnChange = Callable[["EvictionLimiter", Placeholder | None], object]
-"""Called after each change of the records in line, with the record if another record joins the line."""
+"""Called after each change of the delayed records. The second argument is the record that is delayed
+now; None if a record is not delayed any more."""
 _Lines = dict[str, dict[str, None]]
-"""Waiting uids in their order, by namespace. The namespace with the next turn comes first."""
+"""Uids of delayed records, by namespace, in their order. The namespace with the next turn comes
+first."""
 
 
 def is_foreseen(record: Placeholder) -> bool:
-    """Returns True if a job ended by its time limit, by its deadline or by itself: never a mistake. A
-    cancelled job counts: slurmctld does not report whether its owner or an administrator cancelled the
-    job (24.11, 26.05)."""
+    """Returns True if a job ended because of its time limit, because of its deadline, or by itself. Such
+    an end is never a mistake. A cancelled job is not foreseen, because slurmctld does not report whether
+    the owner or an administrator cancelled the job (24.11, 26.05)."""
     return record.evicted_for is not None and record.evicted_for.reason in FORESEEN
 
 
 class EvictionLimiter:
-    """`limit` deletions pass in any minute. A repeated deletion counts once."""
+    """Lets at most `limit` deletions pass in any minute. A deletion that is repeated counts only
+    once."""
 
     def __init__(self, limit: int, on_change: OnChange = lambda *_: None) -> None:
         self.limit = limit
         self._reserve = limit // _RESERVED_SHARE
         self._on_change = on_change
         self._passed: dict[str, tuple[float, str]] = {}
-        """Time and namespace of the deletions of the last minute, in their order."""
+        """For each deletion of the last minute: its time, and the namespace. In the order of the
+        times."""
         self._taken: Counter[str] = Counter()
         """Number of deletions in the last minute, by namespace."""
         self._held: dict[str, Placeholder] = {}
-        """The records in line, in the order of their arrival."""
+        """The delayed records, by uid, in the order of their arrival."""
         self._preempted: _Lines = {}
         self._others: _Lines = {}
         self._reasons: Counter[str] = Counter()
         self._turn: str | None = None
-        """The uid with the turn."""
+        """Uid of the record that may delete its Pod now; None if no record has a turn."""
 
     def passes(self, record: Placeholder, now: float, pod: str | None = None) -> bool:
-        """Returns True if a Pod of a record, or the job, may be deleted now. If not, the record waits in
-        line for one of the `turns`."""
+        """Returns True if a Pod of a record may be deleted now, or if the job may be cancelled now.
+        Otherwise the record is delayed until `turns` yields the uid."""
         uid, what, namespace = record.uid, pod or record.uid, record.workload.namespace
         if what in self._passed or (self.limit and is_foreseen(record)):
             return True
@@ -77,18 +82,19 @@ class EvictionLimiter:
         return False
 
     def turns(self, now: float) -> Iterator[str]:
-        """Yields the uids with a turn. The caller deletes each before the next, or never."""
+        """Yields the uids of delayed records that have their turns now. The caller must use the turn
+        before the next uid, by a call of `passes`. Otherwise the turn is lost."""
         while (first := self._first(now)) is not None:
             lines, namespace = first
             lines[namespace] = lines.pop(namespace)
             self._turn = uid = next(iter(lines[namespace]))
             yield uid
-            if self._turn is not None:  # the caller did not use the turn; a turn is for one Pod
+            if self._turn is not None:  # the caller did not use the turn: the record is removed
                 self._turn = None
                 self.forget(uid)
 
     def forget(self, uid: str) -> None:
-        """Removes a record from the line."""
+        """Removes a record from the delayed records."""
         held = self._held.pop(uid, None)
         if held is None:
             return
@@ -105,17 +111,17 @@ class EvictionLimiter:
 
     @property
     def held(self) -> int:
-        """Returns the number of records in line."""
+        """Returns the number of delayed records."""
         return len(self._held)
 
     @property
     def opens(self) -> float:
-        """Returns the time of the next turn; infinity without records in line."""
+        """Returns the time of the next turn; infinity if no record is delayed."""
         return self._slides_on() if self._held else inf
 
     @property
     def words(self) -> str | None:
-        """Returns a message about the records in line; None without records in line."""
+        """Returns a message about the delayed records; None if no record is delayed."""
         if not self._held:
             return None
         why = ", ".join(f"{count} {reason}" for reason, count in self._reasons.items() if count)
@@ -127,7 +133,8 @@ class EvictionLimiter:
         )
 
     def _may_pass_at_once(self, record: Placeholder, now: float) -> bool:
-        """Returns False while a queued deletion might be allowed first."""
+        """Returns True if a new deletion may pass without a delay. Returns False while a delayed
+        deletion may pass first."""
         room = self._room(now)
         if room <= 0 or self._first(now) is not None:
             return False
@@ -135,7 +142,8 @@ class EvictionLimiter:
         return preempted or self._has_a_share(record.workload.namespace, room)
 
     def _first(self, now: float) -> tuple[_Lines, str] | None:
-        """Returns the lines and the namespace with the next turn."""
+        """Returns the namespace with the next turn, and the lines in which the namespace waits; None if
+        no record may pass now."""
         room = self._room(now) if self._held else 0
         if room > 0 and self._preempted:
             return self._preempted, next(iter(self._preempted))

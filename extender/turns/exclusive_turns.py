@@ -1,12 +1,14 @@
-"""The order of submissions for Pods that close Nodes to other Pods of the same template.
+"""The order of submissions for Pods that close Nodes to other Pods of the same template, for example by
+anti-affinity or by host ports.
 
-If the extender asked Slurm for two such Pods at once, Slurm might grant the same Node to both. The
-extender therefore asks for a single Pod of each template at a time. A turn ends after the grant, or
-after the job has waited in Slurm's queue for `_TURN_S`. If Slurm has no room for a job of the template,
-each further turn ends as soon as the job is queued, so that all jobs gain age in Slurm's queue.
+If the extender requested the jobs of two such Pods at once, Slurm might grant the same Node to both.
+Therefore the Pods of a template take turns, and the extender requests one job at a time. A turn ends
+after the grant, or after the job has waited in Slurm's queue for `_TURN_S`. If Slurm has no room for a
+job of the template, each further turn ends as soon as the job is queued. In this way all jobs gain age
+in Slurm's queue.
 
-Pods of different templates do not wait for each other: if two grants conflict, the ledger gives the
-later grant back.
+Pods of different templates do not wait for each other. If two of their grants conflict, the ledger gives
+the later grant back.
 """
 
 from collections.abc import Hashable, Iterable
@@ -23,7 +25,7 @@ from extender.turns.ranking import Ranking
 _TURN_S = 5.0
 """Time in Slurm's queue after which a Pod's turn ends. Slurm starts jobs on idle nodes earlier."""
 _NO_ROOM = frozenset({"Resources", "Priority"})
-"""Slurm's reasons for jobs that wait for nodes, and not for a person or a limit."""
+"""Slurm's pending reasons for jobs that wait for nodes, and not for a person or a limit."""
 
 
 def turn_ends(record: Placeholder) -> float:
@@ -33,8 +35,8 @@ def turn_ends(record: Placeholder) -> float:
 
 
 def template_of(record: Placeholder, queue: str) -> Hashable | None:
-    """Returns a key, equal for all Pods of a template. Returns None for a group, and for a Pod without
-    rules against other Pods: such Pods need no order."""
+    """Returns a key that is equal for all Pods of a template. Returns None for a group, and for a Pod
+    without rules against other Pods, because such Pods need no order."""
     if (
         record.workload.size > 1
         or not record.members
@@ -49,15 +51,16 @@ def template_of(record: Placeholder, queue: str) -> Hashable | None:
 
 @dataclass(slots=True)
 class _Template:
-    """The Pods of a template that wait for their turns, that have the turn, or have had the turn."""
+    """The Pods of a template: Pods that wait for their turns, Pods with the turn, and Pods after their
+    turns."""
 
     waiting: Ranking[str, Turn] = field(default_factory=Ranking)
     submitting: dict[str, Cause] = field(default_factory=dict)
-    """Pods in submission, each as the cause of other Pods' waiting."""
+    """Pods whose jobs are being submitted. The value is the reason that the waiting Pods report."""
     queued: dict[str, Cause] = field(default_factory=dict)
-    """The same of Pods with a job in Slurm's queue, while their turns last."""
+    """Pods with a job in Slurm's queue, while their turns last. The value is the same reason."""
     without_room: set[str] = field(default_factory=set)
-    """Pods with a job in Slurm's queue, after their turns, for which Slurm has no room."""
+    """Pods after their turns whose jobs wait in Slurm's queue, because Slurm has no room."""
 
     @property
     def asking(self) -> dict[str, Cause]:
@@ -66,12 +69,13 @@ class _Template:
 
     @property
     def head(self) -> str | None:
-        """Returns the next Pod to ask Slurm for; None while another Pod has the turn."""
+        """Returns the Pod whose job is requested next; None while another Pod has the turn."""
         first = None if self.asking else self.waiting.first()
         return first and first[1]
 
     def put(self, record: Placeholder, now: float, *, waits: bool, asks: bool) -> None:
-        """Follows the state of a Pod."""
+        """Notes the new state of a Pod. `waits` is True if the Pod waits for its turn. `asks` is True if
+        the extender has requested the Pod's job."""
         uid, cause = record.uid, record.cause
         self.drop(uid)
         if waits:
@@ -92,7 +96,7 @@ class _Template:
 
     @property
     def is_empty(self) -> bool:
-        """Returns True without Pods that matter to other Pods."""
+        """Returns True if no Pod is left that matters to other Pods."""
         return not (self.waiting or self.submitting or self.queued or self.without_room)
 
 
@@ -112,7 +116,7 @@ class ExclusiveTurns:
         without an open Node."""
 
     def follow(self, record: Placeholder, queue: str, now: float, *, ready: bool) -> tuple[str, ...]:
-        """Follows the state of a Pod. `ready` is False if the Pod waits for another reason, such as a
+        """Notes the new state of a Pod. `ready` is False if the Pod waits for another reason, such as a
         backoff. Returns the Pods whose turn has come or gone."""
         uid = record.uid
         self._heeding.pop(uid, None)
@@ -158,7 +162,7 @@ class ExclusiveTurns:
         return next(iter(asking), Cause.of(Kind.ONE_AT_A_TIME, turn_s=_TURN_S, pod="", job=None))
 
     def block(self, record: Placeholder) -> None:
-        """Records that other Pods close all Nodes to a Pod. `affected` then also returns the Pod."""
+        """Notes a Pod for which other Pods close all Nodes. `affected` then also looks at this Pod."""
         self._heeding[record.uid] = record.lead.scheduling.constraints
 
     def affected(self, moved: Iterable[PodConstraints]) -> tuple[str, ...]:

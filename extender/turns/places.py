@@ -1,9 +1,9 @@
-"""The places in Slurm's queue that all partitions share: half of MaxJobCount. The other half is for
-running jobs, for native jobs, and for ended jobs until MinJobAge.
+"""Counts the places in Slurm's queue. All partitions share these places, and their number is half of
+MaxJobCount. The other half is for running jobs, for native jobs, and for ended jobs until MinJobAge.
 
-A user may name any number of partitions, accounts and reservations. So the places are counted by user,
-too: a user has at most a quarter of the user's own and the free places, and the last tenth is for users
-without a place.
+A user may name any number of partitions, accounts and reservations. Therefore the places are also
+counted by user. A user may have at most a quarter of the sum of the user's own places and the free
+places. The last tenth of all places is for users without a place.
 """
 
 from collections import Counter
@@ -13,15 +13,17 @@ from typing import Generic, TypeVar
 from extender.turns.ranking import Ranking
 
 User = int | None
-"""A user id. None is the user of Slurm's token, who owns the jobs of all Pods without a user: while no
-other user has a place, this user may have all places except the last tenth."""
+"""A user id. None is the user of Slurm's token. The jobs of all Pods without a user belong to the
+token's user. While no other user has a place, the token's user may have all places except the last
+tenth."""
 Key = tuple[int, int]
 _Thing = TypeVar("_Thing", bound=Hashable)
 _USER_SHARE, _TENTH = 4, 10
 
 
 class Places(Generic[_Thing]):
-    """Counts the places, and ranks what waits until a user may have another place."""
+    """Counts the places by user. Also ranks the things that wait until their user may have another
+    place."""
 
     def __init__(self, max_job_count: int) -> None:
         self.taken = 0
@@ -33,11 +35,11 @@ class Places(Generic[_Thing]):
         self.limit(max_job_count)
 
     def limit(self, max_job_count: int) -> None:
-        """Takes Slurm's MaxJobCount."""
+        """Sets the number of places. `max_job_count` is Slurm's MaxJobCount."""
         self.most = max(1, max_job_count // 2)
 
     def take(self, user: User, more: int) -> None:
-        """Gives a user more places, or (below 0) takes places back."""
+        """Gives a user `more` places. If `more` is negative, takes places back."""
         self.taken += more
         self._of[user] += more
         if not self._of[user]:
@@ -66,12 +68,12 @@ class Places(Generic[_Thing]):
         return alone or own < (left + own) // _USER_SHARE
 
     def waits(self, user: User, thing: _Thing) -> bool:
-        """Returns True if something of a user waits for a place."""
+        """Returns True if a thing of this user waits for a place."""
         return user in self._waiting and thing in self._waiting[user]
 
     def wait(self, user: User, thing: _Thing, key: Key | None) -> None:
-        """Lets something of a user wait until the user may have another place; without a key, no
-        longer."""
+        """Lets a thing wait until its user may have another place. If `key` is None, the thing stops
+        waiting."""
         waiting = self._waiting.setdefault(user, Ranking())
         waiting.put(thing, key)
         if waiting:
@@ -81,8 +83,9 @@ class Places(Generic[_Thing]):
             self._users.drop(user)
 
     def admitted(self) -> tuple[Key, _Thing] | None:
-        """Returns the first that may go on, and the key; None if nothing may go on. If the waiting
-        user with the fewest places may not have another place, no waiting user may."""
+        """Returns the first waiting thing that may have a place now, with its key; None if there is no
+        such thing. Looks only at the waiting user with the fewest places: if this user may not have
+        another place, no waiting user may."""
         first = self._users.first()
         if first is None or not self.open_to(first[1]):
             return None

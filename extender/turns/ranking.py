@@ -1,6 +1,6 @@
-"""Things in the order of their keys. Keys change, and things leave, at any time.
+"""A collection of things in the order of their keys. Keys may change and things may leave at any time.
 
-Outdated entries stay in a heap until they come up, so each change costs O(log n).
+Outdated entries stay in the heap until they reach the top, so each change costs O(log n).
 """
 
 import heapq
@@ -13,7 +13,8 @@ _FEW = 64
 
 
 class Ranking(Generic[_Thing, _Key]):
-    """Ranks each thing once. If keys are equal, the oldest thing comes first."""
+    """Contains each thing once, with one key. If keys are equal, the thing that got its key first comes
+    first."""
 
     def __init__(self) -> None:
         self._keys: dict[_Thing, _Key] = {}
@@ -30,7 +31,7 @@ class Ranking(Generic[_Thing, _Key]):
         return thing in self._keys
 
     def put(self, thing: _Thing, key: _Key | None) -> None:
-        """Adds a thing, or changes the key of a thing; without a key, removes the thing."""
+        """Adds a thing, or changes the key of a thing. If `key` is None, removes the thing."""
         if key is None:
             self.drop(thing)
             return
@@ -55,7 +56,7 @@ class Ranking(Generic[_Thing, _Key]):
         return sum(each < key for each in self._keys.values())
 
     def first(self) -> tuple[_Key, _Thing] | None:
-        """Returns the smallest key, and its thing; None without things."""
+        """Returns the smallest key, and its thing; None if the ranking is empty."""
         while self._heap and self._keys.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         if not self._heap:
@@ -65,7 +66,7 @@ class Ranking(Generic[_Thing, _Key]):
 
     @property
     def top(self) -> tuple[_Key, _Thing]:
-        """Returns `first` of a ranking with things."""
+        """Returns the smallest key, and its thing. The ranking must not be empty."""
         first = self.first()
         assert first is not None
         return first

@@ -1,23 +1,28 @@
-"""The order of turns: a bounded number of placeholders waits in each partition, other Pods wait gated.
+"""The order in which Pods get turns to request their jobs. In each partition, a limited number of
+placeholders waits in Slurm's queue. The other Pods keep their scheduling gate, and wait in line for
+their turns.
 
-A short queue keeps Slurm's scheduler fast. Slurm decides whose job comes first, and therefore every
-owner (`Owner`) has jobs in Slurm's queue. The owner with the fewest jobs there is next; within an owner,
-the Pod with the highest priority, then the oldest Pod. Three limits hold an owner back:
+A short queue keeps Slurm's scheduler fast. Slurm decides which job comes first. Therefore the extender
+keeps jobs of every owner (`Owner`) in Slurm's queue. The owner with the fewest jobs in the queue gets
+the next turn. Among this owner's Pods, the Pod with the highest priority goes first, then the oldest
+Pod. Three limits may delay an owner:
 
-- The window of a partition has `size` places for placeholders that compete for nodes. If the window is
-  full, an owner with less than a share (`size` by the number of owners) still gets places. Jobs that
-  wait for a limit of their owner (`pending_reasons`) count against that owner alone.
-- All partitions share the places that MaxJobCount leaves (`Places`). An owner has in a partition at most
-  a quarter as many as are free.
+- The window of a partition has `size` places for placeholders that compete for nodes. A share is `size`
+  divided by the number of owners. If the window is full, an owner with less than a share still gets
+  places. A job that waits for a limit of its owner (`pending_reasons`) counts against this owner alone.
+- All partitions share the places that MaxJobCount leaves (`Places`). In one partition, an owner may have
+  at most a quarter as many places as there are free places.
 - A Slurm user has a bounded number of places in all partitions together.
 
-If Slurm refuses a Pod for now, the Pod goes back in line, and gives the place back. Slurm would refuse
-all Pods of the owner with an equal request: their class backs off (`Backoff`), and then lets Pod
-after Pod through, more at a time while Slurm takes the requests. Other classes go on. An owner may
-have any number of classes: a few of the classes that back off are tried again at a time.
+If Slurm refuses a Pod's job for now, the Pod waits in line again, and its place becomes free. The
+owner's Pods with an equal request form a class, and Slurm would refuse all of them. Therefore the class
+pauses (`Backoff`). After the pause, the class lets through one Pod at a time, and more Pods while Slurm
+accepts the requests. Other classes continue. Because an owner may have any number of classes, only a few
+paused classes are tried again at a time.
 
-The fast path is open while no placeholder of the extender competes for the partition: an immediate job
-must not overtake another job.
+On the fast path, the extender requests an immediate job: Slurm grants nodes at once, or rejects the job.
+An immediate job must not overtake another job. Therefore the fast path is open only while no placeholder
+of the extender competes for the partition.
 """
 
 from collections import Counter
@@ -48,24 +53,24 @@ _TRIES = 10
 
 
 class InLine(NamedTuple):
-    """The place of a Pod in the line of its partition: the place after the Pods ahead."""
+    """Position of a Pod in the line of Pods that wait for their turns in a partition."""
 
     ahead: int
-    """Number of Pods that have their turns before, if nothing changes. Pauses of classes and limits of
-    owners do not count."""
+    """Number of Pods that get their turns before this Pod, if nothing changes. The number does not
+    consider pauses of classes and limits of owners."""
     of_its_owner: int
-    """Number of these Pods with the same owner."""
+    """Number of Pods among `ahead` with the same owner as this Pod."""
     waiting: int
     """Number of all Pods in the line."""
 
 
 class _Stand(Enum):
-    """How a placeholder takes part in Slurm's queue."""
+    """How a placeholder counts in Slurm's queue."""
 
     ASKED = auto()
     """The fast path asks for the job."""
     COMPETES = auto()
-    """The job waits for nodes, or will."""
+    """The job waits for nodes, or will wait for nodes after its submission."""
     HELD_UP = auto()
     """The job waits for a limit of its owner."""
 
@@ -75,7 +80,7 @@ def _owner(record: Placeholder) -> Owner:
 
 
 def _stand_of(record: Placeholder) -> _Stand | None:
-    """Returns None if the placeholder is not in Slurm's queue."""
+    """Returns how a placeholder counts in Slurm's queue; None if the placeholder is not in the queue."""
     match record.state:
         case State.SUBMITTING if not record.in_line:
             return _Stand.ASKED if record.job.asked.immediate else _Stand.COMPETES
@@ -94,12 +99,12 @@ class _Window:
     size: int
     queues: dict[Owner, "_Queue"] = field(default_factory=dict)
     ready: Ranking["_Queue", Key] = field(default_factory=Ranking)
-    """The owners with a Pod that may go, except owners that wait for a place (`Places`)."""
+    """Owners with a Pod that may have a turn, except owners that wait for a place (`Places`)."""
     stands: Counter[_Stand] = field(default_factory=Counter)
 
     @property
     def most(self) -> int:
-        """Returns the number of places that the window leaves to an owner."""
+        """Returns the number of places that one owner may have in this window now."""
         if self.stands[_Stand.COMPETES] + self.stands[_Stand.ASKED] < self.size:
             return self.size
         return max(1, self.size // len(self.queues))
@@ -112,21 +117,22 @@ class _Queue:
     window: _Window
     owner: Owner
     served: int
-    """Number of the owner's last turn; before the first turn, the number of the arrival."""
+    """Serial number of the owner's last turn. Before the first turn, the serial number of the owner's
+    arrival."""
     classes: dict[Hashable, "_Class"] = field(default_factory=dict)
     open: Ranking["_Class", Turn] = field(default_factory=Ranking)
-    """The classes with a Pod that may go, by their first Pods."""
+    """Classes with a Pod that may have a turn, in the order of their first Pods."""
     paused: Ranking["_Class", float] = field(default_factory=Ranking)
-    """The classes that back off, by the ends of their pauses."""
+    """Paused classes, in the order in which their pauses end."""
     in_slurm: int = 0
-    """Number of placeholders in Slurm's queue, and on the way there."""
+    """Number of the owner's placeholders that are in Slurm's queue or are being submitted."""
     may_try: int = 0
-    """Number of paused classes that may be tried at once."""
+    """Number of paused classes that may be tried now, before their pauses end."""
     tried_until: float = 0.0
 
     @property
     def key(self) -> Key | None:
-        """Returns the key for the order of owners; None if no Pod may go."""
+        """Returns the key that orders the owners; None if no Pod of this owner may have a turn."""
         return (self.in_slurm, self.served) if self.open else None
 
     @property
@@ -135,15 +141,15 @@ class _Queue:
         return sum(len(each.waiting) for each in self.classes.values())
 
     def turns_before(self, other: "_Queue", number: int) -> int:
-        """Returns the number of the owner's turns before the turn of this number (from 0) of another
-        owner. The owner with fewer placeholders in Slurm catches up first, and the last turn of the
-        other owner is then longer ago."""
+        """Returns how many turns this owner gets before turn `number` (counted from 0) of another owner.
+        The owner with fewer placeholders in Slurm catches up first. When both have equally many
+        placeholders, the owner that had more is next, because its last turn is longer ago."""
         first = (-self.in_slurm, self.served) < (-other.in_slurm, other.served)
         return max(0, min(self.waiting, other.in_slurm + number - self.in_slurm + first))
 
     @property
     def opens(self) -> float | None:
-        """Returns the time of the next try of a paused class; None without paused classes."""
+        """Returns the time of the next try of a paused class; None if no class is paused."""
         first = self.paused.first()
         if first is None:
             return None
@@ -159,12 +165,12 @@ class _Class:
     backoff: Backoff
     waiting: Ranking[str, Turn] = field(default_factory=Ranking)
     members: int = 0
-    """Number of Pods that wait, and of Pods on the way to Slurm."""
+    """Number of Pods of the class that wait or are being submitted."""
     cause: Cause | None = None
-    """Why Slurm refused the last Pod; None while Slurm takes the Pods."""
+    """Why Slurm refused the last Pod; None while Slurm accepts the Pods."""
     careful: bool = False
-    """Slurm has refused a Pod. Each Pod that goes begins a pause; each Pod that Slurm takes lets two
-    classes of the owner be tried before the ends of their pauses."""
+    """True after Slurm has refused a Pod. Then each turn of a Pod begins a pause. Each Pod that Slurm
+    accepts allows tries of two paused classes of the owner before their pauses end."""
 
 
 class Windows:
@@ -177,17 +183,19 @@ class Windows:
         self._windows: dict[str, _Window] = {}
         """The windows with owners."""
         self._order: Ranking[_Window, Key] = Ranking()
-        """The windows with a place for their first owner, by the key of the owner."""
+        """Windows with a place for their first owner, in the order of these owners' keys."""
         self._paused: Ranking[_Queue, float] = Ranking()
-        """The owners with paused classes, by the time of the next try."""
+        """Owners with paused classes, in the order of their next tries."""
         self._woken: dict[_Queue, None] = {}
-        """The owners that have not used a change in Slurm yet."""
+        """Owners with paused classes that may try again after a change in Slurm, and have not tried
+        yet."""
         self._class_of: dict[str, _Class] = {}
         self._in_slurm: dict[str, tuple[_Queue, _Stand]] = {}
-        """The placeholders in Slurm's queue. A placeholder counts for the owner of its job, whatever the
-        Pod says later."""
+        """The placeholders in Slurm's queue. A placeholder counts for the owner of its job, even if the
+        Pod names another owner later."""
         self._fast_from: dict[str, float] = {}
-        """Partitions without room for an immediate job, and the end of their rest."""
+        """Partitions that had no room for an immediate job, each with the time at which the fast path
+        opens again."""
         self._served = 0
 
     def __len__(self) -> int:
@@ -196,7 +204,7 @@ class Windows:
     # News
 
     def follow(self, partition: str, record: Placeholder, now: float) -> None:
-        """Follows the state and the partition of a placeholder."""
+        """Notes the new state and the partition of a placeholder."""
         uid = record.uid
         if self._partition_of(uid) not in (None, partition):
             self.forget(uid)
@@ -220,7 +228,8 @@ class Windows:
             self._move(uid, *self._in_slurm[uid], None)
 
     def wake(self, max_job_count: int) -> None:
-        """Lets refused Pods try again after a change in Slurm. Takes Slurm's MaxJobCount."""
+        """Lets refused Pods try again after a change in Slurm. `max_job_count` is Slurm's
+        MaxJobCount."""
         self.places.limit(max_job_count)
         self._woken |= dict.fromkeys(self._paused)
 
@@ -232,7 +241,7 @@ class Windows:
     # Questions
 
     def fast(self, partition: str, now: float) -> bool:
-        """Returns True if an immediate job overtakes no other job, and may find room."""
+        """Returns True if an immediate job would overtake no other job, and may find room."""
         window = self._windows.get(partition)
         overtakes = window is not None and window.stands[_Stand.COMPETES]
         return not overtakes and now >= self._fast_from.get(partition, 0.0)
@@ -251,8 +260,8 @@ class Windows:
         return IN_LINE if has_place else NO_PLACE
 
     def place_in_line(self, uid: str) -> InLine | None:
-        """Returns the place of a Pod; None for a Pod that is not in line. Looks at each Pod of the owner
-        and at each class of the partition."""
+        """Returns the position of a Pod in line; None for a Pod that does not wait in line. The cost
+        grows with the owner's Pods and with the partition's classes."""
         known = self._class_of.get(uid)
         turn = None if known is None else known.waiting.key(uid)
         if known is None or turn is None:
@@ -264,7 +273,8 @@ class Windows:
 
     @property
     def opens(self) -> float:
-        """Returns the time of the next turn, if no event comes before; infinity if none follows."""
+        """Returns the time of the next turn, if no event comes earlier; infinity if there is no next
+        turn."""
         if self._woken or self._next() is not None or self._admitted() is not None:
             return 0.0
         first = self._paused.first()
@@ -273,8 +283,8 @@ class Windows:
     # Turns
 
     def turns(self, now: float) -> Iterator[tuple[str, str]]:
-        """Yields partitions and uids of Pods that have their turn: a bounded number. If `opens` is not
-        later than `now` afterwards, call again after other events."""
+        """Yields the partition and the uid of each Pod that has its turn now, up to a limit. If `opens`
+        is not later than `now` afterwards, the caller calls again after other events."""
         for _ in range(_MAX_STEPS):
             paused = self._paused.first()
             if self._woken:
@@ -294,14 +304,16 @@ class Windows:
                 self._rank(queue)
 
     def _next(self) -> _Queue | None:
-        """Returns the owner with the fewest placeholders in Slurm, of all windows."""
+        """Returns the owner with the next turn, among all windows: the owner with the fewest
+        placeholders in Slurm."""
         first = self._order.first()
         if first is None or first[0][0] >= self.places.share:
             return None
         return first[1].ready.top[1]
 
     def _admitted(self) -> _Queue | None:
-        """Returns an owner who may have a place again, before all other owners."""
+        """Returns an owner that has waited for a place, if the owner may have a place now and comes
+        before all other owners."""
         waiting, first = self.places.admitted(), self._order.first()
         if waiting is None or waiting[0][0] >= self.places.share:
             return None
@@ -324,7 +336,7 @@ class Windows:
         _, going = queue.open.top
         _, uid = going.waiting.top
         going.waiting.drop(uid)
-        if going.careful:  # without an answer from Slurm, another Pod follows after the pause
+        if going.careful:  # if Slurm does not answer, another Pod follows after the pause
             going.backoff.pause(now)
         self._served += 1
         queue.served = self._served
@@ -403,14 +415,14 @@ class Windows:
         return window.queues[owner]
 
     def _list(self, changed: _Class) -> None:
-        """Ranks a class after a change."""
+        """Updates the rank of a class after a change."""
         queue, first, due = changed.queue, changed.waiting.first(), changed.backoff.due
         queue.paused.put(changed, due)
         queue.open.put(changed, first[0] if first and due is None else None)
         self._rank(queue)
 
     def _rank(self, queue: _Queue) -> None:
-        """Ranks an owner after a change, and the window."""
+        """Updates the ranks of an owner and of its window after a change."""
         window, user, key = queue.window, queue.owner.user_id, queue.key
         self._paused.put(queue, queue.opens)
         if self.places.waits(user, queue):

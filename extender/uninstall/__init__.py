@@ -1,1 +1,2 @@
-"""What is left in both systems when the extender is uninstalled, and what becomes of it by choice."""
+"""Cleans up after an uninstall: the user chooses what happens to the gates and the jobs of the
+extender."""

@@ -1,7 +1,7 @@
-"""What an uninstall does with what the extender has left: Pods that wait at its gate, and its live jobs.
+"""Removes the leftovers of an uninstalled extender: the gates of waiting Pods, and live jobs.
 
-Nothing is done while a replica leads: it would end the Pods whose jobs end here, and ask for jobs for
-the Pods whose gate is lifted here.
+Nothing is removed while a replica leads. A leading replica would delete the Pods of the ended jobs, and
+would request jobs for the Pods whose gate is gone.
 """
 
 import asyncio
@@ -19,24 +19,25 @@ from wellknown.names import GATE, LEASE
 
 
 class StillLeads(Exception):
-    """A replica renews the Lease: uninstall the extender first."""
+    """Raised if a replica still renews the Lease. The user must uninstall the extender first."""
 
 
 @dataclass(slots=True)
 class Done:
-    """What was done, and why the rest was not."""
+    """The numbers of finished actions, and the problems of failed actions."""
 
     lifted: int = 0
-    """Pods whose gate was lifted."""
+    """Number of lifted gates."""
     ended: int = 0
-    """Jobs that were cancelled."""
+    """Number of cancelled jobs."""
     problems: list[str] = field(default_factory=list)
 
 
 async def nobody_leads(
     kubernetes: Kubernetes, namespace: str, duration_s: int, timeout_s: float
 ) -> None:
-    """Returns once the Lease has not changed for as long as it lasts. Raises StillLeads."""
+    """Waits until no replica leads: until the Lease is missing, or has not changed for `duration_s`.
+    Raises StillLeads if a replica still leads after `timeout_s`."""
     clock = asyncio.get_running_loop().time
     ends, before = clock() + timeout_s, await kubernetes.read_lease(namespace, LEASE)
     while before is not None:
@@ -50,7 +51,7 @@ async def nobody_leads(
 
 
 async def lift_gates(kubernetes: Kubernetes, scheduler_name: str, done: Done) -> None:
-    """Lifts the extender's gate of every Pod that waits at it."""
+    """Lifts the extender's gate from every waiting Pod."""
     async for page in kubernetes.pages("pods", f"spec.schedulerName={scheduler_name}"):
         for manifest in page.get("items") or ():
             if not _is_gated(manifest):

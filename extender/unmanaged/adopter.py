@@ -1,6 +1,6 @@
-"""The leader's loop for adopted Pods. Each round reads the states of all jobs in one call, and carries
-out the effects of `adoption` to the end. A round begins soon after an adopted Pod came or went, and
-every second or so.
+"""The leader's loop for adopted Pods. Each round reads the states of all adopted Pods' jobs in one call,
+and then carries out all effects that `adoption` decides. A round begins soon after an adopted Pod came
+or went, otherwise about every second.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from slurm_client.protocol import Slurm
 PART = "adoption"
 
 _INTERVAL_S = 1.0
-_SHARE = 10  # the pause after a long round is ten times as long
+_SHARE = 10  # the pause after a long round is ten times as long as the round
 _TOGETHER_S = 0.1  # adopted Pods that come within this time share a round
 _WORKERS = 8
 

@@ -1,8 +1,9 @@
 """The adoption of Pods that another scheduler bound to Slurm's nodes.
 
-A job on the Pod's node keeps Slurm from giving the room away. The job never ends the Pod; the Pod's end
-ends the job. Each round compares the adopted Pods with the states of the jobs. No state outlives the
-leader: the ids of the jobs are computed, at attempt 0.
+An adopted Pod gets a job on its node, so that Slurm does not give the Pod's resources to another job.
+The end of the job never ends the Pod; the end of the Pod ends the job. Each round compares the adopted
+Pods with the states of the jobs. No state outlives the leader, because each leader computes the same ids
+of the jobs, with attempt 0.
 """
 
 from collections import Counter, defaultdict
@@ -76,9 +77,10 @@ class AdoptedPod:
 
 
 def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod | None:
-    """Returns a Pod to adopt. None for a managed Pod, a Pod that is not bound or is over, an exempt Pod
-    (Slurm sets resources apart), a mirror Pod (a kubelet runs the static Pod anyway), and a Pod without
-    requests that Slurm counts."""
+    """Returns the Pod of a manifest if the extender adopts the Pod, otherwise None. The extender does
+    not adopt a managed Pod, a Pod without a Node, an ended Pod, and a Pod without requests that Slurm
+    counts. Exempt Pods are not adopted, because Slurm sets resources apart for exempt Pods. Mirror Pods
+    are not adopted, because a kubelet runs the static Pod anyway."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     node, phase = spec.get("nodeName"), (manifest.get("status") or {}).get("phase")
     if not translation.adopts or not node or phase in _OVER:
@@ -111,18 +113,18 @@ def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """One adopted Pod, and the stage of the job. Times are the ledger's clock, in seconds."""
+    """One adopted Pod, and the stage of its job. Times are in seconds, by the ledger's clock."""
 
     adopted_pod: AdoptedPod
     key: PlaceholderKey
     job_id: int
     stage: Stage = Stage.WAITING
-    owned: bool = False  # the job under this id surely has the Pod's key: submitted or read
+    owned: bool = False  # the job was submitted or read, so the job surely has the Pod's key
     failures: int = 0  # rejections by Slurm in a row
     not_before: float = 0.0  # time of the next call to Slurm
     quiet_until: float = 0.0  # time of the next write to the Pod, after a failure
-    job_name: str = ""  # if read
-    cpus: int = 0  # of the job, if known; the Pod may request another number
+    job_name: str = ""  # known after the job was read
+    cpus: int = 0  # CPUs of the job, if known; the Pod may request another number
 
     @property
     def called(self) -> str:
@@ -149,13 +151,14 @@ class Adopted:
         return replace(fresh, **changes)
 
     def at(self, stage: Stage) -> Self:
-        """Returns the record in a stage: the same object without a change."""
+        """Returns the record in this stage. If the record is already in this stage, returns the same
+        object."""
         return self if self.stage is stage else replace(self, stage=stage)
 
 
 class Adoptions:
-    """All adopted Pods of a leader. `found` are the live jobs of adopted Pods at the start; `observer`
-    is called with every record in another stage; `policy` returns the current policy."""
+    """All adopted Pods of a leader. `found` has the live jobs of adopted Pods at the start. `observer`
+    is called with each record that enters another stage. `policy` returns the current policy."""
 
     def __init__(
         self,
@@ -174,7 +177,7 @@ class Adoptions:
 
     @property
     def job_ids(self) -> frozenset[int]:
-        """Returns the ids of the jobs for `round`."""
+        """Returns the ids of the jobs whose states `round` needs."""
         adopted = (record.job_id for record in self._adopted.values())
         return frozenset((*adopted, *self._ending))
 
@@ -184,7 +187,8 @@ class Adoptions:
         return Counter(record.stage for record in self._adopted.values())
 
     def cpus_on(self, node: str, per_core: int) -> int:
-        """Returns the CPUs of adopted Pods' jobs on a Node: Slurm gives a job whole cores."""
+        """Returns the number of CPUs that the running jobs of adopted Pods have on a Node. Slurm gives
+        each job whole cores."""
         records = (self._adopted[uid] for uid in self._on.get(node, ()))
         run = (each.cpus for each in records if each.stage is Stage.RUNNING)
         return sum(-(-cpus // per_core) * per_core for cpus in run)
@@ -205,9 +209,9 @@ class Adoptions:
                 self._on[adopted_pod.node].add(uid)
 
     def round(self, states: Mapping[int, JobState], at: Context) -> tuple[Effect, ...]:
-        """Takes the states of the `job_ids`, and returns effects, cancellations first. The caller
-        carries out each effect, and calls `apply`, before the next round. A missing job needs no
-        confirmation: Slurm does not take a job twice."""
+        """Takes the states of the `job_ids`, and returns effects, with cancellations first. Before the
+        next round, the caller carries out each effect, and calls `apply`. A missing job is requested
+        again without further checks, because Slurm does not take a job twice."""
         effects = [*self._endings(states, at.now)]
         for record in tuple(self._adopted.values()):
             state = states.get(record.job_id)
@@ -237,8 +241,9 @@ class Adoptions:
             self._store(self._after(self._adopted[effect.uid], effect, result, now))
 
     def _begin(self, adopted_pod: AdoptedPod) -> Adopted:
-        """Returns a new record, in this order: with the found job of the Pod; with the try whose
-        job is noted on the Pod, because the job may have lost its key; with the first try."""
+        """Returns a new record of a Pod. The record has the job that was found for the Pod at the start.
+        If no job was found, the record has the try whose job is noted on the Pod, because the job may
+        have lost its key. Otherwise the record has the first try."""
         ids, found = self._config.ids, self._found.pop(adopted_pod.uid, [])
         for second, _ in found[1:]:
             job_id = second.job_id(ids)
@@ -288,7 +293,7 @@ class Adoptions:
     # Jobs of adopted Pods
 
     def _moved(self, record: Adopted, state: JobState | None, now: float) -> Adopted:
-        """Returns the record after a reported state of the job."""
+        """Returns the record after Slurm has reported this state of the job."""
         if state is None:
             pod = record.adopted_pod
             adopts = self._policy().adopts(pod.namespace, pod.service_account)
@@ -344,8 +349,8 @@ class Adoptions:
 def _place(
     adopted_pod: AdoptedPod, view: ClusterView, ruled: Choice = _ANY
 ) -> tuple[str, Partition] | None:
-    """Returns the node of an adopted Pod, and the partition for the job: a partition of the Pod's
-    rule, or else the default partition, if possible."""
+    """Returns the Slurm node of an adopted Pod, and a partition of the node for the job. Prefers a
+    partition that the Pod's rule permits, and after this the default partition."""
     node = view.nodes.get(adopted_pod.node)
     if node is None or view.node_of(node.slurm_name) is not node:
         return None
@@ -355,8 +360,8 @@ def _place(
 
 
 def _asked(record: Adopted, view: ClusterView, policy: Policy) -> JobSpec | None:
-    """Returns the job to request, with the highest priority that the Pod's rule allows: the Pod has the
-    room already. If native jobs have the room, the job waits in Slurm's queue."""
+    """Returns the job to request, with the highest priority that the Pod's rule allows, because the Pod
+    already uses the resources. If native jobs have the resources, the job waits in Slurm's queue."""
     adopted_pod = record.adopted_pod
     if not policy.adopts(adopted_pod.namespace, adopted_pod.service_account):
         return None

@@ -1,8 +1,9 @@
-"""The capacity of each Node that Slurm's jobs leave to unmanaged Pods, which Slurm does not know.
+"""Computes the capacity of each Node that Slurm's jobs leave to unmanaged Pods. Slurm does not know
+unmanaged Pods.
 
-Free for one more unmanaged Pod is a node's capacity, less the allocations of Slurm, less the requests of
-unmanaged Pods there. kube-scheduler alone decides about resources that Slurm does not count, and
-about Nodes without a Slurm node.
+The free capacity for another unmanaged Pod is the capacity of a node, less the allocations of Slurm,
+less the requests of unmanaged Pods there. kube-scheduler alone decides about resources that Slurm does
+not count, and about Nodes without a Slurm node.
 """
 
 from collections import Counter
@@ -28,7 +29,7 @@ from wellknown.resources import MEBIBYTE, effective_requests, whole
 _NEVER_FITS = 2**63
 _SYSTEM_CRITICAL = 2_000_000_000  # priority of system-cluster-critical, above all users' own classes
 
-_counts = lru_cache(4096)(gres.counts)  # thousands of nodes have a handful of texts
+_counts = lru_cache(4096)(gres.counts)  # thousands of nodes have only a few different texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class Amounts:
         return all(count <= free.gres.get(name, 0) for name, count in self.gres.items())
 
     def covers(self, asked: Self) -> bool:
-        """Returns True if none of the requested resources is used twice already."""
+        """Returns True if these free amounts are not negative for any requested resource. A negative
+        amount means that the resource is already used twice."""
         return (
             (self.cpu >= 0 or not asked.cpu)
             and (self.memory >= 0 or not asked.memory)
@@ -94,8 +96,8 @@ class UnschedulablePod:
 
 
 def requested(manifest: Manifest, translation: TranslationConfig) -> Amounts:
-    """Returns the resources of a Pod that Slurm counts, too; in Slurm's units if the Pod will have a
-    job. Never raises."""
+    """Returns a Pod's requests for resources that Slurm also counts. If the Pod will have a job, CPUs
+    are rounded up to Slurm's units. Never raises an error."""
     try:
         amounts = effective_requests(manifest["spec"])
     except ValueError:  # too large a number: kube-apiserver rejects all other invalid amounts
@@ -109,8 +111,8 @@ def requested(manifest: Manifest, translation: TranslationConfig) -> Amounts:
 
 
 def asks_uncounted_gpus(manifest: Manifest, translation: TranslationConfig) -> bool:
-    """Returns True if a Pod requests GPUs that Slurm does not count, and may also give to jobs,
-    unless the setting `shared_gpus` allows such Pods. Never raises."""
+    """Returns True if a Pod requests GPUs by a name that Slurm does not count. Slurm may also give these
+    GPUs to jobs. Returns False if the setting `shared_gpus` allows such Pods. Never raises an error."""
     if translation.shared_gpus == "allow":
         return False
     try:
@@ -120,35 +122,35 @@ def asks_uncounted_gpus(manifest: Manifest, translation: TranslationConfig) -> b
 
 
 def exempt(manifest: Manifest) -> bool:
-    """Returns True for a Pod that must run without Slurm's consent: of a DaemonSet, or critical to the
-    system. The resources of such a Pod are not free for other Pods."""
+    """Returns True for a Pod that must run without Slurm's consent: a Pod of a DaemonSet, or a Pod that
+    is critical to the system. The resources of such a Pod are not free for other Pods."""
     if any(map(_is_daemon_set, manifest["metadata"].get("ownerReferences") or ())):
         return True
     return (manifest["spec"].get("priority") or 0) >= _SYSTEM_CRITICAL
 
 
 def is_mirror(manifest: Manifest) -> bool:
-    """Returns True for a mirror Pod: a kubelet runs the static Pod already."""
+    """Returns True for a mirror Pod. A kubelet already runs the static Pod."""
     return "kubernetes.io/config.mirror" in (manifest["metadata"].get("annotations") or {})
 
 
 def _is_daemon_set(owner: Manifest) -> bool:
-    """Returns True for a DaemonSet as the controller. The garbage collector removes the Pods of a
-    missing DaemonSet."""
+    """Returns True if the owner is a DaemonSet that controls the Pod. A missing DaemonSet does no harm,
+    because the garbage collector removes its Pods."""
     of_apps = (owner.get("apiVersion") or "").partition("/")[0] == "apps"
     return bool(of_apps and owner.get("kind") == "DaemonSet" and owner.get("controller"))
 
 
 def open_to_pods(node: SlurmNode, translation: TranslationConfig) -> Amounts:
-    """Returns the resources of a node that unmanaged Pods may use beside the jobs. None are free
-    while a job is ending there: Slurm frees the resources before the end of the processes, and
-    places no job there until then."""
+    """Returns the resources of a node that unmanaged Pods may use beside the jobs. While a job is ending
+    on the node, nothing is free. Slurm frees the resources of the job before the end of its processes,
+    but places no other job on the node before this end."""
     return Amounts() if "COMPLETING" in node.states else left_by_jobs(node, translation)
 
 
 def left_by_jobs(node: SlurmNode, translation: TranslationConfig) -> Amounts:
-    """Returns the resources of a node that Slurm has not allocated, with the resources that Slurm
-    sets apart for the system (CoreSpecCount, MemSpecLimit): DaemonSets use these."""
+    """Returns the resources of a node that Slurm has not allocated. The resources that Slurm sets apart
+    for the system (CoreSpecCount, MemSpecLimit) are included, because DaemonSets use these resources."""
     cpus, memory_mb = node.cpus - node.cpus_allocated, node.memory_mb - node.memory_allocated_mb
     devices = _counts(node.gres).copy()
     devices.subtract(_counts(node.gres_used))
@@ -156,7 +158,8 @@ def left_by_jobs(node: SlurmNode, translation: TranslationConfig) -> Amounts:
 
 
 def placeholder_of(manifest: Manifest, translation: TranslationConfig) -> int | None:
-    """Returns the job that counts for a bound Pod in Slurm, by the Pod's annotation, if any."""
+    """Returns the id of the job that counts for a bound Pod in Slurm, from the Pod's annotation. Returns
+    None without such a job."""
     if not translation.manages(manifest):
         return adopted_as(manifest) if translation.adopts else None
     allocation = Allocation.parse(manifest["metadata"].get("annotations") or {})
@@ -164,7 +167,7 @@ def placeholder_of(manifest: Manifest, translation: TranslationConfig) -> int | 
 
 
 def adopted_as(manifest: Manifest) -> int | None:
-    """Returns the job of an adopted Pod, by the Pod's annotation."""
+    """Returns the id of an adopted Pod's job, from the Pod's annotation."""
     return whole_number((manifest["metadata"].get("annotations") or {}).get(ADOPTED, ""))
 
 
@@ -180,8 +183,8 @@ def bound_for_s(manifest: Manifest, now: datetime) -> float:
 def uncounted(
     bound: Iterable[Manifest], states: Mapping[int, JobState], translation: TranslationConfig
 ) -> Iterable[Amounts]:
-    """Returns the requests of bound Pods that Slurm does not count: Pods without a job that has the
-    resources. A Pod may outlast the placeholder by the grace."""
+    """Returns the requests of bound Pods that Slurm does not count, because no job has the Pods'
+    resources. A Pod may outlast its placeholder by the grace period."""
     for manifest in bound:
         state = states.get(placeholder_of(manifest, translation) or 0)
         if state is None or not state.holds_nodes:
@@ -219,7 +222,8 @@ class Occupancy:
     def pod_seen(
         self, uid: str, node: str, asked: Amounts, *, exempt: bool = False, leaving: bool = False
     ) -> None:
-        """Takes an unmanaged Pod that is bound to a Node. `leaving`: a deleted Pod during the grace."""
+        """Takes an unmanaged Pod that is bound to a Node. `leaving` is True for a deleted Pod during its
+        grace period."""
         if exempt:
             self._exempt.add(uid)
         if leaving:
@@ -245,25 +249,25 @@ class Occupancy:
         return any(uid not in self._exempt for uid in self._pods.get(node, ()))
 
     def closed(self, asked: Amounts, names: Sequence[str]) -> list[str]:
-        """Returns the Nodes that have too little left."""
+        """Returns the Nodes that have too few free resources."""
         free = self._free
         return [name for name in names if name in free and not asked.within(free[name])]
 
     def fits_without(self, asked: Amounts, node: str, gone: Collection[str]) -> bool:
-        """Returns True if a Node has so much without these Pods (uids). Slurm's allocations stay: only
-        resources of Pods that Slurm does not count become free."""
+        """Returns True if a Node has the requested amounts without the Pods in `gone` (uids). Slurm's
+        allocations stay, so only resources of Pods that Slurm does not count become free."""
         if node not in self._left:
             return True
         stay = [amounts for uid, amounts in self._pods.get(node, {}).items() if uid not in gone]
         return asked.within(self._left[node].less(stay))
 
     def fits_without_leaving(self, asked: Amounts, node: str) -> bool:
-        """Returns True if a Node has so much without the leaving Pods."""
+        """Returns True if a Node has the requested amounts without the leaving Pods."""
         return self.fits_without(asked, node, self._leaving)
 
     def remember(self, pod: UnschedulablePod) -> None:
-        """Remembers a waiting Pod. A few Pods are enough: the Binding of a remembered Pod wakes all
-        Pods."""
+        """Remembers a waiting Pod. A few Pods are enough, because the Binding of a remembered Pod makes
+        kube-scheduler try all waiting Pods again."""
         self._unschedulable.pop(pod.uid, None)
         if len(self._unschedulable) < self._remembered:
             self._unschedulable[pod.uid] = pod
@@ -279,7 +283,7 @@ class Occupancy:
 
     def take_those_with_room(self) -> list[UnschedulablePod]:
         """Returns the Pods that may fit on a Node with more room than at their last question, and all
-        Pods that request nothing; the most important Pod first."""
+        Pods that request nothing. The most important Pod comes first. Forgets the returned Pods."""
         freed = [Amounts(), *(self._free[node] for node in self._grown if node in self._free)]
         self._grown.clear()
         alike = {pod.asked.key: pod.asked for pod in self._unschedulable.values()}

@@ -1,10 +1,10 @@
-"""The current capacity for unmanaged Pods, on every replica: reads Slurm's nodes, and watches the Pods
-on the Nodes.
+"""Keeps the current free capacity for unmanaged Pods, on every replica. To do so, this module reads
+Slurm's nodes, and watches the Pods on the Nodes.
 
-The extender reads Slurm's nodes (not jobs: the number of jobs does not matter) at the start, and
-every second or so while unmanaged Pods ask or wait. /filter answers from memory; /bind reads one
-node. The extender touches a waiting Pod when room appears, since the end of a native job is no
-event in Kubernetes.
+The extender reads Slurm's nodes at the start, and about every second while unmanaged Pods ask or wait.
+The extender reads no jobs here, so the number of jobs does not matter. /filter answers from memory;
+/bind reads one node. When room appears, the extender changes an annotation of a waiting Pod, so that
+kube-scheduler tries again. This is necessary because the end of a native job is no event in Kubernetes.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from wellknown.allocation import Allocation
 from wellknown.log_fields import about
 from wellknown.names import CAPACITY_FREED
 
-# Constant texts: after a changed message kube-scheduler tries again at once.
+# These texts are constant, because kube-scheduler tries again at once after a changed message.
 FULL = "Slurm's jobs leave too little room on this Node"
 UNCOUNTED = "this Pod requests GPUs by a name that Slurm does not count (SLURM_EXTENDER_GRES)"
 UNKNOWN = "Slurm's allocations are not known yet"
@@ -57,9 +57,9 @@ _SAID = re.compile(r"Slurm has not answered since (\d\d:\d\d) UTC", re.ASCII)
 
 _INTERVAL_S = 1.0
 _IDLE_S = 60.0
-_ASKS_AGAIN_S = 360.0  # kube-scheduler looks at every Pod that waits at least every five minutes
+_ASKS_AGAIN_S = 360.0  # at least every five minutes, kube-scheduler looks at each waiting Pod
 _FAILURES = 3
-_FAILURE_S = 1.0  # without an answer: counts as one failure
+_FAILURE_S = 1.0  # this time without an answer counts as one failure
 _PATIENCE_S = 2.0  # kube-scheduler schedules no Pod while /preempt waits
 _MOST_TAKEN = 1000
 
@@ -68,7 +68,8 @@ Answer = TypeVar("Answer")
 
 
 class FreeCapacity:
-    """The free capacity for unmanaged Pods. `enabled` is False if the extender ignores such Pods."""
+    """The free capacity for unmanaged Pods. `enabled` is False if the extender ignores unmanaged
+    Pods."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class FreeCapacity:
         self._answered_at = datetime.min.replace(tzinfo=UTC)
         self._silent_since: datetime | None = None
         """The time of the first question that Slurm has not answered. None after each answer."""
-        self.stale = False  # no Pod has asked for so long that Slurm's nodes are not read
+        self.stale = False  # no Pod has asked for a long time, so Slurm's nodes are no longer read
         self._last = Reading((), -inf, 0.0)
         self._node_seen_at = -inf  # the last reading of a node by /bind
         self._pods_known = False
@@ -107,10 +108,11 @@ class FreeCapacity:
         self._slurms_nodes: Collection[str] = ()  # the Nodes of Slurm's nodes, as last read
         self._taken: dict[str, int] = {}
         self.adopted_pods: dict[str, AdoptedPod] = {}
-        """By uid: Pods on Nodes with a job, now or soon; empty if the extender adopts no Pods."""
+        """The adopted Pods by uid: Pods on Nodes that have a job, or soon get a job. Empty if the
+        extender adopts no Pods."""
         self.adopted_pods_changed = asyncio.Event()  # set at every change of `adopted_pods`
 
-    # Answers for the verbs
+    # Answers for the verbs (/filter, /bind, /preempt)
 
     def concerns(self, manifest: Manifest) -> bool:
         """Returns True if an unmanaged Pod may only use resources that Slurm leaves."""
@@ -134,8 +136,9 @@ class FreeCapacity:
         return closed
 
     def not_known_yet(self, manifest: Manifest) -> str | None:
-        """Returns why kube-scheduler has to ask again by itself: the free capacity is unknown, and the
-        extender wakes no Pod outside its scope. None if nothing is wrong."""
+        """Returns the reason if kube-scheduler has to ask again by itself, otherwise None.
+        kube-scheduler has to do so for a Pod outside the extender's scope while the free capacity is
+        unknown, because the extender wakes no such Pod."""
         if self.known or self._translation.scope.has(manifest["metadata"].get("namespace") or "default"):
             return None
         return self.unknown(manifest)
@@ -143,16 +146,17 @@ class FreeCapacity:
     async def open_without(
         self, manifest: Manifest, victims: Mapping[str, Collection[str]]
     ) -> list[str]:
-        """Returns the Nodes that an unmanaged Pod may use without the victims (Node -> uids).
-        kube-scheduler decides about Nodes without a Slurm node. On Slurm's Nodes
+        """Returns the Nodes that an unmanaged Pod may use after the eviction of the victims (Node ->
+        uids). kube-scheduler decides about Nodes without a Slurm node. For Slurm's Nodes, two rules
+        hold:
 
-        - no managed Pod may be a victim: Slurm gives the resources to the next job of the queue, so
-          that Pod after Pod would be evicted in vain. An unknown Pod counts as managed, and every
-          Pod if the extender ignores unmanaged Pods;
-        - a Pod for which `concerns` is True must fit then. The resources of an adopted Pod's job go
-          to Slurm's queue, too.
+        - No managed Pod may be a victim. Slurm would give the resources to the next job of the queue, so
+          Pod after Pod would be evicted in vain. An unknown Pod counts as managed. If the extender
+          ignores unmanaged Pods, every Pod counts as managed.
+        - A Pod for which `concerns` is True must fit after the eviction. The resources of an adopted
+          Pod's job do not count as free, because these resources also go to Slurm's queue.
 
-        Reads Slurm's nodes if not read recently."""
+        Reads Slurm's nodes if the nodes were not read recently."""
         slurms = self._slurms_or_newer(victims)
         may = [node for node in slurms if self._unmanaged.issuperset(victims[node])]
         if may and self.concerns(manifest):
@@ -166,8 +170,8 @@ class FreeCapacity:
         return [node for node in victims if node not in forbidden]
 
     async def read_node(self, name: str) -> SlurmNode | None:
-        """Reads the Slurm node of a Node, also for /filter; None without such a node. Raises
-        SlurmError."""
+        """Reads the Slurm node of a Node, and also keeps the result for /filter. Returns None without
+        such a node. Raises SlurmError."""
         own = self._view().nodes.get(name)
         if own is None and self._view().nodes:
             return None
@@ -179,7 +183,8 @@ class FreeCapacity:
         return node
 
     async def answered(self, question: Awaitable[Answer]) -> Answer:
-        """Returns Slurm's answer, and notes the begin of an outage of Slurm. Raises SlurmError."""
+        """Returns Slurm's answer to a question. If Slurm does not answer, notes that an outage has
+        begun. Raises SlurmError."""
         began, asked_at = asyncio.get_running_loop().time(), datetime.now(UTC)
         try:
             answer = await question
@@ -194,8 +199,9 @@ class FreeCapacity:
         return answer
 
     def unknown(self, manifest: Manifest) -> str:
-        """Returns why the free capacity is not known, for the condition of a Pod. The text stays the
-        same in an outage of Slurm, with the time in the Pod's condition, perhaps of another replica."""
+        """Returns the reason why the free capacity is not known, for the condition of a Pod. During an
+        outage of Slurm, the text stays the same: the text repeats the time in the Pod's condition, even
+        if another replica wrote the time."""
         if self._silent_since is None:
             return UNKNOWN
         conditions = (manifest.get("status") or {}).get("conditions") or ()
@@ -204,8 +210,8 @@ class FreeCapacity:
         return _SILENT.format(since)
 
     def closed_to_ours(self, uid: str, allocation: Allocation) -> str | None:
-        """Returns the reason for which a managed Pod cannot use the allocation, if /bind has
-        noticed a reason."""
+        """Returns the reason why a managed Pod cannot use its allocation, if /bind has noticed such a
+        reason. Otherwise returns None."""
         return TAKEN if self._taken.get(uid) == allocation.job_id else None
 
     def allocation_taken(self, uid: str, job_id: int) -> None:
@@ -215,26 +221,27 @@ class FreeCapacity:
         self._taken[uid] = job_id
 
     def may_have_adopted_pods(self, node: str) -> bool:
-        """Returns True if unmanaged Pods may be on a Node, by the watch."""
+        """Returns True if unmanaged Pods may be on a Node. The answer comes from the watch of Pods."""
         return self._enabled and (not self._pods_known or self._occupancy.has_adopted_pods(node))
 
     def is_slurms(self, node: str) -> bool:
-        """Returns True if Slurm has a Node, as `_slurms_or_newer`."""
+        """Returns True if Slurm has a node for this Node, by the rules of `_slurms_or_newer`."""
         return bool(self._slurms_or_newer([node]))
 
     def was_read(self, node: str) -> bool:
-        """Returns True if Slurm had a Node at the last reading."""
+        """Returns True if Slurm had a node for this Node at the last reading."""
         return node in self._slurms_nodes
 
     @property
     def known(self) -> bool:
-        """True if Slurm's nodes and the Pods on these are known, and Slurm has answered recently."""
+        """True if Slurm's nodes and the Pods on these nodes are known, and Slurm has answered
+        recently."""
         return self._pods_known and self._failures < _FAILURES
 
-    # Behind them
+    # Behind the answers
 
     async def run(self) -> None:
-        """Follows both systems for ever."""
+        """Follows Slurm and Kubernetes for ever."""
         if not self._enabled:
             await asyncio.Event().wait()
         self.pods_listed(await self._list_until_answered())
@@ -259,14 +266,14 @@ class FreeCapacity:
                 await asyncio.sleep(_INTERVAL_S)
 
     def pods_listed(self, manifests: Iterable[Manifest]) -> None:
-        """Takes all Pods on Nodes: later Pods come one by one."""
+        """Takes the first list of all Pods on Nodes. Later Pods come one by one."""
         for manifest in manifests:
             self.pod_seen(manifest)
         self._pods_known = True
 
     def pod_seen(self, manifest: Manifest) -> None:
-        """Notes a Pod. An annotated Pod that another scheduler bound before the job counts as
-        unmanaged."""
+        """Notes a Pod on a Node. An annotated Pod counts as unmanaged if another scheduler bound the Pod
+        before the Pod's job."""
         metadata, node = manifest["metadata"], manifest["spec"]["nodeName"]
         uid = metadata["uid"]
         if self._translation.manages(manifest):
@@ -325,23 +332,25 @@ class FreeCapacity:
         return reading
 
     async def _renew(self) -> None:
-        """Reads Slurm's nodes while the loop does not. Gives up soon if Slurm does not answer."""
+        """Reads Slurm's nodes if the loop currently does not read nodes. Gives up soon if Slurm does not
+        answer."""
         if self.stale and self.known:
             with suppress(SlurmError, TimeoutError):
                 async with asyncio.timeout(_PATIENCE_S):
                     await self.read()
 
     def _open_to_nominated(self, manifest: Manifest, asked: Amounts, closed: dict[str, str]) -> None:
-        """Opens the Node for which kube-scheduler has evicted Pods, if the room of these Pods is enough:
-        kube-scheduler counts the Pods until the end, and /bind checks again. If the Node stayed closed a
-        moment longer, kube-scheduler would evict other Pods on another Node."""
+        """Opens the Node on which kube-scheduler has evicted Pods for this Pod, if the Pod fits without
+        the leaving Pods. This is safe, because kube-scheduler counts the leaving Pods until their end,
+        and /bind checks again. If the Node stayed closed a moment longer, kube-scheduler would evict
+        other Pods on another Node."""
         node = (manifest.get("status") or {}).get("nominatedNodeName")
         if node in closed and self._occupancy.fits_without_leaving(asked, node):
             del closed[node]
 
     async def _wake(self) -> None:
-        """Touches the waiting Pods of namespaces in scope that may fit now: kube-scheduler asks
-        again."""
+        """Changes an annotation of the waiting Pods that may fit now, so that kube-scheduler asks again.
+        Leaves out Pods of namespaces outside the extender's scope."""
         if not self.known:
             return
         for pod in self._occupancy.take_those_with_room():
@@ -356,7 +365,7 @@ class FreeCapacity:
                 tell("a Pod that waits was not touched", **about(pod), error=str(error))
 
     def _note_question(self) -> None:
-        """Begins to read Slurm's nodes, until no Pod asks any more."""
+        """Makes the loop read Slurm's nodes until no Pod asks any more."""
         self._asked_at = asyncio.get_running_loop().time()
         self._asked.set()
 
@@ -371,15 +380,15 @@ class FreeCapacity:
         self._occupancy.remember(UnschedulablePod(uid, namespace, name, priority, asked, self._asked_at))
 
     def _slurms(self, names: Sequence[str]) -> Sequence[str]:
-        """Returns Slurm's Nodes, by the last reading of nodes, else by the partitions, else all
-        Nodes."""
+        """Returns the Nodes for which Slurm has a node, by the last reading of nodes. Before the first
+        reading, the partitions decide. If the partitions are unknown, returns all Nodes."""
         if self._slurms_nodes:
             return [name for name in names if name in self._slurms_nodes]
         return self._in_partitions(names)
 
     def _slurms_or_newer(self, names: Collection[str]) -> Sequence[str]:
-        """Returns Slurm's Nodes, by the last reading of nodes, and newer Nodes by the partitions; all
-        Nodes without both."""
+        """Returns the Nodes for which Slurm has a node, by the last reading of nodes. For Nodes that the
+        reading lacks, the partitions decide. Without a reading and partitions, returns all Nodes."""
         newer = set(self._in_partitions([name for name in names if not self.was_read(name)]))
         return [name for name in names if self.was_read(name) or name in newer]
 

@@ -1,5 +1,5 @@
-"""Actions of users, administrators and kubelets, and failures, on an `InMemoryKubernetes`: for
-tests."""
+"""Controls of an `InMemoryKubernetes` for tests: actions of users, administrators and kubelets, and
+failures."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -22,10 +22,10 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 
 class Controls:
-    """The tests' controls of an `InMemoryKubernetes`, which also work during an `outage`.
+    """The tests' controls of an `InMemoryKubernetes`. The controls also work during an `outage`.
 
-    The name of a call is the method ("patch_pod"), with the kind for `serves`, `list`, `pages`,
-    `latest_version` and `watch` ("watch pods").
+    The name of a call is the name of its method ("patch_pod"). For `serves`, `list`, `pages`,
+    `latest_version` and `watch`, the kind follows ("watch pods").
     """
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
@@ -39,7 +39,8 @@ class Controls:
         self._watches: list[Watch] = []
         self._one_waits = asyncio.Event()
         self.lacking: set[Right] = set()
-        """Rights that the server denies to the account when asked. No call is rejected."""
+        """Rights that the account lacks in the answer of `denied`. No call is rejected for a missing
+        right."""
         self.answering: dict[tuple[str, str], int] = {}
         """Services (namespace and name) with a Pod, and the HTTP status of the Pod's replies."""
         self.calls: list[str] = []
@@ -48,7 +49,8 @@ class Controls:
     # Failures
 
     def outage(self, error: KubernetesError | None, *calls: str) -> None:
-        """Makes all calls, or these, raise `error`, and breaks open watches, until `outage(None)`."""
+        """Makes the named calls, or all calls, raise `error` until `outage(None)`. Also breaks off open
+        watches."""
         if error is None:
             for call in calls or tuple(self._outages):
                 self._outages.pop(call, None)
@@ -57,7 +59,7 @@ class Controls:
         self._store.touch()
 
     def hold(self, *calls: str) -> None:
-        """Makes all calls, or these, wait and do nothing until `release`."""
+        """Makes the named calls, or all calls, wait until `release` before their work."""
         for call in calls or ("",):
             self._held.setdefault(call, asyncio.Event())
 
@@ -76,7 +78,7 @@ class Controls:
         self._meanwhile[call] = meanwhile
 
     def compact(self) -> None:
-        """Expires watches from versions before the present one."""
+        """Makes watches expire that begin at a version before the current version."""
         self._compacted = self._store.version
 
     def bookmark(self) -> None:
@@ -94,8 +96,8 @@ class Controls:
     # Users, administrators and kubelets.
 
     def put(self, kind: str, *manifests: Manifest) -> None:
-        """Creates or replaces objects. Another uid makes a new object. The manifest's uid is kept.
-        The manifest's resourceVersion is kept if newer than all versions."""
+        """Creates or replaces objects. A manifest with another uid replaces the object by a new object.
+        The manifest's uid is kept. The manifest's resourceVersion is kept if newer than all versions."""
         for manifest in manifests:
             metadata = manifest["metadata"]
             namespace, name = metadata.get("namespace") or "", metadata["name"]
@@ -110,12 +112,12 @@ class Controls:
             self._store.create(kind, manifest)
 
     def edit(self, kind: str, name: str, patch: Manifest, namespace: str = "default") -> None:
-        """Merges a strategic merge patch into all of an object."""
+        """Merges a strategic merge patch into an object, including the status."""
         before = self._store.get(kind, _namespace(kind, namespace), name)
         self._store.update(kind, merged(before, patch))
 
     def remove(self, kind: str, name: str, namespace: str = "default") -> None:
-        """Removes an object; a Pod as by its kubelet or by force."""
+        """Removes an object. A Pod is removed as by its kubelet, or as by force."""
         if kind == "pods":
             self._delete(self.read(kind, name, namespace), 0)
         else:
@@ -139,15 +141,15 @@ class Controls:
             await self._store.changed.wait()
 
     async def all_told(self) -> None:
-        """Returns when all open watches, at least one, have sent everything and their readers wait
-        again."""
+        """Returns as soon as a watch is open, all open watches have sent everything, and their readers
+        wait again."""
         while not (self._watches and all(watch.idle for watch in self._watches)):
             self._one_waits.clear()
             await self._one_waits.wait()
 
     def _delete(self, pod: dict[str, Any], grace_s: int) -> None:
-        """Deletes as rest.BeforeDelete and podStrategy.CheckGracefulDelete do. First writes a
-        version with the deletionTimestamp."""
+        """Deletes a Pod as rest.BeforeDelete and podStrategy.CheckGracefulDelete of Kubernetes do. First
+        writes a version with the deletionTimestamp."""
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
         if not pod["spec"].get("nodeName") or phase in _ENDED:
             grace_s = 0
@@ -168,7 +170,8 @@ class Controls:
 
     @asynccontextmanager
     async def _call(self, method: str, kind: str = "") -> AsyncIterator[None]:
-        """Surrounds the work of a call. Other tasks get their turns before, as with any server."""
+        """Context for the work of a call. Before the work, other tasks get a turn, as with any
+        server."""
         call = f"{method} {kind}".strip()
         names = ("", method, call)
         self.calls.append(call)

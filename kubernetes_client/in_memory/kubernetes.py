@@ -1,4 +1,5 @@
-"""`protocol.Kubernetes` over a `Store`: the calls, the errors of kube-apiserver, and the watches."""
+"""Implements `protocol.Kubernetes` over a `Store`, with the calls, the errors and the watches of
+kube-apiserver."""
 
 import asyncio
 import time
@@ -266,8 +267,8 @@ class InMemoryKubernetes(Controls):
         return self._store.update(kind, {**manifest, "metadata": {**manifest["metadata"], **own}})
 
     def _patch(self, kind: str, namespace: str, name: str, patch: Manifest, part: str) -> dict[str, Any]:
-        """Merges the metadata, and either `spec` or `status`: the other part belongs to another
-        resource."""
+        """Merges the metadata, and either `spec` or `status`. In the API, the other part has another
+        path."""
         before = self._store.get(kind, namespace, name)
         metadata = patch.get("metadata") or {}
         _hold_to(before, metadata)
@@ -284,7 +285,8 @@ class InMemoryKubernetes(Controls):
         return {"metadata": {"resourceVersion": str(self._store.version)}, "items": items}
 
     async def _pieces(self, kind: str, watch: Watch, seconds: float) -> AsyncIterator[bytes]:
-        """Yields the events of a watch. Every event changes the store."""
+        """Yields the events of a watch. Waits for changes of the store, because every event changes or
+        touches the store."""
         clock = asyncio.get_running_loop().time
         ends = clock() + seconds
         while not watch.ended:

@@ -5,14 +5,14 @@ from typing import Any, Final
 from kubernetes_client.protocol import Manifest
 
 _MERGE_KEYS: Final = {"conditions": "type", "schedulingGates": "name", "webhooks": "name"}
-"""Lists merged by a field of their elements (`patchMergeKey` in k8s.io/api)."""
+"""Lists whose elements are merged by a field (`patchMergeKey` in k8s.io/api)."""
 _ALWAYS: Final = ("metadata", "spec", "status")
 _EMPTY: Final[tuple[Any, ...]] = (None, {}, [])
 
 
 def merged(before: Manifest, patch: Manifest) -> dict[str, Any]:
-    """Returns an object after a strategic merge patch. Null deletes a field, and an empty map or
-    list is no field (`omitempty` in k8s.io/api). The result shares parts with both arguments."""
+    """Returns an object after a strategic merge patch. Null deletes a field, and an empty map or list
+    counts as no field (`omitempty` in k8s.io/api). The result shares parts with both arguments."""
     result = dict(before)
     for key, value in patch.items():
         field = None if value is None else _field(key, before.get(key), value)

@@ -1,4 +1,4 @@
-"""Field selectors: the objects of a list or watch."""
+"""Evaluates field selectors: a field selector chooses the objects of a list or watch."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -13,8 +13,8 @@ _FIELDS: Final = (
 
 
 def selects(field_selector: str | None) -> Callable[[Manifest], bool]:
-    """Returns a test for all terms (`field=value`, `field!=value`) of a selector. Every object fits
-    None. Raises ValueError for a field outside _FIELDS."""
+    """Returns a function that tests whether an object meets all terms (`field=value`, `field!=value`) of
+    a selector. Every object meets the selector None. Raises ValueError for a field outside _FIELDS."""
     terms = [_term(text) for text in (field_selector or "").split(",") if text]
     return lambda manifest: all(term(manifest) for term in terms)
 

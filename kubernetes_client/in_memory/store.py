@@ -1,4 +1,5 @@
-"""The objects of an `InMemoryKubernetes`, all versions, and the tasks waiting for the next version."""
+"""Keeps all versions of the objects of an `InMemoryKubernetes`, and wakes the tasks that wait for the
+next version."""
 
 import asyncio
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Store:
         """The version of the last write."""
         self.changes: list[Change] = []
         self.changed = asyncio.Event()
-        """Set, and replaced, at every write."""
+        """At every write, this event is set, and a new event takes its place."""
         self._objects: dict[Key, Manifest] = {}
         self._uids = 0
 
@@ -65,7 +66,7 @@ class Store:
         return self._write(key, created)
 
     def update(self, kind: str, manifest: Manifest) -> dict[str, Any]:
-        """Writes a new version of an object. Returns the object. A write without changes makes no
+        """Writes a new version of an object. Returns the object. A write without changes makes no new
         version."""
         key = _key(kind, manifest)
         changed = _copy(manifest)
@@ -101,6 +102,6 @@ def _key(kind: str, manifest: Manifest) -> Key:
 
 
 def _copy(manifest: Manifest) -> dict[str, Any]:
-    """Returns a deep copy, by way of JSON: copy.deepcopy is slow."""
+    """Returns a deep copy, by way of JSON, because copy.deepcopy is slow."""
     copied: dict[str, Any] = orjson.loads(orjson.dumps(manifest))
     return copied

@@ -13,8 +13,8 @@ _WITHOUT_BOOKMARKS: Final = frozenset({"events"})
 
 
 class Watch:
-    """An open watch of the objects of a kind, filtered by `fits`, after the version `since`. ""
-    begins with all objects."""
+    """An open watch of the objects of a kind that `fits` selects. The watch reports the changes after
+    the version `since`. With "" as `since`, the watch first reports all objects."""
 
     def __init__(self, store: Store, kind: str, fits: Callable[[Manifest], bool], since: str) -> None:
         self.ended = False
@@ -49,8 +49,9 @@ class Watch:
         return told + self.bookmark() if tells_version else told
 
     def bookmark(self) -> bytes:
-        """Returns the line with the version of the kind's last change, selected or not. Returns b""
-        if the kind has no bookmarks, or no change since the opening of the watch."""
+        """Returns the line with the version of the kind's last change, even if the changed object is not
+        selected. Returns b"" if the kind has no bookmarks, or no change since the opening of the
+        watch."""
         if self._kind in _WITHOUT_BOOKMARKS:
             return b""
         changes = reversed(self._store.changes)

@@ -1,1 +1,2 @@
-"""Parts of every scenario: clusters, Pods, meters, Slurm's reports, a command and its verdict."""
+"""The common parts of all scenarios: clusters, Pods, meters, Slurm's reports, and a command with its
+verdict."""

@@ -1,7 +1,7 @@
-"""Budgets of measured figures (budgets.toml, the only place of budgets), and the verdicts.
+"""Reads the budgets of measured figures, and judges the figures. All budgets are in budgets.toml.
 
-A budget has the key of its figure in a command's JSON. The budget is a number, the maximum of the
-figure, or a table with these keys:
+A budget has the same key as its figure in a command's JSON. The budget is either a number, which is the
+maximum of the figure, or a table with these keys:
 
 * `at_most` or `at_least`: the limit
 * `words`: a text about the figure
@@ -22,12 +22,12 @@ Json = Mapping[str, Any]
 
 
 class NoBudgets(Exception):
-    """The file has no budgets of this name. The message names the existing budgets."""
+    """Raised if the file has no budgets of this name. The message names the existing budgets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict on a budget: kept, not kept, or None if nothing was measured."""
+    """The verdict on a budget. `kept` is True, False, or None if nothing was measured."""
 
     key: str
     words: str
@@ -81,5 +81,6 @@ def judged(held_to: Json, figures: Json, within: str = "") -> list[Verdict]:
 
 
 def passed(verdicts: Sequence[Verdict], *, partly: bool = False) -> bool:
-    """Returns True if all budgets are kept. If `partly`, budgets without a figure do not count."""
+    """Returns True if all budgets are kept. A budget that only warns does not count. If `partly` is
+    True, a budget without a figure does not count either."""
     return all(each.kept or each.warns or (partly and each.kept is None) for each in verdicts)

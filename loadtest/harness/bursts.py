@@ -1,5 +1,5 @@
-"""Runs one variant: bursts and single Pods, timed and checked. Also runs Slurm alone, as an upper
-limit."""
+"""Runs one variant with bursts and single Pods, and times and checks the Pods. Also runs Slurm alone,
+because its speed is the upper limit."""
 
 import asyncio
 import itertools
@@ -20,10 +20,10 @@ from loadtest.harness.variants import Placer, Running
 from slurm_client.model import JobSpec
 from slurm_client.rest.client import SlurmRest
 
-# CPUs and GPUs of the Pods, in turn: 1.5 CPUs and half a GPU on average.
+# CPUs and GPUs of the Pods, which have these sizes in turn. The average is 1.5 CPUs and half a GPU.
 SIZES: Final = ((1, 0), (2, 1), (1, 1), (2, 0))
 WARM_UP: Final = 50
-"""Pods of a burst that opens the connections and warms the caches."""
+"""Number of Pods in the burst that opens the connections and warms the caches."""
 
 _BOUND_WITHIN_S: Final = 300.0
 _FOLLOWS_WITHIN_S: Final = 60.0
@@ -38,12 +38,13 @@ _LOOK_S: Final = 0.05
 class Burst:
     """Many Pods, created at once or at a steady rate.
 
-    * `seconds`: from the first create call to the last binding in the watch
-    * `creating_s`: from the first create call to the answer to the last
+    * `seconds`: time from the first create call until the watch shows the last binding
+    * `creating_s`: time from the first create call to the answer to the last create call
     * `bound_ms`: the time of each Pod from its create call to its binding
-    * `start_bound_ms`: the same from the start of the Pod's job, if Slurm's log has the start
-    * `spent`: the use of the cluster until all Pods run
-    * `released`: the use of the cluster afterwards, until all Pods and jobs are gone
+    * `start_bound_ms`: the time of each Pod from the start of its job to its binding, if Slurm's log has
+      the start
+    * `spent`: the reading of the meters for the time until all Pods run
+    * `released`: the reading for the time afterwards, until all Pods and jobs are gone
     """
 
     seconds: float
@@ -63,14 +64,14 @@ class Burst:
 
     @property
     def cpu_ms_per_pod(self) -> float:
-        """CPU time of the whole cluster. If CPU is the bottleneck, this figure limits the speed of
-        a burst."""
+        """CPU time of the whole cluster for each Pod. If CPU is the bottleneck, this figure limits the
+        speed of a burst."""
         return sum(self.spent.cpu_s.values()) * 1000 / len(self.bound_ms)
 
 
 @dataclass(slots=True)
 class Bench:
-    """A variant with a running cluster, without Pods between the calls."""
+    """A variant with a running cluster. Between the calls, the cluster has no Pods."""
 
     running: Running
     pods: Pods
@@ -89,8 +90,8 @@ class Bench:
                 yield cls(running, pods, meters, log, itertools.count(1))
 
     async def burst(self, size: int, *, per_s: float | None = None) -> Burst:
-        """Places Pods at once, or `per_s` each second. Counts CPU time until the kubelets have
-        reported."""
+        """Places `size` Pods, either all at once or `per_s` each second. Counts CPU time until the
+        kubelets have reported that the Pods run."""
         before = await self.meters.before()
         pods = await self.pods.create(self._wanted(size), per_s)
         created = time.perf_counter()
@@ -107,7 +108,8 @@ class Bench:
         return Burst(end - begin, created - begin, bound_ms, spent, start_bound_ms, released)
 
     async def idle(self, count: int) -> list[float]:
-        """Creates Pods one after the other. Returns the milliseconds from create call to binding."""
+        """Creates Pods one after the other. Returns the milliseconds from the create call to the binding
+        of each Pod."""
         pods = []
         for each in self._wanted(count):
             pods += await self.pods.create([each])
@@ -117,13 +119,14 @@ class Bench:
         return [pod.bound_ms for pod in pods]
 
     def _wanted(self, count: int) -> list[Wanted]:
-        """Returns new names for each call: a late event of an old Pod cannot match a new Pod."""
+        """Returns Pods with new names for each call, so that a late event of an old Pod cannot match a
+        new Pod."""
         numbers = itertools.islice(self._numbers, count)
         return [(f"pod-{number}", *SIZES[number % len(SIZES)]) for number in numbers]
 
     def _start_bound_ms(self, pods: Sequence[Pod]) -> tuple[float, ...]:
-        """Returns the times from job start to binding for Pods whose job start is in slurmctld's
-        log: all except jobs backfilled by 26.05."""
+        """Returns the times from the start of the job to the binding, for all Pods whose job start is in
+        slurmctld's log. Only the starts by 26.05's backfill scheduler are not in the log."""
         started, clock = starts(self._log.read()), time.time() - time.perf_counter()
         seen = ((pod.bound, started.get(pod.job_id)) for pod in pods)
         return tuple((bound + clock - start) * 1000 for bound, start in seen if start)
@@ -141,8 +144,9 @@ class Bench:
 
 
 class SlurmAlone:
-    """Creates jobs like those of Pods through slurmrestd alone. `at_once`: with job/allocate. The
-    caller closes this object."""
+    """Creates jobs like the jobs of Pods, but only through slurmrestd, without Kubernetes. If `at_once`
+    is True, the jobs are created with job/allocate, otherwise with job/submit. The caller closes this
+    object."""
 
     def __init__(self, cluster: Cluster, *, at_once: bool) -> None:
         self._cluster = cluster
@@ -171,7 +175,8 @@ class SlurmAlone:
                 await self._slurm.submit(_job(job), job)
 
         async def all_running() -> bool:
-            """Checks all jobs, also those allocated at once: one query confirms that they run."""
+            """Returns True if all jobs run. The query also confirms this for jobs that were allocated at
+            once."""
             states = await self._slurm.states(left)
             now = time.perf_counter()
             for job in [job for job, state in states.items() if state.running]:

@@ -1,4 +1,4 @@
-"""The frame of every measuring command. A broken run keeps its logs, and writes no figures."""
+"""The common frame of all measuring commands. A broken run keeps its logs."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ WENT_WRONG: Final = (Broken, NoBudgets, ClusterError, SlurmError, OSError, Clien
 
 
 def first(error: Exception) -> str:
-    """Returns the message of the error. For a group of errors, the first error's message."""
+    """Returns the message of an error. For a group of errors, returns the message of the first error."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return words_of(error)
@@ -44,7 +44,7 @@ def first(error: Exception) -> str:
 
 @dataclass(slots=True)
 class Command:
-    """A run. `directory` belongs to the run, and is kept if the run is `broken`."""
+    """One run of a command. `directory` belongs to this run only, and is kept if the run is `broken`."""
 
     figures: Path
     console: Console
@@ -54,7 +54,7 @@ class Command:
     status: int = 0
 
     def table(self, headings: Sequence[str], rows: Mapping[str, Sequence[float | None]]) -> None:
-        """Prints figures, with "-" for missing figures."""
+        """Prints a table of figures, with "-" for missing figures."""
         table = Table("", *(Column(heading, justify="right") for heading in headings), box=ROUNDED)
         for name, figures in rows.items():
             table.add_row(name, *("-" if each is None else f"{each:.2f}" for each in figures))
@@ -68,7 +68,7 @@ class Command:
     def conclude(
         self, figures: Mapping[str, Any], verdicts: Sequence[Verdict], *, partly: bool = False
     ) -> None:
-        """Writes the figures and prints the verdicts. `partly`: only a part of the figures was
+        """Writes the figures and prints the verdicts. `partly` is True if only a part of the figures was
         measured."""
         self.write(figures, verdicts)
         for verdict in verdicts:
@@ -85,7 +85,8 @@ class Command:
 
 @contextmanager
 def command(figures: Path) -> Iterator[Command]:
-    """Runs the block, and raises typer.Exit at its end."""
+    """Runs the block as one run of a command. At the end of the block, raises typer.Exit with the exit
+    status."""
     width = None if Console().is_terminal else _PLAIN_WIDTH
     console = Console(highlight=False, markup=False, width=width)
     figures.unlink(missing_ok=True)

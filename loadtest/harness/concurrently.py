@@ -1,4 +1,4 @@
-"""Runs many calls concurrently, up to a limit, and polls for conditions without events."""
+"""Runs many calls concurrently, up to a limit. Also polls for conditions that cause no events."""
 
 import asyncio
 import itertools
@@ -14,7 +14,8 @@ Item = TypeVar("Item")
 
 
 async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[object]]) -> None:
-    """Acts on the items, taken in their order. Raises errors of `act` in a group."""
+    """Calls `act` on all items, at most AT_A_TIME at once. The calls begin in the order of the items.
+    Raises errors of `act` in an ExceptionGroup."""
     todo = iter(items)
 
     async def work() -> None:
@@ -28,8 +29,8 @@ async def for_each(items: Iterable[Item], act: Callable[[Item], Awaitable[object
 
 @asynccontextmanager
 async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Runs `works` until the end of the block. If a work fails, the block ends with the error in a
-    group."""
+    """Runs `works` until the end of the block. If a work fails, the block ends with the error in an
+    ExceptionGroup."""
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(work) for work in works]
         try:
@@ -40,7 +41,8 @@ async def beside(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def at_pace(per_s: float, act: Callable[[int], Coroutine[Any, Any, None]]) -> None:
-    """Starts `act` on 0, 1, 2 ... at a rate, without end. Raises errors of `act` in a group."""
+    """Starts `act` on the numbers 0, 1, 2 ..., `per_s` times each second, without end. Raises errors of
+    `act` in an ExceptionGroup."""
     async with asyncio.TaskGroup() as tasks:
         for number in itertools.count():
             tasks.create_task(act(number))
@@ -50,7 +52,7 @@ async def at_pace(per_s: float, act: Callable[[int], Coroutine[Any, Any, None]])
 async def until(
     see: Callable[[], Awaitable[Item | None]], what: str, within_s: float, every_s: float = 0.1
 ) -> Item:
-    """Returns the first true result of `see`, called repeatedly. Raises Broken after the timeout."""
+    """Calls `see` repeatedly, and returns its first true result. Raises Broken after the timeout."""
     try:
         async with asyncio.timeout(within_s):
             while not (seen := await see()):  # noqa: ASYNC110

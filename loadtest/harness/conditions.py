@@ -1,4 +1,4 @@
-"""The machine and the versions of a measurement, for the figures."""
+"""Describes the machine and the versions of a measurement, for the file with the figures."""
 
 import os
 import platform
@@ -36,5 +36,6 @@ def conditions() -> dict[str, Any]:
 
 
 def _output(*command: str) -> str:
-    """Returns the output, or "" if the program fails: not every checkout has git's data."""
+    """Returns the output of a program. Returns "" if the program fails, because not every checkout has
+    git's data."""
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,5 +1,9 @@
-"""Meters of a cluster: CPU time of processes, and counters of the extender and of kube-apiserver.
-kube-apiserver's page of metrics has megabytes, so only the lines of a requested metric are parsed."""
+"""Reads the meters of a cluster: the CPU time of processes, and the counters of the extender and of
+kube-apiserver.
+
+kube-apiserver's page of metrics has several megabytes, so only the lines of a requested metric are
+parsed.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -19,14 +23,15 @@ _READS: Final = frozenset({"CONNECT", "GET", "LIST", "WATCH"})
 _API_REQUESTS: Final = "apiserver_request_total"
 _REST: Final = tuple(f"slurm_extender_slurmrestd_{what}_total" for what in ("calls", "bytes"))
 VERB_SECONDS: Final = "slurm_extender_verb_seconds"
-"""The extender's histogram of answer times, by verb and HTTP status. Callers wait longer."""
+"""The extender's histogram of answer times, by verb and HTTP status. A caller waits longer than these
+times."""
 
 Counts = Mapping[str, float]
 
 
 def sums(text: str, name: str, *by: str, **labels: str) -> dict[tuple[str, ...], float]:
-    """Returns sums of the metric's samples with these labels. The keys are the values of the labels
-    `by`, or ""."""
+    """Adds up the metric's samples that have the labels `labels`. The keys of the result are the values
+    of the labels `by`, with "" for a missing label."""
     found: defaultdict[tuple[str, ...], float] = defaultdict(float)
     lines = (line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} ")))
     for family in text_string_to_metric_families("".join(f"{line}\n" for line in lines)):
@@ -38,8 +43,8 @@ def sums(text: str, name: str, *by: str, **labels: str) -> dict[tuple[str, ...],
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A histogram of durations: upper bound in seconds -> number of durations up to the bound. The
-    last bound is infinite."""
+    """A histogram of durations. `at_most` has each upper bound in seconds, with the number of durations
+    up to this bound. The last bound is infinite."""
 
     at_most: Mapping[float, float] = field(default_factory=dict)
 
@@ -50,7 +55,7 @@ class Histogram:
         return cls({float(le): count for (le,), count in buckets.items()})
 
     def since(self, before: "Histogram") -> "Histogram":
-        """Returns the durations since an earlier page."""
+        """Returns the histogram of the durations since an earlier histogram."""
         return Histogram({le: count - before.at_most.get(le, 0) for le, count in self.at_most.items()})
 
     @property
@@ -58,8 +63,8 @@ class Histogram:
         return int(max(self.at_most.values(), default=0))
 
     def percentile_ms(self, percent: float) -> float | None:
-        """Returns the percentile as Prometheus' histogram_quantile does, but infinite above the
-        last finite bound. None for an empty histogram."""
+        """Returns the percentile as Prometheus' histogram_quantile does. But above the last finite
+        bound, the result is infinite. Returns None for an empty histogram."""
         rank = self.count * percent / 100
         for lower, le, below, count in self._buckets():
             if count >= rank > below:
@@ -67,7 +72,7 @@ class Histogram:
         return None
 
     def longest_ms(self) -> list[float]:
-        """Returns all durations, sorted. Each counts as the upper bound of its bucket."""
+        """Returns all durations, sorted. Each duration counts as the upper bound of its bucket."""
         return [le * 1000 for _, le, below, count in self._buckets() for _ in range(int(count - below))]
 
     def _buckets(self) -> Iterator[tuple[float, float, float, float]]:
@@ -78,13 +83,14 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """Use since the start of each process, or between two readings:
+    """A reading of all meters. It counts either since the start of each process, or between two
+    readings:
 
     * `cpu_s`: CPU time by component
     * `rest_calls` and `rest_bytes`: the extender's calls of slurmrestd, and their bytes in both
       directions
     * `api_writes`: writes of all clients by verb and resource ("PATCH pods/status")
-    * `filter_s`: answered /filter requests, whatever the answer
+    * `filter_s`: durations of all answered /filter requests
     """
 
     cpu_s: Counts
@@ -116,8 +122,8 @@ class Meters:
     extender_counts: bool
 
     async def before(self) -> MeterReading:
-        """Returns the reading to subtract. Reading takes CPU time, so CPU is read last here and
-        first in `after`."""
+        """Returns the reading that is later subtracted. Reading itself takes CPU time, so the CPU time
+        is read last here, and first in `after`."""
         counted = await self._counted()
         return MeterReading(cpu_by_component(self.cluster), *counted)
 

@@ -1,5 +1,5 @@
-"""Creates many Pods of one cluster over several connections. One watch sees the bound Pods alone,
-at little cost."""
+"""Creates many Pods in one cluster over several connections. A single watch sees only the bound Pods,
+and so costs little."""
 
 import asyncio
 import time
@@ -61,8 +61,8 @@ class Pods:
     @classmethod
     @asynccontextmanager
     async def of(cls, session: aiohttp.ClientSession) -> AsyncIterator["Pods"]:
-        """Watches until the end of the block. If the watch fails, the block ends with the watch's
-        error."""
+        """Watches the Pods until the end of the block. If the watch fails, the block ends with the
+        watch's error."""
         pods = cls(session)
         pods._version = (await ask(session, "GET", PODS))["metadata"]["resourceVersion"]
         async with beside(pods._watch()):
@@ -95,14 +95,14 @@ class Pods:
         await self._until_none(self._not_running, "running", within_s)
 
     async def clear(self, within_s: float) -> None:
-        """Deletes every Pod, and waits until the kubelets have ended all. (After a forced deletion,
-        jobs stay.)"""
+        """Deletes every Pod, and waits until the kubelets have ended all Pods. The deletion is not
+        forced, because jobs stay after a forced deletion."""
         await ask(self._session, "DELETE", PODS)
         await self._until_none(self._pods, "gone", within_s)
 
     async def _watch(self) -> None:
-        """Watches without end. kube-apiserver ends a watch that falls behind; the next watch
-        continues there."""
+        """Watches without end. kube-apiserver ends a watch that falls behind. The next watch continues
+        at the same version."""
         while True:
             query = {"fieldSelector": _BOUND_ONLY, "resourceVersion": self._version}
             await watch(self._session, query, self._observe)
@@ -136,7 +136,7 @@ class Pods:
 def pod_manifest(
     name: str, cpus: int, gpus: int = 0, *, scheduler: str = "slurm-scheduler", **metadata: Any
 ) -> Manifest:
-    """Returns a Pod as a user writes it. `metadata` has further entries: labels, annotations."""
+    """Returns a Pod as a user writes it. `metadata` has further entries, like labels and annotations."""
     limits = {"cpu": str(cpus), "memory": f"{cpus}Gi", **({_GPU: str(gpus)} if gpus else {})}
     container = {"name": "main", "image": "busybox", "resources": {"limits": limits}}
     spec = {"schedulerName": scheduler, "containers": [container]}
@@ -151,7 +151,7 @@ async def watch(
     async with session.get(PODS, params=asked) as stream:
         async for line in stream.content:
             event = orjson.loads(line)
-            if event.get("type", "ERROR") == "ERROR":  # without a type: the watch was refused
+            if event.get("type", "ERROR") == "ERROR":  # if the type is missing, the watch was refused
                 raise Broken(f"the watch of Pods: {event.get('object', event).get('message')}")
             see(event["type"], event["object"])
 

@@ -1,4 +1,4 @@
-"""Slurm's reports about Pods' jobs: squeue's lines, states, and start times."""
+"""Reads Slurm's reports about the jobs of Pods: squeue's lines, states, and start times."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -13,8 +13,8 @@ from slurm_client.rest.client import SlurmRest
 
 _FORMAT: Final = "%i|%j|%T|%N"
 
-# Starts of jobs: by an immediate allocation, by the main scheduler, and by the backfill scheduler
-# of 24.11. 26.05's backfill scheduler logs no starts.
+# Matches the log's lines about starts of jobs: by an immediate allocation, by the main scheduler, and by
+# the backfill scheduler of 24.11. The backfill scheduler of 26.05 logs no starts.
 _STARTED: Final = re.compile(
     r"\[([\d:.T-]+)\] (?:sched: (?:_slurm_rpc_allocate_resources|Allocate)"
     r"|sched/backfill: _start_job: Started) JobId=(\d+) (?:NodeList=(?!\(null\))|in )"
@@ -27,7 +27,8 @@ def starts(log: str) -> Mapping[int, float]:
 
 
 def compare_with_squeue(cluster: Cluster, pods: Sequence[Pod]) -> None:
-    """Raises Broken unless exactly each Pod's job runs, on the node of the Pod's Node."""
+    """Raises Broken unless squeue shows exactly one job for each Pod. The job must run, on the node of
+    the Pod's Node."""
     jobs = {f"{pod.name}@default": pod for pod in pods}
     expected = {f"{pod.job_id}|{name}|RUNNING|{pod.node}" for name, pod in jobs.items()}
     lines = cluster.run_slurm("squeue", "-h", "-o", _FORMAT).stdout.splitlines()

@@ -1,4 +1,4 @@
-"""The scenarios of `make bench`: table.toml."""
+"""Reads the scenarios of `make bench` from table.toml."""
 
 import tomllib
 from collections.abc import Iterator
@@ -21,18 +21,20 @@ NATIVE_CONF: Final = (
     f"NodeName=native-[1-50] NodeAddr=127.0.0.1 {_NATIVE_SIZE} State=EXTERNAL",
     f"PartitionName={_NATIVE_PARTITION} Nodes=native-[1-50] MaxTime=INFINITE State=UP",
 )
-"""Nodes unknown to Kubernetes, in a partition of their own."""
+"""Lines of slurm.conf. The nodes are unknown to Kubernetes, and have a partition of their own."""
 
 
 class Flow(StrEnum):
-    """The webhook gates Pods until Slurm has placed them, or kube-scheduler sees Pods at once."""
+    """The way of a Pod. Either the webhook gates the Pod until Slurm has placed the Pod, or
+    kube-scheduler sees the Pod at once."""
 
     GATE_FIRST = "gate first"
     FILTER_FIRST = "filter first"
 
 
 class Owner(StrEnum):
-    """Owner of the jobs: a user of the policy, as in a deployment, or the extender's own user."""
+    """The owner of the jobs. The owner is either a user of the policy, as in a deployment, or the
+    extender's own user."""
 
     MAPPED = "mapped user"
     TOKEN = "token's user"  # noqa: S105 -- no token
@@ -51,7 +53,7 @@ rules:
 
 
 class Way(StrEnum):
-    """Slurm's call for a job. job/allocate is used only if possible."""
+    """The call that requests a job from Slurm. job/allocate is used only if possible."""
 
     FAST = "job/allocate"
     SUBMIT = "job/submit"
@@ -63,10 +65,11 @@ class Scenario:
 
     * `bursts` and `steadies`: numbers of timed bursts and steady loads. The steady loads together
       have as many Pods as one burst.
-    * `idle`: number of Pods one after the other
-    * `native`: number of native jobs, running and waiting, in a partition with nodes of its own.
-      None: no such partition.
-    * `before`: number of jobs that wait for a node in the Pods' partition before the first Pod
+    * `idle`: number of Pods that are created one after the other
+    * `native`: number of native jobs, running and waiting, in a partition with nodes of its own. None
+      means no such partition.
+    * `before`: number of jobs that already wait for a node in the Pods' partition when the first Pod is
+      created
     * `scheduler`: further SchedulerParameters of Slurm
     * `percent_scored`: kube-scheduler's percentageOfNodesToScore
     """
@@ -102,9 +105,9 @@ class Scenario:
         return Variant(self.placer, self.nodes, like)
 
     def native_jobs(self) -> Iterator[JobSpec]:
-        """Yields the `native` jobs, of one CPU each: 800 of them run. If `before`, also yields a
-        job that fills a node of the Pods, and `before` jobs that wait for this node: the backfill
-        scheduler places all later jobs."""
+        """Yields the `native` jobs, with one CPU each. 800 of these jobs run, the rest wait. If `before`
+        is not 0, also yields a job that fills a node of the Pods, and `before` jobs that wait for this
+        node. Because of the waiting jobs, the backfill scheduler places all later jobs."""
         elsewhere = JobSpec("native", cpus=1, memory_mb=100, partition=_NATIVE_PARTITION)
         whole = JobSpec("native", ROOMY.cpus_per_node, 1000, required_nodes=("external-1",))
         yield from repeat(elsewhere, self.native or 0)
@@ -112,7 +115,7 @@ class Scenario:
 
 
 PODS: Final = 1000
-"""Pods of a burst, and of the steady loads together."""
+"""Number of Pods in a burst, and in all steady loads together."""
 STEADY_PODS_PER_S: Final = 25.0
 """About half the rate of a burst on slow cores."""
 ONE_AT_A_TIME: Final = "one at a time, 1,000 Nodes"
@@ -137,8 +140,8 @@ def _way(each: Scenario) -> tuple[Placer, int, int | None, Flow, Way]:
 
 
 def singly(placer: str, path: str = Way.FAST) -> Scenario | None:
-    """Returns the scenario with Pods one at a time on 1,000 Nodes, preferably from the stage of
-    such Pods."""
+    """Returns the scenario that creates Pods one at a time on 1,000 Nodes, preferably from the stage
+    ONE_AT_A_TIME."""
     sought = (ONE_AT_A_TIME, placer, path)
     own = (each for each in SCENARIOS if (each.stage, each.placer, each.path) == sought)
     return next(own, one(placer, 1000, path=path))

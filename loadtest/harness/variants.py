@@ -1,5 +1,5 @@
-"""The compared variants: the same kube-scheduler, Nodes and Pods, with different placers of the
-Pods."""
+"""The variants that are compared. All variants have the same kube-scheduler, Nodes and Pods, but
+different programs place the Pods."""
 
 import os
 import subprocess
@@ -27,9 +27,9 @@ class Placer(StrEnum):
     """The program that places the Pods:
 
     * ALONE: kube-scheduler alone
-    * NOOP: with the extender of loadtest/noop, called only for the verbs of that extender
-    * STUB: with this checkout's extender and webhook, and the stub of slurmrestd
-    * REAL: with this checkout's extender and webhook, and Slurm
+    * NOOP: kube-scheduler with the extender of loadtest/noop, which is called only for its own verbs
+    * STUB: kube-scheduler with this checkout's extender and webhook, and the stub of slurmrestd
+    * REAL: kube-scheduler with this checkout's extender and webhook, and Slurm
     * REST: no placer. The same jobs are created through slurmrestd, without Kubernetes.
     """
 
@@ -41,12 +41,14 @@ class Placer(StrEnum):
 
 
 ROOMY: Final = ClusterSpec(cpus_per_node=16, memory_mb=32_000, gpus_per_node=8)
-"""A thousand Pods of bursts.SIZES fill half of 200 such nodes: no Pod depends on a gap."""
+"""The shape of a cluster with much room. A thousand Pods of bursts.SIZES fill half of 200 such nodes, so
+no Pod depends on a gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Placer of Pods, and number of Nodes. `like` is the shape of the cluster otherwise, with Slurm."""
+    """A placer of Pods, and a number of Nodes. `like` has all other properties of the cluster, including
+    the properties of Slurm."""
 
     placer: Placer
     nodes: int
@@ -54,11 +56,11 @@ class Variant:
 
     @property
     def has_jobs(self) -> bool:
-        """True if each Pod has a job in Slurm: with this project's extender."""
+        """True if each Pod has a job in Slurm, because this project's extender runs."""
         return self.placer in {Placer.STUB, Placer.REAL}
 
     def spec(self, *, noop: Path | None = None, stub_url: str | None = None) -> ClusterSpec:
-        """Returns the spec of the cluster. Before 25.11, each Node has a slurmd: State=EXTERNAL
+        """Returns the spec of the cluster. Before 25.11, each Node has a slurmd, because State=EXTERNAL
         does not exist."""
         external = self.like.release == DEFAULT_RELEASE
         stubbed = (("SLURMRESTD_URL", stub_url),) if stub_url else ()
@@ -96,8 +98,8 @@ class Running:
 
 @contextmanager
 def _stub(nodes: int, like: ClusterSpec) -> Iterator[str]:
-    """Yields the URL of a stub of slurmrestd, in a process of its own like Slurm's daemons. Raises
-    Broken."""
+    """Yields the URL of a stub of slurmrestd. The stub runs in a process of its own, like Slurm's
+    daemons. Raises Broken if the stub does not serve."""
     size = f"--cpus={like.cpus_per_node} --memory-mb={like.memory_mb} --gpus={like.gpus_per_node}"
     given = f"--port=0 --nodes={nodes} {size}".split()
     command = (sys.executable, "-m", "loadtest.slurmrestd_stub", *given)
@@ -114,7 +116,7 @@ def _stub(nodes: int, like: ClusterSpec) -> Iterator[str]:
 
 @contextmanager
 def _noop() -> Iterator[Path]:
-    """Yields the no-op extender's program. Go caches the build."""
+    """Builds the no-op extender, and yields the path of its program. Go caches the build."""
     # GOTOOLCHAIN=local: uses the installed Go. Otherwise Go may download another version.
     environment = os.environ | {"GOTOOLCHAIN": "local"}
     with TemporaryDirectory(prefix="noop-") as folder:

@@ -1,1 +1,1 @@
-"""Reports of measurements: figures, the tables of pages, plots."""
+"""Makes the reports of measurements: figures, the tables of pages, and plots."""

@@ -1,4 +1,4 @@
-"""The outcome of each scenario, its form in build/bench.json, and the key figures."""
+"""The outcome of each scenario, the form of the outcome in build/bench.json, and the key figures."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,15 +15,15 @@ from loadtest.harness.variants import Placer
 
 Json = dict[str, Any]
 
-# Reads of the whole cluster, independent of Pods and jobs. By chance, a burst has one read of all
-# nodes more or less, and such a read has as many bytes as all other calls together.
+# Calls that read the whole cluster, independent of Pods and jobs. By chance, a burst has one more or one
+# fewer read of all nodes. Such a read has as many bytes as all other calls together.
 _BY_THE_CLOCK: Final = frozenset({"GET conf", "GET nodes", "GET partitions"})
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The outcome of one scenario, filled during the run. `broken` is the error that ended the
-    scenario: figures from before the error are kept."""
+    """The outcome of one scenario, filled during the run. `broken` is the error that ended the scenario.
+    Figures from before the error are kept."""
 
     scenario: Scenario
     bursts: list[Burst] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Outcome:
         }
 
     def _by_kind(self, counts_of: Callable[[MeterReading], Counts], times: int = 1) -> Json:
-        """Returns counts for each Pod, averaged over all bursts."""
+        """Returns the counts of each kind for a Pod, as the average over all bursts."""
         total = Counter[str]()
         for burst in self.bursts:
             total.update(counts_of(burst.spent))
@@ -58,20 +58,21 @@ class Outcome:
 
 
 def of_enough(values: Sequence[float], percent: int) -> float | None:
-    """Returns a percentile. None if there are too few values for one beyond the percentile: the
-    result would be the maximum."""
+    """Returns a percentile. Returns None if there are so few values that no value is beyond the
+    percentile. The percentile would then only be the maximum."""
     return percentile(values, percent) if len(values) * (100 - percent) >= 100 else None
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Returns the spread of times in milliseconds. All are 0 for no times."""
+    """Returns the spread of times in milliseconds. If there are no times, all values are 0."""
     parts = {"p50": 50, "p99": 99, "max": 100}
     found = {name: round(percentile(values, part) or 0.0, 2) for name, part in parts.items()}
     return {"count": len(values), **found}
 
 
 def figures(bursts: Sequence[Burst]) -> Json:
-    """Returns median, minimum, maximum and values over the bursts for each measured metric."""
+    """For each measured metric, returns the median, the minimum, the maximum, and the value of each
+    burst."""
     tables, found = [_metrics(burst) for burst in bursts], Json()
     for name in tables[0] if tables else ():
         values = [value for table in tables if (value := table[name]) is not None]
@@ -116,7 +117,8 @@ def rounded(value: float | None) -> float | None:
 
 
 def key_figures(scenarios: Sequence[Json], scale: Json) -> dict[str, float | None]:
-    """Returns figures by the names in budgets.toml, or None. `scale` is build/scale.json, or empty."""
+    """Returns the key figures by their names in budgets.toml. A figure is None if it was not measured.
+    `scale` is the content of build/scale.json, or empty."""
     ours, most = (found(scenarios, one(Placer.REAL, nodes)) for nodes in (1000, 5000))
     noop, idle = found(scenarios, one(Placer.NOOP, 1000)), found(scenarios, singly(Placer.REAL))
     few, many = (found(scenarios, one(Placer.REAL, 1000, native)) for native in (0, 10_000))
@@ -134,14 +136,15 @@ def key_figures(scenarios: Sequence[Json], scale: Json) -> dict[str, float | Non
 
 
 def ratios_to_noop(scenarios: Sequence[Json]) -> list[float]:
-    """Returns the ratio for each round: within a round, the machine's state differs least."""
+    """Returns the ratio of this extender's rate to the no-op extender's rate, for each round. Within a
+    round, the machine's state differs least."""
     both = (found(scenarios, one(placer, 1000)) for placer in (Placer.REAL, Placer.NOOP))
     ours, noop = (at(each, "burst.pods_per_s.each") or () for each in both)
     return [mine / limit for mine, limit in zip(ours, noop, strict=False)]
 
 
 def found(scenarios: Sequence[Json], wanted: Scenario | None) -> Json:
-    """Returns the outcome of a scenario of the table. Empty if the run had no such scenario, or
+    """Returns the outcome of a scenario of the table. Returns {} if the run had no such scenario, or had
     other sizes."""
     if wanted is None:
         return {}

@@ -26,8 +26,8 @@ from loadtest.harness.table import one, singly
 from loadtest.harness.variants import Placer
 from loadtest.report.figures import at, found, ratios_to_noop
 
-# pygal's hook for plugins, which are not needed here, uses an interface that Python has removed:
-# 3.12 ignores the hook, and 3.11 warns at later imports.
+# Removes pygal's hook for plugins, because plugins are not needed here. The hook uses an interface that
+# Python has removed. Python 3.12 ignores the hook, and Python 3.11 warns at later imports.
 sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
 
 PAGE: Final = CHECKOUT / "docs/reference/performance.md"
@@ -64,8 +64,8 @@ def kept(folder: Path = _KEPT) -> Json:
 
 
 def renewed(path: Path, told: Json, page: str = "") -> str:
-    """Returns the page with blocks of these figures. Raises ValueError if the page has no place for
-    a block."""
+    """Returns the page with new generated blocks, which are made from these figures. Raises ValueError
+    if the page has no place for a block."""
     made = _TEMPLATES.get_template(f"{path.name}.j2").render(told)
     left = {marks["name"]: marks[0] for marks in _MARKS.finditer(made)}
     page = _MARKS.sub(lambda marks: left.pop(marks["name"]), page or path.read_text())
@@ -77,7 +77,8 @@ def renewed(path: Path, told: Json, page: str = "") -> str:
 def _measured(
     scenarios: Sequence[Json], columns: Sequence[Sequence[Any]]
 ) -> Iterator[tuple[Json, list[str]]]:
-    """Yields measured or broken scenarios, and cells. `columns`: headings, paths and decimals."""
+    """Yields each measured or broken scenario, with the texts of its cells. `columns` has the heading,
+    the path and the number of decimals of each column."""
     for each in scenarios:
         cells = [_cell(at(each, path), decimals) for _, path, decimals in columns]
         if each["broken"] or any(cell != _NOT_MEASURED for cell in cells):
@@ -85,8 +86,8 @@ def _measured(
 
 
 def _cell(value: Any, decimals: int) -> str:
-    """Returns the text of a cell. For a spread: the median, and the range if minimum and maximum
-    differ."""
+    """Returns the text of a cell. For a spread, the text has the median, and the range if minimum and
+    maximum differ."""
     if not isinstance(value, dict):
         return _NOT_MEASURED if value is None else f"{value:,.{decimals}f}"
     middle, least, most = (_cell(value[kind], decimals) for kind in ("median", "min", "max"))
@@ -94,7 +95,7 @@ def _cell(value: Any, decimals: int) -> str:
 
 
 def plots(told: Json) -> dict[str, bytes]:
-    """Returns plots of build/bench.json, by file name."""
+    """Returns the plots of the figures in build/bench.json, by file name."""
     at_pace = f"Create to bound at {told['conditions']['steady_pods_per_s']:g} Pods a second, p99"
     cpu = "CPU of the whole cluster, of a burst"
     return {
@@ -105,8 +106,8 @@ def plots(told: Json) -> dict[str, bytes]:
 
 
 def _bars(told: Json, title: str, unit: str, metric: str) -> bytes:
-    """Draws bars for each stage with all placers. Without scripts and dates: same figures, same
-    bytes."""
+    """Draws bars for each stage with all placers. The plot has no scripts and no dates, so the same
+    figures give the same bytes."""
     chart = pygal.Bar(
         title=title,
         y_title=unit,

@@ -1,1 +1,1 @@
-"""The measurements, one module each. `python -m loadtest` has the commands."""
+"""The measurements, with a module for each measurement. `python -m loadtest` has the commands."""

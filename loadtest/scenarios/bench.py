@@ -1,4 +1,5 @@
-"""Pods through the whole path, beside what bounds it: all of table.toml, or as much as is quick."""
+"""Measures Pods from creation to binding, and the same with other placers, whose figures are the limits.
+`bench` runs all scenarios of table.toml. `bench_quick` runs only a few quick scenarios."""
 
 import itertools
 import json
@@ -119,21 +120,22 @@ def summary(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 
 
 def _ratio(figures: Mapping[str, Any], to: Mapping[str, Any]) -> float:
-    """Returns the ratio of the Pods per second of all bursts together: single bursts differ by half."""
+    """Returns the ratio of the Pods per second, over all bursts together, because single bursts differ
+    by half."""
     mine, theirs = (harmonic_mean(at(each, "burst.pods_per_s.each")) for each in (figures, to))
     ratio: float = mine / theirs
     return round(ratio, 3)
 
 
 def chosen(scenarios: Sequence[Scenario], only: Sequence[str]) -> list[Scenario]:
-    """Returns the scenarios whose stage or name contains one of these texts; all if there are no
-    texts."""
+    """Returns the scenarios whose stage or name contains one of the texts `only`. Without texts, returns
+    all scenarios."""
     wanted = only or [""]
     return [each for each in scenarios if any(part in f"{each.stage}\n{each.name}" for part in wanted)]
 
 
 def just_measured(path: Path) -> dict[str, Any]:
-    """Returns the figures that `make bench` has measured just before. Empty for figures of an older
-    run."""
+    """Returns the figures that `make bench` has measured just before. Returns {} if the file has figures
+    of an older run."""
     age_s = time.time() - path.stat().st_mtime if path.exists() else inf
     return dict(json.loads(path.read_text())) if age_s < _OF_THIS_RUN_S else {}

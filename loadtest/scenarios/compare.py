@@ -78,8 +78,8 @@ def compare(
 
 
 def ratios_of(before: Sequence[Figures], after: Sequence[Figures]) -> dict[str, float]:
-    """Returns the medians of the rounds' ratios to the other checkout. CPU time counts in
-    yardsticks."""
+    """For each figure, returns the median of the rounds' ratios to the other checkout. CPU time is
+    counted in units of the yardstick."""
     rounds = [{name: a[name] / b[name] for name in _FIGURES} for b, a in zip(before, after, strict=True)]
     return {
         name: round(median(each[name] / (each[_YARDSTICK] if name in _CPU else 1) for each in rounds), 3)
@@ -89,14 +89,16 @@ def ratios_of(before: Sequence[Figures], after: Sequence[Figures]) -> dict[str, 
 
 @contextmanager
 def _side(checkout: Path, nodes: int, directory: Path) -> Iterator[Callable[[int], Figures]]:
-    """Yields a function that measures a burst of a given number of Pods, and single Pods, on a warm
-    cluster of a checkout. The cluster is in a process with the packages of the checkout, except
-    `loadtest`: the parts of the packages that `loadtest` uses have to be alike in both checkouts.
-    Raises Broken."""
+    """Starts and warms a cluster of a checkout. Yields a function that measures a burst of a given
+    number of Pods, and single Pods, on this cluster.
+
+    The cluster has a process of its own, with the packages of the checkout, except `loadtest`. So the
+    parts of the packages that `loadtest` uses must be alike in both checkouts. Raises Broken.
+    """
     packages = directory / "packages"
     packages.mkdir(parents=True)
     (packages / "loadtest").symlink_to(Path(loadtest.__path__[0]).resolve())
-    # -P: the working directory has no precedence over these packages.
+    # With -P, the working directory has no precedence over these packages.
     command = (sys.executable, "-P", "-m", __name__, str(nodes), str(directory / "cluster"))
     surroundings, pipe = os.environ | {"PYTHONPATH": f"{packages}:{checkout}"}, subprocess.PIPE
     with subprocess.Popen(
@@ -135,7 +137,7 @@ async def _serve(running: Running) -> None:
 
 
 def _paces() -> list[float]:
-    """Returns the CPU time of the same small work in seconds, repeated for _PACED_S."""
+    """Repeats the same small work for _PACED_S. Returns the CPU time of each repetition in seconds."""
     paces = []
     end = monotonic() + _PACED_S
     while monotonic() < end:

@@ -37,10 +37,10 @@ from wellknown.names import DEFAULT_PREFIX, NODE
 
 _NODES: Final = [50, 1000, 5000]
 _SIZE: Final = ClusterSpec(cpus_per_node=100, memory_mb=110_000, gpus_per_node=32)
-"""Large enough that 50 Nodes have room for all Pods of a minute."""
+"""The size of the Nodes. They are so large that 50 Nodes have room for all Pods of a minute."""
 _LOCUSTFILE: Final = Path(__file__).parents[1] / "locustfile.py"
 _SPARE: Final = 1.1
-"""Factor for more Pods than the rate needs: an early user must also find a Pod."""
+"""Factor by which there are more Pods than the rate needs, so that an early user also finds a Pod."""
 _PREPARED_WITHIN_S: Final = 600.0
 
 Slurm = Literal["stub", "real"]
@@ -125,8 +125,8 @@ def load(
 
 @contextmanager
 def _cluster(nodes: int, slurm: Slurm, directory: Path) -> Iterator[Cluster]:
-    """Yields a cluster without kube-scheduler: locust plays kube-scheduler. The extender keeps the
-    jobs of unbound Pods during the whole run."""
+    """Yields a cluster without kube-scheduler, because locust plays kube-scheduler. The extender keeps
+    the jobs of unbound Pods during the whole run."""
     closed = f"PartitionName={CLOSED_PARTITION} Nodes=external-1 State=DOWN"
     like = replace(_SIZE, extender_settings=(("UNBOUND_DEADLINE_S", "3600"),), slurm_conf=(closed,))
     with Variant(Placer(slurm), nodes, like).up(directory) as running:
@@ -176,7 +176,7 @@ async def _prepared(cluster: Cluster, count: int) -> PreparedPods:
     async with api_session(cluster) as session:
 
         async def granted() -> Sequence[PreparedPod]:
-            """Returns the Pods, or nothing while an allocation is missing."""
+            """Returns the Pods, or an empty list while an allocation is missing."""
             pods = [_known(pod) for pod in await _pods(session)]
             wait = any(pod.kind is LoadKind.GRANTED and not pod.node for pod in pods)
             return [] if wait else pods

@@ -1,6 +1,6 @@
 """Profile the CPU use of the extender and of kube-apiserver in bursts. Needs py-spy and perf: this
 command does not install them. build/profile has a flame graph of the extender, and perf's report of
-kube-apiserver: the use of each function including its callees."""
+kube-apiserver. The report has each function's CPU use, with the functions it calls."""
 
 import asyncio
 import shutil
@@ -21,7 +21,7 @@ from loadtest.harness.variants import Placer, Running, Variant
 
 _BURSTS: Final = 3
 _STOPS_WITHIN_S: Final = 60.0
-# The extender's profile contains only code that holds the interpreter, without waits and system calls.
+# The extender's profile contains only code that holds the interpreter, so no waits and no system calls.
 _PY_SPY: Final = ("--gil", "--nonblocking", "--rate", "200", "--duration", "3600")
 _PERF: Final = ("--freq", "200", "--call-graph", "fp")
 

@@ -1,5 +1,5 @@
-"""Measures an extender with very many Pods: 50,000 waiting Pods, and a start with 10,000
-placeholders."""
+"""Measures an extender with very many Pods: 50,000 waiting Pods, and a start with 10,000 placeholder
+jobs."""
 
 import asyncio
 import sys
@@ -28,13 +28,14 @@ from loadtest.scenarios.scale_probe import read_ticks
 _SIZE: Final = ClusterSpec(cpus_per_node=100, memory_mb=110_000, gpus_per_node=0)
 """Size of the Nodes. A Node takes 110 Pods."""
 _PACE: Final = 5.0
-"""Streamed Pods per second. /filter is called twice as often."""
+"""Number of Pods per second in the stream. /filter is called twice as often."""
 _PHASE_S: Final = 45.0
 _SETTLES_S: Final = 20.0
 _FLAPS: Final = 8
 _AWAY_S: Final = 1.5
 _LEASE_S: Final = 60
-"""Longer than kube-apiserver's restart: the measurement is of the new list, not of another leader."""
+"""Longer than kube-apiserver's restart, because the measurement is about the new list, not about another
+leader."""
 _LISTED_AGAIN: Final = "watch expired, listing again"
 _MERGE: Final = {"Content-Type": "application/strategic-merge-patch+json"}
 _READY: Final = {"type": "Ready", "reason": "Flapping"}
@@ -84,8 +85,8 @@ def bench_restart(
 
 
 async def restart(count: int, directory: Path, report: Report) -> Json:
-    """Returns the figures of a restart. `placed_s` is from the start until a new Pod is bound.
-    Raises Broken, ClusterError."""
+    """Returns the figures of a restart. `placed_s` is the time from the extender's start until a new Pod
+    is bound. Raises Broken, ClusterError."""
     like = replace(_SIZE, slurm_conf=(f"MaxJobCount={2 * count + 1000}",))
     with Variant(Placer.REAL, -(-count // _SIZE.cpus_per_node) + 1, like).up(directory) as running:
         async with api_session(running.cluster) as session, Pods.of(session) as pods:
@@ -116,8 +117,8 @@ def _used(cluster: Cluster) -> Json:
 
 
 def _spec(nodes: int, ticks: Path) -> ClusterSpec:
-    """Returns a spec in which the backlog has a node and a partition of its own: waiting jobs would
-    block job/allocate elsewhere."""
+    """Returns the spec of a cluster in which the waiting Pods have a node and a partition of their own.
+    In a shared partition, the waiting jobs would block job/allocate."""
     return replace(
         _SIZE,
         nodes=1,
@@ -131,8 +132,8 @@ async def _measured(cluster: Cluster, ticks: Path, pods: int, report: Report) ->
     """Runs all measurements of one cluster, and returns the figures:
 
     * `start`: the start of an extender that finds all Pods
-    * `phases`: `steady`, and `relist` during kube-apiserver's return
-    * `relist_s`: from kube-apiserver's return until the gate of the first new Pod is lifted
+    * `phases`: the figures of two phases: `steady`, and `relist` during kube-apiserver's return
+    * `relist_s`: time from kube-apiserver's return until the gate of the first new Pod is lifted
     * `rss_mb`: the extender's peak memory
     """
     async with api_session(cluster) as session:
@@ -159,8 +160,8 @@ async def _measured(cluster: Cluster, ticks: Path, pods: int, report: Report) ->
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """The measured extender. `ticks` is the file with the ticks of the extender's event loop.
-    `asked` grows."""
+    """The measured extender. `ticks` is the file with the ticks of the extender's event loop. `asked`
+    has the calls of /filter, and grows."""
 
     cluster: Cluster
     ticks: Path
@@ -171,11 +172,11 @@ class _Subject:
     async def phase(self, work: Awaitable[_Came]) -> tuple[Json, _Came]:
         """Returns the figures for the duration of `work`, and the result of `work`:
 
-        * `late_ms`: delays of timers of the event loop, whatever the cause
-        * `held_ms`: the loop's own work in these delays
-        * `event_lag_ms`: from a Pod's create call until the watch shows the Pod without its gate
-        * `filter_ms_p99`: /filter in the extender's own histogram
-        * `filter_caller_ms`: /filter from the call to the answer, with all waiting
+        * `late_ms`: delays of timers of the event loop, for any cause
+        * `held_ms`: the CPU time of the event loop itself in these delays
+        * `event_lag_ms`: time from a Pod's create call until the watch shows the Pod without its gate
+        * `filter_ms_p99`: time of /filter in the extender's own histogram
+        * `filter_caller_ms`: time of /filter from the call to the answer, including all waiting
         """
         before, began = await self.meters.before(), time.monotonic()
         came = await work
@@ -198,7 +199,7 @@ class _Subject:
         return found, came
 
     async def list_again(self) -> float:
-        """Restarts kube-apiserver: watches expire. Returns the seconds until the first Pod is
+        """Restarts kube-apiserver, so that watches expire. Returns the seconds until the first Pod is
         placed."""
         log = self.cluster.logs / "extender.log"
         before = log.read_text(errors="replace").count(_LISTED_AGAIN)
@@ -213,8 +214,8 @@ class _Subject:
 
 
 async def _flaps(meters: Meters) -> Mapping[str, Json]:
-    """Returns the cost of a Node that is not ready, or cordoned, minus the cost of the same time
-    idle."""
+    """Returns the cost of a flap of a Node, which becomes not ready or cordoned, and then returns. The
+    cost of an idle cluster in the same time is subtracted."""
     before, found = await _spent(meters), {}
     not_ready = [{"status": {"conditions": [_READY | {"status": ready}]}} for ready in ("False", "True")]
     cordoned = [{"spec": {"unschedulable": value}} for value in (True, None)]
@@ -232,7 +233,8 @@ async def _flaps(meters: Meters) -> Mapping[str, Json]:
 async def _spent(
     meters: Meters, path: str = "", patches: Sequence[Json] = ({}, {})
 ) -> tuple[float, float, float]:
-    """Returns CPU seconds, calls of slurmrestd about nodes, and writes on Nodes, during flaps."""
+    """Lets a Node flap, or only waits if the patches are empty. Returns the extender's CPU seconds, the
+    calls of slurmrestd about nodes, and the writes to Nodes in this time."""
     before, node = await meters.before(), f"/api/v1/nodes/external-1{path}"
     for _ in range(_FLAPS):
         for patch in patches:

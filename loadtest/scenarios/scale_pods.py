@@ -1,4 +1,5 @@
-"""The Pods of a run at scale: waiting Pods, a stream of placed Pods, and calls of /filter."""
+"""Creates the Pods of a large run: waiting Pods (the backlog), and a stream of placed Pods. Also calls
+/filter."""
 
 import asyncio
 import time
@@ -19,30 +20,31 @@ from wellknown.allocation import Allocation
 
 _FULL: Final = "main"
 _OPEN: Final = "ext"
-"""_FULL: a partition with one Node, filled by the first Pods of the backlog. _OPEN: a partition
+"""_FULL is a partition with one Node, which the first Pods of the backlog fill. _OPEN is a partition
 with all other Nodes."""
 
 _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _PARTITION: Final = "sunk.coreweave.com/partition"
 _LEAST_MIB: Final = 64
 _SIZES: Final = 50
-"""Number of amounts of memory, and so number of classes of requests that wait for a place in the
-queue."""
+"""Number of different amounts of memory, and so the number of classes of requests that wait for a place
+in the queue."""
 _AGAIN_S: Final = 0.1
 _UNMANAGED_IN: Final = 5
-"""One of this number of /filter calls is about an unmanaged Pod."""
+"""One /filter call in this number of calls is about an unmanaged Pod."""
 _GIVEN_BY_SERVER: Final = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 
 
 async def create_first(session: aiohttp.ClientSession) -> Manifest:
-    """Creates the first Pod of the backlog through /mutate. Other Pods are copies, and differ in
-    memory."""
+    """Creates the first Pod of the backlog through /mutate. Returns its manifest. The other Pods are
+    copies of this Pod, and differ in memory."""
     first = pod_manifest("backlog-0", 1, labels={"app": "backlog"}, annotations={_PARTITION: _FULL})
     return _as_written(await ask(session, "POST", PODS, first))
 
 
 async def create_others(session: aiohttp.ClientSession, like: Manifest, count: int) -> None:
-    """Creates the second to the last of `count` Pods, without webhooks. The extender may be stopped."""
+    """Creates all of the `count` Pods except the first, which exists already. No webhook is called, so
+    the extender may be stopped."""
 
     async def create(number: int) -> None:
         pod = deepcopy(like)
@@ -60,9 +62,12 @@ async def create_others(session: aiohttp.ClientSession, like: Manifest, count: i
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Pods in a partition with free room. The Pods stay. If kube-apiserver is away, the stream
-    waits. `_created` has `time.monotonic` just before the successful create call, `_lifted` the
-    time of the first version without a gate."""
+    """A stream of Pods in a partition with free room. The Pods stay. If kube-apiserver is away, the
+    stream waits.
+
+    `_created` has the time (`time.monotonic`) just before each Pod's successful create call. `_lifted`
+    has the time of each Pod's first version without a gate.
+    """
 
     session: aiohttp.ClientSession
     _created: dict[str, float] = field(default_factory=dict)
@@ -89,8 +94,8 @@ class Stream:
             await asyncio.sleep(_AGAIN_S)
 
     async def lags_ms(self, begin: float, end: float, within_s: float) -> list[float]:
-        """Returns the times from create call to lifted gate. Raises Broken if a Pod exceeds the
-        time limit."""
+        """Returns the times from the create call until the gate is lifted, for Pods created between
+        `begin` and `end`. Raises Broken if a Pod exceeds the time limit."""
 
         def within() -> dict[str, float]:
             return {name: at for name, at in self._created.items() if begin <= at <= end}
@@ -102,8 +107,8 @@ class Stream:
         return [max(0.0, self._lifted[name] - at) * 1000 for name, at in within().items()]
 
     async def first_since(self, begin: float, within_s: float) -> float:
-        """Waits until the gate of a Pod created after `begin` is lifted. Returns the time of the
-        lifting."""
+        """Waits until the first gate of a Pod is lifted that was created after `begin`. Returns the time
+        at which the gate was lifted."""
 
         async def lifted() -> float:
             since = (name for name, at in self._created.items() if at >= begin)
@@ -122,7 +127,8 @@ Asked = tuple[float, float]
 
 @asynccontextmanager
 async def asking_filter(cluster: Cluster, pace: float) -> AsyncIterator[Sequence[Asked]]:
-    """Calls /filter with all Nodes at a steady pace. Raises Broken in a group if an answer is wrong."""
+    """Calls /filter with all Nodes at a steady pace, and yields the growing list of calls. If an answer
+    is wrong, raises Broken in an ExceptionGroup."""
     names = cluster.spec.external_names
     url = f"http://127.0.0.1:{cluster.ports['extender-scheduler']}/scheduler/filter"
     bodies = [_filter_body(number, names) for number in range(_UNMANAGED_IN)]

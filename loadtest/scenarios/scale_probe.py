@@ -24,7 +24,8 @@ _PAGE_S: Final = 0.5
 
 
 def read_ticks(path: Path, begin: float, end: float) -> tuple[list[float], list[float]]:
-    """Returns the milliseconds of each late tick in a span of time, and the CPU time in them."""
+    """Returns the delay of each tick in a span of time, and the CPU time in each delay. Both are in
+    milliseconds."""
     late, held = list[float](), list[float]()
     for line in path.read_text().splitlines():
         with suppress(json.JSONDecodeError):
@@ -36,7 +37,8 @@ def read_ticks(path: Path, begin: float, end: float) -> tuple[list[float], list[
 
 
 async def watch(path: Path) -> None:
-    """Ticks without end. Writes a line of JSON every half second: its end, delays, and CPU times."""
+    """Ticks without end. Every half second, writes a line of JSON with the current time, the delays, and
+    the CPU times."""
     with path.open("a", buffering=1) as file:
         late, held, written = list[float](), list[float](), time.monotonic()
         while True:

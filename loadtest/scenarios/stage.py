@@ -1,5 +1,5 @@
-"""Runs scenarios: the clusters of a stage start together, and take turns. A scenario that breaks
-ends, with its error in the outcome."""
+"""Runs the scenarios of a stage. All clusters of a stage run at the same time, and take turns. If a
+scenario breaks, it ends, and its outcome has the error."""
 
 import asyncio
 import time
@@ -27,8 +27,8 @@ _FIRST_NATIVE: Final = 100
 
 @dataclass(slots=True)
 class Sizes:
-    """Sizes of the load. `pods` is the number of Pods of a burst, and of all steady loads together.
-    A round of bursts starts only if it would probably end within `rounds_end_s` of `begun`."""
+    """Sizes of the load. `pods` is the number of Pods of a burst, and of all steady loads together. A
+    round of bursts starts only if it would probably end within `rounds_end_s` after `begun`."""
 
     pods: int
     steady_pods_per_s: float
@@ -37,7 +37,8 @@ class Sizes:
     _rounds: list[float] = field(default_factory=list)
 
     def may_begin(self, number: int) -> bool:
-        """Returns whether the numbered round of bursts, from 0, may start. The first caller decides."""
+        """Returns True if the round of bursts with this number may start. The numbers begin at 0. The
+        first caller decides for all callers."""
         now = time.monotonic()
         lasts = now - self._rounds[-1] if self._rounds else 0.0
         if number == len(self._rounds) and now + lasts - self.begun <= self.rounds_end_s:
@@ -63,7 +64,7 @@ def run_stage(
 
 @contextmanager
 def _breaking(outcome: Outcome, report: Report) -> Iterator[None]:
-    """Stores errors of the block in the outcome."""
+    """Catches errors of the block, and stores them in the outcome."""
     try:
         yield
     except MissingPrerequisitesError:

@@ -1,8 +1,8 @@
-"""Times that a slurmrestd takes to answer, as measured with 26.05.5.
+"""Computes the times that slurmrestd takes to answer, as measured with 26.05.5.
 
-slurmctld serves one call at a time: a call waits for the calls before it, and longer while
-slurmctld schedules. slurmrestd does its own part on two threads. While both threads write lists of
-all nodes, all other calls wait. This module only computes times; `routes` waits.
+slurmctld serves one call at a time, so a call waits for the earlier calls. While slurmctld schedules
+jobs, a call waits longer. slurmrestd does its own part of each call on two threads. While both threads
+write lists of all nodes, all other calls wait. This module only computes times; `routes` waits.
 """
 
 import heapq
@@ -21,14 +21,15 @@ class Cost:
     entry_us: float = 0.0
 
 
-# Measured on two cores, with 1,000 and 5,000 EXTERNAL nodes, with one connection and with sixteen.
-# The highest rate is the limit of slurmctld. Beside one client that reads all nodes repeatedly,
-# other calls are as fast as without; beside four, a state takes 0.6 s.
+# The costs are measured on two cores, with 1,000 and 5,000 EXTERNAL nodes, with one and with sixteen
+# connections. If a comment below has two values, the first is for 1,000 nodes. The highest rate is the
+# limit of slurmctld. While one client reads all nodes repeatedly, other calls are as fast as without
+# this client. While four clients do so, a call for a state takes 0.6 s.
 COSTS: Final = {
     "allocate": Cost(0.7, 0.15, node_us=0.5),  # 1.3 and 3.2 ms; 540 to 730/s and 280 to 400/s
     "submit": Cost(0.85, 0.4, node_us=0.2),  # 1.4 and 2.5 ms; 880/s and 560/s
     "cancel": Cost(0.36, 0.43),  # 0.8 ms; 2,780/s
-    "states": Cost(0.3, 0.5, entry_us=12),  # 0.8 ms of one job; 2,600 to 3,500/s; 0.13 s of 10,000
+    "states": Cost(0.3, 0.5, entry_us=12),  # 0.8 ms for one job; 2,600 to 3,500/s; 0.13 s for 10,000
     "job": Cost(0.3, 1.4),
     "resources": Cost(0.3, 0.4),
     "update": Cost(0.4, 0.4),  # assumed to be as fast as a cancellation
@@ -47,8 +48,8 @@ _NOTHING: Final = Cost()
 
 @dataclass(slots=True)
 class Delays:
-    """Delays of a slurmrestd of `nodes` nodes. `slowness` is a factor for the measured times, 0 for
-    no delays."""
+    """The delays of slurmrestd in a cluster with `nodes` nodes. `slowness` is a factor for the measured
+    times. The factor 0 gives no delays."""
 
     nodes: int = 0
     slowness: float = 0.0
@@ -57,8 +58,8 @@ class Delays:
     """The time at which each thread is free."""
 
     def answers_at(self, now: float, call: str, entries: int = 0) -> float:
-        """Returns the time of the answer to a call that arrives at `now`, in seconds of the
-        caller's clock. `entries` is the length of a list."""
+        """Returns the time of the answer to a call that arrives at `now`. Both times are seconds of the
+        caller's clock. `entries` is the length of the list in the answer."""
         cost = COSTS.get(call, _NOTHING)
         inside = self.slowness * (cost.slurmctld_ms * 1e-3 + cost.node_us * self.nodes * 1e-6)
         outside = self.slowness * (cost.slurmrestd_ms * 1e-3 + cost.entry_us * entries * 1e-6)

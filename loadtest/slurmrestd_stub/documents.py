@@ -1,8 +1,10 @@
-"""Documents of v0.0.45: the counterpart of `responses` and `requests` of slurm_client.rest.
+"""Writes the replies and reads the requests of v0.0.45. This module is the counterpart of `responses`
+and `requests` in slurm_client.rest.
 
-A reply is a template in the folder `replies`. "$KIND FIELD" in a template represents a field of the
-value. Jobs and nodes have all fields of 26.05.5, so that their size and parse time are realistic.
-Fields that the stub does not set have the values of an EXTERNAL job and node.
+A reply is made from a template in the folder `replies`. In a template, "$KIND FIELD" stands for the
+field FIELD of a value, written in the form KIND. Jobs and nodes have all fields of 26.05.5, so that
+their size and parse time are realistic. Fields that the stub does not set have the values of an EXTERNAL
+job or node.
 """
 
 import json
@@ -34,8 +36,8 @@ def _number(value: int | None) -> Document:
 
 
 def _on_nodes(grant: model.Grant) -> list[Document]:
-    """Returns every core of a node, allocated to the job or not: at least as many cores as a small
-    node has."""
+    """Returns the job's share of each node. The list of cores also has cores that are not allocated to
+    the job, and at least as many cores as a small node has."""
     told = []
     for index, (name, memory, text) in enumerate(
         zip(grant.nodes, grant.memory_mb, grant.cores, strict=False)
@@ -126,7 +128,8 @@ def states(known: Mapping[int, model.JobState]) -> Document:
 
 
 def cancelled(job_id: int, error: SlurmError | None) -> Document:
-    """Returns a reply with HTTP 200, with or without an error."""
+    """Returns the reply to a cancellation. The HTTP status is 200, with or without an error in the
+    reply."""
     code, words = (error.number, error.words) if error else (0, "")
     told = {"error": {"string": words, "code": code, "message": words}, "federation": {}}
     step = {"job_id": _number(job_id), "step_id": "entire"}
@@ -187,7 +190,7 @@ def spec(told: Document) -> model.JobSpec:
 
 
 def changes(told: Document) -> model.JobChanges:
-    """Returns the changes of a job. Slurm accepts [""] for an empty list."""
+    """Returns the changes of a job. Slurm reads [""] as an empty list."""
     excluded = told.get("excluded_nodes")
     return model.JobChanges(
         excluded_nodes=None if excluded is None else tuple(filter(None, excluded)),

@@ -1,5 +1,5 @@
-"""slurmrestd's calls over HTTP, answered by an `InMemorySlurm`. Errors are sent twice, as by
-26.05.5."""
+"""Answers slurmrestd's calls over HTTP with an `InMemorySlurm`. Each error is sent twice, as slurmrestd
+26.05.5 does."""
 
 import asyncio
 import time
@@ -21,13 +21,14 @@ from slurm_client.in_memory.rejections import missing_job, rejection
 from slurm_client.model import Job, Node
 
 _NO_UTF8: Final = "\ufffd".encode()
-"""Text of `slurm_client.in_memory` for a byte outside UTF-8. slurmrestd repeats the byte."""
+"""The text that `slurm_client.in_memory` gives for a byte outside UTF-8. slurmrestd repeats the byte
+itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer. `call` is a key of delays.COSTS, if different from the route's. `entries` is the
-    length of a list."""
+    """An answer to a call. `call` is the key of the cost in delays.COSTS, if the key differs from the
+    route's key. `entries` is the length of the list in the answer."""
 
     status: int
     content: bytes
@@ -63,7 +64,8 @@ class Routes:
         self._delays = delays
         self._frame = {"meta": documents.meta(slurm.capabilities), "errors": [], "warnings": []}
         self._nodes: dict[str, tuple[Node, bytes]] = {}
-        """The nodes and their last JSON: writing 5,000 nodes takes long, and few change."""
+        """The nodes and their last JSON. The JSON is kept, because writing 5,000 nodes takes long, and
+        only a few nodes change."""
         self._counted: Mapping[str, Node] = {}
         """The nodes at the last request for all nodes."""
         self.calls: tuple[tuple[str, str, str, _Act], ...] = (
@@ -98,7 +100,7 @@ class Routes:
         return application
 
     async def _answer(self, call: str, act: _Act, request: web.Request) -> web.Response:
-        """Answers like slurmrestd, errors and delays included."""
+        """Answers a request like slurmrestd, including errors and delays."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         body = await request.read()
@@ -141,15 +143,16 @@ class Routes:
     async def _all_nodes(self, _: str, asked: Any) -> Answer:
         nodes = await self._slurm.nodes()
         self._counted = {node.name: node for node in nodes}
-        # If the time is in the future, nothing has changed. For a past time, the stub does not know
-        # the changes, and sends all nodes.
+        # If the requested time is in the future, nothing has changed. For a past time, the stub does not
+        # know the changes, and sends all nodes.
         if int(asked.get("update_time", 0)) > time.time():
             return Answer(304, b"", "nodes unchanged")
         told = b'{"nodes":[' + b",".join(map(self._told, nodes)) + b"]," + orjson.dumps(self._frame)[1:]
         return Answer(200, told, entries=len(nodes))
 
     def _told(self, node: Node) -> bytes:
-        """Returns a node as JSON. An unchanged node is the same object."""
+        """Returns a node as JSON. The JSON of an unchanged node is used again, because an unchanged node
+        is the same object."""
         known = self._nodes.get(node.name)
         if known is None or known[0] is not node:
             known = self._nodes[node.name] = node, orjson.dumps(documents.node(node))
@@ -197,8 +200,8 @@ class Routes:
         return _created(await self._slurm.submit(documents.spec(job), job["job_id"]))
 
     async def _allocate(self, _: str, asked: Any) -> Document:
-        """Allocates at once (`immediate`), always for the token's user: other users in the request
-        are ignored."""
+        """Allocates at once (`immediate`), and always for the token's user. Another user in the request
+        is ignored."""
         job = asked["job"]
         spec = replace(documents.spec(job), user_id=None, group_id=None)
         return _created(await self._slurm.allocate(spec, job["job_id"]))
@@ -227,7 +230,7 @@ class Routes:
         return {"results": []}
 
     async def _cancel(self, name: str, asked: Any) -> Document:
-        """Cancels one job. DELETE jobs also names only one job: clients never name more."""
+        """Cancels one job. DELETE jobs could name several jobs, but clients name only one job."""
         job_id = int(asked.get("jobs", [name])[0])
         job = await self._slurm.job(job_id)
         error: SlurmError | None = None if job else missing_job()

@@ -1,8 +1,10 @@
-"""Limits of Slurm that are not in force for a native job: pure.
+"""Finds Slurm's limits that are not in force for a native job. The functions are pure.
 
-cgroup.conf(5) sets the limits, but may be in any folder. The effect is visible in the cgroup of each job
-(task_cgroup_*.c, cgroup_v2.c): slurmstepd writes the job's cores and memory, also if the job has all
-cores and memory of the Node, and attaches a device program, also for a job without devices."""
+cgroup.conf(5) sets the limits, but the file may be in any folder. So the agent looks at the effect in
+the cgroup of each job (task_cgroup_*.c, cgroup_v2.c). slurmstepd writes the job's cores and memory, even
+if the job has all cores and memory of the Node. slurmstepd also attaches a device program, even for a
+job without devices.
+"""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -16,7 +18,7 @@ _DEVICES: Final = "ConstrainDevices"
 
 
 class Counted(NamedTuple):
-    """Resources that Slurm counts on this Node beside cores."""
+    """Resources besides cores that Slurm counts on this Node."""
 
     memory: bool
     devices: bool
@@ -25,8 +27,8 @@ class Counted(NamedTuple):
 
 def missing(now: Mapping[str, str], counted: Counted, *, has_program: bool) -> dict[str, str]:
     """Returns the parameters of cgroup.conf(5) that are not in force for a job, each with the evidence.
-    Parameter `now` has the texts of the job's cgroup files, `has_program` is True if Slurm has attached
-    a device program."""
+    Parameter `now` has the texts of the job's cgroup files. Parameter `has_program` is True if Slurm has
+    attached a device program."""
     found: dict[str, str] = {}
     if not now.get(CPUS):
         found[_CORES] = f"its {CPUS} is {'empty' if CPUS in now else 'not there'}"
@@ -38,7 +40,7 @@ def missing(now: Mapping[str, str], counted: Counted, *, has_program: bool) -> d
 
 
 def words(by_job: Mapping[str, Mapping[str, str]]) -> str:
-    """Returns a message about jobs and their missing limits, "" without missing limits."""
+    """Returns a message about jobs and their missing limits, or "" if no limit is missing."""
     told: list[str] = []
     for parameter in (_CORES, _RAM, _DEVICES):
         jobs = sorted(job for job, of in by_job.items() if parameter in of)

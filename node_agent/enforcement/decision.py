@@ -1,8 +1,8 @@
-"""Decision about access of Pods to devices: pure.
+"""Decides about the access of Pods to devices. The functions are pure.
 
-A Pod holds a device from its first access until the end of its last process, whatever kube-apiserver
-reports: a Pod that is deleted by force may compute on. One Pod holds a device whole, or several Pods
-hold parts of the device.
+A Pod holds a device from the Pod's first access until the Pod's last process ends. kube-apiserver's
+reports do not change this, because a Pod that was deleted by force may continue to compute. A device
+belongs either to a single Pod as a whole, or to several Pods in parts.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ _HELD = (
 
 
 class Entry(NamedTuple):
-    """Access of a cgroup, by its number, to a device."""
+    """Access of a cgroup to a device. The kernel's numbers identify both."""
 
     cgroup: int
     number: Number
@@ -38,23 +38,24 @@ class Entry(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Access as it should be."""
+    """The access that Pods should have, and the waiting Pods."""
 
     entries: frozenset[Entry]
     problems: dict[str, str]
-    """Reasons by uid why Pods have less than their jobs."""
+    """Pods that have less than their jobs: the reason by the Pod's uid."""
     awaited: frozenset[str]
-    """Uids of Pods with devices that have no cgroup yet, and of Pods that wait for the last process of
-    another Pod."""
+    """Uids of waiting Pods. Such a Pod has devices but no cgroup yet, or cannot get its devices yet."""
 
     def with_problems(self, more: Mapping[str, str]) -> Self:
-        """Returns the decision with more problems of Pods, by uid, after the problems of devices."""
+        """Returns the decision with additional problems. Parameter `more` has the problems by the Pod's
+        uid. They follow the problems of devices in the text."""
         uids = {*self.problems, *more}
         both = {uid: filter(None, (self.problems.get(uid), more.get(uid))) for uid in uids}
         return self._replace(problems={uid: "; ".join(words) for uid, words in both.items()})
 
     def with_waits(self, waits: Mapping[str, str]) -> Self:
-        """Returns the decision with more Pods that wait, by uid, and the reasons."""
+        """Returns the decision with additional Pods that wait. Parameter `waits` has the reasons by the
+        Pod's uid."""
         return self.with_problems(waits)._replace(awaited=self.awaited.union(waits))
 
 
@@ -67,9 +68,10 @@ def decide(
     closed: str = "",
     held: AbstractSet[Number] = frozenset(),
 ) -> Decision:
-    """Returns the decision. Parameter `claims` has the Pods by uid, `known` the access in the kernel
-    now. Parameter `closed` is the reason why no Pod gets further devices, "" without a reason. Parameter
-    `held` has the renumbered devices of jobs from before: no Pod gets these devices."""
+    """Returns the decision. Parameter `claims` has the Pods by uid. Parameter `known` is the present
+    access in the kernel. Parameter `closed` is the reason why no Pod gets further devices, or "" if Pods
+    can get devices. Parameter `held` has renumbered devices that older jobs may still have. No Pod gets
+    these devices."""
     problems = {uid: claim.problem for uid, claim in claims.items() if claim.problem}
     parts = dict[str, list[Part]]()
     for uid, claim in claims.items():
@@ -94,7 +96,7 @@ def decide(
         if others:
             problems[uid] = _holder(claims, uid, uids[min(others)])
             waiting.add(uid)
-            if cgroup not in populated:  # two Pods had the device: only processes keep access
+            if cgroup not in populated:  # two Pods had access: the Pod without processes loses it
                 holders.drop(wanted[cgroup])
         elif own and cgroup in moved:
             problems[uid] = _MOVED
@@ -108,7 +110,7 @@ def decide(
 
 
 class DeviceHolders:
-    """Cgroups that hold each device."""
+    """The cgroups that hold each device."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries = set[Entry]()
@@ -126,8 +128,8 @@ class DeviceHolders:
             self._of[entry.number].discard(entry)
 
     def others(self, wanted: Iterable[Entry]) -> set[int]:
-        """Returns the other cgroups that exclude these entries. Cgroups with parts of a device share the
-        device; a cgroup with a whole device shares the device with no other."""
+        """Returns the other cgroups whose access rules out the wanted access. Cgroups with parts of a
+        device can share the device. A cgroup with the whole device shares with no other cgroup."""
         return {
             has.cgroup
             for each in wanted
@@ -137,13 +139,14 @@ class DeviceHolders:
 
 
 def _is_of_no_job(claims: Mapping[str, Claim], uid: str) -> bool:
-    """Returns True for a Pod with devices from elsewhere: a former agent's Pod, which is ending."""
+    """Returns True for a known Pod whose devices do not come from a job. Such a Pod is the ending Pod of
+    an earlier agent."""
     claim = claims.get(uid)
     return claim is not None and not claim.of_job
 
 
 def _holder(claims: Mapping[str, Claim], uid: str, other: str) -> str:
-    """Returns the reason why a Pod waits: another Pod holds a device of its job."""
+    """Returns the reason why a Pod waits: another Pod holds a device of the waiting Pod's job."""
     holder = claims.get(other)
     if holder is None:
         return _REMOVED
@@ -151,7 +154,8 @@ def _holder(claims: Mapping[str, Claim], uid: str, other: str) -> str:
 
 
 def _entries(cgroup: int, parts: Iterable[Part]) -> frozenset[Entry]:
-    """Returns the wanted access of a cgroup. A whole device overrides a part of the device."""
+    """Returns the access that a cgroup should have. If a Pod has both a device and a part of the same
+    device, the whole device counts."""
     in_part = dict[Number, bool]()
     for part in parts:
         for number in part.numbers:

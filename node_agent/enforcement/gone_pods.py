@@ -1,7 +1,8 @@
-"""Gone Pods with processes on the cores of their jobs.
+"""Finds gone Pods that still have processes on the cores of their jobs.
 
-kube-apiserver has removed a gone Pod, or reports the end of the Pod. The kernel remembers the cores:
-only agents write the cpuset.cpus of a Pod's own cgroup. So a restarted agent knows the cores, too.
+A Pod is gone if kube-apiserver has removed the Pod, or reports that the Pod has ended. The cores of a
+gone Pod are read from the kernel: only agents write the file cpuset.cpus of a Pod's own cgroup. So an
+agent knows these cores also after a restart.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,11 +17,11 @@ from node_agent.pods.claims import Claim, Stage
 
 
 class GonePod(NamedTuple):
-    """A gone Pod with processes on the cores of its job."""
+    """A gone Pod that still has processes on the cores of its job."""
 
     uid: str
     name: str
-    """Namespace and name; the uid if the name is unknown."""
+    """Namespace and name, or the uid if the name is unknown."""
     cpus: tuple[int, ...]
     """CPUs of the Pod's job, in the machine's numbers."""
 
@@ -31,9 +32,10 @@ def gone_pods(
     cgroups: Iterable[PodCgroup],
     has_slurmd: Callable[[PodCgroup], bool],
 ) -> list[GonePod]:
-    """Returns the gone Pods with processes on the cores of their jobs. Parameter `claims` has the Pods
-    of kube-apiserver by uid, `removed` the known removed Pods. An unknown Pod counts as a Pod of a job,
-    unless the Pod is static or `has_slurmd`. Raises OSError."""
+    """Returns the gone Pods that still have processes on the cores of their jobs. Parameter `claims` has
+    the Pods of kube-apiserver by uid. Parameter `removed` has removed Pods whose claims are still known.
+    An unknown Pod counts as a Pod of a job, unless the Pod is static or `has_slurmd` returns True.
+    Raises OSError."""
     found = list[GonePod]()
     for cgroup in cgroups:
         uid = cgroup.uid
@@ -48,8 +50,8 @@ def gone_pods(
 
 
 def written_cpus(pod: Path) -> tuple[int, ...]:
-    """Returns the CPUs in a Pod's own cgroup, in the machine's numbers; () if no agent has written CPUs.
-    Raises OSError."""
+    """Returns the CPUs that an agent has written into a Pod's own cgroup, in the machine's numbers.
+    Returns () if no agent has written CPUs. Raises OSError."""
     with suppress(FileNotFoundError, NotADirectoryError):  # the controller is off, or the Pod has ended
         return listed(read(pod / CPUS))
     return ()

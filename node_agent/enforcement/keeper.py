@@ -1,4 +1,4 @@
-"""Keeps each Pod of this Node to the resources of its job, by the kernel."""
+"""Uses the kernel to keep each Pod of this Node to the resources of the Pod's job."""
 
 import os
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ _CLOSED: Final = (
 
 
 class Keeper:
-    """Compares the wanted state with the kernel's state at each look, and corrects the differences."""
+    """Compares the wanted state with the kernel's state at each check, and corrects the differences."""
 
     def __init__(
         self,
@@ -44,19 +44,21 @@ class Keeper:
         *,
         keeps_others_off: bool = False,
     ) -> None:
-        """Parameter `gres` is a file with the output of `slurmd -G` from the last start of slurmd, in a
-        Pod after the output of `slurmd -V`. Parameter `own_pod` is the uid of the agent's Pod, which has
-        access to all devices, because the agent calls the drivers. Parameter `keeps_others_off` keeps
-        Pods of no job off the cores of jobs."""
+        """Parameter `gres` is a file with the output of `slurmd -G` from slurmd's last start. If slurmd
+        runs in a Pod, the output of `slurmd -V` comes first in the file. Parameter `own_pod` is the uid
+        of the agent's Pod. The agent's Pod has access to all devices, because the agent calls the
+        drivers. If `keeps_others_off` is True, the keeper keeps Pods without a job off the cores of
+        jobs."""
         self._gres = gres
         self._awaits_list = self._slurmd_starts_placeholders = False
         self._closed = ""
-        """Reason why no Pod gets further devices: slurmd may number its devices in another order."""
+        """Reason why no Pod gets further devices, or "". The reason is set while slurmd may number its
+        devices in another order than the last list."""
         self._own_pod = own_pod
         self._read: Stamp | None = None
         self.numbering = Numbering(gres.with_name(FILE))
         self.guarded = frozenset[Number]()
-        """The devices that are closed to Pods without access."""
+        """The devices that only a Pod with access can open."""
         self._cgroups = cgroups
         self._guard = guard
         self.cores: Cpus | None = None
@@ -64,22 +66,24 @@ class Keeper:
         self.core_map: Cpus | None = None
         """CPUs of each core that Slurm counts; None while unknown."""
         self.cores_lost = False
-        """True if the map is unknown, and Pods have or may have cores: an earlier agent of this boot has
-        known the map, or slurm.conf declares other cores than the machine has."""
+        """True if the map is unknown although Pods have cores, or may have cores. In this case, an
+        earlier agent of this boot has known the map, or slurm.conf declares other cores than the machine
+        has."""
         self.cgroups: Sequence[PodCgroup] = ()
-        """The cgroups of Pods at the last look."""
+        """The cgroups of Pods at the last check."""
         self._memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
         self.limits = PodLimits()
         self._others_off = OthersOff() if keeps_others_off else None
         self.others = ""
-        """Reason why a Pod of no job is not kept off the cores of jobs."""
+        """Reason why a Pod without a job is not kept off the cores of jobs, or ""."""
         self.other_programs = ""
-        """Foreign device programs on the cgroups of all Pods."""
+        """Foreign device programs on the cgroups of all Pods, as text."""
         self.held_by_gone: Mapping[str, Sequence[str]] = {}
-        """Devices that slurmd's Pod lacks, by Slurm's numbers, by the uid of a Pod with processes that
-        kube-apiserver does not have."""
+        """Devices that slurmd's Pod lacks because a gone Pod still has processes. The key is the uid of
+        the gone Pod. The values are Slurm's numbers of the devices."""
         self.machine: Machine | None = None
-        """None before the first successful read of slurmd's list."""
+        """The devices with the kernel's numbers, or None before the first successful read of slurmd's
+        list."""
         self._listed: tuple[Device, ...] = ()
         """The devices of slurmd's list."""
         self.names: Mapping[Files, Names] = {}
@@ -91,19 +95,20 @@ class Keeper:
         return self.machine.devices if self.machine else ()
 
     def parts(self, claim: Claim) -> list[Part]:
-        """Returns the devices of a Pod. Raises ValueError if a device cannot be given, or slurmd's list
-        is missing."""
+        """Returns the devices of a Pod. Raises ValueError if a device cannot be given, or if slurmd's
+        list is missing."""
         if self.machine is None:
             raise ValueError("slurmd's list of devices could not be read")
         return self.machine.parts(claim.devices)
 
     def cpus(self, claim: Claim) -> tuple[int, ...]:
-        """Returns the CPUs of a Pod's job, in the machine's numbers; () while unknown."""
+        """Returns the CPUs of a Pod's job, in the machine's numbers, or () while the CPUs are
+        unknown."""
         return limits_of(claim, self.core_map).cpus
 
     def put_on(self) -> None:
-        """Attaches the guard to the cgroups of all Pods, also after somebody detached the guard. Raises
-        OSError."""
+        """Attaches the guard to the cgroups of all Pods. Attaches the guard again if another program has
+        detached the guard. Raises OSError."""
         self.other_programs = ", ".join(
             f"{other} on {root}"
             for root in self._cgroups.roots()
@@ -111,11 +116,17 @@ class Keeper:
         )
 
     def read_devices(self, *, list_may_come: bool = False, since: float = 0.0) -> None:
-        """Reads the devices, and guards their files. Reads slurmd's list after a change of the list, and
-        the files each time, because a driver may make files later. A guarded device stays guarded. A
-        list from before `since`, in UNIX seconds, is the list of an earlier slurmd. While slurmd starts
-        (`list_may_come`), such a list is no error, nor is a first list that is missing. Raises OSError
-        and ValueError: then Pods keep the devices that they have, and no Pod gets more."""
+        """Reads the devices of slurmd's list, and guards their files.
+
+        The list is read again only after a change. The devices' files are checked each time, because a
+        driver may make files later. A guarded device stays guarded.
+
+        If the list is older than `since` (UNIX seconds), the list belongs to an earlier slurmd. While
+        slurmd starts (`list_may_come`), an old list is no error, and a missing first list is no error.
+
+        Raises OSError and ValueError. After such an error, Pods keep the devices that they have, and no
+        Pod gets more devices.
+        """
         self._closed = _CLOSED
         exists = self._gres.exists()
         self._awaits_list = list_may_come and self.machine is None and not exists
@@ -142,11 +153,16 @@ class Keeper:
         native: Native | None = None,
         jobs: Callable[[], Iterable[Holder]] = tuple,
     ) -> Decision | None:
-        """Gives each Pod, by uid, access to its devices, and no other Pod, and holds each Pod to its
-        cores and memory. If configured, keeps Pods of no job off the cores of jobs, once the native jobs
-        are known. Parameter `jobs` returns the present native jobs, and is called after a change of
-        slurmd's list. Returns None while the Pods (None) or the devices are unknown: then only the
-        agent's own access changes. Raises OSError."""
+        """Gives each Pod access to its own devices only, and holds each Pod to its cores and memory. If
+        configured, keeps Pods without a job off the cores of jobs, once the native jobs are known.
+
+        Parameter `claims` has the Pods by uid, or is None while the Pods are unknown. Parameter `native`
+        has the native jobs, or is None while they are unknown. Parameter `jobs` returns the present
+        native jobs. The keeper calls `jobs` after a change of slurmd's list.
+
+        Returns None while the Pods or the devices are unknown. Then only the agent's own access to
+        devices changes. Raises OSError.
+        """
         self.cgroups = cgroups = list(self._cgroups.pods())
         known, own = self._known(), self._own(cgroups)
         every_core = self._slurmd_starts_placeholders
@@ -181,7 +197,7 @@ class Keeper:
         known: Iterable[Entry],
         jobs: Callable[[], Iterable[Holder]],
     ) -> None:
-        """Compares slurmd's list with the list before, if the Pods are known. Raises OSError."""
+        """Compares slurmd's list with the previous list, if the Pods are known. Raises OSError."""
         machine, numbering = self.machine, self.numbering
         if claims is not None and machine is not None and numbering.is_new(machine):
             holders = [*pods_with_devices(claims, self.cgroups, known), *jobs()]
@@ -189,8 +205,8 @@ class Keeper:
         numbering.look(machine, self.cgroups, known)
 
     def _machine_without(self, claims: Mapping[str, Claim] | None) -> Machine | None:
-        """Returns a machine without devices while slurmd's list may come and no Pod has devices. Access
-        from an earlier agent stays in force until the list is known."""
+        """Returns a machine without devices if slurmd's list may still come and no Pod has devices.
+        Otherwise, returns None. Access from an earlier agent stays in force until the list is known."""
         if not self._awaits_list or any(claim.devices for claim in (claims or {}).values()):
             return None
         return Machine(())
@@ -207,7 +223,7 @@ class Keeper:
         return units_of(self.machine, self.names, resource, wanted, plain) if self.machine else {}
 
     def usable(self, units: Mapping[str, Unit]) -> dict[str, bool]:
-        """Returns True for each usable device of `of_resource`."""
+        """Returns for each device of `of_resource` whether the device is usable."""
         return {
             name: not self._problem(unit.part) and is_named(unit, self.names)
             for name, unit in units.items()
@@ -215,19 +231,20 @@ class Keeper:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Returns the problems of devices that Slurm counts, by Slurm's numbers: "gpu 3"."""
+        """Returns the problems of devices that Slurm counts, by Slurm's numbers, for example "gpu 3"."""
         numbered = self.machine.numbered if self.machine else {}
         return {of: words for of, part in numbered.items() if (words := self._problem(part))}
 
     def _problem(self, part: Part) -> str:
-        """Returns the problem of a device's files and of its driver, "" without a problem."""
+        """Returns the problems of a device's files and of its driver, or "" if the device has no
+        problem."""
         told = self.names.get(frozenset(part.device.files), Names()).problem
         return "; ".join(filter(None, (part.problem, told)))
 
     @property
     def counted(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """Returns the number of devices that Slurm counts here, and the number of failed devices, by the
-        name and type of the GRES."""
+        """Returns two numbers for each name and type of GRES: the devices that Slurm counts here, and
+        the failed devices among them."""
         found: dict[tuple[str, str], tuple[int, int]] = {}
         failed = self.failed
         for of, part in (self.machine.numbered if self.machine else {}).items():
@@ -238,8 +255,8 @@ class Keeper:
 
     def read_cpus(self, sockets: Collection[str] = ()) -> None:
         """Reads the machine's cores once, and makes the map of the cores that Slurm counts. Parameter
-        `sockets` is the sockets of the node by the Pods (`NodePods.sockets`); without any, the last map
-        stays. Raises OSError and ValueError."""
+        `sockets` has the sockets of the node as the Pods name them (`NodePods.sockets`). If `sockets` is
+        empty, the last map stays. Raises OSError and ValueError."""
         try:
             self.cores = self.cores or Cpus.read()
         except (OSError, ValueError):

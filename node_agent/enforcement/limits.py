@@ -1,4 +1,5 @@
-"""Limits of a Pod's cores and memory, as files of the Pod's cgroup (v2): pure.
+"""Computes the limits of a Pod's cores and memory, as files of the Pod's cgroup (v2). The functions are
+pure.
 
 The limits belong to the Pod's own cgroup, above the containers' cgroups. The kubelet and the container
 runtime write the containers' limits. The narrower limit counts.
@@ -15,34 +16,36 @@ from wellknown import number_list
 UNLIMITED: Final = "max"
 _MIB: Final = 1 << 20
 _STEP: Final = 256 * _MIB
-"""Memory to free in one write of a limit: a step is short, and the next step counts with the limits of
-that time."""
+"""Memory that the kernel must free during one write of a limit. So each write is short. The next step
+uses the limits at that time."""
 
 
 class Limits(NamedTuple):
     """Limits of one Pod."""
 
     cpus: tuple[int, ...] = ()
-    """CPUs in the machine's numbers; () if Slurm does not name the cores."""
+    """CPUs in the machine's numbers, or () if Slurm does not name the cores."""
     memory: int = 0
-    """Bytes of memory; 0 for no limit."""
+    """Limit of memory in bytes, or 0 for no limit."""
     problem: str = ""
-    """Reason for unknown cores."""
+    """Reason why the cores are unknown, or ""."""
     grows: bool = False
-    """True for slurmd's Pod, whose limit of memory also grows."""
+    """True for slurmd's Pod. Only for this Pod, the agent also raises the limit of memory."""
     requested: bool = False
-    """True if `memory` is the Pod's request, and Slurm granted no memory."""
+    """True if `memory` is the Pod's request, because Slurm granted no memory."""
 
     def sparing(self, now: Mapping[str, str]) -> Self:
-        """Returns the limits without memory if a request is less than the cgroup uses: the kernel would
-        kill what runs. A kernel without swap reports no use of swap."""
+        """Returns the limits. If the limit of memory is only the Pod's request and the cgroup already
+        uses more, leaves out this limit. Otherwise, the kernel would kill running processes. A kernel
+        without swap reports no use of swap."""
         used = sum(_bytes(now.get(name, "0")) for name in USED)
         return self._replace(memory=0) if self.requested and used > self.memory else self
 
     def corrections(self, now: Mapping[str, str]) -> dict[str, str]:
-        """Returns the texts to write at once into the files with the texts `now`; swap first, so that a
-        lower limit of memory uses no swap. A limit of memory below the grant is the author's limit, and
-        stays. A kernel without swap needs no limit of swap."""
+        """Returns the texts to write at once, by the name of the cgroup's file. Parameter `now` has the
+        present texts. The limit of swap comes first, so that the kernel does not swap because of a lower
+        limit of memory. If the present limit of memory is below the grant, the Pod's author has set this
+        limit, and it stays. A kernel without swap needs no limit of swap."""
         wanted = dict[str, str]()
         if self.memory and not self.grows and _bytes(now.get(SWAP, "0")):
             wanted[SWAP] = "0"
@@ -55,8 +58,9 @@ class Limits(NamedTuple):
         return wanted
 
     def reduction(self, now: Mapping[str, str]) -> int:
-        """Returns the next limit of memory on the way to a limit below the use, in bytes; 0 without such
-        a limit. The kernel frees the memory before a write returns. The use of slurmd's Pod can grow
+        """Returns the next limit of memory, in bytes, on the way down to a limit below the use. Returns
+        0 if no such step is needed. Steps are needed because a write returns only after the kernel has
+        freed the memory. For slurmd's Pod, the limit always goes down in steps, because the use can grow
         until the write."""
         memory, used = _bytes(now.get(MEMORY, "0")), _bytes(now.get(USED[0], "0"))
         if not 0 < self.memory < memory or not (self.grows or used > self.memory):
@@ -64,25 +68,25 @@ class Limits(NamedTuple):
         return max(self.memory, int(min(memory, used)) - _STEP)
 
     def problems(self, now: Mapping[str, str]) -> list[str]:
-        """Returns the reasons why a cgroup with the files `now` cannot have the limits. A limit that
-        Slurm did not grant must not keep a Pod from starting."""
+        """Returns the reasons why a cgroup with the files `now` cannot have the limits. A limit from the
+        Pod's request is not checked, because such a limit must not keep a Pod from starting."""
         wanted = {CPUS: self.cpus, MEMORY: 0 if self.requested else self.memory}
         absent = [name for name, limit in wanted.items() if limit and name not in now]
         return [*filter(None, [self.problem]), *map(_absent, absent)]
 
 
 def cpus_instead(granted: Collection[int], asked: str) -> str:
-    """Returns the CPUs for a container in place of the requested CPUs, in the machine's numbers, or ""
-    for no change. The CPUs `granted` to the Pod override `asked`, a list of the kernel, if `asked` lacks
-    any of them. A request for more CPUs is harmless, because the Pod's cgroup is above the
-    container's."""
+    """Returns the CPUs for a container that replace the requested CPUs, or "" for no change. The text is
+    a list in the kernel's form, with the machine's numbers. Parameter `asked` is the request in the same
+    form. If `asked` lacks any of the `granted` CPUs, the container gets the granted CPUs. A request for
+    more CPUs is harmless, because the Pod's cgroup is above the container's."""
     if not asked or not granted or {*granted} <= {*listed(asked)}:
         return ""
     return number_list.compress(granted)
 
 
 def said(now: Mapping[str, str], name: str) -> str:
-    """Returns the text of a file. Raises ValueError for a missing file."""
+    """Returns the text of a cgroup's file. Raises ValueError if the file is missing."""
     if name not in now:
         raise ValueError(_absent(name))
     return now[name]
@@ -93,9 +97,9 @@ def _absent(name: str) -> str:
 
 
 def limits_of(claim: Claim, cpus: Cpus | None) -> Limits:
-    """Returns the limits of a Pod on this machine. With an unknown map of cores, no Pod has a limit of
-    cores, and the Pod has no problem. If Slurm granted no memory, the limit is the Pod's request, except
-    for a job that has, or may have, all cores of the machine."""
+    """Returns the limits of a Pod on this machine. If the map of cores is unknown, the Pod has no limit
+    of cores, and no problem. If Slurm granted no memory, the limit is the Pod's request. A job that has,
+    or may have, all cores of the machine gets no such limit."""
     requested = claim.memory_mb == 0 < claim.requested_mb and not _may_be_whole(claim, cpus)
     memory = (claim.requested_mb if requested else claim.memory_mb) * _MIB
     limits = Limits((), memory, grows=claim.slurmd, requested=requested)
@@ -109,12 +113,13 @@ def limits_of(claim: Claim, cpus: Cpus | None) -> Limits:
 
 
 def _may_be_whole(claim: Claim, cpus: Cpus | None) -> bool:
-    """Returns whether a job may have its Node for itself. Slurm reports only the job's cores."""
+    """Returns True if a job may have the whole Node for itself. Slurm reports only the job's cores, so a
+    job with all cores may have the whole Node."""
     return bool(claim.cores) and (cpus is None or len(claim.cores) >= len(cpus.cores))
 
 
 def listed(text: str) -> tuple[int, ...]:
-    """Returns the CPUs of a list in order, () for a text that is no list."""
+    """Returns the CPUs of a list in order, or () if the text is not a list."""
     try:
         return number_list.expand(text)
     except ValueError:

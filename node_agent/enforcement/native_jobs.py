@@ -1,7 +1,9 @@
-"""Native jobs of this Node, by Slurm's cgroups of jobs (cgroup.conf(5), cgroup/v2).
+"""Finds the native jobs of this Node by the cgroups that Slurm makes for jobs (cgroup.conf(5),
+cgroup/v2).
 
-A placeholder of the extender has such a cgroup only if Slurm runs a step for the placeholder: as a batch
-job (24.11), or with PrologFlags=Contain. Slurm limits such a placeholder like any job.
+A placeholder (the extender's job for a Pod) has such a cgroup only if Slurm runs a step for the
+placeholder. Slurm does so if the placeholder is a batch job (24.11), or with PrologFlags=Contain. Slurm
+limits such a placeholder like any job.
 """
 
 import errno
@@ -31,23 +33,25 @@ from node_agent.pods.cgroups import (
 from node_agent.pods.claims import Claim
 
 _SCOPE: Final = "slurmstepd.scope"
-"""Last characters of the name of the cgroup with all jobs of a slurmd."""
+"""End of the name of the cgroup that contains all jobs of a slurmd."""
 _DEEPEST: Final = 3
-"""Levels below the machine's root, or below a Pod: the cgroup may be in a container and a slice."""
+"""Number of levels to search for this cgroup, below the machine's root or below a Pod. The cgroup may be
+inside the cgroups of a container and of a slice."""
 _STEP: Final = "step_"
 _REMOVED: Final = (errno.ENOENT, errno.ENODEV)
 """The kernel's errors for a removed cgroup, and for an open file of a removed cgroup."""
 
 
 class Scope(NamedTuple):
-    """The cgroup with all jobs of a slurmd."""
+    """The cgroup that contains all jobs of a slurmd."""
 
     place: Path
     pod: str = ""
-    """Uid of slurmd's Pod, "" for slurmd on the host."""
+    """Uid of slurmd's Pod, or "" if slurmd runs on the host."""
 
     def jobs(self) -> Iterator[Path]:
-        """Yields the cgroups of jobs, named `job_33` (24.11) or by SLUID (26.05). Raises OSError."""
+        """Yields the cgroups of running jobs. The names are like `job_33` (24.11), or contain the SLUID
+        (26.05). Raises OSError."""
         yield from filter(_runs, _folders(self.place))
 
 
@@ -58,8 +62,8 @@ def cgroup_of(job: int) -> str:
 
 
 def scopes(cgroups: PodCgroups, claims: Mapping[str, Claim]) -> Iterator[Scope]:
-    """Yields the scopes of the Node. slurmd runs on the host, or in a Pod of no job: a cgroup below a
-    Pod of a job is no scope, whatever its name. Raises OSError."""
+    """Yields the scopes of the Node. slurmd runs on the host, or in a Pod without a job. So a cgroup
+    below a job's Pod does not count as a scope, even if the name fits. Raises OSError."""
     yield from map(Scope, _scopes(cgroups.root, cgroups.places))
     for pod in cgroups.pods():
         if of_no_job(pod.uid, claims):
@@ -67,19 +71,19 @@ def scopes(cgroups: PodCgroups, claims: Mapping[str, Claim]) -> Iterator[Scope]:
 
 
 def has_run_slurmd(pod: Path) -> bool:
-    """Returns True if a slurmd has made its cgroup of jobs below the cgroup of a Pod."""
+    """Returns True if a slurmd has made its cgroup for jobs below the cgroup of a Pod."""
     return any(_scopes(pod))
 
 
 def counted(claims: Mapping[str, Claim], devices: Collection[object]) -> Counted:
-    """Returns the resources that Slurm counts here, by the claims of Pods and by slurmd's list of
-    devices."""
+    """Returns the resources that Slurm counts here, as the claims of Pods and slurmd's list of devices
+    show."""
     return Counted(any(claim.memory_mb for claim in claims.values()), bool(devices))
 
 
 def missing(job: Path, what: Counted) -> dict[str, str]:
-    """Returns the limits of Slurm that are not in force for a job, by the job's cgroup
-    (constraints.missing). A removed cgroup misses no limit. Raises OSError."""
+    """Reads a job's cgroup, and returns Slurm's limits that are not in force (constraints.missing). For
+    a removed cgroup, no limit counts as missing. Raises OSError."""
     try:
         has_program = not what.devices or _has_program(job)
         return constraints.missing(limits_now(job), what, has_program=has_program)
@@ -90,29 +94,29 @@ def missing(job: Path, what: Counted) -> dict[str, str]:
 
 
 class NativeJobs:
-    """Checks repeatedly that Slurm limits its jobs."""
+    """Checks again and again that Slurm limits its jobs."""
 
     def __init__(self, cgroups: PodCgroups, clock: Callable[[], float] = time.monotonic) -> None:
         self._cgroups = cgroups
         self._missing = Lasting[tuple[Path, str]](clock)
         """Parameters that are not in force for a job, by the job's cgroup."""
         self.known: Native | None = None
-        """Result of the last look."""
+        """Result of the last check."""
         self.scopes: Sequence[Scope] = ()
         """The scopes of the last search."""
         self.cpus: Mapping[str, frozenset[int]] = {}
-        """CPUs on which each native job computes, by the name of the job's cgroup, at the last look."""
+        """CPUs on which each native job computed at the last check, by the name of the job's cgroup."""
 
     def jobs_in(self, pod: str) -> list[str]:
-        """Returns the names of the cgroups of jobs with processes in slurmd's Pod, by the Pod's uid.
-        Raises OSError."""
+        """Returns the jobs with processes in a slurmd Pod, by the names of the jobs' cgroups. Parameter
+        `pod` is the Pod's uid. Raises OSError."""
         places = (each.place for each in self._cgroups.pods() if each.uid == pod)
         found = (Scope(scope, pod) for place in places for scope in _scopes(place))
         return [job.name for scope in found for job in scope.jobs()]
 
     def search(self, claims: Mapping[str, Claim]) -> Sequence[Scope]:
-        """Returns the scopes. Searches again if no scope is known, or if a scope was removed: a slurmd
-        may have started since the last look. Raises OSError."""
+        """Returns the scopes. Searches again if no scope is known, or if a scope was removed, because
+        another slurmd may have started. Raises OSError."""
         if not self.scopes or not all(scope.place.is_dir() for scope in self.scopes):
             self.scopes = [*scopes(self._cgroups, claims)]
         return self.scopes
@@ -126,7 +130,8 @@ class NativeJobs:
                     yield Holder(job.name, job.stat().st_ino, job)
 
     def look(self, claims: Mapping[str, Claim], devices: Collection[object]) -> str:
-        """Returns a message about missing limits, "" without missing limits. Raises OSError."""
+        """Checks all jobs. Returns a message about missing limits, or "" if no limit is missing. Raises
+        OSError."""
         what, self.scopes = counted(claims, devices), [*scopes(self._cgroups, claims)]
         jobs = [job for scope in self.scopes for job in scope.jobs()]
         found = {(job, parameter): why for job in jobs for parameter, why in missing(job, what).items()}
@@ -146,8 +151,9 @@ def _of_pods(claims: Mapping[str, Claim]) -> set[str]:
 
 
 def _runs(job: Path) -> bool:
-    """Returns True for a job with a running step. Each step, also step extern, has a slurmstepd
-    (`step_*/slurm`). Without a process, the job has ended and its cgroup remains, or the job starts."""
+    """Returns True for a job with a running step. Each step, also the step extern, has a slurmstepd
+    (`step_*/slurm`). If the cgroup has no process, the job has ended and its cgroup remains, or the job
+    is starting."""
     with suppress(FileNotFoundError):  # the cgroup was removed just now
         return any(step.name.startswith(_STEP) for step in _folders(job)) and has_processes(job)
     return False
@@ -161,14 +167,14 @@ def _cpus(job: Path, file: str = CPUS) -> tuple[int, ...]:
 
 
 def _computes_on(job: Path) -> frozenset[int]:
-    """Returns the CPUs of a job that Slurm limits to its cores; none for a suspended job: slurmstepd has
-    frozen the processes of each step (proctrack_cgroup.c)."""
+    """Returns the CPUs on which a job computes, if Slurm limits the job to its cores. A suspended job
+    computes on no CPU, because slurmstepd has frozen the processes of each step (proctrack_cgroup.c)."""
     computes = _cpus(job) and any(map(is_awake, job.glob(f"{_STEP}*/user")))
     return frozenset(_cpus(job, CPUS_IN_FORCE) if computes else ())
 
 
 def is_awake(user: Path) -> bool:
-    """Returns True for a step with processes that are not frozen."""
+    """Returns True if a step has processes that are not frozen."""
     with suppress(FileNotFoundError):  # the cgroup was removed just now
         told = read(user / EVENTS)
         return "populated 1" in told and "frozen 1" not in told
@@ -177,8 +183,8 @@ def is_awake(user: Path) -> bool:
 
 def _has_program(job: Path) -> bool:
     """Returns True if Slurm has attached a device program to the cgroup of the job, or to the cgroup of
-    each step's processes. Programs above are foreign; with slurmd in a Pod, the agent's guard is
-    above."""
+    each step's processes. Programs on the cgroups above do not count, because they are foreign. If
+    slurmd runs in a Pod, the agent's guard is such a program."""
     return bool(bpf.attached(job)) or all(map(bpf.attached, job.glob(f"{_STEP}*/user")))
 
 
@@ -191,7 +197,7 @@ def _scopes(folder: Path, leave: Collection[Path] = (), levels: int = _DEEPEST) 
 
 
 def _folders(place: Path) -> list[Path]:
-    """Returns the folders below a cgroup, [] for a removed cgroup."""
+    """Returns the folders below a cgroup, or [] for a removed cgroup."""
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(place) as found:
         return [place / each.name for each in found if each.is_dir(follow_symlinks=False)]
     return []

@@ -1,8 +1,10 @@
-"""Holders of devices from before slurmd renumbered the devices.
+"""Finds Pods and jobs that got devices before slurmd renumbered the devices.
 
-Slurm grants devices by number. slurmd numbers the devices at each start and reconfiguration, also under
-jobs. A holder from before keeps its files, and by the next numbers Slurm may give these files to another
-job. The kernel knows the devices of Pods. Only Slurm knows the devices of native jobs: each native job
+Slurm grants devices by number. slurmd numbers the devices at each start and reconfiguration, even while
+jobs have devices. A holder from before keeps its device files. But by the new numbers, Slurm may give
+the same files to another job.
+
+The kernel knows the devices of Pods. Only Slurm knows the devices of native jobs, so each native job
 from before counts as a holder of all renumbered devices.
 """
 
@@ -23,32 +25,33 @@ from node_agent.pods.claims import Claim
 log = structlog.get_logger()
 
 FILE: Final = "numbers.json"
-"""Name of the file beside slurmd's list. Like a holder, the folder (/run) ends with the boot."""
+"""Name of the file with the state, in the same folder as slurmd's list (/run). A boot removes the
+folder, and also ends all holders."""
 _MOST_NAMED: Final = 5
 
 Numbers = Mapping[str, Sequence[str]]
-"""Files of each device by Slurm's number: "gpu 3"."""
+"""Files of each device by Slurm's number, for example "gpu 3"."""
 
 
 class Holder(NamedTuple):
     """A Pod with devices, or a native job."""
 
     name: str
-    """For messages: "Pod ml/a", "job_33"."""
+    """Name for messages, for example "Pod ml/a" or "job_33"."""
     cgroup: int
-    """The kernel's number of the cgroup, which the kernel never uses again."""
+    """The kernel's number of the cgroup. The kernel never uses the number again."""
     place: Path
 
 
 class _Before(BaseModel):
-    """Holders that have devices by other numbers."""
+    """Holders that got their devices by the numbers of an earlier list."""
 
     numbers: dict[str, tuple[str, ...]]
     holders: list[Holder]
 
 
 class _State(BaseModel):
-    """Knowledge for the next agent."""
+    """The state that the next agent needs."""
 
     numbers: dict[str, tuple[str, ...]]
     """Numbers of slurmd's last list."""
@@ -56,26 +59,27 @@ class _State(BaseModel):
 
 
 class Numbering:
-    """Compares slurmd's lists, and remembers the holders from before a change."""
+    """Compares slurmd's lists. If the numbers change, remembers the holders from before the change."""
 
     def __init__(self, file: Path) -> None:
-        """Parameter `file` keeps the state for the next agent."""
+        """Parameter `file` is the file that keeps the state for the next agent."""
         self._file = file
         self._state = self._kept = _read(file)
         self.held = frozenset[Number]()
-        """Renumbered devices that holders from before may have, by the kernel's numbers."""
+        """Renumbered devices that holders from before may still have, as the kernel's numbers."""
         self.words = ""
-        """Message about renumbered devices and their holders, "" without such holders."""
+        """Message about renumbered devices and their holders, or "" if no holder remains."""
         self.problem = ""
-        """Reason why the next agent would not know the holders."""
+        """Reason why the state could not be written, or "". With a reason, the next agent would not know
+        the holders."""
 
     def is_new(self, machine: Machine) -> bool:
-        """Returns True if the numbers differ from the last list."""
+        """Returns True if the numbers differ from the last list, or if no list is known."""
         return self._state is None or self._state.numbers != _numbers(machine)
 
     def take(self, machine: Machine, holders: Iterable[Holder]) -> None:
-        """Takes slurmd's next list. Parameter `holders` has the present holders. A holder without a
-        record has devices by the last list."""
+        """Takes slurmd's new list. Parameter `holders` has the present holders. A holder that is not yet
+        recorded got its devices by the last list."""
         before = list[_Before]()
         if self._state is not None:
             known = {each.cgroup for of in self._state.before for each in of.holders}
@@ -86,9 +90,9 @@ class Numbering:
     def look(
         self, machine: Machine | None, cgroups: Sequence[PodCgroup], entries: Iterable[Entry]
     ) -> None:
-        """Forgets ended holders, finds the renumbered devices of the others, and keeps the state.
-        Parameter `machine` is None before the first list, `entries` is the access in the kernel. Raises
-        OSError."""
+        """Forgets ended holders, finds the renumbered devices that the other holders may have, and
+        writes the state. Parameter `machine` is None before the first list. Parameter `entries` is the
+        access in the kernel. Raises OSError."""
         if self._state is None:
             return
         pods, has = {each.number: each for each in cgroups}, defaultdict[int, set[Number]](set)
@@ -111,7 +115,7 @@ class Numbering:
         self._keep(self._state)
 
     def _keep(self, state: _State) -> None:
-        """Writes the state after a change, and again after a failure."""
+        """Writes the state after a change. If a write fails, the next call tries again."""
         if state == self._kept:
             return
         new = self._file.with_name(f"{self._file.name}.new")
@@ -125,8 +129,8 @@ class Numbering:
 
 
 def renumbered(before: Numbers, now: Numbers) -> dict[str, str]:
-    """Returns the devices that have another number now: the numbers of before by the number of now. MIG
-    instances have the file of their GPU in common, so that this file has several numbers."""
+    """Returns the devices that have another number now. The key is the present number, and the value is
+    the earlier number. MIG instances share the file of their GPU, so this file has several numbers."""
     was, current = _by_file(before), _by_file(now)
     return {
         of: " and ".join(sorted(was[file]))
@@ -139,8 +143,8 @@ def renumbered(before: Numbers, now: Numbers) -> dict[str, str]:
 def pods_with_devices(
     claims: Mapping[str, Claim], cgroups: Iterable[PodCgroup], entries: Iterable[Entry]
 ) -> Iterator[Holder]:
-    """Yields the Pods with processes and with access to devices. Pods of no job are left out: native
-    jobs have the devices of slurmd's Pod."""
+    """Yields the Pods that have processes and access to devices. Pods without a job are left out,
+    because the devices of slurmd's Pod belong to native jobs."""
     having = {entry.cgroup for entry in entries}
     for each in cgroups:
         claim = claims.get(each.uid)
@@ -149,7 +153,7 @@ def pods_with_devices(
 
 
 def _living(before: Iterable[_Before], pods: Mapping[int, PodCgroup]) -> list[_Before]:
-    """Returns the holders with processes. Raises OSError."""
+    """Returns the holders that still have processes. Raises OSError."""
     alive = (
         _Before(numbers=of.numbers, holders=[each for each in of.holders if _lives(each, pods)])
         for of in before
@@ -168,7 +172,7 @@ def _lives(holder: Holder, pods: Mapping[int, PodCgroup]) -> bool:
 
 def _may_have(own: Iterable[Number] | None, part: Part | None) -> bool:
     """Returns True if a holder may have a device. Parameter `own` has the devices of a Pod, and is None
-    for a native job; `part` is None before the first list."""
+    for a native job. Parameter `part` is None before the first list."""
     return own is None or part is None or not part.own.isdisjoint(own)
 
 
@@ -197,7 +201,7 @@ def _by_file(numbers: Numbers) -> Mapping[str, set[str]]:
 
 
 def _read(file: Path) -> _State | None:
-    """Returns the state of an earlier agent, None without a state."""
+    """Returns the state of an earlier agent, or None if no state can be read."""
     try:
         return _State.model_validate_json(file.read_bytes())
     except FileNotFoundError:

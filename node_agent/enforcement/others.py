@@ -1,4 +1,5 @@
-"""Pods of no Slurm job (DaemonSets, static Pods, the agent's own Pod), and their cores: pure."""
+"""Finds the cores for Pods without a Slurm job (Pods of DaemonSets, static Pods, the agent's own Pod).
+The functions are pure."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -16,7 +17,7 @@ class Native(NamedTuple):
     cpus: AbstractSet[int] = frozenset()
     """CPUs of native jobs, in the machine's numbers."""
     pods: AbstractSet[str] = frozenset()
-    """Uids of slurmd's Pods, in which native jobs run."""
+    """Uids of slurmd's Pods. Native jobs run inside these Pods."""
 
 
 class CpuSplit(NamedTuple):
@@ -24,34 +25,37 @@ class CpuSplit(NamedTuple):
 
     every: tuple[int, ...]
     left: tuple[int, ...]
-    """The CPUs of cores without any job."""
+    """The CPUs of cores that no job has."""
 
     @classmethod
     def of(cls, cpus: Cpus, claims: Iterable[Claim], native: AbstractSet[int]) -> Self:
-        """Returns the split beside the jobs of Pods, and beside native jobs on the CPUs `native`."""
+        """Returns the split. The jobs of Pods take their cores, and native jobs take the cores of the
+        CPUs `native`. All other cores are left."""
         taken = {*cpus.cores_of(native), *(core for claim in claims for core in claim.cores)}
         left = (core for number, core in enumerate(cpus.cores) if number not in taken)
         return cls(_in_order(cpus.cores), _in_order(left))
 
     def correction(self, now: str, *, keeps_all: bool) -> str:
-        """Returns the text to write into a Pod's cpuset.cpus that contains `now`, "" for a right file.
-        If no core is left, the Pod keeps all cores. So does a Pod with `keeps_all`: an adopted Pod, or a
-        Pod with slurmd, whose jobs are below the Pod's cgroup. The text has numbers also for all cores:
-        a kernel may refuse to empty the file of a cgroup with processes (ENOSPC)."""
+        """Returns the text to write into a Pod's cpuset.cpus, or "" if the file is right. Parameter
+        `now` is the present text. If no core is left, the Pod keeps all cores. A Pod with `keeps_all`
+        also keeps all cores. This is an adopted Pod, or a Pod with slurmd, because the jobs are below
+        the cgroup of slurmd's Pod. For all cores, the text lists each number, because a kernel may
+        refuse to empty the file of a cgroup with processes (ENOSPC)."""
         wanted = self.every if keeps_all else self.left or self.every
         return "" if (listed(now) or self.every) == wanted else number_list.compress(wanted)
 
 
 def of_no_job(uid: str, claims: Mapping[str, Claim]) -> bool:
-    """Returns True for a Pod without a job. A Pod that kube-apiserver does not know may have a job. An
-    adopted Pod has a job, although the Node does not know the job's resources."""
+    """Returns True for a Pod without a job. If kube-apiserver does not know a Pod, the Pod may have a
+    job, unless the Pod is static. An adopted Pod has a job, although the Node does not know the job's
+    resources."""
     claim = claims.get(uid)
     return _is_static(uid) if claim is None else not (claim.of_job or claim.adopted)
 
 
 def _is_static(uid: str) -> bool:
-    """Returns True for a Pod from a file of the kubelet: its uid is a hash, and kube-apiserver's copy
-    has another uid."""
+    """Returns True for a static Pod, from a file of the kubelet. The uid of such a Pod is a hash, and
+    kube-apiserver's copy of the Pod has another uid."""
     return "-" not in uid
 
 

@@ -1,4 +1,5 @@
-"""Keeps Pods of no Slurm job off the cores of jobs, by the cpuset.cpus of their own cgroups."""
+"""Keeps Pods without a Slurm job off the cores of jobs. The limit is the file cpuset.cpus of each Pod's
+own cgroup."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,7 +15,7 @@ log = structlog.get_logger()
 
 
 class OthersOff:
-    """Writes only wrong files."""
+    """Keeps the files of the Pods right. Writes a file only if the text is wrong."""
 
     def __init__(self) -> None:
         self._full = False
@@ -23,8 +24,8 @@ class OthersOff:
     def keep(
         self, claims: Mapping[str, Claim], cgroups: Iterable[PodCgroup], cpus: Cpus, native: Native
     ) -> str:
-        """Keeps all Pods of no job off the cores of jobs. Returns the name of a Pod and the reason of a
-        failure, "" without a failure."""
+        """Keeps all Pods without a job off the cores of jobs. If a file cannot be read or written,
+        returns the name of the Pod and the reason. Otherwise, returns ""."""
         split = CpuSplit.of(cpus, claims.values(), native.cpus)
         if self._full != (not split.left):
             self._full = not split.left
@@ -38,7 +39,7 @@ class OthersOff:
             adopted = claim is not None and claim.adopted  # before the adoption, the Pod had no job
             if not adopted and not of_no_job(cgroup.uid, claims):
                 continue
-            if claim is not None and claim.slurmd:  # slurmd's Pod has an own share
+            if claim is not None and claim.slurmd:  # slurmd's Pod has its own share (slurmd_share)
                 continue
             try:
                 now = said(limits_now(cgroup.place), CPUS)

@@ -1,8 +1,9 @@
-"""Cores that a Pod shares with a native job, or with another Pod: pure.
+"""Finds the cores that a Pod shares with a native job or with another Pod. The functions are pure.
 
 Slurm gives the cores of a suspended job to the next job, and lets the first job resume on the same cores
-(extender.node_sync.overlaps). Slurm also gives cores to several jobs of a partition that shares cores
-(OverSubscribe): the Node does not know the partition, and reports these cores, too.
+(extender.node_sync.overlaps). In a partition that shares cores (OverSubscribe), Slurm also gives the
+same cores to several jobs. The Node does not know a job's partition, so the agent reports these cores,
+too.
 """
 
 from collections import defaultdict
@@ -12,15 +13,16 @@ from operator import itemgetter
 from wellknown import number_list
 
 Holders = tuple[str, ...]
-"""Names of Pods and native jobs with the same CPUs, in alphabetical order, Pods first."""
+"""Names of Pods and native jobs with the same CPUs. Pods come first, each group in alphabetical
+order."""
 
 
 def overlaps(
     pods: Iterable[tuple[str, Collection[int]]], jobs: Mapping[str, Collection[int]]
 ) -> Mapping[Holders, list[int]]:
-    """Returns the shared CPUs of Pods, in ascending order, by their holders. Parameters `pods` and
-    `jobs` have names with CPUs in the machine's numbers. CPUs that only native jobs share are left
-    out."""
+    """Returns the CPUs that Pods share, in ascending order, by the names of their holders. Parameters
+    `pods` and `jobs` have names, with CPUs in the machine's numbers. CPUs that only native jobs share
+    are left out."""
     holders: defaultdict[int, Holders] = defaultdict(tuple)
     for name, cpus in sorted(pods, key=itemgetter(0)):
         for cpu in cpus:
@@ -36,7 +38,7 @@ def overlaps(
 
 
 def words(shared: Mapping[Holders, Collection[int]]) -> str:
-    """Returns a message about shared CPUs, "" without shared CPUs."""
+    """Returns a message about shared CPUs, or "" if no CPU is shared."""
     return "; ".join(
         f"{' and '.join(holders)} have the same CPUs: {number_list.compress(cpus)}"
         for holders, cpus in sorted(shared.items())

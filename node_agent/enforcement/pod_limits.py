@@ -1,4 +1,4 @@
-"""Holds Pods to the cores and the memory of their jobs, by the files of their cgroups."""
+"""Holds Pods to the cores and the memory of their jobs, through the files of the Pods' cgroups."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,21 +10,21 @@ from node_agent.pods.claims import Claim
 
 
 class PodLimits:
-    """Writes wrong files, and counts files that other programs had changed."""
+    """Corrects wrong files, and counts files changed by other programs."""
 
     def __init__(self) -> None:
         self.repaired = 0
-        """Number of limits that other programs had changed."""
+        """Number of limits that other programs have changed."""
         self._limited = dict[int, Limits]()
-        """Last limits of cgroups, by the kernel's numbers."""
+        """The last limits of each cgroup, by the kernel's number of the cgroup."""
         self.reductions = dict[Path, int]()
-        """Next limits of memory, in bytes, by the file: writes that may take long."""
+        """The next limits of memory, in bytes, by the file. Writing such a limit may take long."""
 
     def hold(
         self, claims: Mapping[str, Claim], cgroups: Sequence[PodCgroup], cpus: Cpus | None
     ) -> dict[str, str]:
-        """Writes all limits that the kernel takes at once, and notes the others in `reductions`. Returns
-        the reasons of failed limits by the uid of the Pod."""
+        """Writes all limits that the kernel accepts at once, and notes the other limits in `reductions`.
+        Returns the reasons why limits failed, by the uid of the Pod."""
         problems: dict[str, str] = {}
         self.reductions = {}
         for cgroup in cgroups:

@@ -1,7 +1,8 @@
-"""Steps in the jobs of Pods: `srun --jobid=... --overlap` gives the owner of a job the cores and devices
-of its Pod, and the memory a second time.
+"""Finds and ends steps that users start in the jobs of Pods.
 
-Slurm has such steps only on 24.11: 26.05 starts no step in an EXTERNAL_JOB (proc_req.c).
+With `srun --jobid=... --overlap`, the owner of a job can use the cores and devices of the job's Pod. The
+owner also gets the memory a second time. Such steps exist only on Slurm 24.11, because 26.05 starts no
+step in an EXTERNAL_JOB (proc_req.c).
 """
 
 import re
@@ -16,28 +17,28 @@ from node_agent.pods.cgroups import KILL, children, has_processes, write
 from node_agent.pods.claims import Claim
 
 _STEP: Final = re.compile("step_(?!(?:batch|extern)$).+")
-"""Slurm itself runs the steps batch and extern."""
+"""Names of steps from users. Slurm itself runs the steps batch and extern."""
 _REPORTED_S: Final = 300.0
-"""Time for a person to read of a step that is gone."""
+"""Time for which an ended step is still reported, so that people can read the message."""
 
 
 class PodSteps:
-    """Finds steps in the jobs of Pods, and ends the steps."""
+    """Finds steps in the jobs of Pods, and ends the steps if the settings say so."""
 
     def __init__(self, *, ends: bool, clock: Callable[[], float] = time.monotonic) -> None:
-        """With `ends` False, the steps are only found."""
+        """If `ends` is False, the steps are only reported."""
         self._ends = ends
         self._clock = clock
         self._present = frozenset[Path]()
-        """The cgroups of steps of the last look."""
+        """The cgroups of the steps at the last check."""
         self._reported: dict[str, float] = {}
-        """Time of the last step, by the message about the job."""
+        """Time at which a step was last seen, by the message about the job."""
         self.found = 0
         """Number of steps since the start of the agent."""
 
     def look(self, scopes: Iterable[Scope], claims: Iterable[Claim]) -> str:
-        """Returns a message about the steps of the last five minutes, "" without steps. Raises
-        OSError."""
+        """Finds the steps, and ends them if the settings say so. Returns a message about the steps of
+        the last five minutes, or "" if no step was found. Raises OSError."""
         now, jobs = self._clock(), {cgroup_of(claim.job): claim for claim in claims if claim.job}
         places = {scope.place / job: claim for scope in scopes for job, claim in jobs.items()}
         steps = {step: claim for place, claim in places.items() for step in _steps(place)}
@@ -56,7 +57,7 @@ class PodSteps:
 
 
 def _steps(job: Path) -> Iterator[Path]:
-    """Yields the cgroups of a job's running steps, of which each has a slurmstepd."""
+    """Yields the cgroups of a job's running steps. A running step has a slurmstepd."""
     for step in children(job, _STEP):
         with suppress(FileNotFoundError):  # the cgroup was removed just now
             if has_processes(step):
@@ -64,6 +65,7 @@ def _steps(job: Path) -> Iterator[Path]:
 
 
 def _end(step: Path) -> None:
-    """Kills the processes of a step. The step's slurmstepd lives on, and reports the end to Slurm."""
+    """Kills the processes of a step. The step's slurmstepd continues to run, and reports the end to
+    Slurm."""
     with suppress(FileNotFoundError):  # the step has no processes yet, or has ended
         write(step / "user" / KILL, "1")

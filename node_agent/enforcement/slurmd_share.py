@@ -1,8 +1,12 @@
-"""Share of the Node's slurmd Pod, and so of native jobs, beside the Pods of jobs: pure.
+"""Computes the share of the Node's slurmd Pod, and so of native jobs: all resources that Pods of jobs do
+not have. The functions are pure.
 
-Slurm itself gives native jobs no resources of Pods. The limits of slurmd's Pod stand above Slurm's own
-cgroups of jobs: a job that escapes from its cgroup finds no more. If slurmd starts placeholders (24.11),
-the Pod keeps all cores, because task/affinity binds placeholders to their cores, or drains the node."""
+Slurm itself gives native jobs no resources of Pods. In addition, the limits of slurmd's Pod apply above
+Slurm's own cgroups of jobs. So a job that escapes from its own cgroup gets no more resources.
+
+If slurmd starts placeholders (24.11), slurmd's Pod keeps all cores. The reason is task/affinity, which
+binds placeholders to their cores, and drains the node if this fails.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,8 +23,9 @@ from node_agent.pods.claims import Claim
 def with_share(
     claims: Mapping[str, Claim], cpus: Cpus | None, memory_mb: int, *, every_core: bool = False
 ) -> Mapping[str, Claim]:
-    """Returns the claims, with the remaining cores and memory as the claim of slurmd's Pod. Parameter
-    `memory_mb` is the machine's memory. With `every_core`, slurmd's Pod keeps all cores."""
+    """Returns the claims. The claim of slurmd's Pod has the cores and the memory that the other Pods
+    leave. Parameter `memory_mb` is the machine's memory. If `every_core` is True, slurmd's Pod keeps all
+    cores."""
     slurmd = next((claim for claim in claims.values() if claim.slurmd), None)
     if slurmd is None:
         return claims
@@ -36,8 +41,9 @@ def with_share(
 def entries(
     slurmd: Iterable[int], closed: AbstractSet[Number], others: Iterable[Entry]
 ) -> frozenset[Entry]:
-    """Returns the access of slurmd's cgroups: all closed devices that no Pod has whole. Native jobs may
-    have other parts of a device with parts of Pods."""
+    """Returns the access of slurmd's cgroups: all guarded devices (`closed`) except the devices that a
+    Pod has as a whole. If Pods have parts of a device, native jobs may have other parts of the same
+    device."""
     others = tuple(others)
     in_part = {each.number for each in others if each.in_part}
     free = closed - {each.number for each in others if not each.in_part}
@@ -50,8 +56,9 @@ def held_by_gone(
     entries: Iterable[Entry],
     numbered: Mapping[str, Part],
 ) -> Mapping[str, Sequence[str]]:
-    """Returns the devices, by Slurm's numbers ("gpu 3"), of each Pod with processes that kube-apiserver
-    does not have, by uid. Parameter `numbered` has all devices by Slurm's numbers."""
+    """Returns the devices that gone Pods still hold, by the uid of the Pod. A Pod is gone if
+    kube-apiserver does not have the Pod. A device is named by Slurm's number, for example "gpu 3".
+    Parameter `numbered` has all devices by these names."""
     gone = {each.number: each.uid for each in cgroups if each.uid not in claims}
     whole = [each for each in entries if each.cgroup in gone and not each.in_part]
     found: defaultdict[str, list[str]] = defaultdict(list)

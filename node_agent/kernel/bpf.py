@@ -1,8 +1,8 @@
-"""bpf(2) for programs of the type CGROUP_DEVICE: maps, and programs on cgroups.
+"""Calls bpf(2) for device programs (type CGROUP_DEVICE): makes maps, and attaches programs to cgroups.
 
-The module uses the system call, because no library of the registry has these calls, and a Node needs no
-further library. Structures and numbers follow include/uapi/linux/bpf.h. Pinned maps and programs, and
-attached programs, outlive this process.
+The module uses the system call itself, because no library of the registry has these calls. So a Node
+needs no further library. Structures and numbers follow include/uapi/linux/bpf.h. Pinned maps and
+programs, and attached programs, outlive this process.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _COUNT_AT: Final = 24
 """Offset of the number of programs (prog_cnt) in the reply to PROG_QUERY."""
 _MOST_ATTACHED: Final = 64  # BPF_CGROUP_MAX_PROGS
 _ID_AT, _INFO = 4, 8
-"""Offset of the id, and size of the read part, in struct bpf_prog_info."""
+"""Offset of the id in struct bpf_prog_info, and number of bytes to read of the structure."""
 _MULTI: Final = 2  # BPF_F_ALLOW_MULTI: foreign programs stay, and all programs must allow access
 _HASH: Final = 1  # BPF_MAP_TYPE_HASH
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -53,7 +53,8 @@ def _bpf(command: _Command, attributes: bytes) -> int:
 
 
 def _asked(command: _Command, buffer: "ctypes.Array[ctypes.c_char]") -> int:
-    """Returns the kernel's reply; some commands also reply in the attributes. Raises OSError."""
+    """Returns the kernel's reply. Some commands also reply in the buffer with the attributes. Raises
+    OSError."""
     if _NUMBER is None:
         raise OSError(errno.ENOSYS, f"the number of bpf(2) on {os.uname().machine} is not known here")
     answer = int(_libc.syscall(_NUMBER, command, buffer, _ATTRIBUTES))
@@ -64,7 +65,7 @@ def _asked(command: _Command, buffer: "ctypes.Array[ctypes.c_char]") -> int:
 
 
 class Map:
-    """A hash of the kernel, with keys and values of fixed sizes in bytes."""
+    """A hash map in the kernel. Keys and values have fixed sizes in bytes."""
 
     def __init__(self, fd: int, key_size: int, value_size: int) -> None:
         self.fd = fd
@@ -73,8 +74,8 @@ class Map:
 
     @classmethod
     def kept(cls, place: Path, key_size: int, value_size: int, most: int) -> Self:
-        """Opens the map with this name in the BPF file system, or makes a map with at most so many
-        entries. Raises OSError."""
+        """Opens the map that is pinned at this path in the BPF file system. If no map is pinned there,
+        makes and pins a map with at most `most` entries. Raises OSError."""
         with suppress(FileNotFoundError):
             return cls(pinned(place), key_size, value_size)
         told = struct.pack("<5I8x16s", _HASH, key_size, value_size, most, 0, place.name.encode())
@@ -83,7 +84,7 @@ class Map:
         return cls(fd, key_size, value_size)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Sets an entry. Raises OSError: E2BIG for a full map."""
+        """Sets an entry. Raises OSError, with E2BIG if the map is full."""
         kept = ctypes.create_string_buffer(value, self._value_size)
         self._element(_Command.MAP_UPDATE_ELEM, key, kept)
 
@@ -93,7 +94,8 @@ class Map:
             self._element(_Command.MAP_DELETE_ELEM, key)
 
     def entries(self) -> dict[bytes, bytes]:
-        """Returns all values by key; b"" for an entry that is removed just now. Raises OSError."""
+        """Returns all values by key. If an entry is removed during the call, the value may be b"".
+        Raises OSError."""
         found, last = dict[bytes, bytes](), None
         following = ctypes.create_string_buffer(self._key_size)
         with suppress(FileNotFoundError):  # the end
@@ -138,7 +140,7 @@ def load(name: str, instructions: Sequence[bytes]) -> int:
 
 
 def pin(fd: int, place: Path) -> None:
-    """Pins a map or a program under a name in the BPF file system. Raises OSError."""
+    """Pins a map or a program at a path in the BPF file system. Raises OSError."""
     name = ctypes.create_string_buffer(os.fsencode(place))
     _bpf(_Command.OBJ_PIN, struct.pack("<QII", ctypes.addressof(name), fd, 0))
 
@@ -150,8 +152,8 @@ def pinned(place: Path) -> int:
 
 
 def attach(program: int, cgroup: Path) -> None:
-    """Attaches a program to a cgroup, beside foreign programs: all programs must allow access. Raises
-    OSError."""
+    """Attaches a program to a cgroup. Foreign programs stay attached, and all programs must allow
+    access. Raises OSError."""
     with _opened(cgroup) as fd:
         _bpf(_Command.PROG_ATTACH, struct.pack("<IIII", fd, program, _DEVICE_HOOK, _MULTI))
 
@@ -163,7 +165,8 @@ def detach(program: int, cgroup: Path) -> None:
 
 
 def attached(cgroup: Path) -> tuple[int, ...]:
-    """Returns the numbers of all device programs on a cgroup itself. Raises OSError."""
+    """Returns the numbers of all device programs on a cgroup. Programs on the cgroups above are left
+    out. Raises OSError."""
     ids = (ctypes.c_uint32 * _MOST_ATTACHED)()
     with _opened(cgroup) as fd:
         told = struct.pack("<IIIIQI", fd, _DEVICE_HOOK, 0, 0, ctypes.addressof(ids), _MOST_ATTACHED)

@@ -1,14 +1,17 @@
-"""The guard of the devices that Slurm counts: a program in the kernel, on the cgroup of all Pods.
+"""The guard of the devices that Slurm counts. The guard is a program in the kernel, on the cgroup of all
+Pods.
 
-The program decides each time that a process opens a device. The program allows access to unguarded
-devices, and to a guarded device only with an entry for the Pod. The guard stays in force without the
-agent. A Pod without entries has no guarded device. Making a file for a device is harmless, because the
-program decides when a process opens the file.
+The program decides each time that a process opens a device. The program allows access to all unguarded
+devices. For a guarded device, the program allows access only with an entry for the Pod. So a Pod without
+entries has no guarded device. The guard stays in force without the agent. Making a file for a device is
+harmless, because the program decides when a process opens the file.
 
-Two maps hold the entries. The program looks for a key alone; the next agent reads from the value
-whether other Pods may have parts of the device. The kernel never uses the number of a cgroup again,
-so that old entries are harmless. An open file stays open. The guard needs Linux 6.1, the first
-kernel with the cgroups of a process for device programs (cgroup_current_func_proto).
+Two maps hold the guarded devices and the entries. The program only checks whether a key exists. The
+value is for the next agent, and says whether other Pods may have parts of the device.
+
+The kernel never uses the number of a cgroup again, so old entries are harmless. After an entry is
+removed, open files stay open. The guard needs Linux 6.1, the first kernel in which a device program can
+ask for the cgroups of a process (cgroup_current_func_proto).
 """
 
 import os
@@ -31,8 +34,8 @@ FOLDER: Final = Path("/sys/fs/bpf/slurm-extender")
 _NAME: Final = "slurm_guard"
 _MOST_GUARDED, _MOST_LET_IN = 4096, 65536
 _GUARDED, _LET_IN = struct.Struct("<II"), struct.Struct("<QII")
-"""Keys of the maps: a device; a Pod's cgroup and a device. A change of a key needs a new name of the
-map."""
+"""Keys of the two maps. The first key is a device. The second key is a Pod's cgroup and a device. If the
+form of a key changes, the map needs a new name."""
 _YES: Final = b"\1"
 _IN_PART: Final = b"\2"
 """Value of an entry for a part of a device."""
@@ -43,14 +46,15 @@ _ANCESTOR: Final = 123  # bpf_get_current_ancestor_cgroup_id
 Device = tuple[int, int]
 """A character device: major and minor."""
 Entry = tuple[int, Device, bool]
-"""A Pod's cgroup by the kernel's number, a device with access, and True for access to a part."""
+"""Three values: the kernel's number of a Pod's cgroup; a device that the Pod may open; True for access
+to a part."""
 
 
 class _Program(NamedTuple):
     """An attached program."""
 
     fd: int
-    """File descriptor, for the removal of the program."""
+    """File descriptor of the program, to detach the program later."""
     id: int
     """The kernel's number of the program."""
     place: Path
@@ -70,10 +74,13 @@ class DeviceGuard:
         """Attached programs by the kernel's number of the cgroup."""
 
     def put_on(self, pods: Path, depth: int) -> tuple[int, ...]:
-        """Attaches the guard to a cgroup of Pods, `depth` levels below the root of all cgroups (1 for
-        `/kubepods`), and pins maps and program, also after a removal of the pins. Returns the
-        numbers of foreign device programs on the cgroup: all programs must allow access. Raises
-        OSError."""
+        """Attaches the guard to a cgroup of Pods, and pins the maps and the program. Does so again if
+        another program has removed the guard or the pins.
+
+        Parameter `depth` is the number of levels below the root of all cgroups (1 for `/kubepods`).
+        Returns the numbers of foreign device programs on the cgroup, because all programs must allow
+        access. Raises OSError.
+        """
         number, attached = number_of(pods), bpf.attached(pods)
         own = self._programs.get(number)
         if own is None or own.id not in attached or not self._is_kept(own, number):
@@ -91,14 +98,14 @@ class DeviceGuard:
         return list(self._folder.glob(f"program-{cgroup}-*"))
 
     def _is_kept(self, own: _Program, cgroup: int) -> bool:
-        """Returns True if the maps are pinned, and this program alone: a program of an earlier agent may
-        have stayed."""
+        """Returns True if the maps are pinned, and only this program is pinned for the cgroup. A program
+        of an earlier agent may have stayed."""
         maps = all((self._folder / name).exists() for name in self._maps)
         return maps and self._kept(cgroup) == [own.place]
 
     def _put_on(self, pods: Path, cgroup: int, depth: int) -> _Program:
-        """Replaces an earlier program by the new program, so that one program is always attached. Pins
-        maps and program again after a removal."""
+        """Attaches a new program, and only then detaches an earlier program, so that a program is always
+        attached. Pins the maps again if their pins are missing."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for name, kept in self._maps.items():
             if not (self._folder / name).exists():
@@ -123,7 +130,7 @@ class DeviceGuard:
         return program
 
     def remove(self, pods: Iterable[Path]) -> None:
-        """Detaches all programs, and removes all entries: every Pod then has every device. Raises
+        """Detaches all programs, and removes all entries. Every Pod then has every device. Raises
         OSError."""
         for cgroup in pods:
             for place in self._kept(number_of(cgroup)):
@@ -142,8 +149,8 @@ class DeviceGuard:
         return _let_in(self._let_in)
 
     def change(self, less: AbstractSet[Entry], more: AbstractSet[Entry]) -> None:
-        """Removes entries first, and then adds entries: for a moment a device has no holder, but never
-        two. Raises OSError."""
+        """Removes entries first, and then adds entries. So a device may have no holder for a moment, but
+        never two holders. Raises OSError."""
         for cgroup, device, _ in less:
             self._let_in.remove(_LET_IN.pack(cgroup, *device))
         for cgroup, device, in_part in more:
@@ -182,9 +189,9 @@ def _take_off(place: Path, pods: Path) -> None:
 
 
 def _program(depth: int, guarded: int, let_in: int) -> list[bytes]:
-    """Returns the program for Pods one or two levels below `depth`: Burstable and BestEffort Pods have a
-    cgroup of their QoS class above."""
-    major, minor = 7, 8  # registers that calls keep
+    """Returns the program for Pods one or two levels below `depth`. Burstable and BestEffort Pods are a
+    level deeper, inside the cgroup of their QoS class."""
+    major, minor = 7, 8  # calls of helpers do not change these registers
     code = Assembler()
     # struct bpf_cgroup_dev_ctx: the kind of device and the access are the halves of the first word.
     code.read(2, 1, 0)

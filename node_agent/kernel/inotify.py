@@ -1,4 +1,5 @@
-"""inotify(7): new and removed folders, and written files, for an event loop."""
+"""Watches folders with inotify(7), for an event loop. Reports new and removed folders, and written
+files."""
 
 import asyncio
 import ctypes
@@ -18,12 +19,12 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class FolderWatch:
-    """Calls `changed` soon after a new or removed folder in one of the watched folders, or after a write
-    to one of the named files. The caller looks for the change: with too many events at once, the kernel
-    reports no details."""
+    """Calls `changed` soon after a change: a new or removed folder in a watched folder, or a write to a
+    file with a given name. The caller must look for the change, because the kernel reports no details if
+    too many events come at once."""
 
     def __init__(self, changed: Callable[[], object], files: Collection[str]) -> None:
-        """Raises OSError."""
+        """Parameter `files` has the names of the files whose writes count. Raises OSError."""
         self._changed = changed
         self._files = {os.fsencode(name) for name in files}
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -32,7 +33,8 @@ class FolderWatch:
         asyncio.get_running_loop().add_reader(self._fd, self._read)
 
     def add(self, folder: Path) -> None:
-        """Watches a further folder, each folder once. Raises OSError."""
+        """Also watches this folder. A second call for the same folder changes nothing. Raises
+        OSError."""
         mask = _CREATED | _DELETED | _MOVED | _WRITTEN | _ONLY_FOLDERS
         if _libc.inotify_add_watch(self._fd, os.fsencode(folder), mask) < 0:
             number = ctypes.get_errno()
@@ -52,15 +54,15 @@ class FolderWatch:
                 self._changed()
 
     def _matters(self, what: int, name: bytes) -> bool:
-        """Ignores other files: the kernel writes memory.events each time that a Pod reaches its
-        limit."""
+        """Returns True if an event counts as a change. Ignores other files, because the kernel writes
+        memory.events each time that a Pod reaches its limit."""
         if what & _WRITTEN:
             return name in self._files
         return bool(what & (_IS_FOLDER | _LOST))
 
 
 def _events(told: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields kind and file name of the events."""
+    """Yields the kind and the file name of each event."""
     at = 0
     while at < len(told):
         _, what, _, length = _EVENT.unpack_from(told, at)

@@ -1,4 +1,4 @@
-"""Calls of the kubelet by gRPC."""
+"""Calls the kubelet by gRPC."""
 
 import asyncio
 from pathlib import Path
@@ -9,14 +9,14 @@ from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError, StreamTerminatedError
 
 _ANSWER_WITHIN_S: Final = 10.0
-"""Time for an answer. A hanging kubelet accepts connections, and does not answer."""
+"""Time for an answer. A hanging kubelet accepts connections, but does not answer."""
 
 _Answer = TypeVar("_Answer", bound=Message)
 
 
 async def ask(socket: Path, method: str, asked: Message, answer: type[_Answer]) -> _Answer:
-    """Calls a method by its path, and returns the answer. Raises OSError if the kubelet is missing,
-    rejects the call, or does not answer in time."""
+    """Calls a method of the kubelet by the method's path, and returns the answer. Raises OSError if the
+    kubelet is missing, rejects the call, or does not answer in time."""
     try:
         async with asyncio.timeout(_ANSWER_WITHIN_S), Channel(path=str(socket)) as kubelet:
             return await UnaryUnaryMethod(kubelet, method, type(asked), answer)(asked)

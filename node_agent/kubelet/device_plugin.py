@@ -1,10 +1,12 @@
-"""The kubelet's plugin for a resource that Slurm counts: reports the number of devices, and which
-devices are usable. The plugin gives no devices by itself, because Slurm decides about devices.
+"""The agent's device plugin, for a resource that Slurm counts. The plugin reports to the kubelet which
+devices the Node has, and which devices are usable. The plugin gives no devices by itself, because Slurm
+decides about devices.
 
-The kubelet rejects a Pod that requests more than the kubelet counts as free, so that both must count
-alike.
+The kubelet rejects a Pod that requests more devices than the kubelet counts as free. So the kubelet and
+Slurm must count the same.
 
-grpclib speaks gRPC in Python, on the event loop: grpcio takes 12 MB of memory more, and eight threads.
+The module uses grpclib, which is written in Python and runs on the event loop. grpcio would take 12 MB
+of memory more, and eight threads.
 """
 
 import asyncio
@@ -30,21 +32,21 @@ _LOOK_S: Final = 1.0
 _SETTLES_S: Final = 5.0
 """Time until the kubelet has written the devices of a registered plugin into its checkpoint."""
 _AGAIN_S: Final = 10.0
-"""Pause before the registration of a plugin that lost its place. Some kubelets close the newest
-connection at the end of an older connection; the pause protects the new connection."""
+"""Pause before a plugin registers again after another plugin has replaced it. Some kubelets close the
+newest connection at the end of an older connection. The pause protects the new connection."""
 _SHOWN_S: Final = 300.0
 _TAKEN: Final = "took this one's place at the kubelet: turn the vendor's off"
 
 Units = Mapping[str, bool]
-"""True for each usable device, by the kubelet's names."""
+"""For each device, by the kubelet's name: True if the device is usable."""
 Report = Callable[[Exception | str | None], object]
 Give = Callable[[Collection[str]], api.ContainerAllocateResponse]
-"""Returns the devices for a container, by the kubelet's choice. Raises ValueError with a message for the
-Pod's author if the kubelet must reject the Pod."""
+"""Returns the devices that the kubelet has chosen for a container. Raises ValueError with a message for
+the Pod's author if the kubelet must reject the Pod."""
 
 Prefer = Callable[[api.ContainerPreferredAllocationRequest], Awaitable[Sequence[str]]]
-"""Returns the devices to prefer for a container, [] if the kubelet is to choose. Raises ValueError as
-`Give`."""
+"""Returns the devices to prefer for a container, or [] if the kubelet must choose by itself. Raises
+ValueError in the same case as `Give`."""
 
 
 async def stay(
@@ -55,10 +57,10 @@ async def stay(
     give: Give | None = None,
     prefer: Prefer | None = None,
 ) -> None:
-    """Serves as the plugin of a resource for ever. Registers the plugin again after a start of the
-    kubelet, which empties the folder, and after another plugin took the place. Calls `report` with None
-    after the registration, and with each problem. Without `give`, containers get no devices; without
-    `prefer`, the kubelet chooses."""
+    """Serves the kubelet as the plugin of a resource for ever. Registers the plugin again after a start
+    of the kubelet, which empties the folder. Also registers again after another plugin has replaced this
+    plugin. Calls `report` with each problem, and with None after a registration. Without `give`,
+    containers get no devices. Without `prefer`, the kubelet chooses."""
     socket = folder / f"slurm-extender-{resource.replace('/', '-')}.sock"
     shown = _Shown(f"another plugin for {resource} {_TAKEN}", report)
     while True:
@@ -90,13 +92,14 @@ async def stay(
 
 
 class _Shown:
-    """Shows a problem long enough for people, although the agent fixes the problem at once."""
+    """Reports a problem long enough for people to see, although the agent fixes the problem at once."""
 
     def __init__(self, words: str, report: Report) -> None:
         self._words = words
         self._report = report
         self._ends = 0.0
-        """End of the shown problem by the monotonic clock; 0 without a problem."""
+        """Time until which the problem is shown, by the monotonic clock. Without a problem, the time is
+        0."""
 
     def begins(self) -> None:
         self._ends = time.monotonic() + _SHOWN_S
@@ -112,12 +115,15 @@ class _Shown:
 
 
 class _Place:
-    """The plugin's place at the kubelet, which does not report a change of plugins.
+    """Finds out whether the kubelet still uses this plugin. The kubelet does not report a change of
+    plugins.
 
-    Until 1.37, the kubelet still listens to the former plugin (pkg/kubelet/cm/devicemanager): the
+    Until 1.37, the kubelet still listens to the former plugin (pkg/kubelet/cm/devicemanager). The
     devices of the last report count, and the last registered plugin gets the calls. In 1.31, the kubelet
-    closes the newest connection at the end of an older connection. A stopping kubelet closes the
-    connection as well: the next kubelet removes the plugin's socket before it listens.
+    closes the newest connection at the end of an older connection.
+
+    A stopping kubelet also closes the connection. The next kubelet removes the plugin's socket before
+    listening.
     """
 
     def __init__(self, folder: Path, socket: Path, resource: str, plugin: "_Plugin") -> None:
@@ -128,28 +134,28 @@ class _Place:
         self._checkpoint = Checkpoint(folder)
         self._settles = time.monotonic() + _SETTLES_S
         self._times = 0
-        """Number of consecutive looks with a foreign plugin."""
+        """Number of consecutive checks that found another plugin."""
 
     def is_there(self) -> bool:
-        """Returns True if the kubelet is the same as before."""
+        """Returns True if the kubelet is still the same process. A new kubelet removes the socket."""
         return self._socket.exists()
 
     async def is_taken(self) -> bool:
-        """Looks, and returns True after two consecutive looks: a single look may happen during the
-        kubelet's end."""
+        """Checks once. Returns True if this check and the last check found another plugin, because a
+        single check may happen during the kubelet's end."""
         self._times = self._times + 1 if self._plugin.left or self._is_foreign() else 0
         return self._times > 1 and await _listens(self._kubelet) and self.is_there()
 
     def _is_foreign(self) -> bool:
-        """Returns True if the kubelet counts devices of another plugin."""
+        """Returns True if the kubelet counts the devices of another plugin."""
         counted, own = self._checkpoint.of(self._resource), self._plugin.names
         foreign = bool(counted and own) and own.isdisjoint(counted)
         return foreign and time.monotonic() >= self._settles
 
 
 async def _is_lost(place: _Place, shown: _Shown) -> bool:
-    """Waits until the plugin is lost. Returns True if another plugin has the place, False if the kubelet
-    starts."""
+    """Waits until the kubelet no longer uses the plugin. Returns True if another plugin has replaced
+    this plugin. Returns False if the kubelet starts again."""
     while place.is_there():
         shown.look()
         if await place.is_taken():
@@ -168,13 +174,13 @@ async def _listens(socket: Path) -> bool:
 
 
 async def _register(folder: Path, endpoint: str, resource: str) -> None:
-    """Raises OSError if the kubelet is missing, or rejects the plugin."""
+    """Registers the plugin. Raises OSError if the kubelet is missing, or rejects the plugin."""
     asked = api.RegisterRequest(version=_VERSION, endpoint=endpoint, resource_name=resource)
     await ask(folder / _KUBELET, f"/{_VERSION}.Registration/Register", asked, api.Empty)
 
 
 class _Plugin:
-    """The kubelet's calls."""
+    """Answers the kubelet's calls."""
 
     def __init__(self, units: Callable[[], Units], give: Give | None, prefer: Prefer | None) -> None:
         self._units = units
@@ -183,7 +189,7 @@ class _Plugin:
         self._listened_to = set[asyncio.Task[None]]()
         self._leaves = asyncio.Event()
         self.left = False
-        """True if the kubelet has listened, and no longer listens."""
+        """True if the kubelet has listened to the plugin's reports, and no longer listens."""
 
     @property
     def names(self) -> AbstractSet[str]:
@@ -204,8 +210,8 @@ class _Plugin:
         return {f"/{_VERSION}.DevicePlugin/{name}": method for name, method in methods.items()}
 
     async def leave(self) -> None:
-        """Ends the plugin's streams, so that the kubelet notices the end and closes the connection:
-        grpclib does not."""
+        """Ends the plugin's streams. So the kubelet notices the end, and closes the connection. grpclib
+        itself does not close the connection."""
         self._leaves.set()
         if self._listened_to:
             await asyncio.wait(self._listened_to, timeout=_LOOK_S)

@@ -1,4 +1,4 @@
-"""The devices of each Pod by the kubelet's own count: the kubelet's PodResources API
+"""Reads the devices of each Pod by the kubelet's own count, from the kubelet's PodResources API
 (pkg/apis/podresources/v1). Monitoring programs read the same API."""
 
 from pathlib import Path
@@ -11,8 +11,8 @@ _LIST = "/v1.PodResourcesLister/List"
 
 async def devices_of_pods(socket: Path, resource: str) -> list[tuple[str, frozenset[str]]]:
     """Returns the namespace and name of each Pod, and the Pod's devices of a resource, if any. The
-    kubelet may list two Pods of one name: a Pod that was deleted by force, and its successor. Raises
-    OSError."""
+    kubelet may list two Pods of the same name: a Pod that was deleted by force, and its successor.
+    Raises OSError."""
     told = await ask(socket, _LIST, api.ListPodResourcesRequest(), api.ListPodResourcesResponse)
     return [(f"{pod.namespace}/{pod.name}", _devices(pod, resource)) for pod in told.pod_resources]
 

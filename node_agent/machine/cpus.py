@@ -1,9 +1,11 @@
-"""The CPUs of this machine by Slurm's numbers of cores.
+"""Maps Slurm's numbers of cores to the CPUs of this machine.
 
 Slurm numbers the cores of a node 0, 1, 2, ..., socket by socket, in the order of hwloc. The kernel
-numbers CPUs in the order of the firmware. slurmd maps the numbers by hwloc at each start (xcpuinfo.c),
-and publishes no map. This module makes the same map from the same files of sysfs, in hwloc's order: of
-two parts at the same place of the machine, the part with the lowest CPU comes first.
+numbers CPUs in the order of the firmware. slurmd maps the numbers with hwloc at each start (xcpuinfo.c),
+but does not publish the map.
+
+This module makes the same map from the same files of sysfs, in hwloc's order. If two parts of the
+machine are at the same place, the part with the lowest CPU comes first.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -15,7 +17,7 @@ from wellknown import number_list
 
 SYSTEM = Path("/sys/devices/system")
 _LEVELS = ("package", "die", "cluster", "core")
-"""The files topology/*_cpus_list of a CPU; a kernel may have fewer."""
+"""The files topology/*_cpus_list of a CPU. A kernel may lack some of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,9 @@ class Cpus:
 
     @classmethod
     def read(cls, system: Path = SYSTEM) -> Self:
-        """Reads the machine. Raises OSError or ValueError for an unexpected sysfs, and for gaps between
-        the numbers of CPUs: with gaps, slurmd's map is wrong (xcpuinfo.c)."""
+        """Reads the cores from sysfs. Raises OSError or ValueError if sysfs is not as expected. Also
+        raises ValueError if the numbers of CPUs have gaps, because slurmd's own map is wrong then
+        (xcpuinfo.c)."""
         text = _text(system / "cpu" / "online")
         online = number_list.expand(text)
         if online != tuple(range(len(online))):
@@ -43,9 +46,10 @@ class Cpus:
         return cls(tuple(map(tuple, cores.values())))
 
     def counted_by(self, sockets: Collection[str]) -> Self:
-        """Returns the cores as Slurm counts the cores of a node that slurm.conf declares with these
-        sockets, as in `Allocation`; without sockets, the cores themselves. Raises ValueError if slurmd
-        maps cores of the node to the same CPUs, and for declarations with different maps."""
+        """Returns the cores as Slurm counts them if slurm.conf declares these sockets for the node. The
+        sockets have the form of `Allocation`. Without sockets, returns the cores unchanged. Raises
+        ValueError if slurmd maps several cores of the node to the same CPUs. Also raises ValueError if
+        the declarations give different maps."""
         maps = {self._counted_by(*map(int, each.split("x"))) for each in sockets} or {self}
         if len(maps) > 1:
             ways = " and ".join(f"{each} (sockets x cores)" for each in sorted(sockets))
@@ -55,9 +59,10 @@ class Cpus:
         return maps.pop()
 
     def _counted_by(self, sockets: int, cores: int) -> Self:
-        """Returns slurmd's map (xcpuinfo_abs_to_mac). If slurm.conf has as many sockets of one core as
-        the machine has CPUs, slurmd takes each CPU for a core (slurmd.c, _read_config). Otherwise, fewer
-        cores are the first cores of the machine."""
+        """Returns slurmd's map (xcpuinfo_abs_to_mac). If slurm.conf declares as many sockets as the
+        machine has CPUs, with a single core each, slurmd counts each CPU as a core (slurmd.c,
+        _read_config). Otherwise, if slurm.conf declares fewer cores, Slurm uses the first cores of the
+        machine."""
         every = [cpu for core in self.cores for cpu in core]
         if (sockets, cores) == (len(every), 1):
             return type(self)(tuple((cpu,) for cpu in every))
@@ -70,14 +75,15 @@ class Cpus:
         return self
 
     def cores_of(self, cpus: Iterable[int]) -> tuple[int, ...]:
-        """Returns Slurm's numbers of the cores with any of these CPUs (Cores= in gres.conf(5))."""
+        """Returns Slurm's numbers of the cores that have any of these CPUs (Cores= in gres.conf(5))."""
         wanted = set(cpus)
         return tuple(n for n, core in enumerate(self.cores) if not wanted.isdisjoint(core))
 
 
 def _place(cpu: Path, number: int, nodes: Iterable[frozenset[int]]) -> tuple[int, ...]:
-    """Returns the place of a CPU: the lowest CPU of each part of the machine around the CPU, the largest
-    part first. Two CPUs of the same place are threads of one core."""
+    """Returns the place of a CPU in the machine. For each part of the machine that contains the CPU, the
+    place has the lowest CPU of the part. The largest part comes first. Two CPUs of the same place are
+    threads of the same core."""
     parts = {*_parts(cpu), *(node for node in nodes if number in node)}
     core = min(parts, key=len)
     around = sorted((part for part in parts if part >= core), key=len, reverse=True)

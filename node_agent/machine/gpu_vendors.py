@@ -1,4 +1,4 @@
-"""Vendors of GPUs that the agent knows, and the vendor of a device."""
+"""The vendors of GPUs that the agent knows, and functions to find the vendor of a device."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +15,8 @@ VENDORS: Final[tuple[GpuVendor, ...]] = (NVIDIA, AMD, INTEL)
 
 
 def with_vendor(device: Device, nodes: Path = graphics.NODES) -> Device:
-    """Returns the device with its vendor, by the files of the device. Parameter `nodes` is sysfs's
-    folder of the files in /dev/dri."""
+    """Returns the device with its vendor. The files of the device show the vendor. Parameter `nodes` is
+    sysfs's folder for the files in /dev/dri."""
     vendors = (each for each in VENDORS if any(_owns(each, file, nodes) for file in device.files))
     return replace(device, vendor=next(vendors, None))
 
@@ -29,8 +29,8 @@ def _owns(vendor: GpuVendor, file: str, nodes: Path) -> bool:
 
 
 def may_be(resource: str, device: Device) -> bool:
-    """Returns True if the device may count as an extended resource: a vendor's resource counts only the
-    vendor's devices."""
+    """Returns True if the device may count as an extended resource. A vendor's resource counts only
+    devices of the vendor."""
     domain = resource.partition("/")[0]
     vendor = next((each for each in VENDORS if each.domain == domain), None)
     return vendor is None or device.vendor is vendor

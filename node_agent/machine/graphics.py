@@ -1,5 +1,5 @@
-"""Files of graphics drivers (/dev/dri), from sysfs. A GPU has several files, and each of the files gives
-access to the whole GPU, whichever file Slurm counts."""
+"""Finds the files of graphics drivers (/dev/dri) in sysfs. A GPU has several files. Each file gives
+access to the whole GPU, even if Slurm counts another file."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -13,19 +13,21 @@ NODES: Final = Path("/sys/class/drm")
 
 
 def pci_vendor(file: str, nodes: Path = NODES) -> str:
-    """Returns PCI's number of the vendor of a file in /dev/dri, "" if sysfs names no vendor."""
+    """Returns PCI's number of the vendor of a file in /dev/dri, or "" if sysfs names no vendor."""
     return told(nodes / Path(file).name / "device" / "vendor")
 
 
 class _Node(NamedTuple):
     minor: int
     driver: str
-    """"" if sysfs names no driver: a part of an AMD GPU (amdgpu_xcp) is a device without driver."""
+    """Name of the driver, or "" if sysfs names no driver. A part of an AMD GPU (amdgpu_xcp) is a device
+    without driver."""
 
 
 def siblings(counted: Collection[int], nodes: Path = NODES) -> frozenset[int]:
-    """Returns the minors of all files of the drivers of the files `counted`, by minor. The result
-    includes files of unknown drivers, and every file if all drivers are unknown."""
+    """Returns the minors of all files that have the same drivers as the files `counted`. Parameter
+    `counted` also has minors. The result includes files of unknown drivers. If the drivers of all
+    counted files are unknown, the result includes every file."""
     if not counted:
         return frozenset()
     found = list(_nodes(nodes))

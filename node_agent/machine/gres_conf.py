@@ -1,4 +1,4 @@
-"""Lines of gres.conf(5) for the devices of this machine."""
+"""Writes lines of gres.conf(5) for the devices of this machine."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,8 @@ from wellknown import number_list
 
 
 def gres_conf(devices: Sequence[Device], cpus: Cpus) -> str:
-    """Returns the lines of gres.conf(5). Slurm numbers devices of a name in the order of the lines."""
+    """Returns the lines of gres.conf(5). Slurm numbers the devices of a name in the order of the
+    lines."""
     return "".join(f"{_line(device, cpus)}\n" for device in devices)
 
 
@@ -25,7 +26,7 @@ def _line(device: Device, cpus: Cpus) -> str:
 
 
 def with_files(device: Device) -> Device:
-    """Returns the device, marked as absent if a file of the device is missing."""
+    """Returns the device. If a file of the device is missing, the result is marked as absent."""
     missing = [file for file in device.files if not Path(file).is_char_device()]
     if device.absent or not missing:
         return device

@@ -1,4 +1,4 @@
-"""Calls that may never return: a hanging driver keeps the caller in the kernel."""
+"""Makes calls that may never return, because a hanging driver keeps the caller in the kernel."""
 
 import asyncio
 import threading
@@ -12,12 +12,12 @@ _Result = TypeVar("_Result")
 
 
 class Unanswered(Exception):
-    """The call has not returned yet; the message says for how long."""
+    """The call has not returned yet. The message says how long the agent has waited."""
 
 
 class HangSafeCall(Generic[_Result]):
-    """Calls a function repeatedly, in a daemon thread, one call at a time. A hanging call blocks neither
-    the event loop nor the end of the process."""
+    """Calls a function again and again, in a daemon thread, one call at a time. A hanging call blocks
+    neither the event loop nor the end of the process."""
 
     def __init__(self, call: Callable[[], _Result], callee: str, patience_s: float) -> None:
         """Parameter `callee` is the name of the driver, for the message of Unanswered."""
@@ -28,8 +28,9 @@ class HangSafeCall(Generic[_Result]):
         self._until = 0.0
 
     async def result(self) -> _Result:
-        """Calls the function, or waits for the running call, and returns the result. Raises Unanswered,
-        at once if the call is older than `patience_s`, and the function's own errors."""
+        """Calls the function, or waits for the running call, and returns the result. Raises Unanswered
+        if the call does not return within `patience_s` after the call's start. If this time is already
+        over, raises Unanswered at once. Also raises the function's own errors."""
         now = asyncio.get_running_loop().time()
         if self._running is None:
             self._running = _in_thread(self._call)
@@ -42,7 +43,8 @@ class HangSafeCall(Generic[_Result]):
 
 
 def _in_thread(call: Callable[[], _Result]) -> Future[_Result]:
-    """Runs the call outside of an executor, because Python waits for the threads of executors."""
+    """Runs the call outside of an executor, because Python waits at its end for the threads of
+    executors."""
     loop = asyncio.get_running_loop()
     result: Future[_Result] = loop.create_future()
     result.add_done_callback(Future.exception)  # otherwise asyncio logs an error if no task waits

@@ -1,4 +1,4 @@
-"""Names of devices for the kubelet, the same as of the vendors' own plugins."""
+"""Names of devices for the kubelet. The vendors' own plugins use the same names."""
 
 from collections.abc import Container, Mapping
 
@@ -7,15 +7,16 @@ from node_agent.machine.gpu_vendors import may_be
 from node_agent.machine.numbered import Machine, Unit
 
 Called = Mapping[Files, Names]
-"""Names of devices by all files of a device."""
+"""Names of a device, by the set of the device's files."""
 
 
 def units_of(
     machine: Machine, called: Called, resource: str, wanted: str, plain: Container[str] = ()
 ) -> dict[str, Unit]:
     """Returns the devices of an extended resource by the kubelet's names. Parameter `wanted` is a GRES,
-    or a GRES with a type. A device in parts has a name for each part. A vendor's resource has only the
-    vendor's devices. Parameter `plain` has the plain names (`Unit.plain`) to go on with."""
+    or a GRES with a type. If Slurm divides a device into parts, each part has a name. A vendor's
+    resource has only the vendor's devices. Parameter `plain` has the plain names (`Unit.plain`) that
+    must stay in use."""
     name, _, kind = wanted.partition(":")
     return {
         _name(unit, called, plain): unit
@@ -31,7 +32,7 @@ def _name(unit: Unit, called: Called, plain: Container[str]) -> str:
 
 
 def is_named(unit: Unit, called: Called) -> bool:
-    """Returns False if the driver must report the device, and reports no name."""
+    """Returns False if the driver must report the device, but reports no name."""
     vendor = unit.part.device.vendor
     return vendor is None or vendor.must_report is None or bool(names_of(unit, called).kubelet)
 

@@ -1,5 +1,5 @@
-"""Names and health of the devices that Slurm knows by files alone: UUIDs from the drivers, and names
-from the specifications of CDI (the Container Device Interface)."""
+"""Finds names and health of the devices that Slurm knows only by files. UUIDs and health come from the
+drivers. Other names come from the specifications of CDI (the Container Device Interface)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +17,7 @@ from service.watched_file import Stamp, stamp
 from wellknown.quoting import words_of
 
 CDI_FOLDERS: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
-"""Default folders of container runtimes."""
+"""Default folders of container runtimes for CDI."""
 _SUFFIXES: Final = (".json", ".yaml")
 
 
@@ -43,7 +43,7 @@ class _Specification(BaseModel):
 
 
 def stamps(folders: Iterable[Path]) -> dict[Path, Stamp]:
-    """Returns a stamp of each specification of CDI, which changes with the file."""
+    """Returns a stamp of each specification of CDI. The stamp changes when the file changes."""
     found: dict[Path, Stamp] = {}
     for file in _specifications(folders):
         with suppress(OSError):  # the file was removed just now
@@ -52,7 +52,8 @@ def stamps(folders: Iterable[Path]) -> dict[Path, Stamp]:
 
 
 def ask_drivers() -> Answers:
-    """Asks the drivers of all vendors. May take long; hangs if a driver hangs."""
+    """Asks the drivers of all vendors for their devices. The call may take long. If a driver hangs, the
+    call hangs, too."""
     devices: list[Device] = []
     problems: dict[str, str] = {}
     for vendor in VENDORS:
@@ -64,7 +65,8 @@ def ask_drivers() -> Answers:
 
 
 def untold(detected: Iterable[Device], pci: Path = PCI_DEVICES) -> list[str]:
-    """Returns the PCI addresses of GPUs without a driver: no driver reports any GPU of the vendor."""
+    """Returns the PCI addresses of GPUs without a driver. A vendor's GPUs have no driver if no GPU of
+    the vendor is in `detected`."""
     told = {device.bus for device in detected}
     found = (vendor.buses(pci) for vendor in VENDORS)
     return [bus for buses in found if told.isdisjoint(buses) for bus in buses]
@@ -76,9 +78,9 @@ def read(
     answers: Answers | None = None,
     complaints: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> tuple[dict[Files, Names], list[str]]:
-    """Returns the names of devices by all files of a device, and the problems of reading. Parameter
-    `answers` is None before the drivers' first reply, `complaints` has each driver's complaints by the
-    name of the vendor (DriverWatch)."""
+    """Returns the names of each device, by the set of the device's files, and the problems of reading.
+    Parameter `answers` is None before the drivers' first reply. Parameter `complaints` has the
+    complaints of each driver (DriverWatch), by the name of the vendor."""
     problems = [*(answers.problems.values() if answers else ())]
     counted = frozenset(file for device in devices for file in device.files)
     cdi: dict[Files, str] = {}
@@ -109,7 +111,8 @@ def _wrong(
     answers: Answers | None,
     complaints: Mapping[str, Mapping[str, str]],
 ) -> Iterator[str]:
-    """Yields the problems of a device. Parameter `known` is the same device as the driver reports it."""
+    """Yields the problems of a device. Parameter `known` is the same device in the driver's report, or
+    None."""
     vendor = counted.vendor
     own = complaints.get(vendor.name, {}) if vendor else {}
     if known is not None:
@@ -122,8 +125,8 @@ def _wrong(
 
 
 def _not_reported(vendor: GpuVendor, answers: Answers, complaints: Mapping[str, str]) -> str:
-    """Returns the problem of a GPU that the driver does not report, with the possible reasons. A GPU
-    that has fallen off the bus keeps its files, and NVML reports the GPU without files."""
+    """Returns the problem of a GPU that the driver does not report, with the possible reasons. After a
+    GPU has fallen off the bus, its files remain, and NVML reports the GPU without files."""
     own = [device for device in answers.devices if device.vendor is vendor]
     told = [*filter(None, [answers.problems.get(vendor.name)])]
     told += [each.problem for each in own if not each.files]

@@ -1,4 +1,4 @@
-"""Devices of the machine by the kernel's numbers of their files."""
+"""The devices of the machine, with the kernel's numbers of the device files."""
 
 import os
 import stat
@@ -17,8 +17,8 @@ devices."""
 
 
 class Part(NamedTuple):
-    """Share of a job in one device, as numbers of files. MIG instances on a GPU have the GPU's numbers
-    in common, and each instance has `own` numbers."""
+    """A job's share of a device, with the kernel's numbers of the files. MIG instances on a GPU share
+    the numbers of the GPU. Field `own` has the numbers that no other device has."""
 
     device: Device
     numbers: frozenset[Number] = frozenset()
@@ -38,16 +38,18 @@ class Unit(NamedTuple):
     """Slurm's number of the device."""
     part: Part
     share: int | None = None
-    """Number of the part in the device, None for a whole device."""
+    """Number of the part in the device, or None for a whole device."""
 
     @property
     def plain(self) -> str:
-        """Returns the name without the driver's name of the device: "gpu-0", "shard-0-3"."""
+        """Returns the name from Slurm's numbers, without the driver's name of the device. Examples are
+        "gpu-0" and "shard-0-3"."""
         whole = f"{self.name}-{self.number}"
         return whole if self.share is None else f"{whole}-{self.share}"
 
     def named(self, device: str) -> str:
-        """Returns the name with the driver's name of the device: "GPU-4c2f", "GPU-4c2f::3"."""
+        """Returns the name with the driver's name of the device. Examples are "GPU-4c2f" and
+        "GPU-4c2f::3"."""
         return device if self.share is None else f"{device}::{self.share}"
 
 
@@ -61,9 +63,9 @@ class Machine:
     def __init__(
         self, devices: Sequence[Device], look: Look | None = None, nodes: Path = graphics.NODES
     ) -> None:
-        """Reads the numbers of the devices' files. Parameter `nodes` is sysfs's folder of the files in
-        /dev/dri. Raises ValueError if two devices have the same files, or if every program needs a
-        device."""
+        """Reads the numbers of the devices' files. Parameter `nodes` is sysfs's folder for the files in
+        /dev/dri. Raises ValueError if two devices have the same files, or if a file belongs to a device
+        that every program needs."""
         self.devices = tuple(with_vendor(device, nodes) for device in devices)
         found = [(device, *(look or _look)(device)) for device in self.devices]
         times = Counter(number for _, numbers, _ in found for number in numbers)
@@ -79,17 +81,17 @@ class Machine:
             for name in device.shared:
                 self._shared[name].append(part._replace(in_part=True))
         self.guarded = frozenset(times) | _of_vendors(self.devices) | _graphics(times, nodes)
-        """Numbers of devices that only Pods with the right job may open. The numbers include GPUs
-        that Slurm does not count, and further files of counted GPUs."""
+        """Numbers of files that a Pod may open only with the right job. The set also has GPUs that Slurm
+        does not count, and further files of counted GPUs."""
 
     @property
     def problems(self) -> dict[str, str]:
-        """Returns the problems of devices by Slurm's numbers: "gpu 3"."""
+        """Returns the problems of devices by Slurm's numbers, for example "gpu 3"."""
         return {of: part.problem for of, part in self.numbered.items() if part.problem}
 
     @property
     def numbered(self) -> dict[str, Part]:
-        """Returns all devices by Slurm's numbers: "gpu 3"."""
+        """Returns all devices by Slurm's numbers, for example "gpu 3"."""
         return {f"{name} {n}": part for name, of in self.by_name.items() for n, part in enumerate(of)}
 
     def units(self, name: str) -> Iterator[Unit]:
@@ -101,8 +103,9 @@ class Machine:
                 yield Unit(name, number, part, share)
 
     def parts(self, wanted: Mapping[str, Sequence[int]]) -> list[Part]:
-        """Returns the devices of a job, each device once, by Slurm's numbers of the devices of each
-        name. Raises ValueError if a device is missing: a part of the devices may be worse than none."""
+        """Returns the devices of a job, each device once. Parameter `wanted` has Slurm's numbers of the
+        devices, by the name of the GRES. Raises ValueError if a device is missing, because only a part
+        of the devices may be worse than no device."""
         found: list[Part] = []
         for name, numbers in wanted.items():
             here = self.by_name.get(name) or self._shared.get(name, [])

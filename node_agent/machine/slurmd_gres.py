@@ -1,12 +1,13 @@
-"""The devices of this machine by Slurm's own numbers, from the output of `slurmd -G`.
+"""Reads the devices of this machine, with Slurm's own numbers, from the output of `slurmd -G`.
 
 gres.conf alone does not determine the numbers. slurmd sorts the lines by the types in slurm.conf, or by
-links after its own detection of GPUs, and omits devices that slurm.conf does not count (gres.c,
-gres_gpu.c). The output has the order of the numbers: a line for each device, or for several files in a
-row. The field Index is another number.
+links after its own detection of GPUs. slurmd also omits devices that slurm.conf does not count (gres.c,
+gres_gpu.c). The lines of the output are in the order of the numbers. A line is for a single device, or
+for several files in a row. The field Index is another number.
 
-Parts of GPUs (shard, mps) have a line for each GPU, with the number of parts, possibly 0, in the order
-of the GPUs' own lines (gres_c_s.c: _merge_lists). So a part has the number of its GPU.
+For parts of GPUs (shard, mps), the output has a line for each GPU, with the number of parts, which may
+be 0. These lines have the order of the GPUs' own lines (gres_c_s.c: _merge_lists). So a part has the
+number of its GPU.
 """
 
 import re
@@ -20,31 +21,35 @@ from slurm_client import hostlist
 _LINE: Final = re.compile(r"\bGres (Name=.*)")
 _FIELD: Final = re.compile(r"(\w+)=(\S+)", re.ASCII)
 _FAILED: Final = re.compile(r"\b(?:fatal: |error: .*initialization failed).*")
-"""Fatal messages. slurmd's other errors may be harmless: for example, other cores than in slurm.conf."""
+"""Pattern of fatal messages. slurmd's other errors may be harmless, for example if slurm.conf declares
+other cores."""
 _RELEASE: Final = re.compile(r"^slurm\S* (\d+)\.(\d+)\.", re.MULTILINE)
-"""Output of `slurmd -V`: "slurm 26.05.1", or "slurm-wlm 26.05.1" by Debian."""
+"""Pattern of the output of `slurmd -V`: "slurm 26.05.1", or "slurm-wlm 26.05.1" from Debian's
+package."""
 _EXTERNAL_SINCE: Final = (25, 5)
-"""First release with EXTERNAL_JOBs as placeholders, for which slurmd starts no process."""
+"""First release in which placeholders are EXTERNAL_JOBs. For an EXTERNAL_JOB, slurmd starts no
+process."""
 _MOST: Final = 1024
-"""Limit of devices of one name, as the limit of Slurm's bitmaps (MAX_GRES_BITMAP)."""
+"""Largest number of devices of the same name, as in Slurm's bitmaps (MAX_GRES_BITMAP)."""
 _NONE: Final = "(null)"
 SHARING: Final = "gpu"
-"""The only GRES with parts in Slurm."""
+"""Name of the only GRES that Slurm can divide into parts."""
 
 
 class WrongGres(ValueError):
-    """The text is no list of slurmd; the message has the reason."""
+    """The text is not a list of slurmd. The message has the reason."""
 
 
 def starts_placeholders(text: str) -> bool:
-    """Returns True if slurmd starts placeholders as batch jobs, by slurmd's release, if known."""
+    """Returns True if slurmd starts placeholders as batch jobs. This depends on slurmd's release. If the
+    release is unknown, returns False."""
     told = _RELEASE.search(text)
     return told is not None and (int(told[1]), int(told[2])) < _EXTERNAL_SINCE
 
 
 def parse(text: str) -> tuple[Device, ...]:
-    """Returns the devices, with their parts. GRES without files are no devices, and need no guard.
-    Raises WrongGres."""
+    """Returns the devices, with their parts. GRES without files are left out, because they need no
+    guard. Raises WrongGres."""
     if failed := _FAILED.search(text):
         raise WrongGres(f"slurmd said {failed[0][:200]}")
     lines = [dict(_FIELD.findall(found[1])) for found in _LINE.finditer(text)]
@@ -78,7 +83,7 @@ def _counted(line: Mapping[str, str]) -> tuple[int, tuple[str, ...]]:
 
 
 def _in_parts(devices: Sequence[Device], lines: Iterable[Mapping[str, str]]) -> Iterator[Device]:
-    """Yields the devices; GPUs with their parts."""
+    """Yields the devices. GPUs get the number of their parts."""
     parts: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
     for line in lines:
         parts.setdefault(line.get("Name", ""), []).append(_counted(line))

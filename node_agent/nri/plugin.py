@@ -1,8 +1,9 @@
-"""A plugin of the container runtime, by NRI (containerd 2, CRI-O). The runtime asks the plugin before
-the containers of a Pod are made, and the plugin adds devices to a container, or rejects the container.
+"""The agent's plugin for the container runtime, by NRI, the Node Resource Interface (containerd 2,
+CRI-O). The runtime asks the plugin before a Pod's container is made. The plugin adds devices to the
+container, or rejects the container.
 
-The runtime waits two seconds for a reply, and then continues without the plugin, unless the runtime's
-configuration requires the plugin. The plugin replies at once, in the order of the calls.
+The runtime waits two seconds for a reply. Then the runtime continues without the plugin, unless the
+runtime's configuration requires the plugin. So the plugin replies at once, in the order of the calls.
 """
 
 import asyncio
@@ -24,12 +25,13 @@ log = structlog.get_logger()
 NAME: Final = "slurm-extender"
 """Name of the plugin, for the runtime's configuration."""
 _INDEX: Final = "50"
-"""Order of plugins, in two digits."""
+"""Position in the order of plugins, in two digits."""
 _PLUGIN, _RUNTIME = 1, 2
-"""Connections of the multiplexer: calls of the runtime, and calls of the plugin."""
+"""Numbers of the multiplexer's connections. The first is for calls of the runtime, the second for calls
+of the plugin."""
 _SERVICE: Final = "nri.pkg.api.v1alpha1."
 _UNKNOWN, _FAILED_PRECONDITION, _UNIMPLEMENTED = 2, 9, 12
-"""Codes of gRPC. The runtime repeats an unknown method as a StateChange."""
+"""Codes of gRPC. If a method is unknown to the plugin, the runtime calls StateChange instead."""
 _PAUSE_S: Final = 0.5
 _EVENTS: Final = (
     api.RUN_POD_SANDBOX,
@@ -42,22 +44,22 @@ _EVENTS: Final = (
 
 
 class Refused(Exception):
-    """Rejects a container or a Pod; `kubectl describe` shows the message. The kubelet tries again."""
+    """Rejects a container or a Pod. `kubectl describe` shows the message. The kubelet tries again."""
 
 
 class NotTaken(Exception):
-    """The runtime rejects the plugin; the message is the runtime's."""
+    """The runtime rejects the plugin. The message is the runtime's."""
 
 
 class Handler(Protocol):
-    """Decisions of the plugin. A method does all work before the method returns, and may raise
+    """Makes the decisions of the plugin. A method does all work before the method returns, and may raise
     Refused."""
 
     def synchronize(
         self, pods: Sequence[api.PodSandbox], containers: Sequence[api.Container]
     ) -> Iterable[api.ContainerUpdate]:
-        """Takes all existing Pods and containers, after the runtime took the plugin. Returns changes of
-        these containers."""
+        """Takes the list of all existing Pods and containers, after the runtime has accepted the plugin.
+        Returns changes of these containers."""
         ...
 
     def run_pod(self, pod: api.PodSandbox) -> None:
@@ -73,31 +75,33 @@ class Handler(Protocol):
     def update_container(
         self, pod: api.PodSandbox, container: api.Container, wanted: api.LinuxResources
     ) -> Iterable[api.ContainerUpdate]:
-        """Handles a change of a container's resources. Returns overrides; the rest of `wanted` comes
-        into force."""
+        """Handles a change of a container's resources. Returns the resources that override `wanted`. The
+        rest of `wanted` comes into force."""
         ...
 
     def stop_container(self, pod: api.PodSandbox, container: api.Container) -> None:
-        """Handles an ended or removed container, possibly twice."""
+        """Handles an ended or removed container. A call may come twice for the same container."""
 
     def validate(
         self, pod: api.PodSandbox, container: api.Container, adjust: api.ContainerAdjustment
     ) -> None:
-        """Checks a container as all plugins together have made the container."""
+        """Checks a container after all plugins have made their changes. Parameter `adjust` has all
+        changes together."""
 
 
 Report = Callable[[Exception | str | None], object]
 _Method = Callable[[Any], ProtobufMessage | None]
-"""Handles a message of the runtime, and returns the reply, None for an empty reply."""
+"""Handles a message of the runtime, and returns the reply, or None for an empty reply."""
 
 
 async def stay(path: Path, handler: Handler, report: Report) -> None:
-    """Serves the runtime at a socket for ever, also a runtime that starts later. Calls `report` with
-    None once the plugin is in force, and with the reason if the plugin is not."""
+    """Serves the runtime at a socket for ever, even if the runtime starts later. Calls `report` with
+    None once the plugin is in force. If the plugin is not in force, calls `report` with the reason."""
     refusals = 0
     while True:
         trouble: Exception | str = "it has closed the connection"
-        # The runtime may have ended for another reason, so that two of three tries ask for validation.
+        # The runtime may have closed the connection for another reason. So two of three tries ask for
+        # validation.
         validates = refusals % 3 != 2
         session = Session(handler, validates=validates, in_force=partial(report, None))
         try:
@@ -110,8 +114,8 @@ async def stay(path: Path, handler: Handler, report: Report) -> None:
 
 
 async def serve(path: Path, session: "Session") -> None:
-    """Serves until the runtime closes the connection. Raises OSError, DecodeError, Malformed,
-    NotTaken."""
+    """Serves the runtime until the runtime closes the connection. Raises OSError, DecodeError,
+    Malformed, NotTaken."""
     wire = await Wire.connect(path)
     try:
         await wire.write(session.registration())
@@ -130,8 +134,8 @@ async def serve(path: Path, session: "Session") -> None:
 
 
 class Session:
-    """State of one connection. With `validates`, the runtime asks again about each finished container;
-    NRI 0.10 (containerd 2.2) and later can do so."""
+    """State of a connection. If `validates` is True, the runtime asks again about each finished
+    container. NRI 0.10 (containerd 2.2) and later can do so."""
 
     def __init__(self, handler: Handler, *, validates: bool, in_force: Callable[[], object]) -> None:
         self._handler = handler
@@ -139,7 +143,7 @@ class Session:
         self._in_force = in_force
         self._asked = self._told = False
         self._here = api.SynchronizeRequest()
-        """Pods and containers in the list until now."""
+        """Pods and containers in the parts of the list that have arrived."""
         self._methods: Mapping[str, tuple[type[ProtobufMessage], _Method]] = {
             "Configure": (api.ConfigureRequest, self._configure),
             "Synchronize": (api.SynchronizeRequest, self._synchronize),
@@ -156,8 +160,8 @@ class Session:
 
     @property
     def refused(self) -> bool:
-        """Returns True if the runtime closed the connection after the list of calls: an old runtime
-        knows fewer calls."""
+        """Returns True if the runtime closed the connection after the plugin had listed its calls. An
+        old runtime knows fewer calls."""
         return self._asked and not self._told
 
     def registration(self) -> Message:
@@ -170,7 +174,8 @@ class Session:
         return Message(_RUNTIME, 1, REQUEST, request.SerializeToString())
 
     def answer(self, message: Message) -> Message:
-        """Turns any error into a reply: then the runtime does not make the container."""
+        """Answers a call of the runtime. Any error becomes an error reply, so that the runtime does not
+        make the container."""
         response = ttrpc.Response()
         try:
             request = ttrpc.Request.FromString(message.body)
@@ -196,7 +201,7 @@ class Session:
         return api.ConfigureResponse(events=sum(1 << (event - 1) for event in events))
 
     def _synchronize(self, told: api.SynchronizeRequest) -> api.SynchronizeResponse:
-        """Collects the parts of a long list. No reply before the last part may contain updates."""
+        """Collects the parts of a long list. Only the reply to the last part may contain updates."""
         self._here.MergeFrom(told)
         if told.more:
             return api.SynchronizeResponse(more=True)
@@ -211,7 +216,8 @@ class Session:
         return api.SynchronizeResponse(update=updates)
 
     def _change_state(self, change: api.StateChangeEvent) -> None:
-        """Handles events that only inform the plugin, in the form of NRI before 0.12."""
+        """Handles events that only inform the plugin. NRI before 0.12 reports these events in this
+        form."""
         if change.event == api.RUN_POD_SANDBOX:
             self._handler.run_pod(change.pod)
         elif change.event == api.STOP_POD_SANDBOX:

@@ -1,8 +1,8 @@
-"""Messages of ttRPC on NRI's socket, which serves both directions.
+"""Reads and writes messages of ttRPC on NRI's socket. The socket serves both directions.
 
 A frame (containerd/nri, pkg/net/multiplex) has the number of a connection, a length, and bytes of the
 connection. A message (containerd/ttrpc, PROTOCOL.md) has a header of ten bytes and a body. A message may
-span frames, and a frame may hold several messages.
+span several frames, and a frame may hold several messages.
 """
 
 import asyncio
@@ -16,17 +16,18 @@ RESPONSE: Final = 2
 _FRAME: Final = struct.Struct(">II")
 _HEADER: Final = struct.Struct(">IIBB")
 _LONGEST_FRAME: Final = 4096
-"""Size of the other side's buffer for a frame. The other side fails at longer frames."""
+"""Size of the other side's buffer for a frame. If a frame is longer, the other side fails."""
 _LONGEST: Final = 4 << 20
 """Limit of a body, as in ttRPC."""
 
 
 class Malformed(Exception):
-    """The received bytes are no message of this protocol."""
+    """The received bytes are not a message of this protocol."""
 
 
 class Message(NamedTuple):
-    """Field `connection` is the multiplexer's number, `stream` is ttRPC's number of a call."""
+    """A message. Field `connection` is the multiplexer's number for the connection. Field `stream` is
+    ttRPC's number for the call."""
 
     connection: int
     stream: int
@@ -45,11 +46,12 @@ class Wire:
 
     @classmethod
     async def connect(cls, path: Path) -> Self:
-        """Raises OSError."""
+        """Connects to the runtime's socket. Raises OSError."""
         return cls(*await asyncio.open_unix_connection(path))
 
     async def read(self) -> Message:
-        """Returns the next message. Raises EOFError at the end of the connection, OSError, Malformed."""
+        """Returns the next message. Raises OSError and Malformed, and EOFError at the end of the
+        connection."""
         while True:
             for connection, came in self._came.items():
                 if (message := _take(connection, came)) is not None:
@@ -60,7 +62,7 @@ class Wire:
             self._came[connection] += await self._reader.readexactly(length)
 
     async def write(self, message: Message) -> None:
-        """Raises OSError."""
+        """Sends a message. Raises OSError."""
         header = _HEADER.pack(len(message.body), message.stream, message.kind, 0)
         data = header + message.body
         for begin in range(0, len(data), _LONGEST_FRAME):
@@ -73,7 +75,8 @@ class Wire:
 
 
 def _take(connection: int, came: bytearray) -> Message | None:
-    """Takes the next complete message from the buffers, if any."""
+    """Takes the next complete message out of a buffer. Returns None if the message is not complete
+    yet."""
     if len(came) < _HEADER.size:
         return None
     length, stream, kind, _ = _HEADER.unpack_from(came)

@@ -1,4 +1,5 @@
-"""Cgroups of Pods (cgroup v2), with either cgroup driver of the kubelet."""
+"""Finds the cgroups of Pods, and reads and writes their files (cgroup v2). Works with both cgroup
+drivers of the kubelet."""
 
 import errno
 import os
@@ -10,18 +11,19 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path("/sys/fs/cgroup")
 ROOTS: Final = ("kubepods", "kubepods.slice")
-"""Cgroups of all Pods with the drivers cgroupfs and systemd. A Node may have both after a change of
-driver."""
+"""Names of the cgroups of all Pods with the drivers cgroupfs and systemd. After a change of the driver,
+a Node may have both."""
 _CLASS: Final = re.compile(r"(?:.*-)?(?:besteffort|burstable)(?:\.slice)?", re.ASCII)
-"""QoS classes with own cgroups: Guaranteed Pods have no such cgroup."""
+"""Names of the cgroups of QoS classes. Guaranteed Pods are in no such cgroup."""
 _POD: Final = re.compile(
     r"(?:.*-)?pod([0-9a-f]{8}(?:[0-9a-f_-]{24}|[0-9a-f_-]{28}))(?:\.slice)?", re.ASCII
 )
-"""systemd writes "_" for the "-" of a uid. The uid of a static Pod is a hash of its configuration."""
+"""Names of the cgroups of single Pods. systemd writes "_" for the "-" of a uid. The uid of a static Pod
+is a hash of its configuration."""
 
 CPUS: Final = "cpuset.cpus"
 CPUS_IN_FORCE: Final = "cpuset.cpus.effective"
-"""File with the CPUs of a cgroup, also by the limits of the cgroups above."""
+"""File with the CPUs that a cgroup can use. The limits of the cgroups above are included."""
 MEMORY: Final = "memory.max"
 SWAP: Final = "memory.swap.max"
 LIMITS: Final = (CPUS, MEMORY, SWAP)
@@ -31,7 +33,7 @@ USED: Final = ("memory.current", "memory.swap.current")
 EVENTS: Final = "cgroup.events"
 """File of a cgroup with the fields `populated` and `frozen`."""
 KILL: Final = "cgroup.kill"
-"""File that ends each process in a cgroup, or below it, by a 1."""
+"""File that ends all processes in a cgroup, and below the cgroup, if a program writes 1."""
 
 
 class PodCgroup(NamedTuple):
@@ -39,9 +41,9 @@ class PodCgroup(NamedTuple):
 
     uid: str
     number: int
-    """The kernel's number of the cgroup, which the kernel never uses again."""
+    """The kernel's number of the cgroup. The kernel never uses the number again."""
     populated: bool
-    """True if a process is in the cgroup, or below it."""
+    """True if a process is in the cgroup, or below the cgroup."""
     place: Path = Path()
 
 
@@ -49,26 +51,27 @@ class PodCgroups:
     """Cgroups of all Pods of this machine."""
 
     def __init__(self, root: Path = ROOT, names: Sequence[str] = ROOTS) -> None:
-        """Parameter `names` has the cgroups of all Pods below `root`; a cgroup may be missing."""
+        """Parameter `names` has the cgroups of all Pods, as paths below `root`. A cgroup may be
+        missing."""
         self.root = root
         self.places = [root / name for name in names]
         """Cgroups of all Pods, existing or not."""
 
     def roots(self) -> list[Path]:
-        """Returns the existing cgroups of all Pods. Raises FileNotFoundError without any: no kubelet has
-        run here, or a kubelet with cgroup v1."""
+        """Returns the existing cgroups of all Pods. Raises FileNotFoundError if no such cgroup exists.
+        In this case, no kubelet has run here, or the kubelet uses cgroup v1."""
         found = [place for place in self.places if place.is_dir()]
         if not found:
             raise FileNotFoundError(errno.ENOENT, f"no cgroup {' or '.join(map(str, self.places))}")
         return found
 
     def parents(self) -> set[Path]:
-        """Returns the parents of the cgroups of all Pods: a kubelet with another driver makes another
-        cgroup."""
+        """Returns the folders with the cgroups of all Pods. In these folders, a kubelet with another
+        driver makes another cgroup."""
         return {place.parent for place in self.places if place.parent.is_dir()}
 
     def folders(self) -> list[Path]:
-        """Returns all parents of cgroups of single Pods. Raises OSError."""
+        """Returns all cgroups that directly contain the cgroups of single Pods. Raises OSError."""
         return [folder for root in self.roots() for folder in (root, *children(root, _CLASS))]
 
     def pods(self) -> Iterator[PodCgroup]:
@@ -88,7 +91,8 @@ def has_processes(place: Path) -> bool:
 
 
 def limits_now(place: Path) -> dict[str, str]:
-    """Returns the existing files with limits, and with the use of memory. Raises OSError."""
+    """Returns the texts of the existing files with limits, and with the use of memory. Raises
+    OSError."""
     found: dict[str, str] = {}
     for name in (*LIMITS, *USED):
         with suppress(FileNotFoundError):
@@ -99,15 +103,16 @@ def limits_now(place: Path) -> dict[str, str]:
 
 
 def read(file: Path) -> str:
-    """Returns the text of a file. Raises OSError; FileNotFoundError for a removed cgroup, for which the
-    kernel has two errors."""
+    """Returns the text of a cgroup's file. Raises OSError. For a removed cgroup, the kernel has two
+    errors, but this function always raises FileNotFoundError."""
     with _removal(file):
         return file.read_text().strip()
 
 
 def write(file: Path, text: str, *, waits: bool = False) -> None:
-    """Writes a file. Raises OSError, as `read`. With `waits`, the writer waits while the kernel frees
-    memory for a lower memory.max. Otherwise the Pod's own processes wait (O_NONBLOCK, Linux 6.16)."""
+    """Writes a cgroup's file. Raises the same errors as `read`. A lower memory.max may need time while
+    the kernel frees memory. With `waits`, the writer waits for this. Otherwise the Pod's own processes
+    wait (O_NONBLOCK, Linux 6.16)."""
     with _removal(file):
         fd = os.open(file, os.O_WRONLY | os.O_TRUNC | (0 if waits else os.O_NONBLOCK))
         try:
@@ -118,7 +123,7 @@ def write(file: Path, text: str, *, waits: bool = False) -> None:
 
 @contextmanager
 def _removal(file: Path) -> Iterator[None]:
-    """Raises FileNotFoundError for both errors of a removed cgroup."""
+    """Raises FileNotFoundError for both of the kernel's errors about a removed cgroup."""
     try:
         yield
     except OSError as error:
@@ -128,8 +133,9 @@ def _removal(file: Path) -> Iterator[None]:
 
 
 def depth(cgroup: Path) -> int:
-    """Returns the number of levels below the root of all cgroups, the only cgroup without events. Raises
-    OSError if the root is not mounted here: a part of the machine's cgroups is invisible."""
+    """Returns the number of levels from the root of all cgroups to a cgroup. Only the root has no file
+    cgroup.events. Raises OSError if the root is not mounted here, because then a part of the machine's
+    cgroups is invisible."""
     for levels, place in enumerate((cgroup, *cgroup.parents)):
         if not (place / "cgroup.procs").exists():
             break
@@ -139,6 +145,7 @@ def depth(cgroup: Path) -> int:
 
 
 def children(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
-    """Yields the cgroups in a cgroup with such a name, none in a removed cgroup. Raises OSError."""
+    """Yields the cgroups inside a cgroup that have a matching name. For a removed cgroup, yields
+    nothing. Raises OSError."""
     with suppress(FileNotFoundError):
         yield from (place for place in folder.iterdir() if name.fullmatch(place.name))

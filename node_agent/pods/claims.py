@@ -1,5 +1,5 @@
-"""Claims of this Node's Pods to resources of Slurm, from the annotations of the Pods. Only the extender
-can write the annotations (wellknown.allocation)."""
+"""The claims of this Node's Pods: the resources that Slurm granted, from the annotations of the Pods.
+Only the extender can write the annotations (wellknown.allocation)."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -18,7 +18,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class Stage(Enum):
-    """The part of a Pod's life."""
+    """The stage of a Pod's life."""
 
     STAYS = auto()
     LEAVES = auto()  # the Pod is being deleted
@@ -26,34 +26,35 @@ class Stage(Enum):
 
 
 class Claim(NamedTuple):
-    """A Pod of this Node, and the share of its job in the Node, in Slurm's numbers."""
+    """A Pod of this Node, and the resources of the Pod's job on the Node, in Slurm's numbers."""
 
     uid: str
     pod: str
     """Namespace and name of the Pod."""
     devices: Mapping[str, tuple[int, ...]] = {}
-    """Numbers of devices by the name of the GRES; parts (shard, mps) have the number of their GPU."""
+    """Numbers of devices by the name of the GRES. Parts of a GPU (shard, mps) have the number of their
+    GPU."""
     cores: tuple[int, ...] = ()
     """Numbers of cores, in ascending order."""
     memory_mb: int = 0
     """Memory of the job in MiB; 0 if Slurm does not count memory."""
     requested_mb: int = 0
-    """Memory request of the Pod in MiB, for a job without memory."""
+    """Memory request of the Pod in MiB. The field is set only if Slurm granted no memory to the job."""
     parts: Mapping[str, Mapping[int, int]] = {}
-    """Number of parts of each GPU by the name of the GRES and by the number of the GPU."""
+    """Number of parts of each GPU, by the name of the parts' GRES and by the number of the GPU."""
     problem: str = ""
-    """Reason for an unknown claim."""
+    """Reason why the claim is unknown, or ""."""
     job: int | None = None
-    """Id of the Pod's job, 0 for an unknown id; None for a Pod of no job."""
+    """Id of the Pod's job, or 0 if the id is unknown. None for a Pod without a job."""
     stage: Stage = Stage.STAYS
     adopted: bool = False
     """True for an adopted Pod. The allocation of an adopted Pod is not annotated on the Pod."""
     slurmd: bool = False
-    """True for the Node's slurmd Pod, which has the resources beside all Pods of jobs."""
+    """True for the Node's slurmd Pod. This Pod has the resources that the Pods of jobs leave."""
 
     @property
     def of_job(self) -> bool:
-        """Returns True for a Pod that the extender placed by a job."""
+        """Returns True if the extender placed the Pod by a job."""
         return self.job is not None and not self.adopted
 
     @property
@@ -63,12 +64,13 @@ class Claim(NamedTuple):
 
     @property
     def counts_of_parts(self) -> dict[str, int]:
-        """Returns the number of parts by the name of the GRES."""
+        """Returns the number of parts of GPUs, by the name of the parts' GRES."""
         return {name: sum(split.values()) for name, split in self.parts.items()}
 
 
 def claim_of(manifest: Manifest, node: str) -> Claim:
-    """Returns the claim of a Pod from kube-apiserver. An ended Pod has no resources."""
+    """Returns the claim of a Pod, from the Pod's manifest in kube-apiserver. An ended Pod has no
+    resources."""
     metadata = manifest["metadata"]
     who, annotations = f"{metadata['namespace']}/{metadata['name']}", metadata.get("annotations") or {}
     claim = claim_by(metadata["uid"], who, annotations, node)
@@ -83,7 +85,8 @@ def claim_of(manifest: Manifest, node: str) -> Claim:
 
 
 def claim_by(uid: str, pod: str, annotations: Mapping[str, str], node: str) -> Claim:
-    """Returns the claim by annotations. Parameter `pod` is the namespace and name."""
+    """Returns the claim that a Pod's annotations give. Parameter `pod` is the namespace and name of the
+    Pod."""
     if not annotations.keys() & {JOB_ID, GRANTED}:
         adopted = ADOPTED in annotations
         return Claim(uid, pod, job=_job(annotations, ADOPTED) if adopted else None, adopted=adopted)
@@ -102,8 +105,8 @@ def claim_by(uid: str, pod: str, annotations: Mapping[str, str], node: str) -> C
 
 
 def sockets_of(manifest: Manifest) -> str:
-    """Returns the sockets of the node by which a Pod's cores count, as in `Allocation`; "" for a Pod
-    without cores, and for a Pod that has ended."""
+    """Returns the sockets of the node with which Slurm numbered the Pod's cores, as in `Allocation`.
+    Returns "" for a Pod without cores, and for a Pod that has ended."""
     if (manifest.get("status") or {}).get("phase") in _ENDED:
         return ""
     allocation = Allocation.parse(manifest["metadata"].get("annotations") or {})

@@ -1,8 +1,10 @@
-"""The Node's own word for the Prolog's gate: Pods that are gone, and still have processes.
+"""Finds the Pods for the gate in Slurm's Prolog. The gate must wait for Pods that are gone, but still
+have processes.
 
-The kernel knows best which Pods are here: a Pod that was deleted by force may still have processes. Only
-the extender knows whether the job of another Pod has ended, and whether a Pod may yet be bound to the
-Node: no Node can say that it is clear. The job of a Pod in deletion may run until the Pod is gone.
+The kernel knows best which Pods are here, because a Pod deleted by force may still have processes. But a
+Node can never report itself as free. Only the extender knows whether the job of another Pod has ended,
+and whether a Pod may still be bound to the Node. A Pod in deletion does not count as gone, because the
+Pod's job may run until then.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,9 +16,9 @@ from node_agent.pods.claims import Claim, Stage
 def lingering(
     claims: Mapping[str, Claim], removed: Mapping[str, str], cgroups: Iterable[PodCgroup]
 ) -> tuple[str, ...]:
-    """Returns the names of jobs' Pods that have ended or are gone, and have processes. Parameter
-    `claims` has the Node's Pods by uid, `removed` the names of jobs' Pods that kube-apiserver lacks, by
-    uid."""
+    """Returns the names of jobs' Pods that have ended or are gone, but still have processes. Parameter
+    `claims` has the Node's Pods by uid. Parameter `removed` has the names of jobs' Pods that
+    kube-apiserver no longer has, by uid."""
     over = (each for each in claims.values() if each.of_job and each.stage is Stage.ENDED)
     gone = {each.uid: each.pod for each in over} | dict(removed)
     here = {cgroup.uid for cgroup in cgroups if cgroup.populated}

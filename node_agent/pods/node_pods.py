@@ -1,4 +1,4 @@
-"""Pods of this Node, from kube-apiserver."""
+"""Follows the Pods of this Node in kube-apiserver."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -14,7 +14,7 @@ from wellknown.slurmd_pod import pod_name, pull_pod_name
 
 _PAUSE_S = 1.0
 _MAX_REMOVALS = 1024
-"""Number of removed Pods to remember between two calls of `removals`: more than a kubelet runs."""
+"""Number of removed Pods to remember between two calls of `removals`. A kubelet runs fewer Pods."""
 
 
 class NodePods:
@@ -28,8 +28,8 @@ class NodePods:
         says: Callable[[KubernetesError | None], object],
         slurmd_namespace: str = "",
     ) -> None:
-        """Parameter `says` gets a problem with kube-apiserver, and None after the problem. The Node's
-        slurmd Pod is in `slurmd_namespace`."""
+        """Parameter `says` gets a problem with kube-apiserver, and None after the problem has ended.
+        Parameter `slurmd_namespace` is the namespace of the Node's slurmd Pod."""
         self._node = node
         self._slurmd = slurmd_namespace, pod_name(node)
         self._pull = slurmd_namespace, pull_pod_name(node)
@@ -43,50 +43,53 @@ class NodePods:
         self._says = says
         self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", says)
         self.claims: dict[str, Claim] | None = None
-        """The claims of all Pods by uid; None before the first list."""
+        """The claims of all Pods by uid, or None before the first list."""
         self._requests: dict[str, Mapping[str, Decimal]] = {}
-        """Requests of extended resources by the uid of a Pod, if any."""
+        """Requests of extended resources by the uid of the Pod. Pods without such requests are left
+        out."""
         self._sockets: dict[str, str] = {}
-        """Sockets (`sockets_of`) by the uid of a Pod, if any."""
+        """Sockets (`sockets_of`) by the uid of the Pod. Pods without sockets are left out."""
         self._news = asyncio.Event()
-        """Set at the next news of Pods."""
+        """Set when a Pod changes."""
         self._removals: dict[str, Claim] = {}
         """Claims by uid of Pods that kube-apiserver removed while the agent listened."""
         self._listening: asyncio.Timeout | None = None
-        """Limit of the time of the current watch."""
+        """Timeout of the current watch. `doubt` uses the timeout to end the watch."""
 
     def removals(self, here: Collection[str]) -> Mapping[str, Claim]:
-        """Returns the claims of Pods that kube-apiserver removed and that still have a cgroup, by uid.
-        Parameter `here` is the uids of all cgroups. Forgets the other removals."""
+        """Returns the claims of Pods that kube-apiserver has removed, but that still have a cgroup, by
+        uid. Parameter `here` has the uids of all Pods with a cgroup. Forgets all other removed Pods."""
         self._removals = {uid: claim for uid, claim in self._removals.items() if uid in here}
         return self._removals
 
     def requests(self, resource: str) -> dict[str, int]:
-        """Returns the requests of an extended resource by the uid of the Pod, if any."""
+        """Returns the requests of an extended resource by the uid of the Pod. Pods without a request are
+        left out."""
         return {uid: int(of[resource]) for uid, of in self._requests.items() if resource in of}
 
     @property
     def sockets(self) -> Collection[str]:
-        """Returns the different sockets of the node by which the cores of the Pods count: one, unless
-        slurm.conf has changed under Pods."""
+        """Returns the different sockets of the node with which Slurm numbered the Pods' cores. The
+        result has several entries only if slurm.conf has changed while Pods had cores."""
         return {*self._sockets.values()}
 
     async def news(self) -> None:
-        """Waits for the next news of Pods."""
+        """Waits until a Pod changes."""
         await self._news.wait()
 
     def is_of_job(self, uid: str) -> bool:
-        """Returns True for a job's Pod, also for a removed one."""
+        """Returns True for a job's Pod, even if kube-apiserver has removed the Pod."""
         claim = (self.claims or {}).get(uid) or self._removals.get(uid)
         return claim is not None and claim.of_job
 
     def doubt(self) -> None:
-        """Lists the Pods again, because a Pod is missing: perhaps the connection is dead."""
+        """Makes `follow` list the Pods again. Call this if a Pod is missing, because the connection may
+        be dead."""
         if self._listening is not None and not self._listening.expired():
             self._listening.reschedule(asyncio.get_running_loop().time())
 
     async def follow(self) -> None:
-        """Follows kube-apiserver for ever. After a doubt, lists the Pods again, at most once a
+        """Follows kube-apiserver for ever. After a call of `doubt`, lists the Pods again, at most once a
         second."""
         while True:
             with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Names and health of the Node's devices, read from drivers, and reported on the Node."""
+"""Reads names and health of the Node's devices from drivers, and reports them on the Node."""
 
 import asyncio
 import time
@@ -31,8 +31,8 @@ _PATIENCE_S: Final = 10.0
 """Time for a driver's reply; a hanging driver never replies."""
 _LISTEN_S: Final = 1.0
 _TELL_S: Final = AGENT_HEARTBEAT_S
-"""Interval between reads of the Node, for the kubelet's counts, and between writes of the condition,
-while the condition is the same."""
+"""Interval of two actions while nothing changes. The agent reads the kubelet's counts from the Node, and
+writes the same condition again."""
 
 _WORDS: Final = {
     Reason.NOT_GUARDED: "the devices are not closed to other Pods",
@@ -42,7 +42,7 @@ _WORDS: Final = {
     Reason.DEVICES_HELD: "slurmd's Pod lacks devices that processes of an earlier Pod have",
 }
 _FIRST: Final = {Reason.NOT_GUARDED, Reason.LIST_UNREADABLE}
-"""Reasons to know before the first condition on the Node."""
+"""The agent writes the first condition only after it has checked these reasons."""
 
 Says = Callable[[str, Exception | str | None], object]
 
@@ -59,8 +59,9 @@ class DeviceHealth:
         resources: Mapping[str, str],
         says: Says,
     ) -> None:
-        """Parameter `resources` has the GRES of the resources that the kubelet and Slurm should count
-        alike. Parameter `says` gets the problem of a component, and None after the problem."""
+        """Parameter `resources` has the GRES of each extended resource that the kubelet and Slurm should
+        count the same. Parameter `says` gets the name of a component and its problem. After the problem
+        has ended, `says` gets None."""
         self._kubernetes = kubernetes
         self._node = node
         self._keeper = keeper
@@ -73,25 +74,26 @@ class DeviceHealth:
         self._answers: Answers | None = None
         """Last replies of the drivers."""
         self._silence = ""
-        """Reason why newer replies are missing."""
+        """Reason why newer replies are missing, or "" if none is missing."""
         self._troubles: dict[Reason, str] = {}
-        """Problems of all devices together, and of jobs; "" after a problem."""
+        """Problems that concern all devices or jobs, by reason. After a problem has ended, the text is
+        ""."""
         self._told: object = None
         """Failed devices, problems and list of devices in the last report on the Node."""
         self._ask_at = self._tell_at = 0.0
         self.differing: Sequence[str] = ()
         """Texts about resources that the kubelet and Slurm count differently."""
         self._watches: dict[str, DriverWatch] = {}
-        """Complaints of drivers, by the name of the vendor."""
+        """Watches of the drivers' complaints, by the name of the vendor."""
 
     @property
     def detected(self) -> Sequence[Device]:
-        """Returns the GPUs that drivers report, with or without slurmd's list."""
+        """Returns the GPUs that drivers report. slurmd's list is not needed for this."""
         return (self._answers or Answers()).devices
 
     @property
     def awaited(self) -> str:
-        """Returns the reason why a GPU has no driver yet, "" if drivers report all GPUs."""
+        """Returns the reason why a GPU has no driver yet, or "" if drivers report all GPUs."""
         if not (buses := names.untold(self.detected)):
             return ""
         problems = (self._answers or Answers()).problems
@@ -99,7 +101,8 @@ class DeviceHealth:
         return f"no driver tells of the GPU at {buses[0]}" + (f" ({'; '.join(why)})" if why else "")
 
     def hears(self, reason: Reason, trouble: Exception | str | None) -> None:
-        """Notes a problem of all devices together or of jobs, or None after the problem."""
+        """Notes a problem that concerns all devices or jobs. `trouble` is None after the problem has
+        ended."""
         subject = f"{_WORDS[reason]}: " if reason in _WORDS else ""
         self._troubles[reason] = f"{subject}{trouble}" if trouble else ""
 
@@ -132,8 +135,9 @@ class DeviceHealth:
         await periodically(listen, 0.0, outlives=Exception, retry=_ASK_S, report=report)
 
     async def ask(self) -> None:
-        """Calls the drivers, and waits until the time for a reply is over. Without replies, the last
-        replies count: the agent continues whatever a driver does."""
+        """Calls the drivers, if a change is visible or the last call is long ago. Waits for the replies,
+        but at most for a limited time. If a reply is missing, the last replies count, so that the agent
+        continues even if a driver hangs."""
         now, devices = time.monotonic(), self._keeper.devices
         seen = devices, self._keeper.guarded, names.stamps(self._cdi)
         if seen == self._seen and now < self._ask_at:
@@ -179,7 +183,7 @@ class DeviceHealth:
         self._told, self._tell_at = known, now + _TELL_S
 
     def _list(self, failed: Mapping[str, str]) -> str | None:
-        """Returns the text of the annotation, None while slurmd's list is unknown."""
+        """Returns the text of the annotation, or None while slurmd's list is unknown."""
         if self._keeper.machine is None:
             return None
         return node_devices.text_of(self._keeper.machine, self.detected, failed, self._keeper.core_map)

@@ -1,6 +1,6 @@
-"""Holders of devices: Pods, by the devices that Slurm granted to the jobs of the Pods.
+"""The holders of devices: Pods, with the devices that Slurm granted to the jobs of the Pods.
 
-The agent does not know the devices of native jobs: Slurm's cgroups do not tell the devices.
+The agent does not know the devices of native jobs, because Slurm's cgroups do not show the devices.
 """
 
 import asyncio
@@ -20,30 +20,30 @@ from service.periodic import periodically
 _LOOK_S: Final = 1.0
 """Interval between comparisons of the holders with the job files."""
 _REPAIR_S: Final = 10.0
-"""Interval between writes without another holder: another program may have changed the files."""
+"""Interval between two writes of unchanged jobs. Another program may have changed the files."""
 
 Report = Callable[[Exception | None], object]
 
 
 class Holder(NamedTuple):
-    """A device of a Pod's job."""
+    """A Pod as the holder of one device."""
 
     gres: str
-    """Name of the GRES: "gpu", "shard"."""
+    """Name of the GRES, for example "gpu" or "shard"."""
     number: int
     """Slurm's number of the device."""
     monitored: Monitored
     pod: str
     """Namespace and name of the Pod."""
     job: int
-    """Id of the job, 0 for an unknown id."""
+    """Id of the job, or 0 if the id is unknown."""
 
 
 def holders(
     claims: Iterable[Claim], machine: Machine, called: Mapping[Files, Names]
 ) -> Iterator[Holder]:
-    """Yields a holder for each device of each Pod. A device that this machine does not have is left
-    out."""
+    """Yields a holder for each device of each Pod. Leaves out devices that this machine does not
+    have."""
     for claim in claims:
         for gres, numbers in claim.devices.items():
             for number in numbers:
@@ -66,7 +66,8 @@ def jobs_by_file(held: Iterable[Holder], called: Iterable[Names]) -> dict[str, s
 
 
 class DeviceHolders:
-    """The holders of this Node's devices. With a folder, keeps the job files of dcgm-exporter."""
+    """Knows the holders of this Node's devices. If a folder is given, also keeps the job files for
+    dcgm-exporter in this folder."""
 
     def __init__(self, keeper: Keeper, pods: NodePods, folder: Path | None) -> None:
         self._keeper, self._pods = keeper, pods
@@ -76,15 +77,16 @@ class DeviceHolders:
         self._repair_at = 0.0
 
     def now(self) -> list[Holder]:
-        """Returns the holders, [] while the Pods or the devices are unknown, or a job from before slurmd
-        renumbered devices may have devices by other numbers."""
+        """Returns the holders. Returns [] while the Pods or the devices are unknown. Also returns []
+        while a job may have devices by old numbers, because slurmd has renumbered the devices since the
+        job started."""
         claims, machine = self._pods.claims, self._keeper.machine
         if claims is None or machine is None or self._keeper.numbering.words:
             return []
         return [*holders(claims.values(), machine, self._keeper.names)]
 
     async def run(self, report: Report) -> None:
-        """Keeps the job files for ever; without a folder, returns at once."""
+        """Keeps the job files up to date for ever. Without a folder, returns at once."""
         if self._files is not None:
             await periodically(self._keep, _LOOK_S, outlives=(OSError, ValueError), report=report)
 

@@ -1,17 +1,19 @@
-"""Job files of dcgm-exporter: a file for each device, with the ids of the jobs that have the device.
+"""Job files for dcgm-exporter. Each device has a file with the ids of the jobs that have the device.
 
 dcgm-exporter (`--hpc-job-mapping-dir`, `DCGM_HPC_JOB_MAPPING_DIR`) lists the folder at each scrape, and
-labels the metrics of a device with `hpc_job`. By its source (4.5.3-4.8.2):
+labels the metrics of a device with `hpc_job`. The exporter's source (4.5.3-4.8.2) shows:
 
 - The name of a file is the number of the GPU, or the numbers of the GPU and of the MIG instance: "3.7".
   The exporter skips other names, and folders.
 - Each line is a job. The exporter does not quote the line in its answer.
-- A file without a line is a GPU without a job.
+- A file without a line means a GPU without a job.
 - If a listed file is gone when the exporter opens the file, the whole scrape fails.
 
-So the agent renames each file into place, and removes no file. Other programs write ids of native jobs
-into the same files (a Prolog): the agent adds and removes only lines of its own, under a lock on the
-folder (flock), and keeps a record of these lines for the next agent.
+So the agent renames each file into place, and removes no file.
+
+Other programs, such as a Prolog, write ids of native jobs into the same files. So the agent adds and
+removes only its own lines. For this, the agent locks the folder (flock), and keeps a record of its lines
+for the next agent.
 """
 
 import fcntl
@@ -25,7 +27,7 @@ import orjson
 from pydantic import StringConstraints, TypeAdapter, ValidationError
 
 _FOLDER: Final = ".slurm-extender"
-"""Name of the folder for the record, and for files that are not complete yet."""
+"""Name of the folder for the record, and for files that are still incomplete."""
 _RECORD: Final = "lines.json"
 
 _Jobs = Mapping[str, Collection[int]]
@@ -42,9 +44,9 @@ class JobFiles:
 
     def write(self, jobs: _Jobs, alive: Collection[int]) -> None:
         """Writes the jobs of all known devices. Parameter `alive` has the ids of the jobs of all Pods
-        here: in the files of other devices, which may be unknown for a moment, own lines stay while
-        their jobs are alive. Raises OSError, also while another program has the lock, and ValueError for
-        an unreadable record."""
+        here. A device may be unknown for a moment. In the file of such a device, the agent's lines stay
+        while their jobs are alive. Raises OSError, also if another program holds the lock. Raises
+        ValueError if the record is unreadable."""
         self._own.mkdir(parents=True, exist_ok=True)
         with self._locked():
             self._write(jobs, alive)
@@ -65,13 +67,13 @@ class JobFiles:
         wanted = {name: {*lines} & {*alive} for name, lines in before.items()}
         wanted |= {name: {*of} for name, of in jobs.items()}
         both = {name: of | {*before.get(name, ())} for name, of in wanted.items()}
-        self._record(both, before)  # an agent that ends between the writes leaves no unknown line
+        self._record(both, before)  # if the agent ends before the next write, the record has every line
         for name, of in wanted.items():
             self._renew(name, own=both[name], wanted=of)
         self._record(wanted, both)
 
     def _renew(self, name: str, *, own: Collection[int], wanted: Collection[int]) -> None:
-        """Replaces the agent's own lines of a file. A device that never had a job has no file."""
+        """Replaces the agent's own lines in a file. A device that never had a job gets no file."""
         file = self._folder / name
         try:
             text = file.read_text(errors="surrogateescape")
@@ -101,7 +103,8 @@ class JobFiles:
             self._put(self._own / _RECORD, orjson.dumps(now))
 
     def _put(self, file: Path, content: bytes) -> None:
-        """Replaces a file at once, for readers and after a loss of power."""
+        """Replaces a file in one step. Readers see either the old or the new content, also after a loss
+        of power."""
         new = self._own / f"{file.name}.new"
         with new.open("wb") as opened:
             opened.write(content)

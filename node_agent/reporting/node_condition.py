@@ -1,7 +1,12 @@
-"""The agent's condition on its Node, False if all devices that Slurm counts are known, closed to other
-Pods and usable, and if Slurm and the kubelet count the same: pure. The extender drains the node in Slurm
-for the condition (SLURM_EXTENDER_DRAIN_CONDITIONS). Reason and message also report problems with jobs:
-then the status stays False, so that the owner of a job drains no node."""
+"""The agent's condition on its Node. This module calls no other system.
+
+The status is False if two things are true. All devices that Slurm counts are known, usable and closed to
+other Pods. Slurm and the kubelet count the same. If the status is True, the extender drains the node in
+Slurm (SLURM_EXTENDER_DRAIN_CONDITIONS).
+
+Reason and message also report problems with jobs. For such a problem, the status stays False, so that
+the owner of a job cannot cause a drain.
+"""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -23,7 +28,7 @@ _FINE: Final = "every device that Slurm counts can be used"
 
 
 class Reason(StrEnum):
-    """Reason of the condition; the first of several reasons counts."""
+    """Reason of the condition. If several reasons apply, the first in this order counts."""
 
     NOT_GUARDED = "NotGuarded"
     LIST_UNREADABLE = "ListUnreadable"
@@ -37,7 +42,7 @@ class Reason(StrEnum):
 
 
 _OF_JOBS: Final = (Reason.CORES_SHARED, Reason.STEP_IN_JOB_OF_POD)
-"""Reasons of a False condition, last in the order."""
+"""Reasons about jobs, which leave the status False. These reasons come last in the order."""
 
 
 class Condition(NamedTuple):
@@ -54,9 +59,9 @@ class Condition(NamedTuple):
         counts: Iterable[str],
         troubles: Mapping[Reason, str] = MappingProxyType({}),
     ) -> "Condition":
-        """Returns the condition. Parameter `failed` has the problems of devices by Slurm's numbers,
-        `counts` texts about different counts, `troubles` the problems of all devices together, and of
-        jobs."""
+        """Returns the condition. Parameter `failed` has the problems of devices by Slurm's numbers.
+        Parameter `counts` has texts about resources that Slurm and the kubelet count differently.
+        Parameter `troubles` has the problems of all devices together, and of jobs."""
         found = [(reason, words) for reason, words in troubles.items() if words]
         found += [(Reason.DEVICE_FAILED, f"{of}: {why}") for of, why in sorted(failed.items())]
         found += [(Reason.COUNTS_DIFFER, words) for words in counts]
@@ -68,7 +73,7 @@ class Condition(NamedTuple):
 
     @classmethod
     def on(cls, node: Manifest) -> "Condition | None":
-        """Returns the condition on a Node, None without a condition."""
+        """Returns the condition on a Node, or None if the Node has no such condition."""
         listed = (node.get("status") or {}).get("conditions") or ()
         told = next((each for each in listed if each["type"] == DEVICE_PROBLEM), None)
         if told is None:
@@ -76,7 +81,8 @@ class Condition(NamedTuple):
         return cls(told.get("status") == "True", told.get("reason", ""), told.get("message", ""))
 
     def patch(self, before: "Condition | None") -> dict[str, Any]:
-        """Returns the patch for a Node with the condition `before`."""
+        """Returns the patch that writes this condition. Parameter `before` is the Node's present
+        condition."""
         now, changed = datetime.now(UTC), before is None or before.problem != self.problem
         told = condition(
             DEVICE_PROBLEM, self.reason, self.message, now, holds=self.problem, changed=changed
@@ -85,8 +91,8 @@ class Condition(NamedTuple):
 
 
 def differences(node: Manifest, counted: Mapping[str, int]) -> list[str]:
-    """Returns a text for each resource that the kubelet and Slurm count differently. A resource that the
-    kubelet does not know is no difference: the kubelet has just started."""
+    """Returns a text for each resource that the kubelet and Slurm count differently. A resource unknown
+    to the kubelet is not a difference, because the kubelet has just started."""
     capacity = (node.get("status") or {}).get("capacity") or {}
     return [
         f"the kubelet counts {capacity[resource]} {resource}, and Slurm {number}"

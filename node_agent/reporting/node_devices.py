@@ -1,5 +1,5 @@
-"""The agent's annotation on its Node, with the devices by Slurm's numbers, for readers of the Node:
-pure. No decision depends on the annotation."""
+"""The agent's annotation on its Node: the devices by Slurm's numbers, for readers of the Node. No
+decision depends on the annotation. The functions are pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -15,7 +15,8 @@ from wellknown.names import DEVICES
 
 _VERSION: Final = 1
 _LONGEST: Final = 65_536
-"""Limit in bytes. All annotations of a Node have 256 KiB, and a rejected write writes no condition."""
+"""Limit of the text in bytes. All annotations of a Node together may have 256 KiB. If kube-apiserver
+rejected the annotation, the condition in the same write would be lost."""
 _LONGEST_PROBLEM: Final = 200
 _UNKNOWN: Final = Device("", "", ())
 
@@ -23,8 +24,8 @@ _UNKNOWN: Final = Device("", "", ())
 def text_of(
     machine: Machine, answers: Iterable[Device], failed: Mapping[str, str], cores: Cpus | None
 ) -> str:
-    """Returns the annotation's text. Parameter `answers` has the devices that drivers report, `failed`
-    the problems of devices by Slurm's numbers ("gpu 3")."""
+    """Returns the annotation's text. Parameter `answers` has the devices that drivers report. Parameter
+    `failed` has the problems of devices by Slurm's numbers, for example "gpu 3"."""
     known = {frozenset(device.files): device for device in answers}
     devices: list[dict[str, Any]] = []
     for name, parts in machine.by_name.items():
@@ -48,18 +49,19 @@ def text_of(
 
 
 def text_on(node: Manifest) -> str | None:
-    """Returns the annotation's text on a Node."""
+    """Returns the annotation's text on a Node, or None if the Node has no such annotation."""
     return (node["metadata"].get("annotations") or {}).get(DEVICES)
 
 
 def patch(text: str | None) -> dict[str, Any]:
-    """Returns the patch that writes the text onto a Node; {} for None."""
+    """Returns the patch that writes the text onto a Node. For None, returns {}."""
     return {} if text is None else {"metadata": {"annotations": {DEVICES: text}}}
 
 
 def _links(driver: Device, drivers: Sequence[Device]) -> list[int]:
-    """Returns the number of links to each device, with ITSELF in the device's own place; [] without
-    links. Drivers have an own order of devices, known from the place of ITSELF."""
+    """Returns the number of links to each device in Slurm's order, with ITSELF at the position of the
+    device itself. Returns [] if the device has no links. Drivers list the devices in another order. The
+    position of ITSELF in a driver's list gives the device's position in this order."""
     if not _is_linked(driver):
         return []
     return [driver.links[each.links.index(ITSELF)] if _is_linked(each) else 0 for each in drivers]

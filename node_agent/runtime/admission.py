@@ -1,8 +1,9 @@
-"""The Pod that the kubelet admits now, and the devices to prefer for the Pod: pure.
+"""Finds the Pod that the kubelet admits now, and chooses the devices to prefer for this Pod. The
+functions are pure.
 
-The kubelet admits one Pod at a time, and does not name the Pod to the plugin. PodResources lists the Pod
-of the admission, and no later Pod (measured on 1.37; by the sources also 1.31 to 1.36). So the
-admitted Pod has fewer devices than the Pod requests.
+The kubelet admits one Pod at a time, and does not name the Pod to the device plugin. The kubelet's
+PodResources API lists the Pod in admission, and no later Pod (measured on 1.37; by the sources also 1.31
+to 1.36). So the Pod in admission is a listed Pod with fewer devices than the Pod requests.
 """
 
 from collections import Counter
@@ -14,8 +15,8 @@ from node_agent.machine.numbered import Unit
 from node_agent.pods.claims import Claim
 
 Listed = Sequence[tuple[str, Collection[str]]]
-"""Namespace and name of each Pod of PodResources, and the Pod's devices of a resource. Two Pods may have
-one name: a Pod deleted by force, and the successor of the Pod."""
+"""Namespace and name of each Pod in PodResources, and the Pod's devices of a resource. Two Pods may have
+the same name: a Pod that was deleted by force, and its successor."""
 
 
 class Grant(NamedTuple):
@@ -25,19 +26,20 @@ class Grant(NamedTuple):
     pod: str
     """Namespace and name of the Pod."""
     numbers: Mapping[int, int]
-    """Number of granted parts by Slurm's number of the device, 1 for a whole device."""
+    """Number of granted parts by Slurm's number of the device. For a whole device, the number is 1."""
     size: int
-    """Number of devices, or of parts, by the kubelet's count after the admission."""
+    """Number of devices or parts that the kubelet will count for the Pod after the admission."""
     has: Collection[str] = ()
-    """Devices, or parts, by the kubelet's count now."""
+    """Devices or parts that the kubelet counts for the Pod now."""
 
 
 def grants(
     claims: Iterable[Claim], units: Mapping[str, Unit], asks: Mapping[str, int]
 ) -> dict[str, Grant]:
-    """Returns the grants of the devices `units` of a resource by the namespace and name of the Pod.
-    Parameter `asks` has the requests of the resource by uid: a job may have more devices than its Pod
-    asks for. A Pod in deletion may have the name of its successor, and is left out."""
+    """Returns the grants of a resource, by the namespace and name of the Pod. Parameter `units` has the
+    devices of the resource. Parameter `asks` has the requests of the resource by uid. The request limits
+    a grant, because a job may have more devices than its Pod requests. A Pod in deletion is left out,
+    because the successor may have the same name."""
     found: dict[str, Grant] = {}
     for claim in claims:
         numbers = _numbers(claim, units.values())
@@ -57,8 +59,9 @@ def _numbers(claim: Claim, units: Iterable[Unit]) -> dict[int, int]:
 
 def admitted(listed: Listed, granted: Mapping[str, Grant], answered: Mapping[str, int]) -> list[Grant]:
     """Returns the grants of the Pods that may be in admission. Parameter `answered` has the number of
-    devices preferred so far by uid: a Pod with all its answers is left out if there is another Pod,
-    because the kubelet may have rejected the first Pod afterwards."""
+    devices that the agent has proposed for a Pod so far, by uid. If the agent has proposed all devices
+    of a Pod, the kubelet may have rejected the Pod afterwards. Such a Pod is left out if another Pod may
+    be in admission."""
     by_uid = {
         granted[pod].uid: granted[pod]._replace(has=has)
         for pod, has in listed
@@ -70,10 +73,10 @@ def admitted(listed: Listed, granted: Mapping[str, Grant], answered: Mapping[str
 
 
 def may_be_of_no_job(listed: Listed, claims: Iterable[Claim], asks: Mapping[str, int]) -> bool:
-    """Returns True if a Pod of no job may be in admission: such a Pod asks for more devices than the
-    kubelet counts for the Pod. Parameter `asks` has the requests of the resource by uid. An adopted
-    Pod gets a job after the admission, and the job's devices are not the Pod's. The kubelet admits no
-    ended Pod, and no Pod in deletion."""
+    """Returns True if a Pod without a job may be in admission. Such a Pod requests more devices than the
+    kubelet counts for the Pod. Parameter `asks` has the requests of the resource by uid. An adopted Pod
+    counts as a Pod without a job. Its job comes only after the admission, and the job's devices are not
+    the Pod's. Ended Pods and Pods in deletion do not count, because the kubelet does not admit them."""
     others = [claim for claim in claims if not (claim.of_job or claim.leaves)]
     wanted = {claim.pod: asks.get(claim.uid, 0) for claim in others}
     return any(len(has) < wanted.get(pod, 0) for pod, has in listed)
@@ -82,8 +85,8 @@ def may_be_of_no_job(listed: Listed, claims: Iterable[Claim], asks: Mapping[str,
 def preferred(
     asked: api.ContainerPreferredAllocationRequest, units: Mapping[str, Unit], grant: Grant
 ) -> list[str]:
-    """Returns the devices for a container: the devices of `must_include`, and devices of the Pod's job.
-    The Pod gets no more parts of a device than the job has."""
+    """Returns the devices for a container: first the devices of `must_include`, then devices of the
+    Pod's job. The Pod gets no more parts of a device than the job has."""
     chosen, taken = [*asked.must_include], {*grant.has, *asked.must_include}
     left = Counter(grant.numbers)
     left.subtract(units[name].number for name in taken if name in units)
@@ -95,8 +98,9 @@ def preferred(
 
 
 def differences(listed: Listed, claims: Iterable[Claim], units: Mapping[str, Unit]) -> dict[str, str]:
-    """Returns the Pods with other devices by the kubelet's count than by Slurm's grant, and the
-    difference. Pods of one name are left out: the kubelet does not say which of the Pods is which."""
+    """Returns the Pods for which the kubelet counts devices that Slurm did not grant, with a text about
+    the difference. If two Pods have the same name, both are left out, because the kubelet does not
+    distinguish them."""
     granted, times = grants(claims, units, {}), Counter(pod for pod, _ in listed)
     found: dict[str, str] = {}
     for pod, has in listed:

@@ -1,8 +1,10 @@
-"""Devices and environment variables that a container gets for the devices of its Pod's job: pure.
+"""Computes the files and environment variables that a container gets for the devices of its Pod's job.
+The functions are pure.
 
-A device with a specification of CDI is given by CDI. Another device is given by its files and by the
-files that all devices of the vendor share. Environment variables name the devices for the vendor's
-libraries. The kernel keeps a container from other devices (device_guard).
+If CDI has a specification of a device, the container gets the device by CDI. Otherwise the container
+gets the device's own files, and the files that all devices of the vendor share. Environment variables
+name the devices for the vendor's libraries. The kernel keeps a container away from all other devices
+(device_guard).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,10 +15,12 @@ from node_agent.machine.devices import Device, GpuVendor, Names
 from node_agent.machine.gpu_vendors import VENDORS
 
 _NOTHING: Final = "void"
-"""Has a vendor's container runtime leave a container alone, whatever the image says."""
+"""With this value, a vendor's container runtime adds no device to a container, even if the image
+requests devices."""
 _MPS: Final = "mps"
 _PERCENTAGE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-"""Share of a GPU for the programs of a container, if an MPS server runs the programs (CUDA)."""
+"""Variable with the share of a GPU for a container's programs, if an MPS server runs the programs
+(CUDA)."""
 
 
 class ContainerDevices(NamedTuple):
@@ -24,12 +28,12 @@ class ContainerDevices(NamedTuple):
 
     files: frozenset[str] = frozenset()
     common: frozenset[str] = frozenset()
-    """More files, if the Node has the files."""
+    """Further files. A container gets such a file only if the Node has the file."""
     cdi: frozenset[str] = frozenset()
     variables: Mapping[str, str] = {}
 
     def missing(self, files: Iterable[str], cdi: Iterable[str], variables: Mapping[str, str]) -> str:
-        """Returns the missing additions of a container, "" if no addition is missing."""
+        """Returns the additions that a container lacks, or "" if the container has all additions."""
         others = (name for name, value in self.variables.items() if variables.get(name) != value)
         return ", ".join([*sorted(self.files - {*files}), *sorted(self.cdi - {*cdi}), *others])
 
@@ -42,8 +46,9 @@ def container_devices(
     parts: Mapping[str, int] = MappingProxyType({}),
 ) -> ContainerDevices:
     """Returns the additions to a container with these devices. Parameter `counted` has all devices that
-    Slurm counts here, `variables` the names of the container's own variables, `parts` the number of
-    parts of GPUs by the name of their GRES. Raises ValueError if the UUID of a device is unknown."""
+    Slurm counts here. Parameter `variables` has the names of the container's own variables. Parameter
+    `parts` has the number of parts of GPUs, by the name of the parts' GRES. Raises ValueError if the
+    UUID of a device is unknown."""
     called = [(device, names.get(frozenset(device.files), Names())) for device in devices]
     by_file = [device for device, name in called if not name.cdi]
     told = _percentage(devices, parts.get(_MPS, 0))
@@ -61,7 +66,8 @@ def container_devices(
 
 
 def _percentage(devices: Sequence[Device], parts: int) -> dict[str, str]:
-    """Follows Slurm's gres/mps (gres_mps.c: _set_env): of several GPUs, the first GPU counts."""
+    """Returns the variable for parts of a GPU, with the same value as from Slurm's gres/mps (gres_mps.c:
+    _set_env). If the job has several GPUs, the first GPU counts."""
     count = next((device.shared[_MPS] for device in devices if device.shared.get(_MPS)), 0)
     return {_PERCENTAGE: str(max(1, parts * 100 // count))} if parts and count else {}
 

@@ -1,6 +1,7 @@
-"""Answers the container runtime for the Pods of a Node. Before the runtime creates a container, the
-kernel gives the Pod access to the devices of its job, and the container gets the devices. Otherwise the
-runtime does not create the container. The cores of the job override the kubelet's static CPU manager."""
+"""Answers the container runtime about the Pods of a Node. Before the runtime creates a container, the
+kernel gives the Pod access to the devices of its job, and the container gets these devices. If this
+fails, the runtime does not create the container. The cores of the job override the CPUs from the
+kubelet's static CPU manager."""
 
 import os
 import stat
@@ -28,7 +29,7 @@ _LIVE: Final = (api.CONTAINER_CREATED, api.CONTAINER_PAUSED, api.CONTAINER_RUNNI
 
 
 class Containers:
-    """Handler of NRI's calls."""
+    """Handles the calls of the container runtime (NRI)."""
 
     def __init__(
         self, node: str, keeper: Keeper, pods: NodePods, begins: Callable[[Claim], str]
@@ -42,12 +43,13 @@ class Containers:
         self.begun = set[str]()
         """Uids of Pods with containers in their current sandbox."""
         self._overruled = set[str]()
-        """Uids of Pods with a line in the log about other cores of the kubelet."""
+        """Uids of Pods for which the log already says that the kubelet chose other CPUs."""
 
     def synchronize(
         self, pods: Sequence[api.PodSandbox], containers: Sequence[api.Container]
     ) -> list[api.ContainerUpdate]:
-        """Ignores failed updates, because a container may end in between."""
+        """Takes the list of all Pods and containers, and returns corrections of CPUs. The runtime
+        ignores a failed correction, because a container may end in between."""
         by_id = {pod.id: pod for pod in pods}
         live = [
             (by_id[c.pod_sandbox_id], c)
@@ -61,7 +63,7 @@ class Containers:
         return [_update(each, cpus, ignore_failure=True) for each, cpus in instead if cpus]
 
     def run_pod(self, pod: api.PodSandbox) -> None:
-        """Raises Refused."""
+        """Gives the Pod its devices. Raises Refused if this fails."""
         if problem := self._begins(self._claim(pod)):
             raise Refused(problem)
 
@@ -71,8 +73,8 @@ class Containers:
         self._overruled.discard(pod.uid)
 
     def create_container(self, pod: api.PodSandbox, container: api.Container) -> api.ContainerAdjustment:
-        """Gives the Pod its devices also here: the agent may have been away when the Pod started. Raises
-        Refused."""
+        """Returns the additions to a container. Also gives the Pod its devices, because the agent may
+        have been away when the Pod started. Raises Refused if this fails."""
         self.run_pod(pod)
         self.missing.recreated(pod.uid, container.name)
         _, given = self._given(pod, container)
@@ -97,7 +99,8 @@ class Containers:
     def validate(
         self, pod: api.PodSandbox, container: api.Container, adjust: api.ContainerAdjustment
     ) -> None:
-        """Raises Refused if another plugin took devices away, or added a device of another job."""
+        """Checks the finished container. Raises Refused if another plugin took devices away, or added a
+        device of another job."""
         parts, given = self._given(pod, container)
         missing = given.missing(
             (device.path for device in adjust.linux.devices),
@@ -136,8 +139,8 @@ class Containers:
         return Made(self._claim(pod), container.id, container.name, variables, numbers)
 
     def _claim(self, pod: api.PodSandbox) -> Claim:
-        """Returns the claim by kube-apiserver, if known: the runtime has the annotations of the Pod's
-        start."""
+        """Returns the claim from kube-apiserver's data, if the Pod is known there. The runtime has only
+        the annotations from the Pod's start."""
         known = (self._pods.claims or {}).get(pod.uid)
         if known is not None:
             return known
@@ -162,7 +165,8 @@ def _update(container: api.Container, cpus: str, *, ignore_failure: bool = False
 
 
 def _devices(given: ContainerDevices) -> Iterator[api.LinuxDevice]:
-    """Yields the files with numbers and permissions of the Node."""
+    """Yields the device files, with the numbers and permissions of the files on the Node. Raises Refused
+    if a needed file is missing."""
     for file in sorted(given.files | given.common):
         try:
             told = Path(file).stat()

@@ -1,12 +1,13 @@
-"""The devices of an extended resource for the kubelet: their number, and the devices of each Pod.
+"""Reports the devices of an extended resource to the kubelet, and proposes the devices of each Pod.
 
-The kubelet chooses the devices of a Pod at admission, and monitoring programs believe the kubelet's
-choice. So the agent proposes the devices that Slurm granted to the Pod. The choice gives no access: the
-kernel lets a Pod open the devices of its job, and no others.
+The kubelet chooses the devices of a Pod at admission, and monitoring programs rely on this choice. So
+the agent proposes the devices that Slurm granted to the Pod. The choice gives no access, because the
+kernel lets a Pod open only the devices of its job.
 
 Without NRI, the container runtime does not ask the agent, and the kubelet gives the devices. If a
-container gets all devices of a Node, the agent knows which devices are the job's. If a container asks
-for fewer, the kubelet rejects the Pod, because the Pod would get other devices than its job.
+container requests all devices of a Node, the agent knows that the job has the same devices. If a
+container requests fewer devices, the kubelet rejects the Pod, because the Pod would get other devices
+than its job.
 """
 
 import asyncio
@@ -40,12 +41,12 @@ _READ_AND_WRITE = "rw"
 _COUNT_S = 5.0
 _COMPARE_S: Final = 10.0
 _PATIENCE_S: Final = 0.9
-"""Time for an answer. The kubelet's loop waits for the answer."""
+"""Time for an answer to the kubelet. The kubelet's loop waits for the answer."""
 _REPORT_WITHIN_S: Final = 0.5
-"""Time for kube-apiserver's report of a Pod of PodResources."""
+"""Time within which kube-apiserver should report a Pod that PodResources lists."""
 _LIST_S: Final = 0.1
-"""Interval between two calls of PodResources for one answer. The kubelet allows 100 calls a second of
-all programs together, and 10 at once (pkg/kubelet/apis/podresources)."""
+"""Interval between two calls of PodResources for the same answer. The kubelet allows all programs
+together 100 calls a second, and 10 at once (pkg/kubelet/apis/podresources)."""
 
 Says = Callable[[Exception | str | None], object]
 
@@ -62,36 +63,39 @@ class KubeletDevices:
         folder: Path,
         pod_resources: Path | None,
     ) -> None:
-        """Parameter `folder` is the kubelet's folder for plugins, `pod_resources` the socket of
-        PodResources: without the socket, the kubelet chooses."""
+        """Parameter `folder` is the kubelet's folder for plugins. Parameter `pod_resources` is the
+        socket of PodResources. Without the socket, the kubelet chooses the devices."""
         self.resource = resource
         self._keeper, self._pods, self._gres, self._folder = keeper, pods, gres, folder
         self._pod_resources = pod_resources
         self._checkpoint = Checkpoint(folder)
         self._answered: dict[str, int] = {}
-        """Number of devices preferred for a Pod, by uid."""
+        """Number of devices that the agent has proposed for a Pod, by uid."""
         self._unreported = frozenset[str]()
-        """Pods of PodResources that kube-apiserver did not report within `_REPORT_WITHIN_S`."""
+        """Pods that PodResources lists, but that kube-apiserver did not report within
+        `_REPORT_WITHIN_S`."""
         self._problem = ""
-        """Problem of the last call of PodResources for an answer, "" without a problem."""
+        """Problem of the last call of PodResources for an answer, or "" if the call succeeded."""
         self.chosen_by_kubelet = 0
         """Number of containers whose devices the kubelet chose by itself."""
         self.differing: Mapping[str, str] = {}
-        """Pods with other devices by the kubelet's count than by Slurm's grant, and the difference."""
+        """Pods for which the kubelet counts devices that Slurm did not grant, with a text about the
+        difference."""
 
     def units(self) -> dict[str, Unit]:
-        """Returns the devices by the kubelet's names. The devices of a Pod keep the names of the time of
-        the Pod's admission."""
+        """Returns the devices by the kubelet's names. A device that a Pod has keeps the name from the
+        Pod's admission."""
         kept = self._checkpoint.of_pods(self.resource)
         return self._keeper.of_resource(self.resource, self._gres, kept)
 
     def usable(self) -> dict[str, bool]:
-        """Returns True for each usable device, by the kubelet's names."""
+        """Returns for each device, by the kubelet's name, whether the device is usable."""
         return self._keeper.usable(self.units())
 
     async def stay(self, says: Says, *, gives: bool) -> None:
-        """Serves the kubelet for ever, once the Node has a device. Parameter `gives` is True without
-        NRI: the kubelet then gives the devices of whole Nodes."""
+        """Waits until the Node has a device, and then serves the kubelet for ever. Parameter `gives` is
+        True if the agent runs without NRI. Then the kubelet gives the devices, and a container must
+        request all devices of the Node."""
         while not self.units():  # noqa: ASYNC110 -- slurmd's list, or its first device, may come later
             await asyncio.sleep(_COUNT_S)
         from node_agent.kubelet import device_plugin  # noqa: PLC0415 -- gRPC takes 2 MB of memory
@@ -103,8 +107,8 @@ class KubeletDevices:
     # The kubelet's choice
 
     async def prefer(self, asked: api.ContainerPreferredAllocationRequest) -> list[str]:
-        """Returns the devices to prefer for a container, [] if the kubelet is to choose. Raises
-        ValueError with a message for the Pod's author if the kubelet must reject the Pod."""
+        """Returns the devices to prefer for a container, or [] if the kubelet must choose by itself.
+        Raises ValueError with a message for the Pod's author if the kubelet must reject the Pod."""
         began = time.monotonic()
         try:
             async with asyncio.timeout(_PATIENCE_S):
@@ -129,8 +133,8 @@ class KubeletDevices:
         return list(chosen)
 
     async def _admitted(self) -> Grant:
-        """Returns the grant of the Pod that the kubelet admits, once the Pod is known. Raises ValueError
-        for a Pod of no job."""
+        """Waits until the Pod in admission is known, and returns the Pod's grant. Raises ValueError if a
+        Pod without a job is in admission."""
         reported_by = time.monotonic() + _REPORT_WITHIN_S
         while True:
             try:
@@ -139,15 +143,16 @@ class KubeletDevices:
                 async with asyncio.timeout(_LIST_S):
                     return await self._granted(listed, reported_by)
             except TimeoutError:
-                continue  # no news of Pods
+                continue  # no Pod has changed
             except OSError as error:  # the kubelet may be starting, or may have too many calls
                 self._problem = str(error)
                 await asyncio.sleep(_LIST_S)
 
     async def _granted(self, listed: Listed, reported_by: float) -> Grant:
-        """Returns the grant of the Pod that the kubelet admits, as soon as news of Pods name one Pod
-        alone. Until `reported_by`, by the monotonic clock, kube-apiserver must report all Pods of
-        PodResources. Raises ValueError for a Pod of no job."""
+        """Waits until changes of Pods leave a single Pod that may be in admission, and returns the Pod's
+        grant. kube-apiserver must first report all Pods that PodResources lists. After `reported_by`
+        (monotonic clock), the agent no longer waits for unreported Pods. Raises ValueError if a Pod
+        without a job is in admission."""
         while True:
             claims, asks = self._pods.claims or {}, self._pods.requests(self.resource)
             reported = {claim.pod for claim in claims.values()}
@@ -174,12 +179,14 @@ class KubeletDevices:
         return await pod_resources.devices_of_pods(self._pod_resources, self.resource)
 
     async def compare_often(self, says: Says) -> None:
-        """Compares the kubelet's counts with the grants for ever, if there is PodResources."""
+        """Compares the kubelet's counts with the grants at regular intervals. If the agent has no socket
+        of PodResources, returns at once."""
         if self._pod_resources is not None:
             await periodically(self.compare, _COMPARE_S, outlives=OSError, report=says)
 
     async def compare(self) -> None:
-        """Finds the Pods with other devices by the kubelet's count. Raises OSError."""
+        """Finds the Pods for which the kubelet counts devices that Slurm did not grant. Raises
+        OSError."""
         listed = await self._listed()
         found = differences(listed, (self._pods.claims or {}).values(), self.units())
         for pod in found.keys() - self.differing.keys():
@@ -190,8 +197,8 @@ class KubeletDevices:
 
     def whole_node(self, asked: Collection[str]) -> api.ContainerAllocateResponse:
         """Returns the devices for a container that requests the resource. Parameter `asked` has the
-        kubelet's names of the devices. Raises ValueError with a message for the Pod's author, if `asked`
-        is not all usable devices, or if the UUID of a device is unknown."""
+        kubelet's names of the devices. Raises ValueError with a message for the Pod's author in two
+        cases: `asked` does not have all usable devices, or the UUID of a device is unknown."""
         units = self.units()
         usable = self._keeper.usable(units)
         of_use = {name: unit.part for name, unit in units.items() if usable[name]}

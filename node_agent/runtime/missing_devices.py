@@ -1,7 +1,9 @@
-"""Containers without the devices of their Pod's job, because the runtime made them without the agent.
+"""Finds containers that lack the devices of their Pod's job, because the runtime made them without the
+agent.
 
-The runtime lists all containers when the runtime takes the agent's plugin. A container gets the missing
-devices only if the runtime creates the container again. Until then, the agent reports the container.
+When the agent's plugin registers, the runtime sends the list of all containers. A container gets the
+missing devices only if the runtime creates the container again. Until then, the agent reports the
+container.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,15 +17,16 @@ from node_agent.pods.claims import Claim
 from node_agent.runtime.container_devices import ContainerDevices, container_devices
 
 _BY_RUNTIME = {vendor.runtime for vendor in VENDORS}
-"""Environment variables that have different values with and without a specification of CDI. Such a
-specification may be newer than the container, so the values prove nothing."""
+"""Environment variables whose values depend on a specification of CDI. The specification may be newer
+than the container, so the values prove nothing."""
 
 
 def given_to(
     keeper: Keeper, claim: Claim, variables: Collection[str]
 ) -> tuple[list[Part], ContainerDevices]:
     """Returns the devices of a Pod, and the additions to a container with these environment variables.
-    A Pod of no job needs no list of slurmd. Raises ValueError if a device cannot be given."""
+    slurmd's list of devices is not needed for a Pod without devices. Raises ValueError if a device
+    cannot be given."""
     parts = keeper.parts(claim) if claim.devices else []
     devices = [part.device for part in parts]
     counts = claim.counts_of_parts
@@ -39,7 +42,7 @@ class Made(NamedTuple):
     name: str
     variables: Mapping[str, str]
     numbers: frozenset[Number]
-    """Numbers of the device files in the container, whatever the paths."""
+    """Numbers of the device files in the container. The paths of the files do not matter."""
 
 
 class MissingDevices:
@@ -48,9 +51,11 @@ class MissingDevices:
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._made: dict[str, Made] = {}
-        """Containers to look at, by id: the check is still to be done, or found missing devices."""
+        """Containers to check, by id. A container was not yet checked, or lacked devices at the last
+        check."""
         self._lack: dict[str, str] = {}
-        """Missing devices by the id of the container. An entry stays while the check is impossible."""
+        """Missing devices by the id of the container. While a new check is impossible, the entry
+        stays."""
 
     def listed(self, made: Iterable[Made]) -> None:
         """Takes the list of all containers of the Node."""
@@ -67,12 +72,13 @@ class MissingDevices:
             self.removed(each.id)
 
     def recreated(self, uid: str, name: str) -> None:
-        """Forgets the container of this name of a Pod: the runtime creates the next one."""
+        """Forgets a Pod's container with this name, because the runtime creates the next container with
+        the name."""
         for each in [each for each in self._made.values() if (each.claim.uid, each.name) == (uid, name)]:
             self.removed(each.id)
 
     def problems(self) -> dict[str, str]:
-        """Returns the problems of Pods whose containers lack devices, by uid."""
+        """Checks the containers. Returns the problems of Pods whose containers lack devices, by uid."""
         for each in list(self._made.values()):
             lacks = self._look(each)
             if lacks:
@@ -88,7 +94,8 @@ class MissingDevices:
         return found
 
     def _look(self, made: Made) -> str | None:
-        """Returns the missing devices, "" if the container has all, None if the check is impossible."""
+        """Returns the missing devices, or "" if the container has all devices. Returns None if the check
+        is impossible."""
         try:
             parts, given = given_to(self._keeper, made.claim, made.variables)
             return _lacks(given, parts, made)
@@ -97,7 +104,8 @@ class MissingDevices:
 
 
 def _lacks(given: ContainerDevices, parts: Iterable[Part], made: Made) -> str:
-    """With CDI, files may have other paths and numbers: then only the variables count."""
+    """Returns the missing additions. With CDI, files may have other paths and numbers in the container.
+    Then only the variables count."""
     files = (file for part in parts if part.numbers <= made.numbers for file in part.device.files)
     by_runtime = {name: value for name, value in given.variables.items() if name in _BY_RUNTIME}
     return given.missing(files, given.cdi, {**made.variables, **by_runtime})

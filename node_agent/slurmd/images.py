@@ -1,8 +1,10 @@
-"""The images of a slurmd Pod, pulled while the previous slurmd still runs: pure.
+"""Has the images of the next slurmd Pod pulled while the previous slurmd still runs. The functions are
+pure.
 
-The kubelet pulls images for Pods only, and a Node's status lists only the 50 largest images. So a
-Pod with the new images, whose containers end at once, has the kubelet pull them with the template's
-secrets and policies."""
+The kubelet pulls images only for Pods, and a Node's status lists only the 50 largest images. So the
+agent makes a Pod with the new images. The containers of this Pod end at once. The kubelet pulls the
+images with the template's secrets and policies.
+"""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -16,12 +18,13 @@ _NOT_YET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 _AFTER_THE_PULL: Final = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
 )
-"""The kubelet's reasons of a container whose image is on the Node (pkg/kubelet/kuberuntime,
-startContainer). An image may lack the command."""
+"""The kubelet's reasons why a container waits although its image is on the Node
+(pkg/kubelet/kuberuntime, startContainer). For example, an image may lack the command."""
 
 
 def missing(template: Manifest, slurmd: Manifest) -> list[Manifest]:
-    """Returns a container for each image of a pool's template that a slurmd Pod does not have."""
+    """Returns a container of a pool's template for each image that a slurmd Pod does not have. Parameter
+    `slurmd` is the slurmd Pod."""
     has = {each.get("image") for each in _containers(slurmd["spec"])}
     new = {each["image"]: each for each in _containers(template["spec"]) if each.get("image")}
     return [each for image, each in new.items() if image not in has]
@@ -35,7 +38,7 @@ def _containers(spec: Manifest) -> Iterator[Manifest]:
 def pull_pod(
     assignment: Assignment, containers: list[Manifest], spec: Manifest, node: Manifest, namespace: str
 ) -> Manifest:
-    """Returns the Pod for the images of these containers of a template."""
+    """Returns the Pod that pulls the images of these containers of a template."""
     own = {
         "nodeName": node["name"],
         "restartPolicy": "Never",
@@ -71,7 +74,7 @@ def pulled(pod: Manifest) -> bool:
 
 
 def problem(pod: Manifest) -> str:
-    """Returns why the images do not come, "" while they may."""
+    """Returns the reason why the images cannot be pulled, or "" while the pull may still succeed."""
     status = pod.get("status") or {}
     for each in status.get("containerStatuses") or ():
         if _waits(each) not in _NOT_YET | _AFTER_THE_PULL:

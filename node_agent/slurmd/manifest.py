@@ -1,7 +1,7 @@
-"""The manifest of the Node's slurmd Pod: pure.
+"""Builds the manifest of the Node's slurmd Pod. This module calls no other system.
 
-The manifest is the pool's template with the additions for every slurmd Pod. The template overrides the
-additions, except for the additions that bind the Pod to this Node.
+The manifest is the pool's template, with additions for every slurmd Pod. The template overrides most
+additions. A few additions override the template, for example the name of the Node.
 """
 
 from collections import Counter
@@ -20,27 +20,30 @@ from wellknown.slurmd_pod import AGENTS_FOLDER, CONTAINER, MARK, Assignment, pod
 
 _SCRIPTS: Final = "/slurm-extender/scripts"
 _POD: Final = "/slurm-extender/pod"
-"""Folder that outlives the container, but not the Pod."""
+"""Folder in the container that outlives the container, but not the Pod."""
 _PATIENCE_S: Final = 7 * 86_400
-"""Time for jobs after a deletion of the Pod, longer than the limits of most partitions."""
+"""Time for jobs to end after a deletion of the Pod. The time is longer than the limits of most
+partitions."""
 _TOLERATES_ALL: Final = {"operator": "Exists"}
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The agent's knowledge of its Node."""
+    """The data that the agent has found on its Node."""
 
     node: Manifest
     slurm_name: str
     gres: str = ""
-    """GRES in the form of slurmd's Gres=: "gpu:nvidia_h100:8"; "" without devices."""
+    """GRES in the form of slurmd's Gres=, for example "gpu:nvidia_h100:8". Without devices, the text is
+    ""."""
     threads_per_core: int = 1
     daemons: Sequence[Manifest] = ()
-    """Specs of the Pods of DaemonSets on the Node."""
+    """Specs of the DaemonSets' Pods on the Node."""
 
 
 def manifest(assignment: Assignment, data: Mapping[str, Any], found: Found, namespace: str) -> Manifest:
-    """Returns the Pod. Parameter `data` has the content of the revision (extender.pools.file)."""
+    """Returns the manifest of the Pod. Parameter `data` has the content of the revision
+    (extender.pools.file)."""
     template: dict[str, Any] = orjson.loads(orjson.dumps(data["template"]))  # a copy
     metadata, spec = template.get("metadata") or {}, template["spec"]
     node = found.node["metadata"]
@@ -64,8 +67,9 @@ def manifest(assignment: Assignment, data: Mapping[str, Any], found: Found, name
 
 
 def owner_of(node: Manifest) -> Manifest:
-    """Returns the reference to a Node, by its metadata, as the owner of a Pod. For kubectl drain, an
-    owner makes the Pod again; Kubernetes deletes the Pod with the Node."""
+    """Returns the reference to a Node as the owner of a Pod. Parameter `node` has the metadata of the
+    Node. For kubectl drain, the reference means that the owner makes the Pod again. If the Node is
+    deleted, Kubernetes also deletes the Pod."""
     named = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
     return named | {"controller": True}
 
@@ -109,8 +113,8 @@ def _slurmd(
     data: Mapping[str, Any],
     found: Found,
 ) -> dict[str, Any]:
-    """Returns slurmd's container. A command of the template gets slurmd's options after the template's
-    arguments."""
+    """Returns slurmd's container. If the template has its own command, the command gets the template's
+    arguments, and then slurmd's options."""
     boots = [{"name": "SLURM_EXTENDER_BOOTS", "value": "yes"}] if assignment.boots else []
     stop = ["/bin/sh", "-c", _script("stop.sh"), "stop", found.slurm_name, assignment.pool]
     return {
@@ -147,19 +151,19 @@ def _conf(slurm: Mapping[str, Any], found: Found) -> Iterable[str]:
 
 
 def finds_gres(data: Mapping[str, Any]) -> bool:
-    """Returns True if Slurm gets the devices that the agent finds."""
+    """Returns True if Slurm gets the devices that the agent finds, because the pool names no GRES."""
     return "gres" not in (data.get("slurm") or {})
 
 
 def gres_of(devices: Iterable[Device]) -> str:
-    """Returns devices in the form of slurmd's Gres=: "gpu:h100:8"."""
+    """Returns devices in the form of slurmd's Gres=, for example "gpu:h100:8"."""
     tally = Counter(":".join(filter(None, (each.name, each.type))) for each in devices)
     return ",".join(f"{name}:{count}" for name, count in sorted(tally.items()))
 
 
 def reserved(found: Found) -> tuple[int, int]:
-    """Returns the numbers of cores and MiB that Slurm must leave unused: the kubelet's reserve, and the
-    requests of DaemonSets' Pods."""
+    """Returns the numbers of cores and MiB that Slurm must leave unused. They are the kubelet's reserve,
+    and the requests of DaemonSets' Pods."""
     status = found.node.get("status") or {}
     capacity, allocatable = (status.get(kind) or {} for kind in ("capacity", "allocatable"))
     requests = [resources.effective_requests(spec) for spec in found.daemons]

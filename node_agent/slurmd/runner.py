@@ -1,5 +1,5 @@
-"""Runs the slurmd Pod of this Node, as the extender's leader has assigned the Pod by an annotation of
-the Node."""
+"""Runs the slurmd Pod of this Node. An annotation of the Node says which slurmd Pod the extender's
+leader has assigned."""
 
 import asyncio
 import time
@@ -30,11 +30,12 @@ log = structlog.get_logger()
 
 _LOOK_S: Final = 5.0
 _AGAIN_S: Final = 60.0
-"""Time until the removal of a further Pod that has ended by itself: people and the extender can read the
-reason, and the agent does not make Pods without a pause."""
+"""Shortest time between two removals of Pods that have ended by themselves. So people and the extender
+can read the reason, and the agent does not make Pods without a pause."""
 _LOADED_WITHIN_S: Final = 600.0
-_PULLED_WITHIN_S: Final = 60.0
 """Time for the drivers of a new Node. Later, missing drivers are a problem."""
+_PULLED_WITHIN_S: Final = 60.0
+"""Time in which a pull of images may fail. Later, the failure is a problem."""
 _SHOWN: Final = 80
 _FINE: Final = "the Node's slurmd Pod is as it was assigned"
 _WATCH: Final = "watch of the Node"
@@ -45,7 +46,7 @@ Says = Callable[[str, Exception | str | None], object]
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Knowledge of other parts of the agent about the Node."""
+    """Functions by which other parts of the agent report about the Node."""
 
     pod: Callable[[], Manifest | None]
     """Returns the slurmd Pod of the Node, from kube-apiserver."""
@@ -54,16 +55,16 @@ class Here:
     jobs: Callable[[str], Collection[str]]
     """Returns Slurm's jobs with processes in a Pod, by the Pod's uid."""
     orphans: Callable[[], Collection[str] | None]
-    """Returns the uids of earlier slurmd Pods with processes, which kube-apiserver does not have; None
-    while the Node's Pods are unknown. Raises OSError."""
+    """Returns the uids of earlier slurmd Pods that kube-apiserver no longer has, but that still have
+    processes. Returns None while the Node's Pods are unknown. Raises OSError."""
     machine: Callable[[], tuple[str, int]]
-    """Returns the devices in the form of slurmd's Gres=, and the number of CPUs of a core."""
+    """Returns the devices in the form of slurmd's Gres=, and the number of CPUs per core."""
     awaited: Callable[[], str]
-    """Returns the reason for unknown devices, "" if all devices are known."""
+    """Returns the reason why a device is still unknown, or "" if all devices are known."""
 
 
 class SlurmdRunner:
-    """Makes the Pod, and ends the Pod without processes of Slurm's jobs."""
+    """Makes the slurmd Pod. Ends the Pod only if no processes of Slurm's jobs run in the Pod."""
 
     def __init__(
         self,
@@ -76,14 +77,15 @@ class SlurmdRunner:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Parameter `says` gets the problem of a component, and None after the problem."""
+        """Parameter `says` gets the name of a component and its problem. After the problem has ended,
+        `says` gets None."""
         self._clock = clock
         self._ended_at = -inf
         """Time of the last removal of a Pod that had ended by itself."""
         self._awaits_since = inf
-        """Time since which a missing driver keeps the Pod from being made."""
+        """Time since which the agent cannot make the Pod, because a driver is missing."""
         self._unpulled_since = inf
-        """Time since which images are missing."""
+        """Time since which images cannot be pulled."""
         self._kubernetes = kubernetes
         self._node = node
         self._namespace = namespace
@@ -96,20 +98,20 @@ class SlurmdRunner:
         """The Node of the last watch event."""
         self._news = asyncio.Event()
         self._told: tuple[str, bool] | None = None
-        """Message and status of the Node's condition; None while unknown."""
+        """Message and status of the Node's condition, or None while unknown."""
 
     @property
     def starts(self) -> bool:
-        """Returns True while slurmd starts on this Node, and its list may be missing. Returns False for
-        slurmd on the host, whose start is unknown."""
+        """Returns True while slurmd starts on this Node, so that slurmd's list may be missing. Returns
+        False for slurmd on the host, because the agent does not know the start."""
         if self._on_host:
             return False
         return starts(self._here.pod(), datetime.now(UTC), time.clock_gettime(time.CLOCK_BOOTTIME))
 
     @property
     def began(self) -> float:
-        """Returns the start of slurmd's container, in UNIX seconds, and so the earliest time of slurmd's
-        list; 0 without such a container."""
+        """Returns the start of slurmd's container, in UNIX seconds. slurmd's list cannot be older.
+        Without such a container, returns 0."""
         since = None if self._on_host else began(self._here.pod())
         return 0.0 if since is None else since.timestamp()
 
@@ -175,9 +177,10 @@ class SlurmdRunner:
                 await self._tell(node, "")
 
     async def _has_images(self, node: Manifest, assigned: Assignment | None, slurmd: Manifest) -> bool:
-        """Returns True if the images of the next slurmd Pod are on the Node, or no Pod is next. Without
-        slurmd for SlurmdTimeout, a node loses its jobs: a slow pull must not count. A problem names the
-        revision, as the extender expects of a failure of the revision."""
+        """Returns True if the images of the next slurmd Pod are on the Node, or if no next Pod is
+        assigned. The images must come before slurmd ends: without slurmd for SlurmdTimeout, a node loses
+        its jobs. The message of a problem names the revision, because the extender looks for the name in
+        a failure of the revision."""
         if assigned is None or not assigned.revision:
             return True
         pod = self._here.pull()
@@ -195,7 +198,7 @@ class SlurmdRunner:
         return False
 
     async def _pull(self, node: Manifest, assigned: Assignment, slurmd: Manifest) -> bool:
-        """Makes the Pod that pulls images. Returns True if no image is missing."""
+        """Makes the Pod that pulls the missing images. Returns True if no image is missing."""
         revision = await self._kubernetes.read_revision(self._namespace, assigned.revision)
         if revision is None:
             await self._tell_no_revision(node, assigned)
@@ -207,7 +210,7 @@ class SlurmdRunner:
                 pod = images.pull_pod(assigned, containers, spec, node["metadata"], self._namespace)
                 await self._kubernetes.create_pod(self._namespace, pod)
                 log.info("pulls images", revision=assigned.revision)
-        except Conflict:  # the Pod existed already for a moment
+        except Conflict:  # the Pod exists already
             return False
         except (Rejected, KeyError, TypeError, ValueError, AttributeError) as error:
             await self._tell_images(node, assigned, words_of(error))
@@ -215,15 +218,15 @@ class SlurmdRunner:
         return not containers
 
     async def _tell_images(self, node: Manifest, assigned: Assignment, words: str) -> None:
-        """Reports the reason for missing images. A registry may fail for a moment, and slurmd still
-        runs: only a lasting failure is a problem."""
+        """Reports the reason why images are missing. A registry may fail for a moment while slurmd still
+        runs. So only a lasting failure is a problem."""
         self._unpulled_since = min(self._unpulled_since, self._clock()) if words else inf
         told = f"images of {assigned.revision}: {f'not pulled: {words}' if words else 'being pulled'}"
         await self._tell(node, told, holds=self._clock() - self._unpulled_since >= _PULLED_WITHIN_S)
 
     async def _end_pull(self, slurmd: Manifest | None) -> None:
-        """Ends the Pod that pulled images, after the slurmd Pod was made: until then, the kubelet
-        keeps the images for the containers of the pulling Pod."""
+        """Ends the Pod that pulled images, after the slurmd Pod was made. Before this, the Pod must
+        stay, because the kubelet keeps the images only for its containers."""
         pod = self._here.pull()
         leaves = slurmd is not None and "deletionTimestamp" in slurmd["metadata"]
         if pod is not None and "deletionTimestamp" not in pod["metadata"] and not leaves:
@@ -235,9 +238,10 @@ class SlurmdRunner:
         )
 
     async def _make(self, node: Manifest, assigned: Assignment) -> None:
-        """Makes the Pod. Slurm reads a node's devices only once, so that the Pod waits for drivers if
-        the agent finds the devices. The Pod also waits for the last process of an earlier slurmd Pod
-        that was deleted by force: the jobs of the deleted Pod run on, with cores and devices."""
+        """Makes the slurmd Pod. If the agent finds the devices, the Pod waits for all drivers, because
+        Slurm reads a node's devices only once. The Pod also waits until no process of an earlier,
+        forcibly deleted slurmd Pod is left. The jobs of the deleted Pod still run, with cores and
+        devices."""
         if (orphans := self._here.orphans()) is None:
             return
         if orphans:
@@ -256,7 +260,8 @@ class SlurmdRunner:
             await self._tell(node, await self._create(node, assigned, revision["data"]))
 
     async def _create(self, node: Manifest, assigned: Assignment, data: Mapping[str, Any]) -> str:
-        """Returns the reason of a failure, "" for a new Pod."""
+        """Makes the slurmd Pod with the data of a revision. Returns the reason of a failure, or "" if
+        the Pod was made."""
         metadata = node["metadata"]
         labels = metadata.get("labels") or {}
         gres, threads = self._here.machine()
@@ -270,7 +275,7 @@ class SlurmdRunner:
         try:
             pod = manifest(assigned, data, found, self._namespace)
             await self._kubernetes.create_pod(self._namespace, pod)
-        except Conflict:  # the Pod existed already for a moment
+        except Conflict:  # the Pod exists already
             return ""
         except Rejected as error:
             return f"kube-apiserver does not take the slurmd Pod: {error}"
@@ -291,7 +296,8 @@ class SlurmdRunner:
         ]
 
     async def _end(self, pod: Manifest) -> None:
-        """Deletes the Pod with the Pod's own grace: a job that has just started can end by itself."""
+        """Deletes the Pod with the Pod's own grace period, so that a job that has just started can end
+        by itself."""
         metadata = pod["metadata"]
         grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
         with suppress(Conflict):
@@ -305,7 +311,8 @@ class SlurmdRunner:
             self._ended_at = self._clock()
 
     async def _tell(self, node: Manifest, problem: str, *, holds: bool = True) -> None:
-        """Writes the condition, also a message without a problem yet."""
+        """Writes the Node's condition. If `holds` is False, the message is not a problem yet, but is
+        also written."""
         holds = holds and bool(problem)
         if (problem, holds) == self._told:
             return

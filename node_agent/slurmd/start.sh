@@ -1,15 +1,15 @@
 #!/bin/sh
-# What the container of a slurmd Pod runs: the pool's scripts in their order, then slurmd with the options
-# that it is given. A script `*.service` is kept running beside slurmd.
+# The program of a slurmd Pod's container. Runs the pool's scripts in their order, and then slurmd with the
+# options in the arguments. A script `*.service` runs beside slurmd, and is started again after each end.
 #
-# As process 1 of the container the shell reaps what nobody waits for, as slurmd does not with the
-# slurmstepds of its jobs; and it hears SIGTERM also while a script runs.
+# The shell is process 1 of the container, so the shell reaps orphaned processes. slurmd does not reap the
+# slurmstepds of its jobs. The shell also receives SIGTERM while a script runs.
 set -eu
 trap 'exit 143' TERM INT
 
 for script in /slurm-extender/scripts/*; do
     case $script in
-    '/slurm-extender/scripts/*') break ;; # there are none
+    '/slurm-extender/scripts/*') break ;; # the pool has no scripts
     *.service)
         while :; do
             "$script" || echo "service ${script##*/} ended with exit status $?: it is started again"
@@ -29,7 +29,8 @@ done
 
 mkdir -p /var/spool/slurmd
 
-# The node agent reads there which release this is, and which device has which number, or why slurmd cannot tell.
+# Writes the list for the node agent: slurmd's release, and the devices in the order of their numbers. If slurmd
+# cannot list the devices, the list has the reason.
 list_devices() {
     failed=
     make_list "$@" || failed=$?
@@ -42,9 +43,10 @@ make_list() {
     (slurmd -V || :; exec timeout 60 slurmd -G "$@") >/run/slurm-extender/gres.new 2>&1
 }
 
-# Lists the devices by the files that slurmd has read, as slurmd reads them after it has executed itself (slurmd.c,
-# _establish_configuration): slurmctld may have newer ones, of which this slurmd was not told. Keys of auth/slurm are
-# looked for beside slurm.conf, unless a variable names them (fetch_config.c).
+# Lists the devices by the configuration files that the running slurmd has read. slurmctld may have newer files
+# that this slurmd does not know yet. After slurmd has executed itself, slurmd reads its files in the same way
+# (slurmd.c, _establish_configuration). The keys of auth/slurm are expected in the folder of slurm.conf, unless a
+# variable names the keys (fetch_config.c).
 list_by_its_files() {
     [ -e /run/slurm/conf/slurm.conf ] || return
     (
@@ -58,7 +60,8 @@ list_by_its_files() {
     ) && mv /run/slurm-extender/gres.new /run/slurm-extender/gres
 }
 
-# At `scontrol reconfigure` slurmd executes itself: the process is the same one, and its stack is elsewhere.
+# Prints the address of a process's stack. At `scontrol reconfigure`, slurmd executes itself. The process stays the
+# same, but the stack gets another address.
 stack() {
     read -r stat <"/proc/$1/stat" || return
     # shellcheck disable=SC2086  # a word for each field
@@ -66,7 +69,8 @@ stack() {
     echo "${28}"
 }
 
-# slurmd opens its port after it has read its configuration and found its devices.
+# Succeeds if a process listens on a TCP port. slurmd opens its port after slurmd has read its configuration and
+# found its devices.
 listens() {
     files=$(ls -l "/proc/$1/fd") || return
     cat "/proc/$1/net/tcp" "/proc/$1/net/tcp6" | (
@@ -78,8 +82,9 @@ listens() {
     )
 }
 
-# Lists the devices beside slurmd. Both are in one cgroup, from which `slurmd -G` takes slurmd's limits (CoreSpecCount,
-# MemSpecLimit): they are put back. A key in a folder other than /etc/slurm is found only by fetching the files.
+# Lists the devices while slurmd runs. `slurmd -G` runs in the same cgroup as slurmd, and removes slurmd's limits
+# there (CoreSpecCount, MemSpecLimit). So this function notes the limits first, and writes them back afterwards. If a
+# key is in another folder than /etc/slurm, only list_devices finds the key, because list_devices fetches the files.
 list_beside() {
     done='' cpus='' memory=''
     while read -r line; do place=/sys/fs/cgroup${line#0::}; done <"/proc/$slurmd/cgroup"
@@ -91,8 +96,9 @@ list_beside() {
     [ -n "$done" ]
 }
 
-# Lists the devices when this slurmd has opened its port: slurmctld may have had another configuration at the list before.
-# Lists them again whenever slurmd has executed itself, since slurmd may number them in another order then.
+# Lists the devices again after this slurmd has opened its port. At the time of the earlier list, slurmctld may have
+# had another configuration. Also lists the devices again whenever slurmd has executed itself, because slurmd may
+# then number the devices in another order.
 follow() {
     slurmd=$1 of=
     shift
@@ -106,15 +112,16 @@ follow() {
     done
 }
 
-# slurmctld waits for a boot of the node; a second one it would take for a crash, and end its jobs.
+# slurmctld waits for a boot of the node, and `-b` reports the boot. slurmctld would take a second `-b` for a crash,
+# and end the node's jobs. So only the first start of slurmd in this Pod gets `-b`.
 boot=
 if [ -n "${SLURM_EXTENDER_BOOTS:-}" ] && [ ! -e /slurm-extender/pod/booted ]; then
     : >/slurm-extender/pod/booted
     boot=-b
 fi
 
-# A slurmd that has crashed is started again beside the steps of its jobs, which would end with the container.
-# One that crashes at once ends it, so that people see it.
+# If slurmd crashes, slurmd is started again in this container, because the steps of its jobs would end with the
+# container. If slurmd ends within a minute, the container ends, so that people see the failure.
 ends=
 while :; do
     list_devices "$@" &

@@ -1,4 +1,4 @@
-"""The next step for a Node's slurmd Pod: pure."""
+"""Finds the next step for a Node's slurmd Pod. The functions are pure."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -10,7 +10,7 @@ from wellknown.slurmd_pod import CONTAINER, Assignment
 
 _MOST_TOLD = 5
 _TELLS_WITHIN_S = 300.0
-"""Time for the Pod's scripts before slurmd's list of devices."""
+"""Time for the Pod's scripts, which run before slurmd's list of devices is written."""
 ENDED = ("Failed", "Succeeded")
 """Phases of a Pod that has ended by itself."""
 
@@ -26,8 +26,8 @@ class Step(Enum):
 
 
 def step(assigned: Assignment | None, pod: Manifest | None, jobs: Collection[str]) -> Step:
-    """Returns the next step. Parameter `pod` is the existing Pod, `jobs` are Slurm's jobs with processes
-    in the Pod."""
+    """Returns the next step. Parameter `pod` is the existing Pod, or None. Parameter `jobs` has Slurm's
+    jobs with processes in the Pod."""
     revision = assigned.revision if assigned is not None else ""
     if pod is None:
         return Step.MAKE if revision else Step.NOTHING
@@ -41,16 +41,17 @@ def step(assigned: Assignment | None, pod: Manifest | None, jobs: Collection[str
 
 
 def starts(pod: Manifest | None, now: datetime, up_s: float) -> bool:
-    """Returns True while slurmd's first list of devices may be missing: without a Pod, without a running
-    container, or in the container's first 5 minutes. Parameter `up_s` is the uptime of the machine: a
-    Pod's status from before the boot is stale."""
+    """Returns True while slurmd's first list of devices may be missing. This is so without a Pod,
+    without a running container, and in the container's first 5 minutes. Parameter `up_s` is the uptime
+    of the machine, because a Pod's status from before the boot is stale."""
     if (since := began(pod)) is None:
         return True
     return min((now - since).total_seconds(), up_s) < _TELLS_WITHIN_S
 
 
 def began(pod: Manifest | None) -> datetime | None:
-    """Returns the start of slurmd's container, in whole seconds; None without a running container."""
+    """Returns the start of slurmd's container, in whole seconds, or None if the container does not
+    run."""
     listed = ((pod or {}).get("status") or {}).get("containerStatuses") or ()
     own: Manifest = next((each for each in listed if each.get("name") == CONTAINER), {})
     at = ((own.get("state") or {}).get("running") or {}).get("startedAt")
@@ -58,7 +59,7 @@ def began(pod: Manifest | None) -> datetime | None:
 
 
 def in_words(jobs: Collection[str]) -> str:
-    """Returns the reason why a slurmd Pod is not ended."""
+    """Returns the message why the slurmd Pod is not ended."""
     told = sorted(jobs)
     more = f" and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
     names = ", ".join(told[:_MOST_TOLD]) + more
@@ -66,7 +67,7 @@ def in_words(jobs: Collection[str]) -> str:
 
 
 def in_words_of_orphans(uids: Collection[str]) -> str:
-    """Returns the reason why no slurmd Pod is made beside processes of earlier slurmd Pods."""
+    """Returns the message why no slurmd Pod is made while processes of earlier slurmd Pods run."""
     return (
         "the slurmd Pod is not created: processes of an earlier slurmd Pod, which was deleted by force,"
         f" still run on this Node (uid {', '.join(sorted(uids))}). Wait for their jobs, or end them"

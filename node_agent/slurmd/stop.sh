@@ -1,17 +1,18 @@
 #!/bin/sh
-# Before slurmd is ended: the node takes no more jobs, and those that it has end by themselves.
+# Runs before slurmd ends. Drains the node, so that Slurm starts no more jobs here, and waits until the running
+# jobs have ended by themselves.
 node=$1 pool=$2 quiet=0
 
 shown=$(scontrol show node "$node" 2>&1)
 state=${shown#*State=}
 case ${state%%[!A-Z_+*]*} in
-*DRAIN* | *DOWN* | *POWER*) ;; # whoever did that has said why; one that is off takes no jobs
+*DRAIN* | *DOWN* | *POWER*) ;; # the state already has a reason; a node without power takes no jobs
 *) scontrol update nodename="$node" state=drain \
-    reason="slurm-extender pool $pool: its slurmd Pod is being deleted" || : ;; # the extender does so, too
+    reason="slurm-extender pool $pool: its slurmd Pod is being deleted" || : ;; # the extender also drains the node
 esac
 
-# A job has a slurmstepd, or its Prolog or Epilog runs. What has ended has no command line, nor what
-# slurmstepd leaves to hold its cgroup (slurmstepd infinity).
+# Succeeds if a process belongs to a job: a slurmstepd, a Prolog or an Epilog. An ended process has no command line,
+# and does not count. `slurmstepd infinity` only keeps a cgroup, and does not count.
 is_job() {
     args=$(tr '\0' ' ' <"$1/cmdline")
     case $args in

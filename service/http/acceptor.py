@@ -1,5 +1,5 @@
-"""The acceptor of a port. Connections count from their TLS handshakes on, with the newest
-certificate."""
+"""Accepts the connections of a port. A connection counts from the start of its TLS handshake. Each
+handshake uses the newest certificate."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from service.http.connections import Connections
 log = structlog.get_logger()
 
 Tls = Callable[[], ssl.SSLContext | None]
-"""Returns the newest TLS context, or None before the first."""
+"""Returns the newest TLS context, or None before the first context exists."""
 
 _BACKLOG = 2048
 _AT_ONCE = 64
@@ -94,7 +94,7 @@ class Acceptor:
     async def _serve(
         self, connection: Accepted, peer: socket.socket, context: ssl.SSLContext | None
     ) -> None:
-        seconds = 2 * self._connections.limits.owes_s  # `end_overdue` comes earlier
+        seconds = 2 * self._connections.limits.owes_s  # `end_overdue` ends the connection earlier
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection,

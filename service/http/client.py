@@ -8,7 +8,7 @@ import httpx
 
 class Client(httpx.AsyncClient):
     """A client of a single server, with the same URL for all calls. The client has no cookies,
-    redirects, hooks and auth flows: this saves nearly half of the CPU of a call
+    redirects, hooks and auth flows. This saves nearly half of the CPU time of a call
     (tests/service/test_call_cost.py)."""
 
     def __init__(
@@ -20,8 +20,8 @@ class Client(httpx.AsyncClient):
         self._prefix = self._url.raw_path.rstrip(b"/")
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **_: Any) -> httpx.Response:
-        """Returns the transport's response. Closes the response if the body does not arrive: the
-        connection goes back to the transport."""
+        """Returns the transport's response. If the body does not arrive, closes the response, so that
+        the connection goes back to the transport."""
         response = await self._transport.handle_async_request(request)
         response.request = request
         try:

@@ -1,14 +1,16 @@
-"""The connections of a listener: their number, their states, and the order of closing. No I/O.
+"""Keeps account of the connections of a listener: their number, their states, and the order in which
+connections are ended. This module does no I/O.
 
 States of a connection:
 
-* A connection *owes* while the client has to act: the TLS handshake, the rest of a request, reading
-  a reply. The client has a deadline to act.
-* A connection is *silent* before its first byte: clients written in Go open spare connections.
+* A connection *owes* while the client has to act: to make the TLS handshake, to send the rest of a
+  request, or to read a reply. The client has a deadline to act.
+* A connection is *silent* before its first byte. This is normal, because clients written in Go open
+  spare connections.
 * A connection *rests* between two requests.
 * A connection has none of these states while the server answers the request.
 
-uvicorn's limit_concurrency is not used: a client with many idle connections could lock out all
+uvicorn's limit_concurrency is not used, because a client with many idle connections could lock out all
 other clients.
 """
 
@@ -46,7 +48,7 @@ class Connection(Protocol):
 
 
 _Waiting = dict[Connection, float]
-"""Connections in the same state and the start time of the state, the earliest first."""
+"""The connections in the same state, each with the start time of the state. The earliest comes first."""
 
 
 @dataclass(slots=True)
@@ -78,9 +80,10 @@ class Connections:
         self._held = 0
 
     def admits(self, connection: Connection) -> bool:
-        """Accepts a new connection. The new connection owes its handshake. With too many
-        connections, ends the connection with the longest time of owing, else of silence, else of
-        rest. Returns False if all connections have requests in progress."""
+        """Accepts a new connection. The new connection owes its handshake. If there are too many
+        connections, ends the connection that has owed longest. If no connection owes, ends the
+        connection that has been silent longest, otherwise the connection that has rested longest.
+        Returns False if the server answers requests on all connections."""
         if len(self._open) >= self.limits.connections:
             self.rejected("too many connections")
             oldest = next((one for waiting in self._waiting for one in waiting), None)
@@ -118,8 +121,8 @@ class Connections:
         seat.among = among
 
     def holds(self, connection: Connection, more: int) -> bool:
-        """Notes bytes of a body. If all bodies together are too large, ends the connections with
-        the longest time of owing. Returns False if the bodies are still too large."""
+        """Notes bytes of a body. If all bodies together are too large, ends the connections that have
+        owed longest. Returns False if the bodies are still too large."""
         seat = self._open.get(connection)
         if seat is None:
             return False
@@ -149,7 +152,7 @@ class Connections:
         return self._open.pop(connection, None) is not None
 
     def end_overdue(self) -> None:
-        """Ends connections after too long a time of owing, silence or rest."""
+        """Ends connections that have owed, been silent or rested for too long."""
         for connection in self._overdue(self._owing, self.limits.owes_s):
             self.rejected("too slow")
             self._end(connection)

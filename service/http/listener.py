@@ -1,9 +1,10 @@
 """A listener: a port, an application, and limits on the clients' use of the port (`connections`).
 
-uvicorn reads requests of any length for any time. A listener rejects too large a body at the
-announcement in the head, or as soon as the body is too large.
+uvicorn reads requests of any length for any time. A listener rejects a body that is too large. If the
+head announces the length, the listener rejects the body before the first byte, otherwise as soon as the
+body is too large.
 
-No other module knows uvicorn. The limits need undocumented parts of uvicorn: pyproject.toml bounds
+No other module knows uvicorn. The limits need undocumented parts of uvicorn. So pyproject.toml bounds
 the version, and tests/service/test_uvicorn.py fails if these parts change.
 """
 
@@ -48,7 +49,7 @@ class _Gathering:
     """A transport that collects writes until `flush`, or until the event loop's next turn."""
 
     def __init__(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of another class
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transport has another class
         self._pieces: list[bytes] = []
         self.is_closing = self._transport.is_closing  # the most frequent call, without a detour
 
@@ -62,7 +63,8 @@ class _Gathering:
         self._transport.close()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Leaves the socket out: uvloop makes two more sockets when uvicorn asks for addresses."""
+        """Leaves the socket out, because uvloop makes two more sockets when uvicorn asks for
+        addresses."""
         return default if name == "socket" else self._transport.get_extra_info(name, default)
 
     def __getattr__(self, name: str) -> Any:
@@ -92,8 +94,8 @@ class Guarded(WholeReplies, Accepted):
         self._peer = peer
         self._connected = False
         self._unfinished = True
-        """True if a request is expected or unfinished. A new connection expects the first request; an
-        empty line begins one."""
+        """True if a request is expected or unfinished. A new connection expects the first request. An
+        empty line already begins a request."""
         self._taken = False
         """True if uvicorn has the head of the current request."""
         self._beside_body = self._body = self._most = 0
@@ -172,8 +174,8 @@ class Guarded(WholeReplies, Accepted):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Replaces uvicorn's method. Pipelined requests are rejected here, and `Connections` ends idle
-        connections."""
+        """Replaces uvicorn's method. The other duties of that method are not needed: this class rejects
+        pipelined requests, and `Connections` ends idle connections."""
         self.flush()
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
@@ -184,7 +186,7 @@ class Guarded(WholeReplies, Accepted):
     def _waits_or_works(self) -> None:
         """Notes in `Connections` whether the client or the server has to act next."""
         if self._unfinished or self.flow.write_paused or self.transport.is_closing():
-            self._connections.owes(self)  # the rest of a request, or to read a reply
+            self._connections.owes(self)  # the client owes the rest of a request, or has to read a reply
         elif self._is_answering:
             self._connections.works(self)
         else:
@@ -192,8 +194,9 @@ class Guarded(WholeReplies, Accepted):
 
     @property
     def _is_answering(self) -> bool:
-        """True until the reply is written. uvicorn writes the last byte and marks the reply complete in
-        one turn of the event loop: a client may send the next request after the last byte."""
+        """True until the reply is written. A client may send the next request after the last byte of a
+        reply. This does no harm, because uvicorn writes the last byte and marks the reply complete in
+        one turn of the event loop."""
         return self.cycle is not None and not self.cycle.response_complete
 
     # Rejection
@@ -215,7 +218,8 @@ class Guarded(WholeReplies, Accepted):
         if not amid_another and not (self._taken and cycle.response_started):
             self._say(status)
         if answering and self._taken:
-            # The application may wait for the rest of the body: the client is gone, for the application.
+            # The application may wait for the rest of the body. For the application, the client is now
+            # gone.
             cycle.disconnected, cycle.body = True, bytearray()
             cycle.message_event.set()
         self._linger()
@@ -229,8 +233,8 @@ class Guarded(WholeReplies, Accepted):
         self.transport.write(head.encode() + content)
 
     def _linger(self) -> None:
-        """Drops input for a moment: a client that still sends loses the reply if the connection is
-        closed before all is read."""
+        """Drops input for a moment, and then closes the connection. If the connection were closed before
+        all input is read, a client that still sends would lose the reply."""
         self._connections.lets_go(self)
         self._connections.owes(self)
         self.flow.resume_reading()
@@ -238,7 +242,8 @@ class Guarded(WholeReplies, Accepted):
 
 
 class ProgramServer(uvicorn.Server):
-    """uvicorn's server of an application. The program handles signals: servers share a process."""
+    """uvicorn's server of an application. The program itself handles signals, because several servers
+    share a process."""
 
     def __init__(self, application: Callable[..., Any], **options: Any) -> None:
         super().__init__(

@@ -2,8 +2,8 @@
 
 httpx provides the client: requests, headers, timeouts, replies, errors. This module provides the
 connections, and httptools reads the replies. httpx alone takes several times the CPU for a call
-(tests/service/test_call_cost.py). httpx also fails on errors of slurmrestd 26.05: slurmrestd sends
-each error twice. The caller decides the meaning of a failure.
+(tests/service/test_call_cost.py). httpx also fails on errors of slurmrestd 26.05, because slurmrestd
+sends each error twice. The caller decides the meaning of a failure.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ import httptools
 import httpx
 
 LOST: Final = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
-"""The connection ended, or carried no HTTP, before the whole reply. The server may have carried out the
-request, or may have closed an idle connection before the request."""
+"""The connection ended, or carried something other than HTTP, before the whole reply had come. The
+server may have carried out the request, or may have closed an idle connection before the request."""
 BYTES_SENT: Final = "bytes_sent"
 """Name of the extension with the size of a request on the wire. Set when the request is sent."""
 
@@ -31,7 +31,8 @@ _IDLE_S: Final = 15.0
 _CLOSED_WITHIN_S: Final = 1.0
 """Seconds to wait for a server to close its side of a TLS connection."""
 _MAX_UNREAD_BYTES: Final = 256 << 10
-"""Bytes of a body that its reader has not taken. While there are more, the connection is not read."""
+"""Limit on the bytes of a body that the reader has not taken yet. Above this limit, the connection is
+not read."""
 _NOT_IN_A_HEADER: Final = re.compile(rb"[^ -~]")
 
 
@@ -69,11 +70,11 @@ class Endpoint:
 
 
 class PooledTransport(httpx.AsyncBaseTransport):
-    """At most `size` connections to a server, for any host in a URL. Calls wait in the order of
-    their arrival, and get the connection with the latest use.
+    """Sends calls over at most `size` connections to a server, for any host in a URL. Calls wait in the
+    order of their arrival. A call gets the connection that was used last.
 
-    A request needs the timeouts `pool`, `connect` and `read`; `read` is for the whole reply.
-    `keeps` returns by the status of a reply whether another request may follow.
+    A request needs the timeouts `pool`, `connect` and `read`; `read` is for the whole reply. `keeps`
+    gets the status of a reply, and returns True if another request may follow on the connection.
     """
 
     def __init__(
@@ -88,8 +89,9 @@ class PooledTransport(httpx.AsyncBaseTransport):
         """Closed connections, while the server has not closed the other side."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Returns a reply without headers. The rest of the body may still arrive. Raises PoolTimeout,
-        ConnectTimeout and ConnectError if nothing was sent; ReadTimeout; one of LOST."""
+        """Returns a reply without headers. The rest of the body may still arrive. If nothing was sent,
+        raises PoolTimeout, ConnectTimeout or ConnectError. After that, raises ReadTimeout or one of
+        LOST."""
         timeouts = request.extensions["timeout"]
         if self._free.locked():
             await self._wait_for_others(timeouts["pool"])
@@ -174,7 +176,8 @@ class PooledTransport(httpx.AsyncBaseTransport):
 
 
 def _wire(request: httpx.Request, content: bytes) -> bytes:
-    """Returns the bytes of a request. Characters that no header may have become question marks."""
+    """Returns the bytes of a request. A character that is not allowed in a header becomes a question
+    mark."""
     target = request.extensions.get("target") or request.url.raw_path
     first = b"%s %s HTTP/1.1\r\n" % (request.method.encode(), target)
     headers = [_header(*header) for header in request.headers.raw]
@@ -188,14 +191,15 @@ def _header(name: bytes, value: bytes) -> bytes:
 
 
 def _reason(error: OSError) -> str:
-    """Returns the system's message: "Connection refused"."""
+    """Returns the message of the operating system, for example "Connection refused"."""
     if error.errno is None or isinstance(error, ssl.SSLError | socket.gaierror):
         return error.strerror or str(error)
     return os.strerror(error.errno)
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of a reply, still arriving. httpx closes the body: the connection goes back."""
+    """The body of a reply that is still arriving. When httpx closes the body, the connection goes back
+    to the transport."""
 
     def __init__(self, connection: "Connection", release: Callable[[], None]) -> None:
         self._connection = connection
@@ -218,14 +222,16 @@ class Connection(asyncio.Protocol):
         self._socket: asyncio.Transport | None = None
         """None after the end of the connection: both sides are closed."""
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        """Done at the end of the connection. TLS closes each side alone: the end comes after `close`."""
+        """Done at the end of the connection. TLS closes each side separately, so the end comes after
+        `close`."""
         self.complete = True
         """True if the whole reply to the last request has arrived."""
         self._failure: httpx.TransportError | None = None
-        """Reason for which the rest of the reply cannot arrive."""
+        """The reason why the rest of the reply cannot arrive."""
         self._head: asyncio.Future[int] = self._loop.create_future()
         self._more: asyncio.Future[None] | None = None
-        """Done when more of the body has arrived, or the body has failed. Its reader waits here."""
+        """Done when more of the body has arrived, or the body has failed. The reader of the body waits
+        for this."""
         self._parser = httptools.HttpResponseParser(self)
         self._unread: list[bytes] = []
         self._unread_bytes = 0
@@ -325,7 +331,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status >= 200 and not self._head.done():  # lower ones announce the reply
+        if status >= 200 and not self._head.done():  # lower statuses only announce the reply
             self._head.set_result(status)
 
     def on_body(self, body: bytes) -> None:

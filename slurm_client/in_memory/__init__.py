@@ -5,13 +5,13 @@ answers as measured in these tests:
 
 * FIFO by priority in each partition
 * GRES with indices, and job ids of the caller's choice
-* rejections with Slurm's numbers
+* rejections with Slurm's error numbers
 * accounts and limits, and reservations
 * removal of ended jobs after MinJobAge
 
-Left out, since no test needs these features: limits on more than jobs and their CPUs, backfill,
-preemption by Slurm's own decision (`preempt` preempts), and sockets. A job gets the first free
-cores of a node.
+Some features are left out, because no test needs them: limits on anything except jobs and their CPUs,
+backfill, preemption by Slurm's own decision, and sockets. (A test calls `preempt` to preempt a job.) A
+job gets the first free cores of a node.
 """
 
 from slurm_client.in_memory.accounting import Accounting, Association, Limits, Qos

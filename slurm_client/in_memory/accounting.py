@@ -13,7 +13,7 @@ from slurm_client.in_memory.record import Record
 from slurm_client.model import JobSpec
 
 NORMAL: Final = "normal"
-"""The QOS of every cluster."""
+"""Name of the QOS that every cluster has."""
 
 REASONS: Final = frozenset(
     {
@@ -21,7 +21,7 @@ REASONS: Final = frozenset(
         *("QOSGrpJobsLimit", "QOSMaxCpuPerJobLimit", "QOSMaxJobsPerUserLimit"),
     }
 )
-"""Pending reasons of jobs under a limit. Such a job blocks no job behind."""
+"""Pending reasons of jobs that wait because of a limit. Such a job does not block later jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """A QOS. With `deny_on_limit` Slurm rejects a job over the limit on size. Otherwise the job
-    waits."""
+    """A QOS. With `deny_on_limit`, Slurm rejects a job that is over the limit on CPUs. Otherwise, the
+    job waits."""
 
     name: str
     limits: Limits = field(default_factory=Limits)
@@ -74,7 +74,8 @@ class Enforcement:
         self._qos = {NORMAL: Qos(NORMAL)} | {one.name: one for one in given.qos}
 
     def charged(self, spec: JobSpec, user_id: int) -> tuple[str, str]:
-        """Returns the account and the QOS of a job. Raises the errors 2045 and 2066."""
+        """Returns the account and the QOS of a job. Raises Slurm's error 2045 for a wrong account, and
+        2066 for a wrong QOS."""
         if not self._enforced:
             return spec.account or "", spec.qos or ""
         association = self._association(user_id, spec.account)
@@ -93,8 +94,7 @@ class Enforcement:
         return tuple(rights.Association(each.account, each.qos, default=each is own[0]) for each in own)
 
     def check(self, record: Record, others: Iterable[Record]) -> None:
-        """Raises the error 2050 for a job that may not even wait beside `others`. All `others` are
-        live jobs."""
+        """Raises Slurm's error 2050 if the job may not even wait. `others` are the live jobs."""
         if not self._enforced:
             return
         qos, association = self._limiting(record)
@@ -106,7 +106,7 @@ class Enforcement:
             raise rejections.rejection("ESLURM_ACCOUNTING_POLICY")
 
     def reason(self, record: Record, others: Iterable[Record]) -> str | None:
-        """Returns the limit that makes a job wait beside `others`. All `others` are live jobs."""
+        """Returns the limit because of which a job must wait, or None. `others` are the live jobs."""
         if not self._enforced:
             return None
         running = [one for one in others if one.has_nodes]

@@ -1,4 +1,4 @@
-"""Builders of nodes and partitions for an `InMemorySlurm`, for calls on a single line."""
+"""Short functions that make nodes and partitions for an `InMemorySlurm`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +16,6 @@ def node(
 
 
 def partition(name: str, nodes: Sequence[str] | str, **others: Any) -> Partition:
-    """Returns a partition of these nodes: names, or a hostlist expression. `others` are fields of a
+    """Returns a partition. `nodes` are names or a hostlist expression. `others` are fields of a
     Partition."""
     return Partition(name, hostlist.expand(nodes) if isinstance(nodes, str) else tuple(nodes), **others)

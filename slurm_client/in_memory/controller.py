@@ -1,4 +1,4 @@
-"""The slurmctld of an `InMemorySlurm`, without a clock.
+"""The simulated slurmctld of an `InMemorySlurm`. The callers pass the time.
 
 `advance(now)` does all due work: scheduling ticks, time limits, removal of old jobs. Callers of any
 other method call `advance` just before, with the same `now`.
@@ -20,10 +20,11 @@ from slurm_client.rights import UserRights
 from slurm_client.server import Configuration, counts_memory
 
 Plugin = Callable[[JobSpec], int]
-"""Returns 0 for an accepted job or change, or an error number. -1 is job_submit.lua's slurm.ERROR."""
+"""A job_submit plugin. Returns 0 for an accepted job or change, or an error number. The number -1 is
+job_submit.lua's slurm.ERROR."""
 DEFAULT_PRIORITY = 1
 _NO_CREDENTIAL = "slurm_cred_create failure, holding job."
-# Errors of immediate allocations, by the pending reason of the same job.
+# Slurm's errors for an immediate allocation, by the reason for which a submitted job would wait.
 _REFUSED = {
     scheduler.HELD: "ESLURM_DEPENDENCY",
     scheduler.NODE_NOT_AVAILABLE: "ESLURM_NODE_NOT_AVAIL",
@@ -59,9 +60,9 @@ class Controller:
         self._changed_at: float | None = None
         self._arrivals = 0
         self._restarted: set[int] = set()
-        """Jobs with an earlier start (`Record.script_ends`)."""
+        """Jobs that have started again, so their scripts end at once (`Record.script_ends`)."""
         self.unknown_users: set[int] = set()
-        """Users unknown on slurmctld's host."""
+        """Users that slurmctld's host does not know."""
         self.user_names = {0: "root"}
         self.plugin: Plugin | None = None
 
@@ -89,8 +90,8 @@ class Controller:
         return job_id
 
     def allocate(self, spec: JobSpec, job_id: int, now: float) -> int:
-        """Starts a job now, or rejects the job. A rejection leaves a FAILED record under the id. A
-        job with a time limit over the partition's waits, as in real Slurm."""
+        """Starts a job now, or rejects the job. A rejection may leave a FAILED record under the id. If
+        the job's time limit is over the partition's limit, the job waits, as in real Slurm."""
         record = self._record(spec, job_id, now)
         try:
             self._enforcement.check(record, self._alive())
@@ -125,7 +126,8 @@ class Controller:
         self.changed(now)
 
     def cancel(self, job_id: int, now: float, name: str | None = None) -> None:
-        """Ends a job of that name. Does nothing for an unknown or an ended job."""
+        """Ends a job. Raises OtherJob if `name` is given and the job has another name. Does nothing for
+        an unknown or ended job."""
         record = self.jobs.get(job_id)
         if record is None or record.state.ended:
             return
@@ -140,12 +142,12 @@ class Controller:
         self.change(record, ended, now)
 
     def changed(self, now: float) -> None:
-        """Makes the scheduler look at the next tick."""
+        """Makes the scheduler look at the jobs at the next tick."""
         self._changed_at = now
 
     def rebuild_usage(self, now: float) -> None:
-        """Computes the use of each node from the jobs with nodes, after a return to an earlier
-        state."""
+        """Computes the used resources of each node from the jobs. Called after the journal has restored
+        an earlier state."""
         for machine in self.machines.values():
             machine.clear()
         for record in self.jobs:
@@ -183,8 +185,8 @@ class Controller:
                 self.jobs.put(replace(record, reason=outcome), now)
 
     def _try_now(self, record: Record) -> tuple[Slot, ...] | str | None:
-        """Returns the job's share, or the name of the error. Returns None if the job has to wait
-        instead."""
+        """Returns the job's share of its nodes, or the name of Slurm's error. Returns None if the job
+        has to wait instead."""
         partition = self.partitions[record.partition]
         reason = scheduler.standing_reason(record, partition, self.machines)
         if reason == scheduler.TIME_LIMIT:
@@ -201,9 +203,10 @@ class Controller:
         return slots or "ESLURM_NODES_BUSY"
 
     def _must_queue(self, record: Record) -> bool:
-        """Returns True if a job that is not held waits before the record. Such a job is in the same
-        partition, with a higher priority, or with the same priority and an earlier submission. Or
-        the job is in a partition of a higher tier with common nodes."""
+        """Returns True if another job waits before this job. The other job is neither held nor over a
+        limit. Either the other job is in the same partition, with a higher priority, or with the same
+        priority and an earlier submission. Or the other job is in a partition of a higher tier that
+        shares nodes with this job's partition."""
         own = self.partitions[record.partition]
         return any(
             not other.held
@@ -253,7 +256,8 @@ class Controller:
             raise rejections.numbered(number)
 
     def rights(self, user_id: int) -> UserRights:
-        """Returns the rights reported by slurmdbd and slurmctld. A user without a name has none."""
+        """Returns a user's rights as slurmdbd and slurmctld report them. A user without a name has no
+        rights."""
         name = self.user_names.get(user_id, "")
         if user_id in self.unknown_users or not name:
             return UserRights(unknown=user_id in self.unknown_users)
@@ -261,14 +265,14 @@ class Controller:
         return UserRights(name, False, self._enforcement.associations(user_id), tuple(admitting))
 
     def machine(self, name: str) -> Machine:
-        """Returns a node. Raises the error 2018."""
+        """Returns a node. Raises Slurm's error 2018 for an unknown node."""
         if name not in self.machines:
             raise rejections.rejection("ESLURM_INVALID_NODE_NAME")
         return self.machines[name]
 
     def register(self, node: Node, partitions: Collection[str], now: float, *, booted: bool) -> None:
-        """Starts a slurmd, which creates the node if unknown. A known node keeps all other
-        properties (26.05, 24.11: except the address)."""
+        """Starts a slurmd. If the node is unknown, the slurmd creates the node. A known node keeps all
+        other properties (26.05, 24.11: except the address)."""
         if node.name not in self.machines:
             self._remember_nodes(now)
             self.machines[node.name] = self._machine(node, tuple(partitions))
@@ -280,7 +284,8 @@ class Controller:
         self.changed(now)
 
     def delete_node(self, name: str, now: float) -> None:
-        """Deletes a dynamic node. Does nothing for an unknown node. Raises the errors 2016 and 2028."""
+        """Deletes a dynamic node. Does nothing for an unknown node. Raises Slurm's error 2016 for a node
+        in use, and 2028 for a node that is not dynamic."""
         machine = self.machines.get(name)
         if machine is None:
             return
@@ -324,7 +329,7 @@ class Controller:
         self.jobs.put(replace(record, state=RUNNING, reason="", slots=slots, started=now), now)
 
     def change(self, before: Record, after: Record, now: float) -> None:
-        """Changes a job with nodes, or ends a job."""
+        """Changes a job that has nodes, or ends a job. Updates the used resources of the nodes."""
         for slot in before.taken:
             self.machines[slot.node].give_back(slot)
         self._take(after.taken)
@@ -332,8 +337,8 @@ class Controller:
         self.changed(now)
 
     def _launch(self, record: Record, slots: tuple[Slot, ...], now: float) -> None:
-        """Starts a waiting job. A batch job needs a credential: if the user is unknown (24.11),
-        slurmctld holds the job until an administrator releases the job."""
+        """Starts a waiting job. A batch job needs a credential. If the user is unknown, slurmctld
+        (24.11) holds the job until an administrator releases the job."""
         if record.external or record.user_id not in self.unknown_users:
             self._start(record, slots, now)
             if record.restarts:
@@ -368,7 +373,8 @@ class Controller:
 
 
 def _precedence(record: Record) -> tuple[int, int, int]:
-    """Returns the order of jobs, the lowest first: by priority, second of submission, and id."""
+    """Returns the sort key of a job: the priority, the time of submission in whole seconds, and the id.
+    The job with the lowest key goes first."""
     return -record.priority, int(record.submitted), record.id
 
 

@@ -1,5 +1,5 @@
-"""Actions of administrators and users, failures of hardware and network, on an `InMemorySlurm`: for
-tests."""
+"""Methods with which tests control an `InMemorySlurm`: as an administrator or a user, or by failures of
+hardware and network."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -15,7 +15,7 @@ from slurm_client.reservation import Reservation
 
 
 class Controls:
-    """The tests' controls of an `InMemorySlurm`. All controls work during an `outage`."""
+    """The tests' controls of an `InMemorySlurm`. All controls also work during an `outage`."""
 
     _controller: Controller
     _clock: Callable[[], float]
@@ -25,7 +25,7 @@ class Controls:
         self._outage: SlurmError | None = None
         self._lose_reply_of: list[str] = []
         self.reads: Counter[str] = Counter()
-        """Number of calls of each method without changes ("nodes")."""
+        """Number of calls of each method that changes nothing, by the method's name, like "nodes"."""
 
     def outage(self, error: SlurmError | None) -> None:
         """Makes every call raise `error` and do nothing, until `outage(None)`."""
@@ -52,7 +52,7 @@ class Controls:
         self._controller.user_names[user_id] = name
 
     def admin_cancel(self, job_id: int) -> None:
-        """Cancels a job, as scancel by an administrator."""
+        """Cancels a job, as an administrator does with scancel."""
         self._controller.cancel(job_id, self._now())
 
     def edit(self, job_id: int, *, name: bytes, comment: bytes) -> None:
@@ -62,7 +62,8 @@ class Controls:
         self._controller.jobs.put(replace(record, spec=spec), now)
 
     def preempt(self, job_id: int) -> None:
-        """Gives the job's resources to a job of higher priority. Requeue is off: PREEMPTED."""
+        """Preempts the job for a job of higher priority. Requeue is off, so the job ends as
+        PREEMPTED."""
         self.end(job_id, "PREEMPTED")
 
     def end(self, job_id: int, base: str = "COMPLETED") -> None:
@@ -71,23 +72,24 @@ class Controls:
         self._controller.end(self._record(job_id), base, now)
 
     def suspend(self, job_id: int) -> None:
-        """Runs `scontrol suspend`: the job does not run, and other jobs may get its cores."""
+        """Runs `scontrol suspend`. Then the job does not run, and other jobs may get its cores."""
         self._suspend(job_id, RUNNING, SUSPENDED)
 
     def resume(self, job_id: int) -> None:
-        """Runs `scontrol resume`, after `suspend`: the job has its cores, also beside another job."""
+        """Runs `scontrol resume` after `suspend`. The job gets its cores back, even if another job uses
+        the same cores."""
         self._suspend(job_id, SUSPENDED, RUNNING)
 
     def hold(self, job_id: int) -> None:
-        """Runs `scontrol hold` for a waiting job, by the owner."""
+        """Runs `scontrol hold` for a waiting job, as the job's owner."""
         self._set_priority(job_id, 0, "JobHeldUser")
 
     def release(self, job_id: int) -> None:
-        """Runs `scontrol release`: the job has a priority again."""
+        """Runs `scontrol release`. Then the job has a priority again."""
         self._set_priority(job_id, DEFAULT_PRIORITY, "Priority")
 
     def requeue(self, job_id: int) -> None:
-        """Runs `scontrol requeue` for a batch job, after `scontrol update Requeue=1` by the owner.
+        """Runs `scontrol requeue` for a batch job. The owner has run `scontrol update Requeue=1` before.
         The job waits again, under the same id. The placeholder's script ends at the next start."""
         now, record = self._now(), self._record(job_id)
         if not record.batch or record.state != RUNNING:
@@ -96,7 +98,7 @@ class Controls:
         self._controller.change(record, waits, now)
 
     def resize(self, job_id: int, cpus: int) -> None:
-        """Runs `scontrol update NumCPUs` for a waiting job, by the owner."""
+        """Runs `scontrol update NumCPUs` for a waiting job, as the job's owner."""
         now, record = self._now(), self._record(job_id)
         if record.state != PENDING:
             raise ValueError(f"job {job_id} does not wait")
@@ -104,12 +106,12 @@ class Controls:
         self._controller.changed(now)
 
     def fail_node(self, name: str) -> None:
-        """Sets the node DOWN; its jobs end as NODE_FAIL."""
+        """Sets the node DOWN, so that its jobs end as NODE_FAIL."""
         self._down(name, {"DOWN", "NOT_RESPONDING"}, SILENT, self._now())
 
     def register(self, node: Node, partitions: Collection[str] = (), *, booted: bool = False) -> None:
-        """Starts slurmd -Z (with -b if `booted`): Slurm has a new dynamic node, in these partitions. A
-        known node is up, or down after an unexpected boot."""
+        """Starts slurmd -Z (with -b if `booted`). An unknown node becomes a dynamic node in these
+        partitions. Afterwards, a known node is up, or DOWN if the boot was unexpected."""
         now, known = self._now(), self._controller.machines.get(node.name)
         surprises = booted and known is not None and not known.may_boot
         dynamic = replace(node, states=node.states | {"DYNAMIC_NORM"})
@@ -123,7 +125,8 @@ class Controls:
         self._flag(name, {*(machine.flags - {*Power}), power}, machine.reason, self._now())
 
     def completing(self, name: str, *, lasts: bool = True) -> None:
-        """Begins or ends COMPLETING: an ended job has a process on the node, or the Epilog runs."""
+        """Begins or ends the state COMPLETING. In this state, an ended job still has a process on the
+        node, or the Epilog runs."""
         machine = self._controller.machines[name]
         flags = {*machine.flags - {"COMPLETING"}, *(["COMPLETING"] if lasts else [])}
         self._flag(name, flags, machine.reason, self._now())
@@ -150,8 +153,8 @@ class Controls:
         minutes: int = 60,
         flags: Iterable[str] = (),
     ) -> None:
-        """Creates a reservation: only jobs of the reservation start on the nodes. With the flag
-        ALL_NODES the reservation has all nodes."""
+        """Creates a reservation. Only jobs of the reservation start on its nodes. With the flag
+        ALL_NODES, the reservation has all nodes."""
         start = int(self._now() + begins_in_s)
         made = Reservation(name, tuple(nodes), start, start + 60 * minutes, frozenset(flags))
         reservations = self._controller.reservations
@@ -170,7 +173,8 @@ class Controls:
         return [record.job() for record in self._controller.jobs if not record.state.ended]
 
     def forget_since(self, time: float) -> None:
-        """Undoes all changes after `time`, as kill -9 of slurmctld does."""
+        """Undoes all changes after `time`, because a slurmctld that is killed (kill -9) loses its latest
+        changes."""
         now = self._now()
         self._boot_time = max(int(now), self._boot_time + 1)
         self._controller.journal.back_to(time)
@@ -182,7 +186,7 @@ class Controls:
         return now
 
     def _answer(self, method: str) -> None:
-        """Raises OutcomeUnknown if the test lost the reply of the method."""
+        """Raises OutcomeUnknown if the test has asked to lose the reply of this method."""
         if method in self._lose_reply_of:
             self._lose_reply_of.remove(method)
             raise OutcomeUnknown(f"{method}: the reply was lost")

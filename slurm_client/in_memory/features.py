@@ -1,4 +1,4 @@
-"""Feature expressions, as in sbatch(1) --constraint: `h100&ib`, `a100|h100`, `(a|b)&c`, `a,b`.
+"""Evaluates feature expressions as in sbatch(1) --constraint: `h100&ib`, `a100|h100`, `(a|b)&c`, `a,b`.
 
 Counts and brackets ("[rack1*2]") are not supported: such an expression is unknown.
 """
@@ -10,7 +10,7 @@ from functools import lru_cache
 _NAME = re.compile(r"[A-Za-z0-9_.\-=:]+")
 _INNERMOST = re.compile(r"\(([^()]*)\)")
 _TRUE, _FALSE = "+", "?"
-"""Values of a part in parentheses. Neither is the name of a feature."""
+"""The texts that replace a part in parentheses. Neither text is the name of a feature."""
 
 
 def names(expression: str) -> frozenset[str]:
@@ -20,7 +20,7 @@ def names(expression: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)  # thousands of nodes have the same features
 def satisfied(expression: str, features: tuple[str, ...]) -> bool:
-    """Returns True if a node with these features fits. & binds before |, as in Slurm."""
+    """Returns True if a node with these features fits the expression. & binds before |, as in Slurm."""
     expression, has, parts = expression.replace(" ", ""), {*features, _TRUE}, 1
     while parts:
         expression, parts = _INNERMOST.subn(
@@ -30,5 +30,5 @@ def satisfied(expression: str, features: tuple[str, ...]) -> bool:
 
 
 def _fits(plain: str, features: Collection[str]) -> bool:
-    """Returns the value of an expression without parentheses."""
+    """Returns True if the features fit an expression without parentheses."""
     return any(all(name in features for name in re.split("[&,]", every)) for every in plain.split("|"))

@@ -1,7 +1,8 @@
-"""Generic resources of a node: pools of numbered devices, taken and given back.
+"""The generic resources (GRES) of a node, as pools of numbered devices. Jobs take devices and give
+devices back.
 
-A node's "gpu:h100:8,gpu:a100:2,shard:4" is three pools. The numbers continue within a name, as in
-/dev/nvidia0 to 9.
+For example, "gpu:h100:8,gpu:a100:2,shard:4" gives a node three pools. Pools with the same name share one
+numbering: the ten GPUs here have the numbers 0 to 9, as in /dev/nvidia0 to /dev/nvidia9.
 """
 
 from collections import defaultdict
@@ -22,7 +23,7 @@ class Devices:
 
     @property
     def text(self) -> str:
-        """The devices as in a job's gres_detail: "gpu:h100:2(IDX:0-1)"."""
+        """The devices as in a job's gres_detail, like "gpu:h100:2(IDX:0-1)"."""
         kind = f"{self.name}:{self.type}" if self.type else self.name
         return f"{kind}:{len(self.indices)}(IDX:{number_list.compress(self.indices)})"
 
@@ -40,16 +41,17 @@ class Pools:
         self._all = {pool: frozenset(free) for pool, free in self._free.items()}
 
     def total(self, wanted: str) -> int:
-        """Returns the number of devices of "gpu" or of "gpu:h100", free or not."""
+        """Returns the number of all devices, free or taken, of a name like "gpu" or "gpu:h100"."""
         return sum(len(self._all[pool]) for pool in self._matching(wanted))
 
     def find(self, wanted: Sequence[tuple[str, int]]) -> tuple[Devices, ...] | None:
-        """Returns free devices for a request, lowest numbers first, or None if there are too few."""
+        """Returns free devices for a request, with the lowest numbers first. Returns None if too few
+        devices are free."""
         found = [self._find(name, count) for name, count in wanted]
         return None if None in found else tuple(one for devices in found for one in devices or ())
 
     def everything(self) -> tuple[Devices, ...] | None:
-        """Returns all devices, for a job with the whole node, or None if a device is taken."""
+        """Returns all devices, for a job that gets the whole node. Returns None if a device is taken."""
         if any(self._free[pool] != self._all[pool] for pool in self._all):
             return None
         return tuple(Devices(*pool, tuple(sorted(held))) for pool, held in self._all.items())
@@ -64,7 +66,7 @@ class Pools:
 
     @property
     def used(self) -> str:
-        """The taken devices as in a node's gres_used: "gpu:h100:3"."""
+        """The taken devices as in a node's gres_used, like "gpu:h100:3"."""
         return ",".join(
             ":".join(filter(None, [*pool, str(len(self._all[pool]) - len(free))]))
             for pool, free in self._free.items()

@@ -11,8 +11,9 @@ _KEPT_S = 60.0
 
 
 class Journal:
-    """Undoes changes of the last minute, as kill -9 of slurmctld does: 26.05.5 lost up to about 5 s of
-    acknowledged submissions, cancels and node changes."""
+    """Can undo the changes of the last minute, because a slurmctld that is killed (kill -9) loses its
+    latest changes. 26.05.5 lost up to about 5 s of acknowledged submissions, cancels and node
+    changes."""
 
     def __init__(self) -> None:
         self._undo: deque[tuple[float, Callable[[], None]]] = deque()
@@ -37,7 +38,7 @@ class Jobs:
         self._journal = journal
         self._records: dict[int, Record] = {}
         self._pending: defaultdict[str, set[int]] = defaultdict(set)
-        """Ids by partition."""
+        """Ids of the waiting jobs, by partition."""
         self._deadlines: list[tuple[float, int]] = []
         self._forget: list[tuple[float, int]] = []
 
@@ -66,7 +67,8 @@ class Jobs:
         self._index(record)
 
     def next_deadline(self) -> float:
-        """Returns the time of the next reached time limit, or infinity without time limits."""
+        """Returns the time at which the next running job reaches its time limit. Returns infinity if no
+        job has a time limit."""
         while self._deadlines:
             deadline, job_id = self._deadlines[0]
             record = self._records.get(job_id)
@@ -82,7 +84,8 @@ class Jobs:
             yield self._records[self._deadlines[0][1]]
 
     def forget(self, now: float) -> None:
-        """Drops jobs MinJobAge after their end. Their ids are free again."""
+        """Forgets each job when MinJobAge has passed since the job's end. The job's id is then free
+        again."""
         while self._forget and self._forget[0][0] <= now:
             _, job_id = heapq.heappop(self._forget)
             record = self._records.get(job_id)

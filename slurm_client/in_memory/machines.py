@@ -1,4 +1,4 @@
-"""The nodes of an `InMemorySlurm`: resources, free resources, and the fit of jobs."""
+"""The nodes of an `InMemorySlurm`: their resources, their free resources, and which jobs fit."""
 
 from dataclasses import dataclass, replace
 
@@ -7,7 +7,7 @@ from slurm_client.in_memory.gres import Devices, Pools
 from slurm_client.model import JobSpec, Node, Power, Sharing
 
 SILENT = "Not responding"
-"""Reason of a node in state DOWN after SlurmdTimeout without an answer of slurmd."""
+"""Reason of a node that is DOWN because its slurmd has not answered for SlurmdTimeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Machine:
         self._partitions = partitions
         self.name = node.name
         self.reservation = ""
-        """The only reservation whose jobs may start here, or ""."""
+        """The only reservation whose jobs may start here, or "" for jobs without a reservation."""
         self.mark(frozenset(), node.reason)
         self.clear()
 
@@ -49,19 +49,20 @@ class Machine:
         self._told: Node | None = None
 
     def mark(self, flags: frozenset[str], reason: str) -> None:
-        """Sets the states beside the configured states: DRAIN, DOWN, NOT_RESPONDING."""
+        """Sets the states that the node has besides its configured states, like DRAIN, DOWN and
+        NOT_RESPONDING."""
         self.flags, self.reason = flags, reason
         self.schedulable = replace(self.configured, states=self.configured.states | flags).schedulable
         self._told = None
 
     @property
     def in_use(self) -> bool:
-        """True if jobs or a reservation hold the node. Slurm does not delete such a node."""
+        """True if jobs or a reservation use the node. Slurm does not delete such a node."""
         return bool(self._slots or self.reservation or "COMPLETING" in self.flags)
 
     def registered(self, now: float, *, booted: bool) -> None:
-        """Sets the node up after the start of slurmd. Exceptions: the node powers down, or powers
-        up and has not booted."""
+        """Marks the node as up after the start of slurmd. Two kinds of nodes stay as they are: a node
+        that powers down, and a node that powers up but has not booted."""
         self.configured = replace(self.configured, slurmd_started=int(now))
         self._told = None
         if self.flags & ({"POWERING_DOWN"} if booted else {"POWERING_DOWN", "POWERING_UP"}):
@@ -77,17 +78,17 @@ class Machine:
         return "POWERING_UP" in self.flags or ("DRAIN" in self.flags and not self._slots)
 
     def reserve(self, reservation: str) -> None:
-        """Sets the only reservation whose jobs start here, or "" for all jobs."""
+        """Sets the only reservation whose jobs may start here, or "" for jobs without a reservation."""
         self.reservation = reservation
         self._told = None
 
     def open_to(self, spec: JobSpec) -> bool:
-        """Returns True if a job may start here with enough room."""
+        """Returns True if a job may start here as soon as the node has enough room."""
         return self.schedulable and self.reservation == (spec.reservation or "")
 
     def could_ever(self, spec: JobSpec) -> bool:
-        """Returns True if the job fits on the empty node, and the node is not reserved for other
-        jobs."""
+        """Returns True if the job fits on the empty node. A job with a reservation fits only on a node
+        of this reservation."""
         return (
             spec.reservation in {None, "", self.reservation}
             and spec.cpus <= self.configured.cpus
@@ -100,8 +101,9 @@ class Machine:
         return self._pools.total(wanted.partition(":")[0]) > 0
 
     def offer(self, spec: JobSpec, user_id: int) -> Slot | None:
-        """Returns the job's share if the job fits now. Takes nothing."""
-        if self._cpus + spec.cpus > self.configured.cpus:  # first: most of thousands of nodes are full
+        """Returns the job's share of the node if the job fits now, otherwise None. Takes no resources
+        yet."""
+        if self._cpus + spec.cpus > self.configured.cpus:  # first, because most nodes are full
             return None
         if not (self.open_to(spec) and self._has_features(spec) and self._admits(spec, user_id)):
             return None
@@ -133,7 +135,7 @@ class Machine:
         self._slots.remove(slot)
         self._pools.give_back(slot.devices)
         self._free_cores.update(slot.cores)
-        for other in self._slots:  # a resumed job and the next job on its cores both have the cores
+        for other in self._slots:  # a resumed job and a later job may have the same cores
             self._free_cores.difference_update(other.cores)
         self._cpus -= slot.cpus
         self._memory_mb -= slot.memory_mb
@@ -157,13 +159,14 @@ class Machine:
         base = {"IDLE"}
         if "DOWN" in self.flags:
             base = {"DOWN"}
-        elif self._slots:  # also with suspended jobs alone, without CPUs
+        elif self._slots:  # also if all jobs are suspended, and so have no CPUs
             base = {"ALLOCATED" if self._cpus == self.configured.cpus else "MIXED"}
         reserved = {"RESERVED"} if self.reservation else set()
         return (self.configured.states - {"IDLE"}) | base | self.flags | reserved
 
     def _admits(self, spec: JobSpec, user_id: int) -> bool:
-        """Returns False if the job, or an earlier job of another user, is exclusive by user."""
+        """Returns False if another user has a job here, and one of the two jobs shares nodes only with
+        its own user."""
         others = [slot for slot in self._slots if slot.user_id != user_id]
         return not (others and spec.shared == Sharing.USER) and not any(o.only_this_user for o in others)
 

@@ -1,4 +1,5 @@
-"""A job of an `InMemorySlurm`: frozen, so that the journal can restore an earlier record."""
+"""A job of an `InMemorySlurm`. The record of a job is frozen, so that the journal can restore an earlier
+record."""
 
 from dataclasses import dataclass, replace
 
@@ -24,7 +25,7 @@ class Record:
     group_id: int
     priority: int
     order: int
-    """Rank of arrival: with the same priority, the older job goes first."""
+    """Number in the order of arrival. If two jobs have the same priority, the earlier job goes first."""
     submitted: float
     external: bool
     user_name: str = ""
@@ -54,12 +55,13 @@ class Record:
 
     @property
     def script_ends(self) -> bool:
-        """True if the job's script ends at once: the script of a placeholder after a second start."""
+        """True if the job's script ends at once. The script of a placeholder does so after a second
+        start."""
         return self.restarts > 0 and self.batch and self.state == RUNNING
 
     @property
     def taken(self) -> tuple[Slot, ...]:
-        """The resources that other jobs cannot have. A suspended job keeps memory and devices, and
+        """The resources that other jobs cannot have. A suspended job keeps its memory and devices, but
         no cores."""
         if self.state.suspended:
             return tuple(replace(slot, cpus=0, cores=()) for slot in self.slots)
@@ -121,12 +123,12 @@ class Record:
 
 
 def kept(written: bytes) -> str:
-    """Returns the stored text for any bytes (PEP 383)."""
+    """Returns the text with which any bytes are stored (PEP 383)."""
     return written.decode(errors="surrogateescape")
 
 
 def told(text: str) -> str:
-    """Returns a stored text as a client reads it: bytes outside UTF-8 become U+FFFD."""
+    """Returns a stored text as a client reads the text. Bytes outside UTF-8 become U+FFFD."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 

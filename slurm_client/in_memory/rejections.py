@@ -13,8 +13,8 @@ _NUMBERS = {cause.name: number for number, cause in CAUSES.items()}
 
 
 def rejection(name: str, kind: type[SlurmError] | None = None) -> SlurmError:
-    """Returns the error for a name of Slurm's, as `rest` raises the error. `kind` overrides the
-    class for calls with another meaning of the number."""
+    """Returns the error for one of Slurm's error names, as the adapter `rest` raises the error. `kind`
+    overrides the class if the number has another meaning for the call."""
     number = _NUMBERS[name]
     _, usual, why = CAUSES[number]
     if number == -1:  # -1 counts as no number
@@ -23,28 +23,32 @@ def rejection(name: str, kind: type[SlurmError] | None = None) -> SlurmError:
 
 
 def numbered(number: int) -> SlurmError:
-    """Returns the error for one of Slurm's numbers."""
+    """Returns the error for one of Slurm's error numbers."""
     return rejection(CAUSES[number].name)
 
 
 def limit_reached() -> SlurmError:
-    """Returns the error of an allocation: 2050 there means that waiting cannot help."""
+    """Returns the error 2050 of an allocation. For an allocation, the number means that waiting cannot
+    help."""
     return rejection("ESLURM_ACCOUNTING_POLICY", NoRoomNow)
 
 
 def node_in_use() -> SlurmError:
-    """Returns the error of the deletion of a node: 2016 there persists for long."""
+    """Returns the error 2016 of the deletion of a node. For a deletion, this error persists for a long
+    time."""
     return rejection("ESLURM_NODES_BUSY", InvalidRequest)
 
 
 def other_job(found: str, meant: str | None) -> SlurmError:
-    """Returns the error of a cancel that names another job, inside a reply of HTTP 200."""
+    """Returns the error of a cancel with the name of another job. Slurm's reply with this error has HTTP
+    200."""
     words = f"Job name {found} != filter name {meant}: Cannot signal job"
     return OtherJob(words, number=2172, http_status=200)
 
 
 def still_held() -> SlurmError:
-    """Returns the error of an update: a priority alone does not release a held job."""
+    """Returns the error of an update of a held job, because a new priority alone does not release the
+    job."""
     return InvalidRequest("Job is in held state", number=2042, http_status=422)
 
 
@@ -54,12 +58,14 @@ def not_dynamic() -> SlurmError:
 
 
 def missing_job() -> SlurmError:
-    """Returns the error of an update: 2017 there means an unknown job, not a forbidden id."""
+    """Returns the error 2017 of an update. For an update, the number means an unknown job, not a
+    forbidden id."""
     return InvalidRequest("Invalid job id specified", number=2017, http_status=404)
 
 
 def partition_of(spec: JobSpec, partitions: Mapping[str, Partition]) -> Partition:
-    """Returns the partition of a job. Raises the errors 2000 and 2001."""
+    """Returns the partition of a job. Raises Slurm's error 2000 for an unknown partition, and 2001 if a
+    default partition is missing."""
     default = next((one.name for one in partitions.values() if one.default), None)
     name = default if spec.partition is None else spec.partition
     if name is None:
@@ -70,7 +76,8 @@ def partition_of(spec: JobSpec, partitions: Mapping[str, Partition]) -> Partitio
 
 
 def named(expressions: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
-    """Returns the names in required_nodes or excluded_nodes. Raises 2018 for unknown nodes."""
+    """Returns the names of the nodes in required_nodes or excluded_nodes. Raises Slurm's error 2018 for
+    an unknown node."""
     try:
         names = hostlist.names(expressions)
     except ValueError:
@@ -81,7 +88,8 @@ def named(expressions: Iterable[str], known: Collection[str]) -> tuple[str, ...]
 
 
 def checked(spec: JobSpec, machines: Mapping[str, Machine]) -> JobSpec:
-    """Returns the job with the names of all nodes in lists. Raises only errors that leave no record."""
+    """Checks a job, and returns the job with names of nodes instead of hostlist expressions. Raises only
+    errors after which Slurm has no record of the job."""
     checks.check(spec)
     required, excluded = named(spec.required_nodes, machines), named(spec.excluded_nodes, machines)
     if not _are_somewhere(spec.constraints, machines):
@@ -93,7 +101,7 @@ def checked(spec: JobSpec, machines: Mapping[str, Machine]) -> JobSpec:
 
 
 def _are_somewhere(expression: str | None, machines: Mapping[str, Machine]) -> bool:
-    """Returns True if each feature of an expression is a feature of some node."""
+    """Returns True if for each feature in the expression, a node has this feature."""
     return all(
         any(name in machine.configured.features for machine in machines.values())
         for name in features.names(expression or "")
@@ -105,12 +113,13 @@ def _check_gres(spec: JobSpec, machines: Mapping[str, Machine]) -> None:
     for name in names:
         if not any(machine.has_gres_name(name) for machine in machines.values()):
             raise rejection("ESLURM_INVALID_GRES")
-        if ":" in name and name.partition(":")[0] in names:  # requested with the type and without
+        if ":" in name and name.partition(":")[0] in names:  # requested both with the type and without
             raise rejection("ESLURM_INVALID_GRES_TYPE")
 
 
 def check_reservation(spec: JobSpec, user_id: int, admitted: Mapping[str, Collection[int]]) -> None:
-    """Raises 2052 and 2053. `admitted` are the users of each reservation; root may use all."""
+    """Raises Slurm's error 2053 for an unknown reservation, and 2052 if the user may not use the
+    reservation. `admitted` has the users of each reservation. Root may use all reservations."""
     if not spec.reservation:
         return
     if spec.reservation not in admitted:

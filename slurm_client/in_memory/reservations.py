@@ -41,8 +41,8 @@ class Reservations:
         return True
 
     def validate(self, machines: Collection[str]) -> None:
-        """Gives reservations of all nodes the existing nodes, and removes deleted nodes from other
-        reservations. slurmctld validates after changes and deletions of nodes, and not when a node
+        """A reservation of all nodes gets all existing nodes. Other reservations lose the deleted nodes.
+        slurmctld validates reservations after changes and deletions of nodes, but not when a node
         registers."""
         for name, one in list(self.known.items()):
             left = machines if one.follows else [node for node in one.nodes if node in machines]

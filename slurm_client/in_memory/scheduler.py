@@ -1,8 +1,8 @@
 """The scheduler of an `InMemorySlurm`, and Slurm's pending reasons.
 
-The scheduler works like Slurm's main scheduler, without backfill: by priority in each partition.
-The first job without room blocks the jobs behind. Exception: if the job names its nodes, these
-nodes are kept for the job.
+The scheduler works like Slurm's main scheduler, without backfill. In each partition, jobs start by
+priority. The first job without room blocks the jobs behind. Exception: if the job names its nodes, only
+these nodes are kept for the job.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,7 +39,7 @@ class Pass:
         self._kept: set[str] = set()
 
     def consider(self, record: Record) -> tuple[Slot, ...] | str:
-        """Returns the job's share, or the pending reason."""
+        """Returns the job's share of its nodes, or the reason why the job waits."""
         partition = self._partitions[record.partition]
         if reason := standing_reason(record, partition, self._machines):
             return reason
@@ -58,13 +58,14 @@ class Pass:
 
 
 def by_tier(records: Iterable[Record], partitions: Mapping[str, Partition]) -> list[Record]:
-    """Sorts by PriorityTier, the highest first; within a tier the order stays."""
+    """Sorts jobs by their partitions' PriorityTier, the highest first. Within a tier, the order stays
+    the same."""
     return sorted(records, key=lambda record: -partitions[record.partition].priority_tier)
 
 
 def allowed(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> Iterator[Machine]:
-    """Yields the partition's nodes without excluded nodes. If a job requires more nodes than its number
-    of nodes, yields required nodes only (24.11, 26.05)."""
+    """Yields the partition's nodes, except the nodes that the job excludes. If the job names more
+    required nodes than it needs, yields only required nodes (24.11, 26.05)."""
     spec = record.spec
     required = set(spec.required_nodes if len(spec.required_nodes) > spec.nodes else ())
     excluded = set(spec.excluded_nodes)
@@ -79,8 +80,8 @@ def _needed(spec: JobSpec) -> tuple[str, ...]:
 
 
 def never(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> bool:
-    """Returns True if the job does not fit on empty nodes: Slurm rejects such a job (2014). A job larger
-    than the partition waits (PartitionConfig)."""
+    """Returns True if the job does not fit even on empty nodes. Slurm rejects such a job (error 2014).
+    But a job that is larger than the partition waits (PartitionConfig)."""
     spec = record.spec
     if _over_the_partition(record, partition, machines):
         return False
@@ -91,7 +92,8 @@ def never(record: Record, partition: Partition, machines: Mapping[str, Machine])
 
 
 def standing_reason(record: Record, partition: Partition, machines: Mapping[str, Machine]) -> str | None:
-    """Returns the reason to wait even with free room, or None if the job may lack room only."""
+    """Returns the reason why a job must wait even if nodes have room. Returns None if only a lack of
+    room can make the job wait."""
     spec = record.spec
     if record.held:
         return record.held_for or HELD
@@ -127,7 +129,8 @@ def _enough_are_up(record: Record, partition: Partition, machines: Mapping[str, 
 
 
 def place(record: Record, candidates: Iterable[Machine]) -> tuple[Slot, ...] | None:
-    """Returns slots on the requested number of nodes, with all required nodes; None without room."""
+    """Returns slots on the requested number of nodes, including all required nodes. Returns None if the
+    nodes lack room."""
     spec = record.spec
     required = set(_needed(spec))
     others = spec.nodes - len(required)

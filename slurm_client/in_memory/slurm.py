@@ -1,4 +1,5 @@
-"""`protocol.Slurm` over a `Controller`: the calls, the errors, and the tests' controls."""
+"""Implements `protocol.Slurm` with a simulated `Controller`: the calls, the errors, and the controls for
+tests."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,12 +58,12 @@ DEFAULTS: Final = Configuration(
 
 
 class InMemorySlurm(Controls):
-    """A Slurm for a token of root.
+    """A simulated Slurm, which treats each call as a call with root's token.
 
-    `clock` returns UNIX seconds. Submitted jobs start at ticks, `tick_s` apart since the
-    construction. Nothing runs in the background: each call first does all due work. Only
-    min_job_age_s and select_type_parameters of `configuration` have an effect. Without `accounting`
-    any user may name any account and QOS.
+    `clock` returns UNIX seconds. Submitted jobs start at ticks, which come every `tick_s` seconds after
+    the construction. Nothing runs in the background: each call first does all due work. In
+    `configuration`, only min_job_age_s, select_type_parameters and cluster_name have an effect. Without
+    `accounting`, any user may name any account and QOS.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class InMemorySlurm(Controls):
         self._answer("cancel")
 
     async def canceller(self, job_id: int) -> str | None:
-        """Returns root for every cancelled job: all callers are root."""
+        """Returns root for every cancelled job, because all callers are root."""
         job = await self.job(job_id)
         cancelled = job is not None and job.state.base == "CANCELLED"
         return "root" if cancelled and self._capabilities.books else None
@@ -217,16 +218,17 @@ class InMemorySlurm(Controls):
         return tuple(self._controller.partitions.values())
 
     async def aclose(self) -> None:
-        """Closes nothing: the object may be used again, as a server outlives a client."""
+        """Closes nothing. The object may be used again, as a server outlives a client."""
 
     def _read(self, method: str) -> None:
-        """Begins a call without changes."""
+        """Begins a call that changes nothing."""
         self.reads[method] += 1
         self._begin()
         self._answer(method)
 
     def _begin(self) -> float:
-        """Does all due work, and returns the time of the call. Raises the outage."""
+        """Does all due work, and returns the time of the call. During an outage, raises the outage's
+        error."""
         if self._outage:
             raise self._outage
         return self._now()

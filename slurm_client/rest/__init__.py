@@ -1,1 +1,1 @@
-"""Slurm by slurmrestd's REST API."""
+"""A client of Slurm through slurmrestd's REST API."""

@@ -1,4 +1,4 @@
-"""Calls to slurmrestd about the rights of a user, and the shapes of the replies."""
+"""Finds the rights of a Slurm user by calls to slurmrestd, and reads the replies."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -34,8 +34,9 @@ async def rights(ask: Ask, slurm: Slurm, user_id: int | None, own: str) -> UserR
 
 
 async def _name_of(ask: Ask, user_id: int) -> str | None:
-    """Returns the name of a user; "" if Slurm does not report the name; None if slurmctld cannot resolve
-    the user. slurmctld counts calls for an unknown user as calls of `nobody` (24.11, 26.05)."""
+    """Returns the name of a user, "" if Slurm does not report the name, or None if slurmctld cannot
+    resolve the user. Makes a call as the user, and looks for the user in slurmctld's statistics of
+    calls. slurmctld counts calls for an unknown user as calls of `nobody` (24.11, 26.05)."""
     diag = Request("GET", "diag/")
     before = await ask(diag, _callers)
     await ask(Request("GET", "jobs/state/", "job_id=1", user_id=user_id), lambda _: None)
@@ -54,8 +55,8 @@ async def _associations(ask: Ask, server: Capabilities, user: str) -> tuple[Asso
 
 
 def _callers(document: Mapping[str, Any]) -> dict[int, tuple[str, int]]:
-    """Returns the name and the number of calls of each user, from the reply to GET diag. The name is
-    empty if slurmrestd does not know the user."""
+    """Returns each user's name and number of calls, from the reply to GET diag. The name is empty if
+    slurmrestd does not know the user."""
     counted = (document.get("statistics") or {}).get("rpcs_by_user") or ()
     return {int(each["user_id"]): (str(each.get("user") or ""), int(each["count"])) for each in counted}
 

@@ -1,7 +1,7 @@
-"""Time since which a backup slurmctld leads, by GET ping.
+"""Finds the time since which a backup slurmctld leads, by GET ping.
 
-A backup starts long before the take-over, and reports its own start. A take-over may lose the last
-seconds of Slurm's state, as a restart may.
+The start time that a backup slurmctld reports does not help, because a backup starts long before it
+takes over. Like a restart, a take-over may lose the last seconds of Slurm's state.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,15 +9,15 @@ from typing import Any
 
 
 class BackupLeader:
-    """The backup that leads, with the time at which the backup was first seen to lead."""
+    """Remembers the backup that leads, and the time at which this client first saw the backup lead."""
 
     def __init__(self) -> None:
         self._seen: tuple[int, int] | None = None
 
     def since(self, pings: Sequence[Mapping[str, Any]], now: float) -> int | None:
-        """Returns the time at which the current leader was first seen to lead, in UNIX seconds; None if
-        the primary slurmctld leads. The first slurmctld of slurm.conf that responds leads
-        (slurm.conf(5), SlurmctldHost)."""
+        """Returns the time at which this client first saw the current leader lead, in UNIX seconds.
+        Returns None if the primary slurmctld leads. The leader is the first slurmctld in slurm.conf that
+        responds (slurm.conf(5), SlurmctldHost)."""
         leader = next((place for place, one in enumerate(pings) if one.get("responding")), 0)
         if leader == 0:
             self._seen = None

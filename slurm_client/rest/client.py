@@ -1,6 +1,7 @@
-"""`protocol.Slurm` through slurmrestd, measured against 26.05 and 24.11.
+"""Implements `protocol.Slurm` through slurmrestd, as measured with Slurm 26.05 and 24.11.
 
-`http` has the exchange; `requests` and `responses` have the shapes.
+The module `http` exchanges requests and replies. `requests` writes the JSON of requests, and `responses`
+reads the JSON of replies.
 """
 
 import asyncio
@@ -48,18 +49,21 @@ from slurm_client.server import Capabilities, Configuration
 from slurm_client.tokens import TokenFile, TokenSource
 
 _SINCE_NEVER: Final = f"update_time={2**32}"
-"""Query for changes since the year 2106: the reply has no entries."""
+"""Query for changes since the year 2106, so that the reply has no entries."""
 _LOOK_EVERY_S: Final = 1.0
-"""Time between two looks at the token's file. After a rejection the client looks at once."""
+"""Time between two looks at the token's file. After Slurm rejects the token, the client looks at
+once."""
 _STATES_A_CALL: Final = 400
-"""Job ids in one query of 7 kB, 17 bytes each; slurmrestd accepts much longer URLs."""
+"""Number of job ids in one query. Each id takes 17 bytes, so the query has 7 kB. slurmrestd accepts much
+longer URLs."""
 
 _NODES_BUSY: Final = 2016
 _NO_SUCH_JOB: Final = 2017
 _NO_SUCH_NODE: Final = 2018
 _ALREADY_DONE: Final = 2021
 _NOT_PERMITTED: Final = frozenset({2002, 2010, _NO_SUCH_JOB})
-"""Errors of a new job with an AdminComment, another user or an id that the token does not permit."""
+"""Slurm's errors if a new job has an AdminComment, another user or a job id, and the token does not
+permit this."""
 _NOWHERE: Final = "no-node-of-this-name"
 _ACCOUNTING_POLICY: Final = 2050
 _NOT_RUNNING: Final = 2085
@@ -68,13 +72,17 @@ _Read = TypeVar("_Read")
 
 
 class SlurmRest:
-    """A `protocol.Slurm`. Safe for use by many tasks of one event loop.
+    """A `protocol.Slurm` that calls slurmrestd. Many tasks of one event loop may use the same object.
 
-    `url` is "http://127.0.0.1:6820" or "unix:///path", and `token_source` a TokenSource or the path of a
-    token's file. A call waits at most `timeout_s` for one of `concurrency` connections, and as long for
-    the reply. `timeout_s` should be above Slurm's MessageTimeout (10 s by default), the time after which
-    slurmrestd gives up on slurmctld. `heard` is called for each call with its bytes, and `malformed` for
-    each unreadable entry of a reply with the call and the reason.
+    `url` is "http://127.0.0.1:6820" or "unix:///path". `token_source` is a TokenSource or the path of a
+    token's file.
+
+    A call waits at most `timeout_s` for one of `concurrency` connections, and then again at most
+    `timeout_s` for the reply. `timeout_s` should be longer than Slurm's MessageTimeout (10 s by
+    default), because slurmrestd waits this long for slurmctld.
+
+    `heard` is called for each call, with the call's name and numbers of bytes. `malformed` is called for
+    each unreadable entry of a reply, with the name of the call and the reason.
     """
 
     def __init__(
@@ -123,8 +131,8 @@ class SlurmRest:
         return replace(told, boot_time=max(leads_since, told.boot_time or 0))
 
     async def ping(self) -> None:
-        # HTTP 200 for any token, also without slurmctld. The reply comes at once; any other call waits
-        # MessageTimeout for a slurmctld that is down.
+        # slurmrestd answers with HTTP 200 for any token, even if slurmctld is down. The reply comes at
+        # once. Any other call waits MessageTimeout if slurmctld is down.
         pings = await self._pings()
         if any(one.get("responding") for one in pings):
             return
@@ -132,8 +140,9 @@ class SlurmRest:
         error = error_mapping.not_responding(statuses)
         if statuses and not isinstance(error, NeedsOperator):
             raise error
-        # The token is wrong, or (before v0.0.45, which has no status) slurmctld may be down. A call with
-        # a wrong token fails at once, reads the file again, and names the problem.
+        # Either the token is wrong, or slurmctld may be down (before v0.0.45, replies have no status). A
+        # call with a wrong token fails at once, reads the token's file again, and raises an error with
+        # the problem.
         try:
             await self.states([1])
         except NeedsOperator:
@@ -142,7 +151,7 @@ class SlurmRest:
             raise Unreachable(error.words) from unsaid
 
     async def _pings(self) -> list[Document]:
-        """Returns a report on each slurmctld, in slurm.conf's order."""
+        """Returns a report on each slurmctld, in the order of slurm.conf."""
         return _objects((await self._send(Request("GET", "ping/"))).get("pings"))
 
     async def allocate(self, spec: JobSpec, job_id: int) -> int:
@@ -156,7 +165,8 @@ class SlurmRest:
 
     async def may_choose_ids(self) -> bool:
         await self.connect()
-        # slurmctld checks the id before the nodes (job_mgr.c: _job_create). No node has this name.
+        # slurmctld checks the job id before the nodes (job_mgr.c: _job_create). No node has the name
+        # _NOWHERE, so even after an accepted id, slurmctld rejects the job.
         try:
             created = await self.submit(JobSpec("no-job", 1, 1, excluded_nodes=(_NOWHERE,)), 1 << 25)
         except SlurmError as error:
@@ -172,7 +182,7 @@ class SlurmRest:
         for start in range(0, len(every), _STATES_A_CALL):
             chunk = every[start : start + _STATES_A_CALL]
             told = await self._states("&".join([f"job_id={one:d}" for one in chunk]))
-            if told.nameless:  # a missing job may be a nameless entry
+            if told.nameless:  # a missing job may be one of these entries
                 found |= dict.fromkeys(chunk, UNREAD)
             found |= told
         return found
@@ -200,7 +210,7 @@ class SlurmRest:
         except SlurmError as error:
             if error.number == _NO_SUCH_JOB:
                 return None
-            if error.number == _NOT_RUNNING:  # a suspended job has nodes and cores all the same (26.05)
+            if error.number == _NOT_RUNNING:  # a suspended job still has nodes and cores (26.05)
                 return grant_of(await self.job(job_id))
             raise
 
@@ -211,7 +221,8 @@ class SlurmRest:
         try:
             await self._post(f"job/{job_id}", body)
         except SlurmError as error:
-            # The job does not exist, or stays held: both numbers have another meaning for new jobs.
+            # The job does not exist, or stays held. For new jobs, both error numbers have another
+            # meaning.
             if error.number == _NO_SUCH_JOB or isinstance(error, NoRoomNow):
                 raise _as(InvalidRequest, error) from error
             raise
@@ -226,7 +237,7 @@ class SlurmRest:
             if error.number in {_NO_SUCH_JOB, _ALREADY_DONE}:
                 return
             raise
-        # HTTP 200 in any case: the reply has the outcome for each job.
+        # The HTTP status is always 200. The reply has the outcome for each job.
         for status in _objects(reply.get("status")):
             _check_cancelled(status)
 
@@ -259,13 +270,14 @@ class SlurmRest:
 
     async def _counted_node(self, request: Request) -> Node | None:
         """Returns a node with its current allocations. slurmctld (24.11, 26.05) counts allocations only
-        for a request about all nodes, also if the reply is empty: 3 ms instead of 700 at 5,000 nodes."""
+        for a request about all nodes, even if the reply is empty. With 5,000 nodes, the empty reply
+        takes 3 ms instead of 700."""
         await self._have_allocations_counted()
         try:
             entries = await self._list("nodes", request)
         except SlurmError as error:
-            # "Failure to query node", HTTP 200 and no number: the error of a slurmctld that is down
-            # has a number.
+            # For an unknown node, slurmrestd answers "Failure to query node" with HTTP 200 and no error
+            # number. If slurmctld is down, the error has a number.
             if error.number is None and error.http_status == 200:
                 return None
             raise
@@ -275,7 +287,7 @@ class SlurmRest:
         await self._post(_node(name), {"state": ["DRAIN"], "reason": reason})
 
     async def undrain_node(self, name: str) -> None:
-        # RESUME also brings back a node that is down, and makes a healthy node NOT_RESPONDING.
+        # RESUME would also bring back a node that is down, and would make a healthy node NOT_RESPONDING.
         try:
             await self._post(_node(name), {"state": ["UNDRAIN"]})
         except SlurmError as error:
@@ -289,13 +301,13 @@ class SlurmRest:
         try:
             await self._send(Request("DELETE", _node(name)))
         except SlurmError as error:
-            if error.number == _NODES_BUSY:  # another meaning than for a new job
+            if error.number == _NODES_BUSY:  # for a new job, this number has another meaning
                 raise _as(InvalidRequest, error) from error
             if error.number != _NO_SUCH_NODE:
                 raise
 
     async def reservations(self) -> tuple[Reservation, ...]:
-        # All or none: a missing reservation would look deleted.
+        # Returns all reservations or raises an error, because a missing reservation would look deleted.
         request = Request("GET", "reservations/")
         entries = await self._list("reservations", request)
         return tuple([self._one(request, responses.reservation, entry) for entry in entries])
@@ -323,8 +335,8 @@ class SlurmRest:
         try:
             return await self._create("job/allocate", body)
         except RetryLater as error:
-            # A limit on running jobs leaves a FAILED record under the id, a limit on submissions leaves
-            # none. Slurm does not say which limit, so the id counts as used up.
+            # A limit on running jobs leaves a FAILED record under the id. A limit on submissions leaves
+            # no record. Slurm does not say which limit is reached, so the id counts as used up.
             if error.number == _ACCOUNTING_POLICY:
                 raise _as(NoRoomNow, error) from error
             raise
@@ -333,7 +345,7 @@ class SlurmRest:
         try:
             document = await self._post(path, body)
         except SlurmError as error:
-            # An error with a job id: the job exists, with a value that slurmrestd could not parse
+            # If the error has a job id, the job exists, but slurmrestd could not parse a value
             # (26.05.5).
             if error.job_id is not None and not isinstance(error, JobIdTaken):
                 await self.cancel(error.job_id)
@@ -344,8 +356,8 @@ class SlurmRest:
         return created
 
     async def _states(self, query: str = "") -> AllStates:
-        # An error does not mean "no jobs": 24.11 and 26.05 answer 200 with an empty list without jobs,
-        # and 500 "Unspecified error" with null while slurmctld is down.
+        # An error does not mean "no jobs". If there are no jobs, 24.11 and 26.05 answer 200 with an
+        # empty list. While slurmctld is down, they answer 500 "Unspecified error" with null.
         request = Request("GET", "jobs/state/", query)
         try:
             told = responses.states(await self._list("jobs", request))
@@ -361,7 +373,8 @@ class SlurmRest:
         self._malformed(request._replace(path=path).call, why)
 
     def _readable(self, request: Request, entries: Iterable[_Read | Malformed]) -> tuple[_Read, ...]:
-        """Returns the readable entries of a reply: an unreadable entry must not hide the others."""
+        """Returns the readable entries of a reply, because an unreadable entry must not hide the other
+        entries."""
         found = list[_Read]()
         for entry in entries:
             if isinstance(entry, Malformed):
@@ -373,7 +386,8 @@ class SlurmRest:
     def _one(
         self, request: Request, read: Callable[[Mapping[str, Any]], _Read], entry: Mapping[str, Any]
     ) -> _Read:
-        """Returns an entry of a reply. Raises Unreadable."""
+        """Reads an entry of a reply, and returns the value. Raises Unreadable for an unreadable
+        entry."""
         found = Reader(read)(entry)
         if isinstance(found, Malformed):
             self._tell(request, found.why)
@@ -394,14 +408,16 @@ class SlurmRest:
         return await self._send(Request("POST", path, body=body))
 
     async def _send(self, request: Request) -> Document:
-        """Returns a reply of slurmrestd. Another server that answers 200 knows no job."""
+        """Returns a reply of slurmrestd. Raises OutcomeUnknown if another server has answered 200,
+        because such a server knows no jobs."""
         reply = await self._exchange(request)
         if "meta" not in reply:
             raise OutcomeUnknown(f"{request.text}: this is no reply of slurmrestd's")
         return reply
 
     async def _exchange(self, request: Request) -> Document:
-        """Returns any reply. `request.path` is below the API version, or from the root."""
+        """Returns the reply of any server. `request.path` is relative to the API version, or begins with
+        "/"."""
         if not request.path.startswith("/"):
             version = (self._capabilities or await self.connect()).api_version
             request = request._replace(path=f"/slurm/{version}/{request.path}")
@@ -409,7 +425,7 @@ class SlurmRest:
             return await self._connections.send(request)
         except NeedsOperator as error:
             if error.http_status == 404 and error.number is None:
-                self._capabilities = None  # perhaps another server: the next call negotiates
+                self._capabilities = None  # perhaps another server, so the next call negotiates
             raise
 
 

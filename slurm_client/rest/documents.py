@@ -1,10 +1,10 @@
-"""A reader of a reply's JSON that does not hold up the event loop.
+"""Reads a reply's JSON without blocking the event loop.
 
-5,000 nodes are some 10 MB. A parser of the whole text blocks all threads, so a thread reads a long list
-entry by entry.
+A reply with 5,000 nodes has about 10 MB. A parser of the whole text would block all threads, so a
+separate thread reads a long list entry by entry.
 
 Slurm accepts any bytes for the name and the comment of a job, and slurmrestd repeats these bytes. Bytes
-that are no UTF-8 become U+FFFD: a job's owner must not make the job unreadable.
+that are not UTF-8 become U+FFFD, so that a job's owner cannot make the job unreadable.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-_LONG: Final = 1 << 18  # read within some 5 ms
+_LONG: Final = 1 << 18  # bytes that are read within about 5 ms
 _LIST: Final = re.compile(r'\s*\{\s*"(\w+)"\s*:\s*\[\s*')
 _COMMA: Final = re.compile(r"\s*,\s*")
 _entry: Final = json.JSONDecoder().raw_decode
@@ -25,8 +25,9 @@ Each = tuple[str, Callable[[Mapping[str, Any]], Any]]
 
 
 async def read(content: bytes, each: Each | None = None) -> dict[str, Any]:
-    """Returns the reply's JSON object; {} for any other content. Entries that a function reads are
-    not kept: the entries of all nodes are 80 MB."""
+    """Returns the reply's JSON object, or {} for any other content. If `each` is given, its function
+    replaces each entry of the list. The entry itself is not kept, because the entries of all nodes would
+    take 80 MB."""
     if len(content) < _LONG:
         return _whole(content, each)
     return await asyncio.to_thread(_by_entries, content, each)
@@ -66,12 +67,13 @@ def _by_entries(content: bytes, each: Each | None) -> dict[str, Any]:
         rest: dict[str, Any] = orjson.loads(opening.group() + text[end:])
     except ValueError:  # after an entry came neither the end of the list nor another entry
         return {}
-    well_formed = not rest[opening[1]]  # otherwise no comma or too deep an entry stopped the reading
+    well_formed = not rest[opening[1]]  # otherwise a missing comma or a deep entry stopped the reading
     return rest | {opening[1]: entries} if well_formed else {}
 
 
 def _entries(text: str, at: int) -> Iterator[tuple[Any, int]]:
-    """Yields each entry of a list with the place of its end, up to the first text that is no entry."""
+    """Yields each entry of a list, and the position of the entry's end. Stops at the first text that is
+    no entry."""
     while True:
         try:
             entry, end = _entry(text, at)

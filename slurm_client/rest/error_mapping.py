@@ -1,7 +1,8 @@
-"""The mapping from slurmrestd's replies to errors.
+"""Maps slurmrestd's replies to errors.
 
-Errors come as JSON with or without Slurm's numbers, or as text/plain. Slurm's number decides. Otherwise
-the HTTP status decides, which differs between releases (24.11: 500 for all, 26.05: 422, 404, 511 ...).
+An error comes as JSON, with or without Slurm's error number, or as text/plain. If the reply has Slurm's
+number, the number decides the class of the error. Otherwise, the HTTP status decides. The status differs
+between releases (24.11: 500 for all errors, 26.05: 422, 404, 511 ...).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ PROTOCOL_AUTHENTICATION_ERROR: Final = 1007
 _WORDS_KEPT: Final = 500
 _UNSPECIFIED: Final = 500
 _NOT_MODIFIED: Final = 304
-"""Status of an answer without a body, to a request with a time."""
+"""HTTP status of a reply without a body, to a request for changes since a time."""
 _SLURM_ERROR = -1
 # "Unspecified error", "Operation not permitted", "Resource temporarily unavailable"
 _SAYS_TOO_LITTLE = {_SLURM_ERROR, 1, 11}
@@ -49,8 +50,8 @@ def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmErro
 
 
 def by_status(status: int) -> type[SlurmError]:
-    """Returns the class for a reply without Slurm's number, which every error about the request has: the
-    token, a proxy or the API version may be wrong."""
+    """Returns the class for an error without Slurm's number. Every error about the request itself has a
+    number, so the token, a proxy or the API version may be wrong."""
     if status in {429, 503}:
         return RetryLater
     if 400 <= status < 500 or status == 511:
@@ -59,7 +60,8 @@ def by_status(status: int) -> type[SlurmError]:
 
 
 def not_responding(statuses: Sequence[str]) -> SlurmError:
-    """Returns the error for the statuses of all slurmctlds in GET ping/ if no slurmctld responds."""
+    """Returns the error if no slurmctld responds. `statuses` come from the reply to GET ping/, one for
+    each slurmctld."""
     words = "; ".join(filter(None, statuses)) or "no slurmctld responds"
     if any("authentication" in status.lower() for status in statuses):
         return BadToken(words, number=PROTOCOL_AUTHENTICATION_ERROR)

@@ -1,6 +1,6 @@
-"""HTTP to slurmrestd: bounded connections, the token, and the meaning of a broken exchange.
+"""Exchanges HTTP messages with slurmrestd: limits the connections, adds the token, and sorts the errors.
 
-The client may send every request twice: Slurm rejects a second creation under the same job id.
+The client may send every request twice, because Slurm rejects a second creation under the same job id.
 """
 
 import ssl
@@ -29,24 +29,24 @@ from wellknown.quoting import quoted
 _CONNECT_S: Final = 5.0
 _AUTH_NUMBERS: Final = {1007, 6000, 6001, 6004, 9008}
 _NO_NAMES: Final = frozenset({"state", "allocate", "submit"})
-"""Second parts of paths without the name of a job or node."""
+"""Second parts of paths that are not the name of a job or node, as in "job/submit"."""
 
 Document = dict[str, Any]
 """The JSON of a reply without an error."""
 
 
 class Request(NamedTuple):
-    """A request: `path` from the root, a quoted `query`, and a `body` for JSON. A tuple takes half the
-    CPU of a frozen dataclass."""
+    """A request to slurmrestd. `path` begins at the server's root, `query` is already quoted, and `body`
+    is sent as JSON. The class is a tuple, because a frozen dataclass takes twice the CPU time."""
 
     method: str
     path: str
     query: str = ""
     body: dict[str, Any] | None = None
     each: documents.Each | None = None
-    """The function for the entries of a list in the reply."""
+    """The name of a list in the reply, and the function that reads each entry of this list."""
     user_id: int | None = None
-    """The user of the request; None for the user of the token."""
+    """The user for whom the request is made. None means the token's user."""
 
     @property
     def text(self) -> str:
@@ -54,8 +54,9 @@ class Request(NamedTuple):
 
     @property
     def call(self) -> str:
-        """The name of the call, the same text for every job and node: "GET job", "POST job/submit"; and
-        "GET jobs/state?job_id" about some jobs, "GET jobs/state" about all."""
+        """The name of the call, like "GET job" or "POST job/submit". The name is the same for every job
+        and node. "GET jobs/state?job_id" is a call about some jobs, "GET jobs/state" a call about all
+        jobs."""
         _, first, *rest = self.path.split("/")
         name, *more = rest[1:] if first == "slurm" else [first]
         if more and more[0] in _NO_NAMES:
@@ -78,7 +79,7 @@ reply's body (0 without a reply)."""
 
 
 class Connections:
-    """At most `concurrency` connections."""
+    """A pool of at most `concurrency` connections to slurmrestd."""
 
     def __init__(
         self,
@@ -93,13 +94,14 @@ class Connections:
         self._heard = heard
         self._tokens = token_source
         endpoint = _endpoint(url)
-        # 26.05 sends errors twice: the second must not answer the next request.
+        # 26.05 sends each error twice. The connection is not used again, because the second copy would
+        # be taken for the reply to the next request.
         self._pool = PooledTransport(endpoint, concurrency, keeps=lambda status: status < 400)
         self._client = Client(endpoint.url, self._pool, timeout_s=timeout_s, connect_s=_CONNECT_S)
 
     async def send(self, request: Request) -> Document:
-        """Returns the reply, or raises one of `errors`. Reads the token's file again after a rejected
-        token, once."""
+        """Returns the reply, or raises an error of the module `errors`. If Slurm rejects the token,
+        looks for a new token, and sends the request once more with the new token."""
         token = self._tokens.token()
         try:
             return await self._exchange(request, token)
@@ -121,12 +123,12 @@ class Connections:
         try:
             return await self._carry(request, token)
         except LOST:
-            # The server may have closed an idle connection: the request is repeated at once.
+            # The server may have closed an idle connection, so the request is repeated at once.
             return await self._exchange_again(request, token)
 
     async def _exchange_again(self, request: Request, token: str) -> Document:
-        """Sends a request once more after a lost connection. Only JobIdTaken and authentication errors
-        are conclusive then: after any other reply to the second try, the outcome of the first try is
+        """Sends a request once more after a lost connection. For the second try, only JobIdTaken and
+        authentication errors are conclusive. After any other error, the outcome of the first try is
         unknown if the request changes something."""
         try:
             return await self._carry(request, token)

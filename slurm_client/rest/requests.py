@@ -1,4 +1,4 @@
-"""Request bodies for slurmrestd (v0.0.42 to v0.0.45), from the model's values."""
+"""Makes request bodies for slurmrestd (v0.0.42 to v0.0.45) from the model's values."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -7,7 +7,7 @@ from slurm_client import checks, hostlist, ownership
 from slurm_client.model import JobChanges, JobSpec
 
 _SOMEWHERE: Final = {"current_working_directory": "/"}
-"""Every job except an EXTERNAL_JOB needs a working directory (2063)."""
+"""Every job except an EXTERNAL_JOB needs a working directory (error 2063)."""
 
 _SCRIPT: Final = {
     "environment": ["PATH=/usr/bin:/bin"],
@@ -15,8 +15,9 @@ _SCRIPT: Final = {
     "standard_error": "/dev/null",
     "script": '#!/bin/sh\n[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || exit 0\nexec sleep infinity\n',
 }
-"""Fields of a batch placeholder, which holds the allocation without EXTERNAL_JOB. A job that the
-owner has requeued ends at its next start: the job may be smaller now, and no poll may have seen that."""
+"""Fields of a batch job, which holds the allocation if Slurm does not have EXTERNAL_JOB. If the owner
+has requeued the job, the job ends at its next start. The job may be smaller after the requeue, and
+perhaps no poll has seen this change."""
 
 
 def submission(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
@@ -26,14 +27,15 @@ def submission(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
 
 
 def allocation(spec: JobSpec, job_id: int, *, external: bool) -> dict[str, Any]:
-    """Returns the body of POST job/allocate: at once or not at all. Without `immediate` the call blocks
-    while the job waits, and a client that gives up leaves the job behind."""
+    """Returns the body of POST job/allocate, for an allocation at once or not at all. Without
+    `immediate`, the call would block while the job waits. A client that gives up would then leave the
+    job behind."""
     job = _numbered(spec, job_id) | {"immediate": True}
     return {"job": job | {"flags": ["EXTERNAL_JOB"]} if external else _SOMEWHERE | job}
 
 
 def update(changes: JobChanges) -> dict[str, Any]:
-    """Returns the body of POST job/{id}, with changed fields only."""
+    """Returns the body of POST job/{id}, which has only the changed fields."""
     body: dict[str, Any] = {}
     if changes.excluded_nodes is not None:
         # [] leaves the list as it is (26.05.5); [""] clears the list.
@@ -44,7 +46,8 @@ def update(changes: JobChanges) -> dict[str, Any]:
 
 
 def _numbered(spec: JobSpec, job_id: int) -> dict[str, Any]:
-    """Returns a job with fields for root and SlurmUser only: the id, the AdminComment and the owner."""
+    """Returns the fields of a job. Only root and SlurmUser may set three of them: the id, the
+    AdminComment and the owner."""
     return _job(spec) | {"job_id": job_id, "admin_comment": spec.admin_comment} | _owner(spec)
 
 
@@ -52,9 +55,9 @@ def _job(spec: JobSpec) -> dict[str, Any]:
     checks.check(spec)
     body: dict[str, Any] = {
         "name": spec.name,
-        # One task a node with all CPUs: exactly spec.cpus on each node, which Slurm rounds up to whole
-        # cores. threads_per_core=1 would mean a core for each CPU. Slurm ignores tres_per_task (the job
-        # gets one CPU).
+        # Each node has one task with all CPUs, so the job gets exactly spec.cpus on each node. Slurm
+        # rounds this number up to whole cores. With threads_per_core=1, each CPU would take a whole
+        # core. Slurm ignores tres_per_task: the job would get one CPU.
         "tasks": spec.nodes,
         "tasks_per_node": 1,
         "cpus_per_task": spec.cpus,
@@ -68,7 +71,7 @@ def _job(spec: JobSpec) -> dict[str, Any]:
 
 
 def _given(spec: JobSpec) -> dict[str, Any]:
-    """Returns the fields that the spec sets; the others stay Slurm's defaults."""
+    """Returns the fields that the spec sets. All other fields keep Slurm's defaults."""
     body: dict[str, Any] = {
         field: value for field in checks.TEXTS if (value := getattr(spec, field)) is not None
     }
@@ -88,14 +91,14 @@ def _numbers(given: JobSpec | JobChanges) -> dict[str, Any]:
 
 
 def _owner(spec: JobSpec) -> dict[str, Any]:
-    """Returns the owner as decimal strings: slurmrestd resolves names, and 24.11.5 dies of a group's
-    name."""
+    """Returns the owner as decimal strings, not as names. slurmrestd resolves names, and the name of a
+    group crashes 24.11.5."""
     owner = {"user_id": spec.user_id, "group_id": ownership.group_of(spec)}
     return {field: str(number) for field, number in owner.items() if number is not None}
 
 
 def _node_list(names: Iterable[str]) -> list[str]:
-    """Returns one compressed expression: hundreds of names are a few bytes."""
+    """Returns a list with one compressed expression, so that hundreds of names take only a few bytes."""
     compressed = hostlist.compress(names)
     return [compressed] if compressed else []
 

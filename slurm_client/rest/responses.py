@@ -1,7 +1,8 @@
-"""The reader of slurmrestd's replies, which makes the model's values.
+"""Reads slurmrestd's replies into the model's values.
 
-Any field may be absent: the versions differ, and an odd reply must not stop the extender. An unreadable
-entry is `Malformed`, and the other entries count. `error_mapping` decides which reply is an error.
+Any field may be absent, because the API versions differ, and because an odd reply must not stop the
+extender. An unreadable entry becomes `Malformed`, and the other entries still count. `error_mapping`
+decides if a reply is an error.
 """
 
 import functools
@@ -18,14 +19,15 @@ from wellknown import number_list
 _CANNOT_BE_READ: Final = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 """Python's errors for a value of another type or shape than Slurm documents."""
 _TASK: Final = re.compile(r"(\d+)[_+].*", re.ASCII | re.DOTALL)
-"""Tasks of arrays ("7_3", "7_*") and parts of heterogeneous jobs ("8+1"). The first number is the id for
-GET job/{id}. slurmrestd lists each task, but tasks that wait together are one job."""
+"""Matches tasks of arrays ("7_3", "7_*") and parts of heterogeneous jobs ("8+1"). The first number is
+the id for GET job/{id}. slurmrestd lists each task, but in Slurm, tasks that wait together are one
+job."""
 _WORDS_KEPT: Final = 200
 _Read = TypeVar("_Read")
 
 
 class Malformed(NamedTuple):
-    """An unreadable entry."""
+    """An unreadable entry of a reply, with the reason."""
 
     why: str
 
@@ -48,7 +50,7 @@ def _why(error: Exception, entry: object) -> str:
 
 
 def states(entries: Sequence[Mapping[str, Any]]) -> AllStates:
-    """Reads `jobs` in GET jobs/state/."""
+    """Reads the list `jobs` in the reply to GET jobs/state/."""
     found, malformed, waiting = AllStates(), list[str](), dict[int, int]()
     found.entries, found.waiting = len(entries), waiting
     for entry in entries:
@@ -71,7 +73,7 @@ def states(entries: Sequence[Mapping[str, Any]]) -> AllStates:
 
 
 def _job_id(text: str) -> tuple[int, bool]:
-    """Returns a job's id, and True for a part of a job."""
+    """Returns a job's id, and True if the text names only a part of the job."""
     if text.isdecimal():  # int() would take "7_3" for 73
         return int(text), False
     task = _TASK.fullmatch(text)
@@ -82,7 +84,8 @@ def _job_id(text: str) -> tuple[int, bool]:
 
 @functools.lru_cache(maxsize=256)
 def _state(names: tuple[str, ...]) -> JobState:
-    """Reads a state. Thousands of jobs have a handful of states."""
+    """Reads a state. The results are cached, because thousands of jobs have only a handful of different
+    states."""
     return JobState.parse(names)
 
 
@@ -91,7 +94,8 @@ def _state_of_job(entry: Mapping[str, Any]) -> JobState:
 
 
 def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> Job:
-    """Reads one of `jobs` in GET job/{id}; `others` are tasks of its array."""
+    """Reads one entry of `jobs` in the reply to GET job/{id}. `others` are the tasks of the job's
+    array."""
     nodes = hostlist.expand(_text(entry, "nodes"))
     return Job(
         id=int(entry["job_id"]),
@@ -159,8 +163,9 @@ def _more_tasks(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -
 
 
 def _on_nodes(entry: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
-    """Returns fields of a job: its cores and its memory (MiB) on each node, and the nodes' sockets; none
-    before the job begins. Slurm also reports all for ended jobs."""
+    """Returns three fields of a job: its cores and its memory (MiB) on each node, and the nodes'
+    sockets. Returns {} before the job begins. Also returns {} for an ended job, although Slurm still
+    reports these fields."""
     told = ((entry.get("job_resources") or {}).get("nodes") or {}).get("allocation") or ()
     by_node = {one.get("name"): one for one in told}
     if not nodes or not by_node.keys() >= set(nodes) or _state_of_job(entry).ended:
@@ -175,7 +180,8 @@ def _on_nodes(entry: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
 
 
 def _cores(on_node: Mapping[str, Any]) -> str:
-    """Returns the job's cores: Slurm lists every core of the node, socket by socket."""
+    """Returns the job's cores on a node. Slurm lists every core of the node, socket by socket, with a
+    status."""
     cores = (core for socket in on_node.get("sockets") or () for core in socket.get("cores") or ())
     return number_list.compress(
         number for number, core in enumerate(cores) if "ALLOCATED" in (core.get("status") or ())
@@ -183,24 +189,27 @@ def _cores(on_node: Mapping[str, Any]) -> str:
 
 
 def _sockets(on_node: Mapping[str, Any]) -> str:
-    """Reads the sockets of a node: Slurm lists all sockets and cores, of the job or not."""
+    """Reads the layout of a node. Slurm lists all sockets and cores of the node, also cores that the job
+    does not have."""
     sockets = on_node.get("sockets") or ()
     return _layout(len(sockets), len(sockets[0].get("cores") or ()) if sockets else 0)
 
 
 def _layout(sockets: Any, cores: Any) -> str:
-    """Returns the sockets of a node and the cores of each ("2x4"), "" if not reported."""
+    """Returns the number of sockets of a node and the number of cores in each socket, like "2x4".
+    Returns "" if Slurm does not report the numbers."""
     return f"{int(sockets)}x{int(cores)}" if sockets and cores else ""
 
 
 _OF_SELECT_TYPE: Final = "CR_"
-"""Beginning of the names of SelectTypeParameters, since v0.0.45."""
+"""Prefix of the names of SelectTypeParameters, since v0.0.45."""
 _WITH_A_REASON: Final = frozenset({"DOWN", "DRAIN", "FAIL"})
-"""24.11 keeps the last reason of a node that was resumed."""
+"""States in which the reason of a node counts. 24.11 keeps the last reason of a node that was
+resumed."""
 
 
 def node(entry: Mapping[str, Any]) -> Node:
-    """Reads one of `nodes` in GET nodes/ or node/{name}."""
+    """Reads one entry of `nodes` in the reply to GET nodes/ or GET node/{name}."""
     states, cpus = _flags(tuple(entry.get("state") or ())), int(entry.get("cpus") or 0)
     return Node(
         name=str(entry["name"]),
@@ -228,12 +237,13 @@ def node(entry: Mapping[str, Any]) -> Node:
 
 @functools.lru_cache(maxsize=256)
 def _flags(states: tuple[object, ...]) -> frozenset[str]:
-    """Reads states. Thousands of nodes have a handful of states."""
+    """Reads states. The results are cached, because thousands of nodes have only a handful of different
+    states."""
     return frozenset(map(str, states))
 
 
 def partition(entry: Mapping[str, Any]) -> Partition:
-    """Reads one of `partitions` in GET partitions/."""
+    """Reads one entry of `partitions` in the reply to GET partitions/."""
     settings, maximums = entry.get("partition") or {}, entry.get("maximums") or {}
     return Partition(
         name=str(entry["name"]),
@@ -257,7 +267,7 @@ def partition(entry: Mapping[str, Any]) -> Partition:
 
 
 def reservation(entry: Mapping[str, Any]) -> Reservation:
-    """Reads one of `reservations` in GET reservations/."""
+    """Reads one entry of `reservations` in the reply to GET reservations/."""
     return Reservation(
         name=str(entry["name"]),
         nodes=hostlist.expand(_text(entry, "node_list")),
@@ -271,15 +281,16 @@ def reservation(entry: Mapping[str, Any]) -> Reservation:
 
 
 def boot_time(document: Mapping[str, Any]) -> int | None:
-    """Reads GET diag, in UNIX seconds: slurmctld begins its statistics a moment after its start (0 until
-    then), at midnight, and with `sdiag -r`."""
+    """Reads the time at which slurmctld's statistics begin from the reply to GET diag, in UNIX seconds.
+    slurmctld begins its statistics a moment after its start (the time is 0 until then), at midnight, and
+    with `sdiag -r`."""
     statistics = document.get("statistics") or {}
     begun, told = number(statistics.get("req_time_start")), number(statistics.get("req_time"))
     return begun or told
 
 
 def configuration(document: Mapping[str, Any]) -> Configuration:
-    """Reads GET conf (v0.0.45)."""
+    """Reads the reply to GET conf (v0.0.45)."""
     conf, meta = document.get("slurm_conf") or {}, document.get("slurm_conf_meta") or {}
     return Configuration(
         cluster_name=conf.get("ClusterName"),
@@ -314,7 +325,7 @@ def configuration(document: Mapping[str, Any]) -> Configuration:
 
 
 def grant(document: Mapping[str, Any]) -> Grant | None:
-    """Reads GET resources/{job_id} (v0.0.44); None for a job without nodes."""
+    """Reads the reply to GET resources/{job_id} (v0.0.44). Returns None for a job without nodes."""
     on_nodes = document.get("nodes") or ()
     if not on_nodes:
         return None
@@ -330,27 +341,30 @@ def grant(document: Mapping[str, Any]) -> Grant | None:
 
 
 def _on_each(gres: Sequence[object]) -> tuple[str, ...]:
-    """Returns the devices on each node, "" for no devices; () if no node has devices."""
+    """Returns the job's devices on each node, with "" for a node without devices. Returns () if no node
+    has devices."""
     told = tuple("" if one is None else str(one) for one in gres)
     return told if any(told) else ()
 
 
 def _bits(mask: str) -> str:
-    """Returns a list of the set bits of a hexadecimal mask: "0x0D" is "0,2-3"."""
+    """Returns a list of the bits that are set in a hexadecimal mask. For example, "0x0D" gives
+    "0,2-3"."""
     bits = int(mask or "0", 16)
     return number_list.compress(bit for bit in range(bits.bit_length()) if bits >> bit & 1)
 
 
 def _device(told: Mapping[str, Any]) -> str:
-    """Returns devices as in `gres_detail`, with a count only for devices without numbers."""
+    """Returns devices in the form of `gres_detail`. Devices without numbers have a count only."""
     name, kind, index = _text(told, "name"), _text(told, "type"), _text(told, "index")
     what, count = f"{name}:{kind}" if kind else name, int(told.get("count") or 0)
     return f"{what}:{count}(IDX:{index})" if index else f"{what}(CNT:{count})"
 
 
 def canceller(document: Mapping[str, Any], cluster: str) -> str | None:
-    """Reads the user that cancelled the newest job in GET /slurmdb/VERSION/job/{job_id}. An id may
-    recur, and several clusters may share a slurmdbd."""
+    """Reads the user that cancelled a job from the reply to GET /slurmdb/VERSION/job/{job_id}. Only the
+    newest job of `cluster` counts, because an id may recur, and because several clusters may share a
+    slurmdbd."""
     jobs = [entry for entry in document.get("jobs") or () if entry["cluster"] == cluster]
     newest = max(jobs, key=lambda entry: int(entry["time"]["submission"]), default=None)
     if newest is None or "CANCELLED" not in newest["state"]["current"]:
@@ -359,7 +373,8 @@ def canceller(document: Mapping[str, Any], cluster: str) -> str | None:
 
 
 def number(value: object) -> int | None:
-    """Reads Slurm's {"set", "infinite", "number"}, or a plain number; None if unset or infinite."""
+    """Reads a number from Slurm's object {"set", "infinite", "number"}, or a plain number. Returns None
+    if the number is unset or infinite."""
     if isinstance(value, dict):
         if not value.get("set") or value.get("infinite"):
             return None
@@ -387,7 +402,8 @@ def _text(entry: Mapping[str, Any], field: str) -> str:
 
 
 def _asked_nodes(entry: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    """Reads a submitted list of nodes; () if unreadable. 24.11 accepts a list with one known node."""
+    """Reads the list of nodes that a job was submitted with. Returns () if the list is unreadable. 24.11
+    accepts a list if one node is known."""
     try:
         return hostlist.expand(_text(entry, field))
     except ValueError:

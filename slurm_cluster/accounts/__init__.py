@@ -1,1 +1,1 @@
-"""QOS, accounts and users of a file: compared with slurmdbd, and applied to slurmdbd."""
+"""Compares the QOS, accounts and users of a file with slurmdbd, and applies the file to slurmdbd."""

@@ -24,8 +24,8 @@ from slurm_cluster.programs import ProgramFailed
 
 _AGAIN_S: Final = 3.0
 _ROUNDS: Final = 3
-"""Number of attempts. If slurmdbd stops answering during a step, the step may be carried out, so
-the remaining differences are read again."""
+"""Number of attempts. If slurmdbd stops answering during a step, slurmdbd may still have carried out the
+step. So the next attempt reads the remaining differences again."""
 _Result = TypeVar("_Result")
 Say = Callable[[str], object]
 Show = Callable[[Sequence[str]], object]
@@ -41,7 +41,8 @@ class Status(IntEnum):
 
 
 def plan(file: Path, cluster: str, patience_s: float, say: Say, show: Show | None = None) -> Status:
-    """Shows the changes that `apply` would make. `show`: takes all lines at once instead of `say`."""
+    """Shows the changes that `apply` would make. If `show` is given, it gets all lines at once.
+    Otherwise, `say` gets each line."""
     return _with_words(lambda: _plan(read(file), cluster, patience_s, say, show), say)
 
 
@@ -109,7 +110,8 @@ def _apply(document: Document, cluster: str, patience_s: float, say: Say) -> Sta
 
 
 def _difference(document: Document, cluster: str, patience_s: float, say: Say) -> tuple[str, list[Step]]:
-    """Returns the cluster's name, and the steps. Raises WrongAccounts, DatabaseAway, ProgramFailed."""
+    """Returns the cluster's name, and the steps that make slurmdbd match the file. Raises WrongAccounts,
+    DatabaseAway, ProgramFailed."""
     name, has = _patiently(lambda: _read(cluster), patience_s, say)
     wants = wanted(document, has)
     todo = steps(has, wants, prune=document.prune)

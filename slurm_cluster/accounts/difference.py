@@ -1,7 +1,8 @@
-"""Changes that make slurmdbd match a file, in a valid order: pure.
+"""Finds the changes that make slurmdbd match a file, in a valid order. This module does no I/O.
 
-QOS come first, then accounts (parents before children), associations (the first association creates
-the user), fields of users, and coordinators. Removals have the reverse order."""
+QOS come first, then accounts (parents before children), associations (the first association creates the
+user), fields of users, and coordinators. Removals come in the reverse order.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +25,11 @@ _MOST: Final = 100
 """Maximum number of users in one command."""
 _OF_A_USER: Final = (Kind.ASSOCIATION, Kind.COORDINATOR)
 _LATER: Final = {"Preempt": values.UNSET}
-"""Fields that name other objects of the same kind: set after all objects exist."""
+"""Fields that name other objects of the same kind. These fields are set after all objects exist."""
 
 
 class Action(StrEnum):
-    """Change of an object, as a diff symbol."""
+    """The kind of a change of an object. The value is the symbol in a diff."""
 
     ADD = "+"
     CHANGE = "~"
@@ -37,7 +38,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Change of an object: the new fields, and the fields before."""
+    """One change of an object, with the new fields and the fields before the change."""
 
     action: Action
     kind: Kind
@@ -62,8 +63,8 @@ def steps(has: State, wants: State, *, prune: bool) -> list[Step]:
 
 
 def batches(todo: Iterable[Step]) -> Iterator[Sequence[Step]]:
-    """Yields groups of steps for one command each: equal changes of several users. The order of
-    kinds stays."""
+    """Yields groups of steps. A group has equal changes of several users, so one command can carry out
+    the whole group. The order of kinds stays the same."""
     alike: dict[object, list[Step]] = {}
     for step in todo:
         alike.setdefault(_command(step), []).append(step)
@@ -73,15 +74,15 @@ def batches(todo: Iterable[Step]) -> Iterator[Sequence[Step]]:
 
 
 def _command(step: Step) -> object:
-    """Returns an equal key for steps with different users and equal changes."""
+    """Returns a key of a step. Steps with equal changes of different users have equal keys."""
     where = step.key[1:] if step.kind in _OF_USERS else step.key
     fields = (tuple(sorted(each.items())) for each in (step.fields, step.before))
     return (step.action, step.kind, where, *fields)
 
 
 def others(has: State, wants: State) -> list[Entity]:
-    """Returns the objects that the file lacks, without Slurm's own objects, and without removed
-    coordinators of the file's accounts."""
+    """Returns the objects of slurmdbd that the file lacks. Slurm's own objects are left out, and so are
+    coordinators that the file's accounts no longer have."""
     back = _taken_back(has, wants)
     return [
         entity

@@ -1,4 +1,4 @@
-"""The file of accounts: format and validation.
+"""The format of the file of accounts, and its validation.
 
     prune: false
     qos:
@@ -17,8 +17,8 @@
       - name: alice
         accounts: [{name: vision, fairshare: 10}]
 
-Names and limits are as in sacctmgr(1). The file describes each object completely: a limit that is not in
-the file is removed.
+Names and limits are as in sacctmgr(1). The file describes each object completely, so a limit that is not
+in the file is removed.
 """
 
 from typing import Annotated, Final, Literal
@@ -64,9 +64,9 @@ class Qos(_Model):
     preempt_mode: Literal["cluster", "cancel", "requeue", "suspend"] = Field(
         "cluster", alias="preemptMode"
     )
-    """How Slurm preempts jobs of this QOS; "cluster": PreemptMode of slurm.conf."""
+    """How Slurm preempts jobs of this QOS. "cluster" means PreemptMode of slurm.conf."""
     preempt_exempt_time: int | None = Field(default=None, ge=0, alias="preemptExemptTime")
-    """Exempt time in seconds; None: PreemptExemptTime of slurm.conf."""
+    """Exempt time in seconds. None means PreemptExemptTime of slurm.conf."""
     usage_factor: float = Field(default=1.0, ge=0, alias="usageFactor", strict=False)
     usage_threshold: float | None = Field(default=None, ge=0, alias="usageThreshold", strict=False)
     limit_factor: float | None = Field(default=None, ge=0, alias="limitFactor", strict=False)
@@ -77,10 +77,10 @@ class _Association(_Model):
     """Fields of a user or an account in Slurm's tree of associations."""
 
     fairshare: Annotated[int, Field(ge=0)] | Literal["parent"] = 1
-    """Shares; "parent": children use the shares of the parent account."""
+    """Number of shares. "parent" means that children use the shares of the parent account."""
     priority: int | None = Field(default=None, ge=0)
     qos: list[Name] = []
-    """Allowed QOS; empty: the QOS of the parent account."""
+    """Allowed QOS. An empty list means the QOS of the parent account."""
     default_qos: Name | None = Field(default=None, alias="defaultQos")
     limits: Limits = {}
 
@@ -109,7 +109,7 @@ class User(_Model):
     name: Name
     admin_level: Literal["None", "Operator", "Administrator"] = Field("None", alias="adminLevel")
     default_account: Name | None = Field(default=None, alias="defaultAccount")
-    """Default account; None: the first account."""
+    """Default account. None means the first account."""
     accounts: list[Membership] = Field(min_length=1)
 
 
@@ -117,7 +117,7 @@ class Document(_Model):
     """The content of the file."""
 
     prune: bool = False
-    """True: objects that are not in the file are removed."""
+    """True if objects that are not in the file are removed from slurmdbd."""
     qos: list[Qos] = []
     accounts: list[Account] = []
     users: list[User] = []

@@ -1,4 +1,5 @@
-"""Objects in slurmdbd, and objects that a file wants. Each field has one canonical form."""
+"""The objects in slurmdbd, and the objects that a file requests. Each field has one canonical form, so
+that both can be compared."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from slurm_cluster.accounts.document import NORMAL, ROOT, Account, Document, Lim
 
 
 class Kind(StrEnum):
-    """Entities of sacctmgr, in an order in which each kind needs only earlier kinds."""
+    """The kinds of objects of sacctmgr. In this order, each kind needs only earlier kinds."""
 
     QOS = "qos"
     ACCOUNT = "account"
@@ -85,8 +86,8 @@ def _entities(document: Document, problems: list[str]) -> Iterator[Entity]:
 
 
 def _coordinators(document: Document, has: State) -> Iterator[Entity]:
-    """Yields the coordinators of the file's accounts. The accounts may be below other accounts in
-    slurmdbd."""
+    """Yields the coordinators of the file's accounts. An account of the file may be below an account
+    that is only in slurmdbd."""
     own = {each.name: frozenset(each.coordinators) for each in document.accounts}
     parents = {
         key[0]: each.fields.get("Parent", "")
@@ -103,8 +104,8 @@ def _coordinators(document: Document, has: State) -> Iterator[Entity]:
 
 
 def coordinators(parents: Mapping[str, str], named: Mapping[str, frozenset[str]]) -> Iterator[Entity]:
-    """Yields each account's own coordinators, without inherited coordinators, which sacctmgr also
-    shows."""
+    """Yields each account's own coordinators. Inherited coordinators, which sacctmgr also shows, are
+    left out."""
     for account, names in named.items():
         for name in sorted(names - _above(account, parents, named)):
             yield Entity(Kind.COORDINATOR, (name, account), {})
@@ -140,7 +141,7 @@ def _given(number: int | None) -> str:
 
 
 def _factor(number: float | None) -> str:
-    """Returns a factor as sacctmgr prints the factor."""
+    """Returns a factor in the form that sacctmgr prints."""
     return values.UNSET if number is None else f"{number:.6f}"
 
 
@@ -179,7 +180,7 @@ def _limits(
 
 
 def _problems(document: Document, has: State) -> Iterator[str]:
-    """Yields an error for each name of a missing object."""
+    """Yields an error for each name in the file if no object has this name."""
     kept = () if document.prune else tuple(key for kind, (key, *_) in has if kind is Kind.QOS)
     qos = {NORMAL, *kept, *(each.name for each in document.qos)}
     kept = () if document.prune else tuple(key for kind, (key, *_) in has if kind is Kind.ACCOUNT)

@@ -10,7 +10,8 @@ from slurm_cluster.accounts.entities import Entity, Key, Kind, State, coordinato
 from slurm_cluster.programs import ProgramFailed, run
 
 _AWAY: Final = ("connect", "slurmdbd", "database", "unspecified error", "timed out")
-"""Parts of sacctmgr's errors, in lower case, if slurmdbd or the database does not answer."""
+"""Parts of sacctmgr's errors, in lower case. If an error has such a part, slurmdbd or the database does
+not answer."""
 _QOS: Final = (
     *("Priority", "Flags", "Preempt", "GraceTime", "PreemptMode", "PreemptExemptTime"),
     *("UsageFactor", "UsageThreshold", "LimitFactor"),
@@ -30,7 +31,7 @@ def read(cluster: str) -> State:
     accounts = list(_accounts(cluster))
     entities = [*_qos(), *accounts, *_users(cluster), *_coordinators(accounts)]
     state = {(entity.kind, entity.key): entity for entity in entities}
-    if (Kind.QOS, (NORMAL,)) not in state:  # the QOS normal always exists: nothing was read
+    if (Kind.QOS, (NORMAL,)) not in state:  # the QOS normal always exists, so nothing was read
         raise DatabaseAway("slurmdbd reported no QOS")
     return state
 

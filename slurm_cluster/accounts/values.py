@@ -1,6 +1,8 @@
-"""Canonical forms of sacctmgr's values, for comparison.
+"""Converts sacctmgr's values to canonical forms, so that values can be compared.
 
-sacctmgr prints "mem=16384M" as "mem=16G", 90 minutes as "01:30:00", and TRES in another order."""
+For example, sacctmgr prints "mem=16384M" as "mem=16G", 90 minutes as "01:30:00", and TRES in another
+order.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -23,7 +25,7 @@ _TRES_NAME: Final = re.compile(
 
 
 def count(text: str) -> str:
-    """Returns a plain number; UNSET for -1. Raises ValueError."""
+    """Returns a plain number, or UNSET for -1. Raises ValueError for any other text."""
     if text == _NONE:
         return UNSET
     if not re.fullmatch(r"\d+", text, re.ASCII):
@@ -32,8 +34,8 @@ def count(text: str) -> str:
 
 
 def tres(text: str) -> str:
-    """Returns sorted TRES, with memory in MB and without -1: "gres/gpu=8,mem=1024". Raises
-    ValueError."""
+    """Returns sorted TRES, like "gres/gpu=8,mem=1024". Memory is in MB, and TRES with the value -1 are
+    left out. Raises ValueError for an invalid text."""
     found: dict[str, str] = {}
     for part in text.split(","):
         name, sign, value = part.strip().partition("=")
@@ -49,7 +51,8 @@ def tres(text: str) -> str:
 
 
 def minutes(text: str) -> str:
-    """Returns minutes for 90, 90:00, 1:30:00, 1-0 or 1-01:30:00; UNSET for -1. Raises ValueError."""
+    """Returns the minutes of a time like 90, 90:00, 1:30:00, 1-0 or 1-01:30:00. Returns UNSET for -1.
+    Raises ValueError for any other text."""
     if text == _NONE:
         return UNSET
     found = _TIME.fullmatch(text)
@@ -112,12 +115,13 @@ _CLEARED_BY_NUMBER: Final = frozenset(
     {"DefaultQOS", "Flags", "LimitFactor", "PreemptExemptTime", "Priority", "UsageThreshold"}
 )
 _EXEMPT: Final = "PreemptExemptTime"
-"""Field in seconds. sacctmgr reads a plain number as minutes."""
+"""A field in seconds. sacctmgr would read a plain number as minutes."""
 
 
 def argument(name: str, value: str, before: str) -> str:
-    """Returns sacctmgr's argument for a field that was `before`. -1 removes a limit and some other
-    fields, and an empty value removes a list. Removed TRES are named with -1."""
+    """Returns sacctmgr's argument that changes a field from `before` to `value`. The argument -1 removes
+    a limit and some other fields. An empty argument removes a list. Each removed TRES is named with
+    -1."""
     if {**OF_QOS, **OF_ASSOCIATION}.get(name) is tres:
         kept = {part.partition("=")[0] for part in value.split(",")}
         gone = [

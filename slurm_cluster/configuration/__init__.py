@@ -1,1 +1,1 @@
-"""Configuration of slurmctld: trial, comparison with the running configuration, and installation."""
+"""Tries a configuration of slurmctld, compares it with the running configuration, and installs it."""

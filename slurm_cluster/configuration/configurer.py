@@ -1,14 +1,16 @@
-"""Applies a valid wanted configuration to slurmctld. Rejects other configurations: slurmctld keeps
-the last valid configuration.
+"""Applies the wanted configuration to slurmctld if the configuration is valid. Otherwise, slurmctld
+keeps the last valid configuration.
 
     tried in a temporary slurmctld -> compared with the running configuration -> placed -> read by
     slurmctld -> kept
 
-If a step before "placed" fails, nothing has changed. If a later step fails, the kept files return.
+If a step before "placed" fails, nothing has changed. If a later step fails, the kept files are placed
+again.
 
 With two slurmctlds, one instance of this program runs beside each slurmctld. Both instances share
 the kept configuration. The slurmctld on standby restarts with the configuration of the serving
-slurmctld."""
+slurmctld.
+"""
 
 import socket
 from collections.abc import Callable, Mapping
@@ -37,7 +39,7 @@ class Verdict(StrEnum):
     APPLIED = "Applied"
     REFUSED = "Refused"
     HELD = "Held"
-    """The configuration is valid and waits, until jobs have ended or slurmctld serves."""
+    """The configuration is valid, but waits until jobs have ended or slurmctld serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Places:
     kept: Path
     keys: tuple[Path, ...] = ()
     state: Path | None = None
-    """StateSaveLocation of the running slurmctld; None: the value in slurm.conf."""
+    """StateSaveLocation of the running slurmctld. None means the value in slurm.conf."""
     accepted: tuple[str, ...] = ()
     """Regular expressions of errors that a trial may log (`Trial.accepted`)."""
     retry_s: float = 60.0
@@ -73,7 +75,7 @@ class Configurer:
     def __init__(
         self, places: Places, controller: Controller, tell: Callable[[Plan], object] = lambda _: None
     ) -> None:
-        """`tell`: receives each plan before the plan is carried out."""
+        """`tell` receives each plan before the plan is carried out."""
         self._places = places
         self._controller = controller
         self._tell = tell
@@ -81,7 +83,8 @@ class Configurer:
         self._refused: tuple[str, float, Outcome] | None = None
         """The last rejected configuration: its digest, the time, and the outcome."""
         self._read: str | None = None
-        """Digest of the files that slurmctld has read; None: slurmctld has read the placed files."""
+        """Digest of the files that slurmctld has read. None means that slurmctld has read the placed
+        files."""
 
     @property
     def ready(self) -> bool:
@@ -119,9 +122,9 @@ class Configurer:
         return self._plan(kept, wanted, serves=self._controller.serves()), []
 
     def look(self, now: float, *, waited: bool) -> Outcome:
-        """Applies a changed wanted configuration. Tries a rejected configuration again after
-        `retry_s`, because for example a missing QOS may exist then. `waited`: no longer wait for
-        slurmctld. Raises OSError."""
+        """Applies the wanted configuration if it has changed. Tries a rejected configuration again after
+        `retry_s`, because for example a missing QOS may exist then. `waited` is True if the program must
+        no longer wait for slurmctld. Raises OSError."""
         wanted, kept = folders.read(self._places.wanted), self._kept.read()
         which = folders.digest({**wanted, **self._keys()})
         if self._refused is not None:
@@ -153,8 +156,8 @@ class Configurer:
         return self._left(planned) or self._apply(planned, kept, wanted, serves=serves)
 
     def _follow(self, kept: Files, conf: SlurmConf) -> Outcome:
-        """Gives the configuration of the serving slurmctld to a slurmctld on standby, which runs
-        with `conf`."""
+        """Gives the configuration of the serving slurmctld to the slurmctld on standby. The slurmctld on
+        standby runs with `conf`."""
         if self._has_read(kept):
             return Outcome(Verdict.CURRENT)
         if _host(conf) not in self._conf(kept).hosts():
@@ -223,8 +226,8 @@ class Configurer:
         }
 
     def _place_at_start(self, files: Files, before: Files) -> None:
-        """Places files for the start. If only this program was restarted, slurmctld keeps running
-        with the files placed before."""
+        """Places files for the start. If only this program was restarted, slurmctld continues to run
+        with the files that were placed before."""
         has_read = not self.ready or self._has_read(files)
         self._place(files, before)
         self._read = self._digest(files) if has_read else ""
@@ -274,6 +277,6 @@ class Configurer:
 
 
 def _host(conf: SlurmConf) -> str:
-    """Returns the name of this host in slurm.conf."""
+    """Returns the name that this host has in slurm.conf."""
     name = socket.gethostname()
     return name if name in conf.hosts() else name.partition(".")[0]

@@ -1,11 +1,13 @@
-"""The running slurmctld, through Slurm's programs: state, jobs, and reading of new files.
+"""Controls the running slurmctld through Slurm's programs: reads its state and jobs, and makes slurmctld
+read new files.
 
-With two slurmctlds, one slurmctld serves. The slurmctld on standby answers only pings and orders to
-end, reads slurm.conf only at start, and takes over with this configuration.
+With two slurmctlds, one slurmctld serves. The slurmctld on standby answers only pings and orders to end.
+It reads slurm.conf only at its start, and takes over with this configuration.
 
-In the foreground (`slurmctld -D`, as in a container), slurmctld answers `scontrol reconfigure`
-before reading anything, and ends if the restart fails. So a change counts as done only when
-slurmctld serves with a new start time."""
+In the foreground (`slurmctld -D`, as in a container), slurmctld answers `scontrol reconfigure` before it
+reads anything. If the restart fails, slurmctld ends. So a change counts as done only when slurmctld
+serves with a new start time.
+"""
 
 import re
 import time
@@ -22,8 +24,8 @@ from slurm_cluster.programs import ProgramFailed, run
 
 _LOOK_S: Final = 0.2
 _ASK_S: Final = 45.0
-"""Timeout of a question, more than MessageTimeout (10 s) for each of two slurmctlds. A slurmctld
-that has just started answers late."""
+"""Timeout of a question to slurmctld. The timeout is more than MessageTimeout (10 s) for each of two
+slurmctlds, because a slurmctld that has just started answers late."""
 _WHOLE_S: Final = 1.0
 """Resolution of start times. Two starts within a second would have the same start time."""
 _STARTED: Final = "BOOT_TIME"
@@ -31,7 +33,7 @@ _PAUSES_S: Final = 300.0
 """The kubelet's longest pause before the restart of a container that has ended several times."""
 _STATE: Final = re.compile(r"^PartitionName=(\S+) .* State=(\S+)", re.MULTILINE)
 _ENDS_S: Final = 10.0
-"""Time in which a slurmctld on standby ends: every second, slurmctld checks for an order to end."""
+"""Time in which a slurmctld on standby ends. Every second, slurmctld checks for an order to end."""
 
 
 class NotServing(Exception):
@@ -39,7 +41,7 @@ class NotServing(Exception):
 
 
 class Controller:
-    """The slurmctld in the configuration of this container."""
+    """The slurmctld that this container's configuration names."""
 
     def __init__(self, within_s: float) -> None:
         self._within_s = within_s
@@ -49,7 +51,7 @@ class Controller:
         return " is UP" in _ping()
 
     def leads(self, conf: SlurmConf, host: str) -> bool:
-        """Returns True if the slurmctld of this host answers. `conf`: the running configuration."""
+        """Returns True if the slurmctld of this host answers. `conf` is the running configuration."""
         return bool(self._started(conf, host))
 
     def stands_by(self, conf: SlurmConf, host: str) -> bool:
@@ -68,25 +70,25 @@ class Controller:
         return dict(_STATE.findall(shown))
 
     def reconfigure(self) -> float:
-        """Makes slurmctld and all slurmds read the files. Returns the seconds without an answer.
-        Raises ProgramFailed, NotServing."""
+        """Makes slurmctld and all slurmds read the files. Returns the number of seconds without an
+        answer from slurmctld. Raises ProgramFailed, NotServing."""
         before = self._started()
         time.sleep(_WHOLE_S)
         run("scontrol", "reconfigure")
         return self._await(before)
 
     def restart(self, conf: SlurmConf, host: str) -> float:
-        """Ends the slurmctld of this host; its container restarts slurmctld. `conf`: the running
-        configuration, because the new configuration may have another port. Returns and raises as
-        `reconfigure`."""
+        """Ends the slurmctld of this host, so that its container restarts slurmctld. `conf` is the
+        running configuration, because the new configuration may have another port. Returns the same
+        number and raises the same errors as `reconfigure`."""
         before = self._started(conf, host)
         time.sleep(_WHOLE_S)
         self._end(conf, host)
         return self._await(before, _PAUSES_S)
 
     def restart_standby(self, conf: SlurmConf, host: str) -> None:
-        """Restarts a slurmctld on standby, without a check of the start time. Does nothing if
-        slurmctld is down."""
+        """Restarts a slurmctld on standby, but does not check its start time. Does nothing if slurmctld
+        is down."""
         if not self._is_up(host):
             return
         self._end(conf, host)
@@ -120,8 +122,8 @@ class Controller:
         return f" at {host} is UP" in _ping()
 
     def _started(self, conf: SlurmConf | None = None, host: str = "") -> str:
-        """Returns the start time of slurmctld, or of this host's slurmctld with `conf`; "" without
-        an answer."""
+        """Returns the start time of slurmctld. If `conf` is given, returns the start time of this host's
+        slurmctld. Returns "" if slurmctld does not answer."""
         try:
             with _only(conf, host) as path:
                 shown = run("scontrol", "show", "config", timeout_s=_ASK_S, conf=path)
@@ -132,7 +134,8 @@ class Controller:
 
 
 def _ping() -> str:
-    """Returns a line for each slurmctld. scontrol fails if one slurmctld does not answer."""
+    """Returns a line for each slurmctld, even if scontrol fails because one slurmctld does not
+    answer."""
     try:
         return run("scontrol", "ping", timeout_s=_ASK_S)
     except ProgramFailed as failed:
@@ -141,7 +144,8 @@ def _ping() -> str:
 
 @contextmanager
 def _only(conf: SlurmConf | None, host: str) -> Iterator[Path | None]:
-    """Yields a slurm.conf with only one slurmctld; None without `conf`."""
+    """Yields the path of a slurm.conf with only the slurmctld of `host`. Yields None if `conf` is
+    None."""
     if conf is None:
         yield None
         return

@@ -1,4 +1,5 @@
-"""Configurations in folders: read completely, written atomically file by file, and kept for later."""
+"""Reads and writes configurations in folders. Each file is written atomically. The last accepted
+configuration is kept for later."""
 
 import os
 import shutil
@@ -32,8 +33,8 @@ Files = Mapping[str, File]
 
 
 def read(folder: Path, *, secret: bool = False) -> dict[str, File]:
-    """Returns the files of a folder and its subfolders; no files without the folder. Raises
-    OSError."""
+    """Returns the files of a folder and its subfolders. If the folder is missing, returns no files.
+    Raises OSError."""
     at_once = folder / _DATA
     root = at_once.resolve() if at_once.exists() else folder
     paths = (path for path in sorted(root.rglob("*")) if path.is_file())
@@ -59,7 +60,7 @@ def has(folder: Path, files: Files) -> bool:
 
 
 def write(folder: Path, files: Files) -> None:
-    """Writes files, slurm.conf last. Raises OSError."""
+    """Writes files to a folder. slurm.conf is written last. Raises OSError."""
     for name in sorted(files, key=lambda each: (each == SLURM_CONF, each)):
         _replace(folder / name, files[name])
 
@@ -71,7 +72,7 @@ def remove(folder: Path, names: Collection[str]) -> None:
 
 
 def digest(files: Files) -> str:
-    """Returns an equal text for equal files."""
+    """Returns a hash of the files. Equal files have equal hashes."""
     whole = sha256()
     for name, file in sorted(files.items()):
         whole.update(f"{name}\0{file.mode}\0{len(file.content)}\0".encode() + file.content)
@@ -93,12 +94,12 @@ class Kept:
         return folder / SLURM_CONF
 
     def read(self) -> dict[str, File]:
-        """Returns the kept files; no files before the first configuration."""
+        """Returns the kept files. Before the first accepted configuration, returns no files."""
         return read(self.slurm_conf.parent) if self.slurm_conf.is_file() else {}
 
     def keep(self, files: Files) -> None:
-        """Replaces the kept files. If the program ends during the change, the old or the new files
-        remain."""
+        """Replaces the kept files. If the program ends during the change, either the old or the new
+        files remain."""
         shutil.rmtree(self._new, ignore_errors=True)
         self._new.mkdir(parents=True)
         write(self._new, files)
@@ -109,8 +110,8 @@ class Kept:
 
 
 def _replace(path: Path, file: File) -> None:
-    """Replaces a changed file. An unchanged file keeps the modification time, because slurmctld
-    reloads job_submit.lua by time."""
+    """Replaces a file if its content has changed. An unchanged file keeps its modification time, because
+    slurmctld reloads job_submit.lua if this time changes."""
     if path.is_file() and path.read_bytes() == file.content:
         path.chmod(file.mode)
         return

@@ -1,8 +1,9 @@
-"""Comparison of gres.conf with the nodes of slurm.conf.
+"""Compares gres.conf with the nodes of slurm.conf.
 
-slurmctld does not read gres.conf, so a trial finds no contradiction between both files. slurmd ends
-if a device file of gres.conf is missing. slurmctld sets a node with fewer devices than in
-slurm.conf out of service."""
+slurmctld does not read gres.conf, so a trial finds no contradiction between the two files. slurmd ends
+if a device file of gres.conf is missing. If a node has fewer devices than in slurm.conf, slurmctld sets
+the node out of service.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +29,8 @@ class _Devices:
     """Number of devices; None if neither File nor Count gives a plain number."""
 
     def has_type(self, kind: str) -> bool:
-        """Returns True if slurmd uses the devices for this type in slurm.conf. "" is any type."""
+        """Returns True if slurmd uses the devices for this type in slurm.conf. "" stands for any
+        type."""
         return not kind or self.type == kind
 
 
@@ -48,13 +50,15 @@ class _GresConf:
         return [*self._by_node.get("", []), *self._by_node.get(node, [])]
 
     def names(self, *, with_files: bool = False) -> frozenset[str]:
-        """Returns the names of all devices, or of devices that have files somewhere."""
+        """Returns the names of all devices. If `with_files` is True, returns only names of devices with
+        files on any node."""
         every = [each for node in self._by_node.values() for each in node]
         return frozenset(each.name for each in every if each.files or not with_files) - {""}
 
 
 def contradictions(lines: Iterable[Line], conf: SlurmConf) -> list[str]:
-    """Returns the contradictions between gres.conf and slurm.conf, with the nodes."""
+    """Returns the contradictions between gres.conf and slurm.conf, with the nodes of each
+    contradiction."""
     given = _GresConf(lines)
     with_files = given.names(with_files=True)
     alike = defaultdict[str, list[str]](list)

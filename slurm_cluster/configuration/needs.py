@@ -1,8 +1,9 @@
-"""Actions that a changed key of slurm.conf needs to take effect: `TABLE`, with the source of each
-row.
+"""The actions that a changed key of slurm.conf needs to take effect. `TABLE` has a row for each key,
+with the source of the row.
 
-Since 23.11, `scontrol reconfigure` restarts slurmctld and slurmd. Such a restart is enough for
-all except a few keys."""
+Since 23.11, `scontrol reconfigure` restarts slurmctld and slurmd. Such a restart is enough for all keys
+except a few.
+"""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,7 +11,7 @@ from typing import Final
 
 
 class Need(IntEnum):
-    """The action that a change needs. The greatest need of several changes counts."""
+    """The action that a change needs. For several changes, the greatest need counts."""
 
     NOTHING = 0
     RECONFIGURE = 1
@@ -20,8 +21,8 @@ class Need(IntEnum):
     RESTART_ALL = 3
     """The program restarts slurmctld. A person restarts every slurmd."""
     RESTART_WITHOUT_RECONFIGURE = 4
-    """Like RESTART_ALL, without `scontrol reconfigure`: slurmd would apply the change under running
-    jobs."""
+    """Like RESTART_ALL, but without `scontrol reconfigure`, because slurmd would apply the change while
+    jobs run."""
     BY_HAND = 5
     """A restart is not enough. The program rejects the change with the reason."""
 
@@ -108,10 +109,10 @@ OTHER_KEYS: Final = Row(
     "slurmctld, slurmdbd, every slurmd and every sackd need the new keys at the same moment",
     "authentication.html: slurm.jwks, with several keys, is for rotation",
 )
-"""Need of a slurm.key or slurm.jwks without any earlier key. Other changes need `scontrol
-reconfigure`."""
+"""Need of a new slurm.key or slurm.jwks that has none of the earlier keys. Other changes of these files
+need `scontrol reconfigure`."""
 
 
 def of_setting(key: str) -> Row:
-    """Returns the row of a key, in any case."""
+    """Returns the row of a key. The key may be in upper or lower case."""
     return TABLE.get(key.lower(), PLAIN)

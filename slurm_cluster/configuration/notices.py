@@ -92,7 +92,7 @@ class Notices:
 
 
 async def make_event(kubernetes: Kubernetes, pod: PodName, outcome: Outcome) -> None:
-    """Creates the Event of an outcome. Logs an error of kube-apiserver."""
+    """Creates the Event of an outcome. If kube-apiserver returns an error, only logs the error."""
     try:
         await kubernetes.create_event(pod.namespace, event(pod, outcome, datetime.now(UTC)))
     except KubernetesError as error:

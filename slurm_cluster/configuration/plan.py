@@ -1,5 +1,5 @@
-"""Differences between a wanted and the running configuration, and the jobs that a change would end:
-pure."""
+"""Finds the differences between a wanted and the running configuration, and the jobs that a change would
+end. This module does no I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ _Value = TypeVar("_Value")
 _SHOWN: Final = 20
 _KEEPS_PARTITIONS: Final = "keeppartinfo"
 _KEEPS_STATES: Final = "keeppartstate"
-"""Values of ReconfigFlags: KeepPartInfo keeps partitions and states, KeepPartState keeps states."""
+"""Values of ReconfigFlags. KeepPartInfo keeps partitions and their states, KeepPartState keeps only the
+states."""
 _SIZE: Final = (
     *("boards", "corespersocket", "cpus", "procs"),
     *("sockets", "socketsperboard", "threadspercore"),
@@ -46,7 +47,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change. Jobs would lose `partition` and `nodes`."""
+    """A change of the configuration. Because of the change, jobs would lose `partition` and `nodes`."""
 
     what: str
     row: Row
@@ -100,7 +101,8 @@ _NEEDS: Final = {
 def plan(
     running: Configuration, wanted: Configuration, jobs: Iterable[Job], live: Mapping[str, str]
 ) -> Plan:
-    """Returns the changes in a fixed order. `live`: the state of each partition in slurmctld."""
+    """Returns the changes in a fixed order, and the jobs that would end. `live` has the state of each
+    partition in slurmctld."""
     changes = (
         *_settings(running.slurm_conf, wanted.slurm_conf),
         *_nodes(running.slurm_conf.nodes(), wanted.slurm_conf.nodes()),
@@ -136,7 +138,8 @@ def _settings(running: SlurmConf, wanted: SlurmConf) -> Iterator[Change]:
 def _changed(
     running: Mapping[str, _Value], wanted: Mapping[str, _Value]
 ) -> Iterator[tuple[str, _Value | None, _Value | None]]:
-    """Yields the names of differing values, sorted, with both values; None for a missing value."""
+    """Yields each name with different values in the two mappings, in sorted order, with both values. A
+    missing value is None."""
     for name in sorted(running.keys() | wanted.keys()):
         old, new = running.get(name), wanted.get(name)
         if old != new:
@@ -148,7 +151,7 @@ def _keys(conf: SlurmConf) -> Iterator[str]:
 
 
 def _nodes(running: Mapping[str, Attributes], wanted: Mapping[str, Attributes]) -> Iterator[Change]:
-    """Yields the changes of nodes. Nodes with equal changes are one change."""
+    """Yields the changes of nodes. Nodes with equal changes are joined in one change."""
     alike: dict[tuple[str, bool, Row], list[str]] = {}
     for name, old, new in _changed(running, wanted):
         loses = old is not None and (new is None or _size(old) != _size(new))
@@ -179,7 +182,8 @@ def _partitions(running: Mapping[str, Attributes], wanted: Mapping[str, Attribut
 def _lost_by_a_start(
     running: Mapping[str, Attributes], wanted: SlurmConf, live: Mapping[str, str]
 ) -> Iterator[Change]:
-    """Yields partitions and states from scontrol that a starting slurmctld drops."""
+    """Yields the partitions and states that a starting slurmctld drops, because they come from scontrol
+    and not from slurm.conf."""
     flags = ",".join(wanted.settings().get("reconfigflags", ())).lower().split(",")
     if _KEEPS_PARTITIONS in flags:
         return
@@ -213,7 +217,8 @@ def _files(running: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterato
 
 
 def _replaces_keys(running: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> bool:
-    """Returns True if all keys are replaced. Each step of a rotation keeps a key."""
+    """Returns True if all keys are replaced. A rotation does not do so, because each of its steps keeps
+    a key."""
     before = known(running)
     return bool(before) and before.isdisjoint(known(wanted))
 

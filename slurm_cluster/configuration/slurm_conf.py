@@ -1,7 +1,8 @@
-"""slurm.conf(5) as text: lines, settings, nodes and partitions.
+"""Reads slurm.conf(5) as a text: its lines, settings, nodes and partitions.
 
-Only the format is checked here. A line of another format is kept unchanged, for slurmctld to
-validate."""
+Only the format is checked here. A line of another format is kept unchanged, so that slurmctld validates
+the line.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,12 +38,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class SlurmConf:
-    """All lines. The lines of an included file replace the Include line."""
+    """All lines of slurm.conf. The lines of an included file replace the Include line."""
 
     lines: tuple[Line, ...]
 
     def settings(self) -> dict[str, tuple[str, ...]]:
-        """Values by key, in lower case. A repeated key (SlurmctldHost) has several values."""
+        """The values of each key. The keys are in lower case. A repeated key, like SlurmctldHost, has
+        several values."""
         found: dict[str, tuple[str, ...]] = {}
         for line in self.lines:
             if line.kind not in RECORDS:
@@ -111,7 +113,7 @@ def _lines(text: str, include: Include, deepest: int) -> Iterator[Line]:
 
 
 def _pairs(line: str) -> Pairs:
-    """Returns the pairs of a line; no pairs if any part of the line is no pair."""
+    """Returns the pairs of a line. If any part of the line is no pair, returns no pairs."""
     pairs, at = list[tuple[str, str]](), 0
     while at < len(line):
         found = _PAIR.match(line, at)

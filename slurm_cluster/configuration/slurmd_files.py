@@ -1,8 +1,9 @@
-"""Checks of the format of files that slurmd reads and slurmctld does not.
+"""Checks the format of the files that slurmd reads, but slurmctld does not read.
 
 In a container, slurmd runs in the foreground. If slurmd cannot read the files at a reconfiguration,
-slurmd ends on all nodes at once, with the jobs. A trial does not find such format errors, so the
-checks are here."""
+slurmd and the jobs end on all nodes at once. A trial does not find such format errors, so the checks are
+here.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ _SPANK: Final = re.compile(r"(required|optional|include)\s+\S.*")
 
 
 def wrong(files: Mapping[str, File], conf: SlurmConf) -> list[str]:
-    """Returns the errors in gres.conf, cgroup.conf, plugstack.conf, and the names of scripts."""
+    """Returns the errors in gres.conf, cgroup.conf and plugstack.conf, and in the names of scripts."""
     lines = _pairs(files, "gres.conf")
     return [
         *(f"gres.conf: {words}" for line in lines for words in _of_gres(line)),
@@ -55,7 +56,8 @@ def wrong(files: Mapping[str, File], conf: SlurmConf) -> list[str]:
 
 
 def _scripts(conf: SlurmConf) -> Iterator[tuple[str, str]]:
-    """Yields the keys and names of scripts that slurmctld sends to slurmd: names without a folder."""
+    """Yields the key and the name of each script that slurmctld sends to slurmd. The name of such a
+    script has no folder."""
     for line in conf.lines:
         for key, name in line.pairs:
             if key.lower() in _SCRIPTS and not _OF_A_FOLDER & {*name}:

@@ -1,7 +1,8 @@
-"""Nodes of a topology that are not in slurm.conf: dynamic nodes, which register themselves (slurmd
--Z).
+"""Finds the nodes of a topology that are not in slurm.conf. Such nodes are dynamic nodes, which register
+themselves (slurmd -Z).
 
-The running slurmctld ignores unknown nodes. A slurmctld in a trial reports unknown nodes as errors."""
+The running slurmctld ignores unknown nodes. A slurmctld in a trial reports unknown nodes as errors.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -19,8 +20,8 @@ _JOIN: Final = "maxnodecount"
 
 
 def joining(files: Mapping[str, File], conf: SlurmConf) -> frozenset[str]:
-    """Returns the names of such nodes; no names if nodes cannot register themselves, or for an
-    invalid file."""
+    """Returns the names of the topology's nodes that are not in slurm.conf. Returns no names if nodes
+    cannot register themselves, or if a file is invalid."""
     if _JOIN not in conf.settings():
         return frozenset()
     try:
@@ -31,8 +32,8 @@ def joining(files: Mapping[str, File], conf: SlurmConf) -> frozenset[str]:
 
 
 def suspect(files: Mapping[str, File]) -> str:
-    """Returns the error of topology.yaml that makes slurmctld crash without a message (26.05), or
-    ""."""
+    """Returns the error in topology.yaml that makes slurmctld (26.05) crash without a message. Returns
+    "" if the file does not have this error."""
     try:
         empty = _YAML in files and yaml.safe_load(files[_YAML].content) == []
     except yaml.YAMLError:

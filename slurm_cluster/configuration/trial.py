@@ -1,8 +1,9 @@
-"""A temporary slurmctld that tries a configuration, and the errors of this slurmctld.
+"""Tries a configuration in a temporary slurmctld, and returns the errors of this slurmctld.
 
 slurmctld cannot test a configuration (no option `-t`). Many wrong values only add a line to the
 log; other wrong values end slurmctld. So the trial starts a slurmctld with the files of
-`trial_conf`, and waits until the slurmctld serves or ends."""
+`trial_conf`, and waits until the slurmctld serves or ends.
+"""
 
 import os
 import re
@@ -27,9 +28,10 @@ from slurm_cluster.configuration.trial_conf import LOOPBACK, Place, trial_text, 
 
 _SERVES: Final = "Running as primary controller"
 _SETTLES_S: Final = 0.5
-"""Time for further errors after slurmctld serves."""
+"""Time to wait for further errors after slurmctld serves."""
 _AFTER_ERROR_S: Final = 2.0
-"""Time for further errors after an error: slurmctld searches a minute for a missing file."""
+"""Time to wait for further errors after an error. The trial does not wait longer, because slurmctld
+searches a minute for a missing file."""
 _WITHIN_S: Final = 60.0
 _ENDS_S: Final = 0.5
 """Maximum time between the last line of a process and the end of the process."""
@@ -46,12 +48,13 @@ OF_THE_PLACE: Final = (
     r"Association database appears down, reading from state files\.",
     r"\w*persist_conn\w*: failed to open persistent connection to host:127\.0\.0\.1:.*",
 )
-"""Errors without a cause in the configuration: the machine, new state, or a missing slurmdbd."""
+"""Errors whose cause is not in the configuration. The cause is the machine, a new state, or a missing
+slurmdbd."""
 _WITHOUT_DATABASE: Final = (
     r".* can only be used with SlurmDBD.*",
     r"Job accounting information gathered, but not stored",
 )
-"""Errors of a trial without the slurmdbd of the configuration."""
+"""Errors that come only from the absence of slurmdbd in a trial."""
 FROM_STATE: Final = ("assoc_mgr_state", "clustername", "last_tres")
 """Files of the running state that the trial copies: slurmdbd's objects, and clustername."""
 _KEYS: Final = ("*.key", "*.jwks")
@@ -69,8 +72,8 @@ class Trial:
     accepted: Sequence[str] = ()
     """Regular expressions of ignored errors."""
     checks_slurmd: bool = True
-    """False for a configuration that slurmctld has accepted: errors in slurmd's files do not stop
-    slurmctld."""
+    """False for a configuration that slurmctld has accepted, because errors in slurmd's files do not
+    stop slurmctld."""
     program: str = "slurmctld"
 
     def problems(
@@ -115,7 +118,7 @@ class Trial:
         return {path.name: File(path.read_bytes(), secret=True) for path in found}
 
     def _said(self, place: Place, apart: Sequence[str], cause: str) -> list[str]:
-        """Returns the errors of slurmctld. `cause`: the probable cause if a signal ends slurmctld."""
+        """Returns the errors of slurmctld. `cause` is the probable cause if a signal ends slurmctld."""
         command = [self.program, "-D", "-f", str(place.etc / "slurm.conf")]
         environment = {**os.environ, "SLURM_CONF": str(place.etc / "slurm.conf")}
         process = subprocess.Popen(  # noqa: S603 -- slurmctld, without a shell
@@ -136,7 +139,7 @@ class Trial:
 
 
 class _Verdict:
-    """The errors of one slurmctld until slurmctld serves or ends."""
+    """Collects the errors of one slurmctld until slurmctld serves or ends."""
 
     def __init__(self, process: subprocess.Popen[bytes], accepted: Sequence[str], cause: str) -> None:
         self._process = process
@@ -160,7 +163,7 @@ class _Verdict:
             yield f"{self._end()}; last line of its log: {last}"
 
     def _end(self) -> str:
-        """Returns how slurmctld ended, or that slurmctld does not serve."""
+        """Returns a message: either how slurmctld ended, or that slurmctld does not serve."""
         try:
             status = self._process.wait(_ENDS_S)
         except subprocess.TimeoutExpired:
@@ -172,7 +175,8 @@ class _Verdict:
         )
 
     def _lines(self) -> Iterator[str]:
-        """Yields lines until slurmctld has served for a moment, ends, or takes too long."""
+        """Yields the lines of slurmctld's log until slurmctld has served for a moment, ends, or takes
+        too long."""
         rest, settled = b"", False
         assert self._process.stderr is not None
         with DefaultSelector() as selector:
@@ -197,8 +201,8 @@ def _matches(accepted: Iterable[str], words: str) -> bool:
 
 
 def _of_wanted(words: str, place: Place) -> str:
-    """Returns a message about the trial's files as a message about the wanted files. Line numbers
-    differ, and are removed."""
+    """Turns a message about the trial's files into a message about the wanted files. Line numbers are
+    removed, because they differ."""
     return re.sub(r"(?<=slurm\.conf) line \d+", "", words.replace(str(place.etc), str(place.running)))
 
 

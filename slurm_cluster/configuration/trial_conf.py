@@ -1,9 +1,10 @@
-"""The slurm.conf of a temporary slurmctld: the wanted slurm.conf without settings that could affect
-the running slurmctld.
+"""Makes the slurm.conf of a temporary slurmctld from the wanted slurm.conf. Leaves out settings that
+could affect the running slurmctld.
 
 The temporary slurmctld has ports on loopback and its own state. The temporary slurmctld reaches no
 node, no slurmdbd and no other slurmctld, and runs no program with effects on
-machines. `untried` checks the values that the trial replaces, as far as possible."""
+machines. `untried` checks the values that the trial replaces, as far as possible.
+"""
 
 import re
 from collections.abc import Iterator
@@ -29,8 +30,8 @@ _DROPPED: Final = frozenset(
     }
 )
 _PROGRAMS: Final = ("resumefailprogram", "resumeprogram", "suspendprogram")
-"""Programs without which power saving is off. Slurm then does not check the other keys of power
-saving."""
+"""The programs of power saving. Without these programs, power saving is off, and Slurm does not check
+the other keys of power saving."""
 _NODE: Final = frozenset({"bcastaddr", "nodeaddr", "nodehostname", "port"})
 _OF_DATABASE: Final = frozenset(
     {"accountingstorageenforce", "accountingstoragetres", "accountingstoragetype"}
@@ -39,7 +40,7 @@ _OF_DATABASE_IN_PARTITION: Final = frozenset(
     {"allowaccounts", "allowqos", "denyaccounts", "denyqos", "qos"}
 )
 _SENDS_AT_START: Final = "reconfig_on_restart"
-"""Option of slurmctld: a starting slurmctld makes all slurmds restart."""
+"""Option of slurmctld with which a starting slurmctld makes all slurmds restart."""
 _ELSEWHERE: Final = ("jobcomp/kafka", "jobcomp/mysql")
 """Plugins that write to another server as soon as they are loaded."""
 _TRES: Final = re.compile(
@@ -56,15 +57,15 @@ class Place:
     host: str
     port: int
     closed_port: int
-    """Port of loopback without a listener, for nodes and slurmdbd."""
+    """Port of loopback without a listener. In the trial, nodes and slurmdbd have this port."""
     running: Path
-    """Folder of the paths in slurm.conf. In the trial, `etc` replaces the folder."""
+    """Folder in the paths of slurm.conf. In the trial, `etc` replaces this folder."""
     with_database: bool
     """True if the state has the running slurmctld's copy of slurmdbd's QOS, accounts and TRES."""
     known_tres: frozenset[str] = frozenset()
     """TRES that slurmdbd knows, in lower case."""
     slurm_user: str = ""
-    """User of slurmctld; "": the user in slurm.conf."""
+    """User of slurmctld. "" means the user in slurm.conf."""
     joining: frozenset[str] = frozenset()
     """Nodes of the topology that are not in slurm.conf."""
 
@@ -93,7 +94,7 @@ def _joining(place: Place) -> str:
 
 
 def untried(conf: SlurmConf, host: str) -> list[str]:
-    """Returns the errors of keys that the trial replaces."""
+    """Returns the errors in those keys of slurm.conf that the trial replaces."""
     settings = conf.settings()
     hosts = list(conf.hosts())
     names = {host, host.partition(".")[0]}
@@ -115,7 +116,7 @@ def untried(conf: SlurmConf, host: str) -> list[str]:
 
 
 def _gres_of_no_type(conf: SlurmConf) -> list[str]:
-    """Returns an error for each Gres of a node outside GresTypes. slurmctld ignores such a Gres
+    """Returns an error for each Gres of a node that is not in GresTypes. slurmctld ignores such a Gres
     without a message."""
     types = {each.lower() for each in _listed(conf.settings(), "grestypes")}
     given = {
@@ -131,7 +132,8 @@ def _gres_of_no_type(conf: SlurmConf) -> list[str]:
 
 
 def _line(line: Line, place: Place) -> str:
-    """Returns a line for the trial. A line that slurmctld cannot read stays unchanged."""
+    """Returns a line of slurm.conf in the form for the trial. A line that slurmctld cannot read stays
+    unchanged."""
     if line.kind == "nodename":
         own = [("NodeAddr", LOOPBACK), ("Port", str(place.closed_port))]
         return render([(*_without(line.pairs, _NODE), *own)])

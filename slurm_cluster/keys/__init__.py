@@ -1,1 +1,1 @@
-"""Keys of auth/slurm and auth/jwt in Secrets: creation and rotation."""
+"""Creates and rotates the keys of auth/slurm and auth/jwt in Secrets."""

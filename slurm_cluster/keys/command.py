@@ -1,7 +1,8 @@
-"""`slurm-cluster keys ensure|rotate`.
+"""Implements `slurm-cluster keys ensure|rotate`.
 
-Exit status: 0: success. 1: a step of a rotation is too early. 2: kube-apiserver is unreachable or
-rejects a request."""
+Exit status: 0: success. 1: a step of a rotation is too early, or a Secret or its key is missing. 2:
+kube-apiserver is unreachable or rejects a request.
+"""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -24,8 +25,8 @@ def ensure(names: Names, kubeconfig: Path | None) -> int:
 
 
 def rotate(names: Names, kubeconfig: Path | None, *, jwt: bool, pause_s: float) -> int:
-    """Carries out the next step of a rotation of auth/slurm's key; with `jwt`, replaces the key of
-    auth/jwt."""
+    """Carries out the next step of a rotation of auth/slurm's key. If `jwt` is True, replaces the key of
+    auth/jwt instead."""
 
     def act(kubernetes: Kubernetes) -> Awaitable[list[str]]:
         now = datetime.now(UTC)

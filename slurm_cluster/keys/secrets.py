@@ -1,4 +1,8 @@
-"""Secrets of keys: created if missing, and changed only by a rotation, in the version read before."""
+"""Creates and rotates the Secrets of keys.
+
+A Secret is created if it is missing. Only a rotation changes a Secret, and only if no other client has
+changed the Secret since the rotation read it.
+"""
 
 import secrets
 from base64 import b64decode
@@ -28,7 +32,7 @@ _OLD_TOKENS: Final = (
 
 
 class NotNow(Exception):
-    """Raised if the next step of a rotation is too early, or without a key to rotate."""
+    """Raised if the next step of a rotation is too early, or if a key to rotate is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,8 @@ async def ensure(kubernetes: Kubernetes, names: Names) -> list[str]:
 async def rotate_slurm_key(
     kubernetes: Kubernetes, names: Names, now: datetime, pause: timedelta
 ) -> list[str]:
-    """Carries out the next step of a rotation. Returns messages about the step. Raises NotNow if
-    the last step was less than `pause` ago; WrongKeys, KubernetesError."""
+    """Carries out the next step of a rotation. Returns messages about the step. Raises NotNow if the
+    last step was less than `pause` ago. Also raises WrongKeys and KubernetesError."""
     secret = await _read(kubernetes, names.namespace, names.slurm_key)
     keys = _keys(secret)
     step = jwks.stage(keys)
@@ -94,8 +98,8 @@ async def _read(kubernetes: Kubernetes, namespace: str, name: str) -> Manifest:
 
 
 def _keys(secret: Manifest) -> jwks.Keys:
-    """Returns the keys of a Secret. A slurm.key without slurm.jwks is one key: its credentials have
-    no id."""
+    """Returns the keys of a Secret. A Secret with slurm.key and without slurm.jwks has one key. The
+    credentials of this key have no id."""
     data = secret.get("data") or {}
     if SLURM_JWKS in data:
         return jwks.parse(b64decode(data[SLURM_JWKS]))
@@ -117,7 +121,8 @@ def _told(key: Key) -> str:
 
 
 def _changed(secret: Manifest, data: Data, annotations: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the Secret with new data, in the version read before."""
+    """Returns the Secret with new data. The resourceVersion stays the same, so a write fails if the
+    Secret has changed since the read."""
     metadata = dict(secret["metadata"])
     metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
     changed = dict(secret) | opaque_secret(metadata, data)

@@ -1,1 +1,1 @@
-"""Secrets for clients of this Slurm: a token of SlurmUser, auth/slurm's key, and a password."""
+"""Writes Secrets for clients of this Slurm: a token of SlurmUser, auth/slurm's key, and a password."""

@@ -1,7 +1,8 @@
-"""`slurm-cluster hand-out` and `slurm-cluster password`.
+"""Implements `slurm-cluster hand-out` and `slurm-cluster password`.
 
 Exit status: 0: success. 1: slurmctld gives no token. 2: kube-apiserver is unreachable or rejects a
-request."""
+request.
+"""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -24,7 +25,7 @@ def hand_out(wanted: Wanted, kubeconfig: Path | None) -> int:
 
 
 def ensure_password(place: Place, kubeconfig: Path | None) -> int:
-    """Creates the Secret with a password if missing."""
+    """Creates the Secret with a password if the Secret is missing."""
 
     async def act(kubernetes: Kubernetes) -> list[str]:
         return [await password.ensure(kubernetes, place)]

@@ -1,4 +1,4 @@
-"""A Secret with a password for programs, created if missing."""
+"""Creates a Secret with a password for programs if the Secret is missing."""
 
 import secrets
 from typing import Final
@@ -11,7 +11,7 @@ _BYTES: Final = 32
 
 
 async def ensure(kubernetes: Kubernetes, place: Place) -> str:
-    """Creates the missing Secret. Returns a message with the result. Raises KubernetesError."""
+    """Creates the Secret if it is missing. Returns a message with the result. Raises KubernetesError."""
 
     def make() -> dict[str, bytes]:
         return {place.key: secrets.token_hex(_BYTES).encode()}

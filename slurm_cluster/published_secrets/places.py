@@ -1,4 +1,4 @@
-"""Destinations of contents: keys of Secrets, as given on the command line."""
+"""The destinations of contents, as given on the command line. A destination is a key of a Secret."""
 
 from pathlib import Path
 from typing import NamedTuple, Self

@@ -1,4 +1,5 @@
-"""Writes contents to existing Secrets. So the service account needs rights for these Secrets only."""
+"""Writes contents to existing Secrets only, so the service account needs rights for these Secrets
+only."""
 
 import asyncio
 import re
@@ -20,7 +21,7 @@ _EACH_S: Final = 5.0
 _TRIES: Final = 5
 """Maximum number of attempts to write a Secret that other clients also write."""
 Contents = Mapping[str, bytes | None]
-"""Contents by the key; None: the key is removed."""
+"""Contents by the key of the Secret. None means that the key is removed."""
 
 
 class Missing(Exception):
@@ -90,7 +91,7 @@ async def _write(kubernetes: Kubernetes, namespace: str, name: str, contents: Co
 
 
 def differs(secret: Manifest, contents: Contents) -> bool:
-    """Returns True if a Secret has other contents."""
+    """Returns True if the contents of the Secret differ from these contents."""
     data = secret.get("data") or {}
     return any((b64decode(data[key]) if key in data else None) != contents[key] for key in contents)
 

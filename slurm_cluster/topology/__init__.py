@@ -1,1 +1,1 @@
-"""Slurm's topology, made from the labels of Nodes, kept current and drawn."""
+"""Makes Slurm's topology from the labels of Nodes, keeps the topology current, and draws it."""

@@ -1,10 +1,11 @@
-"""The topology that the labels of Nodes describe: pure. Equal Nodes in any order give an equal
-topology.
+"""Builds the topology that the labels of Nodes describe. This module does no I/O. Equal Nodes in any
+order give an equal topology.
 
-One wrong label does not remove the topology of the cluster: invalid parts are omitted, and reported
-as a `Trouble`. Units of an earlier file stay, without nodes. So an absent Node changes no other
-node's place, and slurmctld still starts: slurmctld does not start if a node names a unit that is
-not in the file."""
+One wrong label does not remove the topology of the cluster. Invalid parts are omitted, and reported as a
+`Trouble`. Units (switches or blocks) of an earlier file stay, even without nodes. So an absent Node
+changes no other node's place. Also, slurmctld still starts. It would not start if a node named a unit
+that is not in the file.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +36,8 @@ class Built:
 
 
 class _Claim(NamedTuple):
-    """A Node's claim about a switch: its tier, and the narrowest wider switch of the Node."""
+    """A claim by a Node's labels about a switch: the switch's tier, and its parent. The parent is the
+    Node's next wider switch."""
 
     tier: int
     parent_tier: int
@@ -44,17 +46,17 @@ class _Claim(NamedTuple):
 
 @dataclass(slots=True)
 class _Sorted:
-    """Nodes with consistent labels, and problems of other Nodes."""
+    """Nodes with consistent labels, and the problems of the other Nodes."""
 
     names: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
-    """Names of a node's switches, a name for each tier."""
+    """For each node, the names of its switches, with a name for each tier."""
     troubles: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Nodes whose labels give no switch, by the problem."""
 
 
 def build(rules: Rules, places: Iterable[Place], before: Topology | None = None) -> Built:
-    """Returns the topology of these places. `before`: the earlier topology, which should change
-    little."""
+    """Returns the topology of these places. `before` is the earlier topology. The result should differ
+    little from the earlier topology."""
     found = _named(rules, places)
     parents = _believed(found)
     if rules.kind is Kind.TREE:
@@ -101,8 +103,8 @@ def _wrong(rules: Rules, place: Place, names: tuple[str | None, ...]) -> str | N
 
 
 def _believed(found: _Sorted) -> dict[str, str]:
-    """Removes nodes whose labels contradict the majority. Returns the parent of each switch ("":
-    the root). The result is a tree: each switch has one parent, of a wider tier."""
+    """Removes nodes whose labels contradict the majority. Returns the parent of each switch, with "" for
+    the root. The result is a tree, because each switch has one parent, of a wider tier."""
     while True:
         claims = _claims(found.names)
         most = {name: _most(votes) for name, votes in claims.items()}
@@ -131,7 +133,8 @@ def _claimed(names: tuple[str | None, ...]) -> Iterator[tuple[str, _Claim]]:
 
 
 def _most(votes: Counter[_Claim]) -> _Claim:
-    """Returns the claim of most Nodes: first by tier, then by the narrowest parent."""
+    """Returns the claim that wins. First, the tier with the most votes wins. In this tier, the claims
+    with the narrowest parent remain, and the claim with the most votes wins."""
     tiers = Counter[int]()
     for claim, count in votes.items():
         tiers[claim.tier] += count
@@ -212,7 +215,8 @@ def _all_names(paths: Iterable[tuple[str | None, ...]]) -> set[str]:
 
 
 def _rank(path: tuple[str | None, ...], ranks: Mapping[str, int]) -> tuple[int, ...]:
-    """Returns the sort key of a block: wider tiers first, so that blocks of a spine are neighbours."""
+    """Returns the sort key of a block. Wider tiers come first in the key, so that the blocks of a spine
+    are neighbours."""
     return tuple(-1 if name is None else ranks[name] for name in path)
 
 

@@ -185,7 +185,7 @@ def draw(
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Ends the command with a message on an error."""
+    """If an error occurs, ends the command with a message."""
     try:
         yield
     except (WrongRules, WrongTopology, NoCredentials, OSError, UnicodeDecodeError) as error:

@@ -1,7 +1,8 @@
-"""A topology as an SVG picture. Equal topologies and states give byte-identical pictures.
+"""Draws a topology as an SVG picture. Equal topologies and states give byte-identical pictures.
 
-Each unit is a row, and each node is a cell: with the name, or a small square with the name as a
-tooltip. A letter shows the state besides the colour."""
+Each unit (switch or block) is a row, and each node is a cell. A cell either shows the node's name, or is
+a small square with the name as a tooltip. A letter shows the state in addition to the colour.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Final
 from slurm_cluster.topology.model import Kind, Topology, Unit
 
 _MOST_NAMED: Final = 64
-"""Maximum number of nodes for cells with names."""
+"""Maximum number of nodes in a picture whose cells show names."""
 _WIDTH: Final = 1000
 _LINE: Final = 22
 _INDENT: Final = 26
@@ -69,7 +70,8 @@ class _Row:
 
 
 def draw(topology: Topology, states: Mapping[str, str] | None = None) -> str:
-    """Returns the picture. `states`: sinfo's state of each node that Slurm knows; None: no states."""
+    """Returns the picture. `states` has sinfo's state of each node that Slurm knows. If None, the
+    picture shows no states."""
     rows = list(_rows(topology))
     nodes = {node for unit in topology.units for node in unit.nodes}
     looks = {node: _look(node, states) for node in nodes}

@@ -1,4 +1,5 @@
-"""Writes and reads topology.yaml(5) and topology.conf(5). A new or removed Node changes one line."""
+"""Writes and reads topology.yaml(5) and topology.conf(5). A new or removed Node changes only one line of
+a file."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from slurm_cluster.topology.model import Kind, Topology, Unit, in_order
 from wellknown.quoting import quoted, words_of
 
 YAML: Final = "topology.yaml"
-"""The file for Slurm 25.05 and later, which ignore topology.conf if topology.yaml exists."""
+"""The file for Slurm 25.05 and later. These releases ignore topology.conf if topology.yaml exists."""
 CONF: Final = "topology.conf"
 
 
@@ -29,7 +30,7 @@ class Conf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Names of a kind's parts in both files."""
+    """The words for the parts of one kind of topology, in both files."""
 
     units: str
     unit: str
@@ -58,13 +59,14 @@ def _flow(unit: Unit, word: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Returns a quoted text: 12, 1e3 and null are names here."""
+    """Returns a quoted text, because names like 12, 1e3 and null mean something else in YAML without
+    quotes."""
     return orjson.dumps(text).decode()
 
 
 def to_conf(topology: Topology) -> Conf:
-    """Returns topology.conf for Slurm 24.11, without empty units and units smaller than a base
-    block."""
+    """Returns topology.conf for Slurm 24.11. Empty units, and units smaller than a base block, are left
+    out."""
     words, kept = _WORDS[topology.kind], _taken_by_24_11(topology)
     lines = [
         " ".join(f"{key}={text}" for key, text in _fields(unit, words.conf, kept) if text)

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Final, Self
 
 DEFAULT_NAME: Final = "default"
-"""Name of the only topology in topology.conf: slurmd's Topology=default:UNIT fits both files."""
+"""Name of the only topology in topology.conf. With this name, slurmd's Topology=default:UNIT fits both
+files."""
 LONGEST_NAME: Final = 64
 _MOST_LEVELS: Final = 15
 _LONGEST_NUMBER: Final = 18
@@ -25,7 +26,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A switch or a block. A switch has nodes or child switches; either may be empty."""
+    """A switch or a block. A switch has nodes or child switches. Each of the two may be empty."""
 
     name: str
     nodes: tuple[str, ...] = ()
@@ -34,7 +35,8 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Switches, or blocks in order: Slurm joins neighbouring blocks to larger blocks."""
+    """A topology of either switches or blocks. The order of blocks counts, because Slurm joins
+    neighbouring blocks to larger blocks."""
 
     kind: Kind
     units: tuple[Unit, ...]
@@ -48,12 +50,12 @@ class Topology:
 
     @property
     def parents(self) -> Mapping[str, str]:
-        """The parent of each switch with a parent."""
+        """The parent of each switch. Switches without a parent are left out."""
         return {child: unit.name for unit in self.units for child in unit.children}
 
     def without_nodes(self, but: str) -> Self:
-        """Returns the units without their nodes, except the unit `but`. Nodes report their own
-        place."""
+        """Returns the topology with no nodes in its units, because nodes report their own place. Only
+        the unit `but` keeps its nodes."""
         units = (unit if unit.name == but else replace(unit, nodes=()) for unit in self.units)
         return replace(self, units=tuple(units))
 

@@ -1,4 +1,4 @@
-"""Places of Slurm's nodes by the labels of Nodes: pure."""
+"""Finds the places of Slurm's nodes by the labels of Nodes. This module does no I/O."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from wellknown.names import NODE_NAME_LABEL
 from wellknown.node_mapping import NodeNames, slurm_name
 
 Path = tuple[str | None, ...]
-"""Values of the tiers' labels; None for a missing or empty label."""
+"""The values of the tiers' labels, with None for a missing or empty label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Reader:
     name_label: str = NODE_NAME_LABEL
 
     def place_of(self, node: Manifest) -> Place | None:
-        """Returns the place of a Node; None if `selector` does not match."""
+        """Returns the place of a Node, or None if `selector` does not match."""
         labels: Mapping[str, str] = node["metadata"].get("labels") or {}
         if not all(self._has(labels, key, value) for key, value in self.selector.items()):
             return None

@@ -1,4 +1,4 @@
-"""Rules of the administrator: the meaning of Nodes' labels for the topology."""
+"""The administrator's rules, which give Nodes' labels a meaning for the topology."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,16 +35,16 @@ PRESETS: Final = {
 
 
 class Names(StrEnum):
-    """Names of switches and blocks."""
+    """The form of the names of switches and blocks."""
 
     VALUE = "value"
-    """The label's value: rack-7."""
+    """The label's value, like rack-7."""
     PATH = "path"
-    """The values of all wider tiers and of this tier: room-1.rack-7."""
+    """The values of all wider tiers and of this tier, like room-1.rack-7."""
 
 
 class Members(StrEnum):
-    """Source of the nodes of a switch or block."""
+    """The source of the nodes that a switch or block has."""
 
     LISTED = "listed"
     """The file lists the nodes."""
@@ -69,7 +69,8 @@ class Rules:
     names: Names = Names.VALUE
     members: Members = Members.LISTED
     root: str | None = "cluster"
-    """The root switch; None: no job spans two switches without a common parent from labels."""
+    """Name of the root switch. If None, no job spans two switches that have no common parent by the
+    labels."""
     unlabelled: str = "unlabelled"
     """The switch of Nodes without labels."""
 

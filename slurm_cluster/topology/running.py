@@ -1,4 +1,4 @@
-"""Topology and node states of the running Slurm, from scontrol and sinfo."""
+"""Reads the topology and the node states of the running Slurm, from scontrol and sinfo."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,16 +11,16 @@ _TIMEOUT_S: Final = 30.0
 
 
 class SlurmFailed(Exception):
-    """Raised if a program of Slurm fails. The message is the program's."""
+    """Raised if a program of Slurm fails. The message is the program's output."""
 
 
 async def topology() -> Topology:
-    """Returns the topology of slurmctld. Raises SlurmFailed, also without a topology."""
+    """Returns the topology of slurmctld. Raises SlurmFailed, also if slurmctld has no topology."""
     return topology_of(await _asked("scontrol", "show", "topology"))
 
 
 async def states() -> Mapping[str, str]:
-    """Returns sinfo's state of each node: "idle", "mixed*". Raises SlurmFailed."""
+    """Returns sinfo's state of each node, like "idle" or "mixed*". Raises SlurmFailed."""
     listed = await _asked("sinfo", "--noheader", "--Node", "--format=%N %T")
     return dict(line.split(maxsplit=1) for line in listed.splitlines() if line.strip())
 
@@ -31,8 +31,8 @@ async def nodes() -> frozenset[str]:
 
 
 def topology_of(shown: str) -> Topology:
-    """Returns the topology in the output of `scontrol show topology`. Raises SlurmFailed without a
-    tree and without blocks."""
+    """Returns the topology in the output of `scontrol show topology`. Raises SlurmFailed if the output
+    has neither a tree nor blocks."""
     fields = [dict(_pairs(line)) for line in shown.splitlines()]
     if switches := [each for each in fields if "SwitchName" in each]:
         return Topology(Kind.TREE, tuple(_switches(switches)))
@@ -45,7 +45,8 @@ def topology_of(shown: str) -> Topology:
 
 
 def _switches(switches: Iterable[Mapping[str, str]]) -> Iterator[Unit]:
-    """Yields switches. Slurm lists all nodes below a switch; here only leaf switches have nodes."""
+    """Yields switches. Slurm lists all nodes below a switch. In the result, only leaf switches have
+    nodes."""
     for each in switches:
         nodes, children = (in_order(expand(each.get(key, ""))) for key in ("Nodes", "Switches"))
         yield Unit(each["SwitchName"], () if children else nodes, children)

@@ -1,8 +1,9 @@
 """Keeps the topology in a ConfigMap equal to the labels of Nodes.
 
-Writes a changed text after relevant labels have not changed for some time. So a booting rack causes
-one write, and a kubelet's heartbeat causes no write. `slurm-cluster configure` tries the text
-before slurmctld reads the text."""
+Writes a changed text only after the relevant labels have not changed for some time. So a booting rack
+causes one write, and a kubelet's heartbeat causes no write. `slurm-cluster configure` tries the text
+before slurmctld reads the text.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable
@@ -42,8 +43,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Times in seconds: quiet time of labels, maximum delay of a change, and interval of requests
-    to Slurm."""
+    """Times in seconds. `settle` is the time without changes of labels before a write. `longest` is the
+    maximum delay of a change. `poll` is the interval of requests to Slurm."""
 
     settle: float = 5.0
     longest: float = 60.0
@@ -66,8 +67,8 @@ class Follower:
         pace: Pace,
         known: Known | None = None,
     ) -> None:
-        """`known`: limits the file to nodes that Slurm knows. A node that joins Slurm is then a
-        change."""
+        """If `known` is given, the file has only nodes that Slurm knows. Then a node that joins Slurm is
+        also a change."""
         self.health = Health()
         """Ready after the ConfigMap matches the Nodes."""
         self.writes = 0
@@ -78,7 +79,7 @@ class Follower:
         self._pace = pace
         self._known = known
         self._has: frozenset[str] | None = None
-        """The nodes that Slurm knows; None: all."""
+        """The nodes that Slurm knows. None means all nodes."""
         self._places: dict[str, Place] = {}
         self._changed = asyncio.Event()
         self._told: tuple[str, ...] = ()
@@ -159,8 +160,8 @@ class Follower:
         self._changed.clear()
 
     async def _write(self) -> None:
-        """Writes the ConfigMap. Raises KubernetesError. Raises WrongTopology for a person's
-        ConfigMap, which stays unchanged."""
+        """Writes the ConfigMap. Raises KubernetesError. Raises WrongTopology if a person has written
+        another text to the ConfigMap. Such a ConfigMap stays unchanged."""
         target = self._target
         there = await self._kubernetes.read_config_map(target.namespace, target.name)
         text = ((there or {}).get("data") or {}).get(target.file, "")
@@ -196,17 +197,18 @@ class Follower:
 
 
 def among(places: Iterable[Place], names: Container[str] | None) -> tuple[Place, ...]:
-    """Returns the places of these Slurm nodes; None: all places."""
+    """Returns the places of the Slurm nodes in `names`. If `names` is None, returns all places."""
     return tuple(place for place in places if names is None or place.node in names)
 
 
 def before_of(text: str) -> Topology | None:
-    """Returns the topology of an earlier text; None without an earlier text. Raises WrongTopology."""
+    """Returns the topology of an earlier text, or None for an empty text. Raises WrongTopology."""
     return files.read(text) if text.strip() else None
 
 
 def text_of(topology: Topology, file: str) -> str:
-    """Returns the text of a file; "" for a topology without units, which would end slurmctld."""
+    """Returns the text of a file. Returns "" for a topology without units, because such a file would end
+    slurmctld."""
     if not topology.units:
         return ""
     return files.to_conf(topology).text if file == CONF else files.to_yaml(topology)

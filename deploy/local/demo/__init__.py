@@ -1,2 +1,2 @@
-"""`python -m deploy.local.demo`: shows the main job of slurm-extender on a cluster of its own. The
-demo observes the extender from outside: no module imports the extender."""
+"""`python -m deploy.local.demo`: shows the main functions of slurm-extender on a separate cluster. The
+demo observes the extender from outside: no module of the demo imports the extender."""

@@ -1,5 +1,5 @@
-"""Shows the main job of slurm-extender on a cluster of its own. Exit status 0: every step was
-observed."""
+"""Shows the main functions of slurm-extender on a separate cluster. The exit status is 0 if every step
+was observed."""
 
 import asyncio
 import tempfile
@@ -113,7 +113,7 @@ def _short_enough(directory: Path) -> Path:
 
 
 def _explain(error: Exception, place: Path, console: Console) -> None:
-    """Prints the error. If the error quotes no log, prints the end of the log with the newest entry."""
+    """Prints the error. If the error quotes no log, also prints the end of the log that changed last."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     console.print(f"error: {error}", style="red")

@@ -1,4 +1,5 @@
-"""Results of the story: comparisons, observations and figures, and the file of figures."""
+"""Collects the results of the story: comparisons with Slurm, observed events, and measured times. Writes
+a summary of the results into a file."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -11,12 +12,13 @@ from deploy.local.demo.pods import Sighting
 from deploy.local.demo.slurm import NodeUse, Queue
 
 IDLE_P50_BUDGET_MS: Final = 50
-"""Budget for the fast path of an idle machine. Shown, but without effect on the exit status."""
+"""Budget for the time until a Pod is bound on an idle cluster. The demo shows the budget, but an
+exceeded budget does not change the exit status."""
 
 
 def percentile(values: Collection[float], percent: float) -> float | None:
-    """Returns the smallest value that at least `percent` % of the values do not exceed; None for no
-    values."""
+    """Returns the smallest of the values that at least `percent` % of the values do not exceed. Returns
+    None if there are no values."""
     rank = max(1, ceil(len(values) * percent / 100))
     return sorted(values)[rank - 1] if values else None
 
@@ -35,8 +37,8 @@ def difference(pod: Sighting, queue: Queue) -> str | None:
 
 
 def reason_difference(pod: Sighting, queue: Queue) -> str | None:
-    """Compares a waiting Pod with squeue. Returns None if the Pod's condition has squeue's %r.
-    Otherwise returns the difference."""
+    """Compares a waiting Pod with squeue. Returns None if the Pod's condition has the
+    reason that squeue shows (%r). Otherwise returns the difference."""
     job = queue.get(pod.job_id or 0)
     if job is None:
         return f"{pod.name} is not bound, and squeue lists no job of the Pod"

@@ -62,7 +62,7 @@ class Sighting:
 
     @property
     def state(self) -> str:
-        """waiting, bound, running, ending or gone."""
+        """The state of the Pod: waiting, bound, running, ending or gone."""
         if self.gone:
             return "gone"
         if self._read("metadata", "deletionTimestamp"):
@@ -137,7 +137,7 @@ class Pods:
         return [pod for pod in self if pod.holds_node]
 
     async def create(self, name: str, cpus: int, gpus: int = 0) -> Sighting:
-        """Creates a Pod. The time of the binding counts from just before the call."""
+        """Creates a Pod. The time until the binding begins just before the create call."""
         manifest = pod_manifest(name, cpus, gpus)
         pod = self._seen[name] = Sighting(name, cpus, gpus, time.perf_counter())
         await self._ask("POST", _PODS, json=manifest)
@@ -154,8 +154,8 @@ class Pods:
         return {event["reason"]: event["message"] for event in listed["items"]}
 
     async def until(self, see: Callable[[], Result | None], what: str, within_s: float = 20.0) -> Result:
-        """Returns the first true result of `see`, called after each change of a Pod. Raises
-        NotObserved after the timeout."""
+        """Calls `see` after each change of a Pod, and returns the first true result. Raises NotObserved
+        after the timeout."""
         try:
             async with asyncio.timeout(within_s):
                 while not (seen := see()):

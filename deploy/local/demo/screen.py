@@ -42,7 +42,7 @@ def pods_table(pods: Iterable[Sighting]) -> Table:
 
 
 def event_line(pod: Sighting) -> str | None:
-    """Returns the news about a Pod in a line, or None if the Pod has none."""
+    """Returns a line with the news about a Pod, or None if there is no news."""
     job = f"job {pod.job_id}"
     if pod.gone:
         return f"{pod.name} is gone"
@@ -63,7 +63,7 @@ def _size(pod: Sighting) -> str:
 
 
 class Screen:
-    """Plain lines, for logs and pipes."""
+    """Output as plain lines, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -79,7 +79,7 @@ class Screen:
         self._console.print(f"  {line}")
 
     def news(self, pod: Sighting) -> None:
-        """Takes a new version of a Pod."""
+        """Shows a new version of a Pod."""
         self._pods[pod.name] = pod
         line = event_line(pod)
         if line is not None and line != self._lines.get(pod.name):

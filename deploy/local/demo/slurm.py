@@ -93,8 +93,8 @@ class Slurm:
     async def until(
         self, see: Callable[[Queue], Result | None], what: str, within_s: float = 20.0
     ) -> Result:
-        """Returns the first true result of `see` for squeue's list. Raises NotObserved after the
-        timeout."""
+        """Calls `see` with squeue's list again and again, and returns the first true result. Raises
+        NotObserved after the timeout."""
         try:
             async with asyncio.timeout(within_s):
                 while not (seen := see(await self.queue())):  # noqa: ASYNC110 -- squeue sends no events

@@ -23,7 +23,8 @@ from deploy.local.spec import ClusterSpec
 NODES: Final = 4
 
 _IDLE_PODS: Final = 24
-# CPUs and GPUs of the Pods. The demo creates each kind once for each node: 1.5 times what fits.
+# CPUs and GPUs of each kind of Pods. The demo creates one Pod of each kind for each node. These Pods
+# request 1.5 times the CPUs and GPUs of the nodes.
 _SIZES: Final = {"train": (4, 2), "serve": (2, 1), "tune": (4, 2), "web": (1, 0), "batch": (1, 1)}
 _EVENT_LOOKS: Final = 20
 _EVENT_LOOK_S: Final = 0.25
@@ -31,13 +32,14 @@ _EVENT_LOOK_S: Final = 0.25
 _REASON_WITHIN_S: Final = 25.0
 _NATIVE: Final = (3, 1)  # CPUs and GPUs of each node
 _BESIDE_NATIVE: Final = (4, 2)
-# Ends when alice's file appears, and leaves nothing behind.
+# This script waits for the file `finish` in alice's home directory. Then the script deletes the file,
+# and ends.
 _NATIVE_SCRIPT: Final = "#!/bin/sh\nuntil [ -e finish ]; do sleep 0.1; done\nrm finish\n"
 
 
 def cluster_of(nodes: int) -> ClusterSpec:
-    """Returns the cluster for the story. The Pods of the story and README's first Pod fit such a
-    node."""
+    """Returns the cluster for the story. A node of this cluster is large enough for each Pod of the
+    story, and for README's first Pod."""
     return ClusterSpec(nodes=nodes, cpus_per_node=8, memory_mb=16_000, gpus_per_node=4)
 
 
@@ -53,7 +55,7 @@ class Stage:
 
     async def compare(self) -> None:
         """Compares each bound Pod with squeue, unless the Pod was compared before."""
-        # First the Pods, then squeue: if a Pod is bound, its job was running before.
+        # Reads the Pods before squeue, because a Pod's job runs before the Pod is bound.
         bound = [pod for pod in self.pods.running if pod.name not in self.findings.compared]
         queue = await self.slurm.queue()
         for pod in bound:
@@ -61,7 +63,7 @@ class Stage:
 
     async def account(self, cpus: int = 0, gpus: int = 0) -> None:
         """Compares Slurm's allocations on each node with the use by Pods and native jobs."""
-        running = self.pods.running  # first, as in `compare`
+        running = self.pods.running  # read before the nodes, as in `compare`
         for node in await self.slurm.nodes():
             self.findings.note(overcommitment(node, running, cpus, gpus))
 
@@ -77,7 +79,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step: its name in the figures, the announcement, the expected event, and the function."""
+    """A step: its name in build/demo.json, the announcement, the expected event, and the function."""
 
     name: str
     sentence: str
@@ -86,8 +88,8 @@ class Step:
 
 
 async def place_on_idle_cluster(stage: Stage) -> str:
-    """Creates Pods one at a time. The measured time runs from just before the create call to the
-    binding in the watch."""
+    """Creates Pods one at a time. The measured time begins just before the create call. It ends when the
+    watch shows the binding."""
     times = stage.findings.idle_ms
     for number in range(1, _IDLE_PODS + 1):
         with stage.screen.still():
@@ -101,7 +103,7 @@ async def place_on_idle_cluster(stage: Stage) -> str:
 
 
 async def _bound(stage: Stage, pod: Sighting) -> float:
-    """Waits for the binding, and returns its duration in milliseconds."""
+    """Waits for the binding of a Pod, and returns the measured time in milliseconds."""
     return await stage.pods.until(lambda: pod.bound_ms, f"{pod.name} bound")
 
 
@@ -119,8 +121,8 @@ async def queue_more_than_fits(stage: Stage) -> str:
 
 
 async def _reasons_agree(stage: Stage, pods: Sequence[Sighting]) -> list[Sighting]:
-    """Returns the waiting Pods, with squeue's reasons. Notes each Pod whose reason still differs
-    after the timeout."""
+    """Waits until each waiting Pod has the reason that squeue shows, and returns the waiting Pods. After
+    the timeout, records each Pod with another reason as a difference."""
 
     def waiting() -> list[Sighting]:
         return [pod for pod in pods if pod.node is None]
@@ -139,7 +141,7 @@ async def _reasons_agree(stage: Stage, pods: Sequence[Sighting]) -> list[Sightin
 
 
 async def start_queued_pod(stage: Stage) -> str:
-    """Frees the Node with the fewest Pods: the first waiting Pods fit there."""
+    """Deletes all Pods of the Node with the fewest Pods. Then the first waiting Pods fit there."""
     running = stage.pods.running
     nodes = [str(pod.node) for pod in running]
     freed = min(nodes, key=nodes.count, default="")
@@ -164,7 +166,7 @@ async def cancel_job(stage: Stage) -> str:
 
 
 async def _told(stage: Stage, pod: Sighting, reason: str) -> str:
-    """Waits for an Event about a Pod. Events come about a second after the cause."""
+    """Waits for an Event about a Pod. An Event appears approximately one second after its cause."""
     events = await stage.pods.events(pod)
     for _ in range(_EVENT_LOOKS):
         if reason in events:
@@ -306,7 +308,7 @@ def _brief(differences: Sequence[str]) -> str:
 
 
 def _ended(cluster: Cluster) -> str | None:
-    """Returns the first ended component and its log, or None if all run."""
+    """Returns a message about the first component that has ended, or None if all components run."""
     for name, component in cluster.status().items():
         if component.returncode is not None:
             return f"{name} has ended ({component.returncode}): see {cluster.logs / name}.log"

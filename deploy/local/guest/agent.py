@@ -1,4 +1,4 @@
-"""The Python packages of the node agent, of requirements.lock, for the guest."""
+"""Installs the node agent's Python packages for the guest, in the versions of requirements.lock."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from deploy.local.progress import Report
 from deploy.requirements import IMPORTED, locked
 
 OURS: Final = ("kubernetes_client", "node_agent", "service", "slurm_client", "wellknown")
-"""Packages of this checkout in the node agent."""
+"""Packages of this checkout that the node agent needs."""
 
 
 def agent_packages(python: str, report: Report) -> Path:

@@ -19,7 +19,8 @@ _END: Final = ("the output ended without a status: the guest or its runner is go
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """The exit status of a program, negative for a signal, and the program's output."""
+    """The exit status and the output of a program. If a signal ended the program, the status is
+    negative."""
 
     status: int
     output: str
@@ -75,8 +76,8 @@ class Connection:
             return False
 
     def run(self, command: str, *, within_s: float = 60.0, check: bool = True) -> Said:
-        """Runs a command. Raises ClusterError if the command does not run, takes too long, or fails
-        (`check`)."""
+        """Runs a command. Raises ClusterError if the command does not run or takes too long. With
+        `check`, a failed command also raises ClusterError."""
         try:
             said = self._run(["bash", "-c", command], b"", within_s)
         except (OSError, ValueError) as error:

@@ -24,13 +24,14 @@ OURS: Final = "/opt/guest"
 PACKAGES: Final = f"{OURS}/packages"
 """The Python packages, in the guest."""
 _CONTAINERD: Final = ("containerd", "containerd-shim-runc-v2", "ctr", "runc")
-"""Programs of the newest Debian, which run with the libc of each suite."""
+"""Programs that may come from the newest Debian. They run with the libc of each suite."""
 _INSIDE: Final = Path(__file__).with_name("inside")
 
 
 @dataclass(frozen=True, slots=True)
 class GuestImage:
-    """Paths of the kernel, of the disk, and of a second disk with containerd's images (or "")."""
+    """Paths of the kernel, of the disk, and of a second disk with containerd's images. The last path
+    is "" if there is no second disk."""
 
     kernel: str
     disk: str
@@ -45,9 +46,12 @@ def guest_image(
     services: bool = False,
     newest_containerd: bool = False,
 ) -> GuestImage:
-    """Returns the guest with a release of Slurm and the container images of archives. Adds the programs
-    for Services with `services`, and the containerd of the newest Debian with `newest_containerd`.
-    Builds missing files, and installs missing programs that boot the guest. Raises ClusterError."""
+    """Returns the files of a guest with a release of Slurm, and with the container images in `archives`.
+
+    With `services`, the guest also has the programs for Services. With `newest_containerd`, the guest
+    has the containerd of the newest Debian. Builds missing files, and installs missing programs that
+    boot the guest. Raises ClusterError.
+    """
     install(TOOLS)
     tree = guest_tree(release, report)
     newest = guest_tree(DEFAULT_RELEASE, report) if newest_containerd else tree

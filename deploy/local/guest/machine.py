@@ -27,7 +27,8 @@ _FIRST: Final = {"cgroupfs": f"{OURS}/init", "systemd": "/usr/lib/systemd/system
 """The guest's first process, by cgroup driver."""
 _BOOTS_WITHIN_S: Final = 120.0
 _STARTS: Final = 4
-"""On a busy machine the kernel sometimes crashes while patching its own code."""
+"""Maximum number of boots. On a busy machine, the kernel sometimes crashes while it patches its own
+code."""
 
 
 def guest_component(

@@ -1,5 +1,5 @@
-"""The guest as a node of both systems: its programs and their files. The host writes the files, and
-puts them into the guest at each start of a program."""
+"""Makes the guest a node of Slurm and a Node of Kubernetes: the guest's programs, and their files. The
+host writes the files, and copies them into the guest at each start of a program."""
 
 import json
 import shutil
@@ -64,7 +64,8 @@ exec {OURS}/kubelet --config /etc/kubernetes/kubelet.yaml \
 
 
 def guest_binds(spec: ClusterSpec, layout: Layout) -> list[Bind]:
-    """Maps the guest's name to the forwarded ports, for the cluster's own programs alone."""
+    """Returns the mount of a hosts file that gives the guest's name the address of the forwarded ports.
+    Only the cluster's own programs see this file."""
     return [Bind(str(layout.guest / "hosts"), "/etc/hosts")] if spec.guest else []
 
 
@@ -120,7 +121,7 @@ def guest_slurmd(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Co
 
 
 def containerd(ports: dict[str, int], layout: Layout) -> Component:
-    """Returns containerd, with the images."""
+    """Returns containerd as a component. The component is ready once containerd has the images."""
     connection = Connection(ports[GUEST])
 
     def is_ready() -> bool:

@@ -16,7 +16,8 @@ from deploy.local.errors import ClusterError
 from deploy.local.guest.connection import Connection, Program
 
 _SIGNALLED = 128
-"""A shell's offset: added to the number of the signal that ended a program."""
+"""If a signal ended the program, the exit status is the signal's number plus this offset, as in a
+shell."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,5 +1,5 @@
-"""Services in a guest: addresses from kube-proxy, names from CoreDNS. The endpoint of
-kube-apiserver, which runs on the host, is declared here."""
+"""Makes Services work in a guest. kube-proxy gives Services their addresses, and CoreDNS their names.
+kube-apiserver runs on the host, so this module creates the endpoint of kube-apiserver's Service."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -27,7 +27,8 @@ _COREFILE: Final = f""".:53 {{
     cache 5
 }}
 """
-# QEMU's network does not know Pods' addresses. Among each other, Pods see these addresses unchanged.
+# QEMU's network does not know the addresses of Pods, so packets that leave the guest get the guest's
+# address. Between Pods, the addresses stay unchanged.
 _PROXY: Final = f"""nft -f - <<'RULES'
 table ip leaving {{
     chain postrouting {{
@@ -41,7 +42,7 @@ _ANSWERS: Final = "import urllib.request as r; r.urlopen('http://127.0.0.1:{port
 
 
 def write_services_files(ports: dict[str, int], layout: Layout) -> None:
-    """Writes the files for both programs."""
+    """Writes the files for kube-proxy and CoreDNS."""
     for name, user in (("kube-proxy", PROXY_USER), ("coredns", COREDNS_USER)):
         folder = layout.guest / name / _FOLDER.removeprefix("/")
         folder.mkdir(parents=True)

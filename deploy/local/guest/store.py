@@ -1,5 +1,8 @@
-"""Images for the guest's containerd, imported and unpacked on the host: the host takes seconds. The
-guest's own containerd does the import, on a disk for the guest."""
+"""Makes a disk with images for the guest's containerd.
+
+The images are imported and unpacked on the host, because the emulated guest would take much longer. The
+guest's own containerd does the import on the host.
+"""
 
 import subprocess
 import time
@@ -45,7 +48,7 @@ def store_disk(tree: Path, archives: Sequence[Path], report: Report) -> Path:
                     run(_program(tree, *client, "-n", "k8s.io", "images", "import", str(archive)))
             write_disk(folder / "root", place)
 
-    # The path identifies the content: the cache names an archive after its sources.
+    # The path of an archive identifies its content: the cache names an archive after its sources.
     key = recipe_hash(
         Path(__file__).read_bytes(), str(tree).encode(), *(str(each).encode() for each in archives)
     )

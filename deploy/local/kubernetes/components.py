@@ -26,8 +26,8 @@ from deploy.local.rendering import render
 from deploy.local.spec import ClusterSpec
 
 # Controllers that create Pods, and controllers that release deleted objects. All cost nothing when
-# idle. Without node-lifecycle, heartbeats have no effect, so no component sends heartbeats. No
-# controller here binds claims to volumes: tests bind them.
+# idle. Without node-lifecycle, heartbeats have no effect, so no component sends heartbeats.
+# Tests create the volumes.
 _CONTROLLERS: Final = (
     *("cronjob-controller", "daemonset-controller", "deployment-controller"),
     *("garbage-collector-controller", "job-controller", "namespace-controller"),
@@ -42,7 +42,7 @@ _CONTROLLERS_FOR_PODS: Final = (
     "serviceaccount-controller",
 )
 EXTENDER_PROGRAM: Final = "slurm-extender"
-# Leader election: for the extenders and the kube-schedulers.
+# Leader election of the extenders.
 LEASE_DURATION_S: Final = 5
 _DRAIN_S: Final = 2
 _OPEN_PATHS: Final = "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics"
@@ -133,7 +133,8 @@ def _beside(extender: str, spec: ClusterSpec) -> str:
 
 def write_extender_program(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
     """Writes a `slurm-extender` with the settings of the cluster's extender, for users. The program
-    calls kube-apiserver as the administrator: `check` creates Pods, and the extender's user may not."""
+    calls kube-apiserver as the administrator, because `check` creates Pods, and the extender's user may
+    not create Pods."""
     settings = extender_environment(spec.extender_names[0], spec, ports, layout)
     settings["SLURM_EXTENDER_KUBECONFIG"] = str(layout.kubeconfig)
     command = layout.bin / EXTENDER_PROGRAM
@@ -198,8 +199,8 @@ def _api_server(
 ) -> Component:
     folder = layout.kubernetes
     shown = [f"--admission-control-config-file={folder / 'admission.yaml'}"]
-    # Disabled admission plugins. Without `in_pods`, no controller creates the accounts for
-    # ServiceAccount. No controller removes the taint that TaintNodesByCondition adds to a new Node.
+    # Admission plugins to disable. No controller removes the taint that TaintNodesByCondition adds to a
+    # new Node. Without `in_pods`, no controller creates the accounts for the plugin ServiceAccount.
     without = ["TaintNodesByCondition", *([] if spec.in_pods else ["ServiceAccount"])]
     return Component(
         name="kube-apiserver",
@@ -320,7 +321,8 @@ def _serving(name: str, ports: dict[str, int], layout: Layout) -> tuple[str, ...
 
 
 def _kwok(spec: ClusterSpec, binary: str, ports: dict[str, int], layout: Layout) -> Component:
-    # All Nodes: for a subset, kwok would list and watch the Pods of each Node separately.
+    # Without a guest, kwok manages all Nodes: for a subset, kwok would list and watch the Pods of each
+    # Node separately.
     ours = "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake"
     address = f"127.0.0.1:{ports['kwok']}"
     return Component(

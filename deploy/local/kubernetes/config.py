@@ -16,8 +16,8 @@ from deploy.local.links import admission_port, target_port
 from deploy.local.rendering import render, source
 from deploy.local.spec import GUEST, ClusterSpec
 
-# User -> group. The controller manager runs all controllers as one user, without a ServiceAccount
-# for each controller. Kubernetes' role for that user is not enough.
+# Maps each user to a group. The controller manager runs all controllers as one user, without a
+# ServiceAccount for each controller. Kubernetes' own role for this user is not enough.
 USERS: Final = {
     "admin": "system:masters",
     "kwok": "system:masters",
@@ -90,8 +90,8 @@ def scheduler_configuration(name: str, layout: Layout) -> Path:
 
 
 def extender_kubeconfig(name: str, layout: Layout) -> Path:
-    """Returns the kubeconfig of an extender: each has its own path to the API server, as the same
-    user."""
+    """Returns the kubeconfig of an extender. All extenders are the same user, but each extender may have
+    a separate link to the API server."""
     return layout.kubernetes / f"{name}.kubeconfig"
 
 
@@ -111,8 +111,8 @@ def ca_bundle(layout: Layout) -> str:
 
 
 def _write_certificates(folder: Path) -> None:
-    """Writes a CA, and a key pair for each server. The kubelet knows kube-apiserver by the common
-    name."""
+    """Writes a CA, and a key and a certificate for each server. The kubelet identifies kube-apiserver by
+    the common name."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.crt")
     for name in ("kube-apiserver", "extender", "service-account"):
@@ -123,8 +123,8 @@ def _write_certificates(folder: Path) -> None:
 
 
 def _write_callers(folder: Path, port: int) -> None:
-    """Writes a certificate from a CA for callers alone, and kube-apiserver's configuration with the
-    paths."""
+    """Writes a CA for callers only, and a certificate from this CA. Also writes kube-apiserver's
+    configuration with the paths of these files."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "callers.crt")
     issued = authority.issue_cert("caller.slurm-extender.io")

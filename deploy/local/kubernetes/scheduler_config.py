@@ -1,5 +1,5 @@
-"""Configurations of the kube-schedulers: the chart's, with local ports, files, leader election, and
-the changes for tests."""
+"""Makes the configurations of the kube-schedulers from the chart's configurations. Adds local ports,
+files and leader election, and the changes for tests."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +16,9 @@ _OURS: Final = "slurm-scheduler"
 def configured(
     chart: Rendered, spec: ClusterSpec, port: int | None, layout: Layout, *, others: bool = False
 ) -> str:
-    """Returns the configuration of a kube-scheduler that calls the extender at `port`, or no
-    extender if None. `others`: the configuration of the kube-scheduler for unmanaged Pods
-    (docs/concepts/scope.md shows its calls)."""
+    """Returns the configuration of a kube-scheduler that calls the extender at `port`. If `port` is
+    None, the kube-scheduler calls no extender. With `others`, returns the configuration of the
+    kube-scheduler for unmanaged Pods (docs/concepts/scope.md shows its calls)."""
     key = "others.yaml" if others else "config.yaml"
     text = chart.find("ConfigMap", f"{RELEASE}-kube-scheduler")["data"][key]
     configuration: dict[str, Any] = yaml.safe_load(text)

@@ -19,7 +19,7 @@ from deploy.local.processes import system_calls
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Mounts `source`, a file or a directory, at `target` too."""
+    """A bind mount: `source`, a file or a directory, also appears at `target`."""
 
     source: str
     target: str

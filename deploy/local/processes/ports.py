@@ -1,6 +1,6 @@
-"""Leases loopback ports, each to one cluster. The user of a block of ports holds the block's lock:
-an abstract UNIX socket. The kernel frees the lock with the process. Locks are separate for each
-network namespace."""
+"""Leases loopback ports, each to one cluster. A process that uses a block of ports holds the lock of
+this block, an abstract UNIX socket. The kernel frees the lock when the process ends. Locks are separate
+for each network namespace."""
 
 import socket
 from collections.abc import Iterator, Sequence
@@ -64,7 +64,7 @@ def _free_ports(first: int) -> Iterator[int]:
 
 def _is_free(port: int) -> bool:
     with closing(socket.socket()) as probe:
-        # As servers do: closed connections of a stopped cluster do not block the port.
+        # Servers also set this option. Closed connections of a stopped cluster then do not block a port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))

@@ -1,9 +1,9 @@
 """TCP links with faults on command: `python -m deploy.local.processes.proxy LINKS SOCKET`.
 
 The proxy represents a Kubernetes Service (a link with several backends), or an unreliable network
-between two components in tests. Each new connection goes to the next backend in turn. If this
-backend refuses, the proxy tries the one after. LINKS is JSON: {name: {"port": .., "backends":
-[..]}}. Clients set a link's fault on a UNIX socket, see `Links`.
+between two components in tests. Each new connection goes to the next backend in turn. If a backend
+refuses the connection, the proxy tries the backend after it. LINKS is JSON: {name: {"port": ..,
+"backends": [..]}}. Clients set a link's fault on a UNIX socket, see `Links`.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class Link:
     async def _answer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reply: bytes
     ) -> None:
-        """Answers each piece of data with `reply`: takes every piece for a whole request."""
+        """Answers each piece of data with `reply`, as if every piece were a whole request."""
         while await reader.read(_PIECE):
             writer.write(reply)
             await writer.drain()

@@ -7,8 +7,8 @@ line. The client (supervision.py) decides what to start, in which order, and whe
 ready.
 
 The supervisor and all its processes end on "shutdown", on SIGTERM, and when the init ends. Until
-"release", they also end with the owner. The supervisor must stay single-threaded (see fork_init),
-so the supervisor watches exits through pidfds.
+"release", they also end with the owner, the process that started the cluster. The supervisor must stay
+single-threaded (see fork_init), so the supervisor watches exits through pidfds.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""Results in the user's cache folder: built once, keyed by version and recipe."""
+"""Keeps results of builds in the user's cache folder. A result is built once for each version and each
+recipe."""
 
 import fcntl
 import hashlib
@@ -17,13 +18,15 @@ def cache_folder() -> Path:
 
 
 def trees_folder() -> Path:
-    """Returns the folder of Slurm's trees: SLURM_TREES if set, as in CI. No checksum pins a tree."""
+    """Returns the folder of Slurm's trees: SLURM_TREES if set, as in CI, otherwise the cache folder. The
+    trees are not checked against a checksum."""
     own = os.environ.get("SLURM_TREES")
     return Path(own) if own else cache_folder()
 
 
 def recipe_hash(*parts: bytes) -> str:
-    """Returns a short, stable hash: each recipe has a separate path in the cache."""
+    """Returns a short hash, so that each recipe has a separate path in the cache. The same parts always
+    give the same hash."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(hashlib.sha256(part).digest())
@@ -31,8 +34,8 @@ def recipe_hash(*parts: bytes) -> str:
 
 
 def build_once(place: Path, build: Callable[[Path], None], report: Report) -> Path:
-    """Returns `place`, built once. `build` gets a path beside `place`. The result appears at
-    `place` when complete, and is removed after an error."""
+    """Builds `place` if it does not exist, and returns its path. `build` gets a path beside `place`. The
+    finished result is moved to `place`. After an error, the unfinished result is removed."""
     if place.exists():
         return place
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Programs built from the Go module in a folder."""
+"""Builds programs from the Go module in a folder."""
 
 import os
 import subprocess
@@ -12,16 +12,17 @@ from deploy.local.errors import ClusterError
 from deploy.local.progress import Report, heartbeat
 
 STRIPPED = "-s -w"
-"""Linker flags without the data for debuggers: a third of the file."""
+"""Linker flags that leave out the data for debuggers, a third of the file."""
 _NO_DWARF: Final = "-gcflags=all=-dwarf=false"
-"""Compiler flag without the data for debuggers, dropped by STRIPPED anyway: saves a seventh of the
-build's CPU time. The programs are the same, so the flag is not part of the recipe."""
+"""Compiler flag that leaves out the data for debuggers. STRIPPED drops this data anyway, but the flag
+saves a seventh of the build's CPU time. The programs are the same with and without the flag, so the flag
+is not part of the recipe."""
 _COLLECT_LATE: Final = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
-"""Settings of Go's runtime for the compiler and the linker: less frequent garbage collection below
-2 GiB. Saves an eighth of the build's CPU time."""
+"""Settings of Go's runtime for the compiler and the linker. Below 2 GiB, garbage collection is less
+frequent. This saves an eighth of the build's CPU time."""
 _FILES: Final = "{{.ImportPath}}\t{{.Dir}}{{range .GoFiles}}\t{{.}}{{end}}"
 _LINKED_SHARE: Final = 0.08
-"""Share of the build's time for the linker, after all packages."""
+"""Share of the build's time that the linker needs, after all packages are compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class GoProgram:
     linker_flags: str = STRIPPED
 
     def sources(self, *names: str) -> Sequence[bytes]:
-        """Returns the contents of the source files, the identity of a build."""
+        """Returns the contents of the source files, which identify a build in the cache."""
         return [(self.folder / name).read_bytes() for name in ("go.mod", "go.sum", *names)]
 
     def build(self, output: Path, report: Report) -> None:
@@ -75,8 +76,8 @@ class GoProgram:
 
 def progress(compiled: Sequence[str], sizes: Mapping[str, int], elapsed_s: float) -> str:
     """Returns the progress of a build, and the remaining time at the same pace. `compiled` are the
-    lines of `go build -v`. Go does not compile packages in its own cache, so the build may end
-    earlier."""
+    lines of `go build -v`. The build may end earlier, because Go does not compile packages that are
+    already in Go's own cache."""
     done = sum(sizes.get(line.strip(), 0) for line in compiled)
     told = f"compiled {len(compiled)} of at most {len(sizes)} packages"
     if not done:

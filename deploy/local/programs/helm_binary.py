@@ -1,4 +1,4 @@
-"""Helm, for rendering the chart: built here once, in the release pinned by programs/helm."""
+"""Builds Helm, which renders the chart, once on a machine. programs/helm/go.mod names the release."""
 
 import os
 import re
@@ -24,13 +24,13 @@ def helm(report: Report) -> Path:
 
 
 def helm_place() -> Path:
-    """Returns the folder of Helm, built or not."""
+    """Returns the folder of Helm, even if Helm is not built yet."""
     recipe = recipe_hash(*_PROGRAM.sources(), _PROGRAM.linker_flags.encode())
     return cache_folder() / f"helm-{_release()}-{os.uname().machine}-{recipe}"
 
 
 def _release() -> str:
-    """Returns Helm's release in go.mod."""
+    """Returns the release of Helm that go.mod names."""
     required = re.search(r"helm\.sh/helm/v4 v(\S+)", (_PROGRAM.folder / "go.mod").read_text())
     assert required is not None
     return required[1]

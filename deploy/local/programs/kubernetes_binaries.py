@@ -1,6 +1,9 @@
-"""The Kubernetes binaries: this machine's own if the releases fit together, else built here, once.
-A single Go program for each release contains all binaries, under several names. Every cluster uses
-etcd and kwok of the newest release. The kubelet is a separate program."""
+"""Finds or builds the Kubernetes binaries.
+
+If the releases of this machine's own binaries fit together, a cluster uses these binaries. Otherwise the
+binaries are built here, once. A single Go program for each release contains all binaries, under several
+names. Every cluster uses etcd and kwok of the newest release. The kubelet is a separate program.
+"""
 
 import os
 import re
@@ -61,7 +64,7 @@ def kubelet(report: Report) -> Path:
 
 
 def kubelet_place() -> Path:
-    """Returns the folder of the kubelet, built or not."""
+    """Returns the folder of the kubelet, even if the kubelet is not built yet."""
     return _place("kubelet", _NEWEST, "kubelet/main.go")
 
 
@@ -72,8 +75,8 @@ def needs_build(release: str) -> bool:
 
 
 def _chosen(release: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the paths of this machine's own usable binaries, and the build release for each other
-    binary."""
+    """Returns the paths of this machine's own usable binaries. For each other binary, also returns the
+    release to build."""
     found = find_binaries()
     usable = choose({name: version for name, (_, version) in found.items()}, release)
     own = {name: str(found[name][0]) for name in usable}
@@ -81,7 +84,7 @@ def _chosen(release: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _source(name: str, release: str) -> str:
-    """Returns the release of the program with this binary."""
+    """Returns the release whose Go program contains this binary."""
     return _NEWEST if name in _SUPPORTED_ELSE else release or _NEWEST
 
 
@@ -133,7 +136,7 @@ def version_of(binary: Path) -> Version | None:
 
 
 def built_place(release: str) -> Path:
-    """Returns the folder of the binaries of a release, built or not."""
+    """Returns the folder of the binaries of a release, even if they are not built yet."""
     return _place("kubernetes", release, "main.go")
 
 
@@ -148,7 +151,7 @@ def _program(release: str, package: str = ".") -> GoProgram:
 
 
 def _patch_release(release: str) -> str:
-    """Returns Kubernetes' release in go.mod."""
+    """Returns the release of Kubernetes that go.mod names."""
     required = re.search(r"k8s\.io/kubernetes v(\S+)", (_SOURCES / release / "go.mod").read_text())
     assert required is not None
     return required[1]

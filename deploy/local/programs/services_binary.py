@@ -1,4 +1,4 @@
-"""kube-proxy and CoreDNS for Services in a guest: a single program, built once (programs/services)."""
+"""Builds kube-proxy and CoreDNS, for Services in a guest, as a single program (programs/services)."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from deploy.local.programs.go_program import GoProgram
 from deploy.local.progress import Report
 
 SERVICES_NAMES: Final = ("kube-proxy", "coredns")
-"""Names of the program on the command line."""
+"""Names under which the guest starts the single program."""
 _PROGRAM: Final = GoProgram(Path(__file__).with_name("services"))
 
 
@@ -26,13 +26,13 @@ def services_binary(report: Report) -> Path:
 
 
 def services_place() -> Path:
-    """Returns the folder of the program, built or not."""
+    """Returns the folder of the program, even if the program is not built yet."""
     recipe = recipe_hash(*_PROGRAM.sources("main.go"), _PROGRAM.linker_flags.encode())
     return cache_folder() / f"services-{_release()}-{os.uname().machine}-{recipe}"
 
 
 def _release() -> str:
-    """Returns Kubernetes' release in go.mod."""
+    """Returns the release of Kubernetes that go.mod names."""
     required = re.search(r"k8s\.io/kubernetes v(\S+)", (_PROGRAM.folder / "go.mod").read_text())
     assert required is not None
     return required[1]

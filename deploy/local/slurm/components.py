@@ -18,17 +18,17 @@ from deploy.local.spec import ClusterSpec
 _PING: Final = "/slurm/v0.0.42/ping/"
 # +fast halves slurmrestd's time for a submission. v0.0.42 is for _PING.
 _SLURMRESTD_OPTIONS: Final = {"26.05": ("-d", "v0.0.42,v0.0.45+fast")}
-# Without slurmdbd, 24.11's OpenAPI plugin for it is fatal.
+# Without slurmdbd, slurmrestd 24.11 ends if it loads the OpenAPI plugin for slurmdbd.
 _WITHOUT_SLURMDBD: Final = {"24.11": ("-s", "slurmctld")}
-# The name in 26.05, and the name in 24.11.
+# Both variables have the same meaning: the first is for 26.05, the second for 24.11.
 _COMPACT: Final = {"SLURM_JSON": "compact", "SLURMRESTD_JSON": "compact"}
 # $0 is the tree, $1 the folder to mount as /run.
 _WITH_OWN_RUN: Final = 'run=$1; shift; mount --bind "$run" "$0/run" && exec chroot "$0" "$@"'
 
 
 def slurm_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
-    """Returns slurmctld, slurmrestd and a slurmd for each node with one. The daemons start in any
-    order."""
+    """Returns slurmctld, slurmrestd, and a slurmd for each name in `spec.slurmd_names`. The daemons can
+    start in any order."""
     return [
         _slurmctld(spec, ports["slurmctld"], layout),
         _slurmrestd(spec, ports["slurmrestd"], layout),
@@ -37,8 +37,8 @@ def slurm_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -
 
 
 def dynamic_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
-    """Returns the slurmds that register themselves (slurmd(8) -Z). The start sets the size of each
-    node."""
+    """Returns the slurmds that register themselves (slurmd(8) -Z). The start of a slurmd sets the size
+    of the node."""
     options = ("-Z", "--conf-server", f"127.0.0.1:{ports['slurmctld']}")
     return [_slurmd(node, ports, layout, *options) for node in spec.dynamic_names]
 
@@ -90,7 +90,7 @@ def _slurmctld(spec: ClusterSpec, port: int, layout: Layout) -> Component:
 
 
 def _is_registered(layout: Layout) -> bool:
-    """Returns whether slurmdbd knows the address for updates of accounts."""
+    """Returns whether slurmdbd knows slurmctld's address, and so can send updates of accounts."""
     cluster = ("show", "cluster", "format=ControlPort")
     return int(_client(layout, "sacctmgr", "--noheader", "--parsable2", *cluster) or 0) > 0
 

@@ -26,8 +26,8 @@ GATE: Final = HOOK.with_name("slurm-extender-gate")
 
 _TOKEN_LIFETIME_S: Final = 30 * 24 * 3600
 _NULL_DEVICE: Final = os.makedev(1, 3)
-# Configuration from slurmctld for the slurmd in the guest's Pod. Names and folders are valid on
-# both sides.
+# Parameters for a slurmd in the guest's Pod, which gets its configuration from slurmctld. The names and
+# folders are valid on the host and in the Pod.
 _OF_POOL: Final = (
     "SlurmctldHost=localhost(slurmctld)",
     "CommunicationParameters=block_null_hash,NoCtldInAddrAny",
@@ -65,8 +65,8 @@ def write_slurm_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout, 
 
 
 def share_slurm(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
-    """Links another cluster's Slurm into this cluster's directory, and adds this cluster's
-    extenders to the configuration of that Slurm's pushes."""
+    """Links another cluster's Slurm into this cluster's directory. Adds this cluster's extenders to the
+    configuration of the hook script, so that the shared Slurm reports jobs to them too."""
     other = Path(spec.slurm_of).resolve()
     layout.bin.mkdir()
     programs = [layout.bin / client for client in clients(spec)]
@@ -96,7 +96,7 @@ def mint_token(layout: Layout, user: str, lifetime_s: int) -> str:
 
 
 def slurm_binds(spec: ClusterSpec, tree: Path, layout: Layout) -> list[Bind]:
-    """Returns the mounts: the tree, read-only, and this cluster's own folders over it."""
+    """Returns the mounts: the tree, which is read-only, and this cluster's own folders in the tree."""
     if not spec.own_slurm:
         return []
     own = {
@@ -133,7 +133,7 @@ def write_clients(spec: ClusterSpec, layout: Layout) -> None:
 
 
 def run_folder(layout: Layout, node: str) -> Path:
-    """Returns a slurmd's own /run: two slurmds cannot share the socket in /run."""
+    """Returns the folder that a slurmd sees as /run. Two slurmds cannot share the socket in /run."""
     return layout.slurm / "run-of" / node
 
 
@@ -167,7 +167,8 @@ def _write_key(path: Path) -> None:
 
 
 def _write_hook(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
-    """Installs the files of deploy/slurm: the scripts, the addresses for the pushes, and the token."""
+    """Installs the scripts of deploy/slurm, and their configuration: the extenders' addresses and the
+    token."""
     etc, token = layout.slurm / "etc", layout.hooks_token_file
     for script in (HOOK, GATE):
         shutil.copy(script, etc)

@@ -10,7 +10,7 @@ from deploy.monitoring.rule import Alert, Group, Severity, labelled
 _GONE_WITHIN: Final = "1d"
 """Time for which the alert reports a release that has disappeared."""
 _FILES: Final = ("policy", "pools' file")
-"""Components with an alert for a problem of any replica."""
+"""Components whose alert fires for a problem of any replica, even of a single standby."""
 _HAVE_ALERTS: Final = (
     "Slurm",
     "Slurm's token",

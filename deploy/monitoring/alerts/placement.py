@@ -9,14 +9,14 @@ from deploy.monitoring.rule import Alert, Group, Severity, labelled
 _FINDINGS: Final = "slurm_extender_audit_findings"
 _AUDITED: Final = "slurm_extender_audit_last_success_timestamp_seconds"
 _LED: Final = f"max {by()} ({LEADING} == 1 and {LEADING} offset 31m == 1)"
-"""A replica that has led for 31 minutes: a new leader still has time for its first audit."""
+"""1 if a replica has led for 31 minutes. A newer leader still has time for its first audit."""
 _TRANSITIONS: Final = "slurm_extender_placeholder_transitions_total"
 _BOUND: Final = f'increase({_TRANSITIONS}{{state="Bound"}}[15m])'
 _TAKEN: Final = f'increase({_TRANSITIONS}{{state=~"Queued|Allocated"}}[15m])'
 _BINDING: Final = 'slurm_extender_waiting_pods{waits_for="binding"}'
 _SEVERAL: Final = 2
-"""Number of Pods without an alert: one or two Pods may have a wrong Node or volume. The component
-`Pods that cannot be bound` reports such Pods."""
+"""Largest number of Pods for which no alert fires, because one or two Pods may have a wrong Node or
+volume. The component `Pods that cannot be bound` reports such Pods."""
 _LASTS: Final = f"count_over_time((sum {by()} ({_BINDING}) > {_SEVERAL})[15m:30s]) >= 5"
 """Excludes Pods that are bound or deleted before the next scrape. The extender gives an allocation
 back after 30 s, and requests another job."""

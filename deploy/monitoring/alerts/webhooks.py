@@ -18,7 +18,8 @@ _HANDSHAKES: Final = (
     '{listener="admission",why="TLS handshake failed"}[10m])'
 )
 _MANY: Final = 3
-"""Number of failed handshakes without an alert: a person or a port scanner may try the port."""
+"""Largest number of failed handshakes for which no alert fires, because a person or a port scanner may
+try the port."""
 _UNTRUSTED: Final = (
     f"sum {by()} ({_HANDSHAKES}) > {_MANY}"
     f" unless sum {by()} (increase({_ANSWERS}{{{_WEBHOOKS}}}[10m])) > 0"

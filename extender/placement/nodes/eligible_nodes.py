@@ -1,4 +1,4 @@
-"""Slurm nodes that a job may use, and causes for the Pod's author if no node is left."""
+"""Finds the Slurm nodes that a job may use, and the cause for the Pod's author if no node is left."""
 
 import re
 from dataclasses import replace
@@ -18,7 +18,8 @@ _OURS = re.compile(rf"\d+ {ELSEWHERE}, |, \d+ {ELSEWHERE}")
 
 
 def excluded_nodes_of(record: Placeholder, at: Context) -> Exclusion:
-    """Returns the nodes that the author excludes or that Kubernetes closes."""
+    """Returns the Slurm nodes that the job must not use. The author excludes these nodes, or Kubernetes
+    closes the nodes to the Pod."""
     return at.view.exclusion(_wish(record, at))
 
 
@@ -37,7 +38,8 @@ def _wish(record: Placeholder, at: Context) -> Wish:
 
 
 def closed_by_pods(record: Placeholder, at: Context) -> int:
-    """Returns the set of the Nodes that other Pods close to a workload's Pod."""
+    """Returns the Nodes that a workload's Pod cannot use because of other Pods, as a set of the view's
+    Nodes."""
     closed = _closed(record, at)
     return closed.apart if record.rejections.spread_ignored else closed.all
 
@@ -49,9 +51,10 @@ def _closed(record: Placeholder, at: Context) -> ClosedNodes:
 
 
 def offered_instead(record: Placeholder, found: FeasibleNodes, at: Context) -> Placeholder:
-    """Returns the record after kube-scheduler offered Nodes. For a while only these Nodes count. If
-    the ledger closes one of these Nodes by topology spread, the ledger does not know all Pods, and
-    leaves the spread to kube-scheduler. Too many Nodes have no names: one of these Nodes may be closed.
+    """Returns the record after kube-scheduler has offered Nodes. For a while, the next job may use only
+    these Nodes. If the ledger's own estimate of topology spread closes one of these Nodes, the ledger
+    does not know all Pods. Then the ledger leaves the spread to kube-scheduler. If kube-scheduler offers
+    too many Nodes, their names are not known, and each of the Nodes may be closed.
     """
     closed, names = _closed(record, at).spread, found.names
     ignored = bool(closed & at.view.named(names)) if names else closed != 0
@@ -77,14 +80,15 @@ def with_spread_ignored(record: Placeholder, at: Context) -> Placeholder:
 
 
 def is_blocked(record: Placeholder, at: Context) -> bool:
-    """Returns True if other Pods close all Nodes to a Pod, and only the place of a Pod, or a Node, can
-    change that."""
+    """Returns True if other Pods close all Nodes to a Pod, and no Node opens only because time passes.
+    Then a Node can open only if another Pod gets or leaves a Node, or if a Node changes."""
     timed = record.rejections.nodes or record.rejections.offered[1]
     return not timed and closed_by_pods(record, at) != 0 and has_no_node(record, at)
 
 
 def is_beside(record: Placeholder, at: Context) -> bool:
-    """Returns True if a grant is on a Node that other Pods close, and not written onto its Pod yet."""
+    """Returns True if Slurm has granted a Node that other Pods close, and the allocation is not written
+    onto the Pod yet."""
     if record.state is not State.ALLOCATED:
         return False
     granted = [
@@ -98,8 +102,8 @@ def is_beside(record: Placeholder, at: Context) -> bool:
 
 
 def is_outdated(record: Placeholder, at: Context) -> bool:
-    """Returns True if a waiting job excludes outdated Nodes, unless all Nodes would be excluded: Slurm
-    rejects such a job."""
+    """Returns True if the excluded nodes of a waiting job must be updated in Slurm. Returns False if all
+    nodes would be excluded, because Slurm rejects such a job."""
     excluded = excluded_nodes_of(record, at)
     return excluded.nodes != record.job.asked.excluded and not excluded.leaves_none
 
@@ -117,14 +121,14 @@ def regained(name: str, before: ClusterView, view: ClusterView) -> bool:
 
 
 def no_node(record: Placeholder, at: Context) -> Cause:
-    """Returns the cause for a Pod without an open Node."""
+    """Returns the cause that explains why no Node is open to a Pod."""
     wish = _wish(record, at)
     return Cause.of(Kind.NO_OPEN_NODE, partition=wish.partition, closed=at.view.why_none(wish))
 
 
 def in_its_words(rejection: str) -> str:
-    """Returns kube-scheduler's message about Nodes, without /filter's message about all Nodes but the
-    allocated Node."""
+    """Returns kube-scheduler's message about Nodes. Leaves out the part from /filter, which is about all
+    Nodes except the allocated Node."""
     return _OURS.sub("", rejection).rstrip(". ")
 
 
@@ -136,7 +140,8 @@ def why_rejected(record: Placeholder) -> Cause:
 
 
 def beside(record: Placeholder, cause: Cause) -> Cause:
-    """Returns a cause with the Nodes excluded for now, which may be the reason for waiting."""
+    """Returns a cause that also names the Nodes that are excluded for now. These Nodes may be the reason
+    why the Pod waits."""
     nodes = record.rejections.nodes
     if not nodes:
         return cause

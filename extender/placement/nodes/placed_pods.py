@@ -1,9 +1,10 @@
-"""The Nodes of placed Pods, and the Nodes that placed Pods close to waiting Pods.
+"""The Nodes of placed Pods, and the Nodes that waiting Pods cannot use because of placed Pods.
 
-A Pod is placed after Slurm has granted a Node, even before the Binding: only the ledger knows such
-grants. This module does not know the Pods of groups, nor the Pods that Slurm does not place. If such a
-Pod closes a Node, kube-scheduler rejects the Node. If such a Pod opens a Node, because it is in the
-smallest domain of a topology spread, the ledger leaves the spread to kube-scheduler (`PodsApart`).
+A Pod counts as placed as soon as Slurm has granted a Node. Before the Binding, only the ledger knows the
+grant. This module does not know the Pods of groups, nor the Pods that Slurm does not place. If such a
+Pod closes a Node, kube-scheduler rejects the Node. A Pod in the smallest domain of a topology spread may
+also open a Node. If this module does not know the Pod, the ledger leaves the spread to kube-scheduler
+(`PodsApart`).
 """
 
 from collections import Counter
@@ -36,12 +37,13 @@ class _Place(NamedTuple):
     node: str | None = None
     """Node of the Pod's Binding; None before the Binding."""
     counts: bool = True
-    """False for a Pod in deletion: kube-scheduler ignores the Pod for topology spread."""
+    """False for a Pod that is being deleted, because kube-scheduler ignores the Pod for topology
+    spread."""
 
 
 @dataclass(slots=True)
 class _Alike:
-    """Numbers of Pods by Node, for the Pods that a rule selects."""
+    """For the Pods that a rule selects: the number of Pods on each Node."""
 
     held: Counter[str] = field(default_factory=Counter)
     spread: Counter[str] = field(default_factory=Counter)
@@ -89,21 +91,23 @@ _MAX_SELECTIONS = 1000
 
 
 class PlacedPods:
-    """Counts placed Pods for the rules in use, so that the cost of a look does not grow with the number
-    of placed Pods: each Pod of an Indexed Job or a StatefulSet has a label of its own."""
+    """Counts placed Pods by the rules in use, so that the cost of a look does not grow with the number
+    of placed Pods. Counts by label would not help, because each Pod of an Indexed Job or a StatefulSet
+    has its own label."""
 
     def __init__(self) -> None:
         self._places: dict[str, _Place] = {}
         self._selected: dict[_Selection, _Alike] = {}
-        """Counts of the Pods that a rule selects: computed at the first use of the rule, then kept."""
+        """Counts of the Pods that a rule selects. The counts are computed at the first use of the rule,
+        and then kept up to date."""
         self._repelling: dict[str | None, dict[AntiAffinity, Counter[str]]] = {}
         """Nodes of the Pods with an anti-affinity term, by the namespaces that the term names."""
         self._with_port: dict[tuple[str, int], dict[HostPort, Counter[str]]] = {}
         """Nodes of the Pods with a host port, by protocol and number."""
 
     def follow(self, uid: str, record: Placeholder | None) -> tuple[PodConstraints, ...]:
-        """Follows the Nodes of a Pod. Returns the Pod's constraints before and after a change of the
-        Nodes; empty without a change."""
+        """Notes the Nodes of a Pod. Returns the Pod's constraints before and after a change of the
+        Nodes; empty if nothing has changed."""
         before, place = self._places.get(uid), _place_of(record)
         if place == before:
             return ()
@@ -133,7 +137,8 @@ class PlacedPods:
     def closed_to(
         self, pod: PodConstraints, constraints: NodeConstraints, view: ClusterView
     ) -> ClosedNodes:
-        """Returns the Nodes that placed Pods close to a Pod, as sets of the view's Nodes."""
+        """Returns the Nodes that a Pod cannot use because of placed Pods, as sets of the view's
+        Nodes."""
         if not (pod.exclusive or self._repelling):
             return ClosedNodes()
         closed, lasting = 0, True
@@ -173,7 +178,8 @@ class PlacedPods:
     def _counts(
         self, pod: PodConstraints, spread: Spread, view: ClusterView
     ) -> tuple[Counter[str], Counter[str]]:
-        """Returns the numbers of all Pods that count for a spread, and of the bound Pods, by domain."""
+        """Returns two counts by domain: all placed Pods that count for a topology spread, and the bound
+        Pods among these Pods."""
         alike, key = self._all(frozenset((pod.namespace,)), spread.selector), spread.topology_key
         return _by_domain(alike.spread, key, view), _by_domain(alike.bound, key, view)
 
@@ -185,8 +191,9 @@ def _within_skew(
     there: Mapping[str, int],
     bound: Mapping[str, int],
 ) -> Iterator[int]:
-    """Yields the Nodes of each domain with room for another Pod. Only bound Pods count for the
-    smallest domain, because kube-scheduler may see granted Pods in a different order than Slurm."""
+    """Yields the Nodes of each domain with room for another Pod. The size of the smallest domain counts
+    only bound Pods. Other granted Pods may be unknown to kube-scheduler, because kube-scheduler may see
+    the Pods in a different order than Slurm."""
     enough = len(domains) >= spread.min_domains
     least = min((bound.get(value, 0) for value in domains), default=0) if enough else 0
     most = spread.max_skew + least - pod.is_selected(spread.selector)
@@ -203,7 +210,8 @@ def _by_domain(nodes: Mapping[str, int], key: str, view: ClusterView) -> Counter
 
 
 def _place_of(record: Placeholder | None) -> _Place | None:
-    """Returns None for a workload without a Node, and for a group."""
+    """Returns the constraints and Nodes of a workload's Pod; None for a workload without a Node, and for
+    a group."""
     if record is None or record.workload.size > 1 or not record.members:
         return None
     held, pod = record.holds, record.lead

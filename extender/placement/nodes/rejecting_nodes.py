@@ -5,10 +5,10 @@ with a dead device plugin rejects every Pod within a second. The Pod's controlle
 Pod, and Slurm picks the same idle node again.
 
 Either the Node or the Pod may be at fault. If a kubelet rejects several Pods with the same requests, the
-extender closes the Node to Pods with the same requests, and other Pods may still use the Node. If a
-kubelet rejects Pods of one owner with different requests, the extender closes the Node to the owner's
-Pods. If a kubelet rejects Pods of several owners, the extender closes the Node to all Pods. So an owner
-of wrong Pod templates loses a few Pods on each Node, and closes no Node to other owners.
+extender closes the Node to Pods with these requests. Other Pods may still use the Node. If a kubelet
+rejects Pods of one owner with different requests, the extender closes the Node to the owner's Pods. If a
+kubelet rejects Pods of several owners, the extender closes the Node to all Pods. So an owner of wrong
+Pod templates loses a few Pods on each Node, but cannot close a Node to other owners.
 
 A new leader starts without this state, and counts rejections from zero.
 """
@@ -25,7 +25,7 @@ from extender.pod_request.pod import Pod
 from extender.record.placeholder import Placeholder
 
 _ALL: Hashable = None
-"""The kind of all Pods together."""
+"""The kind that stands for all Pods."""
 _OF_THE_POD = frozenset(
     {
         *("AppArmor", "EmptyPodSharedPoolError", "InitContainerRestartPolicyForbidden"),
@@ -40,8 +40,8 @@ NodeShutdown, Evicted (under the Node's pressure), VolumeAttachmentLimitExceeded
 releases. Source: pkg/kubelet of Kubernetes 1.37 (lifecycle, cm, eviction, nodeshutdown, sysctl,
 volumemanager)."""
 _CLOSED_SHARE = 3
-"""At most a third of a partition's Nodes is closed to different Pods. If more Nodes reject Pods, the
-Pods are probably at fault."""
+"""At most a third of a partition's Nodes is closed to Pods of different kinds. If more Nodes reject
+Pods, the Pods are probably at fault."""
 
 
 def _kind_of(namespace: str, request: Request) -> Hashable:
@@ -56,12 +56,13 @@ def _owner_of(namespace: str, request: Request) -> Hashable:
 
 
 def _devices(request: Request) -> Mapping[str, int]:
-    """Returns the devices of a Pod, by GRES. A GPU that Slurm does not count has its resource's name."""
+    """Returns the devices of a Pod, by GRES. For a GPU that Slurm does not count, the key is the name of
+    the GPU's resource."""
     return dict.fromkeys(request.uncounted_gpus, 1) | dict(request.job.gres)
 
 
 def _standing_for(slurm_nodes: Collection[str], view: ClusterView) -> set[str]:
-    """Returns the Nodes of Slurm nodes."""
+    """Returns the names of the Kubernetes Nodes that stand for these Slurm nodes."""
     names = frozenset(slurm_nodes)
     return {name for name, node in view.nodes.items() if node.slurm_name in names}
 
@@ -69,12 +70,14 @@ def _standing_for(slurm_nodes: Collection[str], view: ClusterView) -> set[str]:
 class _Rejection(NamedTuple):
     time: float
     kind: Hashable
-    """The kind of the rejected Pod; in the case of all Pods, the Pod's owner."""
+    """The kind of the rejected Pod. If the rejection counts for all Pods (`_ALL`), the kind is the Pod's
+    owner."""
     devices: Mapping[str, int]
     """The devices of the rejected Pod."""
 
     def is_refuted_by(self, devices: Mapping[str, int]) -> bool:
-        """Returns True if a Pod that starts with these devices has all devices of the rejected Pod."""
+        """Returns True if `devices` includes all devices of the rejected Pod. If a Pod with these
+        devices starts on the Node, the start refutes the rejection."""
         return all(devices.get(name, 0) >= count for name, count in self.devices.items())
 
 
@@ -86,19 +89,20 @@ class Closure:
     to_all: bool
     until: float
     cause: Cause
-    """The rejections and the consequence."""
+    """Cause that describes the rejections, and the Pods to which the Node is closed."""
 
 
 @dataclass(slots=True)
 class _Case:
-    """Rejections by one kubelet: of Pods of one kind, of one owner, or of all Pods."""
+    """Rejections by one kubelet that count together: of Pods of one kind, of the Pods of one owner, or
+    of all Pods."""
 
     recent: list[_Rejection] = field(default_factory=list)
     """Rejections since the last closure."""
     causes: list[_Rejection] = field(default_factory=list)
     """Rejections that led to the last closure."""
     pause: float = 0.0
-    """Seconds of the last closure; 0 before the first closure."""
+    """Length of the last closure in seconds; 0 before the first closure."""
     closure: Closure | None = None
     """The last closure, current or over."""
 
@@ -107,8 +111,8 @@ class _Case:
         return -inf if self.closure is None else self.closure.until
 
     def matters(self, now: float, window: float) -> bool:
-        """Returns True while the rejections have an effect. For one more pause after a closure, a single
-        rejection closes the Node again, and for longer."""
+        """Returns True while the rejections have an effect. After a closure, a single rejection closes
+        the Node again, for a longer time. This rule lasts as long as the closure lasted."""
         counts = bool(self.recent) and now - self.recent[-1].time < window
         return counts or now < self.until + self.pause
 
@@ -127,7 +131,7 @@ class RejectingNodes:
         self._first, self._longest = pauses
         self._cases: dict[tuple[str, Hashable], _Case] = {}
         self._closed: dict[Hashable, frozenset[str]] = {}
-        """Nodes by the kind of Pod to which the Nodes are closed."""
+        """For each kind of Pods, the Nodes that are closed to these Pods."""
         self.opens = inf
         """Time at which the next Node opens; infinity if no Node is closed."""
 
@@ -175,10 +179,10 @@ class RejectingNodes:
         return closes
 
     def started(self, pod: Pod, node: str, now: float) -> bool:
-        """Deletes the Node's rejections of Pods of this kind after a Pod has started there. Deletes the
-        rejections of the owner's Pods, and of all Pods, if the Pod has the devices of each rejected Pod:
-        a Pod without GPUs also starts beside a dead device plugin. Returns True if the Node was
-        closed."""
+        """Notes that a Pod has started on a Node, and deletes the rejections that the start refutes. The
+        start refutes the rejections of Pods of this kind. The start refutes the rejections of the
+        owner's Pods, and of all Pods, only if the Pod has the devices of each rejected Pod. A Pod
+        without GPUs also starts beside a dead device plugin. Returns True if the Node was closed."""
         of, devices = (pod.namespace, pod.request), _devices(pod.request)
         keys = [(node, kind) for kind in (_kind_of(*of), _owner_of(*of), _ALL)]
         refuted = [key for key in keys if key in self._cases and self._cases[key].is_refuted_by(devices)]
@@ -196,8 +200,9 @@ class RejectingNodes:
 
     @staticmethod
     def _concerned(pod: Pod) -> Iterator[tuple[Hashable, Hashable]]:
-        """Yields the kinds of Pods that a rejection concerns, each with the narrower kind that counts:
-        an owner needs rejections of two kinds of Pods, and all Pods need rejections of two owners."""
+        """Yields the kinds of Pods that a rejection concerns. Each kind comes with the narrower kind
+        under which the rejection is counted. A Node is closed to an owner only after rejections of two
+        kinds of Pods, and to all Pods only after rejections of two owners."""
         of = (pod.namespace, pod.request)
         kind, owner = _kind_of(*of), _owner_of(*of)
         yield kind, kind
@@ -212,8 +217,8 @@ class RejectingNodes:
         return len(case.recent) >= self._enough and (not alike or case.recent[0].kind == key)
 
     def _has_room(self, node: str, kind: Hashable, view: ClusterView) -> bool:
-        """Returns True if another Node of each of the Node's partitions may be closed to different
-        Pods. A Node without a partition counts among all Nodes."""
+        """Returns True if one more Node of each of the Node's partitions may be closed to Pods of
+        different kinds. For a Node without a partition, the limit counts all Nodes."""
         own, closed = view.nodes.get(node), self._closed.get(kind, frozenset())
         of = [each.nodes for each in view.partitions.values() if own and own.slurm_name in each.nodes]
         return all(
@@ -236,7 +241,7 @@ class RejectingNodes:
 
     @staticmethod
     def _closed_to(pod: Pod, kind: Hashable) -> Cause:
-        """Returns the Pods of a kind."""
+        """Returns a description of the Pods of a kind."""
         if kind == _kind_of(pod.namespace, pod.request):
             return Cause.of(Kind.PODS_LIKE, pod=pod.full_name)
         if kind is _ALL:

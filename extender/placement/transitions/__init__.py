@@ -1,1 +1,1 @@
-"""A placeholder's reaction to each event, and its next effect."""
+"""The reaction of a placeholder's record to each event, and the record's next effect."""

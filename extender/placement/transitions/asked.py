@@ -1,4 +1,5 @@
-"""Causes of Slurm's rejections: the rejected value, its author, and the known values."""
+"""Explains why Slurm rejects a job: the rejected value, the author of the value, and the values that
+Slurm knows."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -31,7 +32,7 @@ _REFUSED: Mapping[int, tuple[str, ...]] = {
     2130: ("account", "partition"),
     2133: ("prefer",),
 }
-"""Fields of a job by Slurm's error number (`slurm_client.errors.CAUSES`)."""
+"""Fields of a job that may be wrong, by Slurm's error number (`slurm_client.errors.CAUSES`)."""
 _FEATURES = frozenset({2029, 2133})
 _TOO_LARGE = frozenset({2005, 2006, 2014, 2044, 2069, 2072, 2119, 2134})
 """Slurm's error numbers that may mean that the job is larger than every node."""
@@ -75,8 +76,9 @@ def _refused(failure: Failure, request: Request, at: Context) -> Cause:
 
 
 def _rejected_values(failure: Failure, request: Request, at: Context) -> Iterator[Cause]:
-    """Yields each refused value with its author (an annotation, a PriorityClass or the policy), and the
-    known values; nothing for a failure whose number does not stand for a value."""
+    """Yields a cause for each refused value, with the author of the value (an annotation, a
+    PriorityClass or the policy). Also yields the values that Slurm knows. Yields nothing if the
+    failure's number does not stand for a value."""
     prefix = at.rules.annotation_prefix
     told = (_value(field, request, prefix) for field in _REFUSED.get(failure.number or 0, ()))
     yield from (each for each in (*told, _known(failure, request, at)) if each is not None)

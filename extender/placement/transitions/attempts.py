@@ -1,4 +1,5 @@
-"""Start of an attempt, moves without news (due moves and deadlines), and end of an attempt."""
+"""The start and the end of an attempt to place a workload, and the moves that are due without news, such
+as deadlines."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -20,12 +21,13 @@ from slurm_client.model import JobSpec
 from wellknown.names import Reason
 
 _MAX_BECAUSE_OF_PODS = 50
-"""Number of attempts ended by other Pods after which a Pod's backoff grows all the same."""
+"""Attempts that fail because of other Pods do not lengthen the pauses between attempts, but only up to
+this number."""
 
 
 def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]], float]) -> Placeholder:
-    """Returns the record after due moves. `clear_at` returns the time at which the last containers of
-    Pods without a job have ended on some Nodes."""
+    """Returns the record after the moves that are due now. `clear_at` takes Nodes, and returns a time.
+    The time is the end of the last containers on these Nodes that outlive their Pod and its job."""
     now = at.now
     record = without_expired(record, at).current_rejections(now)
     match record.state:
@@ -38,7 +40,7 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]],
         case State.INVALID if now >= record.rejections.invalid_until:
             asked_again = record.move(State.SEEN, now).with_rejections(forbidden_because=None)
             return follow(asked_again, at, clear_at)
-        case State.DONE if not record.retry.not_before:  # no job was made, so slurmctld can restore none
+        case State.DONE if not record.retry.not_before:  # without a job, slurmctld can restore nothing
             return record.with_retry(not_before=now)
         case State.RELEASING if record.job.over and not (record.in_flight or record.lingering):
             until = now + at.rules.tombstone
@@ -51,7 +53,7 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]],
 
 
 def is_replaced(record: Placeholder) -> bool:
-    """Returns True if the attempt has ended, and the next attempt is numbered."""
+    """Returns True if the attempt has ended, and the Pods have the number of the next attempt."""
     over = record.state is State.REPLACING and record.job.over
     return over and record.write_done and not record.in_flight
 
@@ -65,7 +67,8 @@ def _why_invalid(record: Placeholder) -> WhyInvalid | None:
 
 
 def _in_line(record: Placeholder, at: Context) -> Placeholder:
-    """Sets the cause of a Pod that is held back. A claim may be created a moment after its Pod."""
+    """Sets the cause of a Pod that is kept back, and removes the cause afterwards. A missing claim is
+    reported late, because a claim may be created a moment after its Pod."""
     why, told = kept_back(record, at.now), record.cause
     if why is not None:
         soon = why.reason == Reason.CLAIM_NOT_READY and at.now < record.since + at.rules.report_after
@@ -74,8 +77,9 @@ def _in_line(record: Placeholder, at: Context) -> Placeholder:
 
 
 def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record of the next attempt, with an unknown job. The extender looks at the Pods again
-    (`table.after_pods`): the Pods may be invalid, or placed by another replica."""
+    """Returns the record at the start of the next attempt, without a job. The extender then looks at the
+    Pods again (`table.after_pods`). The Pods may be invalid, or another replica may have placed the
+    Pods."""
     seen = record.move(State.SEEN, at.now)
     asked = seen.with_asked(attempt=record.attempt + 1, attempt_try=0, immediate=False)
     blank = asked.with_job(id=None)
@@ -85,8 +89,9 @@ def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
 def _until_bound(
     record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]], float]
 ) -> Placeholder:
-    """Gives back the allocation after the deadline. No Pod is bound beside containers that outlive
-    another Pod and its job (`Binder`): the deadline starts again after their end."""
+    """Gives back the allocation if no Pod was bound before the deadline. No Pod is bound beside
+    containers that outlive another Pod and its job (`Binder`). Therefore the deadline starts again after
+    the end of such containers."""
     if at.now < record.retry.unbound_by or record.in_flight:
         return record
     clear = clear_at(each.slot.node for each in record.members if each.slot)
@@ -100,14 +105,15 @@ def _until_bound(
         record = record.with_retry(unbound_by=by)
     if at.now < record.retry.unbound_by:
         return record
-    # The remaining Pods of a group: other Pods may have ended before this replica saw the group.
+    # The remaining Pods of a group may all be bound: other Pods may have ended before this replica saw
+    # the group.
     return now_bound(record, at) if record.all_bound else give_back(record, at)
 
 
 def set_apart(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record after a grant on a Node closed by other Pods: at the same time, another Pod was
-    granted the Node, or a Node of its topology domain. The extender asks Slurm again at once, without
-    these Nodes."""
+    """Returns the record after Slurm granted a Node that other Pods close. At the same time, Slurm
+    granted another Pod this Node, or a Node of the same topology domain. The extender requests another
+    job at once, without these Nodes."""
     cause = Cause.of(Kind.CLOSED_BY_PODS, nodes=_nodes(record.members))
     return _because_of_pods(record.replaced(at.now, cause))
 
@@ -117,8 +123,9 @@ def _because_of_pods(record: Placeholder) -> Placeholder:
 
 
 def give_back(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record after an unbound allocation is given back. The next job avoids for a while the
-    Nodes that kube-scheduler rejected or did not offer, and Nodes with cores of a Pod that stays."""
+    """Returns the record of a Pod whose allocation was not bound and must be given back. For a while,
+    the next job avoids the Nodes that kube-scheduler rejected or did not offer. The next job also avoids
+    a Node where another Pod still uses the granted cores."""
     rejecting = [each for each in record.members if each.rejects(record.job.id)]
     nodes = _nodes(rejecting or record.members)
     cause = (
@@ -149,15 +156,16 @@ def _nodes(members: Iterable[Member]) -> tuple[str, ...]:
 
 
 def asked_all_the_same(record: Placeholder, attempt_try: int, job_id: int, now: float) -> Placeholder:
-    """Returns the record of an invalid or kept back Pod with a job from a deposed replica. The next
-    attempt is numbered before the job's end: otherwise the job's end would count as the Pod's."""
+    """Returns the record of an invalid or kept-back Pod for which a deposed replica has submitted a job.
+    The extender numbers the next attempt before the extender ends the job. Otherwise the job's end would
+    count as the Pod's end."""
     numbered = record.with_job(id=job_id, verdict=NOT_READ).with_asked(attempt_try=attempt_try)
     return numbered.move(State.REPLACING, now, cause=record.cause)
 
 
 def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Placeholder:
-    """Returns the record of a placeholder at its turn. `fast` is True if an immediate job overtakes no
-    other Pod."""
+    """Returns the record of a placeholder that has its turn, and requests its job next. `fast` is True
+    if an immediate job overtakes no other Pod."""
     immediate = fast and _may_be_immediate(record, at, partition)
     if record.state is State.SUBMITTING:  # Slurm rejected the job for now
         return record.with_asked(immediate=immediate).with_retry(not_before=0.0)
@@ -169,30 +177,30 @@ def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Pl
 
 
 def is_own(job: JobSpec) -> bool:
-    """Returns True if a job belongs to the token's user: job/allocate accepts its id."""
+    """Returns True if a job belongs to the token's user. job/allocate accepts the id of such a job."""
     return job.user_id is None and job.group_id is None
 
 
 def _may_be_immediate(record: Placeholder, at: Context, partition: str) -> bool:
-    """Returns True if job/allocate may ask for the job: the job belongs to the token's user, and
-    preempts no other job."""
+    """Returns True if the extender may request the job by job/allocate. The job must belong to the
+    token's user, and must preempt no other job."""
     first = at.rules.fast_path and record.job.asked.attempt_try == 0
     return first and is_own(record.request.job) and not at.view.may_preempt(partition)
 
 
 def _pause(record: Placeholder, at: Context) -> float:
-    """Returns the time of the next try: growing pauses after several unusable allocations."""
+    """Returns the time of the next try. After several unusable allocations, the pauses grow."""
     failed = record.attempt - min(record.rejections.because_of_pods, _MAX_BECAUSE_OF_PODS) - 3
     return at.now + at.rules.delay(Remedy.LATER, failed) if failed >= 0 else 0.0
 
 
 def not_now(record: Placeholder, cause: Cause) -> Placeholder:
-    """Returns the record of a submission back in line."""
+    """Returns the record of a submission that waits for another turn."""
     return record._replace(cause=cause).with_retry(waits=Waits.FOR_TURN)
 
 
 def trouble(failure: Failure) -> Cause:
-    """Returns the cause of a failure."""
+    """Returns the cause that reports a failure to users."""
     what = "NeedsOperator" if failure.remedy is Remedy.OPERATOR else "Unavailable"
     known = {Remedy.LATER: Reason.SLURM_BUSY, Remedy.NO_ROOM: Reason.PARTITION_CLOSED}
     reason = known.get(failure.remedy) or Reason(f"{failure.system}{what}")

@@ -1,12 +1,14 @@
-"""Pods for which no job is requested yet, because kube-scheduler would bind the Pod nowhere.
+"""Keeps back Pods that kube-scheduler could not bind to any Node. The extender requests no job for such
+a Pod yet.
 
-A job holds its node from its start, and may have preempted another job. Causes: missing Pods of a
-group, other scheduling gates, missing claims (`claims`), or a rejection of every Node by kube-scheduler.
-A Pod without gates stays in kube-scheduler's queue. If kube-scheduler later finds Nodes, /filter notes
-the Nodes on the Pod (`FeasibleNodes`), and the extender asks Slurm again. The extender also asks if
-kube-scheduler reports that Nodes lack room (`pod.lacks_room`): all PreFilter plugins have passed then,
-because each Node shows the reason of the first plugin that rejects the Node, and Slurm can make room.
-Later plugins may still reject the Node: each attempt is followed by a longer pause.
+A job would hold its node without use, and might preempt another job. A Pod is kept back because of
+missing Pods of its group, other scheduling gates, or missing claims (`claims`), or because
+kube-scheduler rejects every Node. A Pod without gates stays in kube-scheduler's queue. If kube-scheduler
+later finds Nodes, /filter notes the Nodes on the Pod (`FeasibleNodes`), and the extender requests a job
+again. The extender also requests a job if kube-scheduler reports that Nodes lack room
+(`pod.lacks_room`), because Slurm can make room. In this case all PreFilter plugins accept the Pod,
+because each Node shows the reason of the first plugin that rejects the Node. Later plugins may still
+reject the Node, so each attempt is followed by a longer pause.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,14 +32,14 @@ REASONS = frozenset(
 
 
 class UnbindablePods:
-    """The Pods whose Nodes kube-scheduler rejects all. Calls `on_change` after each change."""
+    """The Pods for which kube-scheduler rejects every Node. Calls `on_change` after each change."""
 
     def __init__(self, on_change: "Callable[[UnbindablePods], object]" = lambda _: None) -> None:
         self._on_change = on_change
         self._names: dict[str, str] = {}
 
     def note(self, record: Placeholder, why: Cause | None) -> None:
-        """Records why a Pod is kept back; None for a Pod in line, or gone."""
+        """Notes why a Pod is kept back. `why` is None for a Pod that is not kept back, or is gone."""
         uid, belongs = record.uid, why is not None and why.reason == Reason.NOT_BINDABLE
         if belongs is (uid in self._names):
             return
@@ -49,7 +51,8 @@ class UnbindablePods:
 
     @property
     def words(self) -> str | None:
-        """Returns a message about Pods without a bindable Node; None for a few Pods."""
+        """Returns a message about the Pods without a bindable Node; None if there are only a few such
+        Pods."""
         if len(self._names) <= _A_FEW:
             return None
         names = ", ".join(islice(self._names.values(), _NAMED))
@@ -60,7 +63,7 @@ class UnbindablePods:
 
 
 def kept_back(record: Placeholder, now: float) -> Cause | None:
-    """Returns why a Pod may not be in line yet; None if the Pod may."""
+    """Returns why a Pod may not wait in line for a turn yet; None if the Pod may wait in line."""
     if record.lacking:
         return Cause.of(Kind.PODS_MISSING, missing=record.lacking)
     gates = tuple(dict.fromkeys(gate for pod in record.pods for gate in pod.other_gates))
@@ -79,9 +82,10 @@ def kept_back(record: Placeholder, now: float) -> Cause | None:
 
 
 def rested(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record after kube-scheduler bound no Pod and offered no Node: the next attempt waits
-    for a growing pause. Without a message of kube-scheduler, which may have been down, the first attempt
-    does not count. A gated Pod only pauses: kube-scheduler does not look at the Pod."""
+    """Returns the record after kube-scheduler has bound no Pod and offered no Node. The next attempt
+    waits for a pause, and the pauses grow. If kube-scheduler gave no message, the first attempt does not
+    count, because kube-scheduler may have been down. A gated Pod waits only for the pause, because
+    kube-scheduler does not look at gated Pods."""
     if names_other_pods(record.said):  # the places of other Pods change all the time
         return record.with_rejections(asks_first=not record.gated, rests_until=0.0)
     unbindable = record.rejections.in_a_row + 1
@@ -97,15 +101,15 @@ def awake(record: Placeholder) -> Placeholder:
 
 
 def asking_first(record: Placeholder) -> Placeholder:
-    """Returns the record of a Pod whose last attempt failed for an unknown reason, under an earlier
-    leader: kube-scheduler must find a Node first."""
+    """Returns the record of a Pod whose last attempt failed under an earlier leader, for an unknown
+    reason. kube-scheduler must find a Node before the extender requests another job."""
     vain = any(pod.scheduling.attempt > 1 for pod in record.pods) and not record.gated
     return record.with_rejections(asks_first=True, in_a_row=1) if vain else record
 
 
 def as_found(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record of a Pod whose turn has come. If kube-scheduler was asked first, only the Nodes
-    that kube-scheduler found count for a while."""
+    """Returns the record of a Pod whose turn has come. If kube-scheduler was asked first, the job may
+    use only the Nodes that kube-scheduler found, for a while."""
     found = record.lead.scheduling.feasible_nodes
     if found is None or not found.nodes or not record.rejections.asks_first:
         return record
@@ -115,16 +119,17 @@ def as_found(record: Placeholder, at: Context) -> Placeholder:
 
 
 def may_be_given(request: Request, nodes: Iterable[str], view: ClusterView) -> bool:
-    """Returns True if Slurm might choose one of the Nodes that kube-scheduler found for a Pod, and for
-    an unknown partition."""
+    """Returns True if Slurm might choose one of the Nodes that kube-scheduler found for a Pod. Also
+    returns True if the partition is unknown."""
     job, partition = request.job, view.partition_name(request.job.partition)
     wish = Wish(request.constraints, partition, job.excluded_nodes, job.required_nodes)
     return view.leaves_any_of(nodes, wish)
 
 
 def _may_ask(record: Placeholder) -> bool:
-    """Returns True if kube-scheduler found Nodes in this attempt, or would find Nodes with more room.
-    The write of the attempt's number removes earlier findings."""
+    """Returns True if kube-scheduler has found Nodes in this attempt, or would find Nodes if the Nodes
+    had more room. Results of earlier attempts do not count: the write of the attempt's number removes
+    these results."""
     pods = record.pods
     if any(pod.scheduling.attempt < record.attempt for pod in pods):
         return False

@@ -1,11 +1,11 @@
 """Containers that may outlive a Pod that was deleted by force (`kubectl delete --force`).
 
 kube-apiserver drops such a Pod at once, and the kubelet ends the containers within the Pod's own grace
-period. The job keeps its resources until the grace period has passed. If the job ends before, the
-Node's gate and the next Pods wait (invariant I4). The job's comment has the remaining time, for people
-and for the next leader. Other replicas, and the next leader after the end of the job, read notes on
-Nodes (`node_view.lingering_notes`). The extender does not know of deletions while no leader
-watches.
+period. The job keeps its resources until the grace period has passed. If the job ends earlier, the
+Node's gate and the next Pods wait for the containers (invariant I4). The job's comment has the remaining
+time, for people and for the next leader. Other replicas, and the next leader after the end of the job,
+read notes on Nodes (`node_view.lingering_notes`). The extender does not know of deletions that happen
+while no leader watches.
 """
 
 import re
@@ -29,8 +29,9 @@ _SAID = re.compile(_WORDS.format(r"(\d{1,6})") + rf"(?:{SEPARATOR}|\Z)")
 def lingering(
     record: Placeholder, last: Pod, left_slots: Iterable[Allocation], now: float
 ) -> Placeholder:
-    """Returns the record after a Pod is gone; `last` is the Pod's last version. The node agent may not
-    have moved the containers from earlier slots, and moves no containers without a Pod."""
+    """Returns the record with the containers that may outlive a Pod. `last` is the last version of the
+    Pod, which is gone. The containers may also be on earlier slots: the node agent may not have moved
+    the containers yet, and moves no containers without a Pod."""
     seconds, node, slot = last.lingers_s, last.life.node, last.scheduling.allocation
     if not seconds or node is None or record.job.id is None:
         return record
@@ -42,16 +43,16 @@ def lingering(
 
 
 def hold(record: Placeholder, job_id: int, now: float) -> HoldJob:
-    """Returns the effect that writes the remaining time into the job's comment, before the author's
-    comment, which may fill the space."""
+    """Returns the effect that writes the remaining time into the job's comment. The time comes before
+    the author's comment, because the author's comment may fill the space."""
     words = _WORDS.format(ceil(record.lingers_until - now))
     return HoldJob(record.uid, job_id, after_words(words, record.request.job.comment))
 
 
 def still_held(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """Returns the record of a job without a Pod after the job was read. The time in an earlier leader's
-    comment begins again. The job's user may have written the comment: the time is at most the longest
-    allowed grace period."""
+    """Returns the record of a job without a Pod after the job was read. If an earlier leader has written
+    a remaining time into the job's comment, this time begins again. The job's user may have written the
+    comment, so the time is at most the longest allowed grace period."""
     said = _SAID.match(job.comment)
     nodes = {name: node.name for name in job.nodes if (node := at.view.node_of(name))} if said else {}
     if said is None or not nodes:
@@ -65,7 +66,7 @@ def still_held(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 def without_expired(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record without expired lingering containers. While the kubelet of a Node does not
-    report to Kubernetes, the kubelet may not know of the deletion: the time begins again."""
+    report to Kubernetes, the kubelet may not know of the deletion. Then the time begins again."""
     if not record.lingering:
         return record
     again = at.now + at.rules.leaves_within
@@ -80,8 +81,8 @@ def without_expired(record: Placeholder, at: Context) -> Placeholder:
 
 
 def prolonged(record: Placeholder, nodes: Container[str], at: Context) -> Placeholder:
-    """Returns the record after the kubelets of some Nodes report to Kubernetes again: each kubelet
-    learns of the deletion only now."""
+    """Returns the record after the kubelets of some Nodes report to Kubernetes again. Each kubelet
+    learns of the deletion only now, so the time of the containers begins again."""
     again = at.now + at.rules.leaves_within
     lingering = tuple(
         each._replace(until=max(each.until, again)) if each.slot.node in nodes else each

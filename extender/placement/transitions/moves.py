@@ -1,4 +1,5 @@
-"""Moves of a placeholder after several kinds of news: each function returns the next record."""
+"""Moves of a placeholder that more than one kind of news can cause. Each function returns the next
+version of the record."""
 
 from collections.abc import Sequence
 
@@ -15,7 +16,8 @@ from wellknown.allocation import Allocation
 
 
 def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Placeholder:
-    """Returns a record in ALLOCATED with the slots of the job's grant."""
+    """Takes a record in ALLOCATED, and returns the record with the slots of the job's grant. If the
+    grant is unusable, the allocation is given back."""
     of_job = tuple(slots(grant, job_id, record.workload.size, nodes_by(at.view)))
     unusable = _unusable(grant, of_job, record.workload.size, nodes_by(at.view))
     if unusable is not None:
@@ -39,15 +41,16 @@ def _unusable(grant: Grant, of_job: Sequence[Allocation], members: int, node_of:
 
 
 def ask_again(record: Placeholder, at: Context, cause: Cause | None = None) -> Placeholder:
-    """Returns the record of running Pods (invariant I5) whose job is lost: Slurm does not know the job,
-    or ended the job because its node failed."""
+    """Returns the record of running Pods whose job is lost: Slurm does not know the job, or ended the
+    job because its node failed. The Pods continue to run (invariant I5), and the extender requests the
+    job again."""
     cause = cause or Cause.of(Kind.JOB_LOST_AND_REPEATED, job=record.job.id)
     reported = record._replace(cause=cause).with_retry(not_before=0.0)
     return reported.with_phase(Phase.ASKED, at.now).with_job(unread=False)
 
 
 def in_doubt(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record with the job to be read next."""
+    """Returns the record with a doubt about the job. The extender reads the job next."""
     if record.state is State.QUEUED:
         return record.move(State.SUBMITTING, at.now).with_job(unread=True)
     if record.job.phase is Phase.SUSPECT:
@@ -56,7 +59,7 @@ def in_doubt(record: Placeholder, at: Context) -> Placeholder:
 
 
 def ended(record: Placeholder, state: JobState, at: Context) -> Placeholder:
-    """Returns the record after the job was found without resources."""
+    """Returns the record after the extender found that the job no longer holds its resources."""
     cause = end_of(record.job.id, state)
     again = record.state is not State.BOUND and (state.base in PLACE_AGAIN or not state.ended)
     if state.ended:
@@ -70,12 +73,13 @@ def over(record: Placeholder, at: Context) -> Placeholder:
 
 
 def look_again(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record with the job to be read soon at first (a job in configuration runs in a
-    moment), later every `settle` seconds."""
+    """Returns the record with the time of the next read of the job. At first the extender reads the
+    job soon, because a job in configuration runs in a moment. The pauses grow up to `report_after`
+    seconds."""
     pause = max(at.rules.shortest_read_pause, (at.now - record.since) / 2)
     return record.with_retry(not_before=at.now + min(pause, at.rules.report_after))
 
 
 def held_up(record: Placeholder, cause: Cause, at: Context) -> Placeholder:
-    """Returns the record with the cause of the Pod's waiting, and with the job to be read later."""
+    """Returns the record with the cause why the Pod waits. The extender reads the job again later."""
     return record._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)

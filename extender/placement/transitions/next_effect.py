@@ -1,7 +1,8 @@
-"""Next effects of a placeholder: on the job, one at a time, and on the Pods, one for each Pod.
+"""Finds the next effects of a placeholder. The job gets one effect at a time. Each Pod also gets one
+effect at a time.
 
-The record alone determines the next effect: a failure needs no memory, and a restart continues like any
-other moment.
+The record alone determines the next effect. Therefore the code keeps no memory of failures, and
+continues in the same way after a restart.
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,7 +56,8 @@ def ask_why(record: Placeholder, at: Context) -> Effect | None:
 
 
 def read_grant(record: Placeholder, _at: Context) -> Effect | None:
-    """ALLOCATED: reads the job for its grant. Later looks at a Node rejected by kube-scheduler."""
+    """ALLOCATED: reads the job for its grant. Later, if kube-scheduler rejects a Node, finds out whether
+    Pods are leaving the Node."""
     job_id = record.job.known_id
     if record.job.unverified:
         return ReadJob(record.uid, job_id)
@@ -81,7 +83,7 @@ def write_allocations(record: Placeholder, at: Context) -> Iterator[OnPod]:
 
 
 def keep(record: Placeholder, at: Context) -> Effect | None:
-    """BOUND: asks again for a lost job, and reads a job in doubt."""
+    """BOUND: requests a lost job again, or reads a doubtful job."""
     job_id = record.job.known_id
     if record.job.phase is Phase.ASKED:
         return _submit_again(record, job_id, at)
@@ -105,7 +107,7 @@ def _says_otherwise(record: Placeholder, member: Member) -> bool:
 
 
 def replace_job(record: Placeholder, at: Context) -> Effect | None:
-    """REPLACING: ends the job after the next attempt is numbered."""
+    """REPLACING: ends the job after the Pods have the number of the next attempt."""
     return release(record, at) if record.write_done or _is_ended_first(record) else None
 
 
@@ -122,7 +124,8 @@ def write_attempts(record: Placeholder, at: Context) -> Iterator[OnPod]:
 
 
 def release(record: Placeholder, at: Context) -> Effect | None:
-    """RELEASING: ends the job. The extender cannot give back a job ended by mistake (invariant I5)."""
+    """RELEASING: ends the job. The extender cannot restore a job that was ended by mistake (invariant
+    I5)."""
     job_id = record.job.id
     if record.job.over:
         return None
@@ -130,9 +133,10 @@ def release(record: Placeholder, at: Context) -> Effect | None:
 
 
 def evict(record: Placeholder, at: Context) -> Iterator[OnPod]:
-    """EVICTING: deletes each Pod. If other clients write to a Pod all the time, the extender deletes any
-    version: a bound Pod stays bound, and no write gives its job back. Another replica may have placed an
-    unbound Pod again, under a new attempt number."""
+    """EVICTING: deletes each Pod. Other clients may write to a Pod all the time. Then the extender
+    deletes a bound Pod in any version, because a bound Pod stays bound and no write restores its job.
+    The extender deletes an unbound Pod only in the same attempt, because another replica may have begun
+    a new attempt."""
     cause = record.cause
     for member in _due(record.members, at.now) if cause is not None else ():
         if cause is None or (member.write.done and member.pod.leaving):
@@ -164,7 +168,8 @@ def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
         return ReadJob(record.uid, job_id)
     if record.lingering:
         return None if record.write_done else hold(record, job_id, at.now)
-    # A renamed job was read a moment ago: its owner may rename the job several times.
+    # A renamed job was read a moment ago. Its owner may rename the job again, so the cancellation gives
+    # no name.
     name = None if job.mistrust.renamed else job_name(record.workload.namespace, record.workload.name)
     first = _is_ended_first(record)
     return CancelJob(record.uid, job_id, name, _last_words(record, again=first), says_first=first)
@@ -180,9 +185,9 @@ def _last_words(record: Placeholder, *, again: bool) -> str:
 
 
 def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | None:
-    """Returns the submission for a running Pod: on the Pod's Node, whatever the Node's rules for new
-    Pods. If Slurm has given the node to another job, the job waits, and the Pod runs on
-    (`on_job.granted_waits`)."""
+    """Returns the submission of another job for a running Pod. The job requires the Pod's Node, even if
+    the Node is closed to new Pods. If Slurm has given the node to another job, the new job waits, and
+    the Pod continues to run (`on_job.granted_waits`)."""
     nodes = [at.view.nodes.get(pod.life.node or "") for pod in record.pods]
     where = tuple(node.slurm_name for node in nodes if node is not None)
     if len(where) < len(nodes) or record.request.problems:

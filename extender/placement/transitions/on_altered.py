@@ -1,4 +1,4 @@
-"""Reactions of a placeholder to a job that is not as requested: no Pod is bound by such a job.
+"""Reactions of a placeholder to a job that differs from the request. No Pod is bound by such a job.
 
 Each function returns the next version of the record.
 """
@@ -26,9 +26,9 @@ def recognised(record: Placeholder, job: Job, verdict: Verdict) -> Placeholder:
 
 
 def altered(record: Placeholder, job: Job, at: Context, *, first: bool) -> Placeholder | None:
-    """SUBMITTING, QUEUED, ALLOCATED: returns the record after its live job was found to be altered; None
-    if Pods may be bound by the job, or the job holds no cores. `first`: the extender submitted the job,
-    and reads the job for the first time."""
+    """SUBMITTING, QUEUED, ALLOCATED: returns the record after its live job was found to be altered.
+    Returns None if Pods may be bound by the job, or if the job holds no cores. `first` is True if the
+    extender submitted the job, and reads the job for the first time."""
     if record.state not in UNBOUND or job.state.ended or job.state.suspended:
         return None
     if record.job.has_lost_key and record.job.identity is None:
@@ -46,8 +46,9 @@ def altered(record: Placeholder, job: Job, at: Context, *, first: bool) -> Place
 
 
 def outdated(record: Placeholder, job: Job) -> Causes:
-    """SUBMITTING: returns the problem of a job from before a change of the Pod, the policy or the
-    job; empty if a Binding by the job may be under way."""
+    """SUBMITTING: returns the problems of an existing job that no longer fits the Pod, because the Pod,
+    the policy or the job has changed. Empty if the job fits, or if a Binding by the job may be under
+    way."""
     pods, request, verdict = record.pods, record.request, record.job.verdict
     carried = {pod.scheduling.allocation.job_id for pod in pods if pod.scheduling.allocation is not None}
     if job.state.running and job.id in carried:
@@ -66,14 +67,15 @@ def replaced_job(record: Placeholder, job: Job, lacks: Causes, at: Context) -> P
 
 
 def refused(record: Placeholder, job: Job, why: WhyInvalid, reason: str, at: Context) -> Placeholder:
-    """Returns the record of a job that is ended; the extender asks again later, since the cause may
-    pass. `reason` is the condition's reason until the job has ended."""
+    """Returns the record of a job that the extender ends. The extender requests another job later,
+    because the cause may pass. `reason` is the condition's reason until the job has ended."""
     record = record.with_rejections(forbidden_because=why._replace(asks_again=True))
     return _given_back(record, job, why.shown(reason), at)
 
 
 def _given_back(record: Placeholder, job: Job, cause: Cause, at: Context) -> Placeholder:
-    """A Pod may be bound by a running job before the job is ended: the record then needs the grant."""
+    """Returns the record of a job that is given back. A Pod may be bound by a running job before the job
+    is ended. Therefore the record first gets the grant of a running job."""
     if job.state.running:
         held = record if record.state is State.ALLOCATED else record.move(State.ALLOCATED, at.now)
         record = granted(held, job.id, job.grant, at)
@@ -83,8 +85,10 @@ def _given_back(record: Placeholder, job: Job, cause: Cause, at: Context) -> Pla
 
 
 def _altered_at_once(record: Placeholder, job: Job, lacks: Causes, at: Context) -> Placeholder:
-    """The owner may alter one job. A plugin alters two jobs in a row: each further job would be
-    altered, too, and might preempt other jobs."""
+    """Returns the record of a job that was altered before its first read. After one such job, its owner
+    may be the reason, and the job is replaced. After two such jobs in a row, a plugin is the reason, and
+    the Pod is rejected for a while. Each further job would be altered, too, and might preempt other
+    jobs."""
     record = record.with_mistrust(altered=record.job.mistrust.altered + 1)
     if record.job.mistrust.altered < 2:
         return replaced_job(record, job, lacks, at)
@@ -93,29 +97,30 @@ def _altered_at_once(record: Placeholder, job: Job, lacks: Causes, at: Context) 
 
 
 def _without_key(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """Rejects the Pods of a new job without a key: later, no key would show the owner of the
-    job."""
+    """Rejects the Pods of a new job without a key, because no key would show the owner of the job
+    later."""
     cause = Cause.of(Kind.WITHOUT_KEY, job=job.id)
     return _forbidden(record, job, cause, Reason.SLURM_JOB_UNSIGNED, at)
 
 
 def _forbidden(record: Placeholder, job: Job, cause: Cause, reason: str, at: Context) -> Placeholder:
-    """The job is ended, and its Pod rejected for a while: an administrator must fix Slurm's
-    configuration."""
+    """Returns the record of a job that the extender ends. The Pod is rejected for a while, because an
+    administrator must fix Slurm's configuration."""
     why = WhyInvalid(cause, at.now + at.rules.altered_job_pause)
     return _given_back(record.with_rejections(forbidden_because=why), job, why.shown(reason), at)
 
 
 def _has_owner(job: Job, owner: Owner) -> bool:
-    """Returns True if slurmctld heeded the requested owner. slurmctld ignores the owner of some
-    requests, and may run a job as the user `nobody` if slurmctld cannot resolve the owner, without
-    an error (24.11, 26.05)."""
+    """Returns True if the job has the requested owner. slurmctld ignores the owner of some requests. If
+    slurmctld cannot resolve the owner, slurmctld may run the job as the user `nobody`, without an error
+    (24.11, 26.05)."""
     user, group = owner
     return user in (None, job.user_id) and group in (None, job.group_id)
 
 
 def _disowned(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """Each further request may make another job of the wrong user."""
+    """Returns the record of a job with the wrong owner. The extender waits before the next request,
+    because each request may create another job of the wrong user."""
     user, group = record.job.asked.owner
     if job.user_id == NOBODY and user is not None:
         why = WhyInvalid(Cause.of(Kind.UNKNOWN_USER, user=user))

@@ -1,8 +1,8 @@
-"""Reactions of a placeholder to the start, the wait, the end and the loss of the job: the cells of
-`table.TABLE`.
+"""Reactions of a placeholder to the start, the wait, the end and the loss of the job. The functions are
+the cells of `table.TABLE`.
 
-Each function returns the next version of the record. A poll reports a state alone: then the function
-gets no Job. The extender evicts no running Pod because a job is absent (invariant I5).
+Each function returns the next version of the record. A poll reports only the job's state, so a function
+gets no Job after a poll. The extender evicts no running Pod because a job is absent (invariant I5).
 """
 
 from collections.abc import Sequence
@@ -40,13 +40,13 @@ from slurm_client.model import Job, JobState
 from wellknown.names import Reason
 
 _BEGINS_S: Final = 10
-"""A job that is cancelled later after its start is cancelled by a user."""
+"""Seconds after the start of a job. If a job is cancelled later, a user cancelled the job."""
 _NOT_STARTED: Final = 3
 """Number of jobs that did not start, after which the extender waits longer before the next request."""
 _NOT_POSSIBLE: Final = "BadConstraints"
-"""slurmctld holds a job that no node of the partition can run at the moment (a feature is missing,
-a node has left the partition). slurmctld does not release the job after the end of the cause
-(24.11, 26.05)."""
+"""Slurm's reason for a job that no node of the partition can run at the moment. For example, a feature
+is missing, or a node has left the partition. slurmctld holds such a job, and does not release the job
+when the cause has passed (24.11, 26.05)."""
 _NO_CREDENTIAL: Final = "slurm_cred_create failure"
 """Part of the SystemComment of a batch job that slurmctld (24.11) holds because slurmctld cannot resolve
 the job's user. slurmctld does not release the job when the cause has passed."""
@@ -61,7 +61,8 @@ def failed_before_start(job: Job) -> bool:
 
 
 def asked_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """SUBMITTING: the submitted job exists, and waits. A Prolog of a granted job may run still."""
+    """SUBMITTING: the submitted job exists, and does not run yet. If an immediate job has its nodes, a
+    Prolog still runs, and the job counts as running."""
     if record.job.asked.immediate and job.state.holds_nodes:
         return asked_runs(record, job, at)
     lacks = outdated(record, job)
@@ -85,7 +86,7 @@ def asked_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def asked_ended(record: Placeholder, state: JobState, job: Job | None, at: Context) -> Placeholder:
-    """SUBMITTING, QUEUED: the job has ended, and no Pod has run by the job."""
+    """SUBMITTING, QUEUED: the job has ended before a Pod was bound by the job."""
     if job is not None and _did_not_start(job):
         return _not_started(record, job, at)
     if job is not None and failed_before_start(job):
@@ -97,13 +98,13 @@ def asked_ended(record: Placeholder, state: JobState, job: Job | None, at: Conte
 
 
 def asked_foreign(record: Placeholder, at: Context) -> Placeholder:
-    """SUBMITTING: another's job has the id. The fast path stays open: Slurm reported nothing about
-    room."""
+    """SUBMITTING: the id belongs to another job, and the extender takes the next id. The fast path stays
+    open, because Slurm reported nothing about room."""
     return record.next_try(at.rules)
 
 
 def asked_unknown(record: Placeholder, at: Context) -> Placeholder:
-    """SUBMITTING: Slurm does not know the id: the extender asks again."""
+    """SUBMITTING: Slurm does not know the id, so the extender submits the job again."""
     return look_again(record, at).with_job(unread=False)
 
 
@@ -128,13 +129,13 @@ def queued_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def queued_lost(record: Placeholder, at: Context) -> Placeholder:
-    """QUEUED: the extender asks again."""
+    """QUEUED: Slurm has lost the job, and the extender submits the job again."""
     return record.unclaimed().move(State.SUBMITTING, at.now).with_asked(immediate=False)
 
 
 def another_id(record: Placeholder, at: Context) -> Placeholder:
-    """SUBMITTING, QUEUED: the id is used up, by another's job or by a rejected request. The extender
-    asks under the next id."""
+    """SUBMITTING, QUEUED: another job or a rejected request has used up the id. The extender submits the
+    job under the next id."""
     again = record.next_try(at.rules)
     moved = again if again.state is State.SUBMITTING else again.move(State.SUBMITTING, at.now)
     return moved.with_asked(immediate=False)
@@ -158,17 +159,19 @@ def allocated_ended(record: Placeholder, state: JobState, job: Job | None, at: C
 
 
 def allocated_lost(record: Placeholder, at: Context) -> Placeholder:
-    """ALLOCATED: Slurm does not know the job, or another's job has the id. A Binding may be under
+    """ALLOCATED: Slurm does not know the job, or the id belongs to another job. A Binding may be under
     way."""
     cause = Cause.of(Kind.JOB_LOST, job=record.job.id)
     return record.unclaimed().with_phase(Phase.LOST, at.now).replaced(at.now, cause)
 
 
 def bound_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """BOUND: the job runs, perhaps on other Nodes: slurmctld may have started the job once more."""
+    """BOUND: the job runs, perhaps on other Nodes than its Pods, because slurmctld may have started the
+    job once more. If the job runs elsewhere, the extender evicts the Pods."""
     unnamed = next((name for name in job.nodes if not at.view.naming(name)), None)
     if unnamed is not None:
-        # A Node has lost its label, or is not there: no user has ended the job.
+        # A Node has lost its label, or does not exist any more. No user has ended the job, so the Pods
+        # stay.
         return held_up(record, Cause.of(Kind.NODE_UNNAMED, job=job.id, node=unnamed), at)
     if all(any(at.view.names_it(pod.life.node, name) for name in job.nodes) for pod in record.pods):
         return runs_where_its_pods_are(record, job, at)
@@ -178,9 +181,9 @@ def bound_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """ALLOCATED, BOUND: the job does not run. A killed slurmctld may have forgotten the start of the
-    job, and starts the job once more. Only a job requeued on purpose has left the Pod. The extender
-    waits, however long, for a job that can start on the Pods' Nodes and nowhere else: no user ended
-    the job (invariant I5)."""
+    job, and then starts the job once more. Only a job that was requeued on purpose has left the Pod. A
+    job may be able to start on the Pods' Nodes and nowhere else. The extender waits for such a job
+    without a limit, because no user ended the job (invariant I5)."""
     since = record.job.since if record.job.phase is Phase.SUSPECT else at.now
     forgotten = job.state.pending and not record.job.verdict.has_altered(Part.RESTARTED)
     failed = _failed_node(record)
@@ -202,9 +205,10 @@ def _failed_node(record: Placeholder) -> Cause | None:
 
 
 def bound_ended(record: Placeholder, state: JobState, job: Job | None, at: Context) -> Placeholder:
-    """BOUND: the job has ended, and the extender evicts the Pods. A job of a rejected request never ran:
-    then the Pods' job is lost. A node may fail in Slurm alone, while slurmd is replaced or its image is
-    pulled: then the Pods run on, and the extender asks for another job on the same Nodes."""
+    """BOUND: the job has ended, and the extender evicts the Pods, with two exceptions. If the job under
+    the id comes from a rejected request, the job never ran, and the Pods' own job is lost. A node may
+    fail in Slurm alone, for example while slurmd is replaced. Then the Pods continue to run, and the
+    extender requests another job on the same Nodes."""
     if job is not None and failed_before_start(job):
         return bound_foreign(record, at)
     if state.base in NODE_FAILED and not record.leaving and _on_ready_nodes(record, at.view):
@@ -220,13 +224,15 @@ def _on_ready_nodes(record: Placeholder, view: ClusterView) -> bool:
 
 
 def bound_foreign(record: Placeholder, at: Context) -> Placeholder:
-    """BOUND: Slurm has lost the job, and the id is used up: the extender asks under the next id."""
+    """BOUND: Slurm has lost the job, and the id is used up. The extender requests the job under the next
+    id."""
     cause = Cause.of(Kind.JOB_LOST_AND_REPEATED, job=record.job.id)
     return ask_again(record.next_try(at.rules), at, cause)
 
 
 def bound_lost(record: Placeholder, at: Context) -> Placeholder:
-    """BOUND: the Pods run on, and the extender asks for another job on the same Nodes."""
+    """BOUND: Slurm has lost the job. The Pods continue to run, and the extender requests another job on
+    the same Nodes."""
     unclaimed = record.unclaimed()
     if record.leaving or record.has_lost_job:
         return unclaimed
@@ -234,14 +240,15 @@ def bound_lost(record: Placeholder, at: Context) -> Placeholder:
 
 
 def doubted(record: Placeholder, at: Context) -> Placeholder:
-    """ALLOCATED, BOUND: Slurm has given cores or devices of the Pods to another job: the job is read."""
+    """ALLOCATED, BOUND: Slurm has given cores or devices of the Pods to another job, so the extender
+    reads the Pods' job."""
     runs = record.state in (State.ALLOCATED, State.BOUND) and record.job.phase is Phase.RUNNING
     return in_doubt(record, at) if runs and not record.leaving else record
 
 
 def allocated_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """ALLOCATED: the job was read between two polls, and may have been suspended, or started again on
-    other cores. The reply may be older than the record: the job is read again."""
+    other cores. The reply may be older than the record, so a doubtful job is read again."""
     has = set(slots(job.grant, job.id, record.workload.size, nodes_by(at.view)))
     moved = job.state.running and not {each.slot for each in record.members} <= has
     doubtful = (moved or job.was_suspended) and record.job.phase is Phase.RUNNING
@@ -249,11 +256,11 @@ def allocated_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def bound_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """BOUND: the job was read between two polls. The reply may be older than the record: a job that
+    """BOUND: the job was read between two polls. The reply may be older than the record, so a job that
     differs from the record is read again.
 
-    The extender evicts the Pod at the start of the job's GraceTime: the Pod's own grace period may need
-    all of the time. Slurm never revokes a preemption, and no user can postpone the end (24.11,
+    The extender evicts the Pod at the start of the job's GraceTime, because the Pod's own grace period
+    may need all of this time. Slurm never revokes a preemption, and no user can postpone the end (24.11,
     26.05)."""
     if record.leaving or record.job.phase is not Phase.RUNNING or not job.state.running:
         return record
@@ -263,7 +270,7 @@ def bound_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def _runs_as_known(record: Placeholder, job: Job, at: Context) -> bool:
-    """Returns True if a job that was read is as in the record."""
+    """Returns True if a job that was read agrees with the record."""
     if not judge(job, claim_of_record(record, at.rules, at.view)).is_ours:
         return False
     found = bound_runs(record, job, at)
@@ -288,13 +295,13 @@ def released_ended(record: Placeholder, _: JobState, job: Job | None, at: Contex
 
 
 def released_foreign(record: Placeholder, at: Context) -> Placeholder:
-    """REPLACING, RELEASING: another's job has the id. The workload's job does not exist."""
+    """REPLACING, RELEASING: the id belongs to another job. The workload's job does not exist."""
     return over(record.with_job(id=None), at)
 
 
 def released_unknown(record: Placeholder, at: Context) -> Placeholder:
-    """REPLACING, RELEASING: Slurm does not know the job yet. A job that had another name a moment ago is
-    read again later."""
+    """REPLACING, RELEASING: Slurm does not know the job yet. If the job had another name a moment ago,
+    the job is read again later."""
     if record.job.mistrust.renamed:
         return record.with_retry(not_before=at.now + at.rules.recancel)
     return record if record.job.is_ours else look_again(record, at)
@@ -306,27 +313,28 @@ def evicting_ended(record: Placeholder, _: JobState, _job: Job | None, at: Conte
 
 
 def replacing_lost(record: Placeholder, at: Context) -> Placeholder:
-    """REPLACING: a Binding may be under way."""
+    """REPLACING: Slurm has lost the job, but a Binding by the job may be under way."""
     return record.unclaimed().with_phase(Phase.LOST, at.now)
 
 
 def released_lost(record: Placeholder, at: Context) -> Placeholder:
-    """EVICTING, RELEASING: a job that Slurm does not know has ended."""
+    """EVICTING, RELEASING: Slurm does not know the job, so the job counts as ended."""
     return over(record.unclaimed(), at)
 
 
 def restored(record: Placeholder, at: Context) -> Placeholder:
-    """DONE: a restarted slurmctld has restored the job: the job is cancelled once more."""
+    """DONE: a restarted slurmctld has restored the job. The extender cancels the job once more."""
     unread = record.with_phase(Phase.ENDING, at.now).with_job(verdict=NOT_READ)
     return unread.move(State.RELEASING, at.now)
 
 
 def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """Returns a record in BOUND whose job runs on its Pods' Nodes. A slurmctld that started the job once
-    more may have granted other cores and devices there, and granted the Pods' devices to other jobs. The
-    extender updates cores and memory on the Pods (`next_effect.record_job`). Devices of a running
-    container cannot be changed. Slurm may have given the cores of a suspended job to another job, and
-    lets the job resume all the same (24.11, 26.05)."""
+    """Returns a record in BOUND whose job runs on its Pods' Nodes. If slurmctld started the job once
+    more, the job may have other cores and devices there, and other jobs may have the Pods' devices. The
+    extender updates cores and memory on the Pods (`next_effect.record_job`). The extender cannot change
+    the devices of a running container, so a Pod without its devices is evicted. While a job is
+    suspended, Slurm may give the cores to another job, and lets the job resume all the same (24.11,
+    26.05). Therefore the Pod of a resumed job is evicted."""
     verdict = judge(job, claim_of_record(record, at.rules, at.view))
     if verdict.has_altered(Part.SUSPENDED):
         return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.JOB_RESUMED, job=job.id))
@@ -341,7 +349,8 @@ def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Place
 
 def waits_for_its_pods_nodes(job: Job, pods: Sequence[Pod], view: ClusterView) -> bool:
     """Returns True if the job of bound Pods waits, was not requeued, and can start on the Pods' Nodes
-    and nowhere else: the extender has asked again, or slurmctld has forgotten the start."""
+    and nowhere else. Such a job is a repeated request of the extender, or slurmctld has forgotten the
+    start of the job."""
     where = [view.nodes.get(pod.life.node or "") for pod in pods]
     names = {None if node is None else node.slurm_name for node in where}
     forgotten = job.state.pending and job.restart_count == 0
@@ -349,7 +358,7 @@ def waits_for_its_pods_nodes(job: Job, pods: Sequence[Pod], view: ClusterView) -
 
 
 def claim_of_record(record: Placeholder, keys: Keys, view: ClusterView) -> JobClaim:
-    """Returns the claim of a workload, or of a job without Pods, to the job of its record."""
+    """Returns the claim of a record's workload to the record's job. The record may have no Pods."""
     return JobClaim(
         cluster=keys.cluster,
         workload=record.workload,
@@ -362,10 +371,11 @@ def claim_of_record(record: Placeholder, keys: Keys, view: ClusterView) -> JobCl
 
 
 def _did_not_start(job: Job) -> bool:
-    """Returns True if slurmd cancelled a job right after the job got its nodes: slurmd could not
-    start the job, and may not requeue the job. The job's Prolog failed, or a killed slurmctld has
-    started the job once more on a node whose slurmd has the job already. Slurm does not distinguish
-    such a cancellation from a user's scancel. slurmd starts nothing for an EXTERNAL_JOB."""
+    """Returns True if slurmd cancelled a job right after the job got its nodes. slurmd could not start
+    the job, and may not requeue the job. The job's Prolog failed, or a killed slurmctld has started the
+    job once more on a node whose slurmd has the job already. Slurm does not distinguish such a
+    cancellation from a user's scancel, so only the time shows the difference. An EXTERNAL_JOB does not
+    count, because slurmd starts nothing for such a job."""
     began, ended_at = job.start_time or 0, job.end_time or 0
     # While a job completes, Slurm names only the nodes where the job still has processes. A job
     # that waited never completes.
@@ -375,9 +385,10 @@ def _did_not_start(job: Job) -> bool:
 
 
 def _not_started(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """Returns the record after its job did not start. The extender asks again: slurmd has drained the
-    node. The Pod may be the cause (a Prolog that does not know the user), and each further job would
-    drain another node: after several jobs the extender waits."""
+    """Returns the record after its job did not start. The extender requests another job, because
+    slurmd has drained the node. The Pod may be the cause, for example if the Prolog does not know the
+    user. Then each further job would drain another node. Therefore the extender waits after several
+    such jobs."""
     nodes = job.nodes or tuple([each.slot.node for each in record.members if each.slot])
     why = WhyInvalid(Cause.of(Kind.NOT_STARTED, job=job.id, nodes=nodes))
     number = record.job.mistrust.not_started + 1

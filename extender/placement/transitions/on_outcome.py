@@ -1,4 +1,5 @@
-"""Reactions of a placeholder's record to the outcome of an effect: each returns the next record."""
+"""Reactions of a placeholder's record to the outcome of an effect. Each function returns the next
+version of the record."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,13 +40,13 @@ from extender.record.states import State
 from slurm_client.model import Grant, Job, JobSpec
 from wellknown.names import Reason
 
-# Slurm answers a submission in these ways before the search for a duplicate.
+# Slurm gives these answers to a submission before Slurm looks for another job with the id.
 _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR})
-# After these answers the job may exist under the id, and is read.
+# After these answers, the job may exist under the id, so the extender reads the job.
 _LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
 _CONFLICTS = frozenset({Remedy.FRESHER, Remedy.GONE})
 _FRESHER_S = 1.0
-_DENIALS = 6  # within some six seconds, with a look after each
+_DENIALS = 6  # within some six seconds; the extender reads the job after each denial
 _WRITTEN_IN: Mapping[type, State] = {
     WriteAllocation: State.ALLOCATED,
     CheckDepartures: State.ALLOCATED,
@@ -54,7 +55,7 @@ _WRITTEN_IN: Mapping[type, State] = {
     HoldJob: State.RELEASING,
     RecordJobId: State.BOUND,
 }
-"""State of each write."""
+"""The state for which each write is made. If the state has changed, the write's success is ignored."""
 
 
 def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeholder:
@@ -76,12 +77,13 @@ def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeho
 
 
 def _after_show(record: Placeholder, effect: ReportWaiting, result: Any, at: Context) -> Placeholder:
-    """After a failed report, pauses before the next report."""
+    """Returns the record after a report on a Pod. If the report failed, or if its cause changes very
+    often, the next report waits for a pause."""
     record = record.with_member(effect.pod, reporting=False)
     pause = at.rules.reason_interval
     if not isinstance(result, Failure):
         record = record.with_member(effect.pod, shown=effect.cause)
-        if effect.cause.reason != Reason.NO_ELIGIBLE_NODE:  # which changes with each Node
+        if effect.cause.reason != Reason.NO_ELIGIBLE_NODE:  # this cause changes with each Node
             return record
     elif result.remedy is Remedy.FRESHER:
         pause = at.rules.report_after
@@ -89,8 +91,9 @@ def _after_show(record: Placeholder, effect: ReportWaiting, result: Any, at: Con
 
 
 def _after_words(record: Placeholder, effect: ReadJob, result: Any, at: Context) -> Placeholder:
-    """Ignores the reply if the job has changed its state since the request. Another effect under way
-    keeps the time of the next effect."""
+    """Returns the record after a read of the reason why the job waits. Ignores the reply if the state
+    has changed since the request. If another effect is under way, the time of the next effect stays the
+    same."""
     asked, record = record.retry.asked_why, record.with_retry(asked_why=None)
     waits = record.state is State.QUEUED and record.job.id == effect.job_id
     if not waits or asked is None or asked < record.since:
@@ -122,8 +125,8 @@ def _after_success(record: Placeholder, effect: Effect, result: Any, at: Context
 
 
 def _cancelled(record: Placeholder, effect: CancelJob, at: Context) -> Placeholder:
-    """If the cancellation had no job name, reads the job before the next cancellation: the id may be
-    another job's."""
+    """Returns the record after a cancellation. If the cancellation named no job name, the extender reads
+    the job before the next cancellation, because the id may belong to another job."""
     doubted = record if effect.name is not None else record.with_job(unread=True)
     return doubted.with_retry(failures=0, not_before=at.now + at.rules.recancel)
 
@@ -147,14 +150,16 @@ def _written(record: Placeholder, effect: OnPod, result: Any, at: Context) -> Pl
 
 
 def _pause(effect: Effect, rules: PlacementConfig) -> float:
-    """Returns the time for which a write counts: other writers may undo the write."""
+    """Returns the pause after which a write may be repeated, because other clients may undo the
+    write."""
     if isinstance(effect, EvictPod):
         return rules.reevict
     return rules.job_id_rewrite_pause if isinstance(effect, RecordJobId) else 0.0
 
 
 def _as_written(pod: Pod, effect: WriteAllocation, version: str) -> Pod:
-    """Returns the written Pod: kube-scheduler may bind the Pod before the watch shows the write."""
+    """Returns the Pod as the extender has written the Pod. The record needs this version because
+    kube-scheduler may bind the Pod before the watch shows the write."""
     allocation = effect.allocation
     if pod.scheduling.allocation == allocation:
         return pod
@@ -165,12 +170,14 @@ def _as_written(pod: Pod, effect: WriteAllocation, version: str) -> Pod:
 
 
 def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
-    """If Pods are leaving the rejected Node, waits for the Pods. If kube-scheduler still rejects the
-    Node afterwards, writes the allocation again, so that the next message is about the vacated Node.
+    """Returns the record after a look at the Node that kube-scheduler rejected. If Pods are leaving the
+    Node, the extender waits for the end of these Pods. If kube-scheduler still rejects the Node
+    afterwards, the extender writes the allocation again, so that the next message is about the free
+    Node.
 
-    The first rejection for lack of room never counts: a deleted Pod may stay in kube-scheduler's view,
-    for half a minute after an outage of kube-apiserver. A new allocation reaches kube-scheduler after
-    the deletion, by the same watch."""
+    The first rejection for lack of room never counts, because a deleted Pod may stay in kube-scheduler's
+    view. After an outage of kube-apiserver, a deleted Pod may stay there for half a minute. A new
+    allocation reaches kube-scheduler after the deletion, by the same watch."""
     if not record.node_rejected:
         return record
     rejections = record.rejections
@@ -190,7 +197,7 @@ def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
 
 
 def _stale(record: Placeholder, effect: Effect) -> bool:
-    """Returns True if the write belongs to a past state."""
+    """Returns True if the write was made for a state that has passed."""
     return _WRITTEN_IN.get(type(effect), record.state) is not record.state
 
 
@@ -211,8 +218,8 @@ def _taken(record: Placeholder, effect: Submit, grant: Grant | None, at: Context
 def _granted_at_once(
     record: Placeholder, grant: Grant | None, asked: JobSpec, at: Context
 ) -> Placeholder:
-    """Reads the job if the grant is unknown, or if Slurm queued the job because of a partition's
-    limit."""
+    """Returns the record after Slurm accepted a request for an immediate job. The extender reads the job
+    if the grant is unknown, or if Slurm queued the job because of a partition's limit."""
     if record.state is State.SUBMITTING and grant is not None and covers(grant, asked):
         return granted(record.move(State.ALLOCATED, at.now), record.job.known_id, grant, at)
     return record.with_job(unread=True) if record.state is State.SUBMITTING else record
@@ -250,15 +257,16 @@ def _failed(record: Placeholder, effect: Effect, failure: Failure, at: Context) 
     later = at.now + at.rules.delay(failure.remedy, record.retry.failures)
     held_up = record.with_retry(failures=record.retry.failures + 1, not_before=later)
     if isinstance(effect, ReadJob) and record.job.phase is Phase.SUSPECT:
-        # The time that Slurm has to start the job once more begins when Slurm is back.
+        # Slurm has a limited time to start the job once more. This time begins only when Slurm answers
+        # again.
         held_up = held_up.with_job(since=at.now)
     return _with_words(held_up, failure)
 
 
 def _write_failed(record: Placeholder, effect: OnPod, failure: Failure, at: Context) -> Placeholder:
-    """The next version of a Pod that has changed comes in a moment, or is here already. An allocation
-    that other writers keep the extender from writing is given back like an allocation that is not
-    bound."""
+    """Returns the record after a failed write onto a Pod. If the Pod has changed, the next version comes
+    in a moment, or is known already. If other clients keep the extender from writing an allocation, the
+    allocation is given back at the deadline for the Binding."""
     member = record.member(effect.pod.uid)
     if member is None:
         return record
@@ -269,7 +277,7 @@ def _write_failed(record: Placeholder, effect: OnPod, failure: Failure, at: Cont
     if isinstance(effect, RecordJobId) or _stale(record, effect):
         return record.with_writes([member.pod], not_before=later)
     version, conflicts = effect.pod.resource_version, write.conflicts
-    if version not in conflicts:  # otherwise the news of another writer is late
+    if version not in conflicts:  # otherwise the watch is late: this version has failed before
         conflicts = (*conflicts, version)[-CONFLICTS:]
     fresher = version != member.pod.resource_version
     again = record.with_writes([member.pod], conflicts=conflicts, not_before=0.0 if fresher else later)
@@ -280,8 +288,8 @@ def _write_failed(record: Placeholder, effect: OnPod, failure: Failure, at: Cont
 
 
 def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
-    """Reports a failure that holds up a submission, or a repeated failure for the job of a Pod that
-    runs on."""
+    """Returns the record with a cause for users, if the failure delays a submission. Does the same for a
+    repeated failure that concerns a waiting job, or the job of a running Pod."""
     if record.state is State.SUBMITTING:
         return record._replace(cause=trouble(failure))
     goes_on = record.state in (State.QUEUED, State.BOUND)
@@ -294,7 +302,7 @@ def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
 
 def _left_open(record: Placeholder, failure: Failure) -> Placeholder:
     denials = min(record.job.mistrust.denials + 1, _DENIALS)
-    last = denials == _DENIALS  # or later: the Pod's author has the message already
+    last = denials == _DENIALS  # the last denial or a later denial: the Pod's author has the message
     cause = record.cause if last else trouble(failure)
     doubted = record._replace(cause=cause).with_job(unread=True).with_mistrust(denials=denials)
     return doubted.with_retry(failures=0, denied=failure)
@@ -307,8 +315,9 @@ def _after_look(record: Placeholder, job: Job | None, at: Context) -> Placeholde
 
 
 def _denied(record: Placeholder, at: Context) -> Placeholder:
-    """Counts replies without a cause after which slurmctld has no job under the id. A plugin may refuse
-    a job without a message (job_submit.lua's `return slurm.ERROR`)."""
+    """Returns the record after a failed submission for which Slurm gave no cause and has no job. A
+    plugin may refuse a job without a message (job_submit.lua's `return slurm.ERROR`). After several such
+    denials, the Pod is rejected."""
     denials, denied = record.job.mistrust.denials, record.retry.denied
     if denials == _DENIALS and denied is not None:
         return invalid(record, refused(denied, record.request, at), at.now)
@@ -318,7 +327,7 @@ def _denied(record: Placeholder, at: Context) -> Placeholder:
 
 def _not_taken(record: Placeholder, failure: Failure, at: Context) -> Placeholder:
     if record.retry.failures:
-        # An earlier request may have arrived: the extender reads the job.
+        # An earlier request may have arrived, so the extender reads the job.
         return record.with_job(unread=True).with_retry(failures=0)
     if failure.remedy is Remedy.CHANGE:
         return invalid(record, refused(failure, record.request, at), at.now)

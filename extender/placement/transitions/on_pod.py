@@ -1,4 +1,4 @@
-"""Reactions of a placeholder to news of Pods. Each function returns the next record."""
+"""Reactions of a placeholder to news of Pods. Each function returns the next version of the record."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -21,17 +21,20 @@ from wellknown.allocation import Allocation
 _OFFER_S = 0.2  # time for other replicas to report kube-scheduler's offer
 _WRITES = frozenset({State.ALLOCATED, State.REPLACING, State.EVICTING})
 _NUMBERED = frozenset({State.BOUND, State.EVICTING})
-"""A bound Pod gets no other attempt: a later number on a bound Pod is forged."""
+"""States of bound Pods. A bound Pod gets no further attempt, so a later attempt number on such a Pod is
+forged."""
 
 
-# The allocation on a Pod: the Pod is placed by the allocation, or may yet be, with any author
+# The allocation on a Pod. The allocation places the Pod, or may still place the Pod, even if another
+# client wrote the allocation.
 
 
 def with_carried(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record with the allocations on its Pods, for members without a slot and in the same
-    attempt. The record may be new, or a deposed replica may have written the allocation. The extender
-    trusts an allocation whose job id is the Pod's own (`own_key`): no user can forge the id. Slurm then
-    reports the state of the job, as for any other job."""
+    """Returns the record with the allocations that are written on its Pods. An allocation counts for a
+    member without a slot, in the same attempt. The record may not know the allocation because the record
+    is new, or because a deposed replica has written the allocation. The extender trusts an allocation if
+    the Pod may have a job with this id (`own_key`), because no user can forge the id. Slurm then reports
+    the state of the job, as for any other job."""
     for member in record.members:
         carried = member.pod.scheduling.allocation
         if carried is not None and member.slot is None:
@@ -49,12 +52,12 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
         record = record.submitted_as(key.attempt_try, at.rules)
     if record.state in WITHOUT_JOB | ASKED:
         record = record.move(State.ALLOCATED, at.now)
-        if record.lacking:  # news of any other Pods follows
+        if record.lacking:  # news of other Pods may follow
             record = record.with_retry(unbound_by=at.now + at.rules.unbound_deadline)
     if record.state in (State.ALLOCATED, State.BOUND):
         record = record.with_phase(Phase.SUSPECT, at.now)
     member = record.member(pod.uid)
-    # The Pod already has the allocation: no other version may come before a rejection.
+    # The Pod already has the allocation, so the next version of the Pod may already show a rejection.
     cleared = member is not None and not member.rejects(carried.job_id)
     known = record.with_asked(immediate=False)
     return known.with_member(pod, slot=carried, rejection_cleared=cleared)
@@ -64,13 +67,15 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
 
 
 def bound_elsewhere(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """Returns the record without a Pod bound by another scheduler: the Pod stays, the job goes."""
+    """Returns the record without a Pod that another scheduler has bound. The Pod stays, and the job is
+    ended."""
     return after_end(record, pod.uid, at.now, Kind.POD_BOUND_ELSEWHERE)
 
 
 def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """Returns the record after a Pod was bound by the job. ALLOCATED: a group is bound with its last
-    Pod. REPLACING: /bind was faster than the extender; a partly bound group is evicted as a whole."""
+    """Returns the record after a Pod was bound by the job. In ALLOCATED, a group counts as bound when
+    its last Pod is bound. In REPLACING, /bind was faster than the extender. If only a part of the group
+    is bound then, the whole group is evicted."""
     member = record.member(pod.uid)
     if member is None or member.slot is None or member.slot.node != pod.life.node:
         return bound_elsewhere(record, pod, at)
@@ -95,13 +100,13 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
     bound = record.move(State.BOUND, at.now)
     if bound.job.asked.immediate or bound.job.unverified:
         return bound
-    # A killed slurmctld may forget the start of a waiting job, and start the job elsewhere before
-    # the next read: the extender reads the job once more afterwards.
+    # A killed slurmctld may forget the start of a job that has waited, and may start the job elsewhere
+    # before the next read. Therefore the extender reads the job once more after this time.
     later = at.now + at.rules.slurmctld_save_time
     return bound.with_job(unread=True).with_retry(not_before=later)
 
 
-# The user changes the request; `before` is the request until now
+# The user changes the request. `before` is the request before the change.
 
 
 def changed(record: Placeholder, _before: Request, _at: Context) -> Placeholder:
@@ -110,13 +115,13 @@ def changed(record: Placeholder, _before: Request, _at: Context) -> Placeholder:
 
 
 def invalid_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
-    """INVALID: asks for the job again."""
+    """INVALID: the extender requests the job again."""
     moved = changed(record, before, at).move(State.SEEN, at.now)
     return moved.with_rejections(asks_from=max(at.now, record.rejections.asks_from))
 
 
 def asked_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
-    """SUBMITTING, QUEUED: asks for another job, or excludes other Nodes."""
+    """SUBMITTING, QUEUED: the extender requests another job, or excludes other Nodes."""
     asked, request = changed(record, before, at), record.request
     if request.job != before.job or request.problems:
         return asked.move(State.REPLACING, at.now, cause=Cause.of(Kind.REQUEST_CHANGED))
@@ -124,7 +129,8 @@ def asked_changed(record: Placeholder, before: Request, at: Context) -> Placehol
 
 
 def allocated_changed(record: Placeholder, before: Request, at: Context) -> Placeholder:
-    """ALLOCATED: the Pod may be resized if no policy rejects the resize, so /bind reads the job."""
+    """ALLOCATED: a user may have resized the Pod, if no policy rejects the resize. Therefore /bind reads
+    the job."""
     return changed(record, before, at).with_asked(immediate=False)
 
 
@@ -132,9 +138,9 @@ def allocated_changed(record: Placeholder, before: Request, at: Context) -> Plac
 
 
 def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
-    """Returns the record with a new version of a Pod. A bound Pod keeps its request, whatever the user
-    requests or the cluster allows later. If only an earlier leader knew the request, and the known
-    request is forbidden, the new request counts."""
+    """Returns the record with a new version of a Pod. A bound Pod keeps its request, even if the user
+    requests something else or the cluster's rules change. If the known request is forbidden, only an
+    earlier leader knew the request by which the Pod was bound. Then the new request counts."""
     request = member.pod.request
     if record.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
@@ -142,13 +148,13 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     left = member.left_with(pod)
     record = record.with_member(pod, pod=pod, unlisted=False, said=said, left_slots=left)
     if pod.request is request or (record.workload.size > 1 and pod.request == request):
-        return record  # the whole is known; a group may have many Pods
+        return record  # the joint request stays; a group may have many Pods
     return record._replace(request=record.workload.request([each.request for each in record.pods]))
 
 
 def is_only_newer(before: Placeholder, after: Placeholder) -> bool:
-    """Returns True if a new version of a placed Pod has no consequence: the extender's own writes come
-    back, and the kubelet writes several."""
+    """Returns True if a new version of a placed Pod has no consequence. Many versions have no
+    consequence: the watch shows the extender's own writes, and the kubelet writes several versions."""
     if not before.state is after.state in (State.ALLOCATED, State.BOUND) or before.unlisted:
         return False
     if not (before.job is after.job and before.retry is after.retry and before.cause is after.cause):
@@ -167,9 +173,9 @@ def _placed(member: Member) -> tuple[Any, ...]:
 
 
 def joined(record: Placeholder, pod: Pod) -> Placeholder:
-    """Returns the record with a group's next Pod. A group with a job takes only a Pod placed by this
-    job. In a full group, a member without the job gives way: the other replica did not know the
-    member."""
+    """Returns the record with a group's next Pod. A group with a job takes only a Pod that this job has
+    placed. If the group is full, such a Pod replaces a member without the job. In this case another
+    replica placed the group, and did not know this member."""
     members = record.members
     if record.is_by_its_job(pod) and not record.lacking:
         idle = next((each for each in members if not record.is_by_its_job(each.pod)), None)
@@ -179,8 +185,8 @@ def joined(record: Placeholder, pod: Pod) -> Placeholder:
 
 
 def left_out(before: Placeholder, record: Placeholder, pod: Pod) -> dict[str, Pod]:
-    """Returns the Pods, by uid, that wait for a place in their group's record after a Pod of the group
-    was seen: the seen Pod, or the Pod that gave way."""
+    """Returns, by uid, the Pods that wait for a place in their group's record after a Pod of the group
+    was seen. These may be the seen Pod, and the Pod that the seen Pod has replaced."""
     seen = [pod] if record.state in OVER or record.member(pod.uid) is None else []
     members = {each.pod.uid for each in record.members}
     gave_way = (each.pod for each in before.members if each.pod.uid not in members)
@@ -197,15 +203,15 @@ def kept_out(record: Placeholder) -> Cause:
 
 
 def may_begin_again(record: Placeholder, now: float) -> bool:
-    """Returns True if new Pods may take the place of a finished group. Pods missing from a list of all
-    Pods may come back for a while."""
+    """Returns True if new Pods may take the place of a finished group. If Pods were missing from a list
+    of all Pods, the missing Pods may come back for a while."""
     missed = record.cause is not None and record.cause.kind is Kind.POD_MISSED
     return record.state is State.DONE and (now >= record.retry.not_before or not missed)
 
 
 def begun_again(record: Placeholder, pod: Pod, now: float) -> Placeholder:
-    """Returns the record of a finished group with a later Pod, in the next attempt: Slurm may still have
-    the jobs of the last attempts."""
+    """Returns the record of a finished group that gets a later Pod. The group continues with the next
+    attempt, because Slurm may still have the jobs of the last attempts."""
     if pod.scheduling.attempt > record.attempt:  # another replica has begun the attempt
         return Placeholder.of(pod, now)
     again = Placeholder.of(pod, now).with_asked(attempt=record.attempt)._replace(state=State.REPLACING)
@@ -228,7 +234,8 @@ def _with_another(record: Placeholder, pod: Pod) -> Placeholder:
 
 
 def _without(record: Placeholder, member: Member) -> Placeholder:
-    """Returns the record of a group with one Pod less. Without problems, the requests are equal."""
+    """Returns the record of a group with one Pod less. If the joint request has no problems, the
+    requests of all Pods are equal."""
     left = tuple(each for each in record.members if each is not member)
     if record.request.problems:
         return grouped(record, left)
@@ -236,7 +243,8 @@ def _without(record: Placeholder, member: Member) -> Placeholder:
 
 
 def awaited(record: Placeholder, pod: Pod, _at: Context) -> Placeholder:
-    """Makes a write (EVICTING: the deletion) due if the write waited for this version of the Pod."""
+    """Makes a write onto a Pod due now, if the write waited for a new version of the Pod. In EVICTING,
+    the write is the deletion."""
     member = record.member(pod.uid)
     if record.state not in _WRITES or member is None:
         return record
@@ -246,8 +254,9 @@ def awaited(record: Placeholder, pod: Pod, _at: Context) -> Placeholder:
 
 
 def unbound(record: Placeholder, pod: Pod, before: Pod, at: Context) -> Placeholder:
-    """Returns the record after a new version of an unbound Pod. A rejection counts after a version
-    without a rejection. The offered Nodes come a moment after the condition, from any replica."""
+    """Returns the record after a new version of an unbound Pod. A rejection by kube-scheduler counts
+    only after a version without a rejection. kube-scheduler's offer of Nodes comes a moment after the
+    condition, and any replica may write the offer."""
     member = record.member(pod.uid)
     if record.state is not State.ALLOCATED or member is None or pod.scheduling.allocation != member.slot:
         return awaited(record, pod, at)
@@ -274,7 +283,8 @@ def is_misnumbered(record: Placeholder, pod: Pod) -> bool:
 
 
 def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
-    """Returns the record of a workload without a job if all Pods have the later number, or None."""
+    """Returns the record with the later attempt number, if the workload has no job and all Pods have
+    this number; otherwise None."""
     attempt = pod.scheduling.attempt
     if record.state not in WITHOUT_JOB or any(each.scheduling.attempt < attempt for each in record.pods):
         return None
@@ -282,19 +292,19 @@ def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
 
 
 def overtaken(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """Returns the record of an overtaken attempt: the job is ended if still alive, and the later attempt
-    continues under the same ids."""
+    """Returns the record after another replica has begun a later attempt. The job of the overtaken
+    attempt is ended if the job is still alive. The later attempt continues under the same ids."""
     if any(each.pod.life.node is not None for each in record.members if each.pod.uid != pod.uid):
         return record if record.state in _NUMBERED else _in_part(record, at)
     return numbering(record, pod.scheduling.attempt, at)
 
 
 def numbering(record: Placeholder, attempt: int, at: Context) -> Placeholder:
-    """Returns the record with an attempt's number to be written onto the Pods without the number: the
-    extender asks for no job before."""
+    """Returns the record of Pods that do not all have an attempt's number. The extender writes the
+    number onto the other Pods, and requests no job before."""
     without_job = record.state in WITHOUT_JOB
     before = record.with_asked(attempt=attempt - 1)
-    if record.state is State.REPLACING:  # the number is this replica's or another replica's
+    if record.state is State.REPLACING:  # this replica or another replica has written the number
         return numbered(before, attempt).with_retry(not_before=0.0)
     over = record.job.over or without_job
     moved = before.move(State.REPLACING, at.now, cause=record.cause if without_job else None)
@@ -303,8 +313,8 @@ def numbering(record: Placeholder, attempt: int, at: Context) -> Placeholder:
 
 
 def numbered(record: Placeholder, attempt: int) -> Placeholder:
-    """Returns the record with the write done on Pods with the next attempt's number. The last attempt
-    may bind the other Pods until their write is done."""
+    """Returns the record in which the write is done for all Pods with the next attempt's number. Until
+    the write is done for the other Pods, the last attempt may still bind the other Pods."""
     members = (
         each._replace(slot=None, write=each.write._replace(done=True))
         if each.pod.scheduling.attempt >= attempt
@@ -319,8 +329,8 @@ def numbered(record: Placeholder, attempt: int) -> Placeholder:
 
 def after_end(record: Placeholder, uid: str, now: float, kind: Kind = Kind.POD_DELETED) -> Placeholder:
     """Returns the record after a Pod is gone, will never run again, or does not need the job. `kind` is
-    the kind of the cause. The job is over with the last Pod; an unbound group does not
-    start without a Pod."""
+    the kind of the cause. After the last Pod, the job is ended. An unbound group does not start while a
+    Pod is missing."""
     member = record.member(uid)
     if record.state in OVER or member is None:
         return record
@@ -333,7 +343,7 @@ def after_end(record: Placeholder, uid: str, now: float, kind: Kind = Kind.POD_D
 
 
 def not_whole(record: Placeholder, now: float) -> Placeholder:
-    """Returns the record of a group after a Pod is gone: an unbound group starts again."""
+    """Returns the record of a group after a Pod is gone. An unbound group starts again."""
     if record.state not in UNBOUND or not record.lacking:
         return record
     return record.replaced(now, Cause.of(Kind.GROUP_LACKS_POD))
@@ -349,7 +359,8 @@ def after_deletion(record: Placeholder, uid: str, last: Pod | None, now: float) 
 
 def after_absence(record: Placeholder, uid: str, now: float) -> Placeholder:
     """Returns the record after a list of all Pods lacked a Pod. kube-apiserver may have restarted with
-    older data, without many running Pods: the limiter decides about the consequences."""
+    older data, without many running Pods. Therefore the eviction limiter decides when the consequences
+    follow."""
     member = record.member(uid)
     if member is None or record.state in WITHOUT_JOB | OVER:
         return after_end(record, uid, now)
@@ -357,14 +368,14 @@ def after_absence(record: Placeholder, uid: str, now: float) -> Placeholder:
 
 
 def freed(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record after another Pod has left a Node of the record: a delayed allocation may be
+    """Returns the record after another Pod has left a Node of the record. A delayed allocation may be
     written now."""
     delayed = [each.pod for each in record.members if not (each.write.done or each.write.in_flight)]
     return record.with_writes(delayed, not_before=at.now)
 
 
 def after_missed(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record without the missing Pods, after the limiter's decision."""
+    """Returns the record without the missing Pods. The eviction limiter has allowed the consequences."""
     for member in record.members:
         if member.unlisted:
             record = after_end(record, member.pod.uid, at.now, Kind.POD_MISSED)
@@ -372,7 +383,8 @@ def after_missed(record: Placeholder, at: Context) -> Placeholder:
 
 
 def is_back(record: Placeholder, pod: Pod) -> bool:
-    """Returns True if a missing Pod is back. The Pod starts again, with its annotations and job."""
+    """Returns True if a missing Pod is back. The Pod then gets a new record, from its annotations and
+    its job."""
     back = record.cause is not None and record.cause.kind is Kind.POD_MISSED
     if pod.group is not None:  # the other Pods may have another cause
         back = record.is_by_its_job(pod)
@@ -380,5 +392,5 @@ def is_back(record: Placeholder, pod: Pod) -> bool:
 
 
 def invalid(record: Placeholder, why: WhyInvalid, now: float) -> Placeholder:
-    """Returns the record of a Pod with an invalid request."""
+    """Returns the record of a Pod whose request is invalid, with the reason."""
     return record.move(State.INVALID, now, cause=why.shown())

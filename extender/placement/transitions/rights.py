@@ -1,5 +1,5 @@
-"""Causes of a refused account, QOS or reservation. A cause lists the accounts, QOS or reservations of
-the user, and never the rights of another user."""
+"""Explains why Slurm refuses an account, a QOS or a reservation. A cause lists the accounts, QOS or
+reservations of the job's user, and never the rights of another user."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -18,8 +18,8 @@ NUMBERS: Final = _ACCOUNT | _RESERVATION | {_QOS}
 
 
 def lacking(number: int, job: JobSpec, partition: str, rights: UserRights) -> Cause | None:
-    """Returns the right that the user of a job lacks, with the user's rights. Returns None if Slurm does
-    not report the user's rights."""
+    """Returns a cause with the right that the user of a job lacks, and with the rights that the user
+    has. Returns None if Slurm does not report the user's rights."""
     if not rights.user:
         return None
     if number in _RESERVATION:

@@ -1,7 +1,8 @@
 """The one table of a placeholder's reactions: for each state, the next effect and the reaction to each
 kind of news.
 
-The row of QUEUED shows all events of a QUEUED placeholder. `states.MOVES` has the legal moves.
+For example, the row of QUEUED shows the reactions to all events in QUEUED. `states.MOVES` has the legal
+moves.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +47,7 @@ class Row(NamedTuple):
     does: Callable[[Placeholder, Context], Effect | None] = _no_effect
     """Returns the next effect on the job; None if nothing can be done yet."""
     writes: Callable[[Placeholder, Context], Iterable[OnPod]] = _no_writes
-    """Yields the due effects on the Pods; each Pod has its own."""
+    """Yields the due effects on the Pods, one for each Pod."""
     runs: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
     """The job was read, and runs."""
     waits: Callable[[Placeholder, Job, Context], Placeholder] = _unchanged
@@ -64,7 +65,7 @@ class Row(NamedTuple):
     bound: Callable[[Placeholder, Pod, Context], Placeholder] = on_pod.bound_elsewhere
     """A Pod of the placeholder was seen on a Node."""
     changed: Callable[[Placeholder, Request, Context], Placeholder] = on_pod.changed
-    """The Pods' request has changed from this request."""
+    """The Pods' request has changed. The argument is the request before the change."""
 
 
 TABLE: Mapping[State, Row] = {
@@ -155,7 +156,7 @@ def writes(record: Placeholder, at: Context) -> Iterable[OnPod]:
 
 
 def after_poll(record: Placeholder, state: JobState | None, at: Context) -> Placeholder:
-    """Returns the record after a poll reported a state, or (None) did not know the job."""
+    """Returns the record after a poll. `state` is None if Slurm did not know the job."""
     if state is None and record.retry.in_flight:
         return record  # Slurm has not processed the submission yet
     bound = record.state is State.BOUND
@@ -176,7 +177,7 @@ def after_poll(record: Placeholder, state: JobState | None, at: Context) -> Plac
 
 
 def after_read(record: Placeholder, job: Job | None, at: Context) -> Placeholder:
-    """Returns the record after its job was read; None if Slurm does not know the id."""
+    """Returns the record after its job was read. `job` is None if Slurm does not know the id."""
     if job is None:
         return TABLE[record.state].unknown(record, at)
     first = record.job.is_ours and record.job.identity is None
@@ -207,7 +208,8 @@ def after_pods(record: Placeholder, at: Context) -> Placeholder:
 
 
 def after_pod(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """Returns the record after a new version of a Pod was seen, or another Pod of the workload."""
+    """Returns the record after a new version of a member's Pod was seen, or after another Pod of the
+    workload was seen."""
     member, request = record.member(pod.uid), record.request
     if member is not None:
         return _after_version(record, member, pod, request, at)
@@ -223,7 +225,8 @@ def after_pod(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
 def _after_version(
     record: Placeholder, member: Member, pod: Pod, request: Request, at: Context
 ) -> Placeholder:
-    """`member` is the Pod before, `request` the request until now."""
+    """Returns the record after a new version of a member's Pod. `member` and `request` are the member
+    and the joint request before this version."""
     record = on_pod.with_version(record, member, pod)
     if record.state in OVER:
         return record
@@ -241,7 +244,8 @@ def _after_version(
 
 
 def _unbound(record: Placeholder, pod: Pod, before: Pod, request: Request, at: Context) -> Placeholder:
-    """`before` is the Pod's last version, `request` the request until now."""
+    """Returns the record after a new version of an unbound Pod. `before` is the Pod's last version, and
+    `request` is the joint request before."""
     now, by = at.now, at.now + at.rules.unbound_deadline
     if pod.scheduling.obstacle is not None and record.state in ASKED:
         return record.move(State.REPLACING, now, cause=pod.scheduling.obstacle)

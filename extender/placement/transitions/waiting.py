@@ -1,4 +1,4 @@
-"""Why a Pod's job waits in Slurm, and how long a Pod has waited."""
+"""Explains why a Pod's job waits in Slurm, and how long a Pod has waited."""
 
 from dataclasses import replace
 
@@ -17,8 +17,9 @@ TOO_LARGE = frozenset({"PartitionConfig", "BadConstraints", "PartitionNodeLimit"
 
 
 def why_it_waits(job: Job, request: Request, at: Context) -> Cause:
-    """Returns why a job that Slurm holds pending waits, by Slurm's pending reason. Slurm's plan for the
-    job changes with each look at the job, and is no news by itself (`Cause.outlook`)."""
+    """Returns why a pending job waits, according to Slurm's pending reason. Slurm's plan for the job
+    may change with each of Slurm's looks at the job, so a changed plan alone is no news
+    (`Cause.outlook`)."""
     large = _too_large(job, request, at)
     if large is not None:
         cause = Cause.of(Kind.WAITS_TOO_LARGE, job=_waiting(job), word=job.reason, large=large)
@@ -29,7 +30,7 @@ def why_it_waits(job: Job, request: Request, at: Context) -> Cause:
 
 
 def why_held(job: Job, request: Request, at: Context) -> Cause:
-    """Returns why a job is ended that Slurm holds because no node can run the job."""
+    """Returns why the extender ends a job: Slurm holds the job, because no node can run the job."""
     waits = why_it_waits(job, request, at)
     kind = Kind.HELD if waits.kind is Kind.WAITS else Kind.HELD_TOO_LARGE
     return Cause(kind, kind.reason if kind is Kind.HELD else waits.reason, waits.facts)
@@ -37,7 +38,7 @@ def why_held(job: Job, request: Request, at: Context) -> Cause:
 
 def granted(allocation: Allocation, waited: float | None, ours: float) -> Cause:
     """Returns the cause for a Pod that waited and got nodes. `waited` is the Pod's waiting time in
-    seconds, None if not known, and `ours` the extender's part of this time."""
+    seconds, or None if not known. `ours` is the extender's part of this time."""
     job, node = allocation.job_id, allocation.node
     return Cause.of(Kind.GRANTED, job=job, node=node, waited_s=waited, ours_s=ours)
 
@@ -55,8 +56,8 @@ def _too_large(job: Job, request: Request, at: Context) -> Cause | None:
 
 
 def _why(job: Job, request: Request, at: Context) -> Cause:
-    """Returns the user or program that holds the job, if known, or the meaning of Slurm's
-    reason."""
+    """Returns a more exact reason, if the Pod's author holds the job or if the time limit is too long.
+    Otherwise returns the meaning of Slurm's reason."""
     if job.reason == _HELD and request.job.priority == 0:
         return Cause.of(Kind.HELD_BY_AUTHOR)
     partition, limit = at.view.partitions.get(job.partition), job.time_limit_minutes
@@ -67,13 +68,14 @@ def _why(job: Job, request: Request, at: Context) -> Cause:
 
 
 def _remark(job: Job) -> str:
-    """Returns Slurm's own longer message, cut: each waiting Pod keeps the message."""
+    """Returns Slurm's own longer message. The message is cut, because the extender keeps a message for
+    each waiting Pod."""
     return cut(" ".join(job.state_description.split()), _LONGEST_REMARK)
 
 
 def _plan(job: Job) -> Cause | None:
-    """Returns when Slurm expects the job to start, and Slurm's own longer message; None without
-    both."""
+    """Returns when Slurm expects the job to start, and Slurm's own longer message. Returns None if Slurm
+    reports neither of the two."""
     start, remark = None if job.held else job.start_time, _remark(job)
     if start is None and not remark:
         return None

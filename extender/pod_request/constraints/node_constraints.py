@@ -1,15 +1,17 @@
 """Constraints between a Pod and a Node: node selector, required node affinity, taints, cordons, and
-devices that the kubelet counts. No job gets a Node that kube-scheduler would reject.
+devices that the kubelet counts. The extender keeps a Pod's job off Nodes that kube-scheduler would
+reject for the Pod.
 
-If a Node has no allocatable devices of an extended resource, kube-scheduler rejects the Node, unless a
-DeviceClass has the resource's name: then kube-scheduler allocates devices of ResourceSlices by its own
-choice, and not the devices that Slurm granted. So the extender closes every Node without allocatable
-devices to a Pod with devices that Slurm counts. The extender need not know DeviceClasses and
-ResourceSlices. Source: Kubernetes 1.37.2, pkg/scheduler/framework/plugins, filterExtendedResources in
-dynamicresources/extendeddynamicresources.go, shouldDelegateResourceToDRA in noderesources/fit.go.
+If a Node has no allocatable devices of an extended resource, kube-scheduler usually rejects the Node.
+The exception is a DeviceClass with the resource's name. In this case kube-scheduler itself chooses
+devices from ResourceSlices, and not the devices that Slurm granted. So if a Pod requests devices that
+Slurm counts, the extender gives the Pod no Node without allocatable devices. For this rule, the extender
+need not know DeviceClasses and ResourceSlices. Source: Kubernetes 1.37.2,
+pkg/scheduler/framework/plugins, filterExtendedResources in dynamicresources/extendeddynamicresources.go,
+shouldDelegateResourceToDRA in noderesources/fit.go.
 
-`claims` knows the place of volumes, `pod_constraints` has constraints between Pods, and `node_index`
-evaluates all Nodes at once.
+Related modules: `claims` finds the Nodes that a Pod's claims allow, `pod_constraints` has the
+constraints between Pods, and `node_index` checks all Nodes at once.
 """
 
 import zlib
@@ -30,7 +32,7 @@ from wellknown.resources import parse_quantity
 
 _SMALL = 512
 AGENT_SILENT_S = 3 * AGENT_HEARTBEAT_S
-"""Time without a heartbeat after which a Node has no node agent."""
+"""A node agent counts as absent after this time without a heartbeat."""
 
 
 class Taint(NamedTuple):
@@ -49,7 +51,8 @@ class Node:
 
     name: str
     slurm_name: str
-    """The named Slurm node; `node_mapping` decides whether the Node stands for that node."""
+    """Name of the Slurm node, from the Node's label or own name. `node_mapping` decides whether the Node
+    stands for this Slurm node."""
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
@@ -57,14 +60,15 @@ class Node:
     allocatable: Mapping[str, str] = field(default_factory=dict)  # quantities for all Pods together
     has_agent: bool = False  # a node agent writes the Node's condition
     devices: frozenset[str] = frozenset()
-    """Extended resources of the Node's capacity. While a device plugin restarts, the kubelet keeps the
-    capacity for five minutes, and has nothing allocatable."""
+    """Extended resources in the Node's capacity. While a device plugin restarts, the kubelet keeps the
+    capacity for five minutes, but reports no allocatable devices."""
 
     @classmethod
     def parse(cls, manifest: Manifest, name_label: str, now: float = 0.0) -> Self:
-        """Returns the Node of a manifest at a time in UNIX seconds; `name_label` is the label that may
-        name the Slurm node. A kubelet writes its Node every five minutes, so that a silent node agent
-        is seen at the next version (k8s.io/kubelet config, nodeStatusReportFrequency)."""
+        """Returns the Node of a manifest. `name_label` is the label that may name the Slurm node. `now`
+        is the time in UNIX seconds, to find a silent node agent. No timer is necessary, because the
+        kubelet writes a new version of each Node every five minutes (k8s.io/kubelet config,
+        nodeStatusReportFrequency)."""
         metadata, spec = manifest["metadata"], manifest.get("spec") or {}
         labels = metadata.get("labels") or {}
         taints = tuple(
@@ -88,33 +92,34 @@ class Node:
 
     @property
     def served(self) -> frozenset[str] | None:
-        """Returns the extended resources of which the kubelet counts devices, also while a device plugin
-        restarts: otherwise a new version of the node agents would change each waiting job twice for each
-        Node. None if the Node has no allocatable at all: kube-scheduler rejects the Node for every
-        Pod."""
+        """Returns the extended resources whose devices the kubelet counts. A resource stays in the
+        result while its device plugin restarts. Otherwise a new version of the node agents would change
+        each waiting job twice for each Node. Returns None if the Node has no allocatable at all, because
+        kube-scheduler then rejects the Node for every Pod."""
         return self.devices.union(_extended(self.allocatable)) if self.allocatable else None
 
     def serves(self, resources: Iterable[str]) -> bool:
-        """Returns False if kube-scheduler may choose the devices of one of these extended resources now:
-        nothing is allocatable."""
+        """Returns False if one of these extended resources has no allocatable devices now, so that
+        kube-scheduler might choose the devices itself."""
         has = self.allocatable
         return not has or all(parse_quantity(has.get(each, "0")) > 0 for each in resources)
 
     @property
     def effective_taints(self) -> tuple[Taint, ...]:
-        """Returns the taints, with that of a cordon, which the node controller adds later."""
+        """Returns the Node's taints. For a cordoned Node, the taint of a cordon is included, because the
+        node controller adds this taint later."""
         return (*self.taints, CORDON) if self.unschedulable else self.taints
 
 
 def _extended(amounts: Mapping[str, str]) -> Iterator[str]:
-    """Yields the extended resources with an amount."""
+    """Yields the names of the extended resources with an amount above 0."""
     named = ((name, amount) for name, amount in amounts.items() if "/" in name)
     return (name for name, amount in named if parse_quantity(amount) > 0)
 
 
 def gains(before: Node, after: Node) -> bool:
-    """Returns True if a Node may be open to more Pods: after the loss of a taint, other labels, an
-    agent, or more of a resource."""
+    """Returns True if more Pods may be able to use a Node after a change. Such a change is a lost taint,
+    a changed label, a new agent, or more of a resource."""
     untainted = not set(before.effective_taints) <= set(after.effective_taints)
     new = before.labels != after.labels or (after.has_agent and not before.has_agent)
     return untainted or new or _has_more(before.allocatable, after.allocatable)
@@ -132,19 +137,19 @@ class Demands(NamedTuple):
 
     selector: Mapping[str, str]
     terms: list[Manifest] | None
-    """Node selector terms, one of which must match; None without a required affinity."""
+    """Node selector terms, of which one must match. None if the Pod has no required node affinity."""
     tolerations: list[Manifest]
     claimed: Sequence[Sequence[Manifest]] = ()
-    """Such terms for each claim that has a place: one of each must match."""
-    agent: bool = False  # a node agent must be there
-    devices: Sequence[str] = ()  # extended resources of which devices must be allocatable
+    """For each claim that is tied to certain Nodes: the node selector terms, of which one must match."""
+    agent: bool = False  # the Node must have a node agent
+    devices: Sequence[str] = ()  # extended resources that must have allocatable devices
 
 
 @dataclass(frozen=True, slots=True)
 class NodeConstraints:
     """A Pod's constraints on Nodes, in a form that is small and quickly compared."""
 
-    signature: bytes  # equal for equal constraints, as of all Pods of a template
+    signature: bytes  # equal for equal constraints, for example of all Pods of a template
     packed: bytes  # JSON, compressed if long
 
     @classmethod
@@ -153,23 +158,24 @@ class NodeConstraints:
         return cls._pack(limits.demands(spec))
 
     def with_claimed(self, terms: Sequence[Sequence[Manifest]]) -> Self:
-        """Returns the constraints with the places of claims."""
+        """Returns the constraints, extended by the Nodes of the Pod's claims. `terms` has the node
+        selector terms of each claim."""
         return self._pack(orjson.dumps(tuple(self.demands._replace(claimed=terms))))
 
     def with_agent(self) -> Self:
-        """Returns the constraints with the need of a node agent."""
+        """Returns the constraints, extended by the requirement of a node agent."""
         return self._pack(orjson.dumps(tuple(self.demands._replace(agent=True))))
 
     def with_devices(self, resources: Sequence[str]) -> Self:
-        """Returns the constraints with the need of allocatable devices of these extended
+        """Returns the constraints, extended by the requirement of allocatable devices of these extended
         resources."""
-        if not resources:  # as of most Pods
+        if not resources:  # most Pods request no devices
             return self
         return self._pack(orjson.dumps(tuple(self.demands._replace(devices=resources))))
 
     @classmethod
     def _pack(cls, text: bytes) -> Self:
-        # A copy: orjson leaves a text in a buffer of 4 KiB.
+        # Copies a short text, because orjson leaves the text in a buffer of 4 KiB.
         packed = bytes(memoryview(text)) if len(text) < _SMALL else zlib.compress(text, 1)
         return cls(blake2b(text, digest_size=16).digest(), packed)
 
@@ -190,7 +196,7 @@ class Tolerated:
         self._kinds = {kind for each in tolerations if (kind := _kind(each)) is not None}
 
     def passes(self, taint: Taint) -> bool:
-        """Returns True if a taint leaves the Node open to this Pod."""
+        """Returns True if a Pod with these tolerations may use a Node with this taint."""
         return taint.effect == "PreferNoSchedule" or any(
             (key, value, effect) in self._kinds
             for key in (taint.key, None)
@@ -200,7 +206,9 @@ class Tolerated:
 
 
 def _kind(toleration: Manifest) -> tuple[str | None, str | None, str | None] | None:
-    """Returns key, value and effect of the tolerated taints, None for any; None if none is tolerated."""
+    """Returns the key, the value and the effect of the taints that a toleration allows. In this result,
+    None stands for any key, value or effect. Returns None, and no tuple, if the toleration allows no
+    taint."""
     key, effect = toleration.get("key") or None, toleration.get("effect") or None
     operator = toleration.get("operator") or "Equal"
     if operator == "Exists":

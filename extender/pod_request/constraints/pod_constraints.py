@@ -1,8 +1,9 @@
 """Constraints between Pods, enforced by kube-scheduler: required anti-affinity, topology spread with
 DoNotSchedule, and host ports.
 
-The extender ignores a namespaceSelector with requirements, because a manifest lacks the Namespaces'
-labels, and all constraints of a Pod beyond `_MAX_...`: kube-scheduler may reject the Node of a grant.
+The extender ignores an anti-affinity term if the namespaceSelector of the term has requirements, because
+a Pod's manifest lacks the labels of Namespaces. If a Pod is above a limit `_MAX_...`, the extender
+ignores all constraints of the Pod. In both cases, kube-scheduler may reject the Node that Slurm granted.
 """
 
 import re
@@ -69,7 +70,7 @@ class Spread(NamedTuple):
 
 
 class HostPort(NamedTuple):
-    """A port of the Node, used by a container."""
+    """A port of the Node that a container uses."""
 
     protocol: str
     port: int
@@ -82,7 +83,7 @@ class HostPort(NamedTuple):
 
 
 class PodConstraints(NamedTuple):
-    """The constraints of a Pod, with the namespace and labels for selectors of other Pods."""
+    """The constraints of a Pod. The selectors of other Pods apply to the Pod's namespace and labels."""
 
     namespace: str = ""
     labels: frozenset[tuple[str, str]] = frozenset()
@@ -92,12 +93,12 @@ class PodConstraints(NamedTuple):
 
     @property
     def exclusive(self) -> bool:
-        """Returns True if the Pod's own rules can close Nodes because of other Pods."""
+        """Returns True if the Pod's own rules can exclude Nodes because of other Pods."""
         return bool(self.anti_affinity or self.spread or self.ports)
 
     @property
     def rules(self) -> tuple[Any, ...]:
-        """Returns all fields except the labels: equal for all Pods of a template."""
+        """Returns all fields except the labels. The result is equal for all Pods of a template."""
         return self.namespace, self.anti_affinity, self.spread, self.ports
 
     def is_selected(self, selector: Selector) -> bool:
@@ -106,7 +107,7 @@ class PodConstraints(NamedTuple):
         return all(each.matches(labels) for each in selector)
 
     def heeds(self, other: "PodConstraints") -> bool:
-        """Returns True if the place of another Pod may open or close Nodes to this Pod."""
+        """Returns True if the Node of another Pod matters for the Nodes that this Pod may use."""
         spread = self.namespace == other.namespace and any(
             other.is_selected(each.selector) for each in self.spread
         )
@@ -126,23 +127,24 @@ NO_CONSTRAINTS = PodConstraints()
 
 
 class ClosedNodes(NamedTuple):
-    """The Nodes that placed Pods close to a Pod, as sets of the read model's Nodes."""
+    """The Nodes that a Pod cannot use because of placed Pods, as sets of the read model's Nodes."""
 
-    apart: int = 0  # by anti-affinity or host ports
+    apart: int = 0  # Nodes excluded by anti-affinity or host ports
     spread: int = 0
-    """Nodes closed by topology spread. An estimate: each Pod that the ledger does not know may open
-    Nodes, because the Pod may be in the smallest domain."""
+    """Nodes excluded by topology spread. This set is an estimate. A Pod that the ledger does not know
+    may be in the smallest domain, and then the Pod may use more Nodes."""
     lasting: bool = True
-    """False while a Pod that counts for the spread is not bound: the Binding may open Nodes."""
+    """False while a Pod that counts for the spread is not bound, because the Binding may make more Nodes
+    usable."""
 
     @property
     def all(self) -> int:
-        """Returns all closed Nodes."""
+        """Returns all Nodes that the Pod cannot use."""
         return self.apart | self.spread
 
 
 def names_other_pods(rejection: str) -> bool:
-    """Returns True if kube-scheduler's message says that other Pods close a Node."""
+    """Returns True if kube-scheduler's message says that a Node was rejected because of other Pods."""
     return bool(rejection) and _BY_PODS.search(rejection) is not None
 
 
@@ -153,12 +155,14 @@ def _as_mapping(labels: frozenset[tuple[str, str]]) -> Mapping[str, str]:
 
 @lru_cache(4096)
 def _shared(constraints: PodConstraints) -> PodConstraints:
-    """Returns a shared object for equal constraints, since many Pods have the same template."""
+    """Returns the same object for equal constraints, to save memory: many Pods have the same
+    template."""
     return constraints
 
 
 def parse_pod_constraints(metadata: Manifest, spec: Manifest) -> PodConstraints:
-    """Returns the constraints in a Pod's manifest; none if malformed: kube-apiserver rejects the Pod."""
+    """Returns the constraints in a Pod's manifest. A malformed manifest has no constraints, because
+    kube-apiserver rejects such a Pod."""
     namespace, labels = metadata.get("namespace") or "default", metadata.get("labels") or {}
     if len(labels) > _MAX_LABELS:
         return NO_CONSTRAINTS
@@ -176,7 +180,7 @@ def parse_pod_constraints(metadata: Manifest, spec: Manifest) -> PodConstraints:
 
 
 def _anti_affinity(spec: Manifest, own: str) -> Iterator[AntiAffinity]:
-    """Yields the required terms. kube-apiserver (since 1.31) has merged matchLabelKeys and
+    """Yields the required terms. kube-apiserver (since 1.31) has already merged matchLabelKeys and
     mismatchLabelKeys into the selector."""
     affinity = (spec.get("affinity") or {}).get("podAntiAffinity") or {}
     for term in affinity.get(_REQUIRED) or ():
@@ -206,7 +210,8 @@ def _spread(spec: Manifest, labels: Mapping[str, str]) -> Iterator[Spread]:
 
 
 def _selector(selector: Manifest | None) -> Selector | None:
-    """Returns None without a selector. None matches no Pod; an empty selector matches every Pod."""
+    """Returns the requirements of a label selector. An empty selector has no requirements, and matches
+    every Pod. Returns None if the selector is absent, and then no Pod matches."""
     if selector is None:
         return None
     labels = sorted((selector.get("matchLabels") or {}).items())
@@ -219,7 +224,7 @@ def _selector(selector: Manifest | None) -> Selector | None:
 
 
 def _ports(spec: Manifest) -> Iterator[HostPort]:
-    """Yields the ports of containers and sidecars: kube-scheduler counts both."""
+    """Yields the host ports of containers and of sidecars, because kube-scheduler counts both."""
     others = spec.get("initContainers") or ()
     sidecars = (each for each in others if each.get("restartPolicy") == "Always")
     for container in (*(spec.get("containers") or ()), *sidecars):

@@ -1,1 +1,1 @@
-"""A Pod's devices: ResourceClaims, and GPUs by other names than Slurm's."""
+"""Claims of a Pod for volumes and devices, and the rule for GPUs that native jobs could also use."""

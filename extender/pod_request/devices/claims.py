@@ -1,12 +1,13 @@
-"""The claims of a Pod, and the Nodes that the claims leave open, so that no job is requested in vain.
+"""Finds the Nodes that the claims of a Pod allow, so that the extender requests no job in vain. A claim
+is a PersistentVolumeClaim or a ResourceClaim.
 
-kube-scheduler rejects every Node by the same rules before a call of an extender: PreFilter of the
-plugins VolumeBinding, VolumeZone and DynamicResources. A claim that is bound to a volume with a node
-affinity, or allocated to devices of certain Nodes, closes the other Nodes to the Pod.
+kube-scheduler rejects Nodes by the same rules before kube-scheduler calls an extender: in PreFilter of
+the plugins VolumeBinding, VolumeZone and DynamicResources. A claim may be bound to a volume with a node
+affinity, or allocated to devices of certain Nodes. In both cases, the Pod cannot use other Nodes.
 
-ServiceAccounts and image pull secrets do not count: kube-scheduler binds a Pod without both. For
-ReadWriteOncePod, allowedTopologies and labels of volumes, kube-scheduler rejects the closed Nodes, and
-the next attempt requests other Nodes (`kept_back`).
+This module ignores ServiceAccounts and image pull secrets, because kube-scheduler binds a Pod without
+both. This module also ignores ReadWriteOncePod, allowedTopologies and the labels of volumes. For these
+rules, kube-scheduler rejects the wrong Nodes, and the next attempt requests other Nodes (`kept_back`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,10 +35,11 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A claim that a Pod refers to, without a name before the creation of the claim."""
+    """A claim that a Pod refers to. If a template makes the claim, the name is empty until the claim
+    exists."""
 
     key: Key
-    entry: str  # the volume, or the entry of spec.resourceClaims
+    entry: str  # name of the volume, or of the entry in spec.resourceClaims
     own: bool = False  # the claim must have been created for this Pod
 
 
@@ -76,7 +78,8 @@ class ResourceClaim:
     deleting: bool
     owner: str
     nodes: tuple[Manifest, ...] | None
-    """Node selector terms of the allocated devices; None: anywhere, or not yet known."""
+    """Node selector terms of the allocated devices. None if every Node is possible, or if the devices
+    are not yet known."""
 
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
@@ -113,14 +116,14 @@ def waits_for_consumer(manifest: Manifest) -> bool:
 
 
 class Verdict(NamedTuple):
-    """The consequences of a Pod's claims."""
+    """The consequences of a Pod's claims for the choice of a Node."""
 
     obstacle: Cause | None = None  # why no Node can take the Pod
     nodes: tuple[tuple[Manifest, ...], ...] = ()
-    """For each claim that has a place: node selector terms, one of which must match."""
+    """For each claim that is tied to certain Nodes: the node selector terms, of which one must match."""
     provisioned_on: str | None = None
-    """The Node of a volume in the making: kube-scheduler binds the Pod only there, and not
-    before the volume exists."""
+    """The Node on which a volume is being created. kube-scheduler binds the Pod only to this Node, and
+    only after the volume exists."""
 
 
 NOTHING = Verdict()
@@ -128,15 +131,16 @@ NOTHING = Verdict()
 
 @dataclass
 class Claims:
-    """All claims, volumes and classes. None: a kind that cannot be read, and decides nothing."""
+    """All claims, volumes and StorageClasses of the cluster. A field is None if the extender cannot read
+    this kind. Such a kind then decides nothing."""
 
     volume_claims: dict[Key, VolumeClaim] | None = None
     volumes: dict[str, Volume] | None = None
-    waits: dict[str, bool] | None = None  # StorageClass -> `waits_for_consumer`
+    waits: dict[str, bool] | None = None  # by StorageClass: the result of `waits_for_consumer`
     resource_claims: dict[Key, ResourceClaim] | None = None
 
     def verdict(self, uid: str, needs: tuple[Need, ...]) -> Verdict:
-        """Returns the verdict about the Pod of this uid."""
+        """Returns the verdict about the Pod with this uid. `needs` are the Pod's claims."""
         nodes, provisioned_on = list[tuple[Manifest, ...]](), None
         for need in needs:
             of_volumes = need.key.kind == VOLUME_CLAIM
@@ -164,8 +168,8 @@ class Claims:
         return Verdict(None, () if volume.nodes is None else (volume.nodes,))
 
     def _of_unbound(self, need: Need, claim: VolumeClaim) -> Cause | None:
-        """Returns the problem of an unbound claim; None if the claim waits for the Pod's Node. A claim
-        that names a volume waits for no Pod."""
+        """Returns the problem of an unbound claim. Returns None if the claim is bound only after the
+        choice of the Pod's Node. A claim that names a volume does not wait for this choice."""
         if self.waits is None or (not claim.volume and self.waits.get(claim.storage_class)):
             return None
         why = Cause.of(Kind.CLASS_WITHOUT_WAIT, name=claim.storage_class)
@@ -186,7 +190,7 @@ class Claims:
 
 
 def needs_of(manifest: Manifest) -> tuple[Need, ...]:
-    """Returns the claims of a Pod, up to the limit. No input of a user raises an error."""
+    """Returns the claims of a Pod, at most MOST_CLAIMS. No input of a user raises an error."""
     spec = manifest["spec"]
     if not spec.get("volumes") and not spec.get("resourceClaims"):
         return ()
@@ -207,8 +211,8 @@ def _volume_needs(metadata: Manifest, spec: Manifest) -> Iterator[Need]:
 
 
 def _resource_needs(manifest: Manifest) -> Iterator[Need]:
-    """Yields the ResourceClaims that a Pod needs. The Pod's status names the claim of a template; null:
-    none is needed."""
+    """Yields the ResourceClaims that a Pod needs. If a template makes a claim, the Pod's status has the
+    name of the claim. If the status has null, the Pod needs no claim."""
     metadata, entries = manifest["metadata"], manifest["spec"].get("resourceClaims") or ()
     told = (manifest.get("status") or {}).get("resourceClaimStatuses") or ()
     made = {each["name"]: each.get("resourceClaimName") for each in told}
@@ -224,7 +228,8 @@ def _resource_needs(manifest: Manifest) -> Iterator[Need]:
 def _look_up(
     claims: Mapping[Key, Claim] | None, need: Need, uid: str
 ) -> tuple[Claim | None, Cause | None]:
-    """Returns the claim, if known, and the problem of a claim of any kind, if there is one."""
+    """Returns the claim and the problem of the claim, for both kinds of claims. The claim is None if the
+    claim is not known. The problem is None if the claim has no problem."""
     claim = None if claims is None else claims.get(need.key)
     if claim is None:
         return None, None if claims is None else Cause.of(Kind.CLAIM_MISSING, claim=_named(need))

@@ -1,9 +1,12 @@
-"""The rule for a Pod with GPUs on a node with native jobs.
+"""The rule for a Pod with GPUs on a node with native jobs. A native job is a job without a Pod.
 
-Slurm chooses the GPUs of a job. Without a node agent the kubelet chooses the GPUs of a Pod, so a Pod and
-a native job on one node may get the same GPU. No native job is on the node if the Pod's job has the
-whole node (sbatch(1) --exclusive), or shares the node with jobs of one user (--exclusive=user), and
-every job of that user is a Pod's. MCS and topology do not count: both depend on plugins of Slurm.
+Slurm chooses the GPUs of a job. Without a node agent, the kubelet chooses the GPUs of a Pod. So a Pod
+and a native job on one node may get the same GPU.
+
+No native job is on the node in two cases. In the first case, the Pod's job has the whole node (sbatch(1)
+--exclusive). In the second case, the job shares the node only with the user's other jobs
+(--exclusive=user), and all jobs of this user belong to Pods. MCS and topology do not count, because both
+depend on plugins of Slurm.
 """
 
 import json
@@ -14,10 +17,12 @@ from slurm_client import gres
 from slurm_client.model import JobSpec, Sharing
 
 SharedGpus = Literal["refuse", "isolate", "allow", "node-agent"]
-"""The setting: `refuse` such a Pod; `isolate`: set --exclusive=user if only Pods have the user, else
-refuse; `allow` with a warning; allow on Nodes where a node agent gives the Pod the GPUs of the job."""
+"""Values of the setting, for a Pod that could get the GPUs of a native job. `refuse` rejects the Pod.
+`isolate` sets --exclusive=user if only Pods have the job's user, and otherwise rejects the Pod. `allow`
+accepts the Pod with a warning. `node-agent` accepts the Pod, but only on Nodes where a node agent gives
+the Pod the GPUs of the job."""
 
-_GPUS = gres.SHARED | {"gpu"}  # GPUs and parts of GPUs (gres.conf(5))
+_GPUS = gres.SHARED | {"gpu"}  # names of GRES for GPUs and for parts of GPUs (gres.conf(5))
 _ALLOWED = (
     "a native job may use the GPUs of this Pod: both share the node, and Slurm does not know which ones"
     " the Pod has"
@@ -26,12 +31,12 @@ _ISOLATED = "exclusive is user for this Pod, so that no native job uses its GPUs
 
 
 class Finding(NamedTuple):
-    """The decision about such a Pod."""
+    """The decision about a Pod with GPUs."""
 
-    shared: str | None  # of the job
+    shared: str | None  # new value of the job's field `shared`
     problem: str | None = None
     warning: str | None = None
-    needs_agent: bool = False  # only Nodes with a node agent will do
+    needs_agent: bool = False  # the Pod needs a Node with a node agent
 
 
 def shared_gpus(
@@ -41,16 +46,17 @@ def shared_gpus(
     prefix: str,
     uncounted: str = "",
 ) -> Finding | None:
-    """Returns the finding about a Pod with such a job; None if no native job can have the Pod's GPUs.
-    Only Pods have `pod_users`; None among these is the token's user. `prefix` is the annotations'.
-    `uncounted` is from `uncounted_gpus`."""
+    """Returns the finding about a Pod with this job. Returns None if no native job can have the Pod's
+    GPUs. `pod_users` are the users that only Pods have, where None stands for the user of the extender's
+    token. `prefix` is the prefix of the annotations. `uncounted` is the problem from
+    `uncounted_gpus`."""
     counted = any(name.partition(":")[0] in _GPUS for name, _ in job.gres)
     if job.shared is Sharing.NONE or not (counted or uncounted):
         return None
     only_pods = job.user_id in pod_users
     if job.shared is Sharing.USER and only_pods:
         return None
-    if uncounted and setting != "allow":  # no node agent gives the Pod what its job does not have
+    if uncounted and setting != "allow":  # no node agent gives a Pod GPUs that the job does not have
         return Finding(job.shared, problem=uncounted)
     if setting == "node-agent":
         return Finding(job.shared, needs_agent=True)
@@ -62,7 +68,8 @@ def shared_gpus(
 
 
 def uncounted_gpus(names: Sequence[str], gres: Mapping[str, str], prefix: str) -> str:
-    """Returns the problem of GPUs that are no GRES; empty without `names`. `gres` is the mapping."""
+    """Returns the problem of GPU resources that have no GRES. Returns an empty text if `names` is empty.
+    `gres` maps resources to GRES."""
     if not names:
         return ""
     example = json.dumps({**gres, **{name: _likely(name) for name in names}})
@@ -75,7 +82,8 @@ def uncounted_gpus(names: Sequence[str], gres: Mapping[str, str], prefix: str) -
 
 
 def _likely(resource: str) -> str:
-    """Returns the likely GRES: a typed GPU for a MIG device, a shard for a time-shared GPU."""
+    """Returns the likely GRES of a resource, for the example in a message. A MIG device is a GPU with a
+    type, and a time-shared GPU is a shard."""
     name = resource.partition("/")[2]
     if name.startswith("mig-"):
         return f"gpu:{name.removeprefix('mig-')}"

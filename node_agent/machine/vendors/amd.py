@@ -1,5 +1,5 @@
-"""AMD's GPUs, from sysfs, in the order of addresses on the PCI bus, as Slurm's own detection has the
-GPUs (AutoDetect=rsmi: gpu_rsmi.c)."""
+"""Reads AMD's GPUs from sysfs. The GPUs are in the order of their addresses on the PCI bus, as in
+Slurm's own detection (AutoDetect=rsmi: gpu_rsmi.c)."""
 
 import re
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ class _Amd(GpuVendor):
     pci = "0x1002"
     files = "/dev/dri/renderD"
     unnamed = True
-    """A part of an AMD GPU (amdgpu_xcp) is on no bus."""
+    """A part of an AMD GPU (amdgpu_xcp) is on no bus, so sysfs names no vendor."""
     domain = "amd.com"
     common = ("/dev/kfd",)
     library = "ROCR_VISIBLE_DEVICES"
     kubelet_name = "bus"
 
     def read(self, pci: Path = PCI_DEVICES) -> tuple[Device, ...]:
-        """Returns the GPUs of the driver amdgpu, no GPU without the driver."""
+        """Returns the GPUs that the driver amdgpu has. Without the driver, returns no GPU."""
         found = [place for place in gpus_of(self.pci, pci) if any(place.glob("drm/renderD*"))]
         return tuple(self._device(place, index, len(found)) for index, place in enumerate(found))
 

@@ -1,5 +1,6 @@
-"""Intel's GPUs. The agent knows the GPUs by slurmd's list alone, and detects no GPU: most of Intel's
-GPUs are parts of processors. Intel's libraries use all GPUs with files in the container."""
+"""Intel's GPUs. The agent knows these GPUs only from slurmd's list. The agent itself detects no GPU of
+Intel, because most of Intel's GPUs are parts of processors. Intel's libraries use all GPUs with files in
+the container."""
 
 from pathlib import Path
 from typing import Final

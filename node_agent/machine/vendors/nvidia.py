@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs. NVML, NVIDIA's own library, takes 16 MB of memory in Python, so the modules with NVML
+"""NVIDIA's GPUs. In Python, NVML (NVIDIA's own library) takes 16 MB of memory. So the modules with NVML
 are loaded only on a machine with an NVIDIA GPU."""
 
 import re
@@ -10,7 +10,8 @@ from node_agent.machine.devices import Device, DriverWatch, GpuVendor, Number
 from node_agent.machine.sysfs import CHARACTER_DEVICES, MIG_MINORS, PCI_DEVICES, told
 
 _GPUS: Final = frozenset(Number(195, minor) for minor in range(254))
-"""Minors 254 and 255 are files of all GPUs together, and give access to no GPU."""
+"""Numbers of the files of GPUs. Minors 254 and 255 are files for all GPUs together, and give access to
+no GPU."""
 _CAPS: Final = re.compile(r"^ *(\d+) nvidia-caps$", re.ASCII | re.MULTILINE)
 _MIG_CONFIG: Final = re.compile(r"^config (\d+)$", re.ASCII | re.MULTILINE)
 
@@ -29,7 +30,7 @@ class _Nvidia(GpuVendor):
     must_report = re.compile(r"/dev/nvidia\d+", re.ASCII)
 
     def read(self, pci: Path = PCI_DEVICES, mig_minors: Path = MIG_MINORS) -> tuple[Device, ...]:
-        """Returns the instances of a GPU in MIG mode in place of the GPU."""
+        """Returns the GPUs. In place of a GPU in MIG mode, returns the instances of the GPU."""
         if not self.buses(pci):
             return ()
         from node_agent.machine.vendors import nvml  # noqa: PLC0415 -- see above
@@ -39,8 +40,9 @@ class _Nvidia(GpuVendor):
     def numbers(
         self, kernel: Path = CHARACTER_DEVICES, mig_minors: Path = MIG_MINORS
     ) -> frozenset[Number]:
-        """Returns all GPUs, and the file of MIG's configuration, which can end the instances of other
-        jobs. Source: NVIDIA MIG User Guide, Device Nodes and Capabilities."""
+        """Returns the numbers of all GPUs, and of the file for MIG's configuration. With this file, a
+        program could end the instances of other jobs. Source: NVIDIA MIG User Guide, Device Nodes and
+        Capabilities."""
         major, minor = _CAPS.search(told(kernel)), _MIG_CONFIG.search(told(mig_minors))
         config = {Number(int(major[1]), int(minor[1]))} if major and minor else set[Number]()
         return _GPUS | config

@@ -1,6 +1,6 @@
-"""NVIDIA's GPUs, from NVML, NVIDIA's own library, in the order of addresses on the PCI bus.
+"""Reads NVIDIA's GPUs from NVML (NVIDIA's own library), in the order of their addresses on the PCI bus.
 
-Order, types and files are as in Slurm's own detection (AutoDetect=nvml: gpu_nvml.c).
+Order, types and files are the same as in Slurm's own detection (AutoDetect=nvml: gpu_nvml.c).
 """
 
 import re
@@ -27,8 +27,9 @@ _HALF_DEAD: Final = (pynvml.NVMLError, ValueError)
 
 @contextmanager
 def nvml() -> Iterator[None]:
-    """Opens NVML with the GPUs that the driver has now, and keeps NVML initialised afterwards:
-    initialising NVML can wake every GPU. Raises DriverUnavailable, also for NVML's errors in between."""
+    """Opens NVML with the GPUs that the driver has now. NVML stays initialised afterwards, because
+    initialising NVML again can wake every GPU. Raises DriverUnavailable, also if a call of NVML in the
+    `with` block fails."""
     try:
         pynvml.nvmlInit()
         _stay()
@@ -52,7 +53,8 @@ def bus_of(gpu: Any) -> str:
 
 
 def read(pci: Path, mig_minors: Path) -> tuple[Device, ...]:
-    """Returns the GPUs, and the instances of a GPU in MIG mode. Raises DriverUnavailable."""
+    """Returns the GPUs. In place of a GPU in MIG mode, returns the instances of the GPU. Raises
+    DriverUnavailable."""
     with nvml():
         gpus = [_Gpu.find(number) for number in range(pynvml.nvmlDeviceGetCount())]
         minors = _minors(mig_minors)
@@ -60,7 +62,7 @@ def read(pci: Path, mig_minors: Path) -> tuple[Device, ...]:
 
 
 class _Gpu(NamedTuple):
-    """A GPU of NVML. A GPU that has fallen off the bus may have only a number."""
+    """A GPU in NVML. After a GPU has fallen off the bus, possibly only the number is known."""
 
     number: int
     """NVML's number of the GPU."""
@@ -77,7 +79,7 @@ class _Gpu(NamedTuple):
             return cls(number, None, "", str(error))
 
     def devices(self, gpus: Sequence["_Gpu"], pci: Path, minors: _Minors) -> tuple[Device, ...]:
-        """Returns the GPU or its instances. A failed GPU leaves the other GPUs untouched."""
+        """Returns the GPU or its instances. A failed GPU does not affect the other GPUs."""
         words = f"GPU {self.number} of NVML: {self.lost}"
         if not self.lost:
             try:
@@ -112,7 +114,7 @@ class _Gpu(NamedTuple):
         )
 
     def _links(self, buses: Sequence[str]) -> tuple[int, ...]:
-        """Returns the number of NVLinks to each GPU. Links to a switch count for no GPU."""
+        """Returns the number of NVLinks to each GPU. A link to a switch does not count."""
         links = [ITSELF if index == self.number else 0 for index in range(len(buses))]
         for lane in range(pynvml.NVML_NVLINK_MAX_LINKS):
             if _told(False, pynvml.nvmlDeviceGetNvLinkState, self.handle, lane):
@@ -156,8 +158,8 @@ def _instance(mig: Any, whole: Device, minors: _Minors) -> Device:
 
 
 def _problems(gpu: Any) -> Iterator[str]:
-    """Yields reasons why work on a GPU would fail. Repairs by the driver (remapped ECC errors) are no
-    problem."""
+    """Yields reasons why work on a GPU would fail. If the driver has repaired an error (remapped ECC
+    errors), this is not a problem."""
     remapped = _told(None, pynvml.nvmlDeviceGetRemappedRows, gpu)
     if remapped is not None:
         _, _, pending, failed = remapped
@@ -179,14 +181,16 @@ def _minors(file: Path) -> dict[tuple[int, int, int | None], int]:
 
 
 def _bus(info: Any) -> str:
-    """Returns the address in the form of sysfs: NVML writes a domain of eight digits, sysfs of four."""
+    """Returns the address in the form of sysfs. NVML writes a domain with eight digits, and sysfs writes
+    four digits."""
     text = info.busId if isinstance(info.busId, str) else info.busId.decode()
     domain, _, rest = text.lower().partition(":")
     return f"{int(domain, 16):04x}:{rest}"
 
 
 def _type(name: str) -> str:
-    """Returns the type as Slurm's detection does (gpu_common_underscorify_tolower)."""
+    """Returns the type of the GRES for NVML's name of a GPU, as in Slurm's detection
+    (gpu_common_underscorify_tolower)."""
     return name.lower().replace(" ", "_")
 
 

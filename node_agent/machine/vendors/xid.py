@@ -1,4 +1,5 @@
-"""Complaints of NVIDIA's driver (XID): errors of a GPU that no other call of NVML reports."""
+"""Collects the complaints of NVIDIA's driver (XIDs). An XID is an error of a GPU that no other call of
+NVML reports."""
 
 import ctypes
 from contextlib import suppress
@@ -9,29 +10,29 @@ import pynvml
 from node_agent.machine.vendors import nvml
 
 _OF_PROGRAMS: Final = frozenset({13, 31, 43, 45, 68, 109})
-"""XIDs that a program causes, and that do not affect the next program (NVIDIA's table of XIDs)."""
+"""XIDs that a program causes, and that do not affect the next program (from NVIDIA's table of XIDs)."""
 _OF_MEMORY: Final = frozenset({63, 94})
-"""XIDs of a row of memory that the driver will remap, and of a contained error. NVML's data on memory
-says whether a reset is needed, and when the reset is done."""
+"""XIDs of a row of memory that the driver will remap, and of a contained error. For these XIDs, NVML's
+data on memory show whether a reset is needed, and when the reset is done."""
 _NO_BUS: Final = ""
 """Key for a complaint without a GPU."""
 
 
 class XidWatch:
-    """Collects complaints from the first `wait` until the agent ends: after a repair, an administrator
-    restarts the agent."""
+    """Collects complaints from the first `wait` until the agent ends. After a repair of a GPU, an
+    administrator restarts the agent."""
 
     def __init__(self) -> None:
         self._set: Any = None
         self._buses: dict[int | None, str] = {}
         """Addresses by handle, because a GPU that falls off the bus loses its address."""
         self.complaints: dict[str, str] = {}
-        """By the address of the GPU on the PCI bus; by "" for an unknown GPU."""
+        """Complaints by the address of the GPU on the PCI bus. If the GPU is unknown, the key is ""."""
 
     def wait(self, seconds: float) -> bool:
-        """Waits for a complaint. Returns True if the agent should read the GPUs now. Raises
-        DriverUnavailable if a GPU is lost, because a lost GPU fails every wait, also for other GPUs. The
-        next wait leaves the lost GPU out, and returns complaints from in between."""
+        """Waits for a complaint. Returns True if the agent should read the GPUs now. A lost GPU makes
+        every wait fail, also for other GPUs. In this case, raises DriverUnavailable. The next wait
+        leaves out the lost GPU, and also returns the complaints of the time between."""
         with nvml.nvml():
             if self._set is None:
                 self._set = self._registered()

@@ -1,4 +1,7 @@
-{{/* What the extender notes on Pods. A fixed list, since a Pod may have tens of thousands of annotations. */}}
+{{/*
+The annotations that the extender writes on Pods, as a CEL list. The list is fixed, because a Pod may have tens of
+thousands of other annotations, and CEL would search all of them.
+*/}}
 {{- define "slurm-extender.bookkeeping" -}}
       ['slurm-extender.io/adopted-as', 'slurm-extender.io/attempt', 'slurm-extender.io/granted',
        'slurm-extender.io/job-id', 'slurm-extender.io/node',
@@ -6,8 +9,8 @@
 {{- end -}}
 
 {{/*
-Names of the fields that a write changes, except fields of others: [path, exceptions]. dyn(), so that fields are gone
-through as there are, those of later releases too.
+The names of the fields that a write changes below a path, without the exceptions: [path, exceptions]. With dyn(), CEL goes
+through all fields that the object has, also through fields of later Kubernetes releases.
 */}}
 {{- define "slurm-extender.changed" -}}
 [[dyn(object.{{ index . 0 }}), dyn(oldObject.{{ index . 0 }})]].map(both,
@@ -16,8 +19,9 @@ through as there are, those of later releases too.
 {{- end -}}
 
 {{/*
-Whether entries of a map are changed, except entries of these keys: [path, exceptions]. CEL takes seconds to go through
-tens of thousands of entries, which the author of a Pod may write: of more than 500, only the number is compared.
+True if a write changes entries of a map: [path, exceptions]. Entries with a key in the exceptions are ignored. The author
+of a Pod may write tens of thousands of entries, and CEL needs seconds to compare so many. So if the map had more than 500
+entries, only the number of entries is compared.
 */}}
 {{- define "slurm-extender.entriesChanged" -}}
 [[object, oldObject].map(each, each.{{ index . 0 }}.orValue({}))].exists(both, both[0] != both[1] && (
@@ -28,22 +32,26 @@ tens of thousands of entries, which the author of a Pod may write: of more than 
 {{- end -}}
 
 {{/*
-Whether elements of a list are changed, except those of which an expression has one of these values: [path, expression,
-values].
+True if a write changes elements of a list: [path, expression, values]. An element is ignored if the expression has one of
+the values for this element.
 */}}
 {{- define "slurm-extender.elementsChanged" -}}
 [[object, oldObject].map(each, each.{{ index . 0 }}.orValue([]).filter(one, !({{ index . 1 }} in {{ index . 2 }})))
          ].exists(both, both[0].exists(one, !(one in both[1])) || both[1].exists(one, !(one in both[0])))
 {{- end -}}
 
-{{/* What each write changes of an object's metadata, and what is looked at by itself. */}}
+{{/*
+The fields of an object's metadata that `changed` must ignore. Every write may change some of them. Other expressions check
+the annotations and the labels.
+*/}}
 {{- define "slurm-extender.metadataOfWrites" -}}
 ['annotations', 'generation', 'labels', 'managedFields', 'resourceVersion']
 {{- end -}}
 
 {{/*
-What a program writes of a Node and is not the program's, by name: [annotations, taints, conditions], CEL's lists. Taints
-as kubectl has them (KEY=VALUE:EFFECT): a taint NoExecute of the same key would evict Pods.
+The names of the parts of a Node that a program writes although they are not the program's own: [annotations, taints,
+conditions]. These arguments are CEL lists of the program's own parts. A taint has kubectl's format (KEY=VALUE:EFFECT),
+because a taint with the same key and the effect NoExecute would evict Pods.
 */}}
 {{- define "slurm-extender.othersOfNode" -}}
 {{ include "slurm-extender.changed" (list "metadata" (include "slurm-extender.metadataOfWrites" .)) }} +
@@ -56,8 +64,9 @@ as kubectl has them (KEY=VALUE:EFFECT): a taint NoExecute of the same key would 
 {{- end -}}
 
 {{/*
-What the extender writes of a Pod and is not the extender's to write, by name. kube-scheduler beside it has the same
-account, and writes what devices the Pod got. kube-apiserver copies the labels of a Node's zone to the Binding.
+The names of the parts of a Pod that the extender writes although they are not the extender's own. kube-scheduler beside
+the extender has the same account, and writes the Pod's devices into the status. kube-apiserver copies the zone labels of a
+Node to the Binding.
 */}}
 {{- define "slurm-extender.notExtenders" -}}
 {{- $bookkeeping := include "slurm-extender.bookkeeping" . -}}
@@ -85,8 +94,9 @@ account, and writes what devices the Pod got. kube-apiserver copies the labels o
 {{- end -}}
 
 {{/*
-What a Pod requests of a resource before and after a change: of itself, else of the containers that run. Without
-optMap, which does not compile on 1.31.
+A list of two numbers: a Pod's request of a resource before and after a change. If the Pod itself has no request, the
+requests of its containers and sidecars are added up. The expression does not use optMap, because optMap does not compile on
+Kubernetes 1.31.
 */}}
 {{- define "slurm-extender.requested" -}}
       [oldObject, object].map(pod,
@@ -98,14 +108,17 @@ optMap, which does not compile on 1.31.
         ).map(amount, quantity(amount).asApproximateFloat()).sum())
 {{- end -}}
 
-{{/* How a Pod asks for Slurm: by its scheduler, or by an annotation if the Pod names no scheduler. */}}
+{{/* True if a Pod asks for Slurm: with its scheduler's name or, if the Pod names no scheduler, with an annotation. */}}
 {{- define "slurm-extender.asksForSlurm" -}}
       object.spec.schedulerName in {{ include "slurm-extender.schedulers" . }} ||
       (object.spec.schedulerName == 'default-scheduler' && has(object.metadata.annotations) &&
        object.metadata.annotations.exists(key, {{ include "slurm-extender.asksByAnnotation" . }}))
 {{- end -}}
 
-{{/* The names of the extender's scheduler and of the schedulers that are taken over (TAKE_SCHEDULERS), as CEL's list. */}}
+{{/*
+A CEL list of scheduler names: the extender's own, and the names in TAKE_SCHEDULERS. The extender takes over the Pods with
+these names.
+*/}}
 {{- define "slurm-extender.schedulers" -}}
 {{- $settings := .Values.extender.settings -}}
 {{- $given := default (default list $settings.TAKE_SCHEDULERS) $settings.takeSchedulers -}}
@@ -119,27 +132,30 @@ optMap, which does not compile on 1.31.
 {{- toJson $names -}}
 {{- end -}}
 
-{{/* How an annotation of that key asks for Slurm. */}}
+{{/* A CEL condition on the variable `key`: an annotation with this key asks for Slurm. */}}
 {{- define "slurm-extender.asksByAnnotation" -}}
 key.startsWith('{{ include "slurm-extender.annotationPrefix" . }}')
 {{- if include "slurm-extender.readsSlurmBridge" . }} || {{ include "slurm-extender.isSlurmBridges" . }}{{ end -}}
 {{- end -}}
 
-{{/* Whether Pods that other schedulers bound get jobs. */}}
+{{/* `true` if Pods that other schedulers have bound get jobs, otherwise empty. */}}
 {{- define "slurm-extender.adopts" -}}
 {{- with .Values.extender.settings -}}
 {{- if eq "adopt" (default (default "" .UNMANAGED_PODS) .unmanagedPods) }}true{{ end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Whether slurm-bridge's annotations are read. */}}
+{{/* `true` if the extender reads the annotations of slurm-bridge, otherwise empty. */}}
 {{- define "slurm-extender.readsSlurmBridge" -}}
 {{- with .Values.extender.settings -}}
 {{- if or .slurmBridgeAnnotations .SLURM_BRIDGE_ANNOTATIONS }}true{{ end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Whether an annotation of that key is slurm-bridge's: under its prefix, or under the prefix before its 1.0. */}}
+{{/*
+A CEL condition on the variable `key`: an annotation with this key belongs to slurm-bridge. The second prefix is the prefix
+before slurm-bridge 1.0.
+*/}}
 {{- define "slurm-extender.isSlurmBridges" -}}
 key.startsWith('slurmjob.slinky.slurm.net/') || (key.startsWith('slinky.slurm.net/') && key.substring(17) in
         ['account', 'constraints', 'cpu-per-task', 'exclusive', 'gres', 'group-id', 'job-name', 'licenses', 'max-nodes',
@@ -150,7 +166,10 @@ key.startsWith('slurmjob.slinky.slurm.net/') || (key.startsWith('slinky.slurm.ne
 {{- default (default "sunk.coreweave.com/" .Values.extender.settings.ANNOTATION_PREFIX) .Values.extender.settings.annotationPrefix -}}
 {{- end -}}
 
-{{/* How kube-apiserver reaches a webhook: [root, path]. The replicas write an authority of their own by themselves. */}}
+{{/*
+The clientConfig of a webhook, with which kube-apiserver calls the webhook: [root, path]. If the replicas create the
+certificate (selfManaged), the replicas also write caBundle.
+*/}}
 {{- define "slurm-extender.at" -}}
 {{- $root := index . 0 -}}{{- $path := index . 1 -}}
 {{- if $root.Values.extender.outside.enabled }}

@@ -2,7 +2,10 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* The name of most objects. 40 characters: Pods and Services have something behind it. A Service may have no dot. */}}
+{{/*
+The name of most objects. The name has at most 40 characters, because the names of Pods and Services add a suffix. The name
+of a Service must not contain a dot.
+*/}}
 {{- define "slurm-extender.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
@@ -34,7 +37,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* The labels by which Pods are found again: [root, component]. */}}
+{{/* The selector labels of a component's Pods: [root, component]. */}}
 {{- define "slurm-extender.selector" -}}
 app.kubernetes.io/name: {{ include "slurm-extender.name" (index . 0) }}
 app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
@@ -49,7 +52,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- default (include "slurm-extender.agentName" .) .Values.nodeAgent.serviceAccount.name -}}
 {{- end -}}
 
-{{/* The user as whom kube-apiserver knows the extender. */}}
+{{/* The extender's user name in kube-apiserver. */}}
 {{- define "slurm-extender.username" -}}
 {{- if .Values.extender.outside.enabled -}}
 {{- .Values.extender.outside.user -}}
@@ -62,7 +65,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "slurm-extender.accoun
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "slurm-extender.agentAccount" . }}
 {{- end -}}
 
-{{/* To whom the extender's roles are bound. */}}
+{{/* The subjects for the bindings of the extender's roles. */}}
 {{- define "slurm-extender.subjects" -}}
 {{- if .Values.extender.outside.enabled -}}
 - apiGroup: rbac.authorization.k8s.io
@@ -75,7 +78,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "slurm-extender.agentA
 {{- end -}}
 {{- end -}}
 
-{{/* What the extender may change of Pods. */}}
+{{/* The rules that allow the extender to change and delete Pods. */}}
 {{- define "slurm-extender.podChanges" -}}
 - apiGroups: [""]
   resources: [pods]
@@ -85,7 +88,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "slurm-extender.agentA
   verbs: [patch]
 {{- end -}}
 
-{{/* To whom the node agents' roles are bound. */}}
+{{/* The subjects for the bindings of the node agents' roles. */}}
 {{- define "slurm-extender.agentSubjects" -}}
 - kind: ServiceAccount
   name: {{ include "slurm-extender.agentAccount" . }}
@@ -108,13 +111,15 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "slurm-extender.agentA
 {{- end -}}
 {{- end -}}
 
-{{/* kube-scheduler's image: of the cluster's release, unless the values say otherwise. */}}
+{{/* The image of kube-scheduler. By default, the tag is the cluster's Kubernetes version. */}}
 {{- define "slurm-extender.schedulerImage" -}}
 {{- $tag := printf "v%s" (include "slurm-extender.kubernetesVersion" .) -}}
 {{- include "slurm-extender.image" (list . .Values.scheduler.image $tag) -}}
 {{- end -}}
 
-{{/* What restricted Pod Security wants of a container, and a little more. */}}
+{{/*
+The container settings that the Pod Security level `restricted` requires. The read-only root file system is an addition.
+*/}}
 {{- define "slurm-extender.restrictedContainer" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -129,18 +134,20 @@ fsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{/* The release of Kubernetes, without what a provider adds to it. */}}
+{{/* The Kubernetes version of the values or of the cluster as X.Y.Z, without the provider's suffix. */}}
 {{- define "slurm-extender.kubernetesVersion" -}}
 {{- $version := semver (default .Capabilities.KubeVersion.Version .Values.scheduler.kubernetesVersion) -}}
 {{- printf "%d.%d.%d" $version.Major $version.Minor $version.Patch -}}
 {{- end -}}
 
-{{/* Which Nodes a Pod may go to: those of a value, of Linux unless that says otherwise. */}}
+{{/*
+The nodeSelector of a Pod: the given selector, with `kubernetes.io/os: linux` unless the selector has an operating system.
+*/}}
 {{- define "slurm-extender.nodeSelector" -}}
 {{- merge (dict) . (dict "kubernetes.io/os" "linux") | toYaml }}
 {{- end -}}
 
-{{/* The annotations and labels of what a `helm test` needs: [root, weight]. */}}
+{{/* The annotations and labels of the objects for `helm test`: [root, weight]. */}}
 {{- define "slurm-extender.checkHook" -}}
 annotations:
   helm.sh/hook: test
@@ -149,7 +156,7 @@ annotations:
 labels: {{- include "slurm-extender.componentLabels" (list (index . 0) "check") | nindent 2 }}
 {{- end -}}
 
-{{/* The annotations and labels of what is made once the release is gone: [root, weight]. */}}
+{{/* The annotations and labels of objects that Helm creates after the uninstall: [root, weight]. */}}
 {{- define "slurm-extender.uninstallHook" -}}
 annotations:
   helm.sh/hook: post-delete

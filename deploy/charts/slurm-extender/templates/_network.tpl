@@ -1,4 +1,4 @@
-{{/* Addresses of a rule: ["from" or "to", ranges]. No range: every address. */}}
+{{/* The addresses of a rule: ["from" or "to", ranges]. Without ranges, the rule allows every address. */}}
 {{- define "slurm-extender.peers" -}}
 {{- with index . 1 -}}
 {{ index $ 0 }}:
@@ -8,10 +8,10 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What every component calls: names, and kube-apiserver. */}}
+{{/* The outgoing connections of every component: to DNS, and to kube-apiserver. */}}
 {{- define "slurm-extender.egress" -}}
 - ports:
-  {{- range $port := list 53 5353 }}{{/* OpenShift's listens on the second */}}
+  {{- range $port := list 53 5353 }}{{/* OpenShift's DNS listens on 5353 */}}
   - {port: {{ $port }}, protocol: UDP}
   - {port: {{ $port }}, protocol: TCP}
   {{- end }}
@@ -22,7 +22,10 @@
   {{- include "slurm-extender.peers" (list "to" .Values.networkPolicy.kubeApiServer.cidrs) | nindent 2 }}
 {{- end -}}
 
-{{/* slurmrestd, at the port of its address, and where a Service has another one: those of the Pods behind it. */}}
+{{/*
+The outgoing connections to slurmrestd: to the port of slurm.restUrl, and to the ports in networkPolicy.slurm.ports. The
+latter are the ports of slurmrestd's Pods, if their Service has another port.
+*/}}
 {{- define "slurm-extender.slurmEgress" -}}
 {{- $slurm := urlParse (default "http://none:6820" .Values.slurm.restUrl) -}}
 {{- $port := regexFind ":[0-9]+$" $slurm.host | trimPrefix ":" | default (eq $slurm.scheme "https" | ternary "443" "80") -}}

@@ -1,6 +1,6 @@
 {{/*
-Values that would do nothing, with what stands in their way; the schema has those that cannot be. By their words, as
-Helm says them.
+Rejects values that would have no effect, and names the value that prevents the effect. The schema already rejects invalid
+values. Each key of `$useless` is a message, which Helm prints if the condition after it is true.
 */}}
 {{- define "slurm-extender.refused" -}}
 {{- $outside := .Values.extender.outside -}}

@@ -1,6 +1,6 @@
 {{/*
-The `schedulerName` of Pods that go to Slurm. kube-scheduler writes Events under this name, and kube-apiserver takes
-63 characters there.
+The `schedulerName` of Pods that go to Slurm. kube-scheduler writes Events with this name, and kube-apiserver accepts at
+most 63 characters there.
 */}}
 {{- define "slurm-extender.schedulerName" -}}
 {{- $name := .Values.scheduler.name | default (printf "%s-%s" .Release.Namespace .Release.Name | trunc 63 | trimAll "-.") -}}
@@ -10,7 +10,7 @@ The `schedulerName` of Pods that go to Slurm. kube-scheduler writes Events under
 {{- $name -}}
 {{- end -}}
 
-{{/* Where kube-scheduler finds the extender. */}}
+{{/* The URL at which kube-scheduler calls the extender. */}}
 {{- define "slurm-extender.schedulerUrl" -}}
 {{- $existing := .Values.scheduler.existing -}}
 {{- if $existing.url -}}
@@ -22,7 +22,7 @@ https://{{ include "slurm-extender.fullname" . }}.{{ .Release.Namespace }}.svc:8
 {{- end -}}
 {{- end -}}
 
-{{/* An extender as a kube-scheduler is told of it: [root, verbs, ignorable]. */}}
+{{/* The entry for the extender in a kube-scheduler's configuration: [root, verbs, ignorable]. */}}
 {{- define "slurm-extender.asked" -}}
 {{- $root := index . 0 -}}{{- $verbs := index . 1 -}}{{- $existing := $root.Values.scheduler.existing -}}
 {{- $url := include "slurm-extender.schedulerUrl" $root -}}
@@ -30,7 +30,7 @@ https://{{ include "slurm-extender.fullname" . }}.{{ .Release.Namespace }}.svc:8
 {{- if hasPrefix "https:" $url }}
   enableHTTPS: true
   tlsConfig:
-    caFile: {{ $existing.tls.caFile }}  # without it kube-scheduler believes any certificate
+    caFile: {{ $existing.tls.caFile }}  # without caFile, kube-scheduler trusts any certificate
     certFile: {{ $existing.tls.certFile }}
     keyFile: {{ $existing.tls.keyFile }}
 {{- end }}
@@ -44,20 +44,21 @@ https://{{ include "slurm-extender.fullname" . }}.{{ .Release.Namespace }}.svc:8
 
 {{- define "slurm-extender.profile" -}}
 - schedulerName: {{ include "slurm-extender.schedulerName" . }}
-  # With anything less than 100 the extender is shown only a part of the cluster.
+  # Below 100, kube-scheduler sends only a part of the Nodes to the extender.
   percentageOfNodesToScore: 100
   plugins:
-    # Where preemptVerb is not asked it would evict real Pods for one that Slurm has not let in. `postFilter`
-    # would spare them single Pods alone: 1.37 preempts for PodGroups at `podGroupPostFilter`, which an older
-    # kube-scheduler does not read.
+    # If kube-scheduler does not call preemptVerb, DefaultPreemption would evict Pods for a Pod without a grant
+    # of Slurm. `multiPoint` disables DefaultPreemption completely. `postFilter` would disable it only for single
+    # Pods: for PodGroups, 1.37 preempts at `podGroupPostFilter`, and older kube-schedulers do not know this name.
     multiPoint:
       disabled:
       - name: DefaultPreemption
 {{- end -}}
 
 {{/*
-The configuration of the kube-scheduler that has Slurm's Pods; of releases 1.31 to 1.37 alike. An existing one has its
-own kubeconfig and leader election, and the Pods of others, for which it asks as well.
+The configuration of the kube-scheduler for Slurm's Pods. The configuration is the same for Kubernetes 1.31 to 1.37. An
+existing kube-scheduler has its own kubeconfig and leader election. An existing kube-scheduler also schedules all other
+Pods, and calls the extender for these Pods too.
 */}}
 {{- define "slurm-extender.kubeSchedulerConfiguration" -}}
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -82,8 +83,8 @@ extenders:
 {{- end -}}
 
 {{/*
-What the kube-scheduler of others may be told besides, so that their Pods are fitted into what Slurm leaves
-(docs/concepts/scope.md). It goes on where no extender answers.
+An optional configuration for the kube-scheduler of all other Pods. With this configuration, other Pods get only the part
+of a node that Slurm leaves free (docs/concepts/scope.md). This kube-scheduler continues to work if no extender answers.
 */}}
 {{- define "slurm-extender.othersConfiguration" -}}
 apiVersion: kubescheduler.config.k8s.io/v1

@@ -1,4 +1,7 @@
-{{/* Namespaces in scope, one a line; none: all. As SUNK has it, a blank list is the release's own. */}}
+{{/*
+The namespaces in scope, one on each line. An empty text means all namespaces. As in SUNK, a blank list in the values means
+the release's namespace.
+*/}}
 {{- define "slurm-extender.namespaces" -}}
 {{- if eq .Values.scheduler.scope.type "namespace" -}}
 {{- $given := .Values.scheduler.scope.namespaces -}}
@@ -9,7 +12,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* SLURM_EXTENDER_POD_SELECTOR of a label selector as objects have it. */}}
+{{/* The text for SLURM_EXTENDER_POD_SELECTOR, made from the label selector scheduler.podSelector. */}}
 {{- define "slurm-extender.podSelector" -}}
 {{- $parts := list -}}
 {{- range $key, $value := .Values.scheduler.podSelector.matchLabels -}}
@@ -25,9 +28,10 @@
 {{- end -}}
 
 {{/*
-Whose Pods a webhook is asked about: SLURM_EXTENDER_SCOPE. [root, whether it is about Pods, and of which
-Namespaces: "" all, "In" those of which every Pod goes to Slurm, "NotIn" the others]. Labels are the Pods' own, so only
-they can be selected by them.
+The selectors of a webhook or a policy, so that kube-apiserver calls it only for objects in scope (SLURM_EXTENDER_SCOPE):
+[root, pods, everyPod]. `pods` is true if the objects are Pods. scheduler.podSelector applies only to Pods, because it
+selects by labels of Pods. `everyPod` selects Namespaces by the label slurm-extender.io/every-pod: "In" means Namespaces
+with the label, "NotIn" means all other Namespaces, and "" means all Namespaces.
 */}}
 {{- define "slurm-extender.inScope" -}}
 {{- $root := index . 0 -}}{{- $pods := index . 1 -}}{{- $everyPod := index . 2 -}}
@@ -43,7 +47,8 @@ namespaceSelector:
   {{- end }}
   {{- if eq $everyPod "In" }}
   {{- $own := $root.Values.extender.outside.enabled | ternary (list) (list $root.Release.Namespace) }}
-  # Whoever may label it: the cluster's own Pods need no Slurm, and without an extender there would be no extender's.
+  # These Namespaces are excluded even with the label: the cluster's own Pods need no Slurm, and the extender's own Pods
+  # could not start while no extender runs.
   - {key: kubernetes.io/metadata.name, operator: NotIn, values: [{{ prepend $own "kube-system" | uniq | join ", " }}]}
   {{- end }}
 {{- end }}

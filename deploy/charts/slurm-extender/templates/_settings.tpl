@@ -2,7 +2,10 @@
 {{- default (printf "%s-webhooks" (include "slurm-extender.fullname" .)) .Values.webhooks.certificates.secretName -}}
 {{- end -}}
 
-{{/* The names by which the extender is called, one a line: the webhooks' Service, and an existing kube-scheduler's URL. */}}
+{{/*
+The host names at which the extender is called, one on each line: the name of the webhooks' Service, and the host in the URL
+for an existing kube-scheduler.
+*/}}
 {{- define "slurm-extender.tlsNames" -}}
 {{ include "slurm-extender.fullname" . }}.{{ .Release.Namespace }}.svc
 {{- if .Values.scheduler.existing.url }}
@@ -10,19 +13,19 @@
 {{- end }}
 {{- end -}}
 
-{{/* SUNK writes "30s", Slurm 30. */}}
+{{/* KillWait in seconds, without a unit: values in the format of SUNK have "30s". */}}
 {{- define "slurm-extender.killWait" -}}
 {{- with .Values.slurmKillWait -}}{{- toString . | trimSuffix "s" -}}{{- end -}}
 {{- end -}}
 
-{{/* The extender's listener of verbs, where a kube-scheduler calls it from elsewhere. */}}
+{{/* `true` if a kube-scheduler outside of the extender's Pod calls the extender, otherwise empty. */}}
 {{- define "slurm-extender.calledFromElsewhere" -}}
 {{- if eq .Values.scheduler.mode "existing" -}}true{{- end -}}
 {{- end -}}
 
 {{/*
-What the chart makes of its values for the extender, as the environment's variables without SLURM_EXTENDER_ and their
-values (JSON). `extender.settings` has all others.
+The extender's settings that the chart derives from other values, as JSON: the names of environment variables without
+SLURM_EXTENDER_, and their values. All other settings are in `extender.settings`.
 */}}
 {{- define "slurm-extender.made" -}}
 {{- $made := dict
@@ -87,7 +90,10 @@ values (JSON). `extender.settings` has all others.
 {{- end }}
 {{- end -}}
 
-{{/* What it takes to ask Slurm. Whole volumes, not parts of them: kubelets renew only these. */}}
+{{/*
+The volumes that a program needs to call Slurm. Containers mount whole volumes, because the kubelet updates files only in
+whole volumes.
+*/}}
 {{- define "slurm-extender.slurmVolumes" -}}
 - name: slurm-token
   secret:
@@ -101,14 +107,14 @@ values (JSON). `extender.settings` has all others.
 {{- end }}
 {{- end -}}
 
-{{/* The files that the extender reads. */}}
+{{/* The volumes with all files that the extender reads. */}}
 {{- define "slurm-extender.volumes" -}}
 {{ include "slurm-extender.slurmVolumes" . }}
 - name: policy
   configMap:
     name: {{ include "slurm-extender.fullname" . }}-policy
 {{- if eq .Values.scheduler.mode "own" }}
-- name: kube-scheduler  # the extender looks whether it spares other Pods
+- name: kube-scheduler  # the extender checks that this configuration evicts no other Pods
   configMap:
     name: {{ include "slurm-extender.fullname" . }}-kube-scheduler
     items: [{key: config.yaml, path: config.yaml}]
@@ -143,14 +149,17 @@ values (JSON). `extender.settings` has all others.
 {{- end }}
 {{- end -}}
 
-{{/* Where containers find volumes, given as YAML. */}}
+{{/* The mounts of volumes in a container. The argument is the list of volumes, as YAML. */}}
 {{- define "slurm-extender.mounts" -}}
 {{- range fromYamlArray . }}
 - {name: {{ .name }}, mountPath: /etc/slurm-extender/{{ .name }}, readOnly: true}
 {{- end }}
 {{- end -}}
 
-{{/* The same for the node agent: without NODE_AGENT_. */}}
+{{/*
+The node agent's settings that the chart derives from other values, as JSON. The names of the variables are without
+NODE_AGENT_.
+*/}}
 {{- define "slurm-extender.agentMade" -}}
 {{- $label := default .Values.extender.settings.NODE_NAME_LABEL .Values.extender.settings.nodeNameLabel -}}
 {{- $made := dict

@@ -1,4 +1,4 @@
-{{/* A parameter's value as Slurm's files have it. */}}
+{{/* The value of a parameter, in the format of Slurm's files. */}}
 {{- define "slurm.value" -}}
 {{- if kindIs "slice" . -}}{{ join "," . }}
 {{- else if kindIs "bool" . -}}{{ . | ternary "yes" "no" }}
@@ -7,7 +7,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Lines KEY=value. Several scripts have a line each. */}}
+{{/* Lines KEY=value. A list of scripts gives one line for each script. */}}
 {{- define "slurm.parameters" -}}
 {{- range $key, $value := . }}
 {{- if and (kindIs "slice" $value) (regexMatch "^(Prolog|Epilog)(Slurmctld)?$" $key) }}
@@ -20,7 +20,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* One line for each thing with a name: [the parameter that names it, the list]. */}}
+{{/* One line for each entry of a list, such as NodeName=...: [the first parameter of each line, the list]. */}}
 {{- define "slurm.named" -}}
 {{- range index . 1 }}
 {{ index $ 0 }}={{ .name }}
@@ -30,7 +30,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* Names of the scripts of one kind, as JSON: [one that is before all, scripts, what is before each]. */}}
+{{/* The names of all scripts of one kind, as a JSON list: [first script, other scripts, prefix of the others' names]. */}}
 {{- define "slurm.scripts" -}}
 {{- $found := list (index . 0) | compact -}}
 {{- range $name, $_ := index . 1 }}{{ $found = append $found (printf "%s%s" (index $ 2) $name) }}{{ end -}}
@@ -38,8 +38,8 @@
 {{- end -}}
 
 {{/*
-What the chart makes of slurm.conf, as JSON. Prolog, Epilog and the tasks' scripts have no slash: so slurmctld hands them
-to slurmds.
+The parameters of slurm.conf that the chart itself sets, as JSON. The names of Prolog, Epilog and the tasks' scripts have no
+slash, because slurmctld sends only scripts without a slash to slurmds.
 */}}
 {{- define "slurm.made" -}}
 {{- $config := .Values.config -}}{{- $extender := .Values.slurmExtender -}}{{- $scripts := $config.scripts -}}
@@ -80,30 +80,30 @@ to slurmds.
 {{- toJson $made -}}
 {{- end -}}
 
-{{/* What tokens people may make for themselves. SlurmUser is held to nothing. */}}
+{{/* The option that limits the tokens that users create for themselves. SlurmUser has no limit. */}}
 {{- define "slurm.userTokens" -}}
 {{- with int64 .Values.keys.userTokenSeconds }}max_token_lifespan={{ . }}{{ else }}disable_token_creation{{ end -}}
 {{- end -}}
 
-{{/* topology.yaml says it itself. */}}
+{{/* The topology plugin for slurm.conf of Slurm 24.11. In later releases, topology.yaml itself names the plugin. */}}
 {{- define "slurm.topologyPlugin" -}}
 {{- if and (ne .Values.topology.kind "none") (eq .Values.slurmRelease "24.11") }}topology/{{ .Values.topology.kind }}{{ end -}}
 {{- end -}}
 
-{{/* What slurm.conf has besides, where no value says otherwise. */}}
+{{/* Further parameters of slurm.conf, as JSON. A parameter in config.slurm replaces the same parameter here. */}}
 {{- define "slurm.usual" -}}
 {{- $usual := dict "MailProg" "/usr/bin/true" -}}
 {{- if .Values.accounting.enabled -}}
 {{- $_ := set $usual "AccountingStorageTRES" "gres/gpu" -}}
 {{- $_ := set $usual "AccountingStoreFlags" "job_comment" -}}
-{{- $_ := set $usual "JobAcctGatherType" "jobacct_gather/cgroup" -}}{{/* an error where it is not stored */}}
+{{- $_ := set $usual "JobAcctGatherType" "jobacct_gather/cgroup" -}}{{/* an error without accounting */}}
 {{- if .Values.accounts.accounts }}{{ $_ := set $usual "AccountingStorageEnforce" "associations,limits,qos" }}{{ end -}}
 {{- end -}}
 {{- toJson $usual -}}
 {{- end -}}
 
 {{- define "slurm.conf" -}}
-# Made by the chart {{ .Chart.Name }} of the values of the release {{ .Release.Name }}.
+# The chart {{ .Chart.Name }} made this file from the values of the release {{ .Release.Name }}.
 {{- $made := include "slurm.made" . | fromJson -}}
 {{- $given := .Values.config.slurm -}}
 {{- $names := dict -}}
@@ -129,13 +129,13 @@ SlurmctldHost={{ $name }}({{ $name }}.{{ $.Release.Namespace }}.svc)
 {{- include "slurm.named" (list "PartitionName" .Values.config.partitions) }}
 {{ end -}}
 
-{{/* The configuration of deploy/slurm's scripts: [root, where the token is]. */}}
+{{/* The configuration of the scripts of deploy/slurm: [root, path of the token's file]. */}}
 {{- define "slurm.hookConfiguration" -}}
 SLURM_EXTENDER_HOOKS_URLS={{ join " " (index . 0).Values.slurmExtender.hooks.urls | quote }}
 SLURM_EXTENDER_HOOKS_TOKEN_FILE={{ index . 1 }}
 {{ end -}}
 
-{{/* The files of /etc/slurm in slurmctld's Pod by their names, as JSON. */}}
+{{/* The files of /etc/slurm in slurmctld's Pod, as JSON: the text of each file, by the file's name. */}}
 {{- define "slurm.files" -}}
 {{- $config := .Values.config -}}
 {{- $files := dict

@@ -1,6 +1,7 @@
 {{- define "slurm.slurmdbdConf" -}}
 {{- $database := .Values.accounting.database -}}
-# Made by the chart {{ .Chart.Name }} of the values of the release {{ .Release.Name }}. StoragePass comes from a Secret.
+# The chart {{ .Chart.Name }} made this file from the values of the release {{ .Release.Name }}.
+# StoragePass comes from a Secret.
 {{- include "slurm.parameters" (dict
   "SlurmUser" "slurm"
   "DbdHost" "slurmdbd"
@@ -19,7 +20,7 @@
 {{- include "slurm.parameters" .Values.accounting.slurmdbd.config }}
 {{ end -}}
 
-{{/* The password of the database's user, as the file `password`. */}}
+{{/* A volume with the file `password`, which has the password of the database's user. */}}
 {{- define "slurm.databaseVolume" -}}
 - name: database
   secret:
@@ -28,7 +29,7 @@
     defaultMode: 0400
 {{- end -}}
 
-{{/* What the programs of the image mariadb are told. */}}
+{{/* The environment variables for the programs in the image mariadb. */}}
 {{- define "slurm.databaseEnvironment" -}}
 - {name: DATABASE, value: {{ .Values.accounting.database.name | quote }}}
 - {name: DATABASE_USER, value: {{ .Values.accounting.database.user | quote }}}
@@ -40,7 +41,7 @@
 {{- include "slurm.parameters" .Values.accounting.mariadb.config }}
 {{ end -}}
 
-{{/* The Pod that dumps: [root, the command and its arguments, as JSON]. */}}
+{{/* The Pod that dumps the database to the backup volume: [root, the command as a JSON list]. */}}
 {{- define "slurm.dumpPod" -}}
 {{- $root := index . 0 -}}{{- $mariadb := $root.Values.accounting.mariadb -}}
 metadata:

@@ -1,4 +1,7 @@
-{{/* What a kind of directory needs of sssd, in the names of sssd-ldap(5): docs/tasks/users.md says where that is from. */}}
+{{/*
+The options of sssd for each kind of directory, by the names in sssd-ldap(5). docs/tasks/users.md has the sources of these
+options.
+*/}}
 {{- define "slurm.directoryPresets" -}}
 openldap:
   ldap_schema: rfc2307
@@ -40,7 +43,7 @@ google:
   access_provider: permit
 {{- end -}}
 
-{{/* What is the same for all kinds. */}}
+{{/* The options of sssd that are the same for all kinds of directories. */}}
 {{- define "slurm.directoryCommon" -}}
 {{- $directory := .Values.directory -}}
 id_provider: ldap
@@ -48,7 +51,7 @@ auth_provider: ldap
 chpass_provider: ldap
 ldap_uri: {{ join ", " $directory.uris | toJson }}
 ldap_search_base: {{ $directory.baseDn | toJson }}
-ldap_id_use_start_tls: true  # of ldap://; sssd knows that ldaps:// has TLS
+ldap_id_use_start_tls: true  # for ldap://; with ldaps://, sssd always uses TLS
 ldap_tls_reqcert: demand
 ldap_tls_cacert: {{ ternary "/etc/directory-ca/ca.crt" "/etc/ssl/certs/ca-certificates.crt" (ne $directory.caSecret.name "") }}
 {{- with $directory.bindDn }}
@@ -66,12 +69,14 @@ fallback_homedir: {{ $directory.home | toJson }}
 default_shell: {{ $directory.shell | toJson }}
 {{- end -}}
 
-{{/* Helm has whole numbers as float64, and writes large ones with an exponent. */}}
+{{/*
+A value without an exponent. Helm stores whole numbers as float64, and would write large numbers with an exponent.
+*/}}
 {{- define "slurm.plain" -}}
 {{- if kindIs "float64" . -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
 {{- end -}}
 
-{{/* sssd.conf(5), without the password: start-sssd has that from the Secret. */}}
+{{/* The text of sssd.conf(5), without the password, because start-sssd reads the password from a Secret. */}}
 {{- define "slurm.sssdConfig" -}}
 {{- $directory := .Values.directory -}}
 {{- $preset := get (include "slurm.directoryPresets" . | fromYaml) $directory.preset -}}
@@ -85,7 +90,7 @@ filter_users = root, slurm
 filter_groups = root, slurm
 
 [pam]
-# Else a session could try passwords here, of which sshd learns nothing.
+# Otherwise a session could try passwords through sssd, and sshd would not notice.
 pam_trusted_users = 0
 offline_credentials_expiration = {{ $directory.cache.days }}
 
@@ -99,12 +104,12 @@ offline_credentials_expiration = {{ $directory.cache.days }}
 {{- end }}
 {{- end -}}
 
-{{/* sssd reads its configuration when it starts: a change makes new Pods. */}}
+{{/* sssd reads its configuration only at its start. With this checksum, a change restarts the Pods. */}}
 {{- define "slurm.directoryChecksum" -}}
 {{- if ne .Values.directory.preset "none" }}checksum/directory: {{ include "slurm.sssdConfig" . | sha256sum }}{{ end -}}
 {{- end -}}
 
-{{/* The users of the values as passwd(5) has them. */}}
+{{/* The users in directory.users, in the format of passwd(5). */}}
 {{- define "slurm.staticPasswd" -}}
 {{- $directory := .Values.directory -}}
 {{- $seen := dict -}}
@@ -119,7 +124,10 @@ offline_credentials_expiration = {{ $directory.cache.days }}
 {{ end }}
 {{- end -}}
 
-{{/* Their groups as group(5) has them. A user without a gid has a group of its own. */}}
+{{/*
+The groups of these users, and the groups in directory.groups, in the format of group(5). A user without a gid gets a
+separate group.
+*/}}
 {{- define "slurm.staticGroup" -}}
 {{- range .Values.directory.users -}}
 {{- if not .gid -}}
@@ -139,7 +147,9 @@ offline_credentials_expiration = {{ $directory.cache.days }}
 {{- default (include "slurm.object" (list . "slurm-user-keys")) .Values.directory.userKeysConfigMap -}}
 {{- end -}}
 
-{{/* For each Pod that is to know the users: its volumes, and what of them each of its containers mounts. */}}
+{{/*
+The volumes of a Pod that must know the users. The mounts for the containers of the Pod are below.
+*/}}
 {{- define "slurm.directoryVolumes" -}}
 {{- $directory := .Values.directory -}}
 - name: users
@@ -175,7 +185,10 @@ offline_credentials_expiration = {{ $directory.cache.days }}
 {{- end }}
 {{- end -}}
 
-{{/* Read-only: whoever can write there is asked for passwords. */}}
+{{/*
+The mounts of these volumes in a container. They are read-only: a program that could write there could pretend to be sssd,
+and would then receive passwords.
+*/}}
 {{- define "slurm.directoryMounts" -}}
 - {name: users, mountPath: /var/lib/extrausers, readOnly: true}
 {{- if ne .Values.directory.preset "none" }}
@@ -183,7 +196,9 @@ offline_credentials_expiration = {{ $directory.cache.days }}
 {{- end }}
 {{- end -}}
 
-{{/* Of a container that is root, and may do nothing but what the owner of its files may. */}}
+{{/*
+The security settings of a container that runs as root, but has only the rights of the owner of its files.
+*/}}
 {{- define "slurm.powerlessRoot" -}}
 runAsUser: 0
 runAsGroup: 0
@@ -191,8 +206,10 @@ runAsNonRoot: false
 {{ include "slurm.restrictedContainer" . }}
 {{- end -}}
 
-{{/* sssd, an init container that stays: the Pod's programs find it in the volume sss. They do not wait for it: what is
-wrong with the directory must not keep slurmctld from its jobs, nor users of the values from their login. */}}
+{{/*
+sssd, in an init container that stays. The Pod's programs reach sssd through the volume sss. They do not wait for sssd: an
+error of the directory must neither stop slurmctld, nor prevent logins of the users in directory.users.
+*/}}
 {{- define "slurm.directoryContainer" -}}
 {{- $directory := .Values.directory -}}
 {{- if ne $directory.preset "none" -}}

@@ -1,4 +1,4 @@
-{{/* Names of the Secrets that are filled, by namespace, as JSON. */}}
+{{/* The names of the Secrets that the Job below fills, by namespace, as JSON. */}}
 {{- define "slurm.handedOut" -}}
 {{- $found := dict -}}
 {{- range .Values.slurmd.namespaces }}{{ $_ := set $found . (list "slurmd") }}{{ end -}}
@@ -9,7 +9,7 @@
 {{- toJson $found -}}
 {{- end -}}
 
-{{/* The Job that fills them. */}}
+{{/* The spec of the Job that fills these Secrets. */}}
 {{- define "slurm.handOutJob" -}}
 {{- $extender := .Values.slurmExtender -}}
 {{- $hooks := and $extender.hooks.urls .Values.slurmd.namespaces -}}

@@ -1,4 +1,4 @@
-{{/* Keywords of sshd_config(5), one a line; a list gives the keyword several times. */}}
+{{/* Keywords of sshd_config(5), one on each line. A list gives one line for each element. */}}
 {{- define "slurm.sshdOptions" -}}
 {{- range $name, $given := . }}
 {{- range (kindIs "slice" $given | ternary $given (list $given)) }}
@@ -7,12 +7,15 @@
 {{- end }}
 {{- end -}}
 
-{{/* sshd takes the first value of a keyword: those of the values come before the chart's. */}}
+{{/*
+The text of sshd_config(5). sshd uses the first value of a keyword, so the keywords in login.sshd.options come before the
+chart's keywords.
+*/}}
 {{- define "slurm.sshdConfig" -}}
 {{- $login := .Values.login -}}
-# Of the values login.sshd.options:
+# From the values, login.sshd.options:
 {{- include "slurm.sshdOptions" $login.sshd.options }}
-# Of the chart:
+# From the chart:
 Port {{ $login.port }}
 {{- range list "ed25519" "ecdsa" "rsa" }}
 HostKey /etc/slurm-login-host-keys/ssh_host_{{ . }}_key
@@ -43,13 +46,16 @@ Match {{ .criteria }}
 {{- default (include "slurm.object" (list . "login-host-keys")) .Values.login.hostKeysSecret -}}
 {{- end -}}
 
-{{/* Whether a volume in common is at this place: [root, path]. */}}
+{{/* `yes` if a shared volume has this mount path, otherwise empty: [root, path]. */}}
 {{- define "slurm.hasShared" -}}
 {{- $path := index . 1 -}}
 {{- range (index . 0).Values.volumes }}{{ if eq .mountPath $path }}yes{{ end }}{{ end -}}
 {{- end -}}
 
-{{/* What is read at the start alone: a change makes new Pods. Users and their keys are read anew each time. */}}
+{{/*
+A checksum of the files that programs read only at their start, so that a change restarts the Pods. Users and their keys are
+not part of it, because programs read them again each time.
+*/}}
 {{- define "slurm.loginChecksums" -}}
 {{- $read := list (include "slurm.sshdConfig" .) .Values.login.motd -}}
 {{- if ne .Values.directory.preset "none" }}{{ $read = append $read (include "slurm.sssdConfig" .) }}{{ end -}}

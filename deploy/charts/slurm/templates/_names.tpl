@@ -1,4 +1,7 @@
-{{/* What is before the objects' names. 30 characters: Pods and Services have something behind it, and no dot. */}}
+{{/*
+The prefix of the objects' names. The release's name is cut to 30 characters, because the names of Pods and Services add a
+suffix. Dots are replaced, because the name of a Service must not contain a dot.
+*/}}
 {{- define "slurm.prefix" -}}
 {{- if kindIs "string" .Values.namePrefix -}}
 {{- .Values.namePrefix -}}
@@ -34,14 +37,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* The labels by which Pods are found again: [root, component]. */}}
+{{/* The selector labels of a component's Pods: [root, component]. */}}
 {{- define "slurm.selector" -}}
 app.kubernetes.io/name: slurm
 app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* The beginning of an object of a component: [root, name, component]. */}}
+{{/* The name, namespace and labels of an object of a component: [root, name, component]. */}}
 {{- define "slurm.metadata" -}}
 name: {{ include "slurm.object" . }}
 namespace: {{ (index . 0).Release.Namespace }}
@@ -67,7 +70,7 @@ labels: {{- include "slurm.componentLabels" (list (index . 0) (index . 2)) | nin
 {{- default (include "slurm.object" (list . "mariadb")) .Values.accounting.database.passwordSecret.name -}}
 {{- end -}}
 
-{{/* The slurmctlds as Slurm's programs are told of them: HOST:PORT, with commas. */}}
+{{/* The addresses of the slurmctlds for Slurm's programs: HOST:PORT, separated by commas. */}}
 {{- define "slurm.controllers" -}}
 {{- $found := list -}}
 {{- range $index := until (int .Values.slurmctld.replicas) -}}

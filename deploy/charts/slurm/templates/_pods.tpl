@@ -1,11 +1,13 @@
-{{/* What restricted Pod Security wants of a container, and a little more. */}}
+{{/*
+The container settings that the Pod Security level `restricted` requires. The read-only root file system is an addition.
+*/}}
 {{- define "slurm.restrictedContainer" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* The same of a Pod, as a user: its number. */}}
+{{/* The Pod settings for the same level. The argument is the uid of the Pod's user. */}}
 {{- define "slurm.restrictedPod" -}}
 runAsNonRoot: true
 runAsUser: {{ . }}
@@ -15,7 +17,7 @@ fsGroupChangePolicy: OnRootMismatch
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{/* What all Pods have: [root, user]. */}}
+{{/* The settings that all Pods have: [root, uid]. */}}
 {{- define "slurm.pod" -}}
 {{- $root := index . 0 -}}
 automountServiceAccountToken: false
@@ -26,7 +28,7 @@ imagePullSecrets: {{- toYaml . | nindent 0 }}
 securityContext: {{- include "slurm.restrictedPod" (index . 1) | nindent 2 }}
 {{- end -}}
 
-{{/* The same of what runs all the time. */}}
+{{/* The settings of Pods that run permanently: [root, uid]. */}}
 {{- define "slurm.daemonPod" -}}
 {{ include "slurm.pod" . }}
 {{- with (index . 0).Values.priorityClassName }}
@@ -34,7 +36,7 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* Where a component's Pods may run, by its values. */}}
+{{/* The Nodes on which a component's Pods may run. The argument is the component's values. */}}
 {{- define "slurm.place" -}}
 {{- with .nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -47,7 +49,7 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{/* A component's Pods on as many Nodes as there are: [root, component]. */}}
+{{/* Spreads a component's Pods over as many Nodes as possible: [root, component]. */}}
 {{- define "slurm.spread" -}}
 topologySpreadConstraints:
 - topologyKey: kubernetes.io/hostname
@@ -74,7 +76,7 @@ annotations:
   {{- end }}
 {{- end -}}
 
-{{/* One container of a Pod: [root, name, image]. What else it has is below. */}}
+{{/* The first fields of a container: [root, name, image]. The caller adds further fields below. */}}
 {{- define "slurm.container" -}}
 {{- $root := index . 0 -}}
 - name: {{ index . 1 }}
@@ -83,13 +85,13 @@ annotations:
   securityContext: {{- include "slurm.restrictedContainer" $root | nindent 4 }}
 {{- end -}}
 
-{{/* By what Slurm's programs find the keys. */}}
+{{/* The environment variables with the paths of the keys, for Slurm's programs. */}}
 {{- define "slurm.keyEnvironment" -}}
 - {name: SLURM_SACK_KEY, value: /etc/slurm-keys/slurm.key}
 - {name: SLURM_SACK_JWKS, value: /etc/slurm-keys/slurm.jwks}
 {{- end -}}
 
-{{/* An init container that stays: Slurm's commands have their configuration and their credentials of it. */}}
+{{/* sackd, in an init container that stays. sackd gives Slurm's commands their configuration and their credentials. */}}
 {{- define "slurm.sackdContainer" -}}
 {{ include "slurm.container" (list . "sackd" "login") }}
   restartPolicy: Always
@@ -125,7 +127,10 @@ annotations:
   emptyDir: {medium: Memory, sizeLimit: 64Mi}
 {{- end -}}
 
-{{/* The keys as files: [root, whether auth/jwt's is among them]. fsGroup lets the group read them, and no others. */}}
+{{/*
+A volume with the keys as files: [root, true to add the key of auth/jwt]. Because of fsGroup, the Pod's group can read the
+files. Other users cannot.
+*/}}
 {{- define "slurm.keyVolume" -}}
 - name: keys
   projected:
@@ -139,7 +144,7 @@ annotations:
     {{- end }}
 {{- end -}}
 
-{{/* A token of the Pod's account, for one container alone. */}}
+{{/* A volume with a token of the Pod's ServiceAccount, so that only one container gets the token. */}}
 {{- define "slurm.accountVolume" -}}
 - name: account
   projected:
@@ -157,7 +162,7 @@ annotations:
 - {name: account, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
 {{- end -}}
 
-{{/* A listener's probes: [port, what it may take to start in seconds]. */}}
+{{/* The probes of a program that listens on a port: [port, longest time to start, in seconds]. */}}
 {{- define "slurm.probes" -}}
 startupProbe:
   tcpSocket: {port: {{ index . 0 }}}
@@ -175,7 +180,9 @@ readinessProbe:
   failureThreshold: 3
 {{- end -}}
 
-{{/* A claim that stays when the release goes: [root, name, component, size, storageClass, accessModes]. */}}
+{{/*
+A PersistentVolumeClaim that stays after `helm uninstall`: [root, name, component, size, storageClass, accessModes].
+*/}}
 {{- define "slurm.claim" -}}
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -191,7 +198,7 @@ spec:
   resources: {requests: {storage: {{ index . 3 }}}}
 {{- end -}}
 
-{{/* The annotations and labels of what is made for a hook: [root, hook, weight, component]. */}}
+{{/* The annotations and labels of an object that Helm creates for a hook: [root, hook, weight, component]. */}}
 {{- define "slurm.hook" -}}
 annotations:
   helm.sh/hook: {{ index . 1 }}
@@ -200,7 +207,7 @@ annotations:
 labels: {{- include "slurm.componentLabels" (list (index . 0) (index . 3)) | nindent 2 }}
 {{- end -}}
 
-{{/* The volumes in common, as a Pod has them, and where its containers find them. */}}
+{{/* The shared volumes of a Pod (the value `volumes`). The mounts for the Pod's containers are below. */}}
 {{- define "slurm.sharedVolumes" -}}
 {{- range .Values.volumes }}
 - name: shared-{{ .name }}
@@ -218,7 +225,7 @@ labels: {{- include "slurm.componentLabels" (list (index . 0) (index . 3)) | nin
 {{- end }}
 {{- end -}}
 
-{{/* A container that makes Secrets: [root, name]. Its command is below. */}}
+{{/* The fields of a container that creates Secrets: [root, name]. The caller adds the command below. */}}
 {{- define "slurm.secretContainer" -}}
 {{ include "slurm.container" (list (index . 0) (index . 1) "slurm-cluster") }}
   resources:

@@ -4,8 +4,8 @@
 
 On PORT, the gateway is an HTTP proxy (CONNECT alone), through which kube-apiserver reaches Pods in
 the guest. CERTIFICATE is a file with the proxy's certificate and key; "" means no TLS. Each ADDRESS
-becomes an address of the guest. The gateway forwards connections to ADDRESS to HOST: so Pods reach
-kube-apiserver at a Service's address.
+becomes an address of the guest. The gateway forwards each connection from ADDRESS:PORT to HOST:PORT. So
+Pods reach kube-apiserver at a Service's address.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _CHUNK = 65536
 async def relay(reader: StreamReader, writer: StreamWriter, target: Place, first: bytes = b"") -> None:
     """Carries both directions between a connection and a new connection to `target`, until both
     have ended. Writes `first` to the client after the connection to `target` succeeds. Raises
-    OSError if it fails."""
+    OSError if the connection to `target` fails."""
     there, back = await asyncio.open_connection(*target)
     writer.write(first)
     try:
@@ -60,7 +60,7 @@ async def connect(reader: StreamReader, writer: StreamWriter) -> None:
 
 
 def place(text: str) -> Place:
-    """Returns "[::1]:443" as ("::1", 443)."""
+    """Returns host and port of an address. For example, "[::1]:443" becomes ("::1", 443)."""
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)
 

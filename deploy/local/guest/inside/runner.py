@@ -18,7 +18,8 @@ from contextlib import suppress
 
 PORT = 7000
 _LATE_S = 0.5
-"""Longest wait for output after the end: a child of the program may keep the pipe open."""
+"""Longest wait for output after the program's end, because a child of the program may keep the pipe
+open."""
 
 
 class Connection(socketserver.StreamRequestHandler):
