@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 
 begin
 
-say "Slurm chooses a node for the Pod, and kube-scheduler binds it to that Node."
+say "Slurm chooses a node for the Pod, and kube-scheduler binds the Pod to this Node."
 apply pod.yaml
 runs a-pod
 show a-pod

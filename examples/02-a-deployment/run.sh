@@ -14,7 +14,7 @@ run_replicas() {
     [ $# -eq $(($1 + 1)) ]
 }
 
-say "Each replica has a job of its own."
+say "Each replica has its own job."
 apply deployment.yaml
 wait_for "2 replicas run" run_replicas 2
 for pod in $pods; do
@@ -22,7 +22,7 @@ for pod in $pods; do
     show "$pod"
 done
 
-say "Somebody cancels the job of one: its Pod is evicted, and the Deployment makes another."
+say "A user cancels one of the jobs: its Pod is evicted, and the Deployment creates a new Pod."
 cancelled=$job evicted=$uid
 as_administrator scancel "$cancelled"
 wait_for "Pod $pod is gone" is_gone "$pod"
@@ -34,7 +34,7 @@ for pod in $pods; do
     [ "$job" != "$cancelled" ] || fail "Pod $pod has the cancelled job $cancelled"
 done
 
-say "Scaled down, a job goes with its Pod."
+say "The Deployment is scaled down: a Pod is deleted, and its job ends."
 run kubectl scale deployment a-deployment --replicas=1
 wait_for "1 replica is left" run_replicas 1
 runs "$pods"

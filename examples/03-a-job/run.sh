@@ -6,13 +6,13 @@ cd "$(dirname "$0")"
 
 begin
 
-say "The Job's Pod is placed by Slurm, like any Pod."
+say "Slurm places the Pod of the Job like any other Pod."
 apply job.yaml
 wait_for "the Job has a Pod" has_pod a-job
 wait_for "Pod $pod is bound" is_bound "$pod"
 run squeue -j "$job" -o "%i %j %T %N %k"
 
-say "When its containers have ended, so has the job in Slurm."
+say "After the containers have ended, the job in Slurm ends, too."
 wait_for "Pod $pod runs, or has run" has_started "$pod"
 end_containers "$pod"
 wait_for "the Job is complete" is_complete a-job

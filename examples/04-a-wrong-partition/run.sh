@@ -6,14 +6,14 @@ cd "$(dirname "$0")"
 
 begin
 
-say "Slurm does not know the partition, and the Pod says so."
+say "Slurm does not know the partition. The Pod's condition has the reason."
 apply pod.yaml
 wait_for "the Pod says that it is invalid" waits_for a-wrong-partition Invalid
 contains "$message" nowhere || fail "the Pod does not name the partition: $message"
 say "$message"
 wait_for "an Event says so" has_event "$uid" Invalid
 
-say "Corrected, the same Pod runs."
+say "After the correction, the same Pod runs."
 same=$uid
 run kubectl annotate --overwrite pod a-wrong-partition "${PREFIX}partition=$PARTITION"
 runs a-wrong-partition

@@ -7,10 +7,10 @@ cd "$(dirname "$0")"
 begin
 idle_node "$PARTITION"
 
-say "A native job has the node $NODE for itself."
+say "A native job has the whole node $NODE."
 native --partition="$PARTITION" --nodelist="$NODE" --exclusive
 
-say "A Pod that asks for the same node waits, and says why."
+say "A Pod that requests the same node waits. Its condition has the reason."
 apply pod.yaml
 wait_for "the Pod says why it waits" waits_for waiting "Resources|Priority|ReqNodeNotAvail"
 why=$reason

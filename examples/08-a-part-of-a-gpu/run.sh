@@ -10,13 +10,13 @@ sinfo -h -p "$PARTITION" -o %G | grep -q shard ||
 kubectl get nodes -o 'jsonpath={.items[*].status.allocatable}' | grep -q "\"$SHARD\"" ||
     skip "no Node has the resource $SHARD"
 
-say "A shard is asked for by the resource that stands for it."
+say "The Pod requests a shard by the resource for shards."
 apply_or_skip pod.yaml "a native job on the node may use the same GPUs" \
     "Pods may not share a node's GPUs here (SLURM_EXTENDER_SHARED_GPUS)"
 runs a-part-of-a-gpu
 show a-part-of-a-gpu
 
-say "Its job has one shard, and Slurm says of which GPU."
+say "The Pod's job has one shard, and Slurm reports the number of the GPU."
 granted=$(scontrol -d show job "$job" | sed -n 's/.* GRES=\([^ ]*\).*/\1/p')
 say "scontrol -d show job $job: GRES=$granted"
 [ -n "$granted" ] || skip "job $job has no shard: SLURM_EXTENDER_GRES does not have $SHARD"

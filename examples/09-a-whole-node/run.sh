@@ -7,12 +7,12 @@ cd "$(dirname "$0")"
 begin
 idle_node "$PARTITION" # without an idle node, the Pod would wait
 
-say "The Pod asks for one CPU, and that nobody else is on its node."
+say "The Pod requests one CPU, and a node without other jobs."
 apply pod.yaml
 runs a-whole-node
 show a-whole-node
 
-say "Its job has all CPUs."
+say "The Pod's job has all CPUs of the node."
 run squeue -j "$job" -o "%i %j %T %N %C"
 has=$(squeue -h -j "$job" -o %C)
 all=$(scontrol -o show node "$of_slurm" | sed -n 's/.*CPUEfctv=\([0-9]*\).*/\1/p')

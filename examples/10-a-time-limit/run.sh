@@ -14,7 +14,7 @@ limit=$(squeue -h -j "$job" -o %l)
 [ "$limit" = 1:00 ] || fail "the time limit of job $job is $limit, and not 1:00"
 limited=$job evicted=$uid
 
-say "When it is over, the Pod is evicted. Slurm looks every half minute."
+say "After the time limit, the Pod is evicted. Slurm checks time limits every half minute."
 WITHIN=$((WITHIN + 100))
 wait_for "Pod a-time-limit is gone" is_gone a-time-limit
 job_is "$limited" TIMEOUT || fail "job $limited did not reach its time limit: $seen"

@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 
 begin
 
-say "Each Pod has a job of its name."
+say "Each Pod has a job with the Pod's name."
 apply stateful-set.yaml
 for pod in a-stateful-set-0 a-stateful-set-1; do
     runs "$pod"
@@ -15,7 +15,7 @@ for pod in a-stateful-set-0 a-stateful-set-1; do
     [ "${called%%#*}" = "$pod@$NAMESPACE" ] || fail "job $job of Pod $pod is called $called"
 done
 
-say "A Pod that is deleted comes back, with another job."
+say "The StatefulSet creates a deleted Pod again, with a new job."
 before=$uid first=$job
 is_back() {
     look_at a-stateful-set-1

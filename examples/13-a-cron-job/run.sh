@@ -6,14 +6,14 @@ cd "$(dirname "$0")"
 
 begin
 
-say "A Job of the CronJob, now."
+say "This command starts a Job of the CronJob now."
 apply cron-job.yaml
 run kubectl create job a-cron-job-now --from=cronjob/a-cron-job
 wait_for "the Job has a Pod" has_pod a-cron-job-now
 wait_for "Pod $pod is bound" is_bound "$pod"
 run squeue -j "$job" -o "%i %j %T %N %l"
 
-say "It ends, and its job in Slurm with it."
+say "The Job's Pod ends, and its job in Slurm ends, too."
 wait_for "Pod $pod runs, or has run" has_started "$pod"
 end_containers "$pod"
 wait_for "the Job is complete" is_complete a-cron-job-now

@@ -23,7 +23,7 @@ run squeue -j "$job" -o "%i %j %T %a %q"
 has=$(squeue -h -j "$job" -o "%a %q")
 [ "$has" = "$ACCOUNT $QOS" ] || fail "job $job has account and QOS $has, and not $ACCOUNT $QOS"
 
-say "The Pod is in Slurm's books."
+say "Slurm's accounting lists the Pod's job."
 charged=$job
 run kubectl delete pod an-account
 in_the_books() {

@@ -10,7 +10,7 @@ idle_node "$PARTITION"
     fail "there is a reservation a-reservation already: of a run before this?" \
         "scontrol delete ReservationName=a-reservation"
 
-say "For whom the node is to be reserved: whose a Pod's job is, one that has just been made says."
+say "The reservation must allow the owner of Pods' jobs. A Pod shows this owner."
 apply without.yaml
 runs a-reservation-without
 owner=$(squeue -h -j "$job" -o %u)
@@ -22,7 +22,7 @@ as_administrator scontrol create reservation ReservationName=a-reservation Start
     Nodes="$NODE" Users="$owner"
 later scontrol delete ReservationName=a-reservation
 
-say "A Pod that names the reservation runs there; one that does not waits."
+say "A Pod that names the reservation runs there. A Pod without the name waits."
 apply_or_skip with.yaml policy \
     "the policy does not allow reservation a-reservation in namespace $NAMESPACE"
 apply without.yaml
@@ -34,7 +34,7 @@ wait_for "the other Pod says why it waits" \
     waits_for a-reservation-without "ReqNodeNotAvail|Resources|Priority"
 say "$reason: $message"
 
-say "Without the reservation both run."
+say "Without the reservation, both Pods run."
 run kubectl delete pod a-reservation-with
 wait_for "job $reserved is over" is_over "$reserved"
 as_administrator scontrol delete ReservationName=a-reservation

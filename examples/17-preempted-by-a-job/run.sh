@@ -15,7 +15,7 @@ show preempted-by-a-job
 preempted=$job evicted=$uid
 
 alone "$preempted"
-say "A native job of partition $HIGH takes its place."
+say "A native job of partition $HIGH preempts the Pod's job."
 native --partition="$HIGH" --nodelist="$NODE" --exclusive
 wait_for "the Pod is gone" is_gone preempted-by-a-job
 wait_for "an Event says why" has_event "$evicted" SlurmJobPreempted

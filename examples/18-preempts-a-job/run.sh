@@ -8,11 +8,11 @@ begin
 needs_preemption
 idle_node "$LOW"
 
-say "A native job of partition $LOW has the node $NODE."
+say "A native job of partition $LOW runs on the node $NODE."
 native --partition="$LOW" --nodelist="$NODE"
 
 alone "$native"
-say "A Pod of partition $HIGH wants that node for itself."
+say "A Pod of partition $HIGH requests the whole node."
 apply pod.yaml
 runs preempts-a-job
 show preempts-a-job

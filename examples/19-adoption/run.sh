@@ -20,7 +20,7 @@ is_adopted_or_never() {
     return 1
 }
 
-say "The Pod asks for no Slurm."
+say "The Pod does not ask for Slurm."
 apply pod.yaml
 wait_for "the Pod is bound" is_bound adoption
 [ -z "$job" ] || skip "every Pod of namespace $NAMESPACE goes to Slurm"
@@ -28,7 +28,7 @@ of_slurm=$(slurm_node "$node")
 scontrol show node "$of_slurm" >/dev/null 2>&1 ||
     skip "the Pod came to Node $node, which is none of Slurm's"
 
-say "It gets a job on its node within a second or so."
+say "The Pod gets a job on its node within about a second."
 gives_up=$(($(date +%s) + 10))
 wait_for "Pod adoption has a job" is_adopted_or_never
 run squeue -j "$adopted" -o "%i %j %T %N"
@@ -36,7 +36,7 @@ seen=$(squeue -h -j "$adopted" -o "%T %N")
 [ "$seen" = "RUNNING $of_slurm" ] ||
     fail "the Pod is on $of_slurm, and squeue says of its job $adopted: $seen"
 
-say "The Pod is not Slurm's to end."
+say "The end of this job does not evict the Pod."
 as_administrator scancel "$adopted"
 wait_for "job $adopted is over" is_over "$adopted"
 sleep 2

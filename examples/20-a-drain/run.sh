@@ -23,12 +23,12 @@ is_told() {
     [ "${seen#"$1 $2"}" != "$seen" ]
 }
 
-say "A Pod is on the node $NODE."
+say "A Pod runs on the node $NODE."
 apply pod.yaml
 runs a-drain
 before=$uid
 
-say "Closed in Kubernetes, the node is closed in Slurm, and opened likewise."
+say "A cordon in Kubernetes drains the node in Slurm. An uncordon resumes the node."
 run kubectl cordon "$of_kubernetes"
 later kubectl uncordon "$of_kubernetes"
 wait_for "Slurm's node $NODE is drained" is_drained "slurm-extender: cordoned in Kubernetes"
@@ -37,7 +37,7 @@ run kubectl uncordon "$of_kubernetes"
 taken_back
 wait_for "Slurm's node $NODE is in service" is_in_service
 
-say "Closed in Slurm, the Node says so."
+say "A drain in Slurm sets a condition of the Node."
 as_administrator scontrol update NodeName="$NODE" State=DRAIN Reason="$NAME: a person's own"
 later scontrol update NodeName="$NODE" State=RESUME
 wait_for "Node $of_kubernetes says that it is drained in Slurm" is_told True DrainedInSlurm
@@ -46,7 +46,7 @@ run scontrol update NodeName="$NODE" State=RESUME
 taken_back
 wait_for "Node $of_kubernetes says that it is in service" is_told False InService
 
-say "What ran there runs."
+say "The Pod on the node still runs."
 runs a-drain
 [ "$uid" = "$before" ] || fail "it is another Pod"
 show a-drain

@@ -34,7 +34,7 @@ look_at an-outage-new
 [ -z "$message" ] || say "$reason: $message"
 [ -z "$node" ] || fail "Pod an-outage-new came to Node $node during the outage: was there one?"
 
-say "The outage is over, and what was missed is made up for."
+say "The outage is over. The extender reacts to all changes during the outage."
 run sh -c "$OUTAGE_ENDS"
 taken_back
 again() {

@@ -30,7 +30,7 @@ idle_node "$PARTITION"
 old=$(revision_of "$of_kubernetes")
 [ -n "$old" ] || skip "node $NODE of partition $PARTITION is not in pool $pool: set PARTITION"
 
-say "A native job runs on $NODE, and the pool gets another template."
+say "A native job runs on $NODE, and the pool gets a new template."
 native --partition="$PARTITION" --nodelist="$NODE"
 run kubectl get pods -n "$POOL_NAMESPACE" -L slurm-extender.io/revision
 run sh -c "$ROLL_OUT"
@@ -42,7 +42,7 @@ others_are_replaced() {
     [ "$(printf '%s\n' "$seen" | grep -c -v " $old$")" -eq $((nodes - 1)) ] &&
         printf '%s\n' "$seen" | grep -q -x "$of_kubernetes $old"
 }
-say "Idle nodes get it first."
+say "Idle nodes get the new template first."
 WITHIN=$((WITHIN * 2))
 wait_for "the slurmd Pods of the $((nodes - 1)) other Nodes are replaced" others_are_replaced
 job_is "$native" RUNNING || fail "native job $native does not run any more: $seen"
@@ -57,7 +57,7 @@ wait_for "all slurmd Pods are replaced" all_have_changed "$old"
 run kubectl get pods -n "$POOL_NAMESPACE" -L slurm-extender.io/revision
 new=$(revision_of "$of_kubernetes")
 
-say "And back."
+say "The pool gets the old template again."
 run sh -c "$ROLL_BACK"
 taken_back
 wait_for "all slurmd Pods are as they were" all_have_changed "$new"

@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 begin
 command -v ssh-keygen >/dev/null || skip "not in PATH: ssh-keygen"
 
-say "A key by which the Pods reach each other."
+say "The Pods need an SSH key to reach each other."
 keys=$(mktemp -d)
 later rm -r "$keys"
 run ssh-keygen -q -t ed25519 -N "" -C mpi -f "$keys/key"
@@ -23,7 +23,7 @@ four_run() {
     [ $# -eq 4 ]
 }
 
-say "Each Pod has a job; the first one starts the program when it reaches all of them."
+say "Each Pod has a job. The first Pod starts the program as soon as it reaches all Pods."
 apply mpi.yaml
 wait_for "4 Pods run" four_run
 jobs=""
@@ -33,7 +33,7 @@ for pod in $pods; do
     jobs="$jobs $job"
 done
 
-say "When mpirun has ended, so have all of them, and their jobs."
+say "After the end of mpirun, all Pods and their jobs end."
 first=$(kubectl get pods -l job-name=mpi,batch.kubernetes.io/job-completion-index=0 \
     -o 'jsonpath={.items[*].metadata.name}')
 end_containers "$first"
