@@ -122,8 +122,8 @@ class Settings(BaseSettings):
     docs_url: str = Field(default=PUBLISHED + DEFAULT_PAGE, min_length=1)
     """Address of docs/reference/annotations.md, for messages to authors of Pods."""
     node_name_label: str = NODE_NAME_LABEL
-    """Label of a Node that has the name of the Slurm node, if the names differ. Kubelets must not be
-    able to set this label."""
+    """Label of a Node with the name of the Slurm node as its value, if the names differ. Kubelets must
+    not be able to set this label."""
 
     slurmrestd_url: str = Field(default="http://127.0.0.1:6820", pattern=r"^(https?|unix)://")
     """Address of slurmrestd: http://host:port, https://host:port or unix:///path."""

@@ -87,7 +87,7 @@ def divided(text: str, parts: int) -> list[str]:
     """Divides the devices of a job on a node into equal parts. For example, "gpu:h100:4(IDX:0-3)" in two
     parts gives "gpu:h100:2(IDX:0-1)" and "gpu:h100:2(IDX:2-3)". Returns [] if equal parts are
     impossible: the number is no multiple of `parts`, the text cannot be read, or the GPUs are shared.
-    GRES without names ("(CNT:4)") are divided by number."""
+    If Slurm reports only a count ("(CNT:4)"), the count is divided."""
     found = [(match[0], match[2]) for match in _GIVEN.finditer(text)]
     if "".join(whole for whole, _ in found) != text:
         return []

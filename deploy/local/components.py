@@ -50,7 +50,7 @@ def answers(
     url: str, headers: Mapping[str, str] | None = None, shown: tuple[Path, Path] | None = None
 ) -> bool:
     """Returns whether a GET is answered with 200. `shown` is the client's certificate and key."""
-    # This check usually decides already, and needs only a hundredth of the CPU time of a GET.
+    # Until the program listens, this check is enough. It costs a hundredth of the CPU time of a GET.
     if not accepts_connections(urlsplit(url).port or 0):
         return False
     trust = _any_certificate()

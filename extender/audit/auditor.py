@@ -2,8 +2,8 @@
 
 A difference may be temporary. So a difference counts only after several new readings have found the
 difference again. The audit logs and counts each difference once. The ledger cancels a live job if the
-job's Pod is proven gone, has another job, or may have no job. The eviction limiter sets the pace. All
-other differences are corrected by reactions to events, or by people (invariants I5 and I6)."""
+job's Pod is proven gone, has another job, or is not allowed to have a job. The eviction limiter sets the
+pace. All other differences are corrected by reactions to events, or by people (invariants I5 and I6)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence

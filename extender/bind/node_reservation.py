@@ -62,8 +62,8 @@ class NodeReservation:
         self._overlaps, self._lingering = overlaps, lingering
         self._held: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._adopted_pods: set[str] = set()
-        """Nodes to which unmanaged Pods were bound here, perhaps before the watch knows the
-        Pods."""
+        """Nodes to which this replica has bound unmanaged Pods. The watch may not know these Pods
+        yet."""
 
     def has_others(self, node: str) -> bool:
         """Returns True if unmanaged Pods, or containers of deleted Pods, may be on a Node."""
@@ -118,8 +118,8 @@ class NodeReservation:
 
     @asynccontextmanager
     async def _alone(self, node: str) -> AsyncIterator[None]:
-        """Reserves the Node for one Pod. Raises Unavailable at the deadline, because another Pod on the
-        Node then still waits for kube-apiserver's answer to a Binding."""
+        """Reserves the Node for one Pod. Raises Unavailable if the Node is still reserved at the
+        deadline: the Binding of another Pod to the Node has no answer from kube-apiserver yet."""
         lock = self._held[node]
         await kubernetes_in_time(lock.acquire())
         try:
@@ -174,9 +174,9 @@ class NodeReservation:
 
     def _stays(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
         """Returns True if a Pod that Slurm does not count will stay on the Node. An unmanaged Pod stays.
-        A managed Pod stays if Slurm forgot the job or its start, because this job gets the room again
-        before all other jobs. One answer of Slurm is enough, because only the place of the new Pod
-        depends on the answer."""
+        A managed Pod also stays if Slurm has lost its job, or lost the start of the job. Slurm then
+        gives the room to the Pod's job before any other job. One answer of Slurm is enough, because only
+        the place of the new Pod depends on the answer."""
         state = states.get(placeholder_of(pod, self._translation) or 0)
         if state is not None and state.completing:  # Slurm may still count the Pod
             return False

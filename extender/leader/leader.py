@@ -121,7 +121,7 @@ class Leader:
         adoptions = await replica.insist("recovery", recover, pods)
         replica.health.ready = True
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
-        # From here on, a call of Slurm about a job (a push) has an effect.
+        # From here on, a call from Slurm about a job (a push) has an effect.
         self._jobs, self._ledger, self._feed = jobs, ledger, dispatcher.feed
         nodes, pools = self._node_controller(ledger), await self._pool_controller(ledger, adoptions)
         demand = self._demand_reader()

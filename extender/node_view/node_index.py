@@ -43,7 +43,8 @@ class By(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NotServed:
-    """The reason that a Node has no allocatable device of an extended resource that the Pod requests."""
+    """Closes a Node: the Pod requests an extended resource, and the Node has no allocatable device of
+    it."""
 
     resource: str
 

@@ -148,8 +148,9 @@ class Emitter:
 
     def _without_taken(self, effect: OnPod, partition: str | None, view: ClusterView) -> OnPod:
         """Returns the effect without the cores that another Pod still uses. Slurm may have started the
-        jobs of several Pods again, each on cores of another Pod. A Pod first moves to the free cores of
-        its slot, so that the other Pod can move."""
+        jobs of several Pods again, each on cores of another Pod. Such Pods would wait for each
+        other. So a Pod first moves to the free cores of its new slot, and leaves its old cores to the
+        other Pods."""
         if not isinstance(effect, RecordJobId) or effect.granted is None:
             return effect
         if view.shares_cores(partition):

@@ -49,7 +49,7 @@ _MINUTES = ValueType("minutes", f"a whole number from 1 to {LONGEST_MINUTES}, 36
 TABLE: tuple[Annotation, ...] = (
     *(row for row in ANNOTATIONS if row.name in _SAME),
     Annotation("exclusive", "shared", _ALONE, "--exclusive", "false").noted(
-        "`false`: the partition decides. Any other value, or absent beside other annotations of"
+        "`false`: the partition decides. Any other value, or no value beside other annotations of"
         " slurm-bridge: `none`, the whole node."
     ),
     Annotation("timelimit", "time_limit_minutes", _MINUTES, "--time", "60").noted("In minutes."),

@@ -21,8 +21,8 @@ def overlaps(
     pods: Iterable[tuple[str, Collection[int]]], jobs: Mapping[str, Collection[int]]
 ) -> Mapping[Holders, list[int]]:
     """Returns the CPUs that Pods share, in ascending order, by the names of their holders. Parameters
-    `pods` and `jobs` have names, with CPUs in the machine's numbers. CPUs that only native jobs share
-    are left out."""
+    `pods` and `jobs` map each name to its CPUs, by the machine's numbers. CPUs that only native jobs
+    share are left out."""
     holders: defaultdict[int, Holders] = defaultdict(tuple)
     for name, cpus in sorted(pods, key=itemgetter(0)):
         for cpu in cpus:

@@ -51,8 +51,8 @@ class MissingDevices:
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._made: dict[str, Made] = {}
-        """Containers to check, by id. A container was not yet checked, or lacked devices at the last
-        check."""
+        """Containers to check, by id: containers that were not checked yet, and containers that lacked
+        devices at the last check."""
         self._lack: dict[str, str] = {}
         """Missing devices by the id of the container. While a new check is impossible, the entry
         stays."""

@@ -17,8 +17,8 @@ exceeded budget does not change the exit status."""
 
 
 def percentile(values: Collection[float], percent: float) -> float | None:
-    """Returns the smallest of the values that at least `percent` % of the values do not exceed. Returns
-    None if there are no values."""
+    """Returns the percentile: the smallest value with at least `percent` % of the values at or below.
+    Returns None if there are no values."""
     rank = max(1, ceil(len(values) * percent / 100))
     return sorted(values)[rank - 1] if values else None
 

@@ -2,9 +2,9 @@
 
 A Pod counts as placed as soon as Slurm has granted a Node. Before the Binding, only the ledger knows the
 grant. This module does not know the Pods of groups, nor the Pods that Slurm does not place. If such a
-Pod closes a Node, kube-scheduler rejects the Node. A Pod in the smallest domain of a topology spread may
-also open a Node. If this module does not know the Pod, the ledger leaves the spread to kube-scheduler
-(`PodsApart`).
+Pod closes a Node, kube-scheduler rejects the Node. With a topology spread, a Pod can
+also open Nodes: a Pod in the smallest domain makes room in the other domains. If this module does not
+know the Pod, the ledger leaves the spread to kube-scheduler (`PodsApart`).
 """
 
 from collections import Counter
@@ -92,7 +92,7 @@ _MAX_SELECTIONS = 1000
 
 class PlacedPods:
     """Counts placed Pods by the rules in use, so that the cost of a look does not grow with the number
-    of placed Pods. Counts by label would not help, because each Pod of an Indexed Job or a StatefulSet
+    of placed Pods. An index by label would not help, because each Pod of an Indexed Job or a StatefulSet
     has its own label."""
 
     def __init__(self) -> None:
