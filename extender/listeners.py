@@ -13,7 +13,7 @@ from extender.bind import route as bind
 from extender.bind.binder import Binder
 from extender.bind.node_reservation import NodeReservation
 from extender.certificates import Certificate, ListenerTls
-from extender.execution.feasible_nodes_writer import is_told
+from extender.execution.feasible_nodes_writer import is_annotated
 from extender.filter import route as filter_nodes
 from extender.hooks import route as hooks
 from extender.leader.leader import Leader
@@ -97,7 +97,7 @@ class Listeners:
     def _offered(self, pod: Manifest, allocation: Allocation | None, nodes: Sequence[str]) -> None:
         """Passes on the Nodes that kube-scheduler offers for a Pod, so that the leader can request
         another job. Passes on no Nodes if Slurm would choose none of these Nodes in another attempt."""
-        if is_told(pod, allocation):
+        if is_annotated(pod, allocation):
             return  # kube-scheduler asks very often: avoids reading the Pod each time
         if allocation is None:
             translation = self._replica.translation()

@@ -152,8 +152,8 @@ def errors_of(error: ValidationError | RequestValidationError) -> Sequence[Any]:
 
 def fields_in_words(errors: Iterable[Any]) -> str:
     """Returns a short message with the wrong fields: the first errors, each cut to a length."""
-    told = (f"{_place(e['loc'])}: {e['msg']}"[:_LONGEST_FIELD] for e in islice(errors, _MOST_FIELDS))
-    return "; ".join(told)
+    fields = (f"{_place(e['loc'])}: {e['msg']}"[:_LONGEST_FIELD] for e in islice(errors, _MOST_FIELDS))
+    return "; ".join(fields)
 
 
 def _place(location: tuple[int | str, ...]) -> str:

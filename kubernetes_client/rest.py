@@ -212,8 +212,8 @@ class KubernetesRest:
 
     async def account(self) -> Manifest:
         status = await self._review("SelfSubjectReview", {}, "authentication.k8s.io")
-        told: Manifest = status["userInfo"]
-        return told
+        user: Manifest = status["userInfo"]
+        return user
 
     async def denied(self, asked: Iterable[Right]) -> tuple[Right, ...]:
         return await rights.denied(asked, self._review)
@@ -275,8 +275,8 @@ class KubernetesRest:
         pieces = _pieces(response)
         try:
             if response.status_code >= 300:
-                told = b"".join([piece async for piece in pieces])
-                raise error_of(response.status_code, message_of(told))
+                body = b"".join([piece async for piece in pieces])
+                raise error_of(response.status_code, message_of(body))
             yield pieces
         finally:
             await response.aclose()

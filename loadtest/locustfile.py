@@ -63,7 +63,7 @@ class Run:
         self._placed += 1
         return self._placed == self._pods
 
-    def heard(self, name: str, response_time: float, exception: object, **_: Any) -> None:
+    def record_call(self, name: str, response_time: float, exception: object, **_: Any) -> None:
         """Records the time of a call, including failed calls."""
         if exception or time.perf_counter() > self._begun + _WARM_UP_S:
             self._ms[name].append(response_time)
@@ -86,11 +86,11 @@ class Run:
         own = Histogram.of(metrics, VERB_SECONDS, verb="filter", status="200")
         self._ms["filter by the extender's clock"] += own.longest_ms()
         due = (time.perf_counter() - _THROUGH_WITHIN_S - self._begun) * self._options.rate
-        told = {kind: self._told(kind, ms) for kind, ms in sorted(self._ms.items()) if ms}
+        summaries = {kind: self._summary(kind, ms) for kind, ms in sorted(self._ms.items()) if ms}
         overdue = max(0, min(self._pods, int(due)) - self._placed)
-        return {**told, "failed_calls": self._failed.total(), "overdue_pods": overdue}
+        return {**summaries, "failed_calls": self._failed.total(), "overdue_pods": overdue}
 
-    def _told(self, kind: str, ms: Sequence[float]) -> dict[str, float]:
+    def _summary(self, kind: str, ms: Sequence[float]) -> dict[str, float]:
         times = {f"p{part}_ms": round(percentile(ms, part) or 0.0, 2) for part in (50, 95, 99, 100)}
         return {"calls": len(ms), "failed": self._failed[kind], **times}
 
@@ -107,7 +107,7 @@ def _options(parser: LocustArgumentParser) -> None:
 def _begin(environment: Environment, **_: Any) -> None:
     assert environment.parsed_options is not None
     run = KubeScheduler.run_of_all = Run(environment.parsed_options)
-    events.request.add_listener(run.heard)
+    events.request.add_listener(run.record_call)
     events.quitting.add_listener(run.tell)
 
 
@@ -152,9 +152,9 @@ class KubeScheduler(FastHttpUser):
         accepts bytes as the body."""
         url, data, name = f"/scheduler/{verb}", cast("str", body), _named(verb, pod)
         with self.client.post(url, data, headers=_HEADERS, name=name, catch_response=True) as response:
-            told = response.status_code == 200
-            answer = orjson.loads(response.content) if told else None
-            if why := wrong(pod, answer) if told else f"HTTP {response.status_code}":
+            succeeded = response.status_code == 200
+            answer = orjson.loads(response.content) if succeeded else None
+            if why := wrong(pod, answer) if succeeded else f"HTTP {response.status_code}":
                 response.failure(why)
                 return None
             return answer

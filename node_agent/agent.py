@@ -93,8 +93,8 @@ class Agent:
         self._reduces = asyncio.Event()
         """Set if a memory limit must become lower than the present use."""
         node, namespace = settings.node, settings.slurmd_namespace
-        says = partial(self.health.says, _WATCH)
-        self._pods = NodePods(kubernetes, node, self._hears_of_pods, says, namespace)
+        report = partial(self.health.says, _WATCH)
+        self._pods = NodePods(kubernetes, node, self._pods_changed, report, namespace)
         plugins = settings.device_plugins
         counted = settings.resources if plugins is not None else {}
         self.devices = DeviceHealth(kubernetes, node, keeper, settings.cdi, counted, self.health.says)
@@ -141,12 +141,12 @@ class Agent:
             await self.devices.ask()  # before the first container, if the drivers reply
             tasks.create_task(self.devices.run())
             if self._settings.nri is not None:
-                tasks.create_task(plugin.stay(self._settings.nri, self._containers, self._hears_runtime))
+                tasks.create_task(plugin.stay(self._settings.nri, self._containers, self._note_runtime))
             for devices in self.kubelet_devices:
-                says = partial(self.health.says, f"the kubelet's plugin for {devices.resource}")
-                tasks.create_task(devices.stay(says, gives=self._settings.nri is None))
-                says = partial(self.health.says, f"count of {devices.resource}")
-                tasks.create_task(devices.compare_often(says))
+                report = partial(self.health.says, f"the kubelet's plugin for {devices.resource}")
+                tasks.create_task(devices.stay(report, gives=self._settings.nri is None))
+                report = partial(self.health.says, f"count of {devices.resource}")
+                tasks.create_task(devices.compare_often(report))
             if self._settings.slurmd_namespace:
                 tasks.create_task(self._slurmd.run())
 
@@ -170,9 +170,9 @@ class Agent:
         try:
             while True:
                 self._news.clear()
-                hears = self._hears(folders)  # before the check, so that no change is missed
+                watched = self._watch_folders(folders)  # before the check, so that no change is missed
                 decision = self._look()
-                pause = _LOOK_S if hears else _DEAF_S
+                pause = _LOOK_S if watched else _DEAF_S
                 if decision is None or not decision.awaited:
                     waits_since = time.monotonic()
                 else:  # the interval grows with the waiting time
@@ -193,13 +193,13 @@ class Agent:
             decision = self.keeper.keep(self._pods.claims, self._native.known, jobs)
         except OSError as error:
             self.health.says("guard", error, alarm=True)
-            self.devices.hears(Reason.NOT_GUARDED, error)
+            self.devices.note(Reason.NOT_GUARDED, error)
             self.health.ready = False  # a new Pod would have no limits, so no Pod should come
             return None
         if self.keeper.limits.reductions:
             self._reduces.set()
         self.health.says("guard", None)
-        self.devices.hears(Reason.NOT_GUARDED, None)
+        self.devices.note(Reason.NOT_GUARDED, None)
         self.health.says(_OTHERS, self.keeper.others or None)
         self.health.says(_PROGRAMS, self._other_programs(), alarm=True)
         self._tell_of_numbers()
@@ -207,13 +207,13 @@ class Agent:
             decision = decision.with_waits(self._waits_for_cores())
             self.looked_at = time.time()
             self._tell(self._containers.missing.problems() | decision.problems)
-            self.devices.hears(Reason.DEVICES_HELD, self._devices_held())
+            self.devices.note(Reason.DEVICES_HELD, self._devices_held())
             self.health.ready = not self._awaits_runtime
         return decision
 
     def _tell_of_numbers(self) -> None:
         numbering = self.keeper.numbering
-        self.devices.hears(Reason.RENUMBERED, numbering.words)
+        self.devices.note(Reason.RENUMBERED, numbering.words)
         self.health.says(_NUMBERS, numbering.words or None, alarm=True)
         self.health.says(_NUMBERS_FILE, numbering.problem or None)
 
@@ -311,7 +311,7 @@ class Agent:
         self.shared_cpus = {each: found[each] for each in self._overlaps.of(found)}
         words = overlaps.words(self.shared_cpus)
         self.health.says(_SHARED, words or None)
-        self.devices.hears(Reason.CORES_SHARED, words)
+        self.devices.note(Reason.CORES_SHARED, words)
 
     async def _watch_steps(self) -> None:
         while True:
@@ -323,16 +323,16 @@ class Agent:
                 self.health.says(_STEPS, error, alarm=True)
             else:
                 self.health.says(_STEPS, words or None)
-                self.devices.hears(Reason.STEP_IN_JOB_OF_POD, words)
+                self.devices.note(Reason.STEP_IN_JOB_OF_POD, words)
             await asyncio.sleep(_STEPS_S)
 
     def _look_at_machine(self) -> None:
         error = _error_of(lambda: self.keeper.read_cpus(self._pods.sockets))
         self.health.says(_CPUS, error, alarm=True)
-        self.devices.hears(Reason.CORES_UNKNOWN, error if self.keeper.cores_lost else None)
+        self.devices.note(Reason.CORES_UNKNOWN, error if self.keeper.cores_lost else None)
         starts, since = self._slurmd.starts, self._slurmd.began
         error = _error_of(lambda: self.keeper.read_devices(list_may_come=starts, since=since))
-        self.devices.hears(Reason.LIST_UNREADABLE, error)
+        self.devices.note(Reason.LIST_UNREADABLE, error)
         problems = self.keeper.machine.problems if self.keeper.machine else {}
         broken = "; ".join(f"{of}: {why}" for of, why in problems.items())
         self.health.says(_DEVICES, error or broken or None, alarm=True)
@@ -355,14 +355,14 @@ class Agent:
         if decision is None:
             troubles = {} if self.keeper.machine else {_DEVICES: _NO_DEVICES_YET}
             troubles |= self.health.troubles()
-            told = "; ".join(f"{part}: {words}" for part, words in troubles.items())
-            return f"the node agent does not know the devices of all Pods yet ({told or _STARTS})"
+            reasons = "; ".join(f"{part}: {words}" for part, words in troubles.items())
+            return f"the node agent does not know the devices of all Pods yet ({reasons or _STARTS})"
         waits = "the Pod has no cgroup yet" if claim.uid in decision.awaited else ""
         return decision.problems.get(claim.uid, waits)
 
-    def _hears_of_pods(self) -> None:
+    def _pods_changed(self) -> None:
         self._news.set()
-        self._slurmd.hears()
+        self._slurmd.wake()
 
     def _orphaned_slurmds(self) -> list[str] | None:
         claims = self._pods.claims
@@ -376,7 +376,7 @@ class Agent:
         cores = self.keeper.cores
         return gres_of(self.devices.detected), len(cores.cores[0]) if cores else 1
 
-    def _hears_runtime(self, trouble: Exception | str | None) -> None:
+    def _note_runtime(self, trouble: Exception | str | None) -> None:
         self.health.says(_RUNTIME, trouble)
         if trouble is None:
             self._awaits_runtime = False
@@ -402,7 +402,7 @@ class Agent:
             self.health.says("inotify", error)
             return None
 
-    def _hears(self, folders: FolderWatch | None) -> bool:
+    def _watch_folders(self, folders: FolderWatch | None) -> bool:
         """Asks the kernel to report new cgroups of Pods, and changed limits. Returns False if the kernel
         cannot report them. Then the agent checks more often."""
         if folders is None:

@@ -134,18 +134,18 @@ class _Figures(Collector):
         build = _BUILD.read()
         build.add_metric([installed_version("slurm-extender")], 1)
         yield build
-        yield _READY.told(agent.health.ready)
-        yield _LOOKED.told(agent.looked_at)
-        yield _LESS.told(len(agent.problems))
+        yield _READY.with_value(agent.health.ready)
+        yield _LOOKED.with_value(agent.looked_at)
+        yield _LESS.with_value(len(agent.problems))
         yield _REPAIRED.read_counter(agent.keeper.limits.repaired)
-        yield _SHARED.told(sum(map(len, agent.shared_cpus.values())))
+        yield _SHARED.with_value(sum(map(len, agent.shared_cpus.values())))
         yield _STEPS.read_counter(agent.steps.found)
         devices, failed = _DEVICES.read(), _FAILED.read()
         for kind, (number, broken) in agent.keeper.counted.items():
             devices.add_metric(kind, number)
             failed.add_metric(kind, broken)
         yield from (devices, failed)
-        yield _MISMATCHES.told(len(agent.devices.differing))
+        yield _MISMATCHES.with_value(len(agent.devices.differing))
         misattributed, chosen_by_kubelet = _MISATTRIBUTED.read(), _CHOSEN.read_counter(None)
         for each in agent.kubelet_devices:
             misattributed.add_metric([each.resource], len(each.differing))

@@ -198,13 +198,13 @@ def _part_of(name: str) -> str:
 
 
 def _devices(numbers: Mapping[str, Iterable[int]]) -> str:
-    told = (f"{name} {number_list.compress(of)}" for name, of in sorted(numbers.items()) if of)
-    return ", ".join(told) or _NONE
+    texts = (f"{name} {number_list.compress(of)}" for name, of in sorted(numbers.items()) if of)
+    return ", ".join(texts) or _NONE
 
 
 def document(rows: Iterable[Row]) -> str:
     """Returns the rows as JSON, for programs."""
-    told = [
+    entries = [
         {
             "who": row.who,
             **{
@@ -215,7 +215,7 @@ def document(rows: Iterable[Row]) -> str:
         }
         for row in rows
     ]
-    return orjson.dumps({"rows": told}, option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps({"rows": entries}, option=orjson.OPT_INDENT_2).decode()
 
 
 def _table(rows: Iterable[Row]) -> Table:

@@ -111,7 +111,7 @@ class _Trouble:
         self._met_else: dict[str, float] = {}
         """The parts of `met` that now have another problem, and the start time of the other problem."""
         self._began = 0.0
-        self._told = RateLimitedLog("trouble", clock, alarm=alarm)
+        self._log = RateLimitedLog("trouble", clock, alarm=alarm)
         """Limits the rate of log lines, because the message of a current problem may change very
         often."""
 
@@ -131,9 +131,9 @@ class _Trouble:
         self._met_else.pop(part, None)
         if begins:
             self._began = self._clock()
-            self._told = RateLimitedLog("trouble", self._clock, alarm=self._alarm)
+            self._log = RateLimitedLog("trouble", self._clock, alarm=self._alarm)
         if begins or (words != before and part == self.name):
-            self._told.says(part=self.name, error=words)
+            self._log.says(part=self.name, error=words)
         elif words != before:
             log.debug("trouble", part=self.name, met_by=part, error=words)
 
@@ -152,4 +152,4 @@ class _Trouble:
 
     def flush(self) -> None:
         if self.lasts:
-            self._told.flush(part=self.name, error=self.words)
+            self._log.flush(part=self.name, error=self.words)

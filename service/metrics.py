@@ -64,7 +64,7 @@ class Metric:
         """Returns a gauge for a single scrape, still without a value."""
         return GaugeMetricFamily(self.name, self.words, labels=self.labels)
 
-    def told(self, value: float | None) -> GaugeMetricFamily:
+    def with_value(self, value: float | None) -> GaugeMetricFamily:
         """Returns a gauge for a single scrape, with this value. None means no value."""
         family = self.read()
         if value is not None:

@@ -44,7 +44,7 @@ class WrongFile(Exception):
 
     def __init__(self, path: Path, problems: list[Problem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda one: one.line))
-        self.lines = tuple(_told(path, one) for one in self.problems)
+        self.lines = tuple(_in_words(path, one) for one in self.problems)
         super().__init__("; ".join(self.lines))
 
 
@@ -63,7 +63,7 @@ def read(path: Path, kind: type[_Model], least: str) -> _Model:
     return model
 
 
-def _told(path: Path, problem: Problem) -> str:
+def _in_words(path: Path, problem: Problem) -> str:
     place = f"{path}:{problem.line}" if problem.line else str(path)
     return ": ".join(part for part in (place, problem.field, problem.why) if part)
 

@@ -39,10 +39,10 @@ class SlurmError(Exception):
     @property
     def codes(self) -> str:
         """The numbers of the error: "Slurm error 2014, HTTP 422"; empty if there are none."""
-        told = [f"Slurm error {self.number}"] if self.number is not None else []
+        codes = [f"Slurm error {self.number}"] if self.number is not None else []
         if self.http_status is not None:
-            told.append(f"HTTP {self.http_status}")
-        return ", ".join(told)
+            codes.append(f"HTTP {self.http_status}")
+        return ", ".join(codes)
 
     def __str__(self) -> str:
         return f"{self.words} ({self.codes})" if self.codes else self.words

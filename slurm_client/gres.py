@@ -111,8 +111,8 @@ def _shares(one: tuple[str, str, int], details: str, parts: int) -> list[str]:
 
 def _split(count: int, details: str) -> dict[int, int]:
     """Returns how many parts of each GPU a job has, by the GPU's number."""
-    told = enumerate(_PARTS.fullmatch(each) for each in details.split(","))
-    if split := {number: int(part[1]) for number, part in told if part and int(part[1])}:
+    matches = enumerate(_PARTS.fullmatch(each) for each in details.split(","))
+    if split := {number: int(part[1]) for number, part in matches if part and int(part[1])}:
         return split
     numbers = _which(details) or ()
     share, rest = divmod(count, max(len(numbers), 1))

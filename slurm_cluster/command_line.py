@@ -19,7 +19,7 @@ from slurm_cluster.configure import Options, print_plan, serve
 from slurm_cluster.keys import command as keys_command
 from slurm_cluster.keys.secrets import Names
 from slurm_cluster.programs import ProgramFailed
-from slurm_cluster.published_secrets import command as hand_out_command
+from slurm_cluster.published_secrets import command as publish_command
 from slurm_cluster.published_secrets.places import Copy, Place
 from slurm_cluster.published_secrets.writer import Wanted
 from slurm_cluster.topology.commands import app as topology
@@ -177,7 +177,7 @@ def hand_out(
 ) -> None:
     """Write a token of SlurmUser, and files, to existing Secrets."""
     wanted = Wanted(token, lifespan, tuple(file or ()), patience)
-    raise typer.Exit(hand_out_command.hand_out(wanted, kubeconfig))
+    raise typer.Exit(publish_command.publish(wanted, kubeconfig))
 
 
 @app.command()
@@ -191,7 +191,7 @@ def password(
     kubeconfig: _Kubeconfig = None,
 ) -> None:
     """Create a Secret with a password if the Secret does not exist."""
-    raise typer.Exit(hand_out_command.ensure_password(place, kubeconfig))
+    raise typer.Exit(publish_command.ensure_password(place, kubeconfig))
 
 
 def _namespace(given: str) -> str:

@@ -13,9 +13,9 @@ class ProgramFailed(Exception):
     """Raised if a program of Slurm fails or does not end in time. The message is the program's
     output."""
 
-    def __init__(self, command: Sequence[str], said: str) -> None:
-        super().__init__(f"{' '.join(command)}: {said}")
-        self.said = said
+    def __init__(self, command: Sequence[str], message: str) -> None:
+        super().__init__(f"{' '.join(command)}: {message}")
+        self.message = message
 
 
 def run(*command: str, timeout_s: float = _TIMEOUT_S, conf: Path | None = None) -> str:
@@ -29,6 +29,6 @@ def run(*command: str, timeout_s: float = _TIMEOUT_S, conf: Path | None = None) 
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ProgramFailed(command, str(error)) from error
     if done.returncode != 0:
-        said = " ".join(f"{done.stderr}\n{done.stdout}".split())
-        raise ProgramFailed(command, said or f"exit status {done.returncode}")
+        output = " ".join(f"{done.stderr}\n{done.stdout}".split())
+        raise ProgramFailed(command, output or f"exit status {done.returncode}")
     return done.stdout

@@ -84,7 +84,7 @@ async def shown_to(port: int, authority: bytes, name: str = "127.0.0.1") -> byte
     return cast(bytes, shown)
 
 
-async def test_the_first_replica_makes_what_the_others_take() -> None:
+async def test_first_replica_creates_the_certificate_that_other_replicas_use() -> None:
     secrets = Secrets()
     (one, _), (other, _) = secrets.replica(), secrets.replica()
     await one.look()
@@ -97,7 +97,7 @@ async def test_the_first_replica_makes_what_the_others_take() -> None:
     assert len(set(shown)) == 1
 
 
-async def test_the_lifetime_of_the_certificate_in_use_is_told() -> None:
+async def test_lifetime_of_the_certificate_in_use_is_reported() -> None:
     secrets = Secrets()
     one, _ = secrets.replica()
     assert one.lifetime() == (None, None)
@@ -109,7 +109,7 @@ async def test_the_lifetime_of_the_certificate_in_use_is_told() -> None:
     assert timedelta(0) < timedelta(seconds=NOW.timestamp() - issued) < timedelta(hours=2)
 
 
-async def test_replicas_that_start_together_agree() -> None:
+async def test_replicas_that_start_together_use_the_same_certificate() -> None:
     secrets = Secrets()
     (one, _), (other, _) = secrets.replica(), secrets.replica()
     secrets.before_next("write_secret", other.look)
@@ -119,7 +119,7 @@ async def test_replicas_that_start_together_agree() -> None:
         assert await shown_to(first, secrets.trusted) == await shown_to(second, secrets.trusted)
 
 
-async def test_an_old_certificate_is_renewed_by_the_same_authority() -> None:
+async def test_old_certificate_is_renewed_by_the_same_ca() -> None:
     secrets = Secrets()
     old = KeyPair.authority(NOW - timedelta(days=400))
     worn = old.signs(NAMES, NOW - timedelta(days=250))
@@ -146,7 +146,7 @@ async def test_a_certificate_for_other_names_is_replaced() -> None:
     assert not pair.serves(NAMES[:1], NOW + timedelta(days=300))
 
 
-async def test_a_lost_secret_is_made_anew_while_the_old_certificate_serves() -> None:
+async def test_lost_secret_is_recreated_while_the_old_certificate_serves() -> None:
     secrets = Secrets()
     replica, health = secrets.replica()
     await replica.look()
@@ -164,7 +164,7 @@ async def test_a_lost_secret_is_made_anew_while_the_old_certificate_serves() -> 
         assert await shown_to(port, secrets.trusted)
 
 
-async def test_a_secret_that_somebody_broke_is_told_and_not_overwritten() -> None:
+async def test_broken_secret_is_reported_and_not_overwritten() -> None:
     secrets = Secrets()
     replica, health = secrets.replica()
     await replica.look()
@@ -175,7 +175,7 @@ async def test_a_secret_that_somebody_broke_is_told_and_not_overwritten() -> Non
     assert secrets.kept["data"]["tls.crt"] == secrets.kept["data"]["tls.key"]
 
 
-async def test_files_are_read_again_and_a_pair_that_does_not_fit_is_not_taken(tmp_path: Path) -> None:
+async def test_changed_files_are_read_and_a_mismatched_pair_is_ignored(tmp_path: Path) -> None:
     authority = KeyPair.authority(NOW)
     pairs = [authority.signs(NAMES, NOW) for _ in range(2)]
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
@@ -194,7 +194,7 @@ async def test_files_are_read_again_and_a_pair_that_does_not_fit_is_not_taken(tm
     assert shown == [(ders[0], False), (ders[0], True), (ders[1], False)]
 
 
-async def test_another_authority_is_not_trusted() -> None:
+async def test_handshake_fails_with_another_ca() -> None:
     secrets = Secrets()
     replica, _ = secrets.replica()
     await replica.look()
@@ -203,7 +203,7 @@ async def test_another_authority_is_not_trusted() -> None:
             await shown_to(port, KeyPair.authority(NOW).certificate)
 
 
-async def test_what_is_kept_is_a_tls_secret() -> None:
+async def test_certificate_is_stored_in_a_tls_secret() -> None:
     secrets = Secrets()
     await secrets.replica()[0].look()
     assert secrets.kept["type"] == "kubernetes.io/tls"

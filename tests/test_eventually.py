@@ -13,7 +13,7 @@ async def number() -> int:
     return 3
 
 
-async def test_waits_return_the_first_value_that_holds() -> None:
+async def test_waits_return_the_first_value_that_meets_the_condition() -> None:
     values = iter((0, 1, 2))
     assert eventually(lambda: next(values)) == 1
     assert await until(number, holds=lambda seen: seen == 3) == 3

@@ -48,7 +48,7 @@ def troubles(health: Health) -> Any:
     return health.for_strangers()["troubles"]
 
 
-def test_an_outage_that_many_parts_meet_is_one_trouble_and_two_lines(
+def test_outage_seen_by_many_parts_is_one_problem_with_two_log_lines(
     health: Health, clock: Clock
 ) -> None:
     with capture_logs() as logs:
@@ -74,14 +74,14 @@ def test_an_outage_that_many_parts_meet_is_one_trouble_and_two_lines(
     assert over["lasted_s"] == 40.3
 
 
-def test_outages_of_both_systems_are_two(health: Health) -> None:
+def test_outages_of_both_systems_are_two_problems(health: Health) -> None:
     health.says("Lease", DOWN)
     health.says("watch of Pods", DOWN)
     health.says("jobs", SILENT)
     assert troubles(health) == ["Kubernetes", "Slurm"]
 
 
-def test_what_is_no_outage_is_the_parts_own_trouble(health: Health) -> None:
+def test_error_other_than_an_outage_is_a_problem_of_the_part(health: Health) -> None:
     health.says("watch of persistentvolumeclaims", "Pods' claims are not checked", because=FORBIDDEN)
     health.says("Slurm's partitions", NeedsOperator("SLURM_EXTENDER_DEFAULT_PARTITION is x"))
     health.says("eviction limiter", "2 are held back", alarm=True)
@@ -92,9 +92,7 @@ def test_what_is_no_outage_is_the_parts_own_trouble(health: Health) -> None:
     ]
 
 
-def test_a_part_that_goes_on_to_meet_something_else_is_out_of_the_outage(
-    health: Health, clock: Clock
-) -> None:
+def test_part_with_another_error_no_longer_counts_to_the_outage(health: Health, clock: Clock) -> None:
     health.says("jobs", SILENT)
     with capture_logs() as logs:
         health.says("jobs", BadToken("the token in /t expired 3 minutes ago"))
@@ -113,7 +111,7 @@ def test_a_part_that_goes_on_to_meet_something_else_is_out_of_the_outage(
     ]
 
 
-def test_what_a_kube_apiserver_forbids_as_it_starts_is_no_trouble_of_its_own(
+def test_forbidden_replies_of_a_starting_kube_apiserver_count_to_the_outage(
     health: Health, clock: Clock
 ) -> None:
     with capture_logs() as logs:
@@ -131,7 +129,7 @@ def test_what_a_kube_apiserver_forbids_as_it_starts_is_no_trouble_of_its_own(
     assert told == [*kubernetes, ("trouble", "watch of Pods")]
 
 
-def test_the_next_outage_is_told_anew(health: Health) -> None:
+def test_next_outage_is_logged_again(health: Health) -> None:
     with capture_logs() as logs:
         for _ in range(2):
             health.says("jobs", SILENT)
@@ -139,7 +137,7 @@ def test_the_next_outage_is_told_anew(health: Health) -> None:
     assert [line["event"] for line in logs] == ["trouble", "trouble over"] * 2
 
 
-def test_a_failure_is_no_news_while_its_outage_lasts(health: Health) -> None:
+def test_failure_is_not_logged_during_its_outage(health: Health) -> None:
     def tell() -> None:
         raise AssertionError
 
@@ -166,7 +164,7 @@ def test_a_failure_is_no_news_while_its_outage_lasts(health: Health) -> None:
         Unexplained("slurmctld is down, or a plugin refuses it", number=1),
     ],
 )
-def test_what_everybody_is_answered_is_an_outage_of_slurm(error: SlurmError) -> None:
+def test_error_common_to_all_requests_is_an_outage_of_slurm(error: SlurmError) -> None:
     assert common_trouble(error) == failure_of(error).trouble == "Slurm"
 
 
@@ -185,11 +183,11 @@ def test_what_everybody_is_answered_is_an_outage_of_slurm(error: SlurmError) -> 
         Unavailable(500, 'failed calling webhook "nodes.example.com"'),
     ],
 )
-def test_what_is_about_the_request_is_no_outage(error: SlurmError | KubernetesError) -> None:
+def test_error_about_one_request_is_no_outage(error: SlurmError | KubernetesError) -> None:
     assert common_trouble(error) is None
     assert failure_of(error).trouble is None
 
 
 @pytest.mark.parametrize("status", [0, 429, 502, 503])
-def test_what_kube_apiserver_cannot_do_for_anybody_is_an_outage_of_kubernetes(status: int) -> None:
+def test_unavailable_kube_apiserver_is_an_outage_of_kubernetes(status: int) -> None:
     assert failure_of(Unavailable(status, "not now")).trouble == "Kubernetes"

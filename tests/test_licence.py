@@ -11,7 +11,7 @@ APACHE_2_0 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 """Of the text as apache.org has it."""
 
 
-def test_the_licence_is_apache_2_0_to_the_letter_and_the_package_names_it() -> None:
+def test_licence_is_the_text_of_apache_2_0_and_the_package_names_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["license"] == "Apache-2.0"
     assert project["license-files"] == ["LICENSE", "NOTICE"]

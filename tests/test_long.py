@@ -27,7 +27,7 @@ def test_each_suite_is_a_target_of_the_makefile() -> None:
     assert [each.target for each in SUITES if f"\n{each.target}:" not in targets] == []
 
 
-def test_the_page_has_the_table_of_the_record() -> None:
+def test_page_shows_the_table_of_the_record() -> None:
     """If this fails: run `make docs`."""
     assert page(read_json(RECORD)) == PAGE.read_text()
 
@@ -48,7 +48,7 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "long.json"
 
 
-def test_a_pass_is_noted_and_a_failure_fails_the_command_after_the_last_suite(record: Path) -> None:
+def test_pass_is_recorded_and_failure_fails_the_command_at_the_end(record: Path) -> None:
     assert main(["chaos", "load"]) == 1
     kept = read_json(record)
     assert kept["chaos"]["commit"] == "before"
@@ -57,13 +57,13 @@ def test_a_pass_is_noted_and_a_failure_fails_the_command_after_the_last_suite(re
     assert main(["load"]) == 0
 
 
-def test_a_pass_is_noted_before_the_next_suite_runs(record: Path) -> None:
+def test_pass_is_recorded_before_the_next_suite_runs(record: Path) -> None:
     assert main(["load", "bench-quick"]) == 0
     assert read_json(record)["bench-quick"]["commit"] == "now"
 
 
 @pytest.mark.parametrize("changed", ["Makefile", "new_module.py"])
-def test_a_pass_with_changes_is_not_noted(
+def test_pass_with_uncommitted_changes_is_not_recorded(
     record: Path, changed: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with record.with_name(changed).open("a") as file:
@@ -73,11 +73,11 @@ def test_a_pass_with_changes_is_not_noted(
     assert "load" not in read_json(record)
 
 
-def test_a_pass_is_not_noted_after_a_change_during_the_run(record: Path) -> None:
+def test_pass_is_not_recorded_after_a_change_during_the_run(record: Path) -> None:
     assert main(["bench"]) == 0
     assert "bench" not in read_json(record)
 
 
-def test_a_name_that_is_no_suite_runs_nothing(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_name_of_a_suite_runs_nothing(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", pytest.fail)
     assert main(["load", "chaoss"]) == 2

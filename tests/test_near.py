@@ -9,7 +9,7 @@ import pytest
 from tests.near import near
 
 
-def test_a_module_has_the_tests_that_import_it_or_its_importers() -> None:
+def test_tests_near_a_module_import_the_module_or_its_importers() -> None:
     files = near([Path("extender/policy/rules.py")])
     assert Path("tests/policy/test_rules.py") in files  # imports the module
     assert Path("tests/verbs/test_mutate.py") in files  # imports an importer of the module
@@ -17,17 +17,17 @@ def test_a_module_has_the_tests_that_import_it_or_its_importers() -> None:
 
 
 @pytest.mark.parametrize("module", ["placement/pods_apart.py", "placement/index.py", "bind/route.py"])
-def test_module_that_few_import_has_the_tests_of_its_users(module: str) -> None:
+def test_module_with_few_importers_has_the_tests_of_its_users(module: str) -> None:
     assert near([Path("extender") / module])
 
 
-def test_a_folder_of_tests_has_its_own_files() -> None:
+def test_tests_near_a_test_folder_are_its_files() -> None:
     here = Path(__file__).parent
     expected = {path.relative_to(here.parent) for path in (here / "policy").glob("test_*.py")}
     assert expected <= set(near([Path("tests/policy")]))
 
 
-def test_each_spelling_of_a_path_has_the_same_tests() -> None:
+def test_each_spelling_of_a_path_finds_the_same_tests() -> None:
     folder = Path("tests/policy")
     assert near([folder]) == near([folder.absolute()]) == near([Path("docs/../tests/policy")])
     assert set(near([folder])) < set(near([Path()]))
@@ -36,7 +36,7 @@ def test_each_spelling_of_a_path_has_the_same_tests() -> None:
 @pytest.mark.parametrize(
     "page", ["README.md", "docs/troubleshooting/operate.md", "docs", "examples/01-a-pod/README.md"]
 )
-def test_page_has_the_tests_of_all_pages(page: str) -> None:
+def test_tests_near_a_page_are_the_tests_of_all_pages(page: str) -> None:
     files = near([Path(page)])
     assert {str(file.parent) for file in files} == {"tests/documentation", "tests/pages"}
 

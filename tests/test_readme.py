@@ -53,21 +53,21 @@ async def granted(job: JobSpec, spec: ClusterSpec) -> str:
     return found.nodes[0]
 
 
-async def test_the_first_pod_gets_a_node_of_the_demo() -> None:
+async def test_first_pod_gets_a_node_of_the_demo() -> None:
     job = await asked_of_slurm(yaml.safe_load(first_pod()))
     assert job.partition == "main"
     assert dict(job.gres) == {"gpu": 2}
     assert await granted(job, cluster_of(NODES)) == "node-1"
 
 
-async def test_a_pod_that_is_too_large_for_the_demo_gets_none() -> None:
+async def test_pod_too_large_for_the_demo_gets_no_node() -> None:
     larger = first_pod().replace("8Gi", "16Gi")
     assert larger != first_pod()
     with pytest.raises(InvalidRequest):
         await granted(await asked_of_slurm(yaml.safe_load(larger)), cluster_of(NODES))
 
 
-def test_what_kubectl_and_squeue_are_said_to_print_is_of_the_first_pod() -> None:
+def test_shown_output_of_kubectl_and_squeue_names_the_first_pod() -> None:
     (get, pods), (squeue, jobs) = seen_of_the_first_pod()
     name = yaml.safe_load(first_pod())["metadata"]["name"]
     assert get.startswith(f"kubectl get pod {name} ")

@@ -45,9 +45,7 @@ class Runs:
 
 
 @pytest.mark.parametrize("options", [(), ("-n", "2", "--dist", "loadgroup")])
-def test_what_passes_at_the_second_time_is_told_as_unsteady(
-    runs: Runs, options: tuple[str, ...]
-) -> None:
+def test_pass_at_the_second_try_is_reported_as_unsteady(runs: Runs, options: tuple[str, ...]) -> None:
     result, output = runs("a@b", "c", options=options)
     names = ["test_it.py::test_it[a@b]", "test_it.py::test_it[c]"]
     assert result.status == 0
@@ -68,23 +66,23 @@ def test_times_counts_the_seconds_of_each_file(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("which", [("a", "broken"), ("a", "b", "c")])
-def test_what_fails_again_or_too_many_fail_the_run(runs: Runs, which: tuple[str, ...]) -> None:
+def test_second_failure_or_too_many_failures_fail_the_run(runs: Runs, which: tuple[str, ...]) -> None:
     result, output = runs(*which)
     assert (result.status, result.unsteady, output) == (1, (), "")
 
 
-def test_pytest_that_is_killed_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_pytest_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "test_it.py").write_text("import os\ndef test_it(): os.kill(os.getpid(), 9)\n")
     monkeypatch.chdir(tmp_path)
     assert run(["test_it.py"]).status == -9
 
 
-def test_what_pytest_does_not_get_through_fails_the_run(runs: Runs) -> None:
+def test_wrong_usage_of_pytest_fails_the_run(runs: Runs) -> None:
     result, _ = runs("a", options=("-m", "no expression at all"))
     assert result.status == 4
 
 
-def test_only_files_that_name_the_marker_are_collected(
+def test_only_files_with_the_marker_are_collected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -71,7 +71,7 @@ def test_tests_with_a_shared_cluster_alternate(items: list[pytest.Function]) -> 
     assert min(Counter(map(release_of, kept)).values()) >= 5
 
 
-def test_a_release_that_is_asked_for_by_name_runs(items: list[pytest.Function]) -> None:
+def test_single_selected_variant_runs(items: list[pytest.Function]) -> None:
     for item in items:
         assert repeats([item]) == []
 
@@ -88,7 +88,7 @@ def test_each_variant_of_a_release_runs_if_keywords_name_the_release(
         }
 
 
-def test_the_contracts_run_on_each_release(
+def test_contract_tests_run_on_each_release(
     items: list[pytest.Function], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.releases.ON_EACH_RELEASE", ("own/", "shared/"))
@@ -113,11 +113,11 @@ def test_marked_tests_alternate_between_the_clusters_of_their_file(
     assert {chosen(f"tests/a.py::test_{each}", "tests/a.py") for each in range(20)} == {*DEBIAN_SUITES}
 
 
-def test_a_choice_is_the_same_on_each_machine() -> None:
+def test_choice_of_a_release_is_the_same_on_each_machine() -> None:
     assert chosen("tests/a.py::test_a", "tests/a.py") == chosen("tests/a.py::test_b", "tests/a.py")
     assert {chosen(f"tests/a.py::test_{each}", "tests") for each in range(20)} == {*DEBIAN_SUITES}
 
 
-def test_each_path_that_runs_on_each_release_is_there() -> None:
+def test_each_path_of_on_each_release_exists() -> None:
     checkout = Path(__file__).parents[1]
     assert [path for path in ON_EACH_RELEASE if not (checkout / path).exists()] == []

@@ -121,21 +121,21 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
         ("PRIORITY_CLASSES", "high=qos:x,high=qos:y"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_variable(
+def test_wrong_value_is_reported_with_its_variable(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(PREFIX + name, value)
     assert complaint(capsys).startswith(f"{PREFIX}{name}: ")
 
 
-def test_a_missing_value_is_told_with_its_variable(
+def test_missing_value_is_reported_with_its_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(PREFIX + "SLURM_TOKEN_FILE")
     assert complaint(capsys).startswith(f"{PREFIX}SLURM_TOKEN_FILE: ")
 
 
-def test_all_wrong_values_are_told_at_once(
+def test_all_wrong_values_are_reported_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(PREFIX + "WINDOW", "0")
@@ -145,7 +145,7 @@ def test_all_wrong_values_are_told_at_once(
 
 
 @pytest.mark.parametrize("given", ["TLS_CERT_FILE", "TLS_KEY_FILE"])
-def test_half_a_certificate_is_told_with_the_other_half(
+def test_certificate_without_key_or_key_without_certificate_is_reported(
     given: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(PREFIX + given, "/run/tls")
@@ -155,7 +155,7 @@ def test_half_a_certificate_is_told_with_the_other_half(
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "10.0.0.11", "::", "", "scheduler.example.org"])
-def test_the_verbs_are_not_for_other_hosts_unless_callers_show_a_certificate(
+def test_verbs_on_a_reachable_address_require_client_certificates(
     address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(PREFIX + "SCHEDULER_ADDRESS", address)
@@ -168,20 +168,22 @@ def test_the_verbs_are_not_for_other_hosts_unless_callers_show_a_certificate(
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.7", "::1", "localhost"])
-def test_on_their_own_host_they_are_for_everybody(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verbs_on_a_loopback_address_need_no_client_certificate(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(PREFIX + "SCHEDULER_ADDRESS", address)
     assert Settings().scheduler_client_ca_file is None
 
 
 @pytest.mark.parametrize("listener", ["SCHEDULER", "ADMISSION"])
-def test_whoever_is_to_show_a_certificate_is_shown_one(
+def test_client_ca_requires_a_server_certificate(
     listener: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(f"{PREFIX}{listener}_CLIENT_CA_FILE", "/etc/ca.pem")
     assert "TLS_CERT_FILE and TLS_KEY_FILE, or TLS_SECRET" in complaint(capsys)
 
 
-def test_a_policy_is_in_a_file_or_is_a_preset(
+def test_policy_file_excludes_a_preset(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(PREFIX + "POLICY_FILE", "/etc/policy.yaml")
@@ -189,7 +191,7 @@ def test_a_policy_is_in_a_file_or_is_a_preset(
     assert "set POLICY or POLICY_FILE, not both" in complaint(capsys)
 
 
-def test_a_bad_policy_is_told_line_by_line(
+def test_invalid_policy_is_reported_line_by_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "policy.yaml"
@@ -200,7 +202,7 @@ def test_a_bad_policy_is_told_line_by_line(
     assert [line.split(":")[0] for line in told] == ["1", "2"]
 
 
-def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "GRES", '{"example.com/npu": "npu:v2"}')
     monkeypatch.setenv(PREFIX + "SCHEDULER_NAME", "mine")
     monkeypatch.setenv(PREFIX + "TAKE_SCHEDULERS", "older, old")
@@ -231,14 +233,14 @@ def test_a_gres_may_have_a_type(gres: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert Settings().translation.gres == {"example.com/x": gres}
 
 
-def test_a_resource_that_is_mapped_to_nothing_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resource_mapped_to_an_empty_gres_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "GRES", json.dumps({"nvidia.com/gpu": "gpu", "nvidia.com/hostdev": ""}))
     translation = Settings().translation
     assert translation.gres == {"nvidia.com/gpu": "gpu"}
     assert translation.not_gpus == {"nvidia.com/hostdev"}
 
 
-def test_how_a_grace_is_read_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grace_rule_and_docs_url_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "KILL_WAIT_S", "60")
     monkeypatch.setenv(PREFIX + "DEFAULT_GRACE", "refuse")
     monkeypatch.setenv(PREFIX + "DOCS_URL", "https://wiki.example/slurm")
@@ -247,7 +249,7 @@ def test_how_a_grace_is_read_comes_from_the_environment(monkeypatch: pytest.Monk
     assert translation.page == "https://wiki.example/slurm"
 
 
-def test_what_becomes_of_nodes_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drain_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "DRAIN_NODES", "false")
     monkeypatch.setenv(PREFIX + "DRAIN_TAINTS", "disk, gpu")
     monkeypatch.setenv(PREFIX + "TAINT_NODES", "true")
@@ -256,7 +258,7 @@ def test_what_becomes_of_nodes_comes_from_the_environment(monkeypatch: pytest.Mo
     assert Settings().drain_settings == DrainSettings(False, taints, True, conditions)
 
 
-def test_what_is_not_set_is_as_documented() -> None:
+def test_defaults_are_as_documented() -> None:
     settings = Settings()
     assert settings.drain_settings == DrainSettings(conditions=frozenset({DEVICE_PROBLEM}))
     assert settings.translation == replace(TRANSLATION, page=PUBLISHED + DEFAULT_PAGE)
@@ -264,35 +266,35 @@ def test_what_is_not_set_is_as_documented() -> None:
     assert settings.placement_config("c").ids == JobIdRange()
 
 
-def test_authors_are_told_of_annotations_by_the_prefix_that_they_have(
+def test_annotation_prefix_reaches_the_placement(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(PREFIX + "ANNOTATION_PREFIX", "slurm.example.com/")
     assert Settings().placement_config("c").annotation_prefix == "slurm.example.com/"
 
 
-def test_placeholders_ids_are_those_that_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_placeholder_ids_come_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "JOB_ID_FIRST", "1000")
     assert Settings().placement_config("c").ids == JobIdRange(1000)
     monkeypatch.setenv(PREFIX + "JOB_ID_END", "2000")
     assert Settings().placement_config("c").ids == Settings().placeholder_ids == JobIdRange(1000, 2000)
 
 
-def test_there_must_be_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_range_of_job_ids_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "JOB_ID_END", str(JobIdRange().first))
     with pytest.raises(ValidationError, match="JOB_ID_END must be above JOB_ID_FIRST"):
         Settings()
 
 
 @pytest.mark.parametrize(("told", "within"), [(None, 65.0), (40, 45.0)])
-def test_nobody_who_leaves_is_waited_for_much_longer_than_slurms_kill_wait(
+def test_wait_for_leaving_pods_follows_kill_wait(
     told: int | None, within: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PREFIX + "KILL_WAIT_S", "60")
     assert Settings().placement_config("c", told).leaves_within == within
 
 
-def test_settings_do_not_change() -> None:
+def test_settings_are_frozen() -> None:
     settings = Settings()
     with pytest.raises(ValidationError, match="frozen"):
         settings.window = 5  # type: ignore[misc]
@@ -309,7 +311,7 @@ def test_settings_do_not_change() -> None:
         (" ", ["slurm"]),
     ],
 )
-def test_a_blank_list_of_namespaces_is_the_extenders_own(
+def test_blank_list_of_namespaces_means_the_extenders_own_namespace(
     text: str, namespaces: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PREFIX + "SCOPE", text)
@@ -318,11 +320,11 @@ def test_a_blank_list_of_namespaces_is_the_extenders_own(
     assert Settings().translation.scope == Scope.of(namespaces, "slurm=yes")
 
 
-def test_everything_is_in_scope_unless_a_setting_says_otherwise() -> None:
+def test_everything_is_in_scope_by_default() -> None:
     assert Settings().translation.scope.everything
 
 
-def test_kube_apiserver_calls_the_webhooks_by_a_service_of_their_namespace(
+def test_webhook_name_is_a_service_of_the_namespace_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(PREFIX + "NAMESPACE", "slurm")
@@ -331,7 +333,7 @@ def test_kube_apiserver_calls_the_webhooks_by_a_service_of_their_namespace(
     assert Settings().webhook_names == ("a.example", "b.example")
 
 
-def test_priority_classes_stand_for_a_partition_or_a_qos_or_both(
+def test_priority_classes_map_to_a_partition_a_qos_or_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert Settings().translation.priority_classes == {}
@@ -341,12 +343,12 @@ def test_priority_classes_stand_for_a_partition_or_a_qos_or_both(
     assert Settings().translation.priority_classes == expected
 
 
-def test_qos_with_a_grace_time_have_commas_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_qos_grace_is_a_list_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PREFIX + "QOS_GRACE", "low, spare")
     assert Settings().qos_grace == ("low", "spare")
 
 
-def test_pools_need_drains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pools_file_requires_drain_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else slurmd would never leave a cordoned Node, and `kubectl drain` would wait for ever."""
     monkeypatch.setenv(PREFIX + "POOLS_FILE", "pools.yaml")
     assert Settings().pools_file == Path("pools.yaml")

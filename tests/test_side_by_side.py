@@ -55,7 +55,7 @@ MANY = "".join(f"def test_{group}{number}(): pass\n" for number in range(20) for
 OPTIONS = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
 
 
-def test_a_worker_has_the_whole_of_a_group(pytester: pytest.Pytester) -> None:
+def test_one_worker_runs_all_tests_of_a_group(pytester: pytest.Pytester) -> None:
     """pytest-xdist finds the groups in what was never meant for it, and takes none there for consent."""
     pytester.makeini(OPTIONS)
     pytester.makeconftest(GROUPS)
@@ -91,7 +91,7 @@ USES = "def test_it(cluster, told):\n    told.open('a').write('used\\n')\n"
 COMES_AFTER = "def test_it(told):\n    told.open('a').write('after\\n')\n"
 
 
-def test_a_cluster_goes_with_its_group(pytester: pytest.Pytester) -> None:
+def test_cluster_ends_with_its_group(pytester: pytest.Pytester) -> None:
     """Not with the worker, which has other groups to go on with."""
     pytester.makeini(f"{OPTIONS}pythonpath = {Path(__file__).parents[1]}\n")
     pytester.makeconftest(LEAVES)
@@ -103,7 +103,7 @@ def test_a_cluster_goes_with_its_group(pytester: pytest.Pytester) -> None:
     assert ",".join(told) == ",".join([*both, "after", ""])
 
 
-def test_a_group_is_a_cluster(pytester: pytest.Pytester) -> None:
+def test_tests_of_one_cluster_form_a_group(pytester: pytest.Pytester) -> None:
     pytester.makeini(OPTIONS)
     files = {
         "conftest": CONFTEST,

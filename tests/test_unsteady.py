@@ -20,7 +20,7 @@ def test_no_test_is_unsteady_in_two_recorded_runs() -> None:
     assert repeated(orjson.loads(RECORD.read_bytes())) == []
 
 
-def test_a_test_that_two_runs_name_is_repeated_until_it_is_fixed() -> None:
+def test_unsteady_test_of_two_runs_is_listed_until_it_is_fixed() -> None:
     once = record(_run("a", "b"), EMPTY)
     assert repeated(once) == []
     twice = record(_run("a"), record(_run(), once))
@@ -31,7 +31,7 @@ def test_a_test_that_two_runs_name_is_repeated_until_it_is_fixed() -> None:
     assert repeated(record(_run("b"), after_fix)) == ["b"]
 
 
-def test_a_run_leaves_the_record_after_twenty_more() -> None:
+def test_record_keeps_the_last_twenty_runs() -> None:
     kept = record(_run("a"), EMPTY)
     for _ in range(19):
         kept = record(_run(), kept)
@@ -39,12 +39,12 @@ def test_a_run_leaves_the_record_after_twenty_more() -> None:
     assert len(record(_run("a"), kept)["runs"]) == 20
 
 
-def test_a_test_that_no_run_names_cannot_be_fixed() -> None:
+def test_steady_test_cannot_be_marked_as_fixed() -> None:
     with pytest.raises(KeyError):
         fixed("a", "no cause", EMPTY)
 
 
-def test_a_run_is_added_and_a_fixed_test_removed(
+def test_record_adds_a_run_and_removes_a_fixed_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, kept = tmp_path / "build" / "unsteady.json", tmp_path / "record.json"

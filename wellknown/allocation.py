@@ -76,13 +76,13 @@ class Allocation:
 def _granted(text: str) -> tuple[str, str, int, str, str]:
     """Returns devices, cores, memory, sockets and the Slurm node. Raises ValueError for a malformed
     text."""
-    told: Any = (
+    fields: Any = (
         orjson.loads(text) if len(text) <= _LONGEST_GRANTED else None
     )  # orjson's error is a ValueError
-    if not isinstance(told, dict) or told.get("v") != _VERSION:
+    if not isinstance(fields, dict) or fields.get("v") != _VERSION:
         raise ValueError(f"not of version {_VERSION}")
-    gres, cores, memory_mb = told.get("gres", ""), told.get("cores", ""), told.get("memoryMiB", 0)
-    sockets, slurm_node = told.get("sockets", ""), told.get("slurmNode", "")
+    gres, cores, memory_mb = fields.get("gres", ""), fields.get("cores", ""), fields.get("memoryMiB", 0)
+    sockets, slurm_node = fields.get("sockets", ""), fields.get("slurmNode", "")
     texts = all(isinstance(each, str) for each in (gres, cores, sockets, slurm_node))
     if not texts or type(memory_mb) is not int:
         raise ValueError("a value of another kind")

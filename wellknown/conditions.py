@@ -23,10 +23,10 @@ def condition(
     return written | {"lastTransitionTime": timestamp(now)} if changed else written
 
 
-def is_stale(told: Mapping[str, str], now: float, after_s: float) -> bool:
+def is_stale(entry: Mapping[str, str], now: float, after_s: float) -> bool:
     """Returns True if a condition was last written more than `after_s` seconds before `now`, in UNIX
     seconds. A condition without a heartbeat is never stale."""
-    beat = told.get("lastHeartbeatTime")
+    beat = entry.get("lastHeartbeatTime")
     return beat is not None and now - datetime.fromisoformat(beat).timestamp() > after_s
 
 

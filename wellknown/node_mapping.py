@@ -10,7 +10,7 @@ Code that must be sure that a Slurm node is free looks at all Nodes that name th
 from collections.abc import Iterator, Mapping
 
 _RESTRICTED = "node-restriction.kubernetes.io"
-_MOST_TOLD = 5
+_MOST_SHOWN = 5
 
 
 def slurm_name(name: str, labels: Mapping[str, str], label: str) -> str:
@@ -53,10 +53,10 @@ class NodeNames:
 
 def trouble(names: NodeNames, label: str) -> str | None:
     """Returns a warning about Nodes that name the same Slurm node; None without such Nodes."""
-    told = [in_words(names, slurm_node) for slurm_node in names.contested]
-    if not told:
+    messages = [in_words(names, slurm_node) for slurm_node in names.contested]
+    if not messages:
         return None
-    return "; ".join([*_shortened(told), f"the label is {label}"])
+    return "; ".join([*_shortened(messages), f"the label is {label}"])
 
 
 def in_words(names: NodeNames, slurm_node: str) -> str:
@@ -67,7 +67,7 @@ def in_words(names: NodeNames, slurm_node: str) -> str:
     return f"Nodes {', '.join(_shortened(naming))} name Slurm's node {slurm_node}: {kept}"
 
 
-def _shortened(told: list[str]) -> Iterator[str]:
-    yield from told[:_MOST_TOLD]
-    if len(told) > _MOST_TOLD:
-        yield f"and {len(told) - _MOST_TOLD} more"
+def _shortened(messages: list[str]) -> Iterator[str]:
+    yield from messages[:_MOST_SHOWN]
+    if len(messages) > _MOST_SHOWN:
+        yield f"and {len(messages) - _MOST_SHOWN} more"

@@ -65,23 +65,23 @@ class Assignment:
 
     def annotations(self) -> dict[str, str]:
         """Returns the annotation that assigns a Node."""
-        told = {"v": _VERSION, **{key: value for key, value in asdict(self).items() if value}}
-        return {SLURMD: orjson.dumps(told).decode()}
+        document = {"v": _VERSION, **{key: value for key, value in asdict(self).items() if value}}
+        return {SLURMD: orjson.dumps(document).decode()}
 
     @classmethod
     def on(cls, annotations: Mapping[str, str]) -> Self | None:
         """Returns the assignment in a Node's annotations; None without an assignment, or for an unknown
         version."""
         try:
-            told: Any = orjson.loads(annotations[SLURMD])
+            document: Any = orjson.loads(annotations[SLURMD])
         except (KeyError, ValueError):
             return None
-        if not isinstance(told, dict) or told.get("v") != _VERSION:
+        if not isinstance(document, dict) or document.get("v") != _VERSION:
             return None
         pool, revision, conf, before, failed = names = [
-            told.get(key, "") for key in ("pool", "revision", "conf", "before", "failed")
+            document.get(key, "") for key in ("pool", "revision", "conf", "before", "failed")
         ]
-        boots, why = told.get("boots", False), told.get("why", "")
+        boots, why = document.get("boots", False), document.get("why", "")
         texts = all(isinstance(text, str) and len(text) <= _LONGEST_LABEL for text in names)
         words = isinstance(why, str) and len(why) <= _LONGEST_WORDS
         right = texts and words and pool and isinstance(boots, bool)

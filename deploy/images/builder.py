@@ -76,8 +76,8 @@ class Builder:
             self._build_into(unfinished, image, choice)
 
         build_once(place, build, self._report)
-        told = json.loads((place / "image.json").read_text())
-        return Built(**{**told, "archive": place / told["archive"]})
+        fields = json.loads((place / "image.json").read_text())
+        return Built(**{**fields, "archive": place / fields["archive"]})
 
     def build(self, image: Image, choice: Choice, archive: Path) -> Built:
         """Builds an image into a new file, without the cache. Raises ClusterError."""

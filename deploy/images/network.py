@@ -22,14 +22,14 @@ _OF_PIP: Final = re.compile(
 def secrets(folder: Path) -> dict[str, Path]:
     """Writes the files of the secrets: apt.conf, pip.conf and, if this machine has its own CA bundle,
     ca.crt. Returns the paths by name."""
-    told = {"apt.conf": apt_conf(_said("apt-config", "dump")), "pip.conf": pip_conf(_pip_config())}
+    texts = {"apt.conf": apt_conf(_output("apt-config", "dump")), "pip.conf": pip_conf(_pip_config())}
     authorities = ca_file(os.environ)
     if authorities is not None:
-        told["ca.crt"] = authorities.read_text()
-        told["pip.conf"] += f"cert = {_CA}\n"
-    for name, text in told.items():
+        texts["ca.crt"] = authorities.read_text()
+        texts["pip.conf"] += f"cert = {_CA}\n"
+    for name, text in texts.items():
         (folder / name).write_text(text)
-    return {name: folder / name for name in told}
+    return {name: folder / name for name in texts}
 
 
 def proxies(environment: Mapping[str, str]) -> dict[str, str]:
@@ -63,8 +63,8 @@ def _lines(options: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _pip_config() -> str:
-    return _said(sys.executable, "-m", "pip", "config", "list")
+    return _output(sys.executable, "-m", "pip", "config", "list")
 
 
-def _said(*command: str) -> str:
+def _output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -122,8 +122,8 @@ def status(directory: Directory = _DEFAULT_DIRECTORY, output: OutputOption = Out
     cluster = _running(directory)
     known = cluster.status()
     if output is Output.JSON:
-        told = {name: {"pid": each.pid, "ended": each.returncode} for name, each in known.items()}
-        console.print(json.dumps({"components": told}, indent=2))
+        components = {name: {"pid": each.pid, "ended": each.returncode} for name, each in known.items()}
+        console.print(json.dumps({"components": components}, indent=2))
     else:
         table = Table("component", "process", "state")
         for name, component in known.items():

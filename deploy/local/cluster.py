@@ -173,8 +173,8 @@ class Cluster:
             layout = Layout(Path(directory).resolve())
             with cls._up_from(tree, {}, spec, layout) as cluster:
                 for client in clients(spec):
-                    said = cluster.run_slurm(client, "--version").stdout
-                    require_release(release, client, said)
+                    version = cluster.run_slurm(client, "--version").stdout
+                    require_release(release, client, version)
 
     @classmethod
     def attach(cls, directory: Path | str) -> Self:
@@ -244,8 +244,8 @@ class Cluster:
         registers its node. `conf` is the content of a line of slurm.conf for the node, without the
         port."""
         component = self._component(f"slurmd-{node}")
-        said = ("--conf", f"Port={self.ports[component.name]} {conf}")
-        return self.start(component.name, argv=[*component.argv, *said, *options])
+        conf_option = ("--conf", f"Port={self.ports[component.name]} {conf}")
+        return self.start(component.name, argv=[*component.argv, *conf_option, *options])
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM, *, within_s: float = 15.0) -> int:
         """Signals a component, and returns its return code. kube-apiserver takes up to a minute to

@@ -252,8 +252,8 @@ class ClusterSpec:
     def preempt_type(self) -> str:
         """Slurm's PreemptType."""
         given = (line.split("=", 1) for line in self.slurm_conf)
-        told = (value for name, value in given if name.strip().lower() == "preempttype")
-        return next(told, "preempt/none")
+        values = (value for name, value in given if name.strip().lower() == "preempttype")
+        return next(values, "preempt/none")
 
     @property
     def pushes(self) -> tuple[str, ...]:

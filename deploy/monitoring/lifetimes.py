@@ -10,7 +10,7 @@ from typing import Final
 from deploy.monitoring.releases import by
 from deploy.monitoring.rule import Recording
 
-_UNTOLD_S: Final = 86400
+_ISSUE_UNKNOWN_S: Final = 86400
 _BEFORE: Final = "[1d] offset 10m"
 """The day that ended ten minutes ago."""
 
@@ -29,7 +29,7 @@ class NearItsEnd:
         ends, issued = _ends(what), f"slurm_extender_{what}_issued_timestamp_seconds"
         seconds = f"{ends} - time()"
         in_share = f"{seconds} < {self.share} * ({ends} - {issued})"
-        return f"({in_share} or ({seconds} < {_UNTOLD_S} unless {issued})) < {self.seconds}"
+        return f"({in_share} or ({seconds} < {_ISSUE_UNKNOWN_S} unless {issued})) < {self.seconds}"
 
 
 DAYS: Final = NearItsEnd(0.2, 14 * 86400)

@@ -29,5 +29,5 @@ def of_leader_or_all(trouble: str, *labels: str) -> str:
 def of_standby_alone(trouble: str, *labels: str) -> str:
     """Returns the expression for problems that some standby replicas have, but neither the leader nor
     all replicas."""
-    told = of_leader_or_all(trouble, *labels)
-    return f"max {by('pod', 'instance', *labels)} ({trouble}) unless {on(*labels)} ({told})"
+    reported = of_leader_or_all(trouble, *labels)
+    return f"max {by('pod', 'instance', *labels)} ({trouble}) unless {on(*labels)} ({reported})"

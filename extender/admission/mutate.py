@@ -52,8 +52,8 @@ def _bound_already(pod: Manifest, translation: TranslationConfig) -> tuple[str, 
     node = pod["spec"].get("nodeName")
     if not node:
         return ()
-    told = f"spec.nodeName is {node}: Slurm chooses the node, and required-nodes narrows its choice"
-    return translation.see("required-nodes", told)
+    message = f"spec.nodeName is {node}: Slurm chooses the node, and required-nodes narrows its choice"
+    return translation.see("required-nodes", message)
 
 
 def _with_grace(pod: Manifest, translation: TranslationConfig) -> Manifest:

@@ -249,8 +249,8 @@ def cannot_run(
     request: AdmissionRequest, problems: Sequence[str], warnings: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Returns the review that rejects a Pod. The message has a line for each problem."""
-    told = (_line(problem, _LONGEST_PROBLEM) for problem in problems[:_MOST_PROBLEMS])
-    lines = ["Slurm cannot run this Pod:", *(f"- {problem}" for problem in told)]
+    texts = (_line(problem, _LONGEST_PROBLEM) for problem in problems[:_MOST_PROBLEMS])
+    lines = ["Slurm cannot run this Pod:", *(f"- {problem}" for problem in texts)]
     if len(problems) > _MOST_PROBLEMS:
         lines.append(f"- and {len(problems) - _MOST_PROBLEMS} more")
     status = {"code": 422, "reason": "Invalid", "message": "\n".join(lines)}
@@ -274,7 +274,7 @@ def _passed_on(warnings: Iterable[str]) -> Iterator[str]:
         yield short
 
 
-def _line(told: str, longest: int) -> str:
+def _line(text: str, longest: int) -> str:
     """Returns a line without control characters, because kube-apiserver drops warnings with such
     characters."""
-    return told[:longest].translate(_CONTROL)
+    return text[:longest].translate(_CONTROL)

@@ -43,8 +43,8 @@ def review_pod(request: PodRequest, translation: TranslationConfig, policy: Poli
     problems, warnings = asked.problems, asked.warnings
     if before is not None:
         known = asked_of(before, translation, policy)
-        problems = tuple(told for told in problems if told not in known.problems)
-        warnings = tuple(told for told in warnings if told not in known.warnings)
+        problems = tuple(problem for problem in problems if problem not in known.problems)
+        warnings = tuple(warning for warning in warnings if warning not in known.warnings)
     if problems:
         return cannot_run(request, problems, warnings)
     return allowed(request, warnings=warnings)
@@ -65,12 +65,12 @@ def review_object(
     """Returns the AdmissionReview of an object of another kind."""
     kind = request.kind
     every_pod = every_pod and kind.kind != "DaemonSet"  # /mutate excludes a DaemonSet's Pods by owner
-    told: list[str] = []
+    warnings: list[str] = []
     for place, template in pod_templates(kind.group, kind.kind, request.object):
         pod = _pod_of(template, request.namespace)
         if pod is not None and is_taken(pod, translation, every_pod=every_pod):
-            told.extend(f"{place}: {each}" for each in _told_of(pod, translation, policy))
-    return allowed(request, warnings=told)
+            warnings.extend(f"{place}: {each}" for each in _warnings_of(pod, translation, policy))
+    return allowed(request, warnings=warnings)
 
 
 def _pod_of(template: Any, namespace: str) -> Manifest | None:
@@ -83,7 +83,7 @@ def _pod_of(template: Any, namespace: str) -> Manifest | None:
     return {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
 
 
-def _told_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> Iterator[str]:
+def _warnings_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> Iterator[str]:
     asked = asked_of(pod, translation, policy)
     yield from translation.taken_over(pod)
     yield from (f"Pods would be refused: {problem}" for problem in asked.problems)

@@ -36,7 +36,7 @@ _BYTES_A_JOB = 85  # in replies of Slurm 24.11, which are indented; 42 in 26.05
 _BYTES_A_SECOND = 2000
 """Average rate at which the audit may read data. With more jobs in Slurm, the audit makes fewer
 rounds."""
-_SAID = 20
+_MOST_LOGGED = 20
 """Largest number of findings of a round in the log. The metrics and the command have all findings."""
 _OVER = frozenset({State.RELEASING, State.DONE})
 _MENDED = frozenset({FindingKind.ORPHAN_JOB, FindingKind.TWO_JOBS})
@@ -45,14 +45,14 @@ log = structlog.get_logger()
 
 
 class PeriodicAudit:
-    """The periodic audit. The function `told` receives the findings after each round."""
+    """The periodic audit. The function `report` receives the findings after each round."""
 
     def __init__(
         self,
         reader: Reader,
         ledger: Ledger,
         view: Callable[[], ClusterView],
-        told: Callable[[Iterable[Finding]], object],
+        report: Callable[[Iterable[Finding]], object],
         interval: float,
         health: Health,
         *,
@@ -63,7 +63,7 @@ class PeriodicAudit:
         self._reader = reader
         self._ledger = ledger
         self._view = view
-        self._told = told
+        self._report = report
         self._interval = interval
         self._health = health
         self._jobs_of_adopted_pods = jobs_of_adopted_pods
@@ -102,7 +102,7 @@ class PeriodicAudit:
         _say(log.warning, "the systems differ", unsure)
         _say(log.info, "the systems agree again", [each for each in self._wrong if each not in sure])
         self._wrong = sure | dict.fromkeys(unsure)
-        self._told(self._wrong)
+        self._report(self._wrong)
         for finding in self._wrong:
             if finding.kind in _MENDED and finding.mended and finding.key and finding.job_id:
                 dispatcher.feed(OrphanFound(finding.key, finding.job_id))
@@ -131,7 +131,7 @@ def _pods_and_jobs(records: Sequence[Placeholder]) -> tuple[tuple[Pod, ...], fro
 
 
 def _say(tell: Callable[..., object], what: str, findings: Sequence[Finding]) -> None:
-    for finding in findings[:_SAID]:
+    for finding in findings[:_MOST_LOGGED]:
         tell(
             what,
             kind=finding.kind,
@@ -141,5 +141,5 @@ def _say(tell: Callable[..., object], what: str, findings: Sequence[Finding]) ->
             cause=sentence(finding.cause),
             fix=finding.fix,
         )
-    if len(findings) > _SAID:
-        tell(what, more=len(findings) - _SAID)
+    if len(findings) > _MOST_LOGGED:
+        tell(what, more=len(findings) - _MOST_LOGGED)

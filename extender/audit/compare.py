@@ -24,7 +24,7 @@ from wellknown.job_key import JobIdRange, PlaceholderKey
 from wellknown.names import JOB_ID
 from wellknown.node_mapping import in_words
 
-_TOLD_WITHIN_S = 60.0
+_REPORTED_WITHIN_S = 60.0
 _MOST_READ = 100
 """Largest number of waiting jobs of running Pods that an audit reads. A loss of Slurm's state may leave
 thousands of such jobs."""
@@ -160,10 +160,10 @@ def compare(reading: Snapshot, config: PlacementConfig) -> tuple[Finding, ...]:
             found.append(orphan)
         elif key is not None:
             own[key.uid].append(job)
-    untold = sum(1 for pod in reading.pods if _is_untold(pod))
+    unreported = sum(1 for pod in reading.pods if _is_unreported(pod))
     for pod in reading.pods:
         members, read = pods[pod.workload.uid], own[pod.workload.uid]
-        found += _of_pod(pod, members, read, untold, reading, config)
+        found += _of_pod(pod, members, read, unreported, reading, config)
     return tuple(dict.fromkeys(found))
 
 
@@ -240,12 +240,12 @@ def _of_pod(
     pod: Pod,
     members: Sequence[Pod],
     read: list[Job],
-    untold: int,
+    unreported: int,
     reading: Snapshot,
     config: PlacementConfig,
 ) -> Iterator[Finding]:
     """Yields the findings about a Pod. `members` are the Pods of the Pod's workload. `read` has the live
-    jobs with the workload's key. `untold` is the number of Pods without a condition."""
+    jobs with the workload's key. `unreported` is the number of Pods without a condition."""
     if pod.life.finished or pod.life.deleting:
         return
     live = {job.id for job in read}
@@ -260,7 +260,7 @@ def _of_pod(
     yield from _more_than_one(pod, read, live, runs=runs)
     own = [job for job in read if job.id == pod.scheduling.job_id or pod.scheduling.job_id not in live]
     if pod.life.node is None:
-        yield from _waiting(pod, live, state, untold, reading, config)
+        yield from _waiting(pod, live, state, unreported, reading, config)
     elif not runs and not any(job.state.running for job in own):
         yield from _unheld(pod, members, next(iter(own), None), state, reading)
     yield from _elsewhere(pod, own, reading)
@@ -343,7 +343,7 @@ def _waiting(
     pod: Pod,
     live: set[int],
     state: JobState | None,
-    untold: int,
+    unreported: int,
     reading: Snapshot,
     config: PlacementConfig,
 ) -> Iterator[Finding]:
@@ -358,20 +358,20 @@ def _waiting(
         cause = Cause.of(Kind.GATED_AND_JOB_RUNS, job=pod.scheduling.job_id)
         fix = "check that a leader runs (/readyz) and may patch Pods: the leader lifts the gate"
         yield Finding(FindingKind.STUCK_GATE, cause, fix, name, pod.scheduling.job_id)
-    elif not live and _is_untold(pod) and _age(pod, reading.at) > _patience(untold, config):
+    elif not live and _is_unreported(pod) and _age(pod, reading.at) > _patience(unreported, config):
         cause = Cause.of(Kind.GATED_WITHOUT_CAUSE)
         fix = "check that a leader runs (/readyz), and that the Pod is in the leader's scope"
         yield Finding(FindingKind.STUCK_GATE, cause, fix, name)
 
 
-def _is_untold(pod: Pod) -> bool:
-    return pod.gated and pod.life.node is None and pod.scheduling.job_id is None and not pod.told_to_wait
+def _is_unreported(pod: Pod) -> bool:
+    return pod.gated and pod.life.node is None and pod.scheduling.job_id is None and not pod.shows_wait
 
 
-def _patience(untold: int, config: PlacementConfig) -> float:
+def _patience(unreported: int, config: PlacementConfig) -> float:
     """Returns the longest normal time until a Pod has a condition. Waiting Pods get conditions one after
     the other, so the time grows with the number of Pods."""
-    return _TOLD_WITHIN_S + untold * config.in_line_report_pause
+    return _REPORTED_WITHIN_S + unreported * config.in_line_report_pause
 
 
 def _age(pod: Pod, at: datetime) -> float:
@@ -402,7 +402,7 @@ def _contested(view: ClusterView) -> Iterator[Finding]:
             "correct the labels of Nodes with names of Slurm nodes (SLURM_EXTENDER_NODE_NAME_LABEL),"
             " or delete the Node that no longer exists"
         )
-        cause = Cause.of(Kind.CONTESTED_NODE, said=in_words(view.names, slurm_node))
+        cause = Cause.of(Kind.CONTESTED_NODE, message=in_words(view.names, slurm_node))
         yield Finding(FindingKind.CONTESTED_NODE, cause, fix, node=slurm_node)
 
 

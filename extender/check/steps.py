@@ -226,10 +226,10 @@ def _skipped(step: str) -> Result:
 
 def _condition(pod: Manifest) -> str:
     """Returns the messages of the conditions that the extender and kube-scheduler have set on a Pod."""
-    return "; ".join(_said(pod)) or "the Pod has no condition yet"
+    return "; ".join(_messages(pod)) or "the Pod has no condition yet"
 
 
-def _said(pod: Manifest) -> Iterator[str]:
+def _messages(pod: Manifest) -> Iterator[str]:
     for kind, who in ((CONDITION, "slurm-extender"), ("PodScheduled", "kube-scheduler")):
         for each in (pod.get("status") or {}).get("conditions") or ():
             if each["type"] == kind and each.get("message"):

@@ -90,7 +90,7 @@ def _row(finding: Finding) -> tuple[str, ...]:
 
 
 def _tell_programs(findings: Sequence[Finding]) -> None:
-    told = [
+    entries = [
         {
             "kind": finding.kind,
             "differs": finding.kind.differs,
@@ -103,7 +103,7 @@ def _tell_programs(findings: Sequence[Finding]) -> None:
         }
         for finding in findings
     ]
-    print(json.dumps({"findings": told}, indent=2))
+    print(json.dumps({"findings": entries}, indent=2))
 
 
 _OUTPUTS: dict[Output, Callable[[Sequence[Finding]], None]] = {

@@ -49,8 +49,8 @@ def _line(result: Result, skipped: Sequence[str]) -> Table:
         word = "look" if result.verdict is Verdict.SKIPPED else "fix"
         made.add_row("", "", Text(f"{word}: {result.fix}", "italic"))
     if skipped:
-        told = f"not checked because of this ({len(skipped)}): {', '.join(skipped)}"
-        made.add_row("", "", Text(told, "dim"))
+        note = f"not checked because of this ({len(skipped)}): {', '.join(skipped)}"
+        made.add_row("", "", Text(note, "dim"))
     return made
 
 
@@ -87,7 +87,7 @@ def show(results: Sequence[Result], output: Output) -> None:
 
 def _document(results: Sequence[Result]) -> dict[str, object]:
     """Returns the outcomes for JSON: each with `check`, `verdict`, `found`, `fix` and `because`."""
-    told = [
+    entries = [
         {
             "check": each.check,
             "verdict": each.verdict,
@@ -97,4 +97,4 @@ def _document(results: Sequence[Result]) -> dict[str, object]:
         }
         for each in results
     ]
-    return {"results": told, "failed": any(each.verdict is Verdict.FAIL for each in results)}
+    return {"results": entries, "failed": any(each.verdict is Verdict.FAIL for each in results)}

@@ -247,7 +247,7 @@ class Dispatcher:
 
     async def _cancel_job(self, effect: CancelJob) -> None:
         # A comment is mostly for people. If the comment fails, the job is cancelled all the same.
-        if effect.says_first:
+        if effect.comment_first:
             with suppress(InvalidRequest):  # the job has ended
                 await self._slurm.update(effect.job_id, JobChanges(comment=effect.comment))
         elif self.now() >= self._no_comments_until:
@@ -275,8 +275,8 @@ class Dispatcher:
             version = nominated["metadata"]["resourceVersion"]
         patch = pod_patches.grant(pod, allocation, version)
         written = await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
-        if effect.heard_at is not None:
-            now, ours = _wall_clock(), self.now() - effect.heard_at
+        if effect.learned_at is not None:
+            now, ours = _wall_clock(), self.now() - effect.learned_at
             cause = granted(allocation, pod_patches.age(pod, now), ours)
             self._tell(pod_patches.event(pod, cause, now, action="Placing"))
         return str(written["metadata"]["resourceVersion"])
@@ -320,10 +320,10 @@ class Dispatcher:
             await self._evict_in_its_attempt(effect)
             return
         pod, cause, now = effect.pod, effect.cause, _wall_clock()
-        as_seen, told = {"uid": pod.uid}, None
+        as_seen, written = {"uid": pod.uid}, None
         patch = pod_patches.disruption(pod, cause, now, in_any_version=effect.in_any_version)
         try:
-            told = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
+            written = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
         except NotFound:
             return
         except Conflict:  # kube-apiserver itself tries five times
@@ -334,9 +334,9 @@ class Dispatcher:
             if not effect.in_any_version:
                 as_seen["resourceVersion"] = pod.resource_version
         self._tell(pod_patches.event(pod, cause, now, action="Evicting"), effect.cancelled)
-        if told is not None and not effect.in_any_version:
+        if written is not None and not effect.in_any_version:
             # A decision that was based on an old version of the Pod deletes nothing.
-            as_seen["resourceVersion"] = told["metadata"]["resourceVersion"]
+            as_seen["resourceVersion"] = written["metadata"]["resourceVersion"]
         await self._kubernetes.delete_pod(pod.namespace, pod.name, as_seen, pod.life.eviction_grace)
 
     async def _evict_in_its_attempt(self, effect: EvictPod) -> None:

@@ -41,7 +41,7 @@ _KUBERNETES_REMEDIES: tuple[tuple[type[KubernetesError], Remedy], ...] = (
     (Unavailable, Remedy.AGAIN),
     (KubernetesError, Remedy.OPERATOR),
 )
-_UNSAID = {  # messages for errors without a message of Slurm
+_DEFAULT_MESSAGES = {  # messages for errors without a message of Slurm
     Remedy.AGAIN: "Slurm does not answer",
     Remedy.LATER: "Slurm does not answer",
     Remedy.OPERATOR: "slurm-extender may not call Slurm, or cannot: see the log of slurm-extender",
@@ -54,14 +54,14 @@ def failure_of(error: Exception, about: Mapping[str, Any] | None = None) -> Fail
     if isinstance(error, SlurmError):
         remedy = next(r for kind, r in _SLURM_REMEDIES if isinstance(error, kind))
         whole = str(error)
-        unsaid = None if error.number else _UNSAID.get(remedy)
-        told, codes = (error.words, error.codes) if unsaid is None else (unsaid, "")
+        default = None if error.number else _DEFAULT_MESSAGES.get(remedy)
+        message, codes = (error.words, error.codes) if default is None else (default, "")
         number, trouble = error.number, error.common_trouble
-        return Failure(remedy, told, inner=whole, codes=codes, number=number, trouble=trouble)
+        return Failure(remedy, message, inner=whole, codes=codes, number=number, trouble=trouble)
     if isinstance(error, KubernetesError):
         remedy = next(r for kind, r in _KUBERNETES_REMEDIES if isinstance(error, kind))
-        told = str(error) if error.status else "kube-apiserver does not answer"
-        return Failure(remedy, told, OUTAGE, inner=str(error), trouble=error.common_trouble)
+        message = str(error) if error.status else "kube-apiserver does not answer"
+        return Failure(remedy, message, OUTAGE, inner=str(error), trouble=error.common_trouble)
     log.error("an effect failed in an unforeseen way", **(about or {}), exc_info=error)
-    told = "slurm-extender has failed: see the log of slurm-extender"
-    return Failure(Remedy.AGAIN, told, system="Extender", inner=type(error).__name__)
+    message = "slurm-extender has failed: see the log of slurm-extender"
+    return Failure(Remedy.AGAIN, message, system="Extender", inner=type(error).__name__)

@@ -24,7 +24,7 @@ _MOST_WAITING = 1000
 log = structlog.get_logger()
 
 
-def is_told(pod: Manifest, allocation: Allocation | None) -> bool:
+def is_annotated(pod: Manifest, allocation: Allocation | None) -> bool:
     """Returns True if the Pod has the annotation for this allocation."""
     before = FeasibleNodes.parse(pod["metadata"].get("annotations") or {})
     return before is not None and before.job_id == (0 if allocation is None else allocation.job_id)
@@ -36,21 +36,21 @@ class FeasibleNodesWriter:
 
     def __init__(self, kubernetes: Kubernetes, health: Health) -> None:
         self._kubernetes, self._health = kubernetes, health
-        self.told: asyncio.Queue[tuple[PodName, FeasibleNodes]] = asyncio.Queue(_MOST_WAITING)
+        self.offers: asyncio.Queue[tuple[PodName, FeasibleNodes]] = asyncio.Queue(_MOST_WAITING)
 
     def tell(self, pod: Manifest, allocation: Allocation | None, offered: Sequence[str]) -> None:
         """Queues the Nodes that kube-scheduler offers to a Pod, unless the Pod has the annotation for
         this allocation already."""
         if not all(pod["metadata"].get(name) for name in ("namespace", "name", "uid")):
             return  # kube-scheduler sends no Pod without these fields
-        if not is_told(pod, allocation) and not self.told.full():
+        if not is_annotated(pod, allocation) and not self.offers.full():
             job_id = 0 if allocation is None else allocation.job_id
-            self.told.put_nowait((PodName.of(pod["metadata"]), FeasibleNodes(job_id, tuple(offered))))
+            self.offers.put_nowait((PodName.of(pod["metadata"]), FeasibleNodes(job_id, tuple(offered))))
 
     async def run(self) -> None:
         """Writes for ever."""
         while True:
-            pod, found = await self.told.get()
+            pod, found = await self.offers.get()
             # The annotation names the job, so the annotation is right even if the Pod has changed.
             patch = pod_patches.annotated(pod.uid, found.annotations())
             try:

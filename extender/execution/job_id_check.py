@@ -37,8 +37,8 @@ class JobIdCheck:
 
     async def look(self) -> None:
         """Checks once. Raises SlurmError."""
-        told = await self._slurm.configuration()
-        self.latest = self._seen if told.next_job_id is None else told.next_job_id
-        self.slurmctld_started = told.boot_time
-        highest = self._max_job_id if told.max_job_id is None else told.max_job_id
+        conf = await self._slurm.configuration()
+        self.latest = self._seen if conf.next_job_id is None else conf.next_job_id
+        self.slurmctld_started = conf.boot_time
+        highest = self._max_job_id if conf.max_job_id is None else conf.max_job_id
         self._health.says(PART, encroaching(self.latest, highest, self.ids))

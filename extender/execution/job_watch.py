@@ -54,8 +54,8 @@ class JobWatch:
 
     async def _keep_polling(self, dispatcher: Dispatcher) -> None:
         await self._pause()
-        poll, says = partial(self._poll, dispatcher), partial(self._health.says, PART)
-        await periodically(poll, self._pause, outlives=SlurmError, report=says)
+        poll, report = partial(self._poll, dispatcher), partial(self._health.says, PART)
+        await periodically(poll, self._pause, outlives=SlurmError, report=report)
 
     async def _pause(self) -> None:
         for _ in range(_QUIET):

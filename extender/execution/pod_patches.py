@@ -118,8 +118,8 @@ def node_event(node: str, cause: Cause, now: datetime, *, action: str) -> dict[s
 def _event(named: Mapping[str, str], cause: Cause, now: datetime, action: str) -> dict[str, Any]:
     half_hour = int(now.timestamp()) // _ONCE_IN_S
     message = text(cause)
-    said = f"{named['uid']}{cause.reason}{message}{half_hour}"
-    digest = blake2b(said.encode(), digest_size=8).hexdigest()
+    content = f"{named['uid']}{cause.reason}{message}{half_hour}"
+    digest = blake2b(content.encode(), digest_size=8).hexdigest()
     stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")
     name = f"{named['name'][:_LONGEST_NAME].rstrip('.-')}.{digest}"
     return {

@@ -57,8 +57,8 @@ class PodWatch:
         claims: ClaimWatch | None = None,
     ) -> None:
         selector = f"spec.schedulerName={translation().scheduler_name}"
-        says = partial(health.says, "watch of Pods")
-        self._watch = ResourceWatch(kubernetes, "pods", selector, says)
+        report = partial(health.says, "watch of Pods")
+        self._watch = ResourceWatch(kubernetes, "pods", selector, report)
         self._translation = translation
         self._policy = policy
         self._known: dict[str, _Known] = {}

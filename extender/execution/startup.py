@@ -83,7 +83,7 @@ async def tell_those_who_wait(
     cause, now = trouble(failure), datetime.now(UTC)
     try:
         for pod in await pods.list():
-            if pod.gated and not pod.told_to_wait:
+            if pod.gated and not pod.shows_wait:
                 patch = pod_patches.waiting(pod, cause, None, now)
                 await kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
     except KubernetesError as error:

@@ -23,11 +23,11 @@ def text(cause: Cause, times: str = "") -> str:
     """Returns the whole text of a cause. A text that is too long for a condition or an Event is cut:
     first the aside, then the outlook, and last the sentence. `times` is the text of the next steps
     (`next_steps`)."""
-    said = sentence(cause)
-    stop = "." if said.endswith(".") else ""
+    words = sentence(cause)
+    stop = "." if words.endswith(".") else ""
     aside = f"{stop or ';'} {sentence(cause.aside)}" if cause.aside else ""
     outlook = sentence(cause.outlook) if cause.outlook else ""
-    return fitted((said.removesuffix("."), aside, times + stop, outlook), least=(1, 3, 0))
+    return fitted((words.removesuffix("."), aside, times + stop, outlook), least=(1, 3, 0))
 
 
 def next_steps(cause: Cause, now: datetime, at: float) -> str:

@@ -89,9 +89,9 @@ def too_small(partition: str, nodes: int, asks: int, others: tuple[str, ...], mo
     return _with_others(f"{where}; the Pod requests {asks}", others, more)
 
 
-def _with_others(said: str, partitions: Iterable[str], more: int) -> str:
+def _with_others(words: str, partitions: Iterable[str], more: int) -> str:
     others = listed(partitions, more)
-    return f"{said}. Other partitions: {others}" if others else said
+    return f"{words}. Other partitions: {others}" if others else words
 
 
 def _amounts_again(of: Sequence[Amount]) -> str:

@@ -63,8 +63,8 @@ def _closed_nodes(total: int, closed: tuple[tuple[int, Cause], ...], others: int
     return f"0/{total} Nodes: {', '.join(parts)}"
 
 
-def _closed_by(number: int, said: str) -> str:
-    verb, _, rest = said.partition(" ")
+def _closed_by(number: int, words: str) -> str:
+    verb, _, rest = words.partition(" ")
     return f"{number} {_OF_ONE[verb] if number == 1 else verb} {rest}"
 
 
@@ -147,10 +147,10 @@ def _one_at_a_time(turn_s: float, pod: str, job: int | None) -> str:
     return f"{rule}; at the time of this message, for Pod {pod}{asked}" if pod else rule
 
 
-def _not_bindable(in_a_row: int, said: str) -> str:
+def _not_bindable(in_a_row: int, message: str) -> str:
     return (
         f"kube-scheduler did not bind the Pod to the Node that Slurm chose{_times(in_a_row)}:"
-        f" {said or 'kube-scheduler gave no reason'}{_NO_JOB} kube-scheduler finds a Node"
+        f" {message or 'kube-scheduler gave no reason'}{_NO_JOB} kube-scheduler finds a Node"
     )
 
 
@@ -158,17 +158,17 @@ def _times(in_a_row: int) -> str:
     return "" if in_a_row <= 1 else f", {in_a_row} times in a row"
 
 
-def _node_refused(node: str, said: str) -> str:
-    return f"kube-scheduler refused {node}, which Slurm chose{_after_colon(said)}"
+def _node_refused(node: str, message: str) -> str:
+    return f"kube-scheduler refused {node}, which Slurm chose{_after_colon(message)}"
 
 
-def _nodes_refused(nodes: tuple[str, ...], said: str, several: bool) -> str:
-    last = " (the last)" if several and said else ""
-    return f"kube-scheduler refused {', '.join(nodes)}{last}{_after_colon(said)}"
+def _nodes_refused(nodes: tuple[str, ...], message: str, several: bool) -> str:
+    last = " (the last)" if several and message else ""
+    return f"kube-scheduler refused {', '.join(nodes)}{last}{_after_colon(message)}"
 
 
-def _after_colon(said: str) -> str:
-    return f": {said}" if said else ""
+def _after_colon(message: str) -> str:
+    return f": {message}" if message else ""
 
 
 def _other_owner(job: int, owner: _Owner, asked: _Owner) -> str:
@@ -192,11 +192,11 @@ def _devices(of: tuple[_Devices, ...]) -> str:
     )
 
 
-def _kubelet_rejects_pods(number: int, last: str, said: str, pause_s: float, closed_to: Cause) -> str:
+def _kubelet_rejects_pods(number: int, last: str, message: str, pause_s: float, closed_to: Cause) -> str:
     many = f"{number} Pods" if number > 1 else "another Pod"
     until = "such a Pod" if closed_to.kind is Kind.PODS_LIKE else "a Pod with the same devices"
     return (
-        f"the kubelet rejected {many}, the last of them {last}: {said}. The extender places no"
+        f"the kubelet rejected {many}, the last of them {last}: {message}. The extender places no"
         f" {sentence(closed_to)} here for {pause_s:.0f} s, or until {until} starts"
     )
 
@@ -210,11 +210,11 @@ def _bound_and_job_waits(node: str, job: int, word: str) -> str:
 
 
 def _granted(job: int, node: str, waited_s: float | None, ours_s: float) -> str:
-    said = f"Slurm job {job} runs on Node {node}"
+    words = f"Slurm job {job} runs on Node {node}"
     if waited_s is None:
-        return said
+        return words
     whole = duration(max(waited_s, ours_s))
-    return f"{said}; the Pod waited {whole}, {duration(ours_s)} of it for slurm-extender"
+    return f"{words}; the Pod waited {whole}, {duration(ours_s)} of it for slurm-extender"
 
 
 SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
@@ -248,7 +248,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
         " the extender requests another job later"
     ),
     Kind.NO_OPEN_NODE: "no Node of partition {partition} is open to this Pod: {closed}",
-    Kind.REQUEST_REPEATED: "{said}; the Pod waits, and the extender repeats the request",
+    Kind.REQUEST_REPEATED: "{message}; the Pod waits, and the extender repeats the request",
     Kind.CLOSED_NODES: _closed_nodes,
     Kind.CORDONED: "are cordoned",
     Kind.TAINTED: "have taint {{{key}: {value}}} that the Pod does not tolerate",
@@ -278,7 +278,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.PLAN: _plan,
     Kind.INVALID_REQUEST: _invalid_request,
     Kind.REFUSED_BY_SLURM: "{parts}",
-    Kind.SLURM_REFUSES: "Slurm refuses the job: {said}",
+    Kind.SLURM_REFUSES: "Slurm refuses the job: {message}",
     Kind.REFUSED_VALUE: _refused_value,
     Kind.REFUSED_MINUTES: "{asker}: {minutes} minutes",
     Kind.REFUSED_DEFAULT: lambda annotation, user: (
@@ -361,7 +361,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     ),
     Kind.JOB_WAITS_FOR_POD: "Slurm job {job} waits for the Node where the Pod runs",
     Kind.NODE_UNNAMED: "Slurm job {job} runs on {node}, for which no Node stands",
-    Kind.UPDATE_REFUSED: "Slurm repeatedly refuses requests about job {job}: {said}",
+    Kind.UPDATE_REFUSED: "Slurm repeatedly refuses requests about job {job}: {message}",
     Kind.KEY_OVERWRITTEN: "the AdminComment is overwritten",
     Kind.OTHER_NAME: "the job's name is {name}",
     Kind.OTHER_NODE_COUNT: "the job has {nodes} nodes instead of {asked}",
@@ -439,6 +439,6 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
         "the extender's scheduling gate holds the Pod back without a job, and the condition of the Pod"
         " has no reason"
     ),
-    Kind.CONTESTED_NODE: "{said}",
+    Kind.CONTESTED_NODE: "{message}",
     Kind.DRAIN_OUTDATED: "drained ({reason}), and the reason no longer holds for Node {node}",
 }

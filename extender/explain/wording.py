@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-MOST_TOLD = 1024  # characters: kube-apiserver's limit for an Event, and our limit for a condition
+_MOST_CHARACTERS = 1024  # kube-apiserver's limit for an Event, and our limit for a condition
 _CUT = "..."
 NO_DRA = (
     "Dynamic Resource Allocation does not count, because kube-scheduler would choose other devices than"
@@ -13,14 +13,14 @@ NO_DRA = (
 NOT_SERVED = f"this Node has no allocatable device of a requested resource: {NO_DRA}"
 
 
-def cut(text: str, most: int = MOST_TOLD) -> str:
+def cut(text: str, most: int = _MOST_CHARACTERS) -> str:
     """Returns a text of at most `most` characters. If the text is longer, dots replace the end."""
     if len(text) <= most:
         return text
     return text[: most - len(_CUT)] + _CUT if most > len(_CUT) else ""
 
 
-def fitted(parts: Sequence[str], least: Sequence[int], most: int = MOST_TOLD) -> str:
+def fitted(parts: Sequence[str], least: Sequence[int], most: int = _MOST_CHARACTERS) -> str:
     """Returns the parts as one text of at most `most` characters. If the text is longer, cuts the parts
     with the indices `least`, one after the other."""
     kept = [*parts]

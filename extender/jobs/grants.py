@@ -80,7 +80,7 @@ def devices_taken(pod: Pod, job: Job, view: ClusterView) -> Cause | None:
     taken = {
         name: numbers
         for name, numbers in (_devices(runs_on.gres) or {}).items()
-        if _is_told(job, now, name) and not set(numbers) <= set(now.get(name, ()))
+        if _is_reported(job, now, name) and not set(numbers) <= set(now.get(name, ()))
     }
     if not taken:
         return None
@@ -131,7 +131,7 @@ def _devices(text: str) -> _Devices | None:
         return None
 
 
-def _is_told(job: Job, now: _Devices, name: str) -> bool:
+def _is_reported(job: Job, now: _Devices, name: str) -> bool:
     """Returns True if Slurm's report shows which devices of this name the job has, or that the job has
     none. If the job requested such devices and the report has no devices at all, the report is not
     reliable."""

@@ -187,8 +187,8 @@ def _less(asked: JobSpec, job: Job) -> Iterator[tuple[Part, Cause]]:
 
 def _too_small(asked: JobSpec, job: Job) -> Iterator[tuple[Part, Cause]]:
     allocated = cpus_on_each(job, asked.nodes)
-    told = (allocated, None if job.state.running else job.cpus_per_node)
-    cpus = min((n for n in told if n is not None), default=asked.cpus)
+    counts = (allocated, None if job.state.running else job.cpus_per_node)
+    cpus = min((n for n in counts if n is not None), default=asked.cpus)
     if cpus < asked.cpus:
         yield Part.SIZE, Cause.of(Kind.FEWER_CPUS, cpus=cpus, asked=asked.cpus)
     memory = _memory(job, allocated)

@@ -178,8 +178,8 @@ def _entry_problems(entry: ExtenderEntry, profile: Profile | None) -> Iterator[s
     if not entry.node_cache_capable:
         yield "slurm-extender's entry lacks `nodeCacheCapable: true`"
     if entry.http_timeout < HTTP_TIMEOUT_S:
-        told = f"slurm-extender's entry has httpTimeout {entry.http_timeout:g}s"
-        yield f"{told}, less than {HTTP_TIMEOUT_S:g}s: kube-scheduler cancels calls before the answer"
+        words = f"slurm-extender's entry has httpTimeout {entry.http_timeout:g}s"
+        yield f"{words}, less than {HTTP_TIMEOUT_S:g}s: kube-scheduler cancels calls before the answer"
     if entry.ignorable:
         yield "slurm-extender's entry is `ignorable`: while it is down Pods pass without Slurm"
     if entry.managed_resources:

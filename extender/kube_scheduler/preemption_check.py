@@ -93,7 +93,7 @@ class PreemptionCheck:
         words = self._configured or self._seen
         self._health.says(PART, words and words + _FIX, alarm=True)
 
-    def hears(self, event: Manifest) -> None:
+    def add_event(self, event: Manifest) -> None:
         """Adds the eviction in a new Event. The eviction is checked in its turn."""
         uid, eviction = event["metadata"]["uid"], Eviction.of(event)
         if eviction is None or uid in self._known:
@@ -185,4 +185,4 @@ class PreemptionCheck:
             if change.gone:
                 self._known.discard(change.manifest["metadata"]["uid"])
             else:
-                self.hears(change.manifest)
+                self.add_event(change.manifest)

@@ -114,8 +114,8 @@ class Leader:
         notes = LingeringWriter(
             replica.kubernetes, replica.cluster.lingering_notes, replica.lease.held, replica.health
         )
-        told = observe, self._throttled, self._lost_keys, self._unbindable, notes.lingers
-        ledger = Ledger(config, *told)
+        observers = observe, self._throttled, self._lost_keys, self._unbindable, notes.lingers
+        ledger = Ledger(config, *observers)
         dispatcher = self._dispatcher(ledger)
         recover = partial(self._recover, pods, config, dispatcher)
         adoptions = await replica.insist("recovery", recover, pods)
@@ -133,7 +133,7 @@ class Leader:
                     *(lambda: pools.states, lambda: demand.demand),
                     CapacityNow(lambda: replica.slurm_nodes.newest, replica.view),
                     replica.view,
-                    tells_jobs=replica.settings.job_info,
+                    reports_jobs=replica.settings.job_info,
                 )
             ),
             replica.cluster.telling(lambda view: dispatcher.feed(ClusterObserved(view))),

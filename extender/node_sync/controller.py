@@ -261,7 +261,7 @@ class NodeController:
         seen = await self._look(observed)
         if seen is None:
             return
-        if seen.told_of_our_drain and not seen.out:  # a person took the drain back, or Slurm lost it
+        if seen.shows_our_drain and not seen.out:  # a person took the drain back, or Slurm lost it
             at = replace(at, steady=at.steady and not await self._may_be_lost(seen))
         todo, name = order(seen, at), seen.slurm.name
         if todo == TAKE_BACK:
@@ -276,14 +276,14 @@ class NodeController:
     async def _may_be_lost(self, observed: ObservedNode) -> bool:
         """Returns True if slurmctld has started since a drain was last seen, and may have lost the
         drain."""
-        told = observed.node_status.condition
-        seen = self._drain_seen.get(observed.slurm.name, told.since if told else 0.0)
+        shown = observed.node_status.condition
+        seen = self._drain_seen.get(observed.slurm.name, shown.since if shown else 0.0)
         booted = (await self._slurm.configuration()).boot_time
         return booted is not None and seen <= booted + _CLOCKS_S
 
     async def _take_back(self, observed: ObservedNode, at: DrainContext) -> None:
         """Takes a drain back, unless the reason in Slurm has changed."""
-        if observed.told_of_our_drain:
+        if observed.shows_our_drain:
             await self._tell(observed, at)
         slurm = await self._slurm.node(observed.slurm.name)
         if slurm is not None and order(replace(observed, slurm=slurm), at) == TAKE_BACK:
@@ -321,20 +321,20 @@ class NodeController:
 
 def _is_wrong(observed: ObservedNode, at: DrainContext) -> bool:
     """Returns True if a node needs a correction in either system."""
-    untold = any(_patches(observed, at))
-    return untold or order(observed, at) is not None or taints_wrong(observed, at)
+    outdated = any(_patches(observed, at))
+    return outdated or order(observed, at) is not None or taints_wrong(observed, at)
 
 
 def _patches(observed: ObservedNode, at: DrainContext) -> Iterator[Manifest]:
     """Yields a patch of the Node's status for each condition that is out of date."""
     now, status = datetime.fromtimestamp(at.now, UTC), observed.node_status
-    for kind, told, before in (
+    for kind, state, before in (
         (SLURM_OUT_OF_SERVICE, condition_of(observed, at), status.condition),
         (PODS_REJECTED, rejections_of(observed), status.rejections),
     ):
-        if told is not None and told != before:
-            changed = before is None or before.out != told.out
-            written = condition(kind, told.reason, told.message, now, holds=told.out, changed=changed)
+        if state is not None and state != before:
+            changed = before is None or before.out != state.out
+            written = condition(kind, state.reason, state.message, now, holds=state.out, changed=changed)
             yield {"status": {"conditions": [written | {"lastHeartbeatTime": timestamp(now)}]}}
 
 

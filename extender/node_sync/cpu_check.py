@@ -29,7 +29,7 @@ class CpuCheck:
         self._health = health
         self._view = view
         self._unit = unit
-        self._said: tuple[str, ...] = ()
+        self._logged: tuple[str, ...] = ()
 
     async def run(self) -> None:
         """Repeats the check for ever. The view must already be loaded. Other parts of the program report
@@ -41,8 +41,8 @@ class CpuCheck:
         nodes = (await self._slurm_nodes.read(_INTERVAL_S)).nodes
         trouble = disagreements(self._view(), nodes, self._unit)
         self._health.says("CPUs", "; ".join(trouble) or None)
-        told = whole_cores(nodes, self._unit)
-        for sentence in told:
-            if sentence not in self._said:
+        sentences = whole_cores(nodes, self._unit)
+        for sentence in sentences:
+            if sentence not in self._logged:
                 log.warning("CPUs are not counted alike", where=sentence)
-        self._said = told
+        self._logged = sentences

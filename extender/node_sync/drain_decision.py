@@ -100,11 +100,11 @@ class ObservedNode:
         return self.drained_by_us and cause_of(self.slurm.reason) is DrainCause.PROLOG_REFUSED
 
     @property
-    def told_of_our_drain(self) -> bool:
+    def shows_our_drain(self) -> bool:
         """True if the Node's condition names the extender's drain. If the drain is missing, a
         person took the drain back."""
-        told = self.node_status.condition
-        return told is not None and told.reason == NodeReason.DRAINED_FOR_KUBERNETES
+        condition = self.node_status.condition
+        return condition is not None and condition.reason == NodeReason.DRAINED_FOR_KUBERNETES
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ class Tally:
             if cause is None:
                 continue
             drained[cause] += 1
-            if each.told_of_our_drain and (told := each.node_status.condition):
-                oldest[cause] = min(told.since, oldest.get(cause, told.since))
+            if each.shows_our_drain and (condition := each.node_status.condition):
+                oldest[cause] = min(condition.since, oldest.get(cause, condition.since))
         left = (_reasons(each, at.drain_settings) for each in nodes if not each.out)
         suppressed = sum(len(at.ignored.keys() & set(map(cause_of, each))) for each in left)
         return cls(drained, suppressed, oldest)
@@ -250,11 +250,11 @@ def condition_of(observed: ObservedNode, at: DrainContext) -> NodeCondition | No
         when = "taken back when no job is ending there" if observed.job_ends else "being taken back"
         return NodeCondition(True, NodeReason.RESUMING, f"its drain in Slurm is {when}")
     if observed.drained_by_us:
-        return NodeCondition(True, NodeReason.DRAINED_FOR_KUBERNETES, _told("drained", reason))
+        return NodeCondition(True, NodeReason.DRAINED_FOR_KUBERNETES, _message("drained", reason))
     if observed.down:
-        return NodeCondition(True, NodeReason.DOWN_IN_SLURM, _told("down", reason))
+        return NodeCondition(True, NodeReason.DOWN_IN_SLURM, _message("down", reason))
     if observed.out:
-        return NodeCondition(True, NodeReason.DRAINED_IN_SLURM, _told("drained", reason))
+        return NodeCondition(True, NodeReason.DRAINED_IN_SLURM, _message("drained", reason))
     if wanted and _overruled(observed, wanted, at):
         message = f"resumed in Slurm in spite of: {wanted}"
         return NodeCondition(False, NodeReason.RESUMED_BY_HAND, message)
@@ -300,14 +300,14 @@ def with_taint(taints: Sequence[Manifest], *, wanted: bool) -> list[Manifest]:
 def _overruled(observed: ObservedNode, wanted: str, at: DrainContext) -> bool:
     """Returns True if a person has resumed a node that was drained for this reason. If a drain is
     missing a few seconds after the drain was made, or after an outage, Slurm has lost the drain."""
-    told = observed.node_status.condition
-    if told is None or wanted not in told.message:
+    condition = observed.node_status.condition
+    if condition is None or wanted not in condition.message:
         return False
-    lasted = at.steady and at.now - told.since >= _FORGETS_S
-    return told.reason == NodeReason.RESUMED_BY_HAND or (observed.told_of_our_drain and lasted)
+    lasted = at.steady and at.now - condition.since >= _FORGETS_S
+    return condition.reason == NodeReason.RESUMED_BY_HAND or (observed.shows_our_drain and lasted)
 
 
-def _told(state: str, reason: str) -> str:
+def _message(state: str, reason: str) -> str:
     return cut(f"{state} in Slurm: {reason}")
 
 

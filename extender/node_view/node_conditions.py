@@ -51,15 +51,15 @@ class NodeStatus:
     @classmethod
     def parse(cls, manifest: Manifest) -> Self:
         listed = (manifest.get("status") or {}).get("conditions") or ()
-        told = {each["type"]: each for each in listed}
-        ready = "Ready" not in told or told["Ready"].get("status") == "True"
+        conditions = {each["type"]: each for each in listed}
+        ready = "Ready" not in conditions or conditions["Ready"].get("status") == "True"
         own, rejections = (
-            _notice(told[kind]) if kind in told else None
+            _notice(conditions[kind]) if kind in conditions else None
             for kind in (SLURM_OUT_OF_SERVICE, PODS_REJECTED)
         )
         problems = (
             (kind, each.get("message") or each.get("reason") or "")
-            for kind, each in told.items()
+            for kind, each in conditions.items()
             if kind not in _KNOWN and each.get("status") == "True"
         )
         annotations = manifest["metadata"].get("annotations") or {}

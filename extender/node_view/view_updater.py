@@ -122,16 +122,16 @@ class ClusterViewUpdater:
     async def _read_configuration(self) -> None:
         """Reads slurm.conf again, because an administrator may change slurm.conf and restart
         slurmctld."""
-        told = await self._slurm.configuration()
-        if told.kill_wait_s is not None:
-            self.kill_wait_s = told.kill_wait_s
-        if told.slurmd_timeout_s is not None:
-            self.slurmd_timeout_s = told.slurmd_timeout_s
-        if told.select_type_parameters is not None:
-            self._select_type_parameters = told.select_type_parameters
-        self._select_type = told.select_type
-        most_jobs = self._defaults.max_job_count if told.max_job_count is None else told.max_job_count
-        preempt_type = self._defaults.preempt_type if told.preempt_type is None else told.preempt_type
+        conf = await self._slurm.configuration()
+        if conf.kill_wait_s is not None:
+            self.kill_wait_s = conf.kill_wait_s
+        if conf.slurmd_timeout_s is not None:
+            self.slurmd_timeout_s = conf.slurmd_timeout_s
+        if conf.select_type_parameters is not None:
+            self._select_type_parameters = conf.select_type_parameters
+        self._select_type = conf.select_type
+        most_jobs = self._defaults.max_job_count if conf.max_job_count is None else conf.max_job_count
+        preempt_type = self._defaults.preempt_type if conf.preempt_type is None else conf.preempt_type
         self.view = replace(
             self.view,
             preemption=preempt_type not in ("", "none", "preempt/none"),

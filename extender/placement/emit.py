@@ -33,7 +33,7 @@ from extender.turns.window import Windows
 from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
-_TOLD = IN_QUEUES | {State.INVALID}
+_REPORTED = IN_QUEUES | {State.INVALID}
 _LEAVES_SOON_S = 1.0
 """Interval between looks at a slot that another Pod uses. The end of that Pod causes an immediate
 look."""
@@ -42,7 +42,7 @@ _STAYS_S = 5.0
 the extender assumes that the other Pod stays, and gives the waiting Pod's allocation back. In a crash,
 Slurm may have lost the other Pod's job, and may have granted the resources again."""
 _MANY_AT_ONCE = Cause.of(Kind.MANY_EVICTIONS)
-_ALWAYS_TOLD = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED, Reason.CORES_IN_USE})
+_ALWAYS_REPORTED = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED, Reason.CORES_IN_USE})
 
 
 class Emitter:
@@ -136,8 +136,8 @@ class Emitter:
         deletes = isinstance(effect, EvictPod) or (isinstance(effect, CancelJob) and record.unseen)
         pod = effect.pod.uid if isinstance(effect, EvictPod) else None
         if deletes and not self._limiter.passes(record, at.now, pod):  # reports are spread over time
-            told_at = at.now + self._limiter.held * at.rules.in_line_report_pause
-            return record.with_members(quiet_until=told_at).with_retry(waits=Waits.FOR_LIMITER)
+            report_at = at.now + self._limiter.held * at.rules.in_line_report_pause
+            return record.with_members(quiet_until=report_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
 
     def _is_taken(self, uid: str, slot: Allocation) -> bool:
@@ -168,19 +168,19 @@ def _has_numbers(pod: Pod, effect: RecordJobId) -> bool:
 
 def _may_report(record: Placeholder) -> bool:
     cause = record.cause
-    always = cause is not None and cause.reason in _ALWAYS_TOLD
-    return record.state in _TOLD or record.throttled or always
+    always = cause is not None and cause.reason in _ALWAYS_REPORTED
+    return record.state in _REPORTED or record.throttled or always
 
 
 def _next_report(record: Placeholder, member: Member) -> ReportWaiting | None:
     cause = _what_holds_up(record, member)
     if cause is not None and record.throttled:
         cause = Cause(cause.kind, _MANY_AT_ONCE.reason, cause.facts, aside=_MANY_AT_ONCE)
-    elif record.state not in _TOLD and not (cause and cause.reason in _ALWAYS_TOLD):
+    elif record.state not in _REPORTED and not (cause and cause.reason in _ALWAYS_REPORTED):
         return None
     if cause is None or not _is_news(cause, member.shown):
         return None
-    waits = record.state in _TOLD or record.throttled or cause.reason == Reason.CORES_IN_USE
+    waits = record.state in _REPORTED or record.throttled or cause.reason == Reason.CORES_IN_USE
     return _report(record, member, cause, event_alone=not waits)
 
 
@@ -212,10 +212,10 @@ def reports_again(record: Placeholder) -> Iterator[ReportWaiting]:
     """Yields the reports that are made again after a while. A Pod gets no such report if the Pod no
     longer waits, or if the cause has changed. The condition is written again only if its message has
     changed."""
-    if record.state not in _TOLD:
+    if record.state not in _REPORTED:
         return
     for member in record.members:
         cause, shown = _what_holds_up(record, member), member.shown
-        told = cause is not None and cause == shown and not member.reporting and not member.unlisted
-        if told and cause is not None and shown is not None:
+        again = cause is not None and cause == shown and not member.reporting and not member.unlisted
+        if again and cause is not None and shown is not None:
             yield _report(record, member, cause, event_alone=text(cause) == text(shown))

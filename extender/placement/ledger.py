@@ -160,7 +160,7 @@ class Ledger(Settled):
                 self._records.put(after)
                 return
             self._settle(after)
-            if pod.uid in self._records.kept_out and not pod.told_to_wait:
+            if pod.uid in self._records.kept_out and not pod.shows_wait:
                 self._effects.append(ReportWaiting(uid, pod, on_pod.kept_out(self._records[uid]), None))
         member = None if record is None else record.member(pod.uid)
         if member is not None and member.pod.touch != pod.touch:
@@ -322,16 +322,16 @@ class Ledger(Settled):
             for uid in to_tell.due(turns, now):
                 record = self._records.get(uid)
                 if record is not None and record.state is State.SEEN and record.cause is None:
-                    to_tell.told_at = now
+                    to_tell.reported_at = now
                     why = self._apart.why(record, self._at) or self._windows.why(uid)
                     self._settle(record._replace(cause=why))
                 elif record is not None and record.rejected_by_slurm:
-                    to_tell.told_at = now
+                    to_tell.reported_at = now
                     self._settle(record)
         for uid in to_tell.due(to_tell.again, now):
             record = self._records.get(uid)
             for report in () if record is None else reports_again(record):
-                to_tell.told_at = now
+                to_tell.reported_at = now
                 self._effects.append(report)
                 self._records.put(self._records[uid].with_member(report.pod, reporting=True))
 

@@ -65,7 +65,7 @@ class ToTell:
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
-        self.told_at = -inf
+        self.reported_at = -inf
         """Time of the last report."""
         self.in_line: Turns = OrderedDict()
         """Pods that have begun to wait for their turns."""
@@ -83,13 +83,13 @@ class ToTell:
         return min(map(self._next_of, (self.in_line, self.when, self.again)))
 
     def due(self, turns: Turns, now: float) -> Iterator[str]:
-        """Yields the uids of the Pods whose reports are due. The caller sets `told_at` for each
+        """Yields the uids of the Pods whose reports are due. The caller sets `reported_at` for each
         report."""
         while self._next_of(turns) <= now:
             yield turns.popitem(last=False)[0]
 
     def _next_of(self, turns: Turns) -> float:
-        return max(next(iter(turns.values())), self.told_at + self._interval) if turns else inf
+        return max(next(iter(turns.values())), self.reported_at + self._interval) if turns else inf
 
 
 def taken(uids: dict[str, None]) -> Iterator[str]:

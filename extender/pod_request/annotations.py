@@ -264,11 +264,11 @@ def read_table(
         else:
             warnings += [f"{about}: {row.warning} {see(name)}"] if row.warning else []
     for name, meant in sorted(islice(_unknown(annotations, prefix, rows), _MOST_UNKNOWN)):
-        told = f"annotation {prefix}{printable(name[:_SHOWN])[:_SHOWN]} is unknown"
+        words = f"annotation {prefix}{printable(name[:_SHOWN])[:_SHOWN]} is unknown"
         if meant:
-            problems.append(f"{told}: did you mean {prefix}{meant}? {see(meant)}")
+            problems.append(f"{words}: did you mean {prefix}{meant}? {see(meant)}")
         else:
-            warnings.append(f"{told} here, and does nothing {see('')}")
+            warnings.append(f"{words} here, and does nothing {see('')}")
     return ParsedAnnotations(fields, tuple(problems), tuple(warnings))
 
 

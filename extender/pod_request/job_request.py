@@ -128,12 +128,12 @@ def _asked(annotations: Mapping[str, str], translation: TranslationConfig) -> Pa
 def _small(request: Request, translation: TranslationConfig) -> Request:
     """Returns the request if the request is small enough to keep in memory. Otherwise returns an invalid
     request without the long texts."""
-    job, told = request.job, (*request.problems, *request.warnings)
+    job, messages = request.job, (*request.problems, *request.warnings)
     asked = [text for name in _TEXTS if (text := getattr(job, name))]
     texts = (*asked, *job.excluded_nodes, *job.required_nodes, request.constraints.packed)
-    if too_much_kept((*texts, *told)) is None:
+    if too_much_kept((*texts, *messages)) is None:
         return request
-    too_much = too_much_kept(texts if request.problems else (*texts, *told))
+    too_much = too_much_kept(texts if request.problems else (*texts, *messages))
     without: dict[str, Any] = dict.fromkeys(_TEXTS)
     job = replace(job, **without, excluded_nodes=(), required_nodes=())
     problems = (*translation.see("limits", too_much), *request.problems)

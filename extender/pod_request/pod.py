@@ -109,7 +109,7 @@ class Pod(NamedTuple):
         return tuple(gate for gate in self.scheduling.gates if gate != GATE)
 
     @property
-    def told_to_wait(self) -> bool:
+    def shows_wait(self) -> bool:
         """True while the Pod's condition says that the Pod waits."""
         return self.scheduling.waiting is not None
 

@@ -89,5 +89,5 @@ def _read(theirs: Mapping[str, str], prefix: str, page: str) -> ParsedAnnotation
     ignored = [name for name in NOT_READ if prefix + name in theirs]
     kept = {key: value for key, value in theirs.items() if key.removeprefix(prefix) not in ignored}
     read = read_table(kept, prefix, TABLE, lambda _: see)
-    told = (f"annotation {prefix}{name} does nothing: {NOT_READ[name]} {see}" for name in ignored)
-    return replace(read, warnings=(*read.warnings, *told))
+    warnings = (f"annotation {prefix}{name} does nothing: {NOT_READ[name]} {see}" for name in ignored)
+    return replace(read, warnings=(*read.warnings, *warnings))

@@ -79,9 +79,9 @@ class TranslationConfig:
             return False
         return self.scope.everything or self.scope.problem(manifest) is None or _is_marked(manifest)
 
-    def see(self, section: str, *told: str | None) -> tuple[str, ...]:
+    def see(self, section: str, *messages: str | None) -> tuple[str, ...]:
         """Returns all messages except None, each with a link to a section of the page."""
-        return tuple(f"{each} ({self.page}#{section})" for each in told if each is not None)
+        return tuple(f"{each} ({self.page}#{section})" for each in messages if each is not None)
 
 
 def scheduler_of(manifest: Manifest) -> str:

@@ -36,8 +36,8 @@ def who(
     policy = _read(file)
     rule = policy.rule_for(namespace, service_account)
     if output is Output.JSON:
-        told = None if rule is None else {"name": rule.name, "allows": [*described(rule)]}
-        print(json.dumps({"rule": told, "preset": policy.preset}, indent=2))
+        entry = None if rule is None else {"name": rule.name, "allows": [*described(rule)]}
+        print(json.dumps({"rule": entry, "preset": policy.preset}, indent=2))
         return
     if rule is None:
         print(f"no rule: {'anything goes' if policy.open else 'forbidden'} (preset: {policy.preset})")

@@ -152,8 +152,8 @@ def _permitted(pod: Pod, policy: Policy, translation: TranslationConfig) -> Requ
         changes, problems = verdict.changes, verdict.problems
     job = replace(request.job, **changes)
     given = frozenset(name for name in changes if getattr(request.job, name) is None)
-    told = (*request.problems, *problems)
-    return replace(request, job=job, problems=told, by_policy=given)
+    all_problems = (*request.problems, *problems)
+    return replace(request, job=job, problems=all_problems, by_policy=given)
 
 
 def _apart(request: Request, policy: Policy, translation: TranslationConfig) -> Request:

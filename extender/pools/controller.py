@@ -94,8 +94,8 @@ class PoolController:
         self._health = health
         self._leads = leadership
         self._gone = NodeRemover(slurm, cluster, health, leadership.allowed)
-        inside, says = f"metadata.namespace={leadership.namespace}", partial(health.says, _WATCH)
-        self._watch = ResourceWatch(kubernetes, "pods", inside, says)
+        inside, report = f"metadata.namespace={leadership.namespace}", partial(health.says, _WATCH)
+        self._watch = ResourceWatch(kubernetes, "pods", inside, report)
         self._pods: dict[str, tuple[str, SlurmdPod]] = {}
         """The slurmd Pods and their Nodes, by the Pod's name."""
         self._listed = asyncio.Event()
@@ -175,8 +175,8 @@ class PoolController:
         self._next_in = max(_SOON_S, _SHARE * reading.took) if acts else reading.pause(_INTERVAL_S)
         self._acted_at = asyncio.get_running_loop().time() if acts else self._acted_at
         self.states = {pool.name: states[pool.name] for pool in pools if pool.name in states}
-        told = ((name, words) for name, each in states.items() for words in (each.stopped, each.keeps))
-        stopped = "; ".join(f"{name}: {words}" for name, words in told if words)
+        texts = ((name, words) for name, each in states.items() for words in (each.stopped, each.keeps))
+        stopped = "; ".join(f"{name}: {words}" for name, words in texts if words)
         self._health.says(_STOPPED, stopped or None, alarm=True)
         self._health.says(_ACTING, next(iter([*errors, *_not_understood(members)]), None))
 

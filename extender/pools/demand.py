@@ -61,7 +61,7 @@ def demand(
     """Returns the demand for each pool with partitions. `waiting` has the pending jobs, each with the
     number of waiting tasks. `partitions` and `nodes` are all partitions and nodes in Slurm. A job counts
     once for each pool that the job could use."""
-    told = {pool.name: Demand() for pool in pools if pool.partitions}
+    demands = {pool.name: Demand() for pool in pools if pool.partitions}
     sizes, jobs = _sizes(nodes), tuple(waiting)
     held_back = {_owner(job) for job, _ in jobs if any(part in job.reason for part in _ON_ALL_JOBS)}
     for job, waits in jobs:
@@ -75,8 +75,8 @@ def demand(
         ]
         for pool in pools:
             if tasks and not pool.partitions.isdisjoint(lacking):
-                told[pool.name] = told[pool.name].plus(job, tasks)
-    return told
+                demands[pool.name] = demands[pool.name].plus(job, tasks)
+    return demands
 
 
 def _owner(job: Job) -> tuple[object, ...]:

@@ -268,8 +268,8 @@ class Member:
         pod = self.pod
         if self.slurm is None or pod is None or not pod.ready or pod.leaving:
             return ""
-        started, told = pod.started, self.slurm.slurmd_started
-        registered = started is not None and told is not None and told >= started - _CLOCKS_S
+        started, reported = pod.started, self.slurm.slurmd_started
+        registered = started is not None and reported is not None and reported >= started - _CLOCKS_S
         return pod.revision if registered else ""
 
     @property
@@ -308,7 +308,7 @@ class Member:
 
     def _wrong(self, pod: SlurmdPod) -> str:
         """Returns the failure of a slurmd Pod whose containers run, or may still start."""
-        told = self.slurm.slurmd_started if self.slurm is not None else None
+        started = self.slurm.slurmd_started if self.slurm is not None else None
         if self.slurm is not None and self.registered and "INVALID_REG" in self.slurm.states:
             return f"slurmctld rejects its registration: {self.reason}"
         # If the node can go back, time counts from the creation of the Pod, because the earlier slurmd
@@ -320,7 +320,7 @@ class Member:
         if self.now - since < _PATIENCE_S and pod.crashes >= _CRASHES:
             return f"slurmd has ended {pod.crashes} times"
         silent = pod.started is None or self.slurm is None
-        if silent or (told is not None and told < since - _CLOCKS_S):
+        if silent or (started is not None and started < since - _CLOCKS_S):
             return self._silence(self.now - since)
         return ""
 
@@ -365,8 +365,8 @@ def _last(container: Mapping[str, object], waiting: Mapping[str, str]) -> str:
     """Returns the message of a container's last end, otherwise the reason why the container waits."""
     state = container.get("lastState")
     ended = state.get("terminated") if isinstance(state, dict) else None
-    said = " ".join(str((ended or {}).get("message") or "").split())
+    message = " ".join(str((ended or {}).get("message") or "").split())
     code = (ended or {}).get("exitCode")
-    if said:
-        return said
+    if message:
+        return message
     return f"exit status {code}" if code is not None else waiting.get("message", "")

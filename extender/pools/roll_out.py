@@ -174,7 +174,7 @@ def _stays(member: Member) -> bool:
 def _waits(pool: Pool, member: Member, wanted: bool) -> bool:
     """Returns True if the next change of a Node waits for the end of a reservation."""
     if wanted:
-        return _waits_to_be_told_anew(pool, member)
+        return _waits_for_deletion(pool, member)
     return member.reserved and member.assigned is not None
 
 
@@ -310,16 +310,16 @@ def _come_back(pool: Pool, member: Member, newest: Assignment) -> Iterator[Actio
     """Assigns slurmd to a Node whose node Slurm already knows. slurmctld keeps the first configuration
     of a node. So a node with a changed configuration is first deleted in Slurm. The node is not deleted
     if this would also lose a job, a reservation or a state out of service."""
-    told = member.assigned.conf if member.assigned is not None else ""
-    as_told = replace(newest, conf=told, before=_before(member))
+    old_conf = member.assigned.conf if member.assigned is not None else ""
+    with_old_conf = replace(newest, conf=old_conf, before=_before(member))
     if member.waited_for:
-        yield Assign(member, replace(newest, conf=told or newest.conf, boots=True))
-    elif told == newest.conf or not member.can_be_forgotten or member.kept_out:
-        yield Assign(member, as_told)
+        yield Assign(member, replace(newest, conf=old_conf or newest.conf, boots=True))
+    elif old_conf == newest.conf or not member.can_be_forgotten or member.kept_out:
+        yield Assign(member, with_old_conf)
     elif not member.reserved:
         yield Delete(member)
     elif not pool.update.in_maintenance or member.reserved_later:
-        yield Assign(member, as_told)
+        yield Assign(member, with_old_conf)
 
 
 def _may_start(pool: Pool, awake: Sequence[Member]) -> int:
@@ -365,7 +365,7 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
     room = pool.update.most_unavailable(len(awake)) - sum(not each.serves for each in awake)
     for each in sorted(outdated, key=lambda each: (_has_to_wait(pool, each), each.allocated, each.node)):
         out = each.drained or each.down
-        if (out and _has_to_wait(pool, each)) or _waits_to_be_told_anew(pool, each):
+        if (out and _has_to_wait(pool, each)) or _waits_for_deletion(pool, each):
             continue
         if not (each.down or _has_its_turn(pool, each)):
             continue
@@ -377,7 +377,7 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
         room -= not anyway
         if not (each.held or each.down):
             yield Drain(each, pool_reason(pool.name, PoolCause.ROLL_OUT, pool.assignment.revision))
-        elif _is_told_anew(pool, each):
+        elif _must_be_deleted(pool, each):
             yield from _stop(each)
         else:
             yield Assign(each, replace(_next(pool, each), before=_before(each)))
@@ -414,7 +414,7 @@ def _next(pool: Pool, member: Member) -> Assignment:
     return pool.assignment
 
 
-def _is_told_anew(pool: Pool, member: Member) -> bool:
+def _must_be_deleted(pool: Pool, member: Member) -> bool:
     """Returns True if Slurm has to delete a node first, because the configuration for slurmctld
     changes."""
     dynamic = member.slurm is not None and member.slurm.dynamic
@@ -423,17 +423,17 @@ def _is_told_anew(pool: Pool, member: Member) -> bool:
 
 def _has_to_wait(pool: Pool, member: Member) -> bool:
     """Returns True if jobs prevent the replacement of a Node's Pod."""
-    return member.busy or (_is_told_anew(pool, member) and member.allocated)
+    return member.busy or (_must_be_deleted(pool, member) and member.allocated)
 
 
 def _has_its_turn(pool: Pool, member: Member) -> bool:
-    if _waits_to_be_told_anew(pool, member) or _went_back(pool, member):
+    if _waits_for_deletion(pool, member) or _went_back(pool, member):
         return False
     return member.in_maintenance or not pool.update.in_maintenance
 
 
-def _waits_to_be_told_anew(pool: Pool, member: Member) -> bool:
+def _waits_for_deletion(pool: Pool, member: Member) -> bool:
     """Returns True if a Node keeps its assignment for now, because Slurm would lose a reservation
     together with the node."""
     waits = member.reserved_later if pool.update.in_maintenance else member.reserved
-    return waits and _is_told_anew(pool, member)
+    return waits and _must_be_deleted(pool, member)

@@ -41,15 +41,15 @@ def _text(number: tuple[int, int]) -> str:
 
 
 def release(facts: Facts) -> Finding:
-    told = facts.kubernetes.release
-    if isinstance(told, Unread):
-        return failed(told.why, "Give --kubeconfig and --context, or run preflight in a Pod.")
-    number = _number(told)
+    version = facts.kubernetes.release
+    if isinstance(version, Unread):
+        return failed(version.why, "Give --kubeconfig and --context, or run preflight in a Pod.")
+    number = _number(version)
     if number < OLDEST:
-        return failed(f"kube-apiserver is {told}; the oldest supported is {_text(OLDEST)}")
+        return failed(f"kube-apiserver is {version}; the oldest supported is {_text(OLDEST)}")
     if number > NEWEST:
-        return warned(f"kube-apiserver is {told}; the newest tested is {_text(NEWEST)}")
-    return passed(f"kube-apiserver is {told}")
+        return warned(f"kube-apiserver is {version}; the newest tested is {_text(NEWEST)}")
+    return passed(f"kube-apiserver is {version}")
 
 
 def admission_policies(facts: Facts) -> Finding:
@@ -137,14 +137,14 @@ def webhook_answers(facts: Facts) -> Finding:
 
 def _lost(lost: Sequence[Webhook], found: Mapping[Webhook, Called]) -> Finding:
     """Returns the finding for webhooks that do not answer."""
-    told = "; ".join(dict.fromkeys(f"{each.address} {found[each].words}" for each in lost))
+    words = "; ".join(dict.fromkeys(f"{each.address} {found[each].words}" for each in lost))
     named = list(dict.fromkeys(each.configuration for each in lost))
     fix = f"Start that installation. If the installation is deleted, `kubectl delete {' '.join(named)}`."
     if any(each.required for each in lost):
         return failed(
-            f"{told}: kube-apiserver rejects Pods that ask for Slurm ({', '.join(named)})", fix
+            f"{words}: kube-apiserver rejects Pods that ask for Slurm ({', '.join(named)})", fix
         )
-    return warned(f"{told}: wrong Pod templates get no warning ({', '.join(named)})", fix)
+    return warned(f"{words}: wrong Pod templates get no warning ({', '.join(named)})", fix)
 
 
 def policies(facts: Facts) -> Finding:

@@ -51,10 +51,10 @@ def names(facts: Facts) -> Finding:
     without = sorted(slurm - named.keys())
     if not shared:
         return failed(f"no Node has the name of a Slurm node ({some(without)})")
-    told = [f"Nodes that Slurm does not know: {some(alone)}"] if alone else []
-    told += [f"Slurm nodes without a Node: {some(without)}"] if without else []
-    if told:
-        return warned("; ".join(told))
+    differences = [f"Nodes that Slurm does not know: {some(alone)}"] if alone else []
+    differences += [f"Slurm nodes without a Node: {some(without)}"] if without else []
+    if differences:
+        return warned("; ".join(differences))
     return passed(f"{len(shared)} Nodes represent Slurm nodes")
 
 
@@ -105,8 +105,8 @@ def cpus(facts: Facts) -> Finding:
     short = [words for _, node, slurm in pairs if (words := _short_of_cpus(node, slurm, unit))]
     if short:
         return warned(some(short))
-    told = whole_cores([slurm for _, _, slurm in pairs], unit)
-    return passed("; ".join(told) or "Slurm and Kubernetes count the same CPUs")
+    sentences = whole_cores([slurm for _, _, slurm in pairs], unit)
+    return passed("; ".join(sentences) or "Slurm and Kubernetes count the same CPUs")
 
 
 def _short_of_cpus(node: Node, slurm: SlurmNode, unit: Decimal) -> str | None:
@@ -114,8 +114,8 @@ def _short_of_cpus(node: Node, slurm: SlurmNode, unit: Decimal) -> str | None:
     gives = (slurm.cpus - slurm.cpus_reserved) * unit
     if gives <= allocatable:
         return None
-    told = f"Slurm gives {in_millis(gives)} CPUs of node {slurm.name}"
-    return f"{told}, but only {in_millis(allocatable)} are allocatable"
+    words = f"Slurm gives {in_millis(gives)} CPUs of node {slurm.name}"
+    return f"{words}, but only {in_millis(allocatable)} are allocatable"
 
 
 def memory(facts: Facts) -> Finding:
@@ -124,29 +124,29 @@ def memory(facts: Facts) -> Finding:
         allocatable = int(parse_quantity(node.allocatable.get("memory", "0")) / MEBIBYTE)
         gives = slurm.memory_mb - slurm.memory_reserved_mb
         if gives > allocatable:
-            told = f"Slurm gives {gives} MiB of node {slurm.name}"
-            short.append(f"{told}, but only {allocatable} are allocatable")
+            words = f"Slurm gives {gives} MiB of node {slurm.name}"
+            short.append(f"{words}, but only {allocatable} are allocatable")
     if short:
         return warned(some(short))
     return passed("all memory that Slurm gives is allocatable")
 
 
 def node_agents(facts: Facts) -> Finding:
-    told = [
+    reports = [
         (manifest["metadata"]["name"], condition)
         for manifest in known(facts.kubernetes.nodes)
         for condition in _conditions(manifest)
         if condition.get("type") == DEVICE_PROBLEM
     ]
-    if not told:
+    if not reports:
         raise NotKnown("no Node has the condition of a node agent")
     now = time.time()
     wrong = [
         f"Node {name}: {'the node agent is silent' if silent else condition.get('message')}"
-        for name, condition in told
+        for name, condition in reports
         if (silent := is_stale(condition, now, AGENT_SILENT_S)) or condition.get("status") != "False"
     ]
-    return failed(some(wrong)) if wrong else passed(f"{len(told)} node agents report no problem")
+    return failed(some(wrong)) if wrong else passed(f"{len(reports)} node agents report no problem")
 
 
 def device_plugins(facts: Facts) -> Finding:

@@ -81,5 +81,5 @@ def outcome(check: Check, facts: Facts) -> Result:
 
 def some(names: Sequence[str], most: int = 3) -> str:
     """Returns the first names and the number of further names, like "a, b, c and 7 more"."""
-    told = ", ".join(names[:most])
-    return told if len(names) <= most else f"{told} and {len(names) - most} more"
+    listed = ", ".join(names[:most])
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"

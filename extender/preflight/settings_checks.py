@@ -9,8 +9,8 @@ from extender.preflight.result import Check, Finding, failed, passed, some, warn
 def variables(facts: Facts) -> Finding:
     meant = {name: setting for name, setting in facts.variables.items() if setting is not None}
     if meant:
-        told = [f"{name} is no setting; {setting} is probably meant" for name, setting in meant.items()]
-        return failed("; ".join(told), "Correct the name of the environment variable.")
+        words = [f"{name} is no setting; {setting} is probably meant" for name, setting in meant.items()]
+        return failed("; ".join(words), "Correct the name of the environment variable.")
     if facts.variables:
         return warned(f"no setting: {some(list(facts.variables))}")
     return passed("all SLURM_EXTENDER_ variables of the environment are settings")

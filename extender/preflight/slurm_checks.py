@@ -18,17 +18,17 @@ _BATCH: Final = "this release has no EXTERNAL_JOB, so a waiting placeholder is a
 
 
 def api(facts: Facts) -> Finding:
-    told, accepted = facts.slurm.capabilities, facts.slurm.accepted
+    capabilities, accepted = facts.slurm.capabilities, facts.slurm.accepted
     if isinstance(facts.slurm.token, Unread):
         raise NotKnown("no token for requests to Slurm", TOKEN)
     if accepted is False:
-        known(told)
-    if isinstance(told, Unread):
-        return failed(told.why)
+        known(capabilities)
+    if isinstance(capabilities, Unread):
+        return failed(capabilities.why)
     if isinstance(accepted, Unread):
         return failed(f"slurmctld does not answer slurmrestd: {accepted.why}", "Start slurmctld.")
-    words = f"Slurm {told.release} by {told.api_version}, cluster {told.cluster}"
-    if not told.external_jobs:
+    words = f"Slurm {capabilities.release} by {capabilities.api_version}, cluster {capabilities.cluster}"
+    if not capabilities.external_jobs:
         return warned(
             f"{words}; {_BATCH}", "Run slurmd on each node, or upgrade Slurm to 25.11 or later."
         )
@@ -64,10 +64,10 @@ def token_rights(facts: Facts) -> Finding:
 
 
 def job_ids(facts: Facts) -> Finding:
-    told, settings = known(facts.slurm.configuration), facts.settings
+    conf, settings = known(facts.slurm.configuration), facts.settings
     ids = settings.placeholder_ids
-    highest = settings.max_job_id if told.max_job_id is None else told.max_job_id
-    latest = told.next_job_id
+    highest = settings.max_job_id if conf.max_job_id is None else conf.max_job_id
+    latest = conf.next_job_id
     if latest is None:
         latest = known(facts.slurm.newest_job_id)
     near = encroaching(latest, highest, ids)
@@ -83,11 +83,11 @@ def job_ids(facts: Facts) -> Finding:
 
 
 def kill_wait(facts: Facts) -> Finding:
-    told, settings = known(facts.slurm.configuration).kill_wait_s, facts.settings
-    if told is None and "kill_wait_s" not in settings.model_fields_set:
+    seconds, settings = known(facts.slurm.configuration).kill_wait_s, facts.settings
+    if seconds is None and "kill_wait_s" not in settings.model_fields_set:
         raise NotKnown("slurmrestd reports no KillWait before API v0.0.45")
-    rule = GraceRule(settings.kill_wait_s if told is None else told, settings.default_grace)
-    whose = "SLURM_EXTENDER_KILL_WAIT_S" if told is None else "KillWait"
+    rule = GraceRule(settings.kill_wait_s if seconds is None else seconds, settings.default_grace)
+    whose = "SLURM_EXTENDER_KILL_WAIT_S" if seconds is None else "KillWait"
     words = f"{whose} is {rule.kill_wait_s} s: a Pod's grace may be {max(rule.longest, 0)} s"
     if rule.longest < 1:
         return failed(words)
@@ -100,21 +100,21 @@ def kill_wait(facts: Facts) -> Finding:
 
 
 def preempt_type(facts: Facts) -> Finding:
-    told, own = known(facts.slurm.configuration).preempt_type, facts.settings.preempt_type
-    if told is None and own is None:
+    value, own = known(facts.slurm.configuration).preempt_type, facts.settings.preempt_type
+    if value is None and own is None:
         return warned("slurmrestd reports no PreemptType: the extender uses no fast path")
-    if told is not None and own is not None and (told or "preempt/none") != own:
-        return warned(f"PreemptType is {told}, but SLURM_EXTENDER_PREEMPT_TYPE is {own}")
-    if told is None:
+    if value is not None and own is not None and (value or "preempt/none") != own:
+        return warned(f"PreemptType is {value}, but SLURM_EXTENDER_PREEMPT_TYPE is {own}")
+    if value is None:
         return passed(f"SLURM_EXTENDER_PREEMPT_TYPE is {own}")
-    return passed(f"PreemptType is {told or 'preempt/none'}")
+    return passed(f"PreemptType is {value or 'preempt/none'}")
 
 
 def scheduler_parameters(facts: Facts) -> Finding:
-    told = known(facts.slurm.configuration)
-    parameters = reported(told.scheduler_parameters, "SchedulerParameters")
+    conf = known(facts.slurm.configuration)
+    parameters = reported(conf.scheduler_parameters, "SchedulerParameters")
     given = {each.partition("=")[0] for each in parameters}
-    if _runs(told.prologs, _GATE) and "nohold_on_prolog_fail" not in given:
+    if _runs(conf.prologs, _GATE) and "nohold_on_prolog_fail" not in given:
         return failed(
             "SchedulerParameters has no nohold_on_prolog_fail: a job whose Prolog fails is held",
             "Add nohold_on_prolog_fail to SchedulerParameters.",
@@ -125,10 +125,10 @@ def scheduler_parameters(facts: Facts) -> Finding:
 
 
 def timeouts(facts: Facts) -> Finding:
-    told = reported(known(facts.slurm.configuration).message_timeout_s, "MessageTimeout")
+    seconds = reported(known(facts.slurm.configuration).message_timeout_s, "MessageTimeout")
     own = facts.settings.slurm_timeout_s
-    words = f"MessageTimeout is {told} s, SLURM_EXTENDER_SLURM_TIMEOUT_S {own:g}"
-    return passed(words) if own > told else warned(words)
+    words = f"MessageTimeout is {seconds} s, SLURM_EXTENDER_SLURM_TIMEOUT_S {own:g}"
+    return passed(words) if own > seconds else warned(words)
 
 
 def partitions(facts: Facts) -> Finding:
@@ -152,22 +152,22 @@ def partitions(facts: Facts) -> Finding:
 
 
 def cgroups(facts: Facts) -> Finding:
-    told = known(facts.slurm.configuration)
-    if told.task_plugins is None:
+    conf = known(facts.slurm.configuration)
+    if conf.task_plugins is None:
         raise NotKnown("slurmrestd reports no TaskPlugin before API v0.0.45, and cgroup.conf never")
-    missing = [] if "task/cgroup" in told.task_plugins else ["TaskPlugin has no task/cgroup"]
-    if told.proctrack_type != "proctrack/cgroup":
-        missing.append(f"ProctrackType is {told.proctrack_type}")
+    missing = [] if "task/cgroup" in conf.task_plugins else ["TaskPlugin has no task/cgroup"]
+    if conf.proctrack_type != "proctrack/cgroup":
+        missing.append(f"ProctrackType is {conf.proctrack_type}")
     if missing:
         return warned(f"{' and '.join(missing)}: a native job may use a Pod's resources")
     raise NotKnown("TaskPlugin has task/cgroup; slurmrestd does not report cgroup.conf")
 
 
 def hooks(facts: Facts) -> Finding:
-    told = known(facts.slurm.configuration)
+    conf = known(facts.slurm.configuration)
     if facts.settings.hooks_token_file is None:
         raise NotKnown("SLURM_EXTENDER_HOOKS_TOKEN_FILE is not set: the extender takes no pushes")
-    epilogs = reported(told.slurmctld_epilogs, "EpilogSlurmctld")
+    epilogs = reported(conf.slurmctld_epilogs, "EpilogSlurmctld")
     if _runs(epilogs, _HOOK):
         return passed(f"EpilogSlurmctld has {_HOOK}")
     if epilogs:
@@ -177,13 +177,13 @@ def hooks(facts: Facts) -> Finding:
 
 def prolog(facts: Facts) -> Finding:
     conf = known(facts.slurm.configuration)
-    told = reported(conf.prologs, "Prolog")
-    if _runs(told, _GATE) and "Alloc" not in (conf.prolog_flags or ()):
+    programs = reported(conf.prologs, "Prolog")
+    if _runs(programs, _GATE) and "Alloc" not in (conf.prolog_flags or ()):
         return warned(f"PrologFlags has no Alloc: {_GATE} runs at the first step of a job, if at all")
-    if _runs(told, _GATE):
+    if _runs(programs, _GATE):
         return passed(f"Prolog has {_GATE}")
-    if told:
-        return warned(f"Prolog is {some(told)}: does it call {_GATE}?")
+    if programs:
+        return warned(f"Prolog is {some(programs)}: does it call {_GATE}?")
     return warned("slurm.conf has no Prolog: a native job may start beside a departing Pod")
 
 

@@ -31,14 +31,14 @@ def _view(facts: Facts) -> ClusterView:
 
 def select_type(facts: Facts) -> Finding:
     conf, own = known(facts.slurm.configuration), facts.settings.select_type_parameters
-    told = conf.select_type_parameters
-    words = uncounted_memory(own if told is None else told, _view(facts), conf.select_type)
+    parameters = conf.select_type_parameters
+    words = uncounted_memory(own if parameters is None else parameters, _view(facts), conf.select_type)
     if words is not None:
         return failed(words)
     if conf.select_type not in (None, _SHARES_NODES):
         return warned(f"SelectType is {conf.select_type}: each job gets whole nodes")
-    if told is not None:
-        return passed(f"SelectTypeParameters is {','.join(told)}")
+    if parameters is not None:
+        return passed(f"SelectTypeParameters is {','.join(parameters)}")
     if not own:
         raise NotKnown(
             "slurmrestd reports no SelectTypeParameters before API v0.0.45, and"
@@ -56,11 +56,11 @@ def min_job_age(facts: Facts) -> Finding:
 
 
 def max_job_count(facts: Facts) -> Finding:
-    told, settings = known(facts.slurm.configuration).max_job_count, facts.settings
-    if told is None and "max_job_count" not in settings.model_fields_set:
+    limit, settings = known(facts.slurm.configuration).max_job_count, facts.settings
+    if limit is None and "max_job_count" not in settings.model_fields_set:
         raise NotKnown("slurmrestd reports no MaxJobCount before API v0.0.45")
-    count = settings.max_job_count if told is None else told
-    whose = "SLURM_EXTENDER_MAX_JOB_COUNT" if told is None else "MaxJobCount"
+    count = settings.max_job_count if limit is None else limit
+    whose = "SLURM_EXTENDER_MAX_JOB_COUNT" if limit is None else "MaxJobCount"
     words = f"{whose} is {count}: at most {count // 2} placeholders wait"
     return passed(words) if count >= _MAX_JOB_COUNT else warned(words)
 
@@ -78,8 +78,8 @@ def default_time(facts: Facts) -> Finding:
 
 
 def backfill(facts: Facts) -> Finding:
-    told = reported(known(facts.slurm.configuration).scheduler_parameters, "SchedulerParameters")
-    given = {each.partition("=")[0] for each in told}
+    parameters = reported(known(facts.slurm.configuration).scheduler_parameters, "SchedulerParameters")
+    given = {each.partition("=")[0] for each in parameters}
     missing = [each for each in _BACKFILL if each not in given]
     waiting = known(facts.slurm.waiting_jobs)
     if missing and waiting >= _MANY_JOBS:

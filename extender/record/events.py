@@ -68,7 +68,7 @@ class CancelJob:
     whatever its name."""
     comment: str
     """New comment of the job."""
-    says_first: bool = False
+    comment_first: bool = False
     """True if the comment must be written before the cancellation, because a later leader reads the
     comment."""
 
@@ -85,7 +85,7 @@ class WriteAllocation:
     """True if the extender first writes the Pod's status: the nominated Node and the conditions. The
     conditions need a change if the extender has reported a wait, or if kube-scheduler has found no
     Node."""
-    heard_at: float | None = field(default=None, compare=False)
+    learned_at: float | None = field(default=None, compare=False)
     """Time on the ledger's clock at which the extender learned that the job runs. None if no Event has
     to report the grant: only users who got a report of waiting get this Event."""
 

@@ -52,7 +52,7 @@ class Member(NamedTuple):
     """True if the Pod was seen without a rejection after the allocation was written."""
     unlisted: bool = False
     """True if the Pod was missing from the last list of all Pods, although no deletion was seen."""
-    said: str = ""
+    last_rejection: str = ""
     """Last message of kube-scheduler about rejected Nodes."""
     shown: Cause | None = None
     """Cause that the Pod's condition shows now."""

@@ -356,9 +356,9 @@ class Placeholder(NamedTuple):
         return any(pod.gated for pod in self.pods)
 
     @property
-    def said(self) -> str:
+    def last_rejection(self) -> str:
         """Returns kube-scheduler's last message about rejected Nodes."""
-        return next((each.said for each in self.members if each.said), "")
+        return next((each.last_rejection for each in self.members if each.last_rejection), "")
 
     @property
     def unlisted(self) -> bool:

@@ -26,7 +26,7 @@ class HttpTelemetry:
         self._verbs = catalogue.VERBS.histogram(registry, FAST)
         self._rejections = catalogue.LISTENER_REJECTIONS.counter(registry)
         self._gate = catalogue.GATE.counter(registry)
-        self._told: dict[tuple[str, str], RateLimitedLog] = {}
+        self._logs: dict[tuple[str, str], RateLimitedLog] = {}
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Counts a request to one of the verbs."""
@@ -35,9 +35,9 @@ class HttpTelemetry:
     def rejected(self, listener: str, why: str) -> None:
         """Counts a connection or a request that a listener rejected."""
         child(self._rejections, listener, why).inc()
-        if (listener, why) not in self._told:
-            self._told[listener, why] = RateLimitedLog("a listener rejects")
-        self._told[listener, why].says(listener=listener, why=why)
+        if (listener, why) not in self._logs:
+            self._logs[listener, why] = RateLimitedLog("a listener rejects")
+        self._logs[listener, why].says(listener=listener, why=why)
 
     def gate_answered(self, answer: str) -> None:
         """Counts an answer to a node's gate."""

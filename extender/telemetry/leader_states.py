@@ -42,15 +42,15 @@ class Sources:
     demand: Callable[[], Mapping[str, Demand]] = dict
     capacity: Callable[[], Capacity] = Capacity
     view: Callable[[], ClusterView] = ClusterView
-    tells_jobs: bool = False
+    reports_jobs: bool = False
     """True if each bound Pod has a series (`slurm_extender_job_info`)."""
 
 
 class PodCounts:
     """Numbers of all placeholders for one scrape, from a single pass."""
 
-    def __init__(self, tells_jobs: bool = False) -> None:
-        self._tells_jobs = tells_jobs
+    def __init__(self, reports_jobs: bool = False) -> None:
+        self._reports_jobs = reports_jobs
         self.tally: Counter[tuple[State, str]] = Counter()
         """Number of placeholders by state and by the cause's reason."""
         self.oldest: dict[tuple[State, str], str] = {}
@@ -67,7 +67,7 @@ class PodCounts:
         created = record.members[0].pod.created if record.members else ""
         if created and created < self.oldest.get(found, "~"):
             self.oldest[found] = created
-        if self._tells_jobs and record.state in _BOUND and record.job.id is not None:
+        if self._reports_jobs and record.state in _BOUND and record.job.id is not None:
             self.with_jobs.append(record)
         if (wanted := Wanted.of(record)) is not None:
             self.wanted[wanted] += 1
@@ -88,7 +88,7 @@ class LeaderStates(Collector):
 
     async def count_pods(self) -> None:
         """Counts the Pods for the next scrape. Yields to other work, because 50,000 Pods may exist."""
-        sources, counts = self._sources, PodCounts(self._sources.tells_jobs)
+        sources, counts = self._sources, PodCounts(self._sources.reports_jobs)
         async for each in yielding(tuple(sources.placeholders())):
             counts.add(each)
         if sources is self._sources:
@@ -134,7 +134,7 @@ def _waiting(pods: PodCounts) -> Iterator[GaugeMetricFamily]:
     yield _counted(catalogue.WAITING, WaitsFor, waiting)
     yield _oldest(pods.oldest)
     yield _counted(catalogue.KEPT_BACK, sorted(REASONS), kept)
-    yield catalogue.WITHOUT_JOB.told(lost)
+    yield catalogue.WITHOUT_JOB.with_value(lost)
 
 
 def _oldest(created: Mapping[tuple[State, str], str]) -> GaugeMetricFamily:
@@ -156,7 +156,7 @@ def _drains(tally: Tally) -> Iterator[GaugeMetricFamily]:
     for cause, since in tally.oldest.items():
         oldest.add_metric([cause], since)
     yield oldest
-    yield catalogue.SUPPRESSED.told(tally.suppressed)
+    yield catalogue.SUPPRESSED.with_value(tally.suppressed)
 
 
 def _rejecting(closures: Iterable[Closure]) -> GaugeMetricFamily:
@@ -170,8 +170,8 @@ def _capacity(capacity: Capacity) -> Iterator[GaugeMetricFamily]:
     yield _counted(catalogue.CPUS, Share, capacity.cpus)
     yield _counted(catalogue.GPUS, Share, capacity.gpus)
     yield _counted(catalogue.MEMORY, Share, capacity.memory_bytes)
-    yield catalogue.PROLOG_ERRORS.told(capacity.prolog_errors)
-    yield catalogue.AGENTS.told(capacity.agents)
+    yield catalogue.PROLOG_ERRORS.with_value(capacity.prolog_errors)
+    yield catalogue.AGENTS.with_value(capacity.agents)
 
 
 def _pools(states: Mapping[str, PoolState]) -> Iterator[GaugeMetricFamily]:

@@ -41,12 +41,12 @@ class ReplicaStates(Collector):
         certificate = self.certificate()
         yield from _lifetime(catalogue.CERTIFICATE_ISSUED, catalogue.CERTIFICATE_ENDS, certificate)
         job_ids = self._job_ids
-        yield catalogue.NEXT_JOB_ID.told(job_ids.latest)
-        yield catalogue.FIRST_JOB_ID.told(job_ids.ids.first)
-        yield catalogue.END_JOB_ID.told(job_ids.ids.end)
-        yield catalogue.SLURMCTLD_STARTED.told(job_ids.slurmctld_started)
+        yield catalogue.NEXT_JOB_ID.with_value(job_ids.latest)
+        yield catalogue.FIRST_JOB_ID.with_value(job_ids.ids.first)
+        yield catalogue.END_JOB_ID.with_value(job_ids.ids.end)
+        yield catalogue.SLURMCTLD_STARTED.with_value(job_ids.slurmctld_started)
 
 
 def _lifetime(issued: Metric, ends: Metric, times: Lifetime) -> Iterator[GaugeMetricFamily]:
-    yield issued.told(times[0])
-    yield ends.told(times[1])
+    yield issued.with_value(times[0])
+    yield ends.with_value(times[1])

@@ -14,7 +14,7 @@ class SlurmTelemetry:
         self._rest_calls = catalogue.SLURMRESTD_CALLS.counter(registry)
         self._rest_bytes = catalogue.SLURMRESTD_BYTES.counter(registry)
         self._malformed = catalogue.MALFORMED.counter(registry)
-        self._malformed_told = RateLimitedLog(
+        self._malformed_log = RateLimitedLog(
             "an entry of Slurm's answer cannot be read, and is passed over"
         )
 
@@ -27,4 +27,4 @@ class SlurmTelemetry:
     def malformed(self, call: str, why: str) -> None:
         """Counts and logs an unreadable entry in a reply of slurmrestd."""
         child(self._malformed, call).inc()
-        self._malformed_told.says(call=call, why=why)
+        self._malformed_log.says(call=call, why=why)

@@ -53,7 +53,7 @@ TAKEN = "Pods that Slurm does not count use the resources of this Pod's job"
 LEAVING = "Pods that are leaving this Node still use the resources of this Pod's job"
 
 _SILENT = "Slurm has not answered since {} UTC; free capacity of its nodes is unknown; retried"
-_SAID = re.compile(r"Slurm has not answered since (\d\d:\d\d) UTC", re.ASCII)
+_SILENT_PATTERN = re.compile(r"Slurm has not answered since (\d\d:\d\d) UTC", re.ASCII)
 
 _INTERVAL_S = 1.0
 _IDLE_S = 60.0
@@ -205,8 +205,8 @@ class FreeCapacity:
         if self._silent_since is None:
             return UNKNOWN
         conditions = (manifest.get("status") or {}).get("conditions") or ()
-        said = (_SAID.search(each.get("message") or "") for each in conditions)
-        since = next((found[1] for found in said if found), f"{self._silent_since:%H:%M}")
+        matches = (_SILENT_PATTERN.search(each.get("message") or "") for each in conditions)
+        since = next((found[1] for found in matches if found), f"{self._silent_since:%H:%M}")
         return _SILENT.format(since)
 
     def closed_to_ours(self, uid: str, allocation: Allocation) -> str | None:

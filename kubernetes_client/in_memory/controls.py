@@ -84,7 +84,7 @@ class Controls:
     def bookmark(self) -> None:
         """Sends a bookmark to every open watch that is older than the last version of its kind."""
         for watch in self._watches:
-            watch.tells_version = True
+            watch.bookmark_due = True
         self._store.touch()
 
     def end_watches(self) -> None:
@@ -140,7 +140,7 @@ class Controls:
         while not holds():
             await self._store.changed.wait()
 
-    async def all_told(self) -> None:
+    async def all_sent(self) -> None:
         """Returns as soon as a watch is open, all open watches have sent everything, and their readers
         wait again."""
         while not (self._watches and all(watch.idle for watch in self._watches)):

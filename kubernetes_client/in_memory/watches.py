@@ -20,7 +20,7 @@ class Watch:
         self.ended = False
         self.waits = False
         """True while the reader waits for an event."""
-        self.tells_version = False
+        self.bookmark_due = False
         """True if a bookmark follows the next events."""
         self._store = store
         self._kind = kind
@@ -43,10 +43,10 @@ class Watch:
     def news(self) -> bytes:
         """Returns the lines of all new changes."""
         changes, self._at = self._store.changes[self._at :], len(self._store.changes)
-        told, self._first = self._first, b""
-        told += b"".join(self._told(change) for change in changes if change.kind == self._kind)
-        tells_version, self.tells_version = self.tells_version, False
-        return told + self.bookmark() if tells_version else told
+        lines, self._first = self._first, b""
+        lines += b"".join(self._line(change) for change in changes if change.kind == self._kind)
+        bookmark_due, self.bookmark_due = self.bookmark_due, False
+        return lines + self.bookmark() if bookmark_due else lines
 
     def bookmark(self) -> bytes:
         """Returns the line with the version of the kind's last change, even if the changed object is not
@@ -60,7 +60,7 @@ class Watch:
             return b""
         return line("BOOKMARK", {"metadata": {"resourceVersion": str(last)}})
 
-    def _told(self, change: Change) -> bytes:
+    def _line(self, change: Change) -> bytes:
         before = change.before if change.before and self._fits(change.before) else None
         after = change.after if change.after and self._fits(change.after) else None
         if after is not None:

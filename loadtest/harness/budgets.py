@@ -55,8 +55,8 @@ class Verdict:
     def __str__(self) -> str:
         bound = f"at {'least' if self.at_least else 'most'} {self.limit:g}"
         goal = "" if self.goal is None else f"; goal {self.goal:g}"
-        told = f"{self.word}: {self.key} {self.value} ({bound}{goal})"
-        return f"{told}: {self.words}" if self.words else told
+        text = f"{self.word}: {self.key} {self.value} ({bound}{goal})"
+        return f"{text}: {self.words}" if self.words else text
 
 
 def budgets(name: str, path: Path = BUDGETS) -> Json:
@@ -70,9 +70,9 @@ def budgets(name: str, path: Path = BUDGETS) -> Json:
 def judged(held_to: Json, figures: Json, within: str = "") -> list[Verdict]:
     """Returns one verdict for each budget, in the same order. `within` is a prefix of the keys."""
     verdicts = []
-    for name, told in held_to.items():
+    for name, entry in held_to.items():
         key, found = within + name, figures.get(name)
-        budget = told if isinstance(told, dict) else {"at_most": told}
+        budget = entry if isinstance(entry, dict) else {"at_most": entry}
         if budget.keys() & {"at_most", "at_least"}:
             verdicts.append(Verdict.on(key, budget, found))
         else:

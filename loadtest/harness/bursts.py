@@ -154,7 +154,7 @@ class SlurmAlone:
         self._numbers = itertools.count(_FIRST_ID)
         self._calls, self._bytes = Counter[str](), Counter[str]()
         self._slurm = SlurmRest(
-            *(cluster.slurmrestd_url, cluster.token_file), concurrency=AT_A_TIME, heard=self._heard
+            *(cluster.slurmrestd_url, cluster.token_file), concurrency=AT_A_TIME, heard=self._count
         )
 
     async def aclose(self) -> None:
@@ -197,7 +197,7 @@ class SlurmAlone:
     def _reading(self) -> MeterReading:
         return MeterReading(cpu_by_component(self._cluster), dict(self._calls), dict(self._bytes))
 
-    def _heard(self, call: str, sent: int, received: int) -> None:
+    def _count(self, call: str, sent: int, received: int) -> None:
         self._calls[call] += 1
         self._bytes[call] += sent + received
 

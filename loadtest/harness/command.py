@@ -61,9 +61,9 @@ class Command:
         self.console.print(table)
 
     def write(self, figures: Mapping[str, Any], verdicts: Sequence[Verdict]) -> None:
-        told = [asdict(each) | {"word": each.word} for each in verdicts]
+        entries = [asdict(each) | {"word": each.word} for each in verdicts]
         self.figures.parent.mkdir(parents=True, exist_ok=True)
-        self.figures.write_text(json.dumps({**figures, "verdicts": told}, indent=1) + "\n")
+        self.figures.write_text(json.dumps({**figures, "verdicts": entries}, indent=1) + "\n")
 
     def conclude(
         self, figures: Mapping[str, Any], verdicts: Sequence[Verdict], *, partly: bool = False

@@ -168,8 +168,8 @@ def cpu_s(pid: int) -> float:
 def peak_rss_mb(cluster: Cluster) -> float:
     """Returns the extender's peak memory, in millions of bytes (VmHWM of proc(5))."""
     status = Path(f"/proc/{cluster.pid('extender')}/status").read_text()
-    told = dict(line.split(":", 1) for line in status.splitlines())
-    return round(int(told["VmHWM"].split()[0]) * 1024 / 1e6, 1)
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    return round(int(fields["VmHWM"].split()[0]) * 1024 / 1e6, 1)
 
 
 def _difference(now: Counts, before: Counts) -> Counts:

@@ -162,10 +162,10 @@ async def ask(
     """Returns kube-apiserver's answer. Raises Broken for an error."""
     data, kind = orjson.dumps(body) if body else None, {"Content-Type": "application/json"}
     async with session.request(method, path, data=data, headers=kind) as answer:
-        told: Manifest = orjson.loads(await answer.read())
+        reply: Manifest = orjson.loads(await answer.read())
     if answer.status >= 400:
-        raise Broken(f"{method} {path}: {told.get('message')}")
-    return told
+        raise Broken(f"{method} {path}: {reply.get('message')}")
+    return reply
 
 
 @asynccontextmanager

@@ -34,8 +34,8 @@ def compare_with_squeue(cluster: Cluster, pods: Sequence[Pod]) -> None:
     lines = cluster.run_slurm("squeue", "-h", "-o", _FORMAT).stdout.splitlines()
     # The name of a further job of a Pod ends in "#" and a suffix.
     shown = [re.sub(r"#\w+\|", "|", line) for line in lines]
-    told = {line for line in shown if line.split("|")[1] in jobs}
-    if differ := sorted(expected ^ told):
+    reported = {line for line in shown if line.split("|")[1] in jobs}
+    if differ := sorted(expected ^ reported):
         raise Broken(f"{len(differ)} lines are only in squeue or only of Pods: {differ[:5]}")
 
 

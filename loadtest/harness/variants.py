@@ -106,10 +106,10 @@ def _stub(nodes: int, like: ClusterSpec) -> Iterator[str]:
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            told = process.stdout.readline().split()
-            if not told:
+            words = process.stdout.readline().split()
+            if not words:
                 raise Broken("the stub of slurmrestd does not serve")
-            yield told[-1]
+            yield words[-1]
         finally:
             process.kill()
 

@@ -78,8 +78,8 @@ def figures(bursts: Sequence[Burst]) -> Json:
         values = [value for table in tables if (value := table[name]) is not None]
         if values:
             numbers = {"median": median(values), "min": min(values), "max": max(values)}
-            told = {kind: rounded(number) for kind, number in numbers.items()}
-            found[name] = {**told, "each": [rounded(value) for value in values]}
+            summary = {kind: rounded(number) for kind, number in numbers.items()}
+            found[name] = {**summary, "each": [rounded(value) for value in values]}
     return found
 
 

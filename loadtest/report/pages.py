@@ -47,10 +47,10 @@ def performance_page() -> None:
     for figures in _MADE_FROM:
         if figures.exists():
             shutil.copyfile(figures, _KEPT / figures.name)
-    told = kept()
+    results = kept()
     for page in (PAGE, SIZING):
-        page.write_text(renewed(page, told))
-    for name, plot in plots(told).items():
+        page.write_text(renewed(page, results))
+    for name, plot in plots(results).items():
         (_KEPT / name).write_bytes(plot)
     if (scale := BUILD / "scale.json").exists():
         SCALE.write_text(renewed(SCALE, json.loads(scale.read_text())))
@@ -63,10 +63,10 @@ def kept(folder: Path = _KEPT) -> Json:
     return {**json.loads((folder / "bench.json").read_text()), "load": found}
 
 
-def renewed(path: Path, told: Json, page: str = "") -> str:
+def renewed(path: Path, results: Json, page: str = "") -> str:
     """Returns the page with new generated blocks, which are made from these figures. Raises ValueError
     if the page has no place for a block."""
-    made = _TEMPLATES.get_template(f"{path.name}.j2").render(told)
+    made = _TEMPLATES.get_template(f"{path.name}.j2").render(results)
     left = {marks["name"]: marks[0] for marks in _MARKS.finditer(made)}
     page = _MARKS.sub(lambda marks: left.pop(marks["name"]), page or path.read_text())
     if left:
@@ -94,18 +94,18 @@ def _cell(value: Any, decimals: int) -> str:
     return middle if least == most else f"{middle} ({least} to {most})"
 
 
-def plots(told: Json) -> dict[str, bytes]:
+def plots(results: Json) -> dict[str, bytes]:
     """Returns the plots of the figures in build/bench.json, by file name."""
-    at_pace = f"Create to bound at {told['conditions']['steady_pods_per_s']:g} Pods a second, p99"
+    at_pace = f"Create to bound at {results['conditions']['steady_pods_per_s']:g} Pods a second, p99"
     cpu = "CPU of the whole cluster, of a burst"
     return {
-        "pods-per-second.svg": _bars(told, "Pods a second, of a burst", "Pods/s", "burst.pods_per_s"),
-        "create-to-bound.svg": _bars(told, at_pace, "ms", "steady.bound_ms_p99"),
-        "cpu-per-pod.svg": _bars(told, cpu, "ms a Pod", "burst.cpu_ms_per_pod"),
+        "pods-per-second.svg": _bars(results, "Pods a second, of a burst", "Pods/s", "burst.pods_per_s"),
+        "create-to-bound.svg": _bars(results, at_pace, "ms", "steady.bound_ms_p99"),
+        "cpu-per-pod.svg": _bars(results, cpu, "ms a Pod", "burst.cpu_ms_per_pod"),
     }
 
 
-def _bars(told: Json, title: str, unit: str, metric: str) -> bytes:
+def _bars(results: Json, title: str, unit: str, metric: str) -> bytes:
     """Draws bars for each stage with all placers. The plot has no scripts and no dates, so the same
     figures give the same bytes."""
     chart = pygal.Bar(
@@ -121,7 +121,7 @@ def _bars(told: Json, title: str, unit: str, metric: str) -> bytes:
     )
     chart.uuid = "plot"
     chart.add_xml_filter(_without_script_and_comments)
-    measured = [each for each in told["scenarios"] if at(each, f"{metric}.median") is not None]
+    measured = [each for each in results["scenarios"] if at(each, f"{metric}.median") is not None]
     stages = dict.fromkeys(each["stage"] for each in measured if each["placer"] == Placer.NOOP)
     chart.x_labels = list(stages)
     shown = [each for each in measured if each["stage"] in stages]

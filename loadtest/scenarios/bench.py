@@ -67,10 +67,10 @@ def bench(
             broken = [outcome for outcome in outcomes if outcome.broken]
             run.broken = bool(broken)
             measured_at["minutes"] = round(run.report.elapsed_s / 60, 1)
-            told = [outcome.as_json() for outcome in outcomes]
-            verdicts = judged(budgets("bench"), key_figures(told if as_listed else [], scale))
+            entries = [outcome.as_json() for outcome in outcomes]
+            verdicts = judged(budgets("bench"), key_figures(entries if as_listed else [], scale))
             key = {each.key: each.value for each in verdicts}
-            measured = {**key, "conditions": measured_at, "scenarios": told}
+            measured = {**key, "conditions": measured_at, "scenarios": entries}
             run.write(measured, verdicts)  # keeps the figures even if the next stage fails
         for outcome in broken:
             what = f"{outcome.scenario.stage}: {outcome.scenario.name}: {outcome.broken}"

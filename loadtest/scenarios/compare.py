@@ -64,13 +64,13 @@ def compare(
                 paces, burst = _paces(), side(pods)
                 pace = fmean([*paces, *_paces()]) * 1000
                 found[name].append({**burst, _YARDSTICK: pace})
-                told = (f"{title} {found[name][-1][key]:.2f}" for key, title in _FIGURES.items())
-                run.report(f"{name}: {', '.join(told)}")
+                texts = (f"{title} {found[name][-1][key]:.2f}" for key, title in _FIGURES.items())
+                run.report(f"{name}: {', '.join(texts)}")
             sides.reverse()
         ratios = ratios_of(found["before"], found["after"])
         rows = {
-            side: [median(each[name] for each in told) for name in _FIGURES]
-            for side, told in found.items()
+            side: [median(each[name] for each in bursts) for name in _FIGURES]
+            for side, bursts in found.items()
         }
         run.table(list(_FIGURES.values()), rows | {"ratio": list(ratios.values())})
         allowed = budgets("compare", budgets_file)
@@ -104,14 +104,14 @@ def _side(checkout: Path, nodes: int, directory: Path) -> Iterator[Callable[[int
     with subprocess.Popen(
         command, cwd=checkout, env=surroundings, text=True, stdin=pipe, stdout=pipe
     ) as process:
-        asked, told = process.stdin, process.stdout
+        asked, replies = process.stdin, process.stdout
         assert asked is not None
-        assert told is not None
+        assert replies is not None
 
         def burst(pods: int) -> Figures:
             asked.write(f"{pods}\n")
             asked.flush()
-            line = told.readline()
+            line = replies.readline()
             try:
                 return dict(json.loads(line))
             except ValueError:

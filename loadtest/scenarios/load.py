@@ -115,10 +115,10 @@ def load(
                 pods = asyncio.run(_prepared(cluster, int(rate * seconds * _SPARE)))
                 run.report(f"{len(pods.pods)} Pods exist and have their allocations")
                 pods.write(directory / "pods.json")
-                told = _locust(cluster, directory / "pods.json", options, results / f"{count}-nodes")
-                asyncio.run(_check(cluster, pods, told))
-            loads.append({"nodes": count, "calls": told})
-            verdicts += judged(allowed[count], told, f"{count} Nodes: ")
+                calls = _locust(cluster, directory / "pods.json", options, results / f"{count}-nodes")
+                asyncio.run(_check(cluster, pods, calls))
+            loads.append({"nodes": count, "calls": calls})
+            verdicts += judged(allowed[count], calls, f"{count} Nodes: ")
         measured_at["minutes"] = round(run.report.elapsed_s / 60, 1)
         run.conclude({"conditions": measured_at, "loads": loads}, verdicts)
 
@@ -155,14 +155,14 @@ def _locust(cluster: Cluster, pods: Path, options: Sequence[str], results: Path)
     return dict(json.loads(figures.read_text()))
 
 
-async def _check(cluster: Cluster, prepared: PreparedPods, told: dict[str, Any]) -> None:
+async def _check(cluster: Cluster, prepared: PreparedPods, calls: dict[str, Any]) -> None:
     """Checks that every reported binding exists, on the Node that Slurm granted. Raises Broken."""
-    binds = [told[kind] for kind in ("bind", "bind unmanaged") if kind in told]
-    said = sum(each["calls"] - each["failed"] for each in binds)
+    binds = [calls[kind] for kind in ("bind", "bind unmanaged") if kind in calls]
+    reported = sum(each["calls"] - each["failed"] for each in binds)
     async with api_session(cluster) as session:
         bound = [pod for pod in await _pods(session) if pod["spec"].get("nodeName")]
-    if len(bound) < said:
-        raise Broken(f"the extender reported {said} bound Pods, but {len(bound)} are bound")
+    if len(bound) < reported:
+        raise Broken(f"the extender reported {reported} bound Pods, but {len(bound)} are bound")
     known = {pod.manifest["metadata"]["uid"]: pod for pod in prepared.pods}
     for pod in bound:
         node, granted = pod["spec"]["nodeName"], known[pod["metadata"]["uid"]]

@@ -137,9 +137,9 @@ async def asking_filter(cluster: Cluster, pace: float) -> AsyncIterator[Sequence
     async def call(number: int) -> None:
         began = time.monotonic()
         async with session.post(url, data=bodies[number % len(bodies)]) as answer:
-            told = await answer.read()
+            content = await answer.read()
         asked.append((began, (time.monotonic() - began) * 1000))
-        found = orjson.loads(told)
+        found = orjson.loads(content)
         if number % _UNMANAGED_IN and found.get("NodeNames") != [names[0]]:
             raise Broken(f"/filter: {str(found)[:200]}")
 

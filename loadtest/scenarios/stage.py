@@ -110,7 +110,7 @@ class _Worker:
                 size = -(-sizes.pods // scenario.steadies)
                 async with turn:
                     steady = await bench.burst(size, per_s=sizes.steady_pods_per_s)
-                outcome.steadies.append(self._told("at a steady rate", steady))
+                outcome.steadies.append(self._reported("at a steady rate", steady))
             if scenario.placer is not Placer.ALONE:
                 outcome.peak_rss_mb = peak_rss_mb(self.running.cluster)
 
@@ -128,7 +128,7 @@ class _Worker:
                     self.report(f"stops after {number} rounds: this machine is busy")
                     return
                 burst = await load.burst(self.sizes.pods)
-            self.outcome.bursts.append(self._told("at once", burst))
+            self.outcome.bursts.append(self._reported("at once", burst))
 
     async def _prepare(self) -> None:
         cluster, scenario = self.running.cluster, self.outcome.scenario
@@ -140,7 +140,7 @@ class _Worker:
                 jobs = enumerate(scenario.native_jobs(), _FIRST_NATIVE)
                 await for_each(jobs, lambda each: slurm.submit(each[1], each[0]))
 
-    def _told(self, how: str, burst: Burst) -> Burst:
+    def _reported(self, how: str, burst: Burst) -> Burst:
         name, count = self.outcome.scenario.name, len(burst.bound_ms)
         self.report(f"  {name}: {count} {how}, {burst.pods_per_s:.0f}/s")
         return burst

@@ -38,7 +38,7 @@ def _number(value: int | None) -> Document:
 def _on_nodes(grant: model.Grant) -> list[Document]:
     """Returns the job's share of each node. The list of cores also has cores that are not allocated to
     the job, and at least as many cores as a small node has."""
-    told = []
+    entries = []
     for index, (name, memory, text) in enumerate(
         zip(grant.nodes, grant.memory_mb, grant.cores, strict=False)
     ):
@@ -47,7 +47,7 @@ def _on_nodes(grant: model.Grant) -> list[Document]:
             {"index": core, "status": ["ALLOCATED" if core in own else "UNALLOCATED"]}
             for core in range(max(_FEWEST_CORES, own[-1] + 1))
         ]
-        told.append(
+        entries.append(
             {
                 "index": index,
                 "name": name,
@@ -56,7 +56,7 @@ def _on_nodes(grant: model.Grant) -> list[Document]:
                 "sockets": [{"index": 0, "cores": cores}],
             }
         )
-    return told
+    return entries
 
 
 def _state(state: model.JobState) -> list[str]:
@@ -89,9 +89,9 @@ def _constant(name: str) -> Document:
 
 
 def _template(name: str) -> Callable[[object], Document]:
-    told = _constant(name)
-    fields = {key: value for key, value in told.items() if '"$' in json.dumps(value)}
-    return lambda known: told | {key: _filled(value, known) for key, value in fields.items()}
+    document = _constant(name)
+    fields = {key: value for key, value in document.items() if '"$' in json.dumps(value)}
+    return lambda known: document | {key: _filled(value, known) for key, value in fields.items()}
 
 
 def _filled(value: Any, known: object) -> Any:
@@ -131,19 +131,19 @@ def cancelled(job_id: int, error: SlurmError | None) -> Document:
     """Returns the reply to a cancellation. The HTTP status is 200, with or without an error in the
     reply."""
     code, words = (error.number, error.words) if error else (0, "")
-    told = {"error": {"string": words, "code": code, "message": words}, "federation": {}}
+    entry = {"error": {"string": words, "code": code, "message": words}, "federation": {}}
     step = {"job_id": _number(job_id), "step_id": "entire"}
-    return {"status": [told | {"step_id": step, "job_id": _number(job_id)}]}
+    return {"status": [entry | {"step_id": step, "job_id": _number(job_id)}]}
 
 
 def resources(known: model.Job) -> Document:
     """Returns a job's resources on each node."""
     has = known.grant
     found = zip_longest(has.nodes, has.memory_mb, has.cores, has.gres, fillvalue="")
-    told = ("node", "mem_alloc", "core_bitmap", "gres")
+    keys = ("node", "mem_alloc", "core_bitmap", "gres")
     return {
         "nodes": [
-            dict(zip(told, (*one[:2], _mask(one[2]), _devices(one[3])), strict=True)) for one in found
+            dict(zip(keys, (*one[:2], _mask(one[2]), _devices(one[3])), strict=True)) for one in found
         ]
     }
 
@@ -161,41 +161,41 @@ def errors(error: SlurmError) -> Document:
     """Returns the reply for an error. SLURM_ERROR has no number and no text in this reply."""
     if error.number is None:
         return _UNSPECIFIED
-    told = {"description": error.words, "error_number": error.number, "error": error.words}
-    return {"errors": [told | {"source": "slurmctld"}]}
+    entry = {"description": error.words, "error_number": error.number, "error": error.words}
+    return {"errors": [entry | {"source": "slurmctld"}]}
 
 
 # Requests.
 
 
-def spec(told: Document) -> model.JobSpec:
-    asked = told["tres_per_node"].split(",") if "tres_per_node" in told else []
+def spec(fields: Document) -> model.JobSpec:
+    asked = fields["tres_per_node"].split(",") if "tres_per_node" in fields else []
     wanted = (one.removeprefix("gres/").rpartition(":") for one in asked)
-    owner: Document = {name: int(told[name]) for name in ("user_id", "group_id") if name in told}
+    owner: Document = {name: int(fields[name]) for name in ("user_id", "group_id") if name in fields}
     return model.JobSpec(
-        name=told["name"],
-        cpus=told["cpus_per_task"],
-        memory_mb=number(told["memory_per_node"]) or 0,
+        name=fields["name"],
+        cpus=fields["cpus_per_task"],
+        memory_mb=number(fields["memory_per_node"]) or 0,
         gres=tuple((name, int(count)) for name, _, count in wanted),
-        nodes=told["minimum_nodes"],
-        priority=number(told.get("priority")),
-        shared=next(iter(told.get("shared", ())), None),
-        required_nodes=tuple(told.get("required_nodes", ())),
-        excluded_nodes=tuple(told.get("excluded_nodes", ())),
-        time_limit_minutes=number(told.get("time_limit")),
-        admin_comment=told.get("admin_comment", ""),
-        **{name: told.get(name) for name in TEXTS},
+        nodes=fields["minimum_nodes"],
+        priority=number(fields.get("priority")),
+        shared=next(iter(fields.get("shared", ())), None),
+        required_nodes=tuple(fields.get("required_nodes", ())),
+        excluded_nodes=tuple(fields.get("excluded_nodes", ())),
+        time_limit_minutes=number(fields.get("time_limit")),
+        admin_comment=fields.get("admin_comment", ""),
+        **{name: fields.get(name) for name in TEXTS},
         **owner,
     )
 
 
-def changes(told: Document) -> model.JobChanges:
+def changes(fields: Document) -> model.JobChanges:
     """Returns the changes of a job. Slurm reads [""] as an empty list."""
-    excluded = told.get("excluded_nodes")
+    excluded = fields.get("excluded_nodes")
     return model.JobChanges(
         excluded_nodes=None if excluded is None else tuple(filter(None, excluded)),
-        priority=number(told.get("priority")),
-        time_limit_minutes=number(told.get("time_limit")),
-        comment=told.get("comment"),
-        admin_comment=told.get("admin_comment"),
+        priority=number(fields.get("priority")),
+        time_limit_minutes=number(fields.get("time_limit")),
+        comment=fields.get("comment"),
+        admin_comment=fields.get("admin_comment"),
     )

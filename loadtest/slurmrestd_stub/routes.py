@@ -108,16 +108,16 @@ class Routes:
         asked = orjson.loads(body) if body else request.query
         try:
             known = "X-SLURM-USER-TOKEN" in request.headers
-            told = await act(name, asked) if known else _UNAUTHENTICATED
+            reply = await act(name, asked) if known else _UNAUTHENTICATED
         except SlurmError as error:
-            told = self._says(documents.errors(error), error.http_status or 422)
-        answer = told if isinstance(told, Answer) else self._says(told)
+            reply = self._encoded(documents.errors(error), error.http_status or 422)
+        answer = reply if isinstance(reply, Answer) else self._encoded(reply)
         late_s = self._delays.answers_at(began, answer.call or call, answer.entries) - loop.time()
         if late_s > 0:
             await asyncio.sleep(late_s)
         return _written(request, answer)
 
-    def _says(self, document: Document, status: int = 200, entries: int = 0) -> Answer:
+    def _encoded(self, document: Document, status: int = 200, entries: int = 0) -> Answer:
         content = orjson.dumps(self._frame | document).replace(_NO_UTF8, b"\xff")
         return Answer(status, content, entries=entries)
 
@@ -137,8 +137,8 @@ class Routes:
         return {"partitions": [documents.partition(one) for one in await self._slurm.partitions()]}
 
     async def _reservations(self, _: str, __: Any) -> Document:
-        told = await self._slurm.reservations()
-        return {"reservations": [documents.reservation(one) for one in told]}
+        reservations = await self._slurm.reservations()
+        return {"reservations": [documents.reservation(one) for one in reservations]}
 
     async def _all_nodes(self, _: str, asked: Any) -> Answer:
         nodes = await self._slurm.nodes()
@@ -147,10 +147,10 @@ class Routes:
         # know the changes, and sends all nodes.
         if int(asked.get("update_time", 0)) > time.time():
             return Answer(304, b"", "nodes unchanged")
-        told = b'{"nodes":[' + b",".join(map(self._told, nodes)) + b"]," + orjson.dumps(self._frame)[1:]
-        return Answer(200, told, entries=len(nodes))
+        body = b'{"nodes":[' + b",".join(map(self._json, nodes)) + b"]," + orjson.dumps(self._frame)[1:]
+        return Answer(200, body, entries=len(nodes))
 
-    def _told(self, node: Node) -> bytes:
+    def _json(self, node: Node) -> bytes:
         """Returns a node as JSON. The JSON of an unchanged node is used again, because an unchanged node
         is the same object."""
         known = self._nodes.get(node.name)
@@ -193,7 +193,7 @@ class Routes:
         if not all(map(str.isdecimal, wanted)):
             return _UNSPECIFIED
         found = await (self._slurm.states(map(int, wanted)) if wanted else self._slurm.all_states())
-        return self._says(documents.states(found), entries=len(found))
+        return self._encoded(documents.states(found), entries=len(found))
 
     async def _submit(self, _: str, asked: Any) -> Document:
         job = asked["job"]
@@ -215,9 +215,9 @@ class Routes:
         if job is None:
             return {"jobs": []}
         who = await self._slurm.canceller(job.id) or ""
-        told = {"cluster": self._slurm.capabilities.cluster, "kill_request_user": who}
+        entry = {"cluster": self._slurm.capabilities.cluster, "kill_request_user": who}
         state, times = {"current": [job.state.base]}, {"submission": job.submit_time}
-        return {"jobs": [told | {"state": state, "time": times}]}
+        return {"jobs": [entry | {"state": state, "time": times}]}
 
     async def _resources(self, name: str, _: Any) -> Document:
         job = await self._known(name)

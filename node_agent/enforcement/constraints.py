@@ -41,11 +41,11 @@ def missing(now: Mapping[str, str], counted: Counted, *, has_program: bool) -> d
 
 def words(by_job: Mapping[str, Mapping[str, str]]) -> str:
     """Returns a message about jobs and their missing limits, or "" if no limit is missing."""
-    told: list[str] = []
+    texts: list[str] = []
     for parameter in (_CORES, _RAM, _DEVICES):
         jobs = sorted(job for job, of in by_job.items() if parameter in of)
         if jobs:
             more = f" and {len(jobs) - 1} more" if jobs[1:] else ""
             why = by_job[jobs[0]][parameter]
-            told.append(f"{parameter}=yes (cgroup.conf) is not in force for {jobs[0]}{more}: {why}")
-    return "; ".join(told)
+            texts.append(f"{parameter}=yes (cgroup.conf) is not in force for {jobs[0]}{more}: {why}")
+    return "; ".join(texts)

@@ -137,9 +137,9 @@ class Keeper:
             raise WrongGres("the list is older than slurmd's container")
         now = stamp(self._gres)
         if now != self._read:
-            told = self._gres.read_text()
-            self._slurmd_starts_placeholders = slurmd_gres.starts_placeholders(told)
-            self._listed = slurmd_gres.parse(told)
+            text = self._gres.read_text()
+            self._slurmd_starts_placeholders = slurmd_gres.starts_placeholders(text)
+            self._listed = slurmd_gres.parse(text)
             self._read = now
         machine = Machine(self._listed)
         self._guard.close(machine.guarded - self.guarded)
@@ -238,8 +238,8 @@ class Keeper:
     def _problem(self, part: Part) -> str:
         """Returns the problems of a device's files and of its driver, or "" if the device has no
         problem."""
-        told = self.names.get(frozenset(part.device.files), Names()).problem
-        return "; ".join(filter(None, (part.problem, told)))
+        driver_problem = self.names.get(frozenset(part.device.files), Names()).problem
+        return "; ".join(filter(None, (part.problem, driver_problem)))
 
     @property
     def counted(self) -> dict[tuple[str, str], tuple[int, int]]:

@@ -85,7 +85,7 @@ def cpus_instead(granted: Collection[int], asked: str) -> str:
     return number_list.compress(granted)
 
 
-def said(now: Mapping[str, str], name: str) -> str:
+def text_of(now: Mapping[str, str], name: str) -> str:
     """Returns the text of a cgroup's file. Raises ValueError if the file is missing."""
     if name not in now:
         raise ValueError(_absent(name))

@@ -176,8 +176,8 @@ def _computes_on(job: Path) -> frozenset[int]:
 def is_awake(user: Path) -> bool:
     """Returns True if a step has processes that are not frozen."""
     with suppress(FileNotFoundError):  # the cgroup was removed just now
-        told = read(user / EVENTS)
-        return "populated 1" in told and "frozen 1" not in told
+        events = read(user / EVENTS)
+        return "populated 1" in events and "frozen 1" not in events
     return False
 
 

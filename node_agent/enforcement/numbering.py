@@ -110,8 +110,8 @@ class Numbering:
                 if held:
                     names.add(holder.name)
         self.held = frozenset(number for of in devices if of in parts for number in parts[of].own)
-        told = [f"{of} ({', '.join(numbers[of])}) was {devices[of]}" for of in numbers if of in devices]
-        self.words = _words(told, sorted(names))
+        texts = [f"{of} ({', '.join(numbers[of])}) was {devices[of]}" for of in numbers if of in devices]
+        self.words = _words(texts, sorted(names))
         self._keep(self._state)
 
     def _keep(self, state: _State) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from node_agent.enforcement.limits import said
+from node_agent.enforcement.limits import text_of
 from node_agent.enforcement.others import CpuSplit, Native, of_no_job
 from node_agent.machine.cpus import Cpus
 from node_agent.pods.cgroups import CPUS, PodCgroup, limits_now, write
@@ -42,7 +42,7 @@ class OthersOff:
             if claim is not None and claim.slurmd:  # slurmd's Pod has its own share (slurmd_share)
                 continue
             try:
-                now = said(limits_now(cgroup.place), CPUS)
+                now = text_of(limits_now(cgroup.place), CPUS)
                 if text := split.correction(now, keeps_all=adopted or cgroup.uid in native.pods):
                     write(cgroup.place / CPUS, text)
             except (FileNotFoundError, NotADirectoryError):  # the cgroup was removed just now

@@ -78,8 +78,8 @@ class Map:
         makes and pins a map with at most `most` entries. Raises OSError."""
         with suppress(FileNotFoundError):
             return cls(pinned(place), key_size, value_size)
-        told = struct.pack("<5I8x16s", _HASH, key_size, value_size, most, 0, place.name.encode())
-        fd = _bpf(_Command.MAP_CREATE, told)
+        fields = struct.pack("<5I8x16s", _HASH, key_size, value_size, most, 0, place.name.encode())
+        fd = _bpf(_Command.MAP_CREATE, fields)
         pin(fd, place)
         return cls(fd, key_size, value_size)
 
@@ -126,16 +126,16 @@ def load(name: str, instructions: Sequence[bytes]) -> int:
     the kernel's verifier."""
     code = ctypes.create_string_buffer(b"".join(instructions))
     license_, log = ctypes.create_string_buffer(b"GPL"), ctypes.create_string_buffer(_LOG)
-    told = struct.pack(
+    fields = struct.pack(
         "<IIQQIIQII16s",
         *(_DEVICE_PROGRAM, len(instructions), ctypes.addressof(code), ctypes.addressof(license_)),
         *(1, _LOG, ctypes.addressof(log), 0, 0, name.encode()),
     )
     try:
-        return _bpf(_Command.PROG_LOAD, told)
+        return _bpf(_Command.PROG_LOAD, fields)
     except OSError as error:
-        said = log.value.decode(errors="replace").strip().splitlines()
-        words = " | ".join(line for line in said[-4:] if not line.startswith("processed"))
+        lines = log.value.decode(errors="replace").strip().splitlines()
+        words = " | ".join(line for line in lines[-4:] if not line.startswith("processed"))
         raise OSError(error.errno, f"{error.strerror}: {words}") from error
 
 
@@ -169,8 +169,8 @@ def attached(cgroup: Path) -> tuple[int, ...]:
     out. Raises OSError."""
     ids = (ctypes.c_uint32 * _MOST_ATTACHED)()
     with _opened(cgroup) as fd:
-        told = struct.pack("<IIIIQI", fd, _DEVICE_HOOK, 0, 0, ctypes.addressof(ids), _MOST_ATTACHED)
-        buffer = ctypes.create_string_buffer(told, _ATTRIBUTES)
+        fields = struct.pack("<IIIIQI", fd, _DEVICE_HOOK, 0, 0, ctypes.addressof(ids), _MOST_ATTACHED)
+        buffer = ctypes.create_string_buffer(fields, _ATTRIBUTES)
         _asked(_Command.PROG_QUERY, buffer)
     return tuple(ids[: struct.unpack_from("<I", buffer.raw, _COUNT_AT)[0]])
 

@@ -47,8 +47,8 @@ class FolderWatch:
     def _read(self) -> None:
         matters = False
         try:
-            while told := os.read(self._fd, _BUFFER):
-                matters |= any(self._matters(what, name) for what, name in _events(told))
+            while data := os.read(self._fd, _BUFFER):
+                matters |= any(self._matters(what, name) for what, name in _events(data))
         except BlockingIOError:
             if matters:
                 self._changed()
@@ -61,10 +61,10 @@ class FolderWatch:
         return bool(what & (_IS_FOLDER | _LOST))
 
 
-def _events(told: bytes) -> Iterator[tuple[int, bytes]]:
+def _events(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yields the kind and the file name of each event."""
     at = 0
-    while at < len(told):
-        _, what, _, length = _EVENT.unpack_from(told, at)
+    while at < len(data):
+        _, what, _, length = _EVENT.unpack_from(data, at)
         at += _EVENT.size + length
-        yield what, told[at - length : at].rstrip(b"\0")
+        yield what, data[at - length : at].rstrip(b"\0")

@@ -41,9 +41,9 @@ class Checkpoint:
         try:
             now = stamp(self._file)
             if now != self._read:
-                told = json.loads(self._file.read_text())["Data"]
-                self._registered = dict(told["RegisteredDevices"] or {})
-                self._of_pods = list(told.get("PodDeviceEntries") or ())
+                data = json.loads(self._file.read_text())["Data"]
+                self._registered = dict(data["RegisteredDevices"] or {})
+                self._of_pods = list(data.get("PodDeviceEntries") or ())
                 self._read = now
         except (OSError, ValueError, LookupError, TypeError):
             self._registered, self._of_pods = {}, []

@@ -236,15 +236,15 @@ class _Plugin:
 
     async def _watch(self, stream: Stream[api.Empty, api.ListAndWatchResponse]) -> None:
         await stream.recv_message()
-        told: Units | None = None
+        reported: Units | None = None
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._listened_to.add(task)
         self.left = False
         try:
             while not self._leaves.is_set():
                 now = dict(self._units())
-                if now != told:
-                    told = now
+                if now != reported:
+                    reported = now
                     answer = api.ListAndWatchResponse(devices=map(_device, now, now.values()))
                     await stream.send_message(answer)
                 with suppress(TimeoutError):

@@ -13,8 +13,8 @@ async def devices_of_pods(socket: Path, resource: str) -> list[tuple[str, frozen
     """Returns the namespace and name of each Pod, and the Pod's devices of a resource, if any. The
     kubelet may list two Pods of the same name: a Pod that was deleted by force, and its successor.
     Raises OSError."""
-    told = await ask(socket, _LIST, api.ListPodResourcesRequest(), api.ListPodResourcesResponse)
-    return [(f"{pod.namespace}/{pod.name}", _devices(pod, resource)) for pod in told.pod_resources]
+    reply = await ask(socket, _LIST, api.ListPodResourcesRequest(), api.ListPodResourcesResponse)
+    return [(f"{pod.namespace}/{pod.name}", _devices(pod, resource)) for pod in reply.pod_resources]
 
 
 def _devices(pod: api.PodResources, resource: str) -> frozenset[str]:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from node_agent.machine.sysfs import told
+from node_agent.machine.sysfs import text_of
 
 MAJOR: Final = 226
 """The kernel's major number of the files (DRM_MAJOR)."""
@@ -14,7 +14,7 @@ NODES: Final = Path("/sys/class/drm")
 
 def pci_vendor(file: str, nodes: Path = NODES) -> str:
     """Returns PCI's number of the vendor of a file in /dev/dri, or "" if sysfs names no vendor."""
-    return told(nodes / Path(file).name / "device" / "vendor")
+    return text_of(nodes / Path(file).name / "device" / "vendor")
 
 
 class _Node(NamedTuple):
@@ -39,7 +39,7 @@ def siblings(counted: Collection[int], nodes: Path = NODES) -> frozenset[int]:
 
 def _nodes(nodes: Path) -> Iterator[_Node]:
     for place in nodes.glob("*"):
-        major, _, minor = told(place / "dev").partition(":")
+        major, _, minor = text_of(place / "dev").partition(":")
         if major == str(MAJOR):
             driver = place / "device" / "driver"
             yield _Node(int(minor), driver.resolve().name if driver.exists() else "")

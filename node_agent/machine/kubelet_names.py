@@ -27,8 +27,8 @@ def units_of(
 
 
 def _name(unit: Unit, called: Called, plain: Container[str]) -> str:
-    told = names_of(unit, called).kubelet
-    return unit.named(told) if told and unit.plain not in plain else unit.plain
+    name = names_of(unit, called).kubelet
+    return unit.named(name) if name and unit.plain not in plain else unit.plain
 
 
 def is_named(unit: Unit, called: Called) -> bool:

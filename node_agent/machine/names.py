@@ -64,12 +64,12 @@ def ask_drivers() -> Answers:
     return Answers(tuple(devices), problems)
 
 
-def untold(detected: Iterable[Device], pci: Path = PCI_DEVICES) -> list[str]:
+def without_driver(detected: Iterable[Device], pci: Path = PCI_DEVICES) -> list[str]:
     """Returns the PCI addresses of GPUs without a driver. A vendor's GPUs have no driver if no GPU of
     the vendor is in `detected`."""
-    told = {device.bus for device in detected}
+    known = {device.bus for device in detected}
     found = (vendor.buses(pci) for vendor in VENDORS)
-    return [bus for buses in found if told.isdisjoint(buses) for bus in buses]
+    return [bus for buses in found if known.isdisjoint(buses) for bus in buses]
 
 
 def read(
@@ -90,12 +90,12 @@ def read(
     found: dict[Files, Names] = {}
     for device in devices:
         files = frozenset(device.files)
-        told = known.get(files)
-        words = _wrong(device, told, answers, complaints)
+        reported = known.get(files)
+        words = _wrong(device, reported, answers, complaints)
         names = Names(cdi=cdi.get(files, ""), problem="; ".join(filter(None, words)))
-        if told is not None:
-            kubelet = _for_kubelet(device, told)
-            names = names._replace(uuid=told.uuid, kubelet=kubelet, monitored=told.monitored)
+        if reported is not None:
+            kubelet = _for_kubelet(device, reported)
+            names = names._replace(uuid=reported.uuid, kubelet=kubelet, monitored=reported.monitored)
         found[files] = names
     return found, problems
 
@@ -128,11 +128,11 @@ def _not_reported(vendor: GpuVendor, answers: Answers, complaints: Mapping[str, 
     """Returns the problem of a GPU that the driver does not report, with the possible reasons. After a
     GPU has fallen off the bus, its files remain, and NVML reports the GPU without files."""
     own = [device for device in answers.devices if device.vendor is vendor]
-    told = [*filter(None, [answers.problems.get(vendor.name)])]
-    told += [each.problem for each in own if not each.files]
+    reasons = [*filter(None, [answers.problems.get(vendor.name)])]
+    reasons += [each.problem for each in own if not each.files]
     buses = {each.bus for each in own if each.files}
-    told += [f"{bus}: {why}" for bus, why in complaints.items() if bus and bus not in buses]
-    return f"{vendor.source} does not know it" + (f" ({'; '.join(told)})" if told else "")
+    reasons += [f"{bus}: {why}" for bus, why in complaints.items() if bus and bus not in buses]
+    return f"{vendor.source} does not know it" + (f" ({'; '.join(reasons)})" if reasons else "")
 
 
 def _specifications(folders: Iterable[Path]) -> list[Path]:

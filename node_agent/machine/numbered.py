@@ -125,12 +125,12 @@ def _look(device: Device) -> tuple[frozenset[Number], str]:
     found = set[Number]()
     for file in device.files:
         try:
-            told = Path(file).stat()
+            status = Path(file).stat()
         except OSError as error:
             return frozenset(), f"{file}: {error.strerror}"
-        if not stat.S_ISCHR(told.st_mode):
+        if not stat.S_ISCHR(status.st_mode):
             return frozenset(), f"{file} is no character device"
-        number = Number(os.major(told.st_rdev), os.minor(told.st_rdev))
+        number = Number(os.major(status.st_rdev), os.minor(status.st_rdev))
         if number.major in _COMMON:
             raise ValueError(
                 f"{file} is one of the devices for {_COMMON[number.major]}: every program needs it"

@@ -43,8 +43,8 @@ class WrongGres(ValueError):
 def starts_placeholders(text: str) -> bool:
     """Returns True if slurmd starts placeholders as batch jobs. This depends on slurmd's release. If the
     release is unknown, returns False."""
-    told = _RELEASE.search(text)
-    return told is not None and (int(told[1]), int(told[2])) < _EXTERNAL_SINCE
+    release = _RELEASE.search(text)
+    return release is not None and (int(release[1]), int(release[2])) < _EXTERNAL_SINCE
 
 
 def parse(text: str) -> tuple[Device, ...]:

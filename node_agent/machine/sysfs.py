@@ -21,11 +21,11 @@ def gpus_of(vendor: str, pci: Path = PCI_DEVICES) -> list[Path]:
     return [
         place
         for place in sorted(pci.glob("*"))
-        if told(place / "vendor") == vendor and told(place / "class").startswith(_CLASSES)
+        if text_of(place / "vendor") == vendor and text_of(place / "class").startswith(_CLASSES)
     ]
 
 
-def told(file: Path) -> str:
+def text_of(file: Path) -> str:
     """Returns the text of a file of sysfs, or "" if the file is missing."""
     try:
         return file.read_text().strip()

@@ -141,14 +141,14 @@ class Session:
         self._handler = handler
         self._validates = validates
         self._in_force = in_force
-        self._asked = self._told = False
+        self._asked = self._synchronized = False
         self._here = api.SynchronizeRequest()
         """Pods and containers in the parts of the list that have arrived."""
         self._methods: Mapping[str, tuple[type[ProtobufMessage], _Method]] = {
             "Configure": (api.ConfigureRequest, self._configure),
             "Synchronize": (api.SynchronizeRequest, self._synchronize),
-            "RunPodSandbox": (api.PodEvent, lambda told: handler.run_pod(told.pod)),
-            "StopPodSandbox": (api.PodEvent, lambda told: handler.stop_pod(told.pod)),
+            "RunPodSandbox": (api.PodEvent, lambda event: handler.run_pod(event.pod)),
+            "StopPodSandbox": (api.PodEvent, lambda event: handler.stop_pod(event.pod)),
             "StateChange": (api.StateChangeEvent, self._change_state),
             "CreateContainer": (api.CreateContainerRequest, self._create_container),
             "UpdateContainer": (api.UpdateContainerRequest, self._update_container),
@@ -162,7 +162,7 @@ class Session:
     def refused(self) -> bool:
         """Returns True if the runtime closed the connection after the plugin had listed its calls. An
         old runtime knows fewer calls."""
-        return self._asked and not self._told
+        return self._asked and not self._synchronized
 
     def registration(self) -> Message:
         asked = api.RegisterPluginRequest(plugin_name=NAME, plugin_idx=_INDEX)
@@ -200,14 +200,14 @@ class Session:
         events = [*_EVENTS, *([api.VALIDATE_CONTAINER_ADJUSTMENT] if self._validates else [])]
         return api.ConfigureResponse(events=sum(1 << (event - 1) for event in events))
 
-    def _synchronize(self, told: api.SynchronizeRequest) -> api.SynchronizeResponse:
+    def _synchronize(self, part: api.SynchronizeRequest) -> api.SynchronizeResponse:
         """Collects the parts of a long list. Only the reply to the last part may contain updates."""
-        self._here.MergeFrom(told)
-        if told.more:
+        self._here.MergeFrom(part)
+        if part.more:
             return api.SynchronizeResponse(more=True)
         here, self._here = self._here, api.SynchronizeRequest()
         updates = self._handler.synchronize(here.pods, here.containers)
-        self._told = True
+        self._synchronized = True
         if not self._validates:
             log.warning(
                 "the container runtime asks once about each container: its NRI is older than 0.10"
@@ -233,8 +233,8 @@ class Session:
         updates = self._handler.update_container(asked.pod, asked.container, asked.linux_resources)
         return api.UpdateContainerResponse(update=updates)
 
-    def _stop_container(self, told: api.ContainerEvent) -> None:
-        self._handler.stop_container(told.pod, told.container)
+    def _stop_container(self, event: api.ContainerEvent) -> None:
+        self._handler.stop_container(event.pod, event.container)
 
     def _validate(
         self, asked: api.ValidateContainerAdjustmentRequest

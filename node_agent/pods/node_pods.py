@@ -25,10 +25,10 @@ class NodePods:
         kubernetes: Kubernetes,
         node: str,
         changed: Callable[[], object],
-        says: Callable[[KubernetesError | None], object],
+        report: Callable[[KubernetesError | None], object],
         slurmd_namespace: str = "",
     ) -> None:
-        """Parameter `says` gets a problem with kube-apiserver, and None after the problem has ended.
+        """Parameter `report` gets a problem with kube-apiserver, and None after the problem has ended.
         Parameter `slurmd_namespace` is the namespace of the Node's slurmd Pod."""
         self._node = node
         self._slurmd = slurmd_namespace, pod_name(node)
@@ -40,8 +40,8 @@ class NodePods:
         self.pull: Manifest | None = None
         """The Pod that pulls the images of the next slurmd Pod, if kube-apiserver has the Pod."""
         self._changed = changed
-        self._says = says
-        self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", says)
+        self._report = report
+        self._watch = ResourceWatch(kubernetes, "pods", f"spec.nodeName={node}", report)
         self.claims: dict[str, Claim] | None = None
         """The claims of all Pods by uid, or None before the first list."""
         self._requests: dict[str, Mapping[str, Decimal]] = {}
@@ -144,10 +144,10 @@ class NodePods:
             try:
                 manifests = await self._watch.list()
             except KubernetesError as error:
-                self._says(error)
+                self._report(error)
                 await asyncio.sleep(_PAUSE_S)
             else:
-                self._says(None)
+                self._report(None)
                 self.slurmd = self.pull = None
                 self._requests, self._sockets = {}, {}
                 found = [self._claim(manifest) for manifest in manifests]

@@ -44,7 +44,7 @@ _WORDS: Final = {
 _FIRST: Final = {Reason.NOT_GUARDED, Reason.LIST_UNREADABLE}
 """The agent writes the first condition only after it has checked these reasons."""
 
-Says = Callable[[str, Exception | str | None], object]
+Report = Callable[[str, Exception | str | None], object]
 
 
 class DeviceHealth:
@@ -57,17 +57,17 @@ class DeviceHealth:
         keeper: Keeper,
         cdi: Sequence[Path],
         resources: Mapping[str, str],
-        says: Says,
+        report: Report,
     ) -> None:
         """Parameter `resources` has the GRES of each extended resource that the kubelet and Slurm should
-        count the same. Parameter `says` gets the name of a component and its problem. After the problem
-        has ended, `says` gets None."""
+        count the same. Parameter `report` gets the name of a component and its problem. After the
+        problem has ended, `report` gets None."""
         self._kubernetes = kubernetes
         self._node = node
         self._keeper = keeper
         self._cdi = cdi
         self._resources = resources
-        self._says = says
+        self._report = report
         self._seen: object = None
         """State of the machine at the last call of the drivers; None if a reply is missing."""
         self._drivers = HangSafeCall(names.ask_drivers, "a driver", _PATIENCE_S)
@@ -78,7 +78,7 @@ class DeviceHealth:
         self._troubles: dict[Reason, str] = {}
         """Problems that concern all devices or jobs, by reason. After a problem has ended, the text is
         ""."""
-        self._told: object = None
+        self._reported: object = None
         """Failed devices, problems and list of devices in the last report on the Node."""
         self._ask_at = self._tell_at = 0.0
         self.differing: Sequence[str] = ()
@@ -94,13 +94,13 @@ class DeviceHealth:
     @property
     def awaited(self) -> str:
         """Returns the reason why a GPU has no driver yet, or "" if drivers report all GPUs."""
-        if not (buses := names.untold(self.detected)):
+        if not (buses := names.without_driver(self.detected)):
             return ""
         problems = (self._answers or Answers()).problems
         why = [*problems.values(), *filter(None, [self._silence])]
         return f"no driver tells of the GPU at {buses[0]}" + (f" ({'; '.join(why)})" if why else "")
 
-    def hears(self, reason: Reason, trouble: Exception | str | None) -> None:
+    def note(self, reason: Reason, trouble: Exception | str | None) -> None:
         """Notes a problem that concerns all devices or jobs. `trouble` is None after the problem has
         ended."""
         subject = f"{_WORDS[reason]}: " if reason in _WORDS else ""
@@ -119,14 +119,14 @@ class DeviceHealth:
             await self.ask()
             await self._tell()
 
-        report = partial(self._says, "condition of the Node")
+        report = partial(self._report, "condition of the Node")
         await periodically(look, _LOOK_S, outlives=KubernetesError, report=report)
 
     async def _listen(self, vendor: GpuVendor, watch: DriverWatch) -> None:
         self._watches[vendor.name] = watch
         driver = f"{vendor.name}'s driver"
         waiting = HangSafeCall(partial(watch.wait, _LISTEN_S), driver, _PATIENCE_S)
-        report = partial(self._says, f"complaints of {driver}")
+        report = partial(self._report, f"complaints of {driver}")
 
         async def listen() -> None:
             if await waiting.result():
@@ -149,7 +149,7 @@ class DeviceHealth:
         problems += filter(None, [self._silence])
         self._troubles[Reason.DEVICE_FAILED] = self._silence if devices else ""
         self._seen, self._ask_at = None if problems else seen, now + _ASK_S
-        self._says("names of devices", "; ".join(problems) or None)
+        self._report("names of devices", "; ".join(problems) or None)
 
     async def _ask_drivers(self) -> None:
         try:
@@ -168,7 +168,7 @@ class DeviceHealth:
         failed, troubles, now = self._keeper.failed, dict(self._troubles), time.monotonic()
         devices = self._list(failed)
         known = failed, troubles, devices
-        if not troubles.keys() >= _FIRST or (known == self._told and now < self._tell_at):
+        if not troubles.keys() >= _FIRST or (known == self._reported and now < self._tell_at):
             return
         node = await self._kubernetes.read_node(self._node)
         self.differing = self._differences(node)
@@ -180,7 +180,7 @@ class DeviceHealth:
         if condition != before:
             tell = log.warning if condition.problem else log.info
             tell("the Node has another condition", **condition._asdict())
-        self._told, self._tell_at = known, now + _TELL_S
+        self._reported, self._tell_at = known, now + _TELL_S
 
     def _list(self, failed: Mapping[str, str]) -> str | None:
         """Returns the text of the annotation, or None while slurmd's list is unknown."""

@@ -75,19 +75,19 @@ class Condition(NamedTuple):
     def on(cls, node: Manifest) -> "Condition | None":
         """Returns the condition on a Node, or None if the Node has no such condition."""
         listed = (node.get("status") or {}).get("conditions") or ()
-        told = next((each for each in listed if each["type"] == DEVICE_PROBLEM), None)
-        if told is None:
+        entry = next((each for each in listed if each["type"] == DEVICE_PROBLEM), None)
+        if entry is None:
             return None
-        return cls(told.get("status") == "True", told.get("reason", ""), told.get("message", ""))
+        return cls(entry.get("status") == "True", entry.get("reason", ""), entry.get("message", ""))
 
     def patch(self, before: "Condition | None") -> dict[str, Any]:
         """Returns the patch that writes this condition. Parameter `before` is the Node's present
         condition."""
         now, changed = datetime.now(UTC), before is None or before.problem != self.problem
-        told = condition(
+        entry = condition(
             DEVICE_PROBLEM, self.reason, self.message, now, holds=self.problem, changed=changed
         )
-        return {"status": {"conditions": [told | {"lastHeartbeatTime": timestamp(now)}]}}
+        return {"status": {"conditions": [entry | {"lastHeartbeatTime": timestamp(now)}]}}
 
 
 def differences(node: Manifest, counted: Mapping[str, int]) -> list[str]:

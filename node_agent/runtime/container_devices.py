@@ -51,18 +51,18 @@ def container_devices(
     UUID of a device is unknown."""
     called = [(device, names.get(frozenset(device.files), Names())) for device in devices]
     by_file = [device for device, name in called if not name.cdi]
-    told = _percentage(devices, parts.get(_MPS, 0))
+    environment = _percentage(devices, parts.get(_MPS, 0))
     common = set[str]()
     for vendor in VENDORS:
         of_vendor = [each for each in called if each[0].vendor is vendor]
         if of_vendor:
-            told |= _variables(vendor, of_vendor)
+            environment |= _variables(vendor, of_vendor)
         elif vendor.runtime in variables and any(device.vendor is vendor for device in counted):
-            told[vendor.runtime] = _NOTHING
+            environment[vendor.runtime] = _NOTHING
         if any(device.vendor is vendor for device in by_file):
             common |= {*vendor.common}
     files = frozenset(file for device in by_file for file in device.files)
-    return ContainerDevices(files, frozenset(common), frozenset(_cdi(called)), told)
+    return ContainerDevices(files, frozenset(common), frozenset(_cdi(called)), environment)
 
 
 def _percentage(devices: Sequence[Device], parts: int) -> dict[str, str]:

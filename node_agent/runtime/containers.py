@@ -169,7 +169,7 @@ def _devices(given: ContainerDevices) -> Iterator[api.LinuxDevice]:
     if a needed file is missing."""
     for file in sorted(given.files | given.common):
         try:
-            told = Path(file).stat()
+            status = Path(file).stat()
         except OSError as error:
             if file in given.common:
                 continue
@@ -177,9 +177,9 @@ def _devices(given: ContainerDevices) -> Iterator[api.LinuxDevice]:
         yield api.LinuxDevice(
             path=file,
             type="c",
-            major=os.major(told.st_rdev),
-            minor=os.minor(told.st_rdev),
-            file_mode=api.OptionalUInt32(value=stat.S_IMODE(told.st_mode)),
-            uid=api.OptionalUInt32(value=told.st_uid),
-            gid=api.OptionalUInt32(value=told.st_gid),
+            major=os.major(status.st_rdev),
+            minor=os.minor(status.st_rdev),
+            file_mode=api.OptionalUInt32(value=stat.S_IMODE(status.st_mode)),
+            uid=api.OptionalUInt32(value=status.st_uid),
+            gid=api.OptionalUInt32(value=status.st_gid),
         )

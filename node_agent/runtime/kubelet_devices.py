@@ -48,7 +48,7 @@ _LIST_S: Final = 0.1
 """Interval between two calls of PodResources for the same answer. The kubelet allows all programs
 together 100 calls a second, and 10 at once (pkg/kubelet/apis/podresources)."""
 
-Says = Callable[[Exception | str | None], object]
+Report = Callable[[Exception | str | None], object]
 
 
 class KubeletDevices:
@@ -92,7 +92,7 @@ class KubeletDevices:
         """Returns for each device, by the kubelet's name, whether the device is usable."""
         return self._keeper.usable(self.units())
 
-    async def stay(self, says: Says, *, gives: bool) -> None:
+    async def stay(self, report: Report, *, gives: bool) -> None:
         """Waits until the Node has a device, and then serves the kubelet for ever. Parameter `gives` is
         True if the agent runs without NRI. Then the kubelet gives the devices, and a container must
         request all devices of the Node."""
@@ -102,7 +102,7 @@ class KubeletDevices:
 
         give = self.whole_node if gives else None
         prefer = self.prefer if self._pod_resources is not None else None
-        await device_plugin.stay(self._folder, self.resource, self.usable, says, give, prefer)
+        await device_plugin.stay(self._folder, self.resource, self.usable, report, give, prefer)
 
     # The kubelet's choice
 
@@ -178,11 +178,11 @@ class KubeletDevices:
         assert self._pod_resources is not None
         return await pod_resources.devices_of_pods(self._pod_resources, self.resource)
 
-    async def compare_often(self, says: Says) -> None:
+    async def compare_often(self, report: Report) -> None:
         """Compares the kubelet's counts with the grants at regular intervals. If the agent has no socket
         of PodResources, returns at once."""
         if self._pod_resources is not None:
-            await periodically(self.compare, _COMPARE_S, outlives=OSError, report=says)
+            await periodically(self.compare, _COMPARE_S, outlives=OSError, report=report)
 
     async def compare(self) -> None:
         """Finds the Pods for which the kubelet counts devices that Slurm did not grant. Raises

@@ -68,8 +68,8 @@ def _puller(number: int, container: Manifest) -> dict[str, Any]:
 
 def pulled(pod: Manifest) -> bool:
     """Returns True if all images are on the Node."""
-    told = (pod.get("status") or {}).get("containerStatuses") or ()
-    there = [each for each in told if each.get("imageID") or _waits(each) in _AFTER_THE_PULL]
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    there = [each for each in statuses if each.get("imageID") or _waits(each) in _AFTER_THE_PULL]
     return len(there) == len(pod["spec"]["containers"])
 
 

@@ -41,7 +41,7 @@ _FINE: Final = "the Node's slurmd Pod is as it was assigned"
 _WATCH: Final = "watch of the Node"
 _ACTING: Final = "slurmd Pod"
 
-Says = Callable[[str, Exception | str | None], object]
+Report = Callable[[str, Exception | str | None], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class SlurmdRunner:
         namespace: str,
         name_label: str,
         here: Here,
-        says: Says,
+        report: Report,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Parameter `says` gets the name of a component and its problem. After the problem has ended,
-        `says` gets None."""
+        """Parameter `report` gets the name of a component and its problem. After the problem has ended,
+        `report` gets None."""
         self._clock = clock
         self._ended_at = -inf
         """Time of the last removal of a Pod that had ended by itself."""
@@ -91,13 +91,13 @@ class SlurmdRunner:
         self._namespace = namespace
         self._name_label = name_label
         self._here = here
-        self._says = says
-        hear = partial(says, _WATCH)
-        self._watch = ResourceWatch(kubernetes, "nodes", f"metadata.name={node}", hear)
+        self._report = report
+        report_watch = partial(report, _WATCH)
+        self._watch = ResourceWatch(kubernetes, "nodes", f"metadata.name={node}", report_watch)
         self._seen: Manifest | None = None
         """The Node of the last watch event."""
         self._news = asyncio.Event()
-        self._told: tuple[str, bool] | None = None
+        self._reported: tuple[str, bool] | None = None
         """Message and status of the Node's condition, or None while unknown."""
 
     @property
@@ -120,7 +120,7 @@ class SlurmdRunner:
         labels = (self._seen or {"metadata": {}})["metadata"].get("labels") or {}
         return not self._namespace or labels.get(SLURMD_LABEL) == ON_HOST
 
-    def hears(self) -> None:
+    def wake(self) -> None:
         """Wakes the loop after a change of the Node's Pods."""
         self._news.set()
 
@@ -128,7 +128,7 @@ class SlurmdRunner:
         """Runs for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
-            report = partial(self._says, _ACTING)
+            report = partial(self._report, _ACTING)
             tasks.create_task(
                 periodically(self._look, self._pause, outlives=(KubernetesError, OSError), report=report)
             )
@@ -221,8 +221,8 @@ class SlurmdRunner:
         """Reports the reason why images are missing. A registry may fail for a moment while slurmd still
         runs. So only a lasting failure is a problem."""
         self._unpulled_since = min(self._unpulled_since, self._clock()) if words else inf
-        told = f"images of {assigned.revision}: {f'not pulled: {words}' if words else 'being pulled'}"
-        await self._tell(node, told, holds=self._clock() - self._unpulled_since >= _PULLED_WITHIN_S)
+        text = f"images of {assigned.revision}: {f'not pulled: {words}' if words else 'being pulled'}"
+        await self._tell(node, text, holds=self._clock() - self._unpulled_since >= _PULLED_WITHIN_S)
 
     async def _end_pull(self, slurmd: Manifest | None) -> None:
         """Ends the Pod that pulled images, after the slurmd Pod was made. Before this, the Pod must
@@ -314,18 +314,18 @@ class SlurmdRunner:
         """Writes the Node's condition. If `holds` is False, the message is not a problem yet, but is
         also written."""
         holds = holds and bool(problem)
-        if (problem, holds) == self._told:
+        if (problem, holds) == self._reported:
             return
         known = (node.get("status") or {}).get("conditions") or ()
         before = next((each for each in known if each["type"] == SLURMD_PROBLEM), None)
         if before is None and not problem:
-            self._told = problem, holds
+            self._reported = problem, holds
             return
         changed = before is None or (before.get("status") == "True") != holds
         reason = "NotAsAssigned" if problem else "AsAssigned"
-        told = condition(
+        entry = condition(
             SLURMD_PROBLEM, reason, problem or _FINE, datetime.now(UTC), holds=holds, changed=changed
         )
         with suppress(NotFound):
-            await self._kubernetes.patch_node_status(self._node, {"status": {"conditions": [told]}})
-        self._told = problem, holds
+            await self._kubernetes.patch_node_status(self._node, {"status": {"conditions": [entry]}})
+        self._reported = problem, holds

@@ -8,8 +8,8 @@ from kubernetes_client.protocol import Manifest
 from wellknown.names import REVISION
 from wellknown.slurmd_pod import CONTAINER, Assignment
 
-_MOST_TOLD = 5
-_TELLS_WITHIN_S = 300.0
+_MOST_SHOWN = 5
+_LIST_WITHIN_S = 300.0
 """Time for the Pod's scripts, which run before slurmd's list of devices is written."""
 ENDED = ("Failed", "Succeeded")
 """Phases of a Pod that has ended by itself."""
@@ -46,7 +46,7 @@ def starts(pod: Manifest | None, now: datetime, up_s: float) -> bool:
     of the machine, because a Pod's status from before the boot is stale."""
     if (since := began(pod)) is None:
         return True
-    return min((now - since).total_seconds(), up_s) < _TELLS_WITHIN_S
+    return min((now - since).total_seconds(), up_s) < _LIST_WITHIN_S
 
 
 def began(pod: Manifest | None) -> datetime | None:
@@ -60,9 +60,9 @@ def began(pod: Manifest | None) -> datetime | None:
 
 def in_words(jobs: Collection[str]) -> str:
     """Returns the message why the slurmd Pod is not ended."""
-    told = sorted(jobs)
-    more = f" and {len(told) - _MOST_TOLD} more" if len(told) > _MOST_TOLD else ""
-    names = ", ".join(told[:_MOST_TOLD]) + more
+    ordered = sorted(jobs)
+    more = f" and {len(ordered) - _MOST_SHOWN} more" if len(ordered) > _MOST_SHOWN else ""
+    names = ", ".join(ordered[:_MOST_SHOWN]) + more
     return f"the slurmd Pod is not ended, since Slurm's jobs run in it: {names}"
 
 

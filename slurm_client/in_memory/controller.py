@@ -13,7 +13,7 @@ from slurm_client.in_memory import rejections, scheduler
 from slurm_client.in_memory.accounting import REASONS, Accounting, Enforcement
 from slurm_client.in_memory.jobs import Jobs, Journal
 from slurm_client.in_memory.machines import Machine, Slot
-from slurm_client.in_memory.record import RUNNING, Record, told
+from slurm_client.in_memory.record import RUNNING, Record, as_read
 from slurm_client.in_memory.reservations import Reservations
 from slurm_client.model import Job, JobChanges, JobSpec, JobState, Node, Partition
 from slurm_client.rights import UserRights
@@ -132,7 +132,7 @@ class Controller:
         if record is None or record.state.ended:
             return
         if name not in (None, record.spec.name):
-            raise rejections.other_job(told(record.spec.name), name)
+            raise rejections.other_job(as_read(record.spec.name), name)
         self.end(record, "CANCELLED", now)
 
     def end(self, record: Record, base: str, now: float, *, reason: str = "") -> None:

@@ -46,14 +46,14 @@ class Machine:
         self._pools = Pools(self.configured.gres)
         self._cpus = self._memory_mb = 0
         self._free_cores = set(range(self.configured.cpus // self.configured.cpus_per_core))
-        self._told: Node | None = None
+        self._reported: Node | None = None
 
     def mark(self, flags: frozenset[str], reason: str) -> None:
         """Sets the states that the node has besides its configured states, like DRAIN, DOWN and
         NOT_RESPONDING."""
         self.flags, self.reason = flags, reason
         self.schedulable = replace(self.configured, states=self.configured.states | flags).schedulable
-        self._told = None
+        self._reported = None
 
     @property
     def in_use(self) -> bool:
@@ -64,7 +64,7 @@ class Machine:
         """Marks the node as up after the start of slurmd. Two kinds of nodes stay as they are: a node
         that powers down, and a node that powers up but has not booted."""
         self.configured = replace(self.configured, slurmd_started=int(now))
-        self._told = None
+        self._reported = None
         if self.flags & ({"POWERING_DOWN"} if booted else {"POWERING_DOWN", "POWERING_UP"}):
             return
         flags, reason = self.flags - {*Power, "NOT_RESPONDING"}, self.reason
@@ -80,7 +80,7 @@ class Machine:
     def reserve(self, reservation: str) -> None:
         """Sets the only reservation whose jobs may start here, or "" for jobs without a reservation."""
         self.reservation = reservation
-        self._told = None
+        self._reported = None
 
     def open_to(self, spec: JobSpec) -> bool:
         """Returns True if a job may start here as soon as the node has enough room."""
@@ -129,7 +129,7 @@ class Machine:
         self._free_cores.difference_update(slot.cores)
         self._cpus += slot.cpus
         self._memory_mb += slot.memory_mb
-        self._told = None
+        self._reported = None
 
     def give_back(self, slot: Slot) -> None:
         self._slots.remove(slot)
@@ -139,12 +139,12 @@ class Machine:
             self._free_cores.difference_update(other.cores)
         self._cpus -= slot.cpus
         self._memory_mb -= slot.memory_mb
-        self._told = None
+        self._reported = None
 
     def node(self) -> Node:
         """Returns the node as in GET nodes/. Returns the same object until a change."""
-        if self._told is None:
-            self._told = replace(
+        if self._reported is None:
+            self._reported = replace(
                 self.configured,
                 states=self._states(),
                 partitions=self._partitions,
@@ -153,7 +153,7 @@ class Machine:
                 cpus_allocated=self._cpus,
                 memory_allocated_mb=self._memory_mb,
             )
-        return self._told
+        return self._reported
 
     def _states(self) -> frozenset[str]:
         base = {"IDLE"}

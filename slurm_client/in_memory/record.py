@@ -81,7 +81,7 @@ class Record:
         return Job(
             id=self.id,
             state=self.state,
-            name=told(spec.name),
+            name=as_read(spec.name),
             partition=self.partition,
             user_id=self.user_id,
             user_name=self.user_name,
@@ -89,7 +89,7 @@ class Record:
             account=self.account,
             qos=self.qos,
             reservation=spec.reservation or "",
-            comment=told(spec.comment or ""),
+            comment=as_read(spec.comment or ""),
             admin_comment=spec.admin_comment,
             nodes=tuple(slot.node for slot in self.slots),
             gres=tuple(slot.gres for slot in held) if any(slot.gres for slot in held) else (),
@@ -127,7 +127,7 @@ def kept(written: bytes) -> str:
     return written.decode(errors="surrogateescape")
 
 
-def told(text: str) -> str:
+def as_read(text: str) -> str:
     """Returns a stored text as a client reads the text. Bytes outside UTF-8 become U+FFFD."""
     return text.encode(errors="surrogateescape").decode(errors="replace")
 

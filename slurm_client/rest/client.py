@@ -121,14 +121,14 @@ class SlurmRest:
 
     async def configuration(self) -> Configuration:
         if (await self.connect()).configuration:
-            told = await self._ask(Request("GET", "conf"), responses.configuration)
+            configuration = await self._ask(Request("GET", "conf"), responses.configuration)
         else:
             boot_time = await self._ask(Request("GET", "diag/"), responses.boot_time)
-            told = Configuration(boot_time=boot_time)
+            configuration = Configuration(boot_time=boot_time)
         leads_since = self._backup.since(await self._pings(), time.time())
         if leads_since is None:
-            return told
-        return replace(told, boot_time=max(leads_since, told.boot_time or 0))
+            return configuration
+        return replace(configuration, boot_time=max(leads_since, configuration.boot_time or 0))
 
     async def ping(self) -> None:
         # slurmrestd answers with HTTP 200 for any token, even if slurmctld is down. The reply comes at
@@ -147,8 +147,8 @@ class SlurmRest:
             await self.states([1])
         except NeedsOperator:
             raise
-        except SlurmError as unsaid:
-            raise Unreachable(error.words) from unsaid
+        except SlurmError as call_error:
+            raise Unreachable(error.words) from call_error
 
     async def _pings(self) -> list[Document]:
         """Returns a report on each slurmctld, in the order of slurm.conf."""
@@ -181,10 +181,10 @@ class SlurmRest:
         every = sorted(set(ids))
         for start in range(0, len(every), _STATES_A_CALL):
             chunk = every[start : start + _STATES_A_CALL]
-            told = await self._states("&".join([f"job_id={one:d}" for one in chunk]))
-            if told.nameless:  # a missing job may be one of these entries
+            states = await self._states("&".join([f"job_id={one:d}" for one in chunk]))
+            if states.nameless:  # a missing job may be one of these entries
                 found |= dict.fromkeys(chunk, UNREAD)
-            found |= told
+            found |= states
         return found
 
     async def all_states(self) -> AllStates:
@@ -360,13 +360,13 @@ class SlurmRest:
         # empty list. While slurmctld is down, they answer 500 "Unspecified error" with null.
         request = Request("GET", "jobs/state/", query)
         try:
-            told = responses.states(await self._list("jobs", request))
+            states = responses.states(await self._list("jobs", request))
         except Unexplained as error:
             status = error.http_status
             raise Unreachable("slurmctld does not answer slurmrestd", http_status=status) from error
-        for why in told.malformed:
+        for why in states.malformed:
             self._tell(request, why)
-        return told
+        return states
 
     def _tell(self, request: Request, why: str) -> None:
         path = request.path if request.path.startswith("/") else f"/slurm/version/{request.path}"

@@ -72,15 +72,15 @@ def make(
     kind: type[SlurmError], words: str, number: int | None, status: int | None, parsed: Mapping[str, Any]
 ) -> SlurmError:
     job_id = parsed.get("job_id")
-    told = job_id if isinstance(job_id, int) and job_id > 0 else None
-    return kind(words, number=number, http_status=status, job_id=told)
+    known_id = job_id if isinstance(job_id, int) and job_id > 0 else None
+    return kind(words, number=number, http_status=status, job_id=known_id)
 
 
 def _words(error: Mapping[str, Any], number: int = 0) -> str:
-    said = [str(error[key]) for key in ("description", "error") if error.get(key)]
+    texts = [str(error[key]) for key in ("description", "error") if error.get(key)]
     if number in _SAYS_TOO_LITTLE:
-        said.append(CAUSES[number].why)
-    return ": ".join(dict.fromkeys(said)) or "no description"
+        texts.append(CAUSES[number].why)
+    return ": ".join(dict.fromkeys(texts)) or "no description"
 
 
 def _plain(content: bytes) -> str:

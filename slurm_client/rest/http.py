@@ -91,7 +91,7 @@ class Connections:
         heard: CallObserver = lambda *_: None,
     ) -> None:
         self._url = url
-        self._heard = heard
+        self._observe = heard
         self._tokens = token_source
         endpoint = _endpoint(url)
         # 26.05 sends each error twice. The connection is not used again, because the second copy would
@@ -158,7 +158,7 @@ class Connections:
         except httpx.PoolTimeout as error:
             raise RetryLater(f"slurmrestd at {self._url}: {error}") from error
         finally:
-            self._heard(request.call, asked.extensions.get(BYTES_SENT, 0), received)
+            self._observe(request.call, asked.extensions.get(BYTES_SENT, 0), received)
         document = await documents.read(response.content, request.each)
         if problem := error_mapping.problem(response.status_code, response.content, document):
             raise problem

@@ -166,8 +166,8 @@ def _on_nodes(entry: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
     """Returns three fields of a job: its cores and its memory (MiB) on each node, and the nodes'
     sockets. Returns {} before the job begins. Also returns {} for an ended job, although Slurm still
     reports these fields."""
-    told = ((entry.get("job_resources") or {}).get("nodes") or {}).get("allocation") or ()
-    by_node = {one.get("name"): one for one in told}
+    allocations = ((entry.get("job_resources") or {}).get("nodes") or {}).get("allocation") or ()
+    by_node = {one.get("name"): one for one in allocations}
     if not nodes or not by_node.keys() >= set(nodes) or _state_of_job(entry).ended:
         return {}
     ordered = [by_node[name] for name in nodes]
@@ -285,8 +285,8 @@ def boot_time(document: Mapping[str, Any]) -> int | None:
     slurmctld begins its statistics a moment after its start (the time is 0 until then), at midnight, and
     with `sdiag -r`."""
     statistics = document.get("statistics") or {}
-    begun, told = number(statistics.get("req_time_start")), number(statistics.get("req_time"))
-    return begun or told
+    begun, requested = number(statistics.get("req_time_start")), number(statistics.get("req_time"))
+    return begun or requested
 
 
 def configuration(document: Mapping[str, Any]) -> Configuration:
@@ -343,8 +343,8 @@ def grant(document: Mapping[str, Any]) -> Grant | None:
 def _on_each(gres: Sequence[object]) -> tuple[str, ...]:
     """Returns the job's devices on each node, with "" for a node without devices. Returns () if no node
     has devices."""
-    told = tuple("" if one is None else str(one) for one in gres)
-    return told if any(told) else ()
+    devices = tuple("" if one is None else str(one) for one in gres)
+    return devices if any(devices) else ()
 
 
 def _bits(mask: str) -> str:
@@ -354,10 +354,10 @@ def _bits(mask: str) -> str:
     return number_list.compress(bit for bit in range(bits.bit_length()) if bits >> bit & 1)
 
 
-def _device(told: Mapping[str, Any]) -> str:
+def _device(entry: Mapping[str, Any]) -> str:
     """Returns devices in the form of `gres_detail`. Devices without numbers have a count only."""
-    name, kind, index = _text(told, "name"), _text(told, "type"), _text(told, "index")
-    what, count = f"{name}:{kind}" if kind else name, int(told.get("count") or 0)
+    name, kind, index = _text(entry, "name"), _text(entry, "type"), _text(entry, "index")
+    what, count = f"{name}:{kind}" if kind else name, int(entry.get("count") or 0)
     return f"{what}:{count}(IDX:{index})" if index else f"{what}(CNT:{count})"
 
 

@@ -146,7 +146,7 @@ def _ask(*arguments: str) -> str:
     try:
         return run("sacctmgr", *arguments)
     except ProgramFailed as failed:
-        said = failed.said.lower()
-        if any(each in said for each in _AWAY):
-            raise DatabaseAway(failed.said) from failed
+        message = failed.message.lower()
+        if any(each in message for each in _AWAY):
+            raise DatabaseAway(failed.message) from failed
         raise

@@ -175,8 +175,8 @@ class Configurer:
     def _left(self, planned: Plan) -> Outcome | None:
         """Returns the reason why a plan is not carried out, or None."""
         if by_hand := planned.by_hand:
-            told = (f"{each.what}: {each.words}: needs a person: {each.row.why}" for each in by_hand)
-            return Outcome(Verdict.REFUSED, "; ".join(told))
+            reasons = (f"{each.what}: {each.words}: needs a person: {each.row.why}" for each in by_hand)
+            return Outcome(Verdict.REFUSED, "; ".join(reasons))
         if planned.jobs:
             return Outcome(Verdict.HELD, "; ".join(planned.lines()))
         return None

@@ -139,7 +139,7 @@ def _ping() -> str:
     try:
         return run("scontrol", "ping", timeout_s=_ASK_S)
     except ProgramFailed as failed:
-        return failed.said
+        return failed.message
 
 
 @contextmanager

@@ -111,8 +111,8 @@ def _too_few(
         counts = [each.count for each in devices if each.name == name and each.has_type(kind)]
         found = sum(each or 0 for each in counts)
         if name in with_files and None not in counts and found < count:
-            told = f"{name}:{kind}" if kind else name
+            device = f"{name}:{kind}" if kind else name
             yield (
-                f"{found} {told} by gres.conf, and {count} by slurm.conf:"
+                f"{found} {device} by gres.conf, and {count} by slurm.conf:"
                 " slurmctld sets a node with fewer devices out of service"
             )

@@ -63,7 +63,7 @@ class Notices:
     """Reports each outcome once, when the outcome changes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._told: tuple[Verdict, str] | None = None
+        self._logged: tuple[Verdict, str] | None = None
         self._current = ACCEPTED.gauge(registry)
         self._verdicts = VERDICTS.counter(registry)
         self._unserved = UNSERVED.gauge(registry)
@@ -75,13 +75,13 @@ class Notices:
     def outcome(self, outcome: Outcome) -> bool:
         """Logs and counts an outcome. Returns True for a new outcome."""
         self._current.set(outcome.verdict in (Verdict.CURRENT, Verdict.APPLIED))
-        told = (outcome.verdict, outcome.words)
+        entry = (outcome.verdict, outcome.words)
         if outcome.verdict is Verdict.CURRENT:
-            self._told = None
+            self._logged = None
             return False
-        if told == self._told:
+        if entry == self._logged:
             return False
-        self._told = told
+        self._logged = entry
         self._verdicts.labels(outcome.verdict.value).inc()
         if outcome.verdict is Verdict.APPLIED:
             self._unserved.set(outcome.unserved_s)
@@ -101,8 +101,8 @@ async def make_event(kubernetes: Kubernetes, pod: PodName, outcome: Outcome) -> 
 
 def event(pod: PodName, outcome: Outcome, now: datetime) -> Mapping[str, Any]:
     """Returns the Event. The same message within half an hour gives the same Event."""
-    said = f"{pod.uid}{outcome.verdict}{outcome.words}{int(now.timestamp()) // _ONCE_IN_S}"
-    digest = blake2b(said.encode(), digest_size=8).hexdigest()
+    identity = f"{pod.uid}{outcome.verdict}{outcome.words}{int(now.timestamp()) // _ONCE_IN_S}"
+    digest = blake2b(identity.encode(), digest_size=8).hexdigest()
     stamp = now.isoformat(timespec="seconds").replace("+00:00", "Z")
     named = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     return {

@@ -80,7 +80,7 @@ class Plan:
         """Returns the plan as lines of text."""
         if not self.changes:
             return ["nothing changes"]
-        lines = [_told(change) for change in self.changes]
+        lines = [_in_words(change) for change in self.changes]
         if self.jobs:
             lines.append(f"would end jobs: {_listed(self.jobs)}")
         return [*lines, f"needs: {_NEEDS[self.need]}"]
@@ -115,7 +115,7 @@ def plan(
     return Plan(tuple(changes), tuple(touched))
 
 
-def _told(change: Change) -> str:
+def _in_words(change: Change) -> str:
     need = change.row.need
     return f"{change.what}: {change.words}" + (
         f" ({change.row.why})" if need > Need.RECONFIGURE and change.row.why else ""

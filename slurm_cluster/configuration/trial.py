@@ -99,7 +99,7 @@ class Trial:
             )
             self._prepare(place, files, conf, state)
             apart = _WITHOUT_DATABASE if _has_database(conf) and not place.with_database else ()
-            return [_of_wanted(words, place) for words in self._said(place, apart, suspect(files))]
+            return [_of_wanted(words, place) for words in self._errors(place, apart, suspect(files))]
 
     def _prepare(
         self, place: Place, files: Mapping[str, File], conf: SlurmConf, state: Sequence[str]
@@ -117,7 +117,7 @@ class Trial:
         found = (path for pattern in _KEYS for path in self.running.glob(pattern))
         return {path.name: File(path.read_bytes(), secret=True) for path in found}
 
-    def _said(self, place: Place, apart: Sequence[str], cause: str) -> list[str]:
+    def _errors(self, place: Place, apart: Sequence[str], cause: str) -> list[str]:
         """Returns the errors of slurmctld. `cause` is the probable cause if a signal ends slurmctld."""
         command = [self.program, "-D", "-f", str(place.etc / "slurm.conf")]
         environment = {**os.environ, "SLURM_CONF": str(place.etc / "slurm.conf")}
@@ -149,17 +149,17 @@ class _Verdict:
         self._deadline = time.monotonic() + _WITHIN_S
 
     def problems(self) -> Iterator[str]:
-        last, told = "", False
+        last, has_error = "", False
         for line in self._lines():
             last = line or last
             self._serves = self._serves or _SERVES in line
             found = _LOUD.search(line)
             if found and not _matches(self._accepted, found["words"]):
-                if not told:
-                    told = True
+                if not has_error:
+                    has_error = True
                     self._hurry(_AFTER_ERROR_S)
                 yield found["words"]
-        if not self._serves and not told:
+        if not self._serves and not has_error:
             yield f"{self._end()}; last line of its log: {last}"
 
     def _end(self) -> str:

@@ -78,7 +78,7 @@ async def rotate_slurm_key(
     after = jwks.rotated(keys, new_slurm_key(now))
     data = {SLURM_JWKS: jwks.render(after), SLURM_KEY: jwks.signing(after).value}
     await kubernetes.write_secret(_changed(secret, data, {_STAGED: f"{now.isoformat()} {step}"}))
-    return [f"{step}: {', '.join(_told(key) for key in after)}", _NEXT[step]]
+    return [f"{step}: {', '.join(_label(key) for key in after)}", _NEXT[step]]
 
 
 async def rotate_jwt_key(kubernetes: Kubernetes, names: Names, now: datetime) -> list[str]:
@@ -116,7 +116,7 @@ def _require_pause(secret: Manifest, now: datetime, pause: timedelta) -> None:
         raise NotNow(f"the last step was {since.total_seconds():.0f} s ago: wait another {left:.0f} s")
 
 
-def _told(key: Key) -> str:
+def _label(key: Key) -> str:
     return f"{key.id} (signs)" if key.signs else key.id
 
 

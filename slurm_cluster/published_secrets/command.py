@@ -19,9 +19,9 @@ from slurm_cluster.published_secrets.writer import Missing, Wanted
 Act = Callable[[Kubernetes], Awaitable[list[str]]]
 
 
-def hand_out(wanted: Wanted, kubeconfig: Path | None) -> int:
+def publish(wanted: Wanted, kubeconfig: Path | None) -> int:
     """Writes the contents to the Secrets."""
-    return _run(lambda kubernetes: writer.hand_out(kubernetes, wanted), kubeconfig)
+    return _run(lambda kubernetes: writer.publish(kubernetes, wanted), kubeconfig)
 
 
 def ensure_password(place: Place, kubeconfig: Path | None) -> int:

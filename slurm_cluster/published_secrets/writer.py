@@ -46,18 +46,18 @@ def mint(lifespan_s: int, within_s: float, program: Callable[..., str] = run) ->
     command = ("scontrol", "token", f"username={_USER}", f"lifespan={lifespan_s}")
     while True:
         try:
-            said = program(*command)
+            output = program(*command)
             break
         except ProgramFailed:
             if time.monotonic() + _EACH_S > deadline:
                 raise
             time.sleep(_EACH_S)
-    if found := _TOKEN.search(said):
+    if found := _TOKEN.search(output):
         return found["token"]
     raise ProgramFailed(command, "its output has no token")
 
 
-async def hand_out(kubernetes: Kubernetes, wanted: Wanted) -> list[str]:
+async def publish(kubernetes: Kubernetes, wanted: Wanted) -> list[str]:
     """Writes each Secret once. Returns a line for each Secret. Raises Missing, ProgramFailed,
     KubernetesError, OSError."""
     secrets = dict[tuple[str, str], dict[str, bytes | None]]()

@@ -100,7 +100,7 @@ def render(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     kubeconfig: _KubeconfigOption = None,
 ) -> None:
     """Print the topology of the Nodes. Changes nothing."""
-    with _told():
+    with _reported_errors():
         rules = _rules(kind, preset, tier, block_size, names, members, root)
         reader = Reader(rules.tiers, _selector(selector), name_label)
         manifests = _from_file(nodes) if nodes else ask(_nodes, kubeconfig)
@@ -149,7 +149,7 @@ def watch(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
             f"{quoted(config_map)} is not NAMESPACE/NAME", param_hint="--config-map"
         )
     configure_logging("INFO")
-    with _told():
+    with _reported_errors():
         rules = _rules(kind, preset, tier, block_size, names, members, root)
         reader = Reader(rules.tiers, _selector(selector), name_label)
         target = Target(namespace, name, _FILES[output])
@@ -174,7 +174,7 @@ def draw(
     ] = None,
 ) -> None:
     """Print a picture (SVG) of a topology."""
-    with _told():
+    with _reported_errors():
         topology = (
             files.read(file.read_text(encoding="utf-8")) if file else asyncio.run(running.topology())
         )
@@ -184,7 +184,7 @@ def draw(
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _reported_errors() -> Iterator[None]:
     """If an error occurs, ends the command with a message."""
     try:
         yield

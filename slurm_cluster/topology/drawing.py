@@ -144,8 +144,8 @@ def _drawn(row: _Row, looks: Mapping[str, Look], named: bool, y: int) -> Iterato
         corner = x - _INDENT // 2
         yield f'<path d="M{corner} {y - 4}V{y + 11}H{x - 3}" fill="none" stroke="#9aa5b1"/>'
     count = f"{row.name} ({len(row.below)})"
-    told = escape(f"{row.name}: {_told(row.below, looks)}")
-    yield f"<g><title>{told}</title>{_text(x, y + 15, _shortened(count, x))}</g>"
+    title = escape(f"{row.name}: {_summary(row.below, looks)}")
+    yield f"<g><title>{title}</title>{_text(x, y + 15, _shortened(count, x))}</g>"
     if not row.nodes and row.below:
         yield from _bar(row, looks, y)
     columns = _columns(named)
@@ -193,7 +193,7 @@ def _legend(looks: Iterable[Look], y: int) -> Iterator[str]:
         yield _text(_MARGIN + 2 * _SQUARE, at + 12, f"{look.word}{letter}: {tally[look]}")
 
 
-def _told(nodes: Sequence[str], looks: Mapping[str, Look]) -> str:
+def _summary(nodes: Sequence[str], looks: Mapping[str, Look]) -> str:
     tally = Counter(looks[node] for node in nodes)
     each = (f"{tally[look]} {look.word}" for look in Look if tally[look])
     return ", ".join(each) or "no nodes"

@@ -67,11 +67,11 @@ async def _asked(program: str, *arguments: str) -> str:
     except OSError as error:
         raise SlurmFailed(f"{program} cannot be run: {error}") from error
     try:
-        told, errors = await asyncio.wait_for(process.communicate(), _TIMEOUT_S)
+        output, errors = await asyncio.wait_for(process.communicate(), _TIMEOUT_S)
     except TimeoutError as error:
         process.kill()
         await process.wait()
         raise SlurmFailed(f"{program} has not answered in {_TIMEOUT_S:.0f} s") from error
     if process.returncode:
         raise SlurmFailed(f"{program}: {errors.decode(errors='replace').strip()}")
-    return told.decode(errors="replace")
+    return output.decode(errors="replace")

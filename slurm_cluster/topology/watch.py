@@ -82,7 +82,7 @@ class Follower:
         """The nodes that Slurm knows. None means all nodes."""
         self._places: dict[str, Place] = {}
         self._changed = asyncio.Event()
-        self._told: tuple[str, ...] = ()
+        self._logged: tuple[str, ...] = ()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -98,20 +98,20 @@ class Follower:
                 self._has = has
                 self._changed.set()
 
-        says = self._says("Slurm's nodes")
-        await periodically(ask, self._pace.poll, outlives=SlurmFailed, report=says)
+        report = self._reporter("Slurm's nodes")
+        await periodically(ask, self._pace.poll, outlives=SlurmFailed, report=report)
 
     async def _follow(self) -> None:
-        watch = ResourceWatch(self._kubernetes, "nodes", on_trouble=self._says("the watch of Nodes"))
-        says = self._says("the list of Nodes")
+        watch = ResourceWatch(self._kubernetes, "nodes", on_trouble=self._reporter("the watch of Nodes"))
+        report = self._reporter("the list of Nodes")
         while True:
             try:
                 listed = await watch.list_as(self._read)
                 break
             except KubernetesError as error:
-                says(error)
+                report(error)
                 await asyncio.sleep(_RETRY_S)
-        says(None)
+        report(None)
         self._places = {name: place for name, place in listed if place is not None}
         self._changed.set()
         async for change in watch.changes():
@@ -132,18 +132,18 @@ class Follower:
         self._changed.set()
 
     async def _write_for_ever(self) -> None:
-        says = self._says("the ConfigMap")
+        report = self._reporter("the ConfigMap")
         while True:
             await self._changed.wait()
             await self._quiet()
             try:
                 await self._write()
             except (KubernetesError, WrongTopology) as error:
-                says(error)
+                report(error)
                 self._changed.set()
                 await asyncio.sleep(_RETRY_S)
             else:
-                says(None)
+                report(None)
                 self.health.ready = self._known is None or self._has is not None
 
     async def _quiet(self) -> None:
@@ -188,11 +188,11 @@ class Follower:
     def _tell(self, built: Built) -> None:
         """Logs problems of labels, once for each change of the problems."""
         words = tuple(in_words(trouble) for trouble in built.troubles)
-        for line in words if words != self._told else ():
+        for line in words if words != self._logged else ():
             log.warning("labels of Nodes", trouble=line)
-        self._told = words
+        self._logged = words
 
-    def _says(self, part: str) -> Callable[[Exception | None], object]:
+    def _reporter(self, part: str) -> Callable[[Exception | None], object]:
         return lambda error: self.health.says(part, error)
 
 

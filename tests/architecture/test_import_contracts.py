@@ -187,29 +187,27 @@ def test_this_project_keeps_its_contracts() -> None:
     assert broken_contracts(PROJECT) == set()
 
 
-def test_a_project_of_empty_modules_breaks_nothing() -> None:
+def test_project_of_empty_modules_keeps_all_contracts() -> None:
     assert broken_by() == set()
 
 
 @pytest.mark.parametrize(("contract", "module", "imported"), VIOLATIONS)
-def test_a_forbidden_import_breaks_its_contract_and_no_other(
-    contract: str, module: str, imported: str
-) -> None:
+def test_forbidden_import_breaks_only_its_contract(contract: str, module: str, imported: str) -> None:
     assert broken_by((module, imported)) == {contract}
 
 
 @pytest.mark.parametrize("imports", _CIRCLES)
-def test_a_circle_of_packages_breaks_its_contract_alone(imports: tuple[tuple[str, str], ...]) -> None:
+def test_cycle_of_packages_breaks_only_its_contract(imports: tuple[tuple[str, str], ...]) -> None:
     assert broken_by(*imports[:1]) == broken_by(*imports[1:]) == set()
     assert broken_by(*imports) == {CIRCLES}
 
 
-def test_a_way_around_is_noticed_too() -> None:
+def test_indirect_import_breaks_its_contract() -> None:
     ledger, tokens = "extender/placement/ledger.py", "slurm_client/tokens.py"
     assert broken_by((ledger, name_of(tokens)), (tokens, "asyncio")) == {PURE}
 
 
-def test_the_program_reports_what_files_import(tmp_path: Path) -> None:
+def test_linter_reads_the_imports_of_files(tmp_path: Path) -> None:
     """The files import one module that PURE forbids. After that, one module is in no layer."""
     shutil.copy(PROJECT / "pyproject.toml", tmp_path)
     for module in modules():
@@ -224,6 +222,6 @@ def test_the_program_reports_what_files_import(tmp_path: Path) -> None:
     assert "attic" in done.stdout
 
 
-def test_every_contract_is_tried() -> None:
+def test_each_contract_has_a_test() -> None:
     tried = {contract for contract, _, _ in VIOLATIONS} | {CIRCLES}
     assert tried == {contract["name"] for contract in CONTRACTS}

@@ -98,12 +98,12 @@ def _names_its_pod(call: ast.Call) -> bool:
     )
 
 
-def test_every_line_that_may_be_about_one_pod_names_it_and_its_job() -> None:
+def test_log_lines_about_one_pod_name_the_pod_and_its_job() -> None:
     nameless = {text for text, call in logged() if not _names_its_pod(call)}
     assert nameless - PASSED_ON == OF_NO_POD
 
 
-def test_a_line_names_no_pod_and_no_job_in_another_way() -> None:
+def test_log_lines_name_pods_and_jobs_only_in_the_common_fields() -> None:
     own = {
         text for text, call in logged() if {each.arg for each in call.keywords} & {"pod", "uid", "job"}
     }

@@ -20,7 +20,7 @@ def layers(name: str) -> list[str]:
     return [package for layer in contract["layers"] for package in layer.split(" | ")]
 
 
-def test_the_packages_are_named_from_the_top_to_the_bottom() -> None:
+def test_page_names_the_packages_in_the_order_of_the_layers() -> None:
     names = (
         "the extender's packages",
         "the node agent's packages",
@@ -40,7 +40,7 @@ def test_page_names_each_library_of_the_programs() -> None:
     assert libraries <= words
 
 
-def test_the_states_are_as_the_code_has_them() -> None:
+def test_page_has_the_states_of_the_code() -> None:
     assert renewed("docs/design/architecture.md", PAGE) == PAGE, "run `make docs`"
 
 

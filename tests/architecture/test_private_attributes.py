@@ -50,6 +50,6 @@ def pokes(file: Path) -> list[str]:
     ]
 
 
-def test_tests_leave_private_attributes_alone() -> None:
+def test_tests_use_no_private_attributes() -> None:
     found = {str(file.relative_to(CHECKOUT)): pokes(file) for file in (CHECKOUT / "tests").rglob("*.py")}
     assert {name: at for name, at in found.items() if len(at) != STILL_THERE.get(name, 0)} == {}

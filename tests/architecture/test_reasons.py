@@ -22,7 +22,7 @@ def test_every_reason_is_explained_on_a_page(reason: str) -> None:
     assert reason in EXPLAINED
 
 
-def test_every_reason_is_given_by_some_code() -> None:
+def test_each_reason_is_used_in_the_code() -> None:
     used = {
         node.attr
         for tree in TREES
@@ -35,7 +35,7 @@ def test_every_reason_is_given_by_some_code() -> None:
     assert listed == used
 
 
-def test_no_code_gives_a_reason_that_is_not_listed() -> None:
+def test_code_uses_no_unlisted_reason() -> None:
     literals = [
         node.value
         for tree in TREES

@@ -148,14 +148,14 @@ def test_record_passes_few_functions(start: str, most: int) -> None:
     assert len(passed) < most, "\n".join(sorted(passed))
 
 
-def test_functions_on_the_three_paths_together_do_not_grow() -> None:
+def test_number_of_functions_on_the_three_paths_is_limited() -> None:
     together = set[str]().union(
         *(path(f"{SETTLED}.{start}") for start in ("_settle", "_perform", "_note"))
     )
     assert len(together) <= 101, "\n".join(sorted(together))
 
 
-def test_path_is_followed_into_functions_methods_and_the_table() -> None:
+def test_path_includes_functions_methods_and_the_table() -> None:
     assert "extender.placement.transitions.attempts.give_back" in path(f"{SETTLED}._settle")
     assert "extender.placement.index.Records.put" in path(f"{SETTLED}._settle")
     assert "extender.placement.transitions.next_effect.evict" in path(f"{SETTLED}._perform")

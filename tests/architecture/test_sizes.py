@@ -61,12 +61,12 @@ def test_a_tuple_has_few_fields() -> None:
     assert not [(name, fields) for name, fields in tuples if fields > MOST_FIELDS]
 
 
-def test_the_machine_of_a_job_has_few_fields() -> None:
+def test_tracked_job_has_few_fields() -> None:
     """What was asked and what was doubted are tuples of their own."""
     hints = get_type_hints(TrackedJob)
     assert len(hints) <= 8
     assert sum(hint is bool for hint in hints.values()) <= 1
 
 
-def test_there_are_files_to_look_at() -> None:
+def test_checked_files_exist() -> None:
     assert len(FILES) > 100

@@ -136,7 +136,7 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditor, "_CONFIRM_S", 0.0)
 
 
-async def test_a_job_that_arrived_after_its_pod_was_gone_is_ended() -> None:
+async def test_job_that_arrived_after_its_pod_was_gone_is_cancelled() -> None:
     late = placeholder_job(GONE)
     leader = Leader(FakeSlurm(NATIVE, late))
     await leader.go_round()
@@ -144,14 +144,14 @@ async def test_a_job_that_arrived_after_its_pod_was_gone_is_ended() -> None:
     assert [finding.kind for finding in leader.told] == [FindingKind.ORPHAN_JOB]
 
 
-async def test_a_job_of_an_attempt_that_is_over_is_ended() -> None:
+async def test_job_of_an_earlier_attempt_is_cancelled() -> None:
     moved_on = pod_manifest(name="p", uid="u1", annotations={ATTEMPT: "2"})
     leader = Leader(FakeSlurm(placeholder_job(POD)), InMemoryKubernetes(moved_on))
     await leader.go_round()
     assert leader.orphans()
 
 
-async def test_a_second_live_job_of_a_pod_is_ended() -> None:
+async def test_second_live_job_of_a_pod_is_cancelled() -> None:
     first, second = placeholder_job(POD, node="n1"), placeholder_job(POD, attempt_try=1, node="n1")
     bound = pod(name="p", uid="u1", gates=(), node="n1", annotations={JOB_ID: str(first.id), NODE: "n1"})
     leader = Leader(FakeSlurm(first, second), InMemoryKubernetes(STANDS))
@@ -160,7 +160,7 @@ async def test_a_second_live_job_of_a_pod_is_ended() -> None:
     assert leader.orphans() == [second.id]
 
 
-async def test_what_is_over_when_it_is_looked_at_again_was_in_motion() -> None:
+async def test_difference_gone_at_the_second_look_is_not_reported() -> None:
     class Ending(FakeSlurm):
         async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
             self.jobs = {}
@@ -171,14 +171,14 @@ async def test_what_is_over_when_it_is_looked_at_again_was_in_motion() -> None:
     assert leader.told == ()
 
 
-async def test_a_difference_is_looked_at_again_by_asking_about_its_jobs_alone() -> None:
+async def test_second_look_requests_only_the_jobs_of_the_difference() -> None:
     late = placeholder_job(GONE)
     slurm = FakeSlurm(NATIVE, late)
     await Leader(slurm).go_round()
     assert (slurm.rounds, slurm.asked) == (1, {late.id})
 
 
-async def test_a_pod_that_comes_back_into_sight_keeps_its_job() -> None:
+async def test_pod_that_reappears_keeps_its_job() -> None:
     """Absence that is not confirmed is none (invariant I5)."""
 
     class Late(InMemoryKubernetes):
@@ -192,13 +192,13 @@ async def test_a_pod_that_comes_back_into_sight_keeps_its_job() -> None:
     assert await leader.go_round() == []
 
 
-async def test_a_job_whose_pod_stands_is_left_alone() -> None:
+async def test_job_of_an_existing_pod_is_kept() -> None:
     leader = Leader(FakeSlurm(NATIVE, placeholder_job(POD)), InMemoryKubernetes(STANDS))
     assert await leader.go_round() == []
     assert leader.told == ()
 
 
-async def test_listed_group_is_not_asked_for_by_a_pods_name() -> None:
+async def test_listed_group_is_not_requested_by_the_name_of_a_pod() -> None:
     group = Workload("uid-g", "default", "g", size=2)
     pods = [pod(name=name, uid=name)._replace(group=group) for name in ("p0", "p1")]
     key = str(PlaceholderKey(RULES.cluster, "default", "g", group.uid, 1))
@@ -210,7 +210,7 @@ async def test_listed_group_is_not_asked_for_by_a_pods_name() -> None:
     assert (leader.orphans(), kubernetes.calls) == ([], [])
 
 
-async def test_a_job_that_the_ledger_knows_is_not_even_read() -> None:
+async def test_job_known_to_the_ledger_is_not_read() -> None:
     slurm = FakeSlurm(job := placeholder_job(POD))
     leader = Leader(slurm)
     leader.knows(POD, job)
@@ -218,7 +218,7 @@ async def test_a_job_that_the_ledger_knows_is_not_even_read() -> None:
     assert slurm.read == set()
 
 
-async def test_a_pod_whose_job_slurm_has_not_taken_yet_is_not_without_job() -> None:
+async def test_pod_with_a_job_not_yet_submitted_has_a_job() -> None:
     """It has the id that it will be sent under."""
     leader = Leader(FakeSlurm(), InMemoryKubernetes(STANDS))
     leader.ledger.apply(ClusterObserved(view(kube_node("n1"))), 0.0)
@@ -231,7 +231,7 @@ async def test_a_pod_whose_job_slurm_has_not_taken_yet_is_not_without_job() -> N
     assert kinds == [FindingKind.STUCK_GATE]  # it is from another day
 
 
-async def test_records_are_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_are_read_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """50,000 take 60 ms, in which /filter would wait."""
     threads = list[threading.Thread]()
 
@@ -245,7 +245,7 @@ async def test_records_are_read_beside_the_event_loop(monkeypatch: pytest.Monkey
     assert threading.main_thread() not in threads
 
 
-async def test_what_is_not_ours_is_told_and_read_once_and_never_touched() -> None:
+async def test_foreign_jobs_are_reported_read_once_and_never_cancelled() -> None:
     elsewhere = placeholder_job(
         GONE, admin_comment=str(PlaceholderKey("elsewhere", "default", "p", "u9", 1))
     )
@@ -259,7 +259,7 @@ async def test_what_is_not_ours_is_told_and_read_once_and_never_touched() -> Non
         slurm.read = set()
 
 
-async def test_what_is_mended_is_told_no_more() -> None:
+async def test_resolved_difference_is_not_reported_again() -> None:
     slurm = FakeSlurm(placeholder_job(GONE))
     leader = Leader(slurm)
     await leader.go_round()
@@ -269,7 +269,7 @@ async def test_what_is_mended_is_told_no_more() -> None:
 
 
 @pytest.mark.parametrize("system", ["Slurm", "Kubernetes"])
-async def test_while_either_system_does_not_answer_nothing_is_done(system: str) -> None:
+async def test_audit_does_nothing_during_an_outage_of_either_system(system: str) -> None:
     slurm, kubernetes = FakeSlurm(placeholder_job(GONE)), InMemoryKubernetes()
     if system == "Slurm":
         slurm.error = Unreachable("slurmctld was not reached")
@@ -299,7 +299,7 @@ async def test_rounds_go_on_after_a_failure(
     assert {line["log_level"] for line in logs if line["event"] == "not audited"} == {level}
 
 
-async def test_the_more_jobs_slurm_has_the_fewer_are_the_rounds() -> None:
+async def test_audits_are_less_frequent_with_more_jobs() -> None:
     """A round costs 85 bytes a job at most, and on average not more than 2 kB a second."""
     leader = Leader(FakeSlurm(NATIVE))
     await leader.go_round()
@@ -317,7 +317,7 @@ async def audited(world: World) -> Leader:
     return leader
 
 
-async def test_a_pod_that_is_over_is_no_difference_while_its_job_is_being_cancelled() -> None:
+async def test_ended_pod_is_no_difference_during_the_cancel_of_its_job() -> None:
     deleted, finished = World(), World()
     uid = deleted.create_pod()
     deleted.settle()
@@ -331,7 +331,7 @@ async def test_a_pod_that_is_over_is_no_difference_while_its_job_is_being_cancel
         assert (leader.told, leader.orphans()) == ((), [])
 
 
-async def test_a_number_that_somebody_wrote_onto_a_pod_that_runs_ends_nothing() -> None:
+async def test_wrong_attempt_annotation_of_a_running_pod_cancels_nothing() -> None:
     world = World()
     uid = world.bound_pod()
     world.write(changed(world.pods[uid], attempt=5))
@@ -340,7 +340,7 @@ async def test_a_number_that_somebody_wrote_onto_a_pod_that_runs_ends_nothing() 
     assert (leader.told, leader.orphans()) == ((), [])
 
 
-async def test_a_guests_job_is_no_orphan() -> None:
+async def test_job_of_an_adopted_pod_is_no_orphan() -> None:
     adopted_pod = unmanaged("g", uid="u3", node="n1")
     job = placeholder_job(pod(name="g", uid="u3"), attempt=ADOPTED_ATTEMPT, node="n1")
     for translation, orphans in ((TranslationConfig(adopts=True), []), (TRANSLATION, [job.id])):
@@ -349,7 +349,7 @@ async def test_a_guests_job_is_no_orphan() -> None:
         assert leader.orphans() == orphans
 
 
-async def test_the_job_of_a_guest_that_is_taken_care_of_is_not_read() -> None:
+async def test_job_of_a_known_adopted_pod_is_not_read() -> None:
     job = placeholder_job(pod(name="g", uid="u3"), attempt=ADOPTED_ATTEMPT, node="n1")
     leader = Leader(FakeSlurm(job))
     leader.jobs_of_adopted_pods = frozenset({job.id})
@@ -358,7 +358,7 @@ async def test_the_job_of_a_guest_that_is_taken_care_of_is_not_read() -> None:
     assert leader.slurm.read == set()
 
 
-async def test_each_round_tells_how_far_native_jobs_ids_have_come() -> None:
+async def test_each_audit_reports_the_highest_id_of_native_jobs() -> None:
     leader = Leader(FakeSlurm(NATIVE, placeholder_job(POD)))
     await leader.go_round()
     leader.slurm.jobs.clear()

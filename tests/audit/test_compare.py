@@ -142,11 +142,11 @@ def test_difference_is_found(case: str) -> None:
         audited([gated()._replace(uid=f"u{number}", name=f"p{number}") for number in range(50_000)]),
     ],
 )
-def test_nothing_differs_while_something_is_in_motion(found: tuple[Finding, ...]) -> None:
+def test_change_in_progress_is_no_difference(found: tuple[Finding, ...]) -> None:
     assert found == ()
 
 
-def test_causes_name_what_is_wrong() -> None:
+def test_cause_names_the_problem() -> None:
     causes = {"unknown job": "does not know", "lost key": "AdminComment"}
     causes |= {text: text for text in ("CANCELLED", "PREEMPTED", "PENDING", "SUSPENDED")}
     for case, words in causes.items():
@@ -171,12 +171,12 @@ def test_causes_name_what_is_wrong() -> None:
         (pod(gates=(GATE, "somebody-elses"), annotations={}), []),
     ],
 )
-def test_what_fits_is_no_difference(of: Pod, jobs: list[Job]) -> None:
+def test_matching_pods_and_jobs_are_no_difference(of: Pod, jobs: list[Job]) -> None:
     told = changed(of, told_to_wait=of.gated)
     assert audited([told], NATIVE, *jobs) == ()
 
 
-def test_native_jobs_and_those_that_their_pods_name_are_not_read() -> None:
+def test_native_jobs_and_jobs_named_by_their_pods_are_not_read() -> None:
     states = {job.id: job.state for job in (NATIVE, JOB)}
     assert list(unclear([bound()], states, RULES)) == []
     assert list(unclear([], states, RULES)) == [JOB.id]
@@ -187,7 +187,7 @@ def test_native_jobs_and_those_that_their_pods_name_are_not_read() -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_the_job_of_a_group_is_no_orphan_while_one_of_its_pods_lives(order: int) -> None:
+def test_job_of_a_group_is_no_orphan_while_one_pod_of_the_group_lives(order: int) -> None:
     group = PLAIN.workload._replace(size=2)
     alive = bound()._replace(group=group)
     ended = changed(alive, uid="other", name="other", finished=True)
@@ -196,7 +196,7 @@ def test_the_job_of_a_group_is_no_orphan_while_one_of_its_pods_lives(order: int)
     assert (found.kind, found.job_id) == (FindingKind.ORPHAN_JOB, JOB.id)
 
 
-def test_the_job_of_a_waiting_group_that_lacks_a_pod_is_an_orphan() -> None:
+def test_job_of_an_incomplete_waiting_group_is_an_orphan() -> None:
     group = PLAIN.workload._replace(size=2)
     waiting = changed(gated(), group=group, told_to_wait=True)
     found = the_one(*audited([waiting], JOB))
@@ -217,14 +217,14 @@ def test_waiting_job_of_a_bound_group_waits_for_all_of_its_nodes() -> None:
     ]
 
 
-def test_a_job_that_runs_is_not_ended_for_one_that_does_not() -> None:
+def test_running_second_job_is_kept_while_the_first_job_is_pending() -> None:
     second = placeholder_job(PLAIN, attempt_try=2, node="n1")
     waits = replace(JOB, state=JobState("PENDING"))
     found = {finding.kind: finding for finding in audited([bound()], waits, second)}
     assert (found[FindingKind.TWO_JOBS].job_id, found[FindingKind.TWO_JOBS].mended) == (second.id, False)
 
 
-def test_a_placeholder_of_another_cluster_is_told_and_is_no_difference() -> None:
+def test_placeholder_of_another_cluster_is_reported_as_no_difference() -> None:
     elsewhere = str(PlaceholderKey("elsewhere", "default", "p", "u1", 1))
     found = the_one(*audited([], replace(JOB, admin_comment=elsewhere), over=[JOB]))
     assert (found.kind, found.kind.differs, found.mended) == (FindingKind.OTHER_CLUSTER, False, False)
@@ -232,14 +232,14 @@ def test_a_placeholder_of_another_cluster_is_told_and_is_no_difference() -> None
     assert "other Kubernetes clusters have ids in this cluster's range (33554432 to 49999999)" in words
 
 
-def test_a_pod_whose_job_has_an_id_that_was_in_the_range_before_is_told() -> None:
+def test_pod_with_a_job_id_outside_the_range_is_reported() -> None:
     rules = replace(RULES, ids=JobIdRange(end=JOB.id))
     reading = Snapshot(NOW, (bound(),), {JOB.id: JOB.state}, {}, frozenset(), view(*NODES))
     found = the_one(*compare(reading, rules))
     assert (found.kind, found.job_id) == (FindingKind.FOREIGN_KEY, JOB.id)
 
 
-def test_ids_that_no_other_cluster_has_are_no_trouble() -> None:
+def test_job_ids_of_one_cluster_are_no_problem() -> None:
     assert shared_ids(audited([], JOB, over=[JOB]), JobIdRange()) is None
 
 
@@ -247,7 +247,7 @@ def test_ids_that_no_other_cluster_has_are_no_trouble() -> None:
 
 
 @pytest.mark.parametrize("job", [WAITS, replace(WAITS, id=placeholder_job(PLAIN, attempt_try=1).id)])
-def test_a_job_that_waits_for_the_node_where_its_pod_runs_says_so(job: Job) -> None:
+def test_job_that_waits_for_the_node_of_its_running_pod_is_reported(job: Job) -> None:
     """Slurm had lost its state: nobody deletes the Pod. Its job may be the next try, too."""
     found = the_one(*audited([bound()], job))
     assert (found.kind, found.job_id, found.node) == (FindingKind.JOB_WAITS, job.id, "n1")
@@ -256,7 +256,7 @@ def test_a_job_that_waits_for_the_node_where_its_pod_runs_says_so(job: Job) -> N
     assert "squeue -w n1" in found.fix
 
 
-def test_of_thousands_of_jobs_that_wait_for_their_pods_nodes_few_are_read() -> None:
+def test_number_of_waiting_jobs_to_read_is_limited() -> None:
     of = [pod(name=f"p{n}", uid=f"u{n}") for n in range(1000)]
     jobs = [placeholder_job(each, "PENDING", required_nodes=("n1",)) for each in of]
     bounds = [
@@ -267,7 +267,7 @@ def test_of_thousands_of_jobs_that_wait_for_their_pods_nodes_few_are_read() -> N
     assert (len(found), {finding.kind for finding in found}) == (1000, {FindingKind.JOB_WAITS})
 
 
-def test_a_pod_that_names_the_job_of_another_is_told_and_the_other_is_not() -> None:
+def test_only_the_pod_that_names_a_foreign_job_is_reported() -> None:
     victim = bound()
     forger = pod(name="forger", gates=(), node="n1", annotations={JOB_ID: str(JOB.id), NODE: "n1"})
     for listed in ([victim, forger], [forger, victim]):
@@ -298,7 +298,7 @@ def test_a_pod_that_names_the_job_of_another_is_told_and_the_other_is_not() -> N
         (kube_node("another"), drained("slurm-extender: its Node is gone")),
     ],
 )
-def test_drains_of_others_and_those_with_a_cause_are_not_stuck(node: Node, slurm: SlurmNode) -> None:
+def test_foreign_and_justified_drains_are_not_stuck(node: Node, slurm: SlurmNode) -> None:
     assert audited([], nodes=[node], slurm=[slurm]) == ()
 
 
@@ -311,6 +311,6 @@ def test_nodes_that_name_the_same_slurm_node_are_a_difference() -> None:
     assert sentence(found.cause) == words
 
 
-def test_a_difference_is_the_same_whatever_its_words_are_by_then() -> None:
+def test_differences_with_other_causes_are_equal() -> None:
     first = audited([bound()], replace(JOB, state=JobState("CANCELLED")))
     assert first == audited([bound()])

@@ -111,7 +111,7 @@ def test_anomalies_are_found(pods: list[SeenPod], jobs: list[SeenJob], kinds: li
     assert [found.kind for found in anomalies(pods, jobs, NODES)] == kinds
 
 
-def test_a_pod_that_kube_scheduler_did_not_bind_rests_for_a_while() -> None:
+def test_pod_not_bound_by_kube_scheduler_may_wait() -> None:
     (found,) = anomalies([replace(WAITING, told="NotBindable")], [], NODES)
     assert (found.kind, found.grace_s, found.placing) == (LOST, RESTS_S, True)
 
@@ -133,19 +133,19 @@ OTHER, OTHERS_JOB = replace(BOUND, uid="v", cpus=3), replace(JOB, id=2, uid="v")
         ([BOUND, OTHER], [PENDING, OTHERS_JOB, NATIVE], "n1", GRACE_S),
     ],
 )
-def test_what_slurm_forgot_has_more_time(
+def test_anomaly_after_a_lost_slurm_state_has_more_time(
     pods: list[SeenPod], jobs: list[SeenJob], about: str, grace_s: float
 ) -> None:
     found = [each for each in anomalies(pods, jobs, NODES) if each.about == about]
     assert [each.grace_s for each in found] == [grace_s]
 
 
-def test_there_is_no_room_on_a_node_that_is_out_of_service() -> None:
+def test_node_out_of_service_has_no_room() -> None:
     jobs = [PENDING, replace(NATIVE, cpus=8)]
     assert anomalies([WAITING], jobs, NODES, usable={"n1": 8}) == []
 
 
-def test_a_pod_may_wait_for_a_node_that_failed_in_slurm_alone() -> None:
+def test_bound_pod_may_wait_for_a_node_that_failed_only_in_slurm() -> None:
     down = {"n2": 8}
     assert anomalies([BOUND], [PENDING], NODES, usable=down) == []
     assert [each.kind for each in anomalies([BOUND], [PENDING], NODES, usable=NODES)] == [UNBOUND_LEAKS]
@@ -172,21 +172,21 @@ BY_HAND = replace(SERVING, told=True, tainted=True, in_service=False, reason="di
         (replace(SERVING, tainted=True), False),
     ],
 )
-def test_nodes_that_do_not_agree_are_found(node: SeenNode, agree: bool) -> None:
+def test_nodes_that_differ_in_both_systems_are_found(node: SeenNode, agree: bool) -> None:
     assert [found.kind for found in of_nodes([node])] == ([] if agree else [STUCK_NODES])
 
 
 TROUBLE = Anomaly(LOST, "u", "p waits without a job")
 
 
-def test_what_outlasts_a_grace_of_calm_is_told_once() -> None:
+def test_anomaly_that_outlasts_its_grace_is_reported_once() -> None:
     lasting = Lasting()
     told = [lasting.update(float(now), Since(0.0, 0.0), [TROUBLE]) for now in range(40)]
     assert told.index([TROUBLE]) == 20
     assert sum(map(len, told)) == 1
 
 
-def test_while_anything_is_disturbed_nothing_lasts_too_long() -> None:
+def test_disturbance_stops_the_count_of_grace() -> None:
     lasting = Lasting()
     for now in range(100):
         assert not lasting.update(float(now), Since(None, None), [TROUBLE])
@@ -195,7 +195,7 @@ def test_while_anything_is_disturbed_nothing_lasts_too_long() -> None:
     assert lasting.longest_s[LOST] == 120.0
 
 
-def test_a_blind_kube_scheduler_excuses_what_needs_it_and_nothing_else() -> None:
+def test_blind_kube_scheduler_excuses_only_anomalies_of_placing() -> None:
     pods = [WAITING, replace(WAITING, uid="v", name="q"), replace(WAITING, uid="w", name="r")]
     jobs = [PENDING, replace(JOB, id=2, uid="v"), replace(JOB, id=3, uid="x")]
     seen = anomalies(pods, jobs, NODES)
@@ -213,13 +213,13 @@ def test_a_blind_kube_scheduler_excuses_what_needs_it_and_nothing_else() -> None
     assert lasting.update(90.0, Since(0.0, 70.0), seen) == [each for each in seen if each.placing]
 
 
-def test_a_job_whose_pod_is_gone_may_last_until_it_is_swept() -> None:
+def test_orphan_job_may_last_until_the_next_audit() -> None:
     lasting, orphan = Lasting(), anomalies([], [JOB], NODES)
     told = [lasting.update(float(now), Since(0.0, 0.0), orphan) for now in range(60)]
     assert told.index(orphan) == 45
 
 
-def test_another_grace_does_not_begin_anew_and_the_latest_counts() -> None:
+def test_latest_grace_counts_from_the_first_sighting() -> None:
     lasting, longer = Lasting(), replace(TROUBLE, grace_s=WAITS_S)
     assert not lasting.update(0.0, Since(0.0, 0.0), [TROUBLE])
     assert not lasting.update(10.0, Since(0.0, 0.0), [longer])
@@ -233,7 +233,7 @@ def test_another_grace_does_not_begin_anew_and_the_latest_counts() -> None:
     assert lasting.update(175.0, Since(0.0, 0.0), [longer])
 
 
-def test_what_goes_and_comes_again_begins_anew() -> None:
+def test_anomaly_that_returns_has_a_new_grace() -> None:
     lasting = Lasting()
     lasting.update(0.0, Since(0.0, 0.0), [TROUBLE])
     lasting.update(10.0, Since(0.0, 0.0), [])
@@ -242,7 +242,7 @@ def test_what_goes_and_comes_again_begins_anew() -> None:
     assert lasting.update(31.0, Since(0.0, 0.0), [TROUBLE])
 
 
-def test_a_job_that_lost_its_key_is_the_pods_whose_name_it_has() -> None:
+def test_job_without_a_key_belongs_to_the_pod_of_its_name() -> None:
     shown = "JobId=7 JobName={} UserId=root(0) JobState=RUNNING AdminComment=project 7 NodeList=n1\n"
     uid_of = {"p": "u"}.get
     names = ("p@default", "other@default", "p")
@@ -260,12 +260,12 @@ def test_a_job_that_lost_its_key_is_the_pods_whose_name_it_has() -> None:
         ("(null)", 0),
     ],
 )
-def test_what_a_job_asks_for_is_read(asked: str, gpus: int) -> None:
+def test_request_of_a_job_is_read(asked: str, gpus: int) -> None:
     shown = f"JobId=7 JobState=PENDING Priority=0 NumCPUs=2 TresPerNode={asked}\n"
     assert read_jobs(shown) == [SeenJob(7, "", "", "PENDING", "", 2, "", gpus=gpus, held=True)]
 
 
-def test_scontrols_words_are_read() -> None:
+def test_output_of_scontrol_is_read() -> None:
     key = "slurm-extender/c/default/p/u/1.0"
     shown = (
         "JobId=7 JobName=p@default UserId=root(0) JobState=RUNNING Reason=None NodeList=n1"
@@ -279,7 +279,7 @@ def test_scontrols_words_are_read() -> None:
     assert read_jobs("No jobs in the system\n") == []
 
 
-def test_a_pods_manifest_is_read() -> None:
+def test_manifest_of_a_pod_is_read() -> None:
     resources = {"requests": {"cpu": "2"}, "limits": {"nvidia.com/gpu": "1"}}
     annotations = Allocation(7, "n1", cores="2-3").annotations()
     annotations["sunk.coreweave.com/partition"] = "main,low"

@@ -72,7 +72,7 @@ def asked(gives_up_after_s: float = 60.0, *, blind: bool) -> Iterator[Scene]:
     assert scene.api.closed
 
 
-def test_placing_is_disturbed_until_its_pod_is_judged_and_nothing_else_is() -> None:
+def test_only_placing_is_disturbed_until_the_canary_is_judged() -> None:
     with asked(blind=True) as scene:
         assert scene.placing.since() is None
         assert scene.quiet.since() is not None
@@ -83,7 +83,7 @@ def test_placing_is_disturbed_until_its_pod_is_judged_and_nothing_else_is() -> N
     assert 0.0 < scene.canary.blind_s < _WITHIN_S
 
 
-def test_it_gives_up_and_says_so_and_is_no_excuse_until_its_pod_is_judged() -> None:
+def test_canary_gives_up_and_excuses_nothing_until_its_pod_is_judged() -> None:
     with asked(gives_up_after_s=0.3, blind=True) as scene:
         eventually(lambda: scene.placing.since() is not None, within_s=_WITHIN_S)
         eventually(lambda: scene.log != [], within_s=_WITHIN_S)
@@ -98,7 +98,7 @@ def test_it_gives_up_and_says_so_and_is_no_excuse_until_its_pod_is_judged() -> N
     assert scene.canary.blind_s == pytest.approx(1.0, abs=0.5)
 
 
-def test_a_pod_of_its_that_is_gone_is_created_anew() -> None:
+def test_deleted_pod_of_the_canary_is_recreated() -> None:
     with asked(blind=True) as scene:
         scene.api.pods.clear()
         eventually(lambda: scene.api.created == 2, within_s=_WITHIN_S)
@@ -107,7 +107,7 @@ def test_a_pod_of_its_that_is_gone_is_created_anew() -> None:
         eventually(lambda: scene.placing.since() is not None, within_s=_WITHIN_S)
 
 
-def test_it_can_be_stopped_while_nothing_is_seen() -> None:
+def test_canary_can_be_stopped_while_kube_scheduler_is_blind() -> None:
     with asked(blind=True) as scene:
         begin = time.monotonic()
     assert time.monotonic() - begin < 1.0

@@ -50,7 +50,7 @@ EVICTED = *STARTED, (3, [CANCELLED]), (4, DELETED)
 ELSEWHERE = replace(RUNNING, node="n2")
 
 
-def test_a_life_without_faults_is_right() -> None:
+def test_history_without_faults_has_no_violation() -> None:
     begin = (1, WAITING), (2, [PENDING]), (3, [RUNNING]), (4, BOUND), (5, [RUNNING])
     end = (6, DELETED), (7, [CANCELLED]), (8, None)
     assert verdict(*begin, *end, causes=Causes(deleted={"p": 0.0})) == []
@@ -71,7 +71,7 @@ def test_fault_is_found_at_once(history: list[tuple[float, Seen]], kind: str) ->
     assert verdict(*history) == [kind]
 
 
-def test_a_second_live_job_after_a_rollback_of_slurmctlds_may_last_for_a_while() -> None:
+def test_second_live_job_after_a_rollback_of_slurmctld_may_last_a_while() -> None:
     causes = Causes(slurmctld_killed=[2.5])
     seen = (1, BOUND), (2, [CANCELLED, SECOND]), (4, [RUNNING, SECOND]), (6, [CANCELLED, SECOND])
     assert verdict(*seen, causes=causes) == []
@@ -79,7 +79,7 @@ def test_a_second_live_job_after_a_rollback_of_slurmctlds_may_last_for_a_while()
     assert verdict(*seen, *later, causes=causes) == [DUPLICATES]
 
 
-def test_a_second_live_job_that_outlasts_the_calm_is_wrong_whatever_brought_it() -> None:
+def test_second_live_job_that_outlasts_the_grace_is_a_violation() -> None:
     double = [(float(at), [RUNNING, SECOND]) for at in range(4, 30)]
     seen = verdict(
         (1, BOUND), (2, [SECOND]), *double, causes=Causes(slurmctld_killed=[2.5]), calm_since=5.0
@@ -87,7 +87,7 @@ def test_a_second_live_job_that_outlasts_the_calm_is_wrong_whatever_brought_it()
     assert seen == [DUPLICATES]
 
 
-def test_an_answer_to_a_question_before_a_binding_says_nothing_of_the_binding() -> None:
+def test_jobs_requested_before_a_binding_do_not_judge_the_binding() -> None:
     checker = Checker(Causes(), {"n1": 8})
     checker.pod_seen(1, WAITING)
     checker.jobs_seen(2, 6, NOBODY_KNOWS, [PENDING])
@@ -98,7 +98,7 @@ def test_an_answer_to_a_question_before_a_binding_says_nothing_of_the_binding() 
 
 
 @pytest.mark.parametrize(("cpus", "gpus"), [(1, 2), (2, 1)])
-def test_a_pod_bound_by_a_job_that_was_shrunk_is_wrong(cpus: int, gpus: int) -> None:
+def test_pod_bound_with_a_shrunk_job_is_a_violation(cpus: int, gpus: int) -> None:
     pod = replace(BOUND, gpus=2)
     job, small = replace(RUNNING, gpus=2), replace(RUNNING, cpus=cpus, gpus=gpus)
     assert verdict((1, pod), (2, [job])) == []
@@ -127,7 +127,7 @@ GUEST = replace(BOUND, managed=False, job_id=None)
         (replace(ASKS, node="", job_id=None), [MOVED], []),
     ],
 )
-def test_size_and_partition_count_for_the_job_that_a_pod_is_bound_by(
+def test_size_and_partition_of_the_job_of_a_bound_pod_are_checked(
     pod: SeenPod, jobs: list[SeenJob], found: list[str]
 ) -> None:
     assert verdict((1, pod), (2, jobs), causes=Causes(deleted={"p": 0})) == found
@@ -148,7 +148,7 @@ def left(pod: SeenPod, causes: Causes) -> Checker:
 LINGERS, FORCED = replace(BOUND, grace_s=7), Causes(deleted={"p": 5.5}, forced={"p"})
 
 
-def test_containers_of_a_pod_that_was_deleted_by_force_stay_for_its_grace() -> None:
+def test_containers_of_a_pod_deleted_by_force_stay_for_its_grace() -> None:
     checker = left(LINGERS, FORCED)
     stays = checker.lingering_pods(WELL)
     assert stays == [Stay("p", "n1", 2, 1, 12)]
@@ -157,7 +157,7 @@ def test_containers_of_a_pod_that_was_deleted_by_force_stay_for_its_grace() -> N
     assert list(overlaps([replace(native, first=12.0)], stays, checker.node_cpus)) == []
 
 
-def test_a_bound_pod_that_gets_other_cores_had_the_first_ones_until_then() -> None:
+def test_change_of_cores_splits_the_stay_of_a_bound_pod() -> None:
     checker, before, after = Checker(Causes(), {"n1": 8}), frozenset({0, 1}), frozenset({2, 3})
     checker.pod_seen(1, replace(BOUND, cores=before))
     checker.pod_there(5, "u")
@@ -167,7 +167,7 @@ def test_a_bound_pod_that_gets_other_cores_had_the_first_ones_until_then() -> No
     assert checker.lingering_pods() == [stay, replace(stay, first=6, last=9, cores=after)]
 
 
-def test_a_native_jobs_cores_are_known_unless_it_was_started_on_others() -> None:
+def test_cores_of_a_native_job_are_known_unless_they_changed() -> None:
     checker, cores = Checker(Causes(), {"n1": 8}), frozenset({0})
     checker.jobs_seen(1.0, 1.1, NOBODY_KNOWS, [replace(NATIVE, cores=cores)])
     assert checker.cores_of(NATIVE.id, "n1") == cores
@@ -176,7 +176,7 @@ def test_a_native_jobs_cores_are_known_unless_it_was_started_on_others() -> None
     assert checker.cores_of(NATIVE.id, "n1") == frozenset()
 
 
-def test_nobody_can_know_of_such_containers_unless_all_is_well_until_their_end() -> None:
+def test_stay_of_a_pod_is_not_extended_in_a_disturbed_time() -> None:
     spans = list[tuple[float, float]]()
 
     def disturbed(begin: float, end: float) -> bool:
@@ -187,7 +187,7 @@ def test_nobody_can_know_of_such_containers_unless_all_is_well_until_their_end()
     assert spans == [(5 - WATCHED_S, 12)]
 
 
-def test_a_pod_that_its_kubelet_ended_leaves_no_containers() -> None:
+def test_pod_ended_by_its_kubelet_leaves_no_containers() -> None:
     gone = [Stay("p", "n1", 2, 1, 5)]
     assert left(LINGERS, Causes(deleted={"p": 5.5})).lingering_pods(WELL) == gone
     assert left(replace(LINGERS, phase="Succeeded"), FORCED).lingering_pods(WELL) == gone
@@ -195,7 +195,7 @@ def test_a_pod_that_its_kubelet_ended_leaves_no_containers() -> None:
     assert left(replace(LINGERS, node=""), FORCED).lingering_pods(WELL) == []
 
 
-def test_what_is_done_to_a_job_is_no_cause_and_is_told_with_its_pod() -> None:
+def test_mischief_on_a_job_is_no_cause_and_is_in_the_history_of_its_pod() -> None:
     checker = Checker(Causes(mischief=[(2.5, "u", "AdminComment overwritten")]), {"n1": 8})
     checker.pod_seen(1, BOUND)
     checker.jobs_seen(2, 2, NOBODY_KNOWS, [RUNNING])
@@ -206,7 +206,7 @@ def test_what_is_done_to_a_job_is_no_cause_and_is_told_with_its_pod() -> None:
     assert checker.placed_before(2) == set()
 
 
-def test_the_time_is_counted_for_which_a_pod_that_cannot_be_bound_holds_a_node() -> None:
+def test_time_that_an_unbindable_pod_holds_a_node_is_counted() -> None:
     checker = Checker(Causes(), {"n1": 8})
     checker.pod_seen(0, replace(WAITING, odd="nowhere"))
     others = replace(RUNNING, id=8, uid="v")
@@ -222,7 +222,7 @@ def test_the_time_is_counted_for_which_a_pod_that_cannot_be_bound_holds_a_node()
     assert checker.held_s([(10, 15), (25, 33), (50, 60)])["nowhere"] == [34.0 - 5 - 5]
 
 
-def test_pods_that_stay_on_their_nodes_are_told_from_others() -> None:
+def test_pods_placed_before_a_time_are_known() -> None:
     checker = Checker(Causes(), {"n1": 8})
     checker.pod_seen(1, BOUND)
     checker.pod_seen(1, replace(WAITING, uid="v", name="q"))
@@ -231,13 +231,13 @@ def test_pods_that_stay_on_their_nodes_are_told_from_others() -> None:
     assert checker.uids == {"p": "u", "q": "v"}
 
 
-def test_a_pod_bound_long_after_its_jobs_end_is_wrong() -> None:
+def test_pod_bound_long_after_the_end_of_its_job_is_a_violation() -> None:
     ended = (1, WAITING), (2, [RUNNING]), (3, [CANCELLED])
     assert verdict(*ended, (40, BOUND), (41, [CANCELLED])) == [UNBOUND_LEAKS]
     assert verdict(*ended, (5, BOUND), (6, [CANCELLED])) == []  # the Binding was under way
 
 
-def test_a_start_that_slurmctld_forgot_is_not_held_against_the_binding() -> None:
+def test_start_lost_by_a_killed_slurmctld_is_no_violation() -> None:
     seen = (1, WAITING), (2, [PENDING]), (3, BOUND), (6, [PENDING])
     assert verdict(*seen, causes=Causes(slurmctld_killed=[4.0])) == []
 
@@ -245,12 +245,12 @@ def test_a_start_that_slurmctld_forgot_is_not_held_against_the_binding() -> None
 @pytest.mark.parametrize(
     "job", [replace(RUNNING, state=each) for each in ("TIMEOUT", "PREEMPTED")] + [ELSEWHERE]
 )
-def test_eviction_after_slurm_ended_or_moved_the_job_is_right(job: SeenJob) -> None:
+def test_eviction_after_slurm_ended_or_moved_the_job_is_allowed(job: SeenJob) -> None:
     assert verdict(*STARTED, (3, [job]), (4, DELETED)) == []
 
 
 @pytest.mark.parametrize("state", ["NODE_FAIL", "BOOT_FAIL"])
-def test_eviction_after_a_node_failed_in_slurm_alone_is_wrong(state: str) -> None:
+def test_eviction_after_a_node_failed_only_in_slurm_is_a_violation(state: str) -> None:
     assert verdict(*STARTED, (3, [replace(RUNNING, state=state)]), (4, DELETED)) == [WRONG_KILLS]
 
 
@@ -276,7 +276,7 @@ def test_eviction_needs_a_cause_before_it(
     assert verdict(*history, causes=causes) == ([] if right else [WRONG_KILLS])
 
 
-def test_a_guest_is_adopted_when_its_job_runs_where_it_is() -> None:
+def test_pod_is_adopted_after_its_job_runs_on_its_node() -> None:
     checker = Checker(Causes(), {"n1": 8})
     checker.pod_seen(1, GUEST)
     checker.jobs_seen(2, 2, NOBODY_KNOWS, [PENDING, replace(ELSEWHERE, id=2)])
@@ -285,25 +285,25 @@ def test_a_guest_is_adopted_when_its_job_runs_where_it_is() -> None:
     assert checker.adopted == {"u"}
 
 
-def test_a_native_job_that_nobody_cancelled_is_wrong() -> None:
+def test_unexplained_cancellation_of_a_native_job_is_a_violation() -> None:
     cancelled = (1, [NATIVE]), (2, [replace(NATIVE, state="CANCELLED")])
     assert verdict(*cancelled) == [WRONG_KILLS]
     assert verdict(*cancelled, causes=Causes(native_cancelled={"native-1"})) == []
     assert verdict((1, [NATIVE]), (2, [replace(NATIVE, state="COMPLETED")])) == []
 
 
-def test_a_cancellation_is_no_cause_to_delete_a_guest() -> None:
+def test_cancelled_job_is_no_cause_to_delete_an_adopted_pod() -> None:
     evicted = (1, GUEST), (2, [RUNNING]), (3, [CANCELLED]), (4, replace(GUEST, deleting=True))
     assert verdict(*evicted, causes=Causes(cancelled={"p": 0.0})) == [WRONG_KILLS]
     assert verdict(*evicted, causes=Causes(deleted={"p": 3.5})) == []
 
 
-def test_slurmctlds_log_of_a_preemption_is_a_cause() -> None:
+def test_preemption_in_the_log_of_slurmctld_is_a_cause() -> None:
     assert verdict(*EVICTED, signals=[Signal(2.5, Kind.PREEMPTED, 1)]) == []
     assert verdict(*EVICTED, signals=[Signal(2.5, Kind.CANCELLED, 1)]) == [WRONG_KILLS]
 
 
-def test_other_devices_are_a_cause_where_slurmctld_has_started_the_job_again() -> None:
+def test_changed_devices_are_a_cause_after_a_restart_of_slurmctld() -> None:
     told = replace(BOUND, deleting=True, gpus=1, told="SlurmDevicesChanged")
     evicted = (1, replace(BOUND, gpus=1)), (2, [replace(RUNNING, gpus=1)]), (4, told)
     assert verdict(*evicted, causes=Causes(state_lost=[3.0])) == []
@@ -319,7 +319,7 @@ BACK = replace(OUT, in_service=True)
 
 
 @pytest.mark.parametrize("how", [Outage.DRAIN, Outage.DOWN])
-def test_a_node_that_a_person_took_out_stays_out(how: Outage) -> None:
+def test_node_drained_by_a_person_stays_drained(how: Outage) -> None:
     def undone(causes: Causes, node: SeenNode) -> list[str]:
         checker = Checker(causes, {"n1": 8})
         checker.nodes_seen(30.0, 30.1, NOBODY_KNOWS, [node])
@@ -334,7 +334,7 @@ def test_a_node_that_a_person_took_out_stays_out(how: Outage) -> None:
     assert undone(Causes(held_out=held, state_lost=[29.0]), BACK) == []
 
 
-def test_a_cordon_stays_whatever_slurm_forgets() -> None:
+def test_cordon_stays_after_slurm_lost_its_state() -> None:
     checker = Checker(Causes(held_out={"n1": (Outage.CORDON, 10.0)}, state_lost=[20.0]), {"n1": 8})
     checker.nodes_seen(30.0, 30.1, NOBODY_KNOWS, [replace(OUT, cordoned=True)])
     assert checker.violations == []
@@ -342,7 +342,7 @@ def test_a_cordon_stays_whatever_slurm_forgets() -> None:
     assert [violation.kind for violation in checker.violations] == [UNDONE]
 
 
-def test_a_process_that_slurm_does_not_know_of_is_disowned() -> None:
+def test_process_unknown_to_slurm_is_disowned() -> None:
     causes = Causes(slurmctld_killed=[1.2])
     checker = Checker(causes, {"n1": 8, "n2": 8})
     checker.jobs_seen(1.0, 1.1, NOBODY_KNOWS, [NATIVE])
@@ -359,7 +359,7 @@ def test_a_process_that_slurm_does_not_know_of_is_disowned() -> None:
     assert not checker.disowned(replace(process, last=2.5), 0.5)
 
 
-def test_the_history_of_a_pod_tells_both_systems_sides_in_order() -> None:
+def test_history_of_a_pod_has_events_of_both_systems_in_order() -> None:
     checker = Checker(Causes(), {"n1": 8})
     checker.pod_seen(1, WAITING)
     checker.jobs_seen(2, 2, NOBODY_KNOWS, [PENDING])

@@ -19,7 +19,7 @@ LOG = """\
 """
 
 
-def test_slurmctlds_words_are_read() -> None:
+def test_log_of_slurmctld_is_read() -> None:
     signals = list(read_signals(LOG.splitlines()))
     assert [(each.kind, each.job_id) for each in signals] == [
         (Kind.CANCELLED, 59941180),
@@ -50,28 +50,28 @@ def took(
 LATER = CALM_FOR_S + 1.0
 
 
-def test_the_first_word_counts() -> None:
+def test_first_signal_of_a_job_counts() -> None:
     assert took(LATER, LATER + 0.2, gone=LATER + 0.5) == [0.5]
 
 
-def test_a_pod_that_is_never_told_counts_as_much_as_can_be() -> None:
+def test_pod_without_a_deletion_counts_as_never_evicted() -> None:
     assert took(LATER, gone=None) == [NEVER_S]
 
 
-def test_what_is_no_eviction_is_not_measured() -> None:
+def test_deletions_other_than_evictions_are_not_measured() -> None:
     assert took(LATER, bound=LATER + 1, gone=LATER + 2) == []
     assert took(LATER, gone=LATER - 1) == []
     assert took(LATER, deleted=LATER - 1, gone=LATER + 1) == []
     assert took(LATER, deleted=LATER + 1, gone=LATER + 0.5) == [0.5]
 
 
-def test_a_pod_that_ends_by_itself_at_that_moment_needs_nobody_to_tell_it() -> None:
+def test_pod_that_ends_at_the_time_of_the_signal_is_not_measured() -> None:
     assert took(LATER, ended=LATER + 0.1, gone=LATER + 9) == []
     assert took(LATER, ended=LATER + 0.6, gone=LATER + 0.5) == [0.5]
     assert took(LATER, ended=LATER + 1.1, gone=LATER + 9) == [9.0]
 
 
-def test_only_what_a_calm_surrounds_is_measured() -> None:
+def test_eviction_in_a_disturbed_time_is_not_measured() -> None:
     assert took(LATER - 2, gone=LATER) == []
     quiet = QuietPeriods()
     with quiet.disturbed("something"):
@@ -79,7 +79,7 @@ def test_only_what_a_calm_surrounds_is_measured() -> None:
     assert took(LATER, gone=LATER + 0.5, quiet=quiet) == [0.5]
 
 
-def test_what_takes_very_long_is_measured_though_the_calm_ends_before(
+def test_slow_eviction_is_measured_after_the_end_of_the_quiet_period(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = begin = time.monotonic()
@@ -95,7 +95,7 @@ def never(_job_id: int) -> Eviction:
     return Eviction("p", 0.0, inf, inf, None)
 
 
-def test_percentiles() -> None:
+def test_percentile_of_a_list() -> None:
     assert percentile([], 0.99) is None
     assert percentile(range(1, 101), 0.99) == 99
     assert percentile([3.0, 1.0, 2.0], 1.0) == 3.0

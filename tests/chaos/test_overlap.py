@@ -25,16 +25,16 @@ def test_a_job_that_starts_on_a_pods_cores_overlaps_until_the_pod_is_gone() -> N
 @pytest.mark.parametrize(
     "process", [starts(12.0), starts(10.0, node="n2"), starts(10.0, cpus=2)], ids=str
 )
-def test_a_job_beside_or_after_the_pod_does_not(process: Stay) -> None:
+def test_job_beside_or_after_a_pod_does_not_overlap(process: Stay) -> None:
     assert found([process], POD) == []
 
 
-def test_a_pod_that_begins_among_a_jobs_processes_overlaps_too() -> None:
+def test_pod_that_starts_among_processes_of_a_job_overlaps() -> None:
     late = Stay("q", "n1", 2, 12.0, 20.0)
     assert [(each.at, each.seconds) for each in found([starts(8.0)], late)] == [(12.0, 1.0)]
 
 
-def test_processes_that_slurm_knows_nothing_of_do_not_count() -> None:
+def test_disowned_processes_do_not_overlap() -> None:
     def disowned(process: Stay, at: float) -> bool:
         return process.who == "forgotten" and at >= 9.0
 
@@ -44,23 +44,23 @@ def test_processes_that_slurm_knows_nothing_of_do_not_count() -> None:
     assert [each.at for each in overlaps([replace(first, cpus=3)], [POD], NODES, disowned)] == [8.0]
 
 
-def test_native_jobs_among_themselves_are_slurms() -> None:
+def test_native_jobs_do_not_overlap_with_each_other() -> None:
     assert found([starts(8.0), starts(10.0)]) == []
 
 
-def test_enough_must_be_gone_and_not_all() -> None:
+def test_overlap_ends_when_enough_cpus_are_free() -> None:
     others = [Stay("q", "n1", 1, 0.0, 11.0), Stay("r", "n1", 1, 0.0, 20.0)]
     assert [each.seconds for each in found([starts(10.0, cpus=2)], POD, *others)] == [2.0]
     assert [each.seconds for each in found([starts(10.0, cpus=1)], POD, *others)] == [1.0]
 
 
-def test_other_jobs_of_the_node_count_while_they_run() -> None:
+def test_other_running_jobs_of_the_node_count() -> None:
     first = Stay("first", "n1", 2, 8.0, 11.0)
     assert [each.seconds for each in found([first, starts(10.0, cpus=1)], POD)] == [1.0]
     assert found([first, starts(11.0, cpus=1)], POD) == []
 
 
-def test_the_same_cores_are_an_overlap_on_a_node_with_room() -> None:
+def test_shared_cores_overlap_on_a_node_with_room() -> None:
     pod = replace(POD, cpus=2, cores=frozenset({0, 1}))
     there = replace(starts(10.0, cpus=2), cores=frozenset({1, 2}))
     words = "native started on cores of p: 1"
@@ -73,7 +73,7 @@ def test_the_same_cores_are_an_overlap_on_a_node_with_room() -> None:
     assert found([there, replace(there, who="second", first=10.5)]) == []
 
 
-def test_what_processes_say_of_themselves_is_read() -> None:
+def test_reports_of_processes_are_read() -> None:
     said = ["a 3.17 n1 10.5", "b 4.20 n1 11.0", "a 3.17 n1 11.0", "a 3.99 n2 30.0", "other 1.1 n1 2.0"]
     known = {(3, "n1"): frozenset({4, 5})}
     read = read_processes(said, {"a": 2, "b": 1}, lambda job, node: known.get((job, node), frozenset()))

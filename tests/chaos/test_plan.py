@@ -30,7 +30,7 @@ def test_a_longer_run_begins_like_a_shorter_one() -> None:
     assert list(plan.pods(7, 100.0))[: len(shorter)] == shorter
 
 
-def test_nothing_is_hit_twice_at_a_time() -> None:
+def test_attacks_on_one_victim_do_not_overlap() -> None:
     for storm in first(3, 50):
         busy: dict[str, float] = {}
         for attack in storm:
@@ -38,7 +38,7 @@ def test_nothing_is_hit_twice_at_a_time() -> None:
             busy[attack.victim] = attack.at + attack.lasts
 
 
-def test_every_component_is_killed_and_paused_and_every_link_fails() -> None:
+def test_each_component_is_killed_and_paused_and_each_link_fails() -> None:
     attacks = [attack for storm in first(3, 100) for attack in storm]
     for how in (plan.KILL, plan.PAUSE):
         assert {a.target for a in attacks if a.how == how} == set(plan.victims(SPEC))
@@ -51,7 +51,7 @@ def test_without_links_no_link_fails() -> None:
     assert all(not attack.link for storm in first(3, 20, alone) for attack in storm)
 
 
-def test_a_quarter_of_an_hour_has_the_pods_and_kills_that_it_is_held_to() -> None:
+def test_plan_of_fifteen_minutes_has_enough_pods_and_kills() -> None:
     planned = list(plan.pods(1, 900.0))
     assert len(planned) >= 1500
     assert len({pod.name for pod in planned}) == len(planned)
@@ -60,7 +60,7 @@ def test_a_quarter_of_an_hour_has_the_pods_and_kills_that_it_is_held_to() -> Non
     assert kills >= 130  # 14 failovers kill two each besides
 
 
-def test_a_short_run_has_all_that_tenants_and_admins_do() -> None:
+def test_short_run_has_each_kind_of_mischief_and_odd_pod() -> None:
     assert {one.how for one in plan.mischief(1, 100.0)} == set(plan.Mischief)
     planned = list(plan.odd_pods(1, 100.0))
     assert {one.why for one in planned} == set(plan.Odd)
@@ -68,7 +68,7 @@ def test_a_short_run_has_all_that_tenants_and_admins_do() -> None:
     assert any(one.owner == "alice" for one in plan.pods(1, 100.0))
 
 
-def test_who_is_modest_waits_in_the_partition_of_the_greedy_and_as_they_do() -> None:
+def test_modest_owner_waits_in_the_partition_of_the_greedy_owner() -> None:
     bursts: dict[str, set[tuple[str, str]]] = {}
     for one in plan.odd_pods(1, 500.0):
         if one.why in (plan.Odd.GREEDY, plan.Odd.MODEST):
@@ -76,7 +76,7 @@ def test_who_is_modest_waits_in_the_partition_of_the_greedy_and_as_they_do() -> 
     assert {tuple(where) for where in bursts.values()} == {((CLOSED, ""),), ((MAIN, HELD),)}
 
 
-def test_a_greedy_owner_has_more_than_may_wait_and_another_comes_later() -> None:
+def test_greedy_owner_exceeds_the_window_before_a_modest_owner_comes() -> None:
     planned = [one for one in plan.odd_pods(1, 60.0) if one.why in (plan.Odd.GREEDY, plan.Odd.MODEST)]
     *greedy, modest = planned
     assert len(greedy) > WINDOW

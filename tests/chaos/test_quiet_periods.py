@@ -5,7 +5,7 @@ import time
 from tests.chaos.quiet_periods import QuietPeriods
 
 
-def test_a_calm_is_disturbed_by_what_disturbs_the_one_that_it_is_within() -> None:
+def test_disturbance_of_the_outer_period_disturbs_the_inner_period() -> None:
     around = QuietPeriods()
     quiet, begin = QuietPeriods(within=around), time.monotonic()
     assert quiet.covers(begin, begin)
@@ -18,7 +18,7 @@ def test_a_calm_is_disturbed_by_what_disturbs_the_one_that_it_is_within() -> Non
     assert str(quiet) == "quiet"
 
 
-def test_its_own_disturbances_are_nothing_to_the_one_around() -> None:
+def test_disturbance_of_the_inner_period_leaves_the_outer_period_quiet() -> None:
     around = QuietPeriods()
     quiet, begin = QuietPeriods(within=around), time.monotonic()
     with quiet.disturbed("blindness"):

@@ -69,13 +69,13 @@ GOOD = Report(
         ({"unbindable_held_s": 150.0}, True),
     ],
 )
-def test_a_run_fails_by_a_violation_a_limit_or_for_want_of_pods(
+def test_run_fails_after_a_violation_a_missed_limit_or_too_few_pods(
     other: dict[str, Any], fails: bool
 ) -> None:
     assert replace(GOOD, **other).failed is fails
 
 
-def test_a_run_fails_where_slurm_is_asked_for_ever_or_holds_a_node_most_of_the_time() -> None:
+def test_run_fails_after_endless_requests_or_nodes_held_for_long() -> None:
     every_five_s = [16, 18, 20, 20, 21, 25, 30]  # in 50 s, by how often the leader changes
     assert replace(GOOD, denials_max=max(every_five_s), denials_p50=usual(every_five_s)).failed
     until_told_no = [6, 7, 7, 11, 12, 15, 24]
@@ -87,12 +87,12 @@ def test_a_run_fails_where_slurm_is_asked_for_ever_or_holds_a_node_most_of_the_t
     assert not replace(GOOD, unbindable_held_s_p50=usual(in_vain_once)).failed
 
 
-def test_two_pods_may_both_have_lived_amid_a_storm() -> None:
+def test_median_of_too_few_values_fails_no_run() -> None:
     assert usual([]) is usual([24, 30]) is None
     assert not replace(GOOD, denials_p50=None, unbindable_held_s_p50=None).failed
 
 
-def test_a_long_run_has_every_kind_of_mischief() -> None:
+def test_long_run_fails_without_each_kind_of_mischief() -> None:
     long = replace(GOOD, duration_s=900.0)
     assert long.failed
     mischief, odd = {str(how): 1 for how in Mischief}, {str(why): 1 for why in Odd}
@@ -102,13 +102,13 @@ def test_a_long_run_has_every_kind_of_mischief() -> None:
     assert replace(long, mischief=mischief, odd_pods=odd, deletions=never).failed
 
 
-def test_repeated_trouble_of_a_pod_counts_once() -> None:
+def test_repeated_anomaly_of_a_pod_counts_once() -> None:
     seen = [Anomaly(LOST, "u", "first"), Anomaly(LOST, "u", "again"), Anomaly(DUPLICATES, "v", "two")]
     counted = count(seen)
     assert (counted[LOST], counted[DUPLICATES]) == (1, 1)
     assert sum(counted.values()) == 2
 
 
-def test_a_violation_is_told_with_the_history_of_its_pod() -> None:
+def test_violation_is_reported_with_the_history_of_its_pod() -> None:
     lines = story(Anomaly(LOST, "u", "p waits"), lambda uid: [(12.0, f"Pod of {uid}")], begin=10.0)
     assert list(lines) == ["VIOLATION lost: p waits (u)", "      2.00 s  Pod of u"]

@@ -38,7 +38,7 @@ class Planned(Workload):
         self.sent.append(what)
 
 
-def test_a_pod_that_nobody_shortens_the_long_grace_of_is_seen_before_the_workload_does() -> None:
+def test_pod_left_with_a_long_grace_is_a_violation_before_its_deletion() -> None:
     causes = Causes()
     actors, checker = Planned(causes), Checker(causes, {"n1": 8})
     actors.plan_pod(PLAN)
@@ -54,7 +54,7 @@ def test_a_pod_that_nobody_shortens_the_long_grace_of_is_seen_before_the_workloa
     assert [found.kind for found in checker.violations] == [UNBOUND_LEAKS]
 
 
-def test_a_guest_that_nobody_else_may_delete_is_not_left_without_a_job_for_long() -> None:
+def test_adopted_pod_is_deleted_soon_after_its_job_is_gone() -> None:
     actors = Planned(Causes())
     actors.plan_pod(replace(PLAN, partition=""))
     deleted, _, cleaned_up = (at for at, _ in actors.due[1:])
@@ -62,7 +62,7 @@ def test_a_guest_that_nobody_else_may_delete_is_not_left_without_a_job_for_long(
 
 
 @pytest.mark.parametrize(("grace_s", "forced"), [(0, {"p"}), (None, set()), (5, set())])
-def test_what_is_deleted_by_force_is_noted(grace_s: int | None, forced: Any) -> None:
+def test_deletion_by_force_is_recorded(grace_s: int | None, forced: Any) -> None:
     causes = Causes()
     Planned(causes).delete("p", grace_s)
     assert causes.forced == forced

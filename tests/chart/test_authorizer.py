@@ -81,7 +81,7 @@ def allowed(cluster: Cluster, user: str, asks: Iterable[Permission]) -> set[Perm
     return let
 
 
-async def test_the_authorizer_lets_each_program_do_what_it_asks_and_nothing_of_the_like(
+async def test_authorizer_allows_each_program_only_its_own_requests(
     release_cluster: Cluster,
 ) -> None:
     everything = merged(POOLS, {"nodeAgent": {"outside": {"users": ["an-agent"]}}})
@@ -106,7 +106,7 @@ async def test_the_authorizer_lets_each_program_do_what_it_asks_and_nothing_of_t
     assert not any(more.values()), more
 
 
-def test_the_authorizer_lets_pods_be_changed_in_the_namespaces_in_scope_alone(
+def test_authorizer_allows_changes_of_pods_only_in_namespaces_in_scope(
     release_cluster: Cluster,
 ) -> None:
     """The role of the kube-scheduler in the same Pod allows more than the extender's, but no patch."""
@@ -138,7 +138,7 @@ def running(command: list[str], log: Path) -> Iterator[None]:
             process.kill()
 
 
-def test_kube_scheduler_runs_on_the_charts_configuration_with_the_charts_rights(
+def test_kube_scheduler_runs_with_the_configuration_and_roles_of_the_chart(
     release_cluster: Cluster, tmp_path: Path
 ) -> None:
     """kube-scheduler beside the extender has the extender's account, and its policy."""

@@ -18,7 +18,7 @@ from tests.chart.dry_run import rejections
         ("Pod is invalid\nJob is invalid", ["Pod is invalid", "Job is invalid"]),
     ],
 )
-def test_a_dry_run_that_fails_has_a_rejection(message: str, rejected: list[str]) -> None:
+def test_failed_dry_run_is_a_rejection(message: str, rejected: list[str]) -> None:
     cluster = Mock(spec=Cluster)
     cluster.kubectl.side_effect = ClusterError(message)
     assert rejections(cluster, ["kind: Pod\n---\nkind: Job\n"]) == (2, rejected)

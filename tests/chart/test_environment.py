@@ -39,7 +39,7 @@ def told(monkeypatch: pytest.MonkeyPatch, workload: Manifest, container: str) ->
 
 
 @pytest.mark.parametrize("case", INSIDE)
-def test_the_extender_takes_its_settings(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extender_accepts_the_settings_of_the_chart(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name = MATRIX[case].get("fullnameOverride", RELEASE)
     chart = rendered(MATRIX[case])
     deployment = f"{name}-0" if "Nodes by name" in case else name
@@ -53,7 +53,7 @@ def test_the_extender_takes_its_settings(case: str, monkeypatch: pytest.MonkeyPa
     assert chart.find("MutatingWebhookConfiguration", name)
 
 
-def test_the_settings_are_those_of_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extender_settings_come_from_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
     for case in ("settings", "namespaces as SUNK has them", "labels", "NVIDIA"):
         told(monkeypatch, rendered(MATRIX[case]).find("Deployment", RELEASE), "extender")
     settings = ExtenderSettings()
@@ -66,7 +66,7 @@ def test_the_settings_are_those_of_the_values(monkeypatch: pytest.MonkeyPatch) -
     assert settings.gres["nvidia.com/mig-1g.10gb"] == "gpu:1g.10gb"
 
 
-def test_the_scope_is_the_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scope_comes_from_the_namespaces_in_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
     scopes = {
         "defaults": ("cluster",),
         "namespaces": ("team-a", "team-b"),
@@ -79,7 +79,9 @@ def test_the_scope_is_the_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in INSIDE if case != "no node agent"])
-def test_the_node_agent_takes_its_settings(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_agent_accepts_the_settings_of_the_chart(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = MATRIX[case].get("fullnameOverride")
     agent = f"{name}-node-agent" if name else AGENT_NAME
     daemon_set = rendered(MATRIX[case]).find("DaemonSet", agent)
@@ -105,7 +107,7 @@ def _writable(workload: dict[str, Any]) -> set[str]:
     }
 
 
-def test_the_policy_and_the_pools_are_what_the_extender_reads(tmp_path: Path) -> None:
+def test_extender_reads_the_policy_and_pools_of_the_chart(tmp_path: Path) -> None:
     chart = rendered(merged(POOLS, MATRIX["a policy"]))
     policy, pools = tmp_path / "policy.yaml", tmp_path / "pools.yaml"
     policy.write_text(chart.find("ConfigMap", f"{RELEASE}-policy")["data"]["policy.yaml"])
@@ -115,7 +117,7 @@ def test_the_policy_and_the_pools_are_what_the_extender_reads(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("case", INSIDE)
-def test_what_containers_mount_is_there_and_all_but_the_agent_are_restricted(case: str) -> None:
+def test_mounts_have_volumes_and_only_the_agent_is_unrestricted(case: str) -> None:
     """As the restricted Pod Security Standard has it."""
     for workload in rendered(MATRIX[case]).manifests:
         if workload["kind"] not in ("Deployment", "DaemonSet", "Job"):

@@ -274,7 +274,7 @@ def webhooks(admin: Caller) -> Iterator[str]:
     admin.ask("DELETE", f"{WEBHOOKS}/{RELEASE}").raise_for_status()
 
 
-def test_extender_writes_the_authority_of_its_webhooks(
+def test_extender_writes_the_ca_bundle_of_its_webhooks(
     admin: Caller, extender: Caller, webhooks: str
 ) -> None:
     """Twice: a new authority is trusted beside the one before."""

@@ -149,7 +149,7 @@ def test_author_is_warned_of_an_annotation_on_a_job_template(installed: Cluster)
     assert warned(installed, [made]) == {"inner"}
 
 
-def test_author_is_told_all_annotations_of_an_object_at_once(installed: Cluster) -> None:
+def test_author_is_warned_of_all_annotations_of_an_object_at_once(installed: Cluster) -> None:
     made = owner("a", template({PREFIX + "c": "1"}), {PREFIX + name: "1" for name in "abc"})
     (told,) = warnings(installed, [made], "--dry-run=server")
     advice = "these annotations do nothing, write them into the metadata of the Pod template: "
@@ -166,7 +166,7 @@ def test_pods_of_other_schedulers_and_namespaces_cause_no_warning(installed: Clu
         assert warned(installed, [owner("a", template({}, schedulerName=named), wish)]) == {"x"}
 
 
-def test_controllers_copies_and_unrelated_changes_cause_no_warning(installed: Cluster) -> None:
+def test_copies_of_controllers_and_unrelated_changes_cause_no_warning(installed: Cluster) -> None:
     """The Deployment controller copies annotations of a Deployment to the ReplicaSet."""
     made = owner("a", template({}), {PREFIX + "x": "x"})
     assert warned(installed, [made], "--wait") == {"x"}

@@ -27,7 +27,7 @@ def template(release: str, namespace: str, values: Values) -> subprocess.Complet
 
 
 @pytest.mark.parametrize("release", ["slurm-extender.a", "team.a"])
-def test_a_service_has_no_dot_of_the_release(release: str) -> None:
+def test_service_name_has_no_dot(release: str) -> None:
     rendered = template(release, "default", NEEDED)
     assert rendered.returncode == 0, rendered.stderr
     services = [each for each in Rendered.parsed(rendered.stdout).manifests if each["kind"] == "Service"]

@@ -26,11 +26,11 @@ def ports_out(values: Values) -> set[int]:
         ("http://[fd00::1]", 80),
     ],
 )
-def test_slurmrestd_is_reached_at_the_port_of_its_address(address: str, port: int) -> None:
+def test_policy_allows_the_port_of_the_slurmrestd_address(address: str, port: int) -> None:
     assert ports_out({"slurm": {"restUrl": address}}) == {port}
 
 
-def test_and_at_the_ports_of_the_pods_behind_a_service() -> None:
+def test_policy_allows_the_ports_of_pods_behind_the_slurmrestd_service() -> None:
     policy = {"slurm": {"ports": [6820]}}
     values: Values = {"slurm": {"restUrl": "http://slurmrestd:80"}, "networkPolicy": policy}
     assert ports_out(values) == {80, 6820}
@@ -45,7 +45,7 @@ def test_and_at_the_ports_of_the_pods_behind_a_service() -> None:
         ("Pod", f"{RELEASE}-check"),
     ],
 )
-def test_each_pod_has_one_policy_that_is_there_as_long_as_the_pod(kind: str, name: str) -> None:
+def test_each_pod_has_one_policy_with_the_same_lifetime(kind: str, name: str) -> None:
     chart = rendered(UNINSTALL)
     workload = chart.find(kind, name)
     pod = workload if kind == "Pod" else workload["spec"]["template"]
@@ -66,7 +66,7 @@ def made_for(manifest: Manifest) -> str:
 
 
 @pytest.mark.parametrize(("jobs", "asks"), [("keep", False), ("end", True)])
-def test_an_uninstall_reaches_slurm_where_it_ends_jobs(jobs: str, asks: bool) -> None:
+def test_uninstall_reaches_slurm_only_if_it_ends_jobs(jobs: str, asks: bool) -> None:
     values: Values = {"uninstall": {"gates": "lift", "jobs": jobs}}
     chart = rendered(values)
     rules = chart.find("NetworkPolicy", f"{RELEASE}-uninstall")["spec"]["egress"]

@@ -75,7 +75,7 @@ def create(
     return caller.ask("POST", f"/api/v1/namespaces/{namespace}/pods{DRY_RUN}", manifest)
 
 
-def test_author_may_not_name_a_node_and_is_told_what_to_do(callers: dict[str, Caller]) -> None:
+def test_author_may_not_name_a_node_and_gets_advice(callers: dict[str, Caller]) -> None:
     refused = create(callers["author"])
     assert refused.status_code == httpx.codes.FORBIDDEN
     told = str(refused.json()["message"])

@@ -29,7 +29,7 @@ def patience_s(probe: dict[str, Any]) -> int:
     return int(probe["periodSeconds"] * probe["failureThreshold"])
 
 
-def test_kube_scheduler_is_ended_where_the_extender_beside_it_does_not_answer() -> None:
+def test_probes_of_kube_scheduler_ask_the_extender_of_its_pod() -> None:
     """A kubelet asks the Pod's address; there the extender answers by its default."""
     chart = rendered({})
     found = containers(chart.find("Deployment", RELEASE))
@@ -45,7 +45,7 @@ def test_kube_scheduler_is_ended_where_the_extender_beside_it_does_not_answer() 
     assert patience_s(scheduler["livenessProbe"]) < patience_s(extender["livenessProbe"])
 
 
-def test_kube_scheduler_says_itself_whether_it_is_ready() -> None:
+def test_readiness_probe_asks_kube_scheduler_itself() -> None:
     chart = rendered({})
     scheduler = containers(chart.find("Deployment", RELEASE))["kube-scheduler"]
     asked = scheduler["readinessProbe"]["httpGet"]
@@ -53,7 +53,7 @@ def test_kube_scheduler_says_itself_whether_it_is_ready() -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in MATRIX if not case.startswith("outside")])
-def test_a_probe_by_name_names_a_port_of_its_own_container(case: str) -> None:
+def test_probe_names_a_port_of_its_own_container(case: str) -> None:
     """A kubelet looks there alone, and throws the answer of another name away."""
     for workload in rendered(MATRIX[case]).manifests:
         if workload["kind"] not in ("Deployment", "DaemonSet"):
@@ -63,7 +63,7 @@ def test_a_probe_by_name_names_a_port_of_its_own_container(case: str) -> None:
             assert {port for port in asked if isinstance(port, str)} <= ports(container).keys()
 
 
-def test_pods_go_to_nodes_of_linux_and_to_others_where_a_value_says_so() -> None:
+def test_pods_select_linux_nodes_unless_a_value_overrides_it() -> None:
     values = {"extender": {"nodeSelector": {"kubernetes.io/os": "other", "a": "b"}}}
     linux, other = {"kubernetes.io/os": "linux"}, values["extender"]["nodeSelector"]
     for given, selector in (({}, linux), (values, other)):

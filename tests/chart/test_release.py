@@ -60,7 +60,7 @@ def of_the_release(cluster: Cluster, kinds: Sequence[str] = KINDS) -> set[tuple[
     return {(each["kind"], each["metadata"]["name"]) for each in listed}
 
 
-def test_a_release_comes_changes_and_goes_without_a_trace(release_cluster: Cluster) -> None:
+def test_release_is_installed_upgraded_and_uninstalled_without_a_trace(release_cluster: Cluster) -> None:
     values = with_needed(merged(POOLS, {"pools": {"createNamespace": False}}))
     told = run(release_cluster, "install", "placer", str(CHART), "--create-namespace", values=values)
     name = "placer-slurm-extender"
@@ -123,7 +123,7 @@ def released(cluster: Cluster, values: Values) -> Iterator[None]:
         eventually_not(lambda: of_the_release(cluster), "what is left of the release")
 
 
-def test_the_service_of_pushes_may_become_another(release_cluster: Cluster) -> None:
+def test_type_of_the_hooks_service_may_change(release_cluster: Cluster) -> None:
     """None becomes of a headless one, and kube-apiserver says so."""
 
     def pushes(kind: str) -> Values:
@@ -144,7 +144,7 @@ def test_the_service_of_pushes_may_become_another(release_cluster: Cluster) -> N
             }
 
 
-def test_pods_of_the_system_need_no_extender_whoever_labels_their_namespaces(
+def test_system_pods_need_no_extender_if_their_namespaces_are_labelled(
     release_cluster: Cluster,
 ) -> None:
     """Nothing but the webhooks is there, so that no extender answers."""
@@ -192,7 +192,7 @@ def ended(cluster: Cluster, component: str, status: int) -> Iterator[None]:
         yield
 
 
-def test_what_a_check_and_an_uninstall_need_goes_with_them(release_cluster: Cluster) -> None:
+def test_objects_of_check_and_uninstall_are_deleted_after_each_run(release_cluster: Cluster) -> None:
     """Also where they fail: what has spoken stays, and no rights do."""
     values = with_needed(merged(UNINSTALL, {"nodeAgent": {"enabled": False}}))
     chart = ("placer", str(CHART), "--create-namespace")

@@ -29,7 +29,7 @@ def test_helm_lint_finds_nothing(case: str) -> None:
     assert "0 chart(s) failed" in done.stdout
 
 
-def test_kube_apiserver_takes_each_object_and_knows_each_field(release_cluster: Cluster) -> None:
+def test_kube_apiserver_accepts_each_object_and_field(release_cluster: Cluster) -> None:
     """Each object that any case of the matrix has."""
     version = ("--kube-version", f"{release_cluster.spec.kubernetes_release}.0")
     texts = [template(helm(silent), with_needed(values), *version) for values in MATRIX.values()]
@@ -38,7 +38,7 @@ def test_kube_apiserver_takes_each_object_and_knows_each_field(release_cluster: 
     assert not rejected, "\n".join(rejected)
 
 
-def test_the_pods_are_let_into_a_restricted_namespace(release_cluster: Cluster) -> None:
+def test_restricted_namespace_admits_all_pods_except_the_node_agent(release_cluster: Cluster) -> None:
     """All but the node agent's, which the same namespace refuses."""
     label = "pod-security.kubernetes.io/enforce=restricted"
     release_cluster.kubectl("create", "namespace", "restricted")
@@ -58,7 +58,7 @@ def create_there(cluster: Cluster, workload: Manifest) -> None:
     cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
 
 
-def test_an_object_that_is_wrong_would_be_noticed(release_cluster: Cluster) -> None:
+def test_wrong_object_is_rejected(release_cluster: Cluster) -> None:
     right = template(helm(silent), with_needed({}))
     wrong = [("failurePolicy: Fail", "failurePolicie: Fail"), ("port: 443", "port: 800000")]
     texts = [right.replace(*each) for each in wrong]

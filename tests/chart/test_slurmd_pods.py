@@ -149,7 +149,7 @@ def test_agent_creates_the_pod_of_each_template(agent: Caller, name: str) -> Non
         ),
     ],
 )
-def test_agent_creates_no_pod_that_uses_more_than_its_template(
+def test_agent_creates_no_pod_with_more_than_its_template(
     agent: Caller, made_pod: Manifest, named: str
 ) -> None:
     refused = create(agent, made_pod)
@@ -164,7 +164,7 @@ def test_agent_creates_no_pod_with_other_pull_secrets(agent: Caller) -> None:
     assert refused.json()["message"].endswith(f"imagePullSecret=s: {CURE}. {ADMISSION}")
 
 
-def test_agent_pulls_images_by_the_pull_secrets_of_the_template(agent: Caller) -> None:
+def test_agent_pulls_images_with_the_pull_secrets_of_the_template(agent: Caller) -> None:
     spec, assigned = RICH["spec"], Assignment("gpu", "gpu-2")
     pull = dict(pull_pod(assigned, spec["containers"], spec, NODE["metadata"], POOLS_NAMESPACE))
     create(agent, pull).raise_for_status()
@@ -174,7 +174,7 @@ def test_agent_pulls_images_by_the_pull_secrets_of_the_template(agent: Caller) -
     assert "does not use imagePullSecret=by-volume" in refused.json()["message"]
 
 
-def test_agent_creates_no_pod_by_the_uses_of_another_template(agent: Caller) -> None:
+def test_agent_creates_no_pod_with_contents_of_another_template(agent: Caller) -> None:
     message = str(create(agent, made(ASSIGNED, RICH)).json()["message"])
     names = ("by-env", "by-all-env", "by-volume", "by-projected", "by-csi", "by-iscsi", "by-azure")
     wanted = {f"secret={name}" for name in names} | {"hostPID=true", "image=slurmd:3", "volume=csi"}
@@ -183,7 +183,7 @@ def test_agent_creates_no_pod_by_the_uses_of_another_template(agent: Caller) -> 
 
 
 @pytest.mark.parametrize("revision", ["gpu-3", ""])
-def test_agent_creates_no_pod_of_no_template(agent: Caller, revision: str) -> None:
+def test_agent_creates_no_pod_with_an_unknown_revision(agent: Caller, revision: str) -> None:
     other = changed()
     other["metadata"]["labels"][REVISION] = revision
     refused = create(agent, other)
@@ -192,7 +192,7 @@ def test_agent_creates_no_pod_of_no_template(agent: Caller, revision: str) -> No
     assert refused.json()["message"].endswith(told)
 
 
-def test_agent_creates_no_pod_that_names_no_template(agent: Caller) -> None:
+def test_agent_creates_no_pod_without_a_revision(agent: Caller) -> None:
     other = changed()
     del other["metadata"]["labels"][REVISION]
     refused = create(agent, other)

@@ -36,21 +36,21 @@ def known(part: dict[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, .
     return paths
 
 
-def test_the_schema_and_the_page_are_made_from_what_is_there() -> None:
+def test_schema_and_page_are_generated_from_the_values() -> None:
     """Where they are not: `make docs`."""
     text = pages.SCHEMA.read_text()
     assert pages.renewed_schema(text) == text
     assert pages.PAGE.read_text() == pages.page()
 
 
-def test_each_value_says_what_it_is() -> None:
+def test_each_value_is_documented() -> None:
     found = pages.documented(pages.VALUES.read_text())
     leaves = [path for path in found if not pages.found_below(found, path)]
     assert [path for path in leaves if not pages.words_of(found, path)] == []
     assert len(leaves) > 50
 
 
-def test_each_value_is_in_the_schema_and_each_of_the_schema_has_a_default() -> None:
+def test_values_and_schema_have_the_same_names() -> None:
     found = set(pages.documented(pages.VALUES.read_text()))
     named = known(schema()) - OF_HELM
     optional = {path for path in named if path[-1] in OPTIONAL}
@@ -62,14 +62,14 @@ def test_each_value_is_in_the_schema_and_each_of_the_schema_has_a_default() -> N
 @pytest.mark.parametrize(
     ("settings", "model"), [(extender_settings(), ExtenderSettings), (agent_settings(), AgentSettings)]
 )
-def test_each_setting_is_a_value_or_made_of_one(settings: list[Setting], model: Any) -> None:
+def test_each_setting_comes_from_a_value(settings: list[Setting], model: Any) -> None:
     assert {each.name for each in settings} == model.model_fields.keys()
     page = pages.page()
     for each in settings:
         assert f"`{each.variable}`" in page
 
 
-def test_the_schema_has_each_setting_that_the_chart_does_not_make() -> None:
+def test_schema_has_each_setting_that_the_chart_does_not_derive() -> None:
     definitions = schema()["definitions"]
     named = {"extenderSettings": extender_settings(), "nodeAgentSettings": agent_settings()}
     for name, settings in named.items():

@@ -88,7 +88,7 @@ def ends_the_job(world: World) -> None:
 
 
 @pytest.mark.parametrize("name", ["n1", "ip-10-0-0-7"])
-async def test_a_pod_that_is_placed_passes_on_a_node_of_any_name(name: str) -> None:
+async def test_placed_pod_passes_on_a_node_of_any_name(name: str) -> None:
     world = World()
     labels = {} if name == "n1" else {NODE_NAME_LABEL: "n1"}
     world.kubernetes.put("nodes", {"metadata": {"name": name, "labels": labels}})
@@ -104,7 +104,7 @@ async def test_a_pod_that_is_placed_passes_on_a_node_of_any_name(name: str) -> N
     assert world.left() == []
 
 
-async def test_a_pod_on_another_node_than_its_jobs_fails() -> None:
+async def test_pod_on_another_node_than_its_job_fails() -> None:
     world = World()
     world.kubernetes.put("nodes", {"metadata": {"name": "n2"}})
 
@@ -117,7 +117,7 @@ async def test_a_pod_on_another_node_than_its_jobs_fails() -> None:
     assert world.left() == []
 
 
-async def test_a_pod_that_is_not_bound_fails_with_what_is_said_of_it() -> None:
+async def test_unbound_pod_fails_with_its_conditions() -> None:
     world = World()
 
     async def granted() -> None:
@@ -142,13 +142,13 @@ async def test_a_pod_without_a_job_fails() -> None:
     assert "no job in Slurm; the Pod has no condition yet" in world.found("placeholder")
 
 
-async def test_a_job_that_is_called_otherwise_is_another_pods() -> None:
+async def test_job_with_another_name_belongs_to_another_pod() -> None:
     world = World()
     assert not await world.check(lambda: world.job("other@default"))
     assert "but this job is other@default" in world.found("placeholder")
 
 
-async def test_a_pod_that_somebody_deletes_fails() -> None:
+async def test_pod_deleted_by_another_user_fails() -> None:
     world = World()
     assert not await world.check(lambda: world.kubernetes.remove("pods", world.steps.name))
     assert "another user has deleted the Pod" in world.found("placeholder")
@@ -166,7 +166,7 @@ async def test_a_job_that_outlives_its_pod_fails() -> None:
     assert "the Pod is deleted, but job 40000000 is RUNNING" in world.found("ended")
 
 
-async def test_pods_that_no_webhook_sees_fail_both_ways_and_are_deleted() -> None:
+async def test_pods_without_webhooks_fail_both_steps_and_are_deleted() -> None:
     world = World(InMemoryKubernetes())
     assert not await world.check()
     assert "without the extender's gate" in world.found("gated")
@@ -174,7 +174,7 @@ async def test_pods_that_no_webhook_sees_fail_both_ways_and_are_deleted() -> Non
     assert world.left() == []
 
 
-async def test_another_refusal_is_not_taken_for_the_extenders() -> None:
+async def test_refusal_by_kube_apiserver_is_no_refusal_by_the_extender() -> None:
     world = World(InMemoryKubernetes())
     world.kubernetes.outage(Rejected(403, 'pods is forbidden: User "x" cannot create'), "create_pod")
     assert not await world.check()
@@ -182,7 +182,7 @@ async def test_another_refusal_is_not_taken_for_the_extenders() -> None:
     assert "is forbidden" in world.found("refused")
 
 
-async def test_a_pod_whose_creation_was_not_answered_is_deleted() -> None:
+async def test_pod_with_a_lost_reply_of_its_creation_is_deleted() -> None:
     world = World()
     world.kubernetes.lose_reply_of_next("create_pod")
     assert not await world.check()
@@ -190,7 +190,7 @@ async def test_a_pod_whose_creation_was_not_answered_is_deleted() -> None:
     assert world.left() == []
 
 
-async def test_a_kube_apiserver_that_goes_away_ends_the_check_in_time() -> None:
+async def test_outage_of_kube_apiserver_ends_the_check_in_time() -> None:
     world = World()
     gone = Unavailable(0, "refused")
     assert not await world.check(lambda: world.kubernetes.outage(gone))

@@ -47,15 +47,15 @@ def finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Finds:
     return find
 
 
-def test_two_systems_that_agree(finds: Finds, capsys: pytest.CaptureFixture[str]) -> None:
+def test_systems_without_differences_are_reported_as_equal(
+    finds: Finds, capsys: pytest.CaptureFixture[str]
+) -> None:
     finds()
     assert command.run(Output.TABLE, 5.0) == 0
     assert capsys.readouterr().out == "both systems agree\n"
 
 
-def test_every_difference_has_its_cause_and_its_fix(
-    finds: Finds, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_difference_has_a_cause_and_a_fix(finds: Finds, capsys: pytest.CaptureFixture[str]) -> None:
     finds(ORPHAN, DRAIN)
     assert command.run(Output.TABLE, 5.0) == 1
     assert capsys.readouterr().out.splitlines() == [
@@ -83,22 +83,22 @@ def test_page_shows_the_output_and_the_exit_status(
     assert capsys.readouterr().out == audit.printed
 
 
-def test_what_is_only_worth_knowing_is_told_and_is_no_difference(
-    finds: Finds, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_note_is_printed_and_is_no_difference(finds: Finds, capsys: pytest.CaptureFixture[str]) -> None:
     finds(NOTE)
     assert command.run(Output.JSON, 5.0) == 0
     (told,) = json.loads(capsys.readouterr().out)["findings"]
     assert (told["kind"], told["differs"], told["job"]) == ("OtherCluster", False, 40000001)
 
 
-def test_systems_that_cannot_be_read(finds: Finds, capsys: pytest.CaptureFixture[str]) -> None:
+def test_system_that_does_not_answer_ends_with_status_2(
+    finds: Finds, capsys: pytest.CaptureFixture[str]
+) -> None:
     finds(error=Unreachable("slurmctld was not reached"))
     assert command.run(Output.TABLE, 5.0) == 2
     assert "slurmctld was not reached" in capsys.readouterr().err
 
 
-def test_wrong_settings_are_said_like_the_extenders(
+def test_wrong_settings_end_with_the_message_of_the_extender(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("SLURM_EXTENDER_SLURM_TOKEN_FILE", raising=False)

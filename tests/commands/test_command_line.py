@@ -51,7 +51,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
     return made
 
 
-def test_serve_is_run_with_and_without_the_command_line(
+def test_serve_runs_with_and_without_the_command_line(
     calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["slurm-extender", "serve"])
@@ -65,7 +65,7 @@ PROGRAMS = {"slurm-extender": program.main, "node-agent": agent.main, "slurm-clu
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_prints_help_and_its_version_and_completes(
+def test_program_prints_help_version_and_completions(
     name: str,
     calls: Calls,
     monkeypatch: pytest.MonkeyPatch,
@@ -90,7 +90,7 @@ def test_a_program_prints_help_and_its_version_and_completes(
     assert calls == []
 
 
-def test_preflights_places_override_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_of_preflight_override_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_EXTENDER_SLURMRESTD_URL", "http://a")
     monkeypatch.setenv("SLURM_EXTENDER_SLURM_TOKEN_FILE", "/a")
     monkeypatch.setenv("SLURM_EXTENDER_KUBECONFIG", "/b")
@@ -99,7 +99,7 @@ def test_preflights_places_override_the_settings(monkeypatch: pytest.MonkeyPatch
     assert (settings.slurm_token_file, settings.kubeconfig) == (Path("/c"), Path("/b"))
 
 
-def test_another_command_is_run_with_its_options(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_runs_with_its_options(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["slurm-extender", "audit", "--settle", "2", "--output", "json"])
     with pytest.raises(SystemExit) as end:
         program.main()
@@ -135,7 +135,7 @@ def test_another_command_is_run_with_its_options(calls: Calls, monkeypatch: pyte
         ),
     ],
 )
-def test_options_become_what_is_asked_for(
+def test_options_become_the_arguments_of_the_command(
     arguments: list[str], status: int, call: tuple[Any, ...], calls: Calls
 ) -> None:
     assert CliRunner().invoke(command_line.app, arguments).exit_code == status
@@ -167,7 +167,7 @@ def test_serving_loads_none_of_the_commands() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_programs_that_are_installed_are_there() -> None:
+def test_entry_points_of_installed_programs_exist() -> None:
     scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["scripts"]
     assert {"slurm-extender", "node-agent", "slurm-cluster"} == scripts.keys()
     for entry in scripts.values():
@@ -188,7 +188,7 @@ RESULTS = (
 )
 
 
-def test_people_are_told_what_to_do_below_each_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_shows_the_fix_below_each_line(capsys: pytest.CaptureFixture[str]) -> None:
     output.show(RESULTS, Output.TABLE)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(maxsplit=1) for line in lines] == [
@@ -205,7 +205,7 @@ def test_people_are_told_what_to_do_below_each_line(capsys: pytest.CaptureFixtur
     ]
 
 
-def test_words_that_look_like_markup_are_printed_as_they_are(
+def test_text_like_markup_is_printed_unchanged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = "see [bold]x[/bold] and node[1-3]"
@@ -213,7 +213,7 @@ def test_words_that_look_like_markup_are_printed_as_they_are(
     assert words in capsys.readouterr().out
 
 
-def test_programs_are_told_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_the_results_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     output.show(RESULTS, Output.JSON)
     told = json.loads(capsys.readouterr().out)
     assert told["failed"] is True
@@ -231,7 +231,7 @@ def test_programs_are_told_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 # -- the Pods of the check
 
 
-def test_the_pods_of_the_check_are_as_the_restricted_standard_has_them_and_end_by_themselves() -> None:
+def test_pods_of_the_check_meet_the_restricted_standard_and_have_a_deadline() -> None:
     wish = Wish("apps", devices={"nvidia.com/gpu": 1}, annotations={"partition": "main"}, timeout_s=60)
     pod = placed("p", wish, "slurm-scheduler", "example.com/")
     assert pod["metadata"]["annotations"] == {"example.com/partition": "main"}

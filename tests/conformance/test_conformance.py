@@ -21,7 +21,7 @@ def spec(name: str, state: str = "passed", **given: Any) -> dict[str, Any]:
     return texts | {"LeafNodeType": "It", "State": state, "RunTime": 1_260_000_000} | given
 
 
-def test_the_specs_of_this_sig_are_read_with_what_became_of_them() -> None:
+def test_specs_of_this_sig_are_read_with_their_outcomes() -> None:
     other = spec("of another") | {"ContainerHierarchyTexts": ["[sig-node] Pods"]}
     before = spec("[BeforeSuite]") | {"LeafNodeType": "SynchronizedBeforeSuite"}
     before["ContainerHierarchyTexts"] = None
@@ -51,7 +51,7 @@ def test_the_specs_of_this_sig_are_read_with_what_became_of_them() -> None:
         (SKIPPED_IT, SKIPPED_IT, False),
     ],
 )
-def test_what_passes_without_the_extender_must_pass_with_it(
+def test_spec_that_passes_without_the_extender_must_pass_with_it(
     without: Outcome, with_extender: Outcome | None, broken: bool
 ) -> None:
     others = {"another": PASSED}
@@ -61,12 +61,12 @@ def test_what_passes_without_the_extender_must_pass_with_it(
     assert found.failed is broken
 
 
-def test_a_run_in_which_nothing_passes_proves_nothing() -> None:
+def test_run_without_a_passed_spec_fails() -> None:
     assert Comparison({"one": FAILED}, {"one": FAILED}, {}).failed
     assert Comparison({}, {}, {}).failed
 
 
-def test_the_results_say_why_a_spec_was_skipped_or_failed() -> None:
+def test_results_have_the_reason_of_skipped_and_failed_specs() -> None:
     failed = Outcome("failed", 3.0, "Timed out")
     runs = {"a": SKIPPED_IT, "b": failed, "c": PASSED}
     told = Comparison(runs, runs | {"c": failed}, {"a": "it needs exec"}).as_json()
@@ -81,12 +81,12 @@ def test_the_results_say_why_a_spec_was_skipped_or_failed() -> None:
     }
 
 
-def test_what_is_skipped_is_named_with_its_reason() -> None:
+def test_skipped_spec_has_its_reason() -> None:
     name = f"{SIG} Workload [FeatureGate:GenericWorkload] should schedule"
     assert reasons([name, f"{SIG} another"]) == {name: SKIPPED[r"\[FeatureGate:GenericWorkload\]"]}
 
 
-def test_the_program_is_told_to_run_this_sig_and_what_is_not_skipped() -> None:
+def test_arguments_select_the_specs_of_this_sig_without_skipped_specs() -> None:
     given = dict(each.split("=", 1) for each in arguments(Path("k"), Path("r")) if "=" in each)
     assert given["-kubeconfig"] == "k"
     assert re.search(given["-ginkgo.focus"], f"{SIG} LimitRange should create")
@@ -95,7 +95,7 @@ def test_the_program_is_told_to_run_this_sig_and_what_is_not_skipped() -> None:
     assert not re.search(given["-ginkgo.skip"], f"{SIG} validates basic preemption works [Conformance]")
 
 
-def test_the_specs_are_those_of_the_very_kubernetes_that_is_built() -> None:
+def test_specs_are_of_the_built_kubernetes_release() -> None:
     required = re.search(r"k8s\.io/kubernetes v(\S+)", (SOURCES / "go.mod").read_text())
     assert required is not None
     assert required[1] == kubernetes_binaries._patch_release(RELEASE)

@@ -259,7 +259,7 @@ def test_a_clear_node_lets_the_job_through(slurmd: Slurmd) -> None:
 
 
 @pytest.mark.parametrize("other", [DOWN, "http://no.such.host.invalid:8000", Extender(503)])
-def test_the_replica_that_knows_is_found(slurmd: Slurmd, other: Extender | str) -> None:
+def test_gate_finds_the_leading_replica(slurmd: Slurmd, other: Extender | str) -> None:
     slurmd.extenders(other, leader := Extender(204))
     assert slurmd.run().returncode == 0
     assert leader.asked
@@ -318,7 +318,7 @@ def test_a_late_job_waits_for_slurmctld_and_does_not_fail(slurmd: Slurmd) -> Non
     assert slurmd.times_asked() >= 1
 
 
-def test_an_extender_that_has_named_a_pod_is_believed_when_it_is_away(slurmd: Slurmd) -> None:
+def test_last_reply_of_an_extender_counts_after_the_extender_ends(slurmd: Slurmd) -> None:
     """A Slurm that lost its state knows of no placeholder that has ended."""
     slurmd.extenders(leader := Extender(409, 409))
     slurmd.patience(4)
@@ -329,7 +329,7 @@ def test_an_extender_that_has_named_a_pod_is_believed_when_it_is_away(slurmd: Sl
     assert "default/p" in done.stderr
 
 
-def test_of_a_job_that_has_not_waited_slurm_is_not_asked(slurmd: Slurmd) -> None:
+def test_gate_does_not_ask_slurm_about_a_job_that_did_not_wait(slurmd: Slurmd) -> None:
     slurmd.extenders(Extender(204))
     slurmd.knows_not()
     slurmd.patience(20)
@@ -337,7 +337,7 @@ def test_of_a_job_that_has_not_waited_slurm_is_not_asked(slurmd: Slurmd) -> None
     assert slurmd.times_asked() == 0
 
 
-def test_a_job_that_waits_too_long_fails_and_says_for_whom(slurmd: Slurmd) -> None:
+def test_job_that_waits_too_long_fails_and_names_the_pods(slurmd: Slurmd) -> None:
     slurmd.extenders(leader := Extender(409))
     slurmd.patience(2)
     began = time.monotonic()
@@ -349,7 +349,7 @@ def test_a_job_that_waits_too_long_fails_and_says_for_whom(slurmd: Slurmd) -> No
 
 
 @pytest.mark.parametrize("state", ["idle", "mixed", "allocated*", "completing"])
-def test_who_is_refused_leaves_a_drain_that_the_extender_takes_back(slurmd: Slurmd, state: str) -> None:
+def test_rejected_job_drains_the_node_with_a_reason_of_the_gate(slurmd: Slurmd, state: str) -> None:
     slurmd.extenders(Extender(409))
     slurmd.node_is(state)
     assert slurmd.run().returncode == 1
@@ -370,7 +370,7 @@ def test_node_out_of_service_or_of_unknown_state_is_not_drained(
 
 
 @pytest.mark.parametrize(("answer", "status"), [(204, 0), (409, 1)])
-def test_whether_a_job_is_a_placeholder_is_the_extenders_to_say(
+def test_extender_decides_whether_a_job_is_a_placeholder(
     slurmd: Slurmd, answer: int, status: int
 ) -> None:
     """Slurm's own ids may have come as far as the placeholders'."""
@@ -388,7 +388,7 @@ def test_whether_a_job_is_a_placeholder_is_the_extenders_to_say(
         (4711, "slurm-extender/c/default/p/u/1.0", 0),
     ],
 )
-def test_while_nobody_answers_a_placeholder_is_known_by_its_key(
+def test_without_extender_placeholder_is_known_by_its_key(
     slurmd: Slurmd, job: int, admin_comment: str, status: int
 ) -> None:
     slurmd.extenders(DOWN)
@@ -415,7 +415,7 @@ def test_while_nobody_answers_a_placeholder_is_known_by_its_key(
         ((), 1),
     ],
 )
-def test_all_clusters_that_answer_must_call_the_node_clear_or_not_theirs(
+def test_each_answering_cluster_must_report_node_clear_or_foreign(
     slurmd: Slurmd, answers: tuple[int | None, ...], status: int
 ) -> None:
     """None is one that is down; 503 a replica that does not lead. A placeholder has ended there."""
@@ -424,7 +424,7 @@ def test_all_clusters_that_answer_must_call_the_node_clear_or_not_theirs(
     assert slurmd.run().returncode == status
 
 
-def test_one_that_hangs_holds_up_the_nodes_of_others_for_some_seconds(slurmd: Slurmd) -> None:
+def test_hanging_extender_delays_other_clusters_only_a_few_seconds(slurmd: Slurmd) -> None:
     with hanging() as url:
         slurmd.extenders(url, Extender(204))
         began = time.monotonic()
@@ -432,7 +432,7 @@ def test_one_that_hangs_holds_up_the_nodes_of_others_for_some_seconds(slurmd: Sl
         assert time.monotonic() - began < 9
 
 
-def test_the_pods_of_all_clusters_are_told(slurmd: Slurmd) -> None:
+def test_message_names_the_pods_of_all_clusters(slurmd: Slurmd) -> None:
     slurmd.extenders(one := Extender(409), other := Extender(409))
     one.pods, other.pods, other.pause = ["default/p"], ["ml/q"], 0.3
     slurmd.node_is("idle")
@@ -462,7 +462,7 @@ def hanging() -> Iterator[str]:
         yield f"http://127.0.0.1:{hangs.getsockname()[1]}"
 
 
-def test_hosts_that_are_gone_cost_no_more_than_one_of_them(slurmd: Slurmd) -> None:
+def test_several_lost_hosts_cost_no_more_time_than_one(slurmd: Slurmd) -> None:
     with gone() as url:
         slurmd.extenders(*[url] * 4, leader := Extender(204))
         began = time.monotonic()
@@ -472,7 +472,7 @@ def test_hosts_that_are_gone_cost_no_more_than_one_of_them(slurmd: Slurmd) -> No
 
 
 @pytest.mark.parametrize("other", [gone, hanging])
-def test_a_placeholder_waits_for_no_other_extender_than_its_own(
+def test_placeholder_waits_only_for_its_own_extender(
     slurmd: Slurmd, other: Callable[[], AbstractContextManager[str]]
 ) -> None:
     with other() as url:
@@ -488,7 +488,7 @@ def test_a_placeholder_of_a_cluster_that_answers_starts(slurmd: Slurmd, other: i
     assert slurmd.run(job=PLACEHOLDER).returncode == 0
 
 
-def test_a_pod_of_another_cluster_that_claims_the_node_stops_a_placeholder(slurmd: Slurmd) -> None:
+def test_pod_of_another_cluster_on_the_node_stops_a_placeholder(slurmd: Slurmd) -> None:
     slurmd.extenders(other := Extender(409), own := Extender(OWN))
     own.pause = 0.3
     assert slurmd.run(job=PLACEHOLDER).returncode == 1
@@ -496,7 +496,7 @@ def test_a_pod_of_another_cluster_that_claims_the_node_stops_a_placeholder(slurm
     assert other.asked
 
 
-def test_a_native_job_hears_all_extenders(slurmd: Slurmd) -> None:
+def test_native_job_needs_the_replies_of_all_extenders(slurmd: Slurmd) -> None:
     """Several clusters may believe that they have its node."""
     slurmd.extenders(Extender(204), other := Extender(409))
     other.pause = 0.3
@@ -508,7 +508,7 @@ def test_a_native_job_hears_all_extenders(slurmd: Slurmd) -> None:
     "remembered",
     ["", "7 RUNNING\\n8 COMPLETED\\n", f"{PLACEHOLDER} RUNNING\\n", f"{PLACEHOLDER} CONFIGURING\\n"],
 )
-def test_while_nobody_answers_a_node_without_ended_placeholders_is_clear(
+def test_without_extender_node_without_ended_placeholders_is_clear(
     slurmd: Slurmd, remembered: str, foreign: bool
 ) -> None:
     slurmd.extenders(*[Extender(421)] * foreign, DOWN)
@@ -530,7 +530,7 @@ def test_while_nobody_answers_a_node_without_ended_placeholders_is_clear(
         ({"nodes": ""}, 0),
     ],
 )
-def test_while_nobody_answers_a_node_that_a_pods_lost_job_waits_for_is_not_clear(
+def test_without_extender_node_that_a_lost_job_waits_for_is_not_clear(
     slurmd: Slurmd, waits: dict[str, Any], status: int
 ) -> None:
     slurmd.extenders(DOWN)
@@ -539,7 +539,7 @@ def test_while_nobody_answers_a_node_that_a_pods_lost_job_waits_for_is_not_clear
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "PREEMPTED", "COMPLETING", "SUSPENDED", "TIMEOUT"])
-def test_while_nobody_answers_a_node_with_an_ended_placeholder_is_not(
+def test_without_extender_node_with_an_ended_placeholder_is_not_clear(
     slurmd: Slurmd, state: str
 ) -> None:
     slurmd.extenders(DOWN, Extender(503))
@@ -558,7 +558,7 @@ def test_while_nobody_answers_a_node_with_an_ended_placeholder_is_not(
         ({"job": PLACEHOLDER + 2}, 1),  # nothing of the job that was asked for
     ],
 )
-def test_while_nobody_answers_a_placeholder_may_have_lost_its_cores(
+def test_without_extender_suspended_or_restarted_placeholder_blocks_jobs(
     slurmd: Slurmd, shown: dict[str, Any], status: int
 ) -> None:
     """Of two placeholders, in one call of scontrol."""
@@ -569,7 +569,7 @@ def test_while_nobody_answers_a_placeholder_may_have_lost_its_cores(
     assert slurmd.times_shown() == 1
 
 
-def test_while_nobody_answers_a_placeholder_that_has_ended_once_stays_so(slurmd: Slurmd) -> None:
+def test_without_extender_ended_placeholder_stays_ended(slurmd: Slurmd) -> None:
     slurmd.extenders(DOWN)
     slurmd.patience(3)
     slurmd.remembers(f"{PLACEHOLDER} SUSPENDED\\n", then=f"{PLACEHOLDER} RUNNING\\n")
@@ -577,7 +577,7 @@ def test_while_nobody_answers_a_placeholder_that_has_ended_once_stays_so(slurmd:
     assert slurmd.times_asked() > 1
 
 
-def test_while_nobody_answers_a_native_jobs_own_restarts_do_not_count(slurmd: Slurmd) -> None:
+def test_without_extender_restarts_of_the_job_itself_do_not_count(slurmd: Slurmd) -> None:
     """Slurm requeued the job, whose id is in the placeholders' range."""
     slurmd.extenders(DOWN)
     slurmd.shows(PLACEHOLDER, restarts=1)
@@ -585,7 +585,7 @@ def test_while_nobody_answers_a_native_jobs_own_restarts_do_not_count(slurmd: Sl
 
 
 @pytest.mark.parametrize("begun", ["", "7 RUNN"])
-def test_while_nobody_answers_at_all_nobody_is_let_through(slurmd: Slurmd, begun: str) -> None:
+def test_no_job_starts_without_extender_and_slurmctld(slurmd: Slurmd, begun: str) -> None:
     slurmd.extenders(DOWN)
     slurmd.remembers(begun, status=1)
     done = slurmd.run()
@@ -593,7 +593,7 @@ def test_while_nobody_answers_at_all_nobody_is_let_through(slurmd: Slurmd, begun
 
 
 @pytest.mark.parametrize("seconds_ago", [5, None])
-def test_a_slurmctld_that_has_just_started_may_have_forgotten_a_pods_job(
+def test_without_extender_no_job_starts_just_after_slurmctld_starts(
     slurmd: Slurmd, seconds_ago: int | None
 ) -> None:
     slurmd.extenders(DOWN)
@@ -603,16 +603,14 @@ def test_a_slurmctld_that_has_just_started_may_have_forgotten_a_pods_job(
     assert slurmd.run().returncode == 0
 
 
-def test_no_job_fails_only_because_slurmctld_has_just_started(slurmd: Slurmd) -> None:
+def test_job_waits_after_a_start_of_slurmctld_and_does_not_fail(slurmd: Slurmd) -> None:
     slurmd.extenders(DOWN)
     slurmd.slurmctld_started(27)
     slurmd.patience(20)
     assert slurmd.run().returncode == 0
 
 
-def test_a_backup_that_leads_counts_as_just_started_for_half_a_minute(
-    slurmd: Slurmd, tmp_path: Path
-) -> None:
+def test_leading_backup_counts_as_just_started_for_30_seconds(slurmd: Slurmd, tmp_path: Path) -> None:
     """BOOT_TIME is its own start, long before it took over."""
     slurmd.extenders(DOWN)
     slurmd.has_backup(leads=True)
@@ -629,7 +627,7 @@ def test_a_backup_that_leads_counts_as_just_started_for_half_a_minute(
 
 
 @pytest.mark.parametrize(("at_first", "status"), [(True, 0), (False, 1)])
-def test_only_a_backup_that_takes_over_meanwhile_may_have_forgotten_a_job(
+def test_only_a_takeover_by_the_backup_during_the_wait_fails_a_job(
     slurmd: Slurmd, at_first: bool, status: int
 ) -> None:
     slurmd.extenders(Extender(*(409,) * 40, 204))
@@ -640,7 +638,7 @@ def test_only_a_backup_that_takes_over_meanwhile_may_have_forgotten_a_job(
     assert slurmd.run().returncode == status
 
 
-def test_while_nobody_answers_slurmctld_is_asked_now_and_then(slurmd: Slurmd) -> None:
+def test_without_extender_gate_asks_slurmctld_every_two_seconds(slurmd: Slurmd) -> None:
     slurmd.extenders(DOWN)
     slurmd.slurmctld_started(5)
     slurmd.patience(4)
@@ -648,20 +646,20 @@ def test_while_nobody_answers_slurmctld_is_asked_now_and_then(slurmd: Slurmd) ->
     assert slurmd.times_asked() in (6, 9)  # three times every two seconds, and as long as it takes
 
 
-def test_a_slurmctld_that_hangs_is_not_waited_for(slurmd: Slurmd) -> None:
+def test_gate_does_not_wait_for_a_hanging_slurmctld(slurmd: Slurmd) -> None:
     slurmd.extenders(DOWN)
     slurmd.slurmctld_hangs()
     assert slurmd.run().returncode == 1
 
 
-def test_on_a_busy_node_questions_may_take_longer_from_round_to_round(slurmd: Slurmd) -> None:
+def test_timeouts_grow_from_round_to_round_on_a_busy_node(slurmd: Slurmd) -> None:
     slurmd.extenders(DOWN)
     slurmd.is_busy()
     slurmd.patience(14)
     assert slurmd.run().returncode == 0
 
 
-def test_longer_questions_take_no_longer_in_all(slurmd: Slurmd) -> None:
+def test_longer_timeouts_do_not_extend_the_total_wait(slurmd: Slurmd) -> None:
     slurmd.extenders(DOWN)
     slurmd.slurmctld_hangs()
     slurmd.patience(8)
@@ -670,14 +668,14 @@ def test_longer_questions_take_no_longer_in_all(slurmd: Slurmd) -> None:
     assert time.monotonic() - began < 13
 
 
-def test_without_its_configuration_it_fails(slurmd: Slurmd) -> None:
+def test_gate_fails_without_its_configuration(slurmd: Slurmd) -> None:
     """The node is drained, with this in slurmd's log: no job starts unasked."""
     done = slurmd.run()
     assert done.returncode == 1
     assert "gate.conf" in done.stderr
 
 
-def test_a_person_is_told_for_whom_a_node_waits(slurmd: Slurmd) -> None:
+def test_administrator_sees_the_pods_that_a_node_waits_for(slurmd: Slurmd) -> None:
     slurmd.extenders(leader := Extender(409))
     slurmd.node_is("idle")
     done = slurmd.run("node-9")
@@ -710,7 +708,7 @@ def test_extender_is_asked_if_no_pod_lingers(
 
 
 @pytest.mark.parametrize("is_away", [True, False])
-def test_extender_hears_that_the_agent_is_away(slurmd: Slurmd, is_away: bool) -> None:
+def test_gate_reports_a_missing_agent_to_the_extender(slurmd: Slurmd, is_away: bool) -> None:
     slurmd.extenders(leader := Extender(204))
     agent = slurmd.agent("ask")
     if is_away:

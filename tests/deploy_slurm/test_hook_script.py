@@ -93,7 +93,7 @@ def test_each_extender_gets_the_push(
 
 
 @pytest.mark.parametrize("job", [1, (1 << 25) - 1, 67_043_328, "", "x"])
-def test_a_job_that_is_not_ours_is_not_pushed(
+def test_job_outside_the_placeholders_range_is_not_pushed(
     slurmctld: Slurmctld, extenders: list[Extender], job: object
 ) -> None:
     slurmctld.configure(extenders[0].url)
@@ -104,7 +104,7 @@ def test_a_job_that_is_not_ours_is_not_pushed(
         extenders[0].pushes.get(timeout=0.1)
 
 
-def test_the_range_of_ids_may_be_another(slurmctld: Slurmctld, extenders: list[Extender]) -> None:
+def test_range_of_job_ids_is_configurable(slurmctld: Slurmctld, extenders: list[Extender]) -> None:
     slurmctld.configure(
         extenders[0].url, more="SLURM_EXTENDER_JOB_ID_FIRST=100\nSLURM_EXTENDER_JOB_ID_END=200"
     )
@@ -113,7 +113,7 @@ def test_the_range_of_ids_may_be_another(slurmctld: Slurmctld, extenders: list[E
     assert extenders[0].pushed() == "/hooks/v1/jobs/150"
 
 
-def test_who_takes_the_push_and_never_answers_holds_nobody_up(slurmctld: Slurmctld) -> None:
+def test_silent_extender_does_not_delay_the_hook(slurmctld: Slurmctld) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         silent.settimeout(5)
         slurmctld.configure(f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -129,7 +129,7 @@ def test_who_takes_the_push_and_never_answers_holds_nobody_up(slurmctld: Slurmct
 
 
 @pytest.mark.parametrize("text", [None, "", "if (", "exit 7", "SLURM_EXTENDER_JOB_ID_FIRST=x"])
-def test_it_succeeds_whatever_its_configuration_is(slurmctld: Slurmctld, text: str | None) -> None:
+def test_hook_succeeds_with_any_configuration(slurmctld: Slurmctld, text: str | None) -> None:
     """PrologSlurmctld that fails has the job requeued."""
     if text is not None:
         slurmctld.config.write_text(text)
@@ -137,7 +137,7 @@ def test_it_succeeds_whatever_its_configuration_is(slurmctld: Slurmctld, text: s
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_person_is_told_what_each_extender_answers(
+def test_administrator_sees_the_reply_of_each_extender(
     slurmctld: Slurmctld, extenders: list[Extender]
 ) -> None:
     extenders[1].status = 401

@@ -75,7 +75,7 @@ NAMES = {"ip-10-0-0-7": "node-4", "gpu-07": "node-4"}
 """Names on pages, and what is called so here."""
 
 
-def test_every_command_says_how_it_is_tried() -> None:
+def test_each_command_has_a_mark_of_its_test() -> None:
     without = [f"{block}: {command.text}" for block, command in SHOWN if block.mark is None]
     assert without == [], "each block needs a comment before it: see this test's docstring"
 
@@ -101,7 +101,7 @@ def _occurs(command: Command, test: str) -> bool:
     return all(re.search(name, test) for name in names)
 
 
-def test_every_target_of_make_and_every_module_on_a_page_is_there() -> None:
+def test_each_make_target_and_module_on_a_page_exists() -> None:
     targets = set(re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
     text = "\n".join(page.read_text() for page in PAGES if page.name != "CHANGELOG.md")
     assert set(re.findall(r"(?:`|^    )make ([\w-]+)", text, re.MULTILINE)) <= targets
@@ -109,7 +109,7 @@ def test_every_target_of_make_and_every_module_on_a_page_is_there() -> None:
     assert [module for module in modules if find_spec(module) is None] == []
 
 
-def test_the_figures_are_left_in_build() -> None:
+def test_numbers_of_commands_are_written_to_build() -> None:
     tried = [block for block, _ in SHOWN if block.mark and block.mark.kind in ("run", "run by")]
     path = CHECKOUT / "build" / "deploy.json"
     told = json.loads(path.read_text()) if path.exists() else {}
@@ -231,13 +231,13 @@ def cluster() -> Iterator[Cluster]:
 @pytest.mark.real
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
-def test_a_pages_commands_do_what_it_says(page: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_commands_of_a_page_print_the_shown_output(page: Path, cluster: Cluster, tmp_path: Path) -> None:
     do(page, Shell(cluster, tmp_path))
 
 
 @pytest.mark.real
 @pytest.mark.timeout(600)
-def test_the_pages_install_upgrade_and_uninstall_it(tmp_path: Path) -> None:
+def test_commands_of_the_pages_install_upgrade_and_uninstall_the_release(tmp_path: Path) -> None:
     spec = ClusterSpec(nodes=4, extender=False)
     (tmp_path / "deploy").symlink_to(CHECKOUT / "deploy")
     with (
@@ -265,7 +265,7 @@ def do(page: Path, shell: Shell) -> None:
     [block for page in PAGES for block in blocks(page) if block.mark and block.mark.kind == "values"],
     ids=str,
 )
-def test_the_chart_takes_the_values_on_a_page(block: Block) -> None:
+def test_chart_accepts_the_values_on_a_page(block: Block) -> None:
     install = CHECKOUT / "docs/tasks/install.md"
     given = next(each.text for each in blocks(install) if each.mark == Mark("file", "values.yaml"))
     values = yaml.safe_load(given) | yaml.safe_load(block.text)
@@ -273,7 +273,7 @@ def test_the_chart_takes_the_values_on_a_page(block: Block) -> None:
 
 
 @pytest.mark.real
-def test_a_command_that_fails_or_prints_something_else_is_told(cluster: Cluster, tmp_path: Path) -> None:
+def test_failed_command_and_wrong_output_are_found(cluster: Cluster, tmp_path: Path) -> None:
     shell = Shell(cluster, tmp_path)
     with pytest.raises(AssertionError, match="no-such-pod"):
         shell.run("kubectl get pod no-such-pod")

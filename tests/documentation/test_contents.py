@@ -29,7 +29,7 @@ def test_table_ends_before_the_next_table() -> None:
     assert table(f"text\n\n{first}\n{second}") == [["a", "b"], ["c", "d"]]
 
 
-def test_models_are_defined_from_slurms_side() -> None:
+def test_models_are_defined_from_the_side_of_slurm() -> None:
     head, definition = table(MODELS)[:2]
     defined = dict(zip(head, definition, strict=True))
     assert list(defined) == ["", "over", "distant", "adjacent", "under"]
@@ -59,12 +59,12 @@ def test_readme_compares_two_schedulers_slurm_bridge_and_sunk() -> None:
     assert named == ["", "two schedulers on the same nodes", "slurm-bridge", "SUNK", "slurm-extender"]
 
 
-def test_readme_says_what_was_tested_and_what_never() -> None:
+def test_readme_lists_tested_and_untested_systems() -> None:
     status = README.split("## Status", 1)[1].split("\n## ", 1)[0]
     assert re.findall(r"^- \*\*(.*?)\*\*", status, re.MULTILINE) == ["Tested on", "Never tested on"]
 
 
-def test_how_it_works_has_a_picture_of_the_parts() -> None:
+def test_page_how_it_works_has_a_picture_of_the_parts() -> None:
     picture = (
         (CHECKOUT / "docs/concepts/how-it-works.md")
         .read_text()

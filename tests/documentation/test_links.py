@@ -33,11 +33,11 @@ def missing(page: Path, link: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
-def test_every_relative_link_leads_somewhere(page: Path) -> None:
+def test_each_relative_link_has_a_target(page: Path) -> None:
     assert [what for link in links(page) if (what := missing(page, link))] == []
 
 
-def test_every_page_that_the_code_names_is_there() -> None:
+def test_each_page_named_in_the_code_exists() -> None:
     named = {
         (path.relative_to(CHECKOUT), found[0])
         for path in CODE
@@ -57,7 +57,7 @@ def test_every_page_is_in_the_index() -> None:
     assert sorted(pages - listed) == []
 
 
-def test_readme_leads_to_each_door_of_the_index() -> None:
+def test_readme_links_to_each_section_of_the_index() -> None:
     doors = {link.partition("#")[2] for link in links(CHECKOUT / "docs" / "README.md") if link[0] == "#"}
     assert len(doors) == 4
     assert {f"docs/README.md#{door}" for door in doors} <= {*links(CHECKOUT / "README.md")}
@@ -73,5 +73,5 @@ def test_readme_leads_to_each_door_of_the_index() -> None:
         ("docs/none.md", "docs/none.md: no such file"),
     ],
 )
-def test_a_link_that_leads_nowhere_is_told(link: str, what: str) -> None:
+def test_link_without_a_target_is_found(link: str, what: str) -> None:
     assert missing(CHECKOUT / "README.md", link) == what

@@ -49,17 +49,17 @@ def is_a_metric(name: str) -> bool:
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(CHECKOUT)))
-def test_every_setting_on_a_page_is_one(page: Path) -> None:
+def test_each_setting_on_a_page_exists(page: Path) -> None:
     assert set(SETTING.findall(TEXTS[page])) - SETTINGS == set()
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=lambda page: str(page.relative_to(CHECKOUT)))
-def test_every_metric_on_a_page_is_one(page: Path) -> None:
+def test_each_metric_on_a_page_exists(page: Path) -> None:
     named = set(METRIC.findall(TEXTS[page])) - NO_METRICS
     assert [name for name in sorted(named) if not is_a_metric(name)] == []
 
 
-def test_names_that_are_none_are_told() -> None:
+def test_unknown_settings_and_metrics_are_found() -> None:
     assert "SLURM_EXTENDER_WINDOWS" not in SETTINGS
     assert not is_a_metric("slurm_extender_leadings")
     assert is_a_metric("slurm_extender_pool_pending_nodes")

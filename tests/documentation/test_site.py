@@ -51,21 +51,21 @@ def test_a_page_is_in_the_folder_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize("page", TASKS, ids=lambda page: page.stem)
-def test_a_task_begins_with_needs_and_has_a_way_to_verify(page: Path) -> None:
+def test_task_page_has_before_you_begin_and_verify(page: Path) -> None:
     headings = re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE)
     assert headings[0] == "Before you begin"
     assert "Verify" in headings
 
 
 @pytest.mark.parametrize(("old", "new"), _redirects().items())
-def test_an_old_address_leads_to_the_new_one(site: Path, old: str, new: str) -> None:
+def test_old_address_redirects_to_the_new_address(site: Path, old: str, new: str) -> None:
     assert not (DOCS / old).exists()
     page = site / old.removesuffix(".md").removesuffix("index") / "index.html"
     address = new.removesuffix("README.md").removesuffix(".md").rstrip("/")
     assert f"{address}/" in page.read_text()
 
 
-def test_the_pages_that_were_in_one_folder_have_redirects() -> None:
+def test_pages_of_the_former_single_folder_have_redirects() -> None:
     assert len(_redirects()) == 92
     assert {"waiting.md", "pools.md", "node-agent.md", "annotations.md"} <= _redirects().keys()
 
@@ -86,7 +86,7 @@ def test_a_broken_link_fails(tmp_path: Path) -> None:
         _built(tmp_path / "mkdocs.yml", tmp_path / "site")
 
 
-def test_a_link_out_of_the_pages_leads_to_the_repository() -> None:
+def test_link_out_of_the_pages_points_to_the_repository() -> None:
     page = DOCS / "concepts" / "nodes.md"
     text = "[a](../../examples/01-a-pod) [b](../../README.md#try-it) [c](../tasks/install.md)\n\n"
     text += "[d]: ../../check\n"
@@ -108,11 +108,11 @@ def test_a_link_out_of_the_pages_leads_to_the_repository() -> None:
         ),
     ],
 )
-def test_lists_are_indented_by_four(written: str, read: str) -> None:
+def test_lists_are_indented_by_four_spaces(written: str, read: str) -> None:
     assert indented(written) == read
 
 
-def test_llms_txt_takes_the_links_of_a_row() -> None:
+def test_llms_txt_has_the_links_of_a_row() -> None:
     index = "# D\n\n## Door\n\n| page | use it to |\n|---|---|\n| [a](b/a.md), [c](../c.md) | do x |\n"
     assert llms_txt(index, "n", "d", "https://s/") == (
         "# n\n\n> d\n\n## Door\n\n- [a](https://s/b/a/): do x\n"

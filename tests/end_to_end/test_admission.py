@@ -83,7 +83,7 @@ def test_a_member_of_a_pod_group_is_refused(actors: Actors) -> None:
     assert actors.see("member") is None
 
 
-def test_every_problem_of_a_pod_is_told_at_once(actors: Actors) -> None:
+def test_all_problems_of_a_pod_are_reported_together(actors: Actors) -> None:
     wrong = pod("p", cpu=None, annotations={"timeout": "soon"}, terminationGracePeriodSeconds=60)
     answer = actors.apply(wrong)
     assert answer.returncode != 0
@@ -97,14 +97,14 @@ def test_every_problem_of_a_pod_is_told_at_once(actors: Actors) -> None:
     assert actors.see("p") is None
 
 
-def test_a_near_miss_is_refused_with_the_name_that_is_meant(actors: Actors) -> None:
+def test_misspelled_annotation_is_rejected_with_the_intended_name(actors: Actors) -> None:
     answer = actors.apply(pod("p", annotations={"partiton": "main"}))
     assert answer.returncode != 0
     assert f"did you mean {PREFIX}partition?" in answer.stderr
     assert actors.see("p") is None
 
 
-def test_an_unknown_name_and_required_nodes_are_warned_of(actors: Actors) -> None:
+def test_unknown_annotation_and_required_nodes_cause_warnings(actors: Actors) -> None:
     answer = actors.apply(pod("p", annotations={"lock": "x", "required-nodes": "node-2"}))
     assert answer.returncode == 0
     assert f"Warning: annotation {PREFIX}lock is unknown here" in answer.stderr
@@ -127,7 +127,7 @@ def test_the_default_grace_is_lowered_with_a_warning(actors: Actors) -> None:
     actors.bound("p")
 
 
-def test_slurms_own_kill_wait_counts_more_than_the_setting(quiet: Actors, slurm_release: str) -> None:
+def test_kill_wait_of_slurm_overrides_the_setting(quiet: Actors, slurm_release: str) -> None:
     """slurmrestd 24.11 does not tell it."""
     quiet.cluster.start("extender", env={"SLURM_EXTENDER_KILL_WAIT_S": "300"})
     try:
@@ -138,7 +138,7 @@ def test_slurms_own_kill_wait_counts_more_than_the_setting(quiet: Actors, slurm_
         quiet.cluster.stop("extender")
 
 
-def test_the_default_grace_may_be_refused_instead(quiet: Actors) -> None:
+def test_setting_rejects_the_default_grace(quiet: Actors) -> None:
     quiet.cluster.start("extender", env={"SLURM_EXTENDER_DEFAULT_GRACE": "refuse"})
     try:
         answer = quiet.apply(pod("p"))
@@ -151,7 +151,7 @@ def test_the_default_grace_may_be_refused_instead(quiet: Actors) -> None:
 # Time limits
 
 
-def test_a_pods_own_deadline_limits_its_job(actors: Actors) -> None:
+def test_active_deadline_of_a_pod_limits_its_job(actors: Actors) -> None:
     actors.create("p", activeDeadlineSeconds=61)
     actors.bound("p")
     assert actors.scontrol("p")["TimeLimit"] == "00:02:00"
@@ -160,7 +160,7 @@ def test_a_pods_own_deadline_limits_its_job(actors: Actors) -> None:
 # Pods that are changed
 
 
-def test_a_pod_at_the_gate_may_be_mended_and_not_be_made_wrong(actors: Actors) -> None:
+def test_gated_pod_accepts_corrections_and_rejects_invalid_annotations(actors: Actors) -> None:
     actors.create("p", annotations={"partition": "nowhere"})
     refused = annotate(actors, "p", timeout="soon", priority="high")
     assert refused.returncode != 0
@@ -170,7 +170,7 @@ def test_a_pod_at_the_gate_may_be_mended_and_not_be_made_wrong(actors: Actors) -
     actors.bound("p")
 
 
-def test_a_pod_at_the_gate_is_not_resized_beyond_all_bounds(actors: Actors) -> None:
+def test_gated_pod_rejects_an_oversized_resize(actors: Actors) -> None:
     actors.create("p", annotations={"partition": "nowhere"})
     huge = {"name": "c", "resources": {"requests": {"cpu": "1e30"}}}
     patch = json.dumps({"spec": {"containers": [huge]}})
@@ -184,7 +184,7 @@ def test_a_pod_at_the_gate_is_not_resized_beyond_all_bounds(actors: Actors) -> N
         assert "is too large a quantity" in refused.stderr
 
 
-def test_a_bound_pod_may_be_annotated_with_anything(actors: Actors) -> None:
+def test_bound_pod_accepts_any_annotation(actors: Actors) -> None:
     actors.create("p")
     actors.bound("p")
     assert annotate(actors, "p", timeout="soon", partiton="main").returncode == 0
@@ -193,7 +193,7 @@ def test_a_bound_pod_may_be_annotated_with_anything(actors: Actors) -> None:
 # Pod templates
 
 
-def test_the_author_of_a_deployment_is_warned_of_its_pods(
+def test_invalid_pod_template_of_a_deployment_causes_warnings(
     actors: Actors, applied: list[Manifest]
 ) -> None:
     wrong = deployment(timeout="soon", partiton="main")
@@ -209,7 +209,7 @@ def test_the_author_of_a_deployment_is_warned_of_its_pods(
     assert "terminationGrace" not in answer.stderr
 
 
-def test_a_template_is_told_of_when_it_is_changed_and_not_otherwise(
+def test_template_warning_appears_only_if_the_template_changes(
     actors: Actors, applied: list[Manifest]
 ) -> None:
     made = deployment(qos="high")
@@ -267,7 +267,7 @@ JOB["template"]["spec"]["restartPolicy"] = "Never"
     ],
     ids=lambda given: given["kind"] if isinstance(given, dict) else "",
 )
-def test_whatever_pods_are_made_from_is_warned_of(
+def test_every_kind_of_workload_gets_template_warnings(
     made: Manifest, place: str, actors: Actors, applied: list[Manifest]
 ) -> None:
     group, _, version = made["apiVersion"].rpartition("/")
@@ -294,7 +294,7 @@ def test_a_deployment_is_created_while_the_extender_is_down(
 # Without the validating webhook
 
 
-def test_a_wrong_change_that_nobody_refused_is_told_on_the_pod(actors: Actors) -> None:
+def test_invalid_change_without_the_webhook_is_reported_on_the_pod(actors: Actors) -> None:
     actors.create("p", annotations={"partition": "nowhere"})
     saved = actors.cluster.kubectl("get", VALIDATION, "-o", "json").stdout
     actors.cluster.kubectl("delete", VALIDATION)

@@ -54,7 +54,7 @@ def counted(actors: Actors, stage: str, count: int) -> None:
     eventually(lambda: line in metrics(actors), line)
 
 
-def test_slurm_counts_pods_that_others_bound_for_as_long_as_they_are_there(adopting: Actors) -> None:
+def test_adopted_pods_have_jobs_until_the_pods_are_gone(adopting: Actors) -> None:
     """node-2 has 8 CPUs: 6 are the guest's, one an unmanaged Pod's, one a Pod's of ours."""
     actors, cluster = adopting, adopting.cluster
     actors.create("guest", cpu="6", scheduler="another-scheduler", nodeName="node-2")
@@ -97,7 +97,7 @@ def test_slurm_counts_pods_that_others_bound_for_as_long_as_they_are_there(adopt
     assert actors.see("guest") is None
 
 
-def test_with_another_setting_the_jobs_of_guests_are_ended_and_the_pods_stay(adopting: Actors) -> None:
+def test_turning_adoption_off_ends_jobs_and_keeps_adopted_pods(adopting: Actors) -> None:
     actors, cluster = adopting, adopting.cluster
     actors.create("guest", scheduler="another-scheduler", nodeName="node-1")
     runs(actors, "guest")
@@ -107,7 +107,7 @@ def test_with_another_setting_the_jobs_of_guests_are_ended_and_the_pods_stay(ado
     assert actors.node_of("guest") == "node-1"
 
 
-def test_job_of_an_adopted_pod_is_what_the_rule_of_the_pod_gives(adopting: Actors) -> None:
+def test_job_of_an_adopted_pod_follows_the_policy_rule(adopting: Actors) -> None:
     """The rule comes after the Pod."""
     actors, policy = adopting, Policy(adopting)
     policy.write(NOBODY)

@@ -178,7 +178,7 @@ def reservation(actors: Actors) -> Iterator[None]:
 
 
 @real
-def test_the_jobs_have_what_the_pods_ask_for(actors: Actors) -> None:
+def test_jobs_have_the_fields_of_the_annotations(actors: Actors) -> None:
     have_what_is_asked_for(actors, [case for case in CASES if "reservation" not in case.asked])
 
 
@@ -290,7 +290,7 @@ FORMS = [
 
 
 @real
-def test_exclusive_is_what_slurm_makes_of_it(actors: Actors) -> None:
+def test_exclusive_values_become_fields_of_the_job(actors: Actors) -> None:
     for number, form in enumerate(FORMS):
         pods = {f"p-{number}": {}, f"hers-{number}": ALICE}
         for name, whose in pods.items():
@@ -311,9 +311,7 @@ def test_exclusive_is_what_slurm_makes_of_it(actors: Actors) -> None:
 @pytest.mark.one_release(
     "Who shares a node follows from the form of `exclusive`, which is tested on each release"
 )
-def test_a_partition_that_gives_whole_nodes_does_so_whatever_is_asked(
-    actors: Actors, asked: Annotations
-) -> None:
+def test_partition_of_whole_nodes_overrides_exclusive(actors: Actors, asked: Annotations) -> None:
     place(actors, "p", asked, {"partition": "whole"})
     assert actors.scontrol("p")["NumCPUs"] == str(CPUS)
 
@@ -374,7 +372,7 @@ def test_a_node_is_not_shared(actors: Actors, first: Annotations, second: Annota
 @pytest.mark.one_release(
     "The choice of nodes follows from the job's fields, which are tested on each release"
 )
-def test_of_several_required_nodes_one_that_is_open_is_given(actors: Actors) -> None:
+def test_job_gets_an_open_node_of_the_required_nodes(actors: Actors) -> None:
     """Closed to the Pod when it comes, or while it waits."""
     actors.cluster.kubectl("cordon", "node-2")
     try:
@@ -396,7 +394,7 @@ def test_of_several_required_nodes_one_that_is_open_is_given(actors: Actors) -> 
 @pytest.mark.one_release(
     "The choice of nodes follows from the job's fields, which are tested on each release"
 )
-def test_who_names_no_reservation_keeps_off_its_nodes(actors: Actors) -> None:
+def test_job_without_a_reservation_avoids_reserved_nodes(actors: Actors) -> None:
     actors.create("p", annotations=joined(ALICE, on("node-3")))
     assert "May be reserved for other job" in waits(actors, "p", "ReqNodeNotAvail")
     assert place(actors, "q", ALICE, on("node-[3-4]")) == "node-4"
@@ -406,7 +404,7 @@ def test_who_names_no_reservation_keeps_off_its_nodes(actors: Actors) -> None:
 @pytest.mark.one_release(
     "The choice of nodes follows from the job's fields, which are tested on each release"
 )
-def test_a_preferred_node_that_is_taken_is_not_waited_for(actors: Actors) -> None:
+def test_pod_does_not_wait_for_a_busy_preferred_node(actors: Actors) -> None:
     for node in ("node-3", "node-4"):
         place(actors, node, on(node), {"exclusive": "none"})
     assert place(actors, "p", {"prefer": "a100"}) in ("node-1", "node-2")
@@ -416,7 +414,7 @@ def test_a_preferred_node_that_is_taken_is_not_waited_for(actors: Actors) -> Non
 @pytest.mark.one_release(
     "The choice of nodes follows from the job's fields, which are tested on each release"
 )
-def test_preferred_features_are_tried_instead_of_the_required_ones_and_not_beside_them(
+def test_preferred_features_override_the_required_features(
     actors: Actors,
 ) -> None:
     """sbatch(1) --prefer: it overrides --constraint if that is possible."""
@@ -428,7 +426,7 @@ def test_preferred_features_are_tried_instead_of_the_required_ones_and_not_besid
 @pytest.mark.one_release(
     "The choice of nodes follows from the job's fields, which are tested on each release"
 )
-def test_of_two_that_wait_the_one_of_higher_priority_is_placed_first(actors: Actors) -> None:
+def test_waiting_pod_of_higher_priority_is_placed_first(actors: Actors) -> None:
     whole = joined(on("node-1"), {"exclusive": "none"})
     place(actors, "first", whole)
     for name, priority in {"low": "10", "high": "1000"}.items():
@@ -443,7 +441,7 @@ def test_of_two_that_wait_the_one_of_higher_priority_is_placed_first(actors: Act
 
 
 @real
-def test_what_no_node_has_is_told_beside_the_most_that_one_has(actors: Actors) -> None:
+def test_too_large_request_is_reported_with_the_maximum_of_a_node(actors: Actors) -> None:
     """26.05 takes a job that asks for more CPUs than its partition has, and lets it wait for ever."""
     actors.create("p", cpu="1000", memory="1Gi")
     if actors.cluster.spec.release == "26.05":
@@ -465,9 +463,7 @@ def test_what_no_node_has_is_told_beside_the_most_that_one_has(actors: Actors) -
 @pytest.mark.one_release(
     "The extender adds the features to Slurm's error; the errors are tested on each release"
 )
-def test_a_feature_that_no_node_has_is_told_beside_those_that_there_are(
-    actors: Actors, name: str
-) -> None:
+def test_unknown_feature_is_reported_with_the_known_features(actors: Actors, name: str) -> None:
     actors.create("p", annotations={name: "h200"})
     told = waits(actors, "p", "Invalid")
     there = "the nodes of partition main have the features a100, h100, ib"
@@ -500,7 +496,7 @@ REFUSED: Sequence[tuple[Annotations, str]] = (
 
 @real
 @pytest.mark.usefixtures("reservation")
-def test_what_slurm_does_not_have_or_allow_it_refuses_at_once(actors: Actors) -> None:
+def test_slurm_rejects_unknown_and_forbidden_values_at_once(actors: Actors) -> None:
     pods = {f"p-{number}": refused for number, refused in enumerate(REFUSED)}
     for name, (asked, _) in pods.items():
         actors.create(name, annotations=asked)
@@ -516,7 +512,7 @@ def test_what_slurm_does_not_have_or_allow_it_refuses_at_once(actors: Actors) ->
 
 @real
 @pytest.mark.one_release("The annotation decides when the extender asks again")
-def test_a_pod_whose_account_is_made_later_is_placed_once_it_is_annotated(
+def test_pod_with_a_new_account_is_placed_after_an_annotation_change(
     actors: Actors, cluster: Cluster
 ) -> None:
     """With whatever annotation; and with it those that ask for the same."""
@@ -542,7 +538,7 @@ def test_a_pod_whose_account_is_made_later_is_placed_once_it_is_annotated(
     ids=str,
 )
 @pytest.mark.one_release("Both releases give these reasons the same names")
-def test_who_has_as_much_as_is_allowed_waits_and_is_told_why(
+def test_pod_over_a_slurm_limit_waits_and_shows_the_reason(
     actors: Actors, asked: Annotations, reason: str
 ) -> None:
     place(actors, "first", ALICE, asked)
@@ -563,7 +559,7 @@ def test_who_has_as_much_as_is_allowed_waits_and_is_told_why(
     ids=str,
 )
 @pytest.mark.one_release("Both releases give these reasons the same names")
-def test_what_never_starts_by_itself_waits_until_an_admin_changes_it(
+def test_job_that_cannot_start_waits_for_an_administrator(
     actors: Actors, asked: Annotations, reason: str, change: str
 ) -> None:
     actors.create("p", annotations=asked)

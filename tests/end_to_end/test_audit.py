@@ -77,7 +77,7 @@ def bind_by_hand(actors: Actors, name: str, node: str) -> None:
     actors.api.post(f"/pods/{actors.full(name)}/binding", json=binding).raise_for_status()
 
 
-def test_a_cluster_at_work_gives_no_differences(actors: Actors) -> None:
+def test_audit_finds_no_differences_in_a_busy_cluster(actors: Actors) -> None:
     for number in range(40):
         actors.create(f"p-{number}", cpu="1")
     for number in range(0, 20, 2):
@@ -85,7 +85,7 @@ def test_a_cluster_at_work_gives_no_differences(actors: Actors) -> None:
     eventually(lambda: audit(actors) == (0, {}), "nothing found", 60)  # mostly at the first try
 
 
-def test_every_difference_is_said_and_the_leader_mends_what_is_its_own(quiet: Actors) -> None:
+def test_audit_reports_differences_and_the_leader_corrects_its_own(quiet: Actors) -> None:
     actors, cluster = quiet, quiet.cluster
     cluster.start("extender")
     ids, uid = JobIdRange(), identity(actors)

@@ -31,7 +31,7 @@ def test_every_wrong_annotation_is_named_at_apply(actors: Actors) -> None:
     assert 'sunk.coreweave.com/priority: "high"' in answer.stderr
 
 
-def test_what_only_slurm_can_refuse_is_told_on_the_pod(actors: Actors) -> None:
+def test_rejection_by_slurm_is_reported_on_the_pod(actors: Actors) -> None:
     actors.create("p", annotations={"partition": "nowhere"})
     eventually(lambda: actors.condition("p").get("reason") == "Invalid", "condition")
     assert "partition" in actors.condition("p")["message"].lower()
@@ -39,7 +39,7 @@ def test_what_only_slurm_can_refuse_is_told_on_the_pod(actors: Actors) -> None:
     assert actors.node_of("p") is None
 
 
-def test_a_refused_pod_is_placed_once_it_is_mended(actors: Actors) -> None:
+def test_rejected_pod_is_placed_after_its_correction(actors: Actors) -> None:
     actors.create("p", annotations={"partition": "nowhere"})
     eventually(lambda: actors.condition("p").get("reason") == "Invalid", "condition")
     actors.cluster.kubectl(
@@ -48,7 +48,7 @@ def test_a_refused_pod_is_placed_once_it_is_mended(actors: Actors) -> None:
     actors.bound("p")
 
 
-def test_pods_wait_out_a_directory_that_is_away(brief: Actors) -> None:
+def test_pods_wait_during_an_outage_of_the_user_directory(brief: Actors) -> None:
     """24.11 holds the job of a user without a name, 26.05 runs it."""
     asked = {"user": {"user-id": "2001"}, "group": {"user-id": "2001", "group-id": "2001"}}
     is_held = brief.cluster.spec.release == "24.11"
@@ -66,7 +66,7 @@ def test_pods_wait_out_a_directory_that_is_away(brief: Actors) -> None:
         brief.bound(name, within=60)
 
 
-def test_pods_wait_out_a_slurmctld_that_is_down(actors: Actors) -> None:
+def test_pods_wait_during_an_outage_of_slurmctld(actors: Actors) -> None:
     actors.create("before")
     node = actors.bound("before")
     actors.cluster.kill("slurmctld")
@@ -115,9 +115,7 @@ def test_a_job_cancelled_while_the_extender_is_down_evicts_its_pod_later(actors:
     actors.gone("p")
 
 
-def test_a_wrong_token_is_told_by_readyz_and_mended_without_a_restart(
-    quiet: Actors, tmp_path: Path
-) -> None:
+def test_readyz_reports_a_wrong_token_until_the_file_is_corrected(quiet: Actors, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("not-a-token")
     environment = {"SLURM_EXTENDER_SLURM_TOKEN_FILE": str(token)}
@@ -135,7 +133,7 @@ def test_a_wrong_token_is_told_by_readyz_and_mended_without_a_restart(
         quiet.cluster.stop("extender")
 
 
-def test_a_token_that_turns_bad_is_told_on_the_pods_that_wait(quiet: Actors, tmp_path: Path) -> None:
+def test_expired_token_is_reported_on_waiting_pods(quiet: Actors, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(quiet.cluster.mint_token("root"))
     quiet.cluster.start("extender", env={"SLURM_EXTENDER_SLURM_TOKEN_FILE": str(token)})

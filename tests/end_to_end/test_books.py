@@ -74,7 +74,7 @@ def states(actors: Actors, name: str) -> list[str]:
     return sorted(entry.state for entry in entries(actors, name))
 
 
-def test_a_pod_that_waits_leaves_an_entry_that_is_told_apart_and_left_out(actors: Actors) -> None:
+def test_accounting_query_excludes_refusals_of_a_waiting_pod(actors: Actors) -> None:
     actors.create("first", cpu="8")
     actors.bound("first")
     assert states(actors, "first") == ["RUNNING"]
@@ -90,7 +90,7 @@ def test_a_pod_that_waits_leaves_an_entry_that_is_told_apart_and_left_out(actors
     assert ended.key.endswith(".1")
 
 
-def test_a_size_that_no_node_has_leaves_an_entry_and_an_unknown_value_none(actors: Actors) -> None:
+def test_only_a_too_large_request_leaves_an_accounting_entry(actors: Actors) -> None:
     actors.create("large", gpus=5, annotations=ALICE)
     actors.create("unknown", annotations=ALICE | {"constraints": "h200"})
     for name, reason in (("large", "TooLarge"), ("unknown", "Invalid")):
@@ -101,7 +101,7 @@ def test_a_size_that_no_node_has_leaves_an_entry_and_an_unknown_value_none(actor
 
 
 @pytest.mark.parametrize("who", ["alice", "root"])
-def test_the_event_of_an_eviction_says_who_cancelled_the_job(actors: Actors, who: str) -> None:
+def test_eviction_event_names_the_user_that_cancelled_the_job(actors: Actors, who: str) -> None:
     """The condition does not: it is written before the books have heard of it. After an answer that was
     slow they are not asked for half a minute."""
     names = (f"p{number}" for number in itertools.count())
@@ -121,7 +121,7 @@ def is_told(actors: Actors, name: str, who: str) -> bool:
     return event == words + told
 
 
-def test_books_that_are_closed_keep_nobody_from_being_told(actors: Actors) -> None:
+def test_eviction_is_reported_while_slurmdbd_is_down(actors: Actors) -> None:
     actors.create("p", annotations=ALICE)
     actors.bound("p")
     actors.cluster.stop("slurmdbd")

@@ -15,7 +15,7 @@ from tests.end_to_end.chart_accounts import kubeconfig_of
 pytestmark = pytest.mark.real
 
 
-def test_the_check_passes_as_the_account_of_its_pod(actors: Actors, tmp_path: Path) -> None:
+def test_check_passes_with_the_service_account_of_its_pod(actors: Actors, tmp_path: Path) -> None:
     account = kubeconfig_of("check", actors.cluster, tmp_path)
     environment = {
         **os.environ,

@@ -29,7 +29,7 @@ def alone() -> Iterator[Actors]:
         actors.close()
 
 
-def test_those_who_show_a_certificate_are_served(alone: Actors) -> None:
+def test_callers_with_a_certificate_are_served(alone: Actors) -> None:
     """The gate comes by /mutate, the Node by /filter and /bind."""
     alone.create("p")
     alone.bound("p")
@@ -39,7 +39,7 @@ def test_those_who_show_a_certificate_are_served(alone: Actors) -> None:
 @pytest.mark.parametrize(
     ("listener", "path"), [("scheduler", "/scheduler/bind"), ("admission", "/mutate")]
 )
-def test_those_who_show_none_are_not(alone: Actors, listener: str, path: str) -> None:
+def test_callers_without_a_certificate_are_rejected(alone: Actors, listener: str, path: str) -> None:
     address = f"127.0.0.1:{alone.cluster.ports[f'extender-{listener}']}"
     stranger = ssl.create_default_context()
     stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE

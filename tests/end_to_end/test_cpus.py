@@ -200,7 +200,7 @@ def takes_whole_cores(actors: Actors, *, one: int, three: int) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.one_release("How Slurm counts CPUs is tested on each release by cores of two threads")
-def test_where_slurm_counts_cores_a_unit_makes_both_agree(release: str) -> None:
+def test_cpu_unit_makes_kubernetes_and_slurm_agree_on_cores(release: str) -> None:
     with one_node(release, slurm_cpus_per_node=4, **THREADS) as actors:
         advice = "SLURM_EXTENDER_CPU_UNIT=2"
         eventually(lambda: advice in actors.trouble("CPUs"), "the unit is told")

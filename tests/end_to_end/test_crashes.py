@@ -79,7 +79,7 @@ def test_a_crash_while_an_allocation_is_given_back_leaves_one_placeholder(quiet:
 
 
 @pytest.mark.one_release("The update of a waiting job is tested on each release in tests/slurm_client")
-def test_a_crash_while_slurm_is_told_of_a_cordon_loses_nothing(quiet: Actors) -> None:
+def test_crash_during_the_update_of_excluded_nodes_loses_nothing(quiet: Actors) -> None:
     actors, cluster = quiet, quiet.cluster
     doomed = Doomed(actors, *on_both_sides("Dispatcher._exclude_nodes"))
     names = [f"big-{number}" for number in range(4)]
@@ -118,14 +118,14 @@ def jobs_ever_granted(actors: Actors) -> dict[str, int]:
     return {name: granted.count(name) for name in granted}
 
 
-def test_a_crash_makes_no_second_placeholder_and_loses_no_pod(quiet: Actors) -> None:
+def test_crash_during_a_slurm_request_keeps_every_pod_and_one_placeholder(quiet: Actors) -> None:
     nothing_is_lost(quiet, *TO_SLURM)
 
 
 @pytest.mark.one_release(
     "The crash interrupts a request to Kubernetes; each request to Slurm is interrupted on each release"
 )
-def test_neither_does_a_crash_while_kubernetes_is_asked(quiet: Actors) -> None:
+def test_crash_during_a_kubernetes_request_keeps_every_pod_and_one_placeholder(quiet: Actors) -> None:
     nothing_is_lost(quiet, *TO_KUBERNETES)
 
 

@@ -87,7 +87,7 @@ def test_selectors_and_affinity_are_met_at_the_first_attempt(actors: Actors, spe
     assert actors.attempt("choosy") == 1
 
 
-def test_a_taint_is_kept_away_from_but_by_those_that_tolerate_it(actors: Actors) -> None:
+def test_only_tolerant_pods_get_tainted_nodes(actors: Actors) -> None:
     taints = [f"{node}=dedicated=ml:NoSchedule" for node in NODES[:3]]
     for taint in taints:
         actors.cluster.kubectl("taint", "node", *taint.split("=", 1))
@@ -105,7 +105,7 @@ def test_a_taint_is_kept_away_from_but_by_those_that_tolerate_it(actors: Actors)
 # Refused, and met at the second attempt
 
 
-def test_pods_that_must_be_apart_are_after_two_attempts(actors: Actors) -> None:
+def test_pod_anti_affinity_is_met_within_two_attempts(actors: Actors) -> None:
     for name in ("left", "right", "third"):
         actors.create(name, labels={"group": "apart"}, affinity=apart("apart"))
         actors.bound(name)
@@ -113,7 +113,7 @@ def test_pods_that_must_be_apart_are_after_two_attempts(actors: Actors) -> None:
     assert all(actors.attempt(name) <= 2 for name in ("left", "right", "third"))
 
 
-def test_pods_that_must_be_spread_are_after_two_attempts(actors: Actors) -> None:
+def test_topology_spread_is_met_within_two_attempts(actors: Actors) -> None:
     names = [f"spread-{number}" for number in range(4)]
     for name in names:
         actors.create(name, labels={"group": "spread"}, topologySpreadConstraints=spread("spread"))
@@ -130,7 +130,7 @@ def test_a_host_port_that_is_taken_costs_one_attempt(actors: Actors) -> None:
     assert actors.attempt("web-2") <= 2
 
 
-def test_a_pod_goes_where_its_volume_is_after_two_attempts(actors: Actors) -> None:
+def test_pod_reaches_the_node_of_its_volume_within_two_attempts(actors: Actors) -> None:
     volume = actors.full("data")
     with local_volume(actors, volume, "node-3"):
         claim = {"name": "data", "persistentVolumeClaim": {"claimName": volume}}
@@ -182,7 +182,7 @@ def local_volume(
         actors.cluster.kubectl("delete", "pvc,pv", name, "--wait=false")
 
 
-def test_a_volume_that_takes_long_to_be_made_loses_no_allocation(quiet: Actors) -> None:
+def test_slow_volume_provisioning_keeps_the_allocation(quiet: Actors) -> None:
     """Nobody makes one here but we: in more time than a Pod usually has to be bound."""
     actors = quiet
     actors.cluster.start("extender", env={"SLURM_EXTENDER_UNBOUND_DEADLINE_S": "3"})
@@ -220,7 +220,7 @@ def selected_node(actors: Actors, claimed: str) -> str:
     return actors.cluster.kubectl("get", "pvc", claimed, "-o", f"jsonpath={template}").stdout
 
 
-def test_a_pod_that_every_node_refuses_waits_and_is_bound_when_one_is_left(brief: Actors) -> None:
+def test_pod_rejected_by_every_node_is_bound_when_a_node_is_free(brief: Actors) -> None:
     actors = brief
     names = [f"holder-{number}" for number in range(len(NODES))]
     for name in names:
@@ -234,7 +234,7 @@ def test_a_pod_that_every_node_refuses_waits_and_is_bound_when_one_is_left(brief
     assert actors.bound("fifth", within=60) == left
 
 
-def test_a_pod_is_told_what_its_node_lacks_and_is_bound_as_soon_as_it_is_there(actors: Actors) -> None:
+def test_pod_shows_a_missing_resource_and_is_bound_when_it_appears(actors: Actors) -> None:
     """Of a resource that Slurm does not count nobody could have told it before."""
     amounts = {"cpu": "1", "memory": "100Mi", "rdma/ib": "1"}
     container = {"name": "c", "image": "busybox", "resources": {"requests": amounts, "limits": amounts}}
@@ -256,7 +256,7 @@ def test_a_pod_is_told_what_its_node_lacks_and_is_bound_as_soon_as_it_is_there(a
     assert actors.condition("wide")["reason"] == "Allocated"
 
 
-def test_a_node_that_is_being_vacated_is_waited_for(actors: Actors) -> None:
+def test_pod_waits_for_the_leaving_pod_on_its_node(actors: Actors) -> None:
     """Slurm gives a cancelled job's GPUs away at once; Kubernetes counts them until the Pod is gone."""
     slow = {"local.slurm-extender.io/stop-after": "7"}
     occupy_all(actors, "leaver", own_annotations=slow)
@@ -273,7 +273,7 @@ def test_a_node_that_is_being_vacated_is_waited_for(actors: Actors) -> None:
 # Nodes that come, go and close
 
 
-def test_a_job_that_waits_is_not_started_on_a_node_that_closed_meanwhile(actors: Actors) -> None:
+def test_waiting_job_does_not_start_on_a_tainted_or_cordoned_node(actors: Actors) -> None:
     """node-1 is tainted, and node-2 is cordoned."""
     occupy_all(actors)
     holders = {actors.node_of(f"holder-{number}"): f"holder-{number}" for number in range(len(NODES))}
@@ -296,7 +296,7 @@ def test_a_job_that_waits_is_not_started_on_a_node_that_closed_meanwhile(actors:
     assert actors.attempt("waiting") == 1
 
 
-def test_a_node_that_goes_and_comes_back_is_used_again(actors: Actors) -> None:
+def test_recreated_node_is_used_again(actors: Actors) -> None:
     node = actors.cluster.kubectl("get", "node", "node-2", "-o", "yaml").stdout
     pinned = {"required-nodes": "node-2"}
     with changed(actors, ["delete", "node", "node-2"], ["version"]):
@@ -328,7 +328,7 @@ def test_a_node_stands_for_the_slurm_node_that_its_label_names(actors: Actors) -
         actors.cluster.kubectl("label", "node", "node-1", "node-2", f"{NODE_NAME_LABEL}-")
 
 
-def test_of_two_nodes_that_name_the_same_slurm_node_the_labelled_one_counts(actors: Actors) -> None:
+def test_labelled_node_gets_a_contested_slurm_node(actors: Actors) -> None:
     """What runs goes on; the other Node gets nothing, and an administrator is told."""
     actors.create("runs", annotations={"required-nodes": "node-2"})
     assert actors.bound("runs") == "node-2"
@@ -385,7 +385,7 @@ def create_without_webhook(actors: Actors, name: str, **given: Any) -> None:
         eventually(ungated, "created without a gate")
 
 
-def test_a_pod_without_a_gate_is_placed_all_the_same(actors: Actors) -> None:
+def test_pod_without_a_gate_is_placed(actors: Actors) -> None:
     create_without_webhook(actors, "filter-first", gpus=1)
     node = actors.bound("filter-first")
     job = actors.job_of("filter-first")
@@ -393,7 +393,7 @@ def test_a_pod_without_a_gate_is_placed_all_the_same(actors: Actors) -> None:
     assert (job.node, actors.attempt("filter-first")) == (node, 1)
 
 
-def test_a_pod_without_a_gate_waits_for_slurm_and_is_refused_nodes_like_any_other(
+def test_pod_without_a_gate_waits_until_a_node_is_eligible(
     actors: Actors,
 ) -> None:
     occupy_all(actors, labels={"group": "mixed"})
@@ -421,7 +421,7 @@ def test_a_pod_that_was_ungated_by_hand_still_waits_for_slurm(actors: Actors) ->
     assert after.id == before.id
 
 
-def test_a_pod_that_is_edited_while_it_waits_gets_the_job_that_it_asks_for(actors: Actors) -> None:
+def test_edited_waiting_pod_gets_a_new_job(actors: Actors) -> None:
     occupy_all(actors)
     actors.create("undecided", gpus=4, annotations={"comment": "first"})
     assert actors.queued("undecided").comment == "first"
@@ -437,7 +437,7 @@ def test_a_pod_that_is_edited_while_it_waits_gets_the_job_that_it_asks_for(actor
     assert actors.bound("undecided")
 
 
-def test_a_pod_that_is_narrowed_while_it_waits_keeps_its_job(actors: Actors) -> None:
+def test_waiting_pod_with_a_new_node_selector_keeps_its_job(actors: Actors) -> None:
     """A gated Pod's node selector may be added to."""
     occupy_all(actors)
     actors.create("narrowed", gpus=4)

@@ -71,7 +71,7 @@ def claims(actors: Actors) -> list[str]:
     return shown.stdout.split()
 
 
-def test_no_pod_of_slurms_has_gpus_that_kube_scheduler_chooses(dra: Actors) -> None:
+def test_managed_pod_gets_no_gpus_chosen_by_kube_scheduler(dra: Actors) -> None:
     kubelet_counts(dra, None)
     dra.create("hole", gpus=1, scheduler="default-scheduler", **HERE)
     assert dra.bound("hole") == NODE
@@ -92,7 +92,7 @@ def test_no_pod_of_slurms_has_gpus_that_kube_scheduler_chooses(dra: Actors) -> N
     assert len(claims(dra)) == 1
 
 
-def test_gpus_that_the_kubelet_loses_after_the_grant_are_not_replaced(dra: Actors) -> None:
+def test_pod_waits_if_the_kubelet_loses_its_gpus_after_the_grant(dra: Actors) -> None:
     dra.cluster.stop("kube-scheduler")
     dra.create("p", gpus=1, **HERE)
 

@@ -207,7 +207,7 @@ CANCELLED = "CANCELLED by 0"
 # Preempted by QOS, which Slurm does first here
 
 
-def test_a_native_job_of_a_higher_qos_takes_a_pods_place(actors: Actors) -> None:
+def test_native_job_of_a_higher_qos_preempts_a_pod(actors: Actors) -> None:
     job = place(actors, "p", annotations={"partition": "low", "qos": "scavenger"}, **WHOLE)
     native(actors, job.node, "-p", "low", "-q", "urgent")
     words = f"Slurm job {job.id} was preempted by Slurm (PREEMPTED)"
@@ -215,14 +215,14 @@ def test_a_native_job_of_a_higher_qos_takes_a_pods_place(actors: Actors) -> None
     slurm_says(actors, job.id, "PREEMPTED")
 
 
-def test_a_pod_of_a_qos_with_a_grace_time_leaves_at_its_start(actors: Actors) -> None:
+def test_preempted_pod_leaves_at_the_start_of_the_grace_time_of_its_qos(actors: Actors) -> None:
     job = place(actors, "p", annotations={"partition": "low", "qos": "patient"}, **WHOLE)
     began = time.monotonic()
     native(actors, job.node, "-p", "low", "-q", "urgent")
     leaves_in_time(actors, job, began)
 
 
-def test_a_pod_of_a_higher_qos_takes_a_native_jobs_place(actors: Actors) -> None:
+def test_pod_of_a_higher_qos_preempts_a_native_job(actors: Actors) -> None:
     with priority_class(actors, "by-qos") as spec:
         takes_the_place_of_a_native_job(actors, ("-p", "low", "-q", "scavenger"), **spec)
         assert actors.scontrol("p")["QOS"] == "urgent"
@@ -264,7 +264,7 @@ POD_ENDS = (
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_pods_that_end_end_their_jobs_with_words(actors: Actors) -> None:
+def test_ended_pods_end_their_jobs_with_the_reason(actors: Actors) -> None:
     jobs = dict[str, Job]()
     for how, node in zip(POD_ENDS, NODES, strict=True):
         annotations = {"comment": how.comment} if how.comment else {}
@@ -277,7 +277,7 @@ def test_pods_that_end_end_their_jobs_with_words(actors: Actors) -> None:
         slurm_says(actors, jobs[how.name].id, CANCELLED, how.words, how.comment, pod=how.name)
 
 
-def test_a_pod_that_is_deleted_while_it_waits_ends_its_job_with_words(actors: Actors) -> None:
+def test_deleted_waiting_pod_ends_its_job_with_the_reason(actors: Actors) -> None:
     place(actors, "first", **WHOLE)
     actors.create("p", annotations={"required-nodes": "node-1"})
     job = actors.queued("p")
@@ -326,7 +326,7 @@ JOB_ENDS = (
 
 
 @pytest.mark.usefixtures("by_tier")
-def test_jobs_that_end_evict_their_pods_with_words(actors: Actors) -> None:
+def test_ended_jobs_evict_their_pods_with_the_reason(actors: Actors) -> None:
     jobs = {
         how: place(actors, str(how), node, annotations={"partition": "low"}, **WHOLE)
         for how, node in zip(JOB_ENDS, NODES, strict=False)
@@ -339,7 +339,7 @@ def test_jobs_that_end_evict_their_pods_with_words(actors: Actors) -> None:
         slurm_says(actors, job.id, how.books, pod=str(how))
 
 
-def test_a_node_that_failed_in_slurm_alone_evicts_nobody(actors: Actors) -> None:
+def test_node_failure_in_slurm_alone_evicts_no_pod(actors: Actors) -> None:
     """slurmd is being replaced, or an administrator set the node DOWN. The kubelet is there."""
     first = place(actors, "p", **WHOLE)
     before = actors.see("p")
@@ -359,7 +359,7 @@ def test_a_node_that_failed_in_slurm_alone_evicts_nobody(actors: Actors) -> None
     assert "deletionTimestamp" not in after["metadata"]
 
 
-def test_a_node_that_failed_in_both_systems_evicts_its_pods(actors: Actors) -> None:
+def test_node_failure_in_both_systems_evicts_its_pods(actors: Actors) -> None:
     job = place(actors, "p", **WHOLE)
     unreachable = "node.kubernetes.io/unreachable:NoSchedule"
     actors.cluster.kubectl("taint", "node", job.node, unreachable)
@@ -372,7 +372,7 @@ def test_a_node_that_failed_in_both_systems_evicts_its_pods(actors: Actors) -> N
         actors.cluster.kubectl("taint", "node", job.node, f"{unreachable}-")
 
 
-def test_a_suspended_job_evicts_its_pod_and_is_ended_once_that_is_gone(actors: Actors) -> None:
+def test_suspended_job_evicts_its_pod_and_ends_after_the_pod(actors: Actors) -> None:
     job = place(actors, "p")
     suspend(actors, job)
     words = f"Slurm job {job.id} was suspended in Slurm (SUSPENDED)"
@@ -434,12 +434,12 @@ def takes_the_place_of_a_native_job(
 
 
 @pytest.mark.usefixtures("by_tier")
-def test_a_pod_of_a_higher_tier_takes_a_native_jobs_place(actors: Actors) -> None:
+def test_pod_of_a_higher_tier_preempts_a_native_job(actors: Actors) -> None:
     takes_the_place_of_a_native_job(actors, ("-p", "low"), annotations={"partition": "high"})
 
 
 @pytest.mark.usefixtures("by_tier")
-def test_a_native_job_with_a_grace_time_has_ended_before_a_pod_takes_its_place(actors: Actors) -> None:
+def test_pod_starts_after_the_grace_time_of_the_preempted_native_job(actors: Actors) -> None:
     """At its start Slurm sends SIGTERM to the steps: this one has something left to do.
 
     Each process gets it by itself, a child perhaps before its shell: this shell goes on without it.
@@ -467,7 +467,7 @@ def what_slurm_did(actors: Actors, job: Job) -> str:
 
 @pytest.mark.usefixtures("by_tier")
 @pytest.mark.one_release("The extender alone translates the class")
-def test_a_priority_class_stands_for_a_partition(actors: Actors) -> None:
+def test_priority_class_selects_a_partition(actors: Actors) -> None:
     with priority_class(actors, "by-tier") as spec:
         takes_the_place_of_a_native_job(actors, ("-p", "low"), **spec)
         actors.create("q", annotations={"partition": "main"}, **spec)
@@ -541,7 +541,7 @@ def all_open(actors: Actors) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("all_open")
-def test_pods_that_run_run_on(actors: Actors) -> None:
+def test_running_pods_survive_job_changes_and_slurmctld_restarts(actors: Actors) -> None:
     low = {"partition": "low"}
     jobs = {
         f"p-{number}": place(actors, f"p-{number}", node, annotations=low, **WHOLE)
@@ -569,7 +569,7 @@ WAITS_FOR = {
 
 
 @pytest.mark.usefixtures("all_open")
-def test_pods_whose_jobs_may_not_start_wait_and_say_so(actors: Actors) -> None:
+def test_waiting_pods_show_why_their_jobs_may_not_start(actors: Actors) -> None:
     jobs = dict[str, QueuedJob]()
     for (reason, (partition, *_)), node in zip(WAITS_FOR.items(), NODES, strict=False):
         place(actors, f"first-{node}", node, annotations={"partition": partition}, **WHOLE)
@@ -592,7 +592,7 @@ def test_pods_whose_jobs_may_not_start_wait_and_say_so(actors: Actors) -> None:
 @pytest.mark.one_release(
     "Each kind of cancelled job is tested on each release; this test counts evictions"
 )
-def test_many_cancelled_jobs_evict_their_pods_at_once_and_no_others(actors: Actors) -> None:
+def test_many_cancelled_jobs_evict_only_their_pods_at_once(actors: Actors) -> None:
     """tests/chaos has 50 of 200; `make chaos` has the figure. This is a bound that a busy machine keeps,
     too."""
     names = [f"p-{number}" for number in range(48)]
@@ -623,7 +623,7 @@ def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: Elsewhere) 
     actors.in_the_books(job.id, {"state": "TIMEOUT", "comment": comment})
 
 
-def test_a_pod_whose_node_is_gone_ends_its_job_with_words(elsewhere: Elsewhere) -> None:
+def test_pod_of_a_deleted_node_ends_its_job_with_the_reason(elsewhere: Elsewhere) -> None:
     """kube-controller-manager waits for a minute before it believes that."""
     elsewhere.actors.gone("orphan", 110)
     words = "Pod evicted: DeletionByPodGC: PodGC: node no longer exists"
@@ -632,7 +632,7 @@ def test_a_pod_whose_node_is_gone_ends_its_job_with_words(elsewhere: Elsewhere) 
     elsewhere.actors.in_the_books(elsewhere.orphan.id, {"comment": comment})
 
 
-def test_a_pod_whose_job_slurm_has_lost_runs_on_and_gets_it_again(actors: Actors) -> None:
+def test_running_pod_gets_its_lost_job_again(actors: Actors) -> None:
     """Not a single file of slurmctld's state is left."""
     job = place(actors, "p", **WHOLE)
     actors.cluster.kill("slurmctld")

@@ -17,7 +17,7 @@ def held_back(actors: Actors) -> list[str]:
     return told if len(told) == 2 else []
 
 
-def test_more_deletions_than_may_be_are_held_back_and_told(quiet: Actors) -> None:
+def test_evictions_over_the_limit_are_delayed_and_reported(quiet: Actors) -> None:
     actors, cluster = quiet, quiet.cluster
     cluster.start("extender", env={"SLURM_EXTENDER_EVICTIONS_PER_MINUTE": "2"})
     for name in NAMES:

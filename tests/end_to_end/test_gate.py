@@ -191,7 +191,7 @@ def own_prolog_ended(actors: Actors, pod: str) -> None:
     eventually(lambda: actors.scontrol(pod)["Reason"] != "Prolog", "its own Prolog has ended", 8)
 
 
-def test_after_a_cancelled_pod_native_jobs_wait_for_all_of_its_grace(
+def test_native_jobs_wait_for_the_whole_grace_of_a_cancelled_pod(
     actors: Actors, watched: Watched
 ) -> None:
     """A job of each kind."""
@@ -210,7 +210,7 @@ def test_after_a_cancelled_pod_native_jobs_wait_for_all_of_its_grace(
 @pytest.mark.one_release(
     "Preemption is tested on each release in test_endings, and the gate by cancelled Pods"
 )
-def test_native_jobs_that_preempt_a_pod_wait_for_it_too(actors: Actors, watched: Watched) -> None:
+def test_preempting_native_jobs_wait_for_the_pod(actors: Actors, watched: Watched) -> None:
     nodes = NODES[: len(KINDS)]
     place(actors, *nodes, does=SLOW)
     preempted = time.time()
@@ -226,7 +226,7 @@ def deletion_grace(actors: Actors, name: str) -> int | None:
 
 
 @pytest.mark.one_release("kube-apiserver alone decides about the grace period")
-def test_native_job_waits_no_longer_if_a_pod_is_deleted_slowly(
+def test_long_deletion_grace_does_not_delay_a_native_job(
     actors: Actors,
 ) -> None:
     """`kubectl drain --grace-period=600`, and a day: each Pod would use all of its period."""
@@ -260,7 +260,7 @@ def deletes_by_force(actors: Actors, name: str) -> float:
 
 
 @pytest.mark.one_release("The extender alone counts the time after the Pod was deleted")
-def test_pods_deleted_by_force_let_nobody_in_before_their_grace_is_over(actors: Actors) -> None:
+def test_native_job_waits_for_the_grace_of_a_pod_deleted_by_force(actors: Actors) -> None:
     """The second Pod is on its way out, and the first is not."""
     place(actors, "node-1", "node-2", does=SLOW)
     natives = [Native(actors, node).queued() for node in ("node-1", "node-2")]
@@ -276,7 +276,7 @@ def test_pods_deleted_by_force_let_nobody_in_before_their_grace_is_over(actors: 
 
 
 @pytest.mark.one_release("The extender alone counts the time after the Pod was deleted")
-def test_another_leader_holds_what_a_pod_deleted_by_force_has(actors: Actors) -> None:
+def test_new_leader_holds_the_resources_of_a_pod_deleted_by_force(actors: Actors) -> None:
     place(actors, "node-1")
     native = Native(actors, "node-1").queued()
     forced = deletes_by_force(actors, "p-node-1")
@@ -288,7 +288,7 @@ def test_another_leader_holds_what_a_pod_deleted_by_force_has(actors: Actors) ->
     assert native.starts() - forced > GRACE + 4
 
 
-def test_while_a_pod_has_its_jobs_grace_time_what_gets_other_cores_starts(
+def test_job_on_other_cores_starts_during_the_grace_time_of_a_pod(
     actors: Actors, watched: Watched
 ) -> None:
     place(actors, "node-1", does=SLOW, cpu="4", partition="graceful")
@@ -339,9 +339,7 @@ def remembered(cluster: Cluster, node: str) -> bool:
     return any(int(one) >= 1 << 25 for one in ids)
 
 
-def test_while_no_extender_runs_no_native_job_starts_beside_a_pod(
-    actors: Actors, watched: Watched
-) -> None:
+def test_no_native_job_starts_beside_a_pod_without_an_extender(actors: Actors, watched: Watched) -> None:
     """On node-1 the job waits until the next extender, which knows of the Pod. On node-2 a placeholder
     starts. On node-3 the Prolog gives up: the job fails, and the node is drained until it is clear. No
     placeholder was ever on the last node: Slurm itself is asked, and the job starts."""
@@ -377,7 +375,7 @@ def test_while_no_extender_runs_no_native_job_starts_beside_a_pod(
     eventually(lambda: node_is(actors, "node-3").startswith("idle"), "resumed", 20)
 
 
-def test_while_no_extender_runs_no_native_job_starts_beside_a_resumed_job(
+def test_no_native_job_starts_beside_a_resumed_job_without_an_extender(
     actors: Actors, watched: Watched
 ) -> None:
     """The gate sees the Pod's job SUSPENDED and then RUNNING on node-1, and only RUNNING on node-2."""
@@ -416,7 +414,7 @@ def restarted(cluster: Cluster, **environment: str) -> Iterator[None]:
         cluster.start("extender")
 
 
-def test_after_slurm_lost_its_state_no_native_job_starts_beside_a_pod(actors: Actors) -> None:
+def test_no_native_job_starts_beside_a_pod_after_a_state_loss(actors: Actors) -> None:
     """On node-1 the Pod's job waits for its closed partition: the Pod is in the way while no extender
     runs, too. On node-2 Slurm lost a native job that waited for a Pod: the job does not start, because
     the node may be another job's. On node-3 a native job is faster than the Pod's job, and gives the
@@ -487,7 +485,7 @@ def uid(actors: Actors, name: str) -> str:
 
 
 @pytest.mark.one_release("The script alone decides which extender it asks")
-def test_a_replica_that_is_gone_holds_up_no_pods_job(actors: Actors) -> None:
+def test_missing_replica_does_not_delay_the_job_of_a_pod(actors: Actors) -> None:
     """A native job is held up for two seconds by a host that does not even refuse."""
     with gone() as url, gate_asks(actors.cluster, url):
         place(actors, "node-1")
@@ -506,7 +504,7 @@ def gate_asks(cluster: Cluster, url: str) -> Iterator[None]:
 @pytest.mark.one_release(
     "The extender drains the node as in test_nodes; the Prolog that fails is tested on each release"
 )
-def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(actors: Actors) -> None:
+def test_node_is_drained_while_a_pod_outlives_its_job(actors: Actors) -> None:
     """Before the Prolog gives up: Slurm would drain the node then, for a person to resume."""
     place(actors, "node-1", does={HANGS: "true"})
     pod = actors.full("p-node-1")
@@ -601,7 +599,7 @@ def node_is(actors: Actors, node: str) -> str:
     return actors.cluster.run_slurm("sinfo", "-h", "-n", node, "-o", "%T|%E").stdout.strip()
 
 
-def test_a_native_job_with_an_id_of_the_placeholders_waits_too(
+def test_native_job_with_a_placeholder_id_waits_for_the_pod(
     actors: Actors, watched: Watched, gated: Cluster
 ) -> None:
     """The last test of the file: Slurm counts on from here. If slurmrestd tells the next id, /readyz

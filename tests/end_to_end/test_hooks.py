@@ -105,7 +105,7 @@ def test_a_cancelled_job_evicts_its_pod_without_a_poll(quiet: Actors) -> None:
     actors.gone("p", WITHOUT_A_POLL_S)
 
 
-def test_pushes_that_nobody_answers_hold_no_job_up_and_are_made_up_for_by_polls(
+def test_unanswered_pushes_delay_no_job_and_polls_replace_the_pushes(
     quiet: Actors, nobody: socket.socket
 ) -> None:
     actors = quiet

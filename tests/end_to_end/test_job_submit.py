@@ -63,7 +63,7 @@ def refused(actors: Actors, name: str) -> str:
 
 
 @pytest.mark.parametrize("nodes_are_busy", [False, True], ids=["job/allocate", "job/submit"])
-def test_a_pod_that_job_submit_lua_refuses_is_told_and_asks_again_once_it_is_changed(
+def test_pod_rejected_by_job_submit_lua_retries_after_a_change(
     actors: Actors, nodes_are_busy: bool
 ) -> None:
     for number in range(3 if nodes_are_busy else 0):
@@ -95,12 +95,12 @@ def test_a_pod_that_job_submit_lua_refuses_is_told_and_asks_again_once_it_is_cha
         actors.bound("p")
 
 
-def test_a_number_that_job_submit_lua_returns_is_told_in_slurms_words_at_once(actors: Actors) -> None:
+def test_error_number_of_job_submit_lua_is_reported_as_slurms_message(actors: Actors) -> None:
     actors.create("p", annotations={"comment": "no account"})
     assert "Invalid account or account/partition combination specified" in refused(actors, "p")
 
 
-def test_a_script_that_overwrites_admin_comment_is_told_and_leaves_no_job(actors: Actors) -> None:
+def test_overwritten_admin_comment_is_reported_and_leaves_no_job(actors: Actors) -> None:
     """Whose such a job is nobody could tell later. One with a priority is queued, and read."""
     actors.create("p", annotations={"comment": "no key", "user-id": "2001", "priority": "100"})
     words = refused(actors, "p")

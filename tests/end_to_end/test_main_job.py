@@ -30,7 +30,7 @@ def fill_all_nodes(actors: Actors) -> None:
         actors.bound(f"big-{number}")
 
 
-def test_kubernetes_is_of_the_release_that_is_asked_for_or_another_supported_one(actors: Actors) -> None:
+def test_kubernetes_release_is_supported_and_as_requested(actors: Actors) -> None:
     asked, found = actors.cluster.spec.kubernetes_release, actors.kubernetes()
     assert asked in ("", f"{found[0]}.{found[1]}")
     assert (1, 31) <= found <= (1, 37)
@@ -50,7 +50,7 @@ def test_a_pod_is_bound_to_the_node_that_slurm_chose(actors: Actors) -> None:
     assert (len(number_list.expand(allocation.cores)), allocation.memory_mb) == (2, 100)
 
 
-def test_plain_squeue_tells_pods_apart(actors: Actors) -> None:
+def test_plain_squeue_shows_different_names_of_pods(actors: Actors) -> None:
     """It shows eight columns of a job's name."""
     for name in ("chat", "search"):
         actors.create(name)
@@ -60,7 +60,7 @@ def test_plain_squeue_tells_pods_apart(actors: Actors) -> None:
     assert len({actors.job_name(name)[:8] for name in ("chat", "search")}) == 2
 
 
-def test_an_annotation_alone_is_enough(actors: Actors) -> None:
+def test_annotation_alone_makes_slurm_place_the_pod(actors: Actors) -> None:
     actors.apply(pod("p", scheduler="default-scheduler", annotations={"comment": "hello"}))
     actors.bound("p")
     job = actors.job_of("p")
@@ -68,7 +68,7 @@ def test_an_annotation_alone_is_enough(actors: Actors) -> None:
     assert job.comment == "hello"
 
 
-def test_annotations_and_requests_become_the_jobs(actors: Actors) -> None:
+def test_job_has_the_annotations_and_requests_of_its_pod(actors: Actors) -> None:
     asked = {
         "comment": "a b",
         "user-id": "2001",
@@ -99,7 +99,7 @@ def test_the_whole_node_is_granted_to_an_exclusive_pod(actors: Actors) -> None:
     assert actors.scontrol("p")["NumCPUs"] == "8"
 
 
-def test_a_pod_that_waits_says_why_and_starts_when_a_node_is_freed(actors: Actors) -> None:
+def test_waiting_pod_shows_the_reason_and_starts_on_a_freed_node(actors: Actors) -> None:
     fill_all_nodes(actors)
     actors.create("next", cpu="8")
     waiting = actors.queued("next")
@@ -179,13 +179,13 @@ def test_a_job_cancelled_in_the_queue_ends_its_pod(actors: Actors) -> None:
     actors.gone("p")
 
 
-def test_slurm_is_not_asked_for_nodes_that_kubernetes_refuses(actors: Actors) -> None:
+def test_job_excludes_nodes_that_kubernetes_rejects(actors: Actors) -> None:
     actors.create("p", nodeSelector={"kubernetes.io/hostname": "node-3"})
     assert actors.bound("p") == "node-3"
     assert same_node(actors, "p")
 
 
-def test_a_pod_that_no_node_is_open_to_waits_and_says_so(actors: Actors) -> None:
+def test_pod_without_an_eligible_node_waits_and_shows_the_reason(actors: Actors) -> None:
     actors.create("p", nodeSelector={"disk": "none"})
     eventually(lambda: actors.condition("p").get("reason") == "NoEligibleNode", "reason shown")
     actors.cluster.kubectl("label", "node", "node-2", "disk=none")
@@ -195,7 +195,7 @@ def test_a_pod_that_no_node_is_open_to_waits_and_says_so(actors: Actors) -> None
         actors.cluster.kubectl("label", "node", "node-2", "disk-")
 
 
-def test_a_pod_that_waits_is_not_started_on_a_node_cordoned_meanwhile(actors: Actors) -> None:
+def test_waiting_pod_does_not_start_on_a_cordoned_node(actors: Actors) -> None:
     fill_all_nodes(actors)
     actors.create("next", cpu="8")
     actors.queued("next")
@@ -235,7 +235,7 @@ def test_native_jobs_and_pods_share_a_node(actors: Actors) -> None:
     assert actors.bound("waits") == "node-1"
 
 
-def test_a_pod_that_is_not_ours_is_left_alone(actors: Actors) -> None:
+def test_unmanaged_pod_is_left_alone(actors: Actors) -> None:
     actors.create("p", scheduler="default-scheduler")
     actors.bound("p")
     assert actors.squeue() == {}
@@ -246,7 +246,7 @@ def test_a_pod_that_is_not_ours_is_left_alone(actors: Actors) -> None:
     assert CONDITION not in {c["type"] for c in (actors.see("p") or {})["status"]["conditions"]}
 
 
-def test_metrics_tell_what_was_done(actors: Actors) -> None:
+def test_metrics_count_placeholders_effects_and_verbs(actors: Actors) -> None:
     actors.create("p")
     actors.bound("p")
 

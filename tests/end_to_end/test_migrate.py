@@ -108,7 +108,7 @@ def shell(cluster: Cluster, tmp_path: Path) -> Shell:
     return shell
 
 
-def test_pods_of_another_scheduler_are_untouched_beside_default_values(actors: Actors) -> None:
+def test_default_values_leave_pods_of_another_scheduler_untouched(actors: Actors) -> None:
     """The test plays SUNK's scheduler. A Pod without SUNK's name is rejected: no rule of the policy
     matches."""
     wrong = pod("wrong", annotations={"timeout": "soon"}, scheduler="volcano")

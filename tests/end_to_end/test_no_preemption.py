@@ -65,7 +65,7 @@ def refused(actors: Actors, name: str) -> str:
     return eventually(told, f"{name} refused")
 
 
-def test_nobody_is_evicted_for_a_pod_of_ours_that_every_node_refuses(quiet: Actors) -> None:
+def test_no_pod_is_evicted_for_a_managed_pod_that_every_node_rejects(quiet: Actors) -> None:
     """Slurm, which does not know of the Pods there, gives it a node whose CPUs they have."""
     actors = quiet
     actors.cluster.start("extender", env=GIVEN_BACK_SOON)
@@ -138,7 +138,7 @@ def only_the_other_profile_preempts(actors: Actors, low: set[str]) -> None:
     assert actors.node_of("ours") is None
 
 
-def test_our_profile_preempts_for_no_single_pod(alone: Actors) -> None:
+def test_slurm_profile_preempts_for_no_single_pod(alone: Actors) -> None:
     low = fill(alone)
     urgent(alone, "ours", "slurm-scheduler")
     assert "preemption" not in refused(alone, "ours")
@@ -147,7 +147,7 @@ def test_our_profile_preempts_for_no_single_pod(alone: Actors) -> None:
     only_the_other_profile_preempts(alone, low)
 
 
-def test_our_profile_preempts_for_no_pod_group(alone: Actors) -> None:
+def test_slurm_profile_preempts_for_no_pod_group(alone: Actors) -> None:
     if not alone.cluster.spec.feature_gates:
         pytest.skip("this Kubernetes has no PodGroups")
     low = fill(alone)

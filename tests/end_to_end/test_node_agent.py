@@ -131,7 +131,7 @@ def granted(actors: Actors, name: str) -> tuple[str, tuple[int, ...]]:
     return metadata["uid"], gres.numbers(allocation.gres).get("gpu", ())
 
 
-def test_pods_of_a_node_open_what_slurm_granted_them(actors: Actors, tree: Tree, tmp_path: Path) -> None:
+def test_pods_open_only_the_gpus_granted_by_slurm(actors: Actors, tree: Tree, tmp_path: Path) -> None:
     on_one_node = {"annotations": {"required-nodes": "node-1"}}
     for name, gpus in (("one", 1), ("two", 2), ("none", 0)):
         actors.create(name, gpus=gpus, **on_one_node)
@@ -164,7 +164,7 @@ def test_pods_of_a_node_open_what_slurm_granted_them(actors: Actors, tree: Tree,
         ]
 
 
-def test_an_agent_that_is_removed_leaves_nothing_in_the_kernel_nor_on_its_node(
+def test_removed_agent_leaves_nothing_in_the_kernel_or_on_its_node(
     actors: Actors, tree: Tree, tmp_path: Path
 ) -> None:
     """In two steps, where kube-apiserver is away at first."""
@@ -204,7 +204,7 @@ def opened(tree: Tree, cgroup: str, folder: Path) -> str:
     return "".join(name for name in GPUS if tree.opens(cgroup, folder / "dev" / name))
 
 
-def test_settings_that_are_missing_are_named() -> None:
+def test_error_names_the_missing_settings() -> None:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("NODE_AGENT_")
     }

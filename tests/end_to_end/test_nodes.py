@@ -139,7 +139,7 @@ def ending(actors: Actors, name: str) -> bool:
     return bool(actors.cluster.run_slurm("squeue", "-h", "-t", "CG", "-w", name).stdout)
 
 
-def test_a_node_is_not_resumed_while_a_job_may_have_failed_to_end_there(actors: Actors) -> None:
+def test_node_is_not_resumed_while_a_job_is_ending_there(actors: Actors) -> None:
     """The job ignores SIGTERM, and ends when its file is gone. Slurm would drain the node for a job that
     Slurm cannot kill."""
     wrap = 'trap "" TERM; touch /tmp/ignores-term; while [ -e /tmp/ignores-term ]; do sleep 0.2; done'
@@ -161,7 +161,7 @@ def test_a_node_is_not_resumed_while_a_job_may_have_failed_to_end_there(actors: 
     told(actors, "node-1", "InService")
 
 
-def test_a_cordon_drains_the_node_and_leaves_what_runs_there(actors: Actors) -> None:
+def test_cordon_drains_the_node_and_keeps_its_pods(actors: Actors) -> None:
     actors.create("p")
     name = actors.bound("p")
     actors.cluster.kubectl("cordon", name)
@@ -178,14 +178,14 @@ def test_a_cordon_drains_the_node_and_leaves_what_runs_there(actors: Actors) -> 
     assert actors.node_of("p") == name
 
 
-def test_a_node_that_is_not_ready_is_drained_until_it_is(actors: Actors) -> None:
+def test_node_is_drained_while_it_is_not_ready(actors: Actors) -> None:
     readiness(actors, "node-2", "Unknown")
     drained(actors, "node-2", PREFIX + "not ready in Kubernetes")
     readiness(actors, "node-2", "True")
     resumed(actors, "node-2")
 
 
-def test_what_a_person_did_in_slurm_stays(actors: Actors) -> None:
+def test_changes_by_an_administrator_in_slurm_stay(actors: Actors) -> None:
     """node-1 is drained by hand before it is cordoned, node-2 after; node-3 is resumed by hand, and so
     is node-4, before our drain of it counts as saved."""
     drain(actors, "node-1")
@@ -215,7 +215,7 @@ def test_what_a_person_did_in_slurm_stays(actors: Actors) -> None:
     drained(actors, "node-3")
 
 
-def test_a_drain_that_slurm_lost_with_its_state_is_no_persons_doing(actors: Actors) -> None:
+def test_drain_lost_with_the_state_of_slurm_is_repeated(actors: Actors) -> None:
     """Nobody saw the outage: the extender began after it."""
     actors.cluster.kubectl("cordon", "node-1")
     drained(actors, "node-1")
@@ -245,7 +245,7 @@ def may_taint(quiet: Actors) -> Iterator[Actors]:
         quiet.cluster.kubectl("delete", kind, "may-taint")
 
 
-def test_what_is_closed_in_slurm_is_told_and_tainted_on_the_node(may_taint: Actors) -> None:
+def test_node_closed_in_slurm_gets_a_condition_and_a_taint(may_taint: Actors) -> None:
     """And a taint drains, but not ours: neither system answers to its own echo."""
     actors = may_taint
     drain(actors, "node-1")
@@ -270,7 +270,7 @@ def test_what_is_closed_in_slurm_is_told_and_tainted_on_the_node(may_taint: Acto
     assert in_service(actors, "node-4")
 
 
-def test_a_crash_in_between_leaves_nothing_half_done(quiet: Actors) -> None:
+def test_drain_and_resume_are_completed_after_a_crash(quiet: Actors) -> None:
     actors = quiet
     doomed = Doomed(actors, "SlurmRest.drain_node:after", "SlurmRest.undrain_node:before")
 
@@ -287,7 +287,7 @@ def test_a_crash_in_between_leaves_nothing_half_done(quiet: Actors) -> None:
     assert doomed.are_dead()
 
 
-def test_a_pod_that_comes_while_every_node_is_cordoned_is_placed_after(actors: Actors) -> None:
+def test_pod_created_while_all_nodes_are_cordoned_is_placed_later(actors: Actors) -> None:
     actors.cluster.kubectl("cordon", *NODES)
     for name in NODES:
         drained(actors, name)

@@ -80,7 +80,7 @@ def runs_where_it_is(actors: Actors, name: str) -> bool:
     return job is not None and (job.state, job.node) == ("RUNNING", actors.node_of(name))
 
 
-def test_pods_of_others_wait_for_an_extender_where_they_share_its_kube_scheduler(actors: Actors) -> None:
+def test_unmanaged_pods_of_a_shared_kube_scheduler_wait_for_an_extender(actors: Actors) -> None:
     with no_extender(actors):
         actors.create("u", scheduler=OTHERS)
         actors.event("u", "FailedScheduling")
@@ -113,7 +113,7 @@ def apart(clusters_apart: Actors) -> Iterator[Actors]:
     clusters_apart.clean_up()
 
 
-def test_slurms_pods_may_have_a_kube_scheduler_of_their_own(apart: Actors) -> None:
+def test_managed_pods_can_have_a_separate_kube_scheduler(apart: Actors) -> None:
     """They alone wait for an extender then, also one that somebody let out of its gate."""
     actors = apart
     fill_the_node(actors)
@@ -136,7 +136,7 @@ def test_slurms_pods_may_have_a_kube_scheduler_of_their_own(apart: Actors) -> No
     assert runs_where_it_is(actors, "p")
 
 
-def test_where_the_clusters_kube_scheduler_asks_it_evicts_no_pod_of_slurms(apart: Actors) -> None:
+def test_kube_scheduler_that_asks_the_extender_evicts_no_managed_pod(apart: Actors) -> None:
     actors = apart
     actors.create("p", cpu="8")
     actors.bound("p")
@@ -163,7 +163,7 @@ def ignoring(careless: Actors) -> Iterator[Actors]:
     careless.clean_up()
 
 
-def test_a_kube_scheduler_that_ignores_errors_binds_pods_of_slurms_without_a_job(
+def test_kube_scheduler_that_ignores_errors_binds_ungated_pods_without_a_job(
     ignoring: Actors,
 ) -> None:
     """Those that are at no gate; those at the gate wait. What it has bound stays, without a job."""
@@ -185,7 +185,7 @@ def test_a_kube_scheduler_that_ignores_errors_binds_pods_of_slurms_without_a_job
     assert runs_where_it_is(actors, "gated")
 
 
-def test_a_kube_scheduler_that_ignores_errors_passes_over_what_bind_refuses(ignoring: Actors) -> None:
+def test_kube_scheduler_that_ignores_errors_binds_pods_rejected_by_bind(ignoring: Actors) -> None:
     """The extender cannot ask Slurm, and so refuses; the job is over by then."""
     actors = ignoring
     actors.cluster.stop("kube-scheduler")

@@ -91,7 +91,7 @@ def troubled_by_metrics(actors: Actors) -> set[str]:
         ("kube-apiserver", "Kubernetes", ("kill", REFUSE, STALL, GARBAGE)),
     ],
 )
-def test_outages_are_told_once_touch_nothing_and_are_made_up_for(
+def test_outages_are_reported_once_and_end_no_pod(
     actors: Actors, of: str, part: str, faults: tuple[str, ...]
 ) -> None:
     """One trouble, whatever asks that system; a line of the log when it begins, and one at its end. The
@@ -155,7 +155,7 @@ def assert_is_told_once(lines: list[dict[str, Any]], part: str) -> None:
 
 
 @pytest.mark.parametrize("of", ["slurmrestd", "kube-apiserver"])
-def test_a_slow_system_is_no_trouble(actors: Actors, of: str) -> None:
+def test_slow_system_is_no_problem(actors: Actors, of: str) -> None:
     """Every piece of an answer is 0.3 s late."""
     with outage(actors.cluster, of, SLOW):
         actors.create("p")
@@ -165,7 +165,7 @@ def test_a_slow_system_is_no_trouble(actors: Actors, of: str) -> None:
     assert not troubles(actors)
 
 
-def test_a_clock_that_is_set_changes_nothing(actors: Actors, tmp_path: Path) -> None:
+def test_clock_change_affects_no_pod(actors: Actors, tmp_path: Path) -> None:
     clock = tmp_path / "clock"
     clock.write_text("0")
     argv = [sys.executable, "-m", "tests.end_to_end.stepping_extender"]
@@ -224,7 +224,7 @@ def inside(cluster: Cluster, *argv: str) -> str:
     return subprocess.run([*enter, *argv], check=True, capture_output=True, text=True).stdout
 
 
-def test_a_full_disk_under_slurm_ends_nothing(people_of_a_small_disk: Actors) -> None:
+def test_full_disk_of_slurmctld_ends_no_pod(people_of_a_small_disk: Actors) -> None:
     """Slurm goes on, tells its log alone, and forgets what it could not save when it is killed."""
     actors = people_of_a_small_disk
     cluster = actors.cluster

@@ -124,7 +124,7 @@ def test_an_agent_writes_its_annotation_of_its_own_node(callers: dict[str, Calle
         assert callers["admin"].read(OWN) == before
 
 
-def test_an_agent_does_not_write_that_of_another_node(callers: dict[str, Caller]) -> None:
+def test_agent_cannot_write_the_status_of_another_node(callers: dict[str, Caller]) -> None:
     before = callers["admin"].read(OTHER)
     refusal = told(callers["agent"].patch(OTHER, condition()))
     assert refusal == (
@@ -136,7 +136,7 @@ def test_an_agent_does_not_write_that_of_another_node(callers: dict[str, Caller]
 
 
 @pytest.mark.parametrize("who", ["unbound", "waiting", ACCOUNT])
-def test_a_token_that_names_no_node_is_good_for_none(callers: dict[str, Caller], who: str) -> None:
+def test_token_without_a_node_cannot_write_any_node(callers: dict[str, Caller], who: str) -> None:
     for node in (OWN, OTHER):
         assert told(callers[who].patch(node, condition())).startswith(NO_NODE)
 
@@ -166,7 +166,7 @@ def test_a_token_that_names_no_node_is_good_for_none(callers: dict[str, Caller],
         (condition() | {"metadata": {"finalizers": ["example.com/stays"]}}, "finalizers"),
     ],
 )
-def test_an_agent_writes_nothing_else_of_its_node(
+def test_agent_cannot_write_other_fields_of_its_node(
     callers: dict[str, Caller], patch: dict[str, Any], named: str
 ) -> None:
     before = callers["admin"].read(OWN)
@@ -174,13 +174,13 @@ def test_an_agent_writes_nothing_else_of_its_node(
     assert callers["admin"].read(OWN) == before
 
 
-def test_all_that_a_write_changes_is_named(callers: dict[str, Caller]) -> None:
+def test_refusal_names_all_changed_fields(callers: dict[str, Caller]) -> None:
     patch = with_condition(phase="Running", addresses=None) | {"metadata": {"labels": {"a": "b"}}}
     _, _, named = told(callers["agent"].patch(OWN, patch)).partition("this changes: ")
     assert sorted(named.split(", ")) == ["addresses", "labels", "phase"]
 
 
-def test_a_nodes_taints_are_not_written_by_its_status(callers: dict[str, Caller]) -> None:
+def test_status_write_does_not_change_taints(callers: dict[str, Caller]) -> None:
     """kube-apiserver takes the spec from what there is, before any policy is asked."""
     taint = {"spec": {"taints": [{"key": "mine", "effect": "NoExecute"}]}}
     callers["agent"].patch(OWN, condition() | taint).raise_for_status()
@@ -197,7 +197,7 @@ def test_a_nodes_taints_are_not_written_by_its_status(callers: dict[str, Caller]
     ],
 )
 @pytest.mark.usefixtures("wider")
-def test_an_agent_that_has_a_wider_role_by_mistake_writes_no_more(
+def test_agent_with_a_wider_role_cannot_write_more(
     callers: dict[str, Caller], patch: dict[str, Any], named: str
 ) -> None:
     assert told(callers["agent"].patch(OWN, patch, "")) == f"{ONLY}, and this changes: {named}"
@@ -206,7 +206,7 @@ def test_an_agent_that_has_a_wider_role_by_mistake_writes_no_more(
 
 @pytest.mark.parametrize("user", [KUBELET, NEIGHBOUR])
 @pytest.mark.usefixtures("wider")
-def test_the_policy_is_for_agents_alone(callers: dict[str, Caller], user: str) -> None:
+def test_policy_applies_only_to_agents(callers: dict[str, Caller], user: str) -> None:
     for node in (OWN, OTHER):
         for value in ("written", None):
             patch = with_condition(phase=value and "Running")
@@ -214,7 +214,7 @@ def test_the_policy_is_for_agents_alone(callers: dict[str, Caller], user: str) -
             callers[user].patch(node, patch).raise_for_status()
 
 
-def test_an_agents_role_has_what_it_needs_and_no_more(callers: dict[str, Caller]) -> None:
+def test_role_of_an_agent_has_only_the_needed_rights(callers: dict[str, Caller]) -> None:
     """Beside what any account has."""
     for namespace in ("default", NAMESPACE):
         assert callers["agent"].may(namespace) - callers[NEIGHBOUR].may(namespace) == {

@@ -66,7 +66,7 @@ def in_slurm(actors: Actors, pod: str) -> str:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_pods_with_parts_of_a_gpu_open_it_and_nobody_else_does(
+def test_only_pods_with_parts_of_a_gpu_open_the_gpu(
     name: str, slurm_release: str, tmp_path: Path
 ) -> None:
     half, resource = PARTS[name] // 2, f"example.com/{name}"

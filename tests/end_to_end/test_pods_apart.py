@@ -102,7 +102,7 @@ def is_nearly_as_fast(ours: float, alone: float) -> None:
     assert ours <= SLURM_S + MOST_TIMES * alone, f"{ours:.1f} s; kube-scheduler alone: {alone:.1f} s"
 
 
-def test_pods_apart_are_bound_as_fast_as_by_kube_scheduler(cluster: Cluster) -> None:
+def test_anti_affine_and_spread_pods_are_bound_as_fast_as_by_kube_scheduler(cluster: Cluster) -> None:
     by_kube_scheduler, _ = place(cluster, "alone-plain", NODES, alone("alone-plain"), {})
     ours, nodes = place(cluster, "alone", NODES, alone("alone"), MANAGED)
     assert sorted(nodes) == sorted(f"external-{number + 1}" for number in range(NODES))

@@ -123,7 +123,7 @@ def test_a_pod_runs_as_the_user_of_its_namespace_or_service_account(actors: Acto
     assert actors.scontrol("p")["GroupId"] == "alice(2001)"
 
 
-def test_jobs_are_given_a_time_limit_and_no_longer_one(actors: Actors, policy: Policy) -> None:
+def test_policy_sets_and_limits_the_time_limit(actors: Actors, policy: Policy) -> None:
     limits = ALICE.replace("{user: 2001}", "{user: 2001, timeout: 3600}")
     policy.write(limits.replace("maxPriority: 1000", "maxTimeout: 7200"))
     actors.create("p")
@@ -137,7 +137,7 @@ def test_jobs_are_given_a_time_limit_and_no_longer_one(actors: Actors, policy: P
     assert 'not allowed by the policy\'s rule "ours", which allows up to 120 minutes' in told
 
 
-def test_the_tokens_own_user_may_be_given_too(actors: Actors, policy: Policy) -> None:
+def test_policy_can_give_the_user_of_the_token(actors: Actors, policy: Policy) -> None:
     policy.write(ALICE.replace("2001", "token"))
     actors.create("p")
     actors.bound("p")
@@ -149,7 +149,7 @@ def test_the_tokens_own_user_may_be_given_too(actors: Actors, policy: Policy) ->
 
 
 @pytest.mark.usefixtures("policy")
-def test_nobody_takes_anothers_identity(actors: Actors) -> None:
+def test_policy_rejects_another_user_or_group(actors: Actors) -> None:
     answer = actors.apply(pod("p", annotations={"user-id": "2002"}))
     assert answer.returncode != 0
     told = 'annotation sunk.coreweave.com/user-id: "2002" is not allowed by the policy\'s rule "ours"'
@@ -160,7 +160,7 @@ def test_nobody_takes_anothers_identity(actors: Actors) -> None:
     assert actors.pods() == {}
 
 
-def test_without_a_rule_there_is_no_pod(actors: Actors, policy: Policy) -> None:
+def test_pod_without_a_policy_rule_is_rejected(actors: Actors, policy: Policy) -> None:
     policy.write(NOBODY)
     answer = actors.apply(pod("p"))
     assert "no rule of the policy is for Pods of namespace default" in answer.stderr
@@ -168,7 +168,7 @@ def test_without_a_rule_there_is_no_pod(actors: Actors, policy: Policy) -> None:
 
 
 @pytest.mark.usefixtures("policy")
-def test_a_pod_that_came_without_the_webhook_is_judged_too(actors: Actors) -> None:
+def test_policy_applies_to_pods_created_without_the_webhook(actors: Actors) -> None:
     with without_webhook(actors):  # kube-apiserver takes a moment to know
         foreign = {"user-id": "2002"}
         eventually(lambda: actors.apply(pod("p", annotations=foreign)).returncode == 0, "created")
@@ -183,7 +183,7 @@ def test_a_pod_that_came_without_the_webhook_is_judged_too(actors: Actors) -> No
 
 
 @pytest.mark.usefixtures("policy")
-def test_priority_is_the_policys_to_allow(actors: Actors) -> None:
+def test_policy_limits_the_priority(actors: Actors) -> None:
     answer = actors.apply(pod("p", annotations={"priority": "1001"}))
     assert 'priority: "1001" is not allowed by the policy\'s rule "ours", which allows up to 1000' in (
         answer.stderr
@@ -204,9 +204,7 @@ def partition(actors: Actors, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("partition", ["RootOnly=YES"], indirect=True)
-def test_a_partition_that_is_roots_is_the_policys_to_allow(
-    actors: Actors, policy: Policy, partition: str
-) -> None:
+def test_policy_controls_root_only_partitions(actors: Actors, policy: Policy, partition: str) -> None:
     """Slurm keeps others than root waiting there, but a job of the token's own user it would run."""
     ours = ALICE.replace("2001", "token")
     policy.write(ours)
@@ -219,7 +217,7 @@ def test_a_partition_that_is_roots_is_the_policys_to_allow(
 
 
 @pytest.mark.parametrize("partition", ["AllowGroups=bob"], indirect=True)
-def test_what_slurm_does_not_let_the_user_have_slurm_itself_refuses(
+def test_slurm_rejects_a_partition_that_the_user_may_not_use(
     actors: Actors, policy: Policy, partition: str
 ) -> None:
     allowed = ALICE.replace("[main]", f"[main, {partition}]")
@@ -236,7 +234,7 @@ def test_what_slurm_does_not_let_the_user_have_slurm_itself_refuses(
 
 
 @pytest.mark.usefixtures("policy")
-def test_an_annotation_that_changes_while_the_pod_waits_is_judged_again(actors: Actors) -> None:
+def test_policy_checks_changed_annotations_of_a_waiting_pod(actors: Actors) -> None:
     occupy(actors)
     create_waiting(actors, "p")
     assert owner(actors, "p") == "alice"
@@ -260,9 +258,7 @@ def test_an_annotation_that_changes_while_the_pod_waits_is_judged_again(actors: 
     assert owner(actors, "p") == "alice"
 
 
-def test_a_policy_that_changes_counts_for_pods_that_wait_and_no_others(
-    actors: Actors, policy: Policy
-) -> None:
+def test_policy_change_applies_only_to_waiting_pods(actors: Actors, policy: Policy) -> None:
     first = occupy(actors)
     create_waiting(actors, "p")
     before = actors.job_of(first)
@@ -276,9 +272,7 @@ def test_a_policy_that_changes_counts_for_pods_that_wait_and_no_others(
     assert actors.node_of(first) == "node-1"
 
 
-def test_a_policy_that_changes_while_the_extender_is_down_counts_when_it_comes_back(
-    actors: Actors, policy: Policy
-) -> None:
+def test_policy_change_during_downtime_applies_after_the_restart(actors: Actors, policy: Policy) -> None:
     first = occupy(actors)
     create_waiting(actors, "p")
     before = actors.job_of(first)
@@ -289,7 +283,7 @@ def test_a_policy_that_changes_while_the_extender_is_down_counts_when_it_comes_b
     assert (actors.job_of(first), owner(actors, first)) == (before, "alice")
 
 
-def test_a_bad_file_keeps_the_last_good_policy_and_alerts(actors: Actors, policy: Policy) -> None:
+def test_invalid_policy_file_keeps_the_last_valid_policy(actors: Actors, policy: Policy) -> None:
     policy.spoil()
     trouble = eventually(lambda: actors.trouble("policy"), "/readyz and the log tell")
     assert "policy.yaml:1: preset: must be restricted or open" in trouble
@@ -305,7 +299,7 @@ def test_a_bad_file_keeps_the_last_good_policy_and_alerts(actors: Actors, policy
     assert "slurm_extender_policy_good 1.0" in fetch(metrics).text
 
 
-def test_a_bad_file_at_the_start_ends_the_program(quiet: Actors, tmp_path: Path) -> None:
+def test_invalid_policy_file_at_the_start_ends_the_extender(quiet: Actors, tmp_path: Path) -> None:
     bad = tmp_path / "policy.yaml"
     bad.write_text("preset: closed\nrules: [x]\n")
     quiet.cluster.start("extender", env={"SLURM_EXTENDER_POLICY_FILE": str(bad)}, wait=False)
@@ -368,7 +362,7 @@ def pod_whose_gpus_a_native_job_may_use_is_refused(isolating: Actors) -> None:
     isolating.bound("alone")
 
 
-def test_where_it_is_allowed_the_author_is_warned_that_a_native_job_may_use_the_gpus(
+def test_warning_says_that_a_native_job_may_use_the_gpus(
     actors: Actors,
 ) -> None:
     answer = actors.apply(pod("p", gpus=1))
@@ -412,7 +406,7 @@ def forging(actors: Actors, name: str) -> tuple[str, ...]:
     return ("annotate", "pod", actors.full(name), "--overwrite", value)
 
 
-def test_nobody_else_writes_the_bookkeeping(actors: Actors) -> None:
+def test_only_the_extender_writes_its_annotations_and_labels(actors: Actors) -> None:
     actors.create("p")
     actors.bound("p")
     told = "annotations and labels under slurm-extender.io/ are the extender's to write"
@@ -426,7 +420,7 @@ def test_nobody_else_writes_the_bookkeeping(actors: Actors) -> None:
     assert (actors.see("p") or {})["metadata"]["annotations"]["mine"] == "yes"
 
 
-def test_nobody_else_writes_the_bookkeeping_by_a_pods_status(actors: Actors) -> None:
+def test_status_write_cannot_change_annotations_of_the_extender(actors: Actors) -> None:
     actors.create("p")
     actors.bound("p")
     guarded(actors, "p")
@@ -443,7 +437,7 @@ def test_nobody_else_writes_the_bookkeeping_by_a_pods_status(actors: Actors) -> 
     assert (actors.see("p") or {})["metadata"]["annotations"]["mine"] == "yes"
 
 
-def test_nobody_else_writes_the_bookkeeping_by_a_binding(actors: Actors) -> None:
+def test_binding_cannot_write_annotations_of_the_extender(actors: Actors) -> None:
     """By the newer of two ways that kube-apiserver has, and by the older."""
     pod = actors.full("p")
     actors.create("p", scheduler="nobody")
@@ -461,7 +455,7 @@ def test_nobody_else_writes_the_bookkeeping_by_a_binding(actors: Actors) -> None
         assert actors.node_of("p") is None
 
 
-def test_other_ways_to_change_a_pod_leave_the_bookkeeping_alone(actors: Actors) -> None:
+def test_other_subresources_cannot_change_annotations_of_the_extender(actors: Actors) -> None:
     """kube-apiserver takes nothing from them but what they are for. Before Kubernetes 1.32 a Pod has no
     `resize`."""
     actors.create("p")
@@ -492,7 +486,7 @@ def touched(actors: Actors, name: str) -> None:
     actors.cluster.kubectl("annotate", "pod", actors.full(name), *options)
 
 
-def test_a_copy_of_an_unmanaged_pod_that_was_touched_has_no_history(actors: Actors) -> None:
+def test_copy_of_a_touched_unmanaged_pod_loses_extender_annotations(actors: Actors) -> None:
     actors.create("p", scheduler="default-scheduler", own_annotations={"mine": "yes"})
     touched(actors, "p")
     answer = copied(actors, "p", "copy")
@@ -501,7 +495,7 @@ def test_a_copy_of_an_unmanaged_pod_that_was_touched_has_no_history(actors: Acto
     assert (actors.see("copy") or {})["metadata"]["annotations"]["mine"] == "yes"
 
 
-def test_a_copy_of_a_pod_of_ours_is_placed_for_itself(actors: Actors) -> None:
+def test_copy_of_a_managed_pod_gets_its_own_job(actors: Actors) -> None:
     actors.create("p")
     actors.bound("p")
     answer = copied(actors, "p", "copy")
@@ -511,7 +505,7 @@ def test_a_copy_of_a_pod_of_ours_is_placed_for_itself(actors: Actors) -> None:
     assert jobs[0] != jobs[1]
 
 
-def test_without_the_extender_a_copy_that_carries_its_notes_is_refused(actors: Actors) -> None:
+def test_copy_with_extender_annotations_is_rejected_without_an_extender(actors: Actors) -> None:
     actors.create("p", scheduler="default-scheduler")
     touched(actors, "p")
     guarded(actors, "p")
@@ -549,7 +543,7 @@ def requests_of(actors: Actors, name: str) -> dict[str, str]:
     return dict((actors.see(name) or {})["spec"]["containers"][0]["resources"]["requests"])
 
 
-def test_a_pod_that_runs_is_resized_to_what_its_job_has_and_not_to_more(actors: Actors) -> None:
+def test_running_pod_cannot_be_resized_above_its_job(actors: Actors) -> None:
     if actors.kubernetes() < (1, 33):
         pytest.skip("Pods are not resized in place by default")
     actors.create("p", cpu="2", memory="200Mi")
@@ -570,7 +564,7 @@ def test_a_pod_that_runs_is_resized_to_what_its_job_has_and_not_to_more(actors: 
 
 
 @pytest.mark.usefixtures("policy", "unguarded")
-def test_what_is_forged_on_a_pod_does_not_save_it_from_its_eviction(actors: Actors) -> None:
+def test_forged_annotations_do_not_prevent_the_eviction_of_a_pod(actors: Actors) -> None:
     """It is forged again and again, so that the eviction meets with conflicts too."""
     actors.create("p")
     actors.bound("p")
@@ -597,7 +591,7 @@ def test_what_is_forged_on_a_pod_does_not_save_it_from_its_eviction(actors: Acto
 
 
 @pytest.mark.usefixtures("policy", "unguarded")
-def test_a_pod_does_not_get_anothers_node_by_its_annotations(actors: Actors) -> None:
+def test_forged_annotations_do_not_give_a_pod_the_node_of_another_pod(actors: Actors) -> None:
     """Neither those that it is created with, nor those that it is given while it waits, ungated too."""
     theirs = forged(actors, occupy(actors))
     actors.create("p", annotations={"required-nodes": "node-1"}, own_annotations=theirs)
@@ -618,7 +612,7 @@ def test_a_pod_does_not_get_anothers_node_by_its_annotations(actors: Actors) -> 
 
 
 @pytest.mark.usefixtures("policy", "unguarded")
-def test_what_is_forged_on_a_bound_pod_touches_neither_job(actors: Actors) -> None:
+def test_forged_annotations_of_a_bound_pod_change_no_job(actors: Actors) -> None:
     actors.create("p")
     actors.create("q")
     actors.bound("p")

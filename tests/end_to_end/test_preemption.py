@@ -67,7 +67,7 @@ def stay(actors: Actors, names: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("priority_class", [HIGH, CRITICAL])
-def test_a_more_important_pod_takes_the_place_of_another_that_is_not_ours(
+def test_unmanaged_pod_of_higher_priority_preempts_an_unmanaged_pod(
     actors: Actors, priority_class: str
 ) -> None:
     low = unmanaged_on_both(actors, cpu="7")
@@ -79,7 +79,7 @@ def test_a_more_important_pod_takes_the_place_of_another_that_is_not_ours(
     assert node in actors.event(victim, "Preempted")
 
 
-def test_nobody_is_evicted_where_slurms_jobs_would_be_in_the_way_all_the_same(actors: Actors) -> None:
+def test_no_pod_is_evicted_if_native_jobs_still_block_the_node(actors: Actors) -> None:
     """Of each node a native job has 4 CPUs, and an unmanaged Pod 3. kube-scheduler knows of the 3 only,
     and sees that 6 would fit without them."""
     for node in actors.cluster.spec.node_names:
@@ -92,7 +92,7 @@ def test_nobody_is_evicted_where_slurms_jobs_would_be_in_the_way_all_the_same(ac
 
 
 @pytest.mark.parametrize("priority_class", [HIGH, CRITICAL])
-def test_a_pod_of_ours_is_evicted_for_nobody(actors: Actors, priority_class: str) -> None:
+def test_managed_pod_is_not_evicted_for_an_unmanaged_pod(actors: Actors, priority_class: str) -> None:
     ours = ["ours-1", "ours-2"]
     for name in ours:
         actors.create(name, cpu="7")
@@ -102,7 +102,7 @@ def test_a_pod_of_ours_is_evicted_for_nobody(actors: Actors, priority_class: str
     assert stay(actors, ours)
 
 
-def test_kube_scheduler_evicts_nobody_for_a_pod_of_ours(actors: Actors) -> None:
+def test_kube_scheduler_evicts_no_pod_for_a_managed_pod(actors: Actors) -> None:
     """Slurm knows nothing of the Pods that run here, and grants both nodes. kube-scheduler, which
     refuses them, would evict one Pod after the other."""
     low = [f"low-{number}" for number in range(14)]

@@ -31,7 +31,7 @@ def actors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Actors]:
         everybody.close()
 
 
-def test_a_pod_whose_job_no_slurmd_started_gets_another(actors: Actors) -> None:
+def test_pod_gets_another_job_after_a_failed_prolog(actors: Actors) -> None:
     cluster = actors.cluster
     cluster.stop("kube-scheduler")  # or it is quicker than Prolog
     uid = actors.create("p")["metadata"]["uid"]

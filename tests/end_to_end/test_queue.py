@@ -93,7 +93,7 @@ GREEDY, OTHER = {"user-id": "2001", "priority": "0"}, {"user-id": "2002"}
 """A user whose jobs are held, and another one."""
 
 
-def test_an_owner_whose_jobs_are_held_keeps_nobody_else_from_slurm(narrow: Actors) -> None:
+def test_held_jobs_of_a_user_do_not_block_other_users(narrow: Actors) -> None:
     names = [f"held-{number}" for number in range(10)]
     for name in names:
         narrow.create(name, annotations=PARTITION | GREEDY)
@@ -133,7 +133,7 @@ def limited(request: pytest.FixtureRequest) -> Iterator[Actors]:
         actors.close()
 
 
-def test_pods_beyond_slurms_limit_on_jobs_say_so_and_are_placed_when_others_have_left(
+def test_pods_beyond_max_job_count_show_the_limit_and_are_placed_later(
     limited: Actors,
 ) -> None:
     names = [f"p-{number}" for number in range(12)]

@@ -22,7 +22,7 @@ def shape(printed: str) -> str:
     return re.sub(r"\bnode-\d\b", "node-N", re.sub(r"\b\d{8}\b", "JOBID", printed))
 
 
-def test_readmes_first_pod_is_seen_as_readme_shows(actors: Actors) -> None:
+def test_first_pod_of_readme_gives_the_output_in_readme(actors: Actors) -> None:
     assert actors.cluster.spec.slurm_size == cluster_of(NODES).slurm_size
     name = yaml.safe_load(first_pod())["metadata"]["name"]
     made = actors.kubectl("create", "-f", "-", stdin=first_pod())

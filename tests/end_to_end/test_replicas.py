@@ -74,7 +74,7 @@ def test_a_rolling_restart_under_load_refuses_no_pod_and_loses_none(replicated: 
         assert jobs[replicated.job_name(name)].node == pods[full]["spec"]["nodeName"]
 
 
-def test_the_next_replica_leads_at_once_when_the_leader_ends_in_order(replicated: Actors) -> None:
+def test_another_replica_leads_at_once_after_a_clean_stop_of_the_leader(replicated: Actors) -> None:
     """With the kube-scheduler beside it, which a Pod's end takes along."""
     before = leader(replicated)
     beside = before.replace("extender", "kube-scheduler")

@@ -109,7 +109,7 @@ def native_jobs(actors: Actors) -> Iterator[None]:
         eventually(lambda: not run("squeue", "-h", "-u", "alice").stdout, "no native jobs left", 60)
 
 
-def test_what_slurm_is_asked_does_not_grow_with_the_jobs_of_others(quiet: Actors) -> None:
+def test_requests_to_slurm_do_not_grow_with_the_native_jobs(quiet: Actors) -> None:
     actors = quiet
     actors.cluster.start("extender", env={"SLURM_EXTENDER_AUDIT_INTERVAL_S": "2"})
     for number in range(4):

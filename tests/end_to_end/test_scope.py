@@ -106,7 +106,7 @@ def placed_by_slurm(actors: Actors, name: str) -> bool:
         pytest.param({"scheduler": "slurm-scheduler", "annotations": {"comment": "x"}}, id="both"),
     ],
 )
-def test_who_asks_is_placed_by_slurm_where_that_is_in_scope(
+def test_pod_that_requests_slurm_is_placed_by_slurm_only_in_scope(
     asks: dict[str, Any], inside: Actors, outside: Actors
 ) -> None:
     for actors in (inside, outside):
@@ -117,20 +117,18 @@ def test_who_asks_is_placed_by_slurm_where_that_is_in_scope(
     assert untouched["spec"]["schedulerName"] == asks["scheduler"]
 
 
-def test_who_does_not_ask_is_not_placed_by_slurm_in_scope_either(inside: Actors) -> None:
+def test_pod_in_scope_that_does_not_request_slurm_is_left_alone(inside: Actors) -> None:
     inside.create("p", scheduler="default-scheduler")
     assert not placed_by_slurm(inside, "p")
 
 
-def test_a_wrong_value_out_of_scope_is_no_business_of_ours(outside: Actors) -> None:
+def test_invalid_annotation_out_of_scope_is_ignored(outside: Actors) -> None:
     outside.create("p", annotations={"timeout": "soon"}, scheduler="default-scheduler")
     assert not placed_by_slurm(outside, "p")
 
 
 @pytest.mark.parametrize("note", [{"job-id": "1"}, {"attempt": "2"}])
-def test_nobody_brings_the_extenders_notes_out_of_scope_either(
-    outside: Actors, note: dict[str, str]
-) -> None:
+def test_extender_annotations_are_dropped_out_of_scope(outside: Actors, note: dict[str, str]) -> None:
     """They are dropped, as from a copy of a Pod (kubectl debug --copy-to)."""
     noted = {DOMAIN + key: value for key, value in note.items()}
     assert outside.apply(pod("p", own_annotations=noted)).returncode == 0
@@ -138,14 +136,14 @@ def test_nobody_brings_the_extenders_notes_out_of_scope_either(
     assert not noted.keys() & (manifest["metadata"].get("annotations") or {}).keys()
 
 
-def test_the_first_attempts_number_comes_with_a_pod_and_not_later(outside: Actors) -> None:
+def test_first_attempt_annotation_is_accepted_only_at_creation(outside: Actors) -> None:
     assert outside.apply(pod("p", own_annotations={DOMAIN + "attempt": "1"})).returncode == 0
     outside.create("q", scheduler="default-scheduler")
     later = outside.kubectl("annotate", "pod", outside.full("q"), DOMAIN + "attempt=1")
     assert "the extender's to write" in later.stderr
 
 
-def test_the_system_lives_while_the_extender_is_down_where_every_pod_is_taken(scoped: Cluster) -> None:
+def test_critical_pods_need_no_extender_in_an_every_pod_namespace(scoped: Cluster) -> None:
     scoped.stop("extender")
     try:
         with living_in("every", scoped) as actors:
@@ -199,7 +197,9 @@ def deployment(namespace: str) -> Manifest:
     }
 
 
-def test_the_cluster_lives_while_the_extender_is_down(inside: Actors, outside: Actors) -> None:
+def test_pods_out_of_scope_are_created_while_the_extender_is_down(
+    inside: Actors, outside: Actors
+) -> None:
     """kube-apiserver asks about Pods in scope only."""
     inside.cluster.stop("extender")
     try:
@@ -277,7 +277,7 @@ def way_back(name: str, node: str) -> list[str]:
     return [each.replace("POD", name).replace("NODE", node) for each in lines]
 
 
-def test_a_pod_whose_namespace_leaves_the_scope_runs_on_or_is_told(inside: Actors) -> None:
+def test_only_running_pods_stay_if_their_namespace_leaves_the_scope(inside: Actors) -> None:
     inside.create("runs", cpu="8")
     assert placed_by_slurm(inside, "runs")
     inside.create("waits", cpu="8")

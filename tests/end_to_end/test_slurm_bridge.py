@@ -47,7 +47,7 @@ def written_for_slurm_bridge(name: str, prefix: str = THEIRS, **annotations: str
     return pod(name, scheduler="default-scheduler", own_annotations=own)
 
 
-def test_it_has_what_it_asks_for_and_a_change_counts_while_it_waits(actors: Actors) -> None:
+def test_slurm_bridge_annotations_and_their_changes_reach_the_job(actors: Actors) -> None:
     asked = written_for_slurm_bridge("p", timelimit="5", partition="nowhere", wckey="w")
     told = actors.apply(asked)
     assert f"Warning: annotation {THEIRS}wckey does nothing" in told.stderr

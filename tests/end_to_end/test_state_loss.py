@@ -17,7 +17,7 @@ from wellknown.names import DEVICE_PROBLEM
 pytestmark = pytest.mark.real
 
 
-def test_a_pod_runs_on_with_other_cores_and_not_beside_another_jobs_gpu(actors: Actors) -> None:
+def test_pod_with_new_cores_stays_and_pod_with_a_new_gpu_is_evicted(actors: Actors) -> None:
     """slurmctld gives a job the first that are free: what it gave to a Pod that is gone."""
     for node in ("node-1", "node-2", "node-3"):
         has_an_agent(actors, node)

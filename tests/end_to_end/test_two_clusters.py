@@ -123,7 +123,7 @@ with_the_same_ids = pytest.mark.parametrize("numbered", ["the same ids"], indire
 with_ids_apart = pytest.mark.parametrize("numbered", ["ids apart"], indirect=True)
 
 
-def test_pods_of_both_wait_in_one_queue_and_run_on_their_own_nodes(both: Both) -> None:
+def test_pods_of_both_clusters_share_a_queue_and_use_their_own_nodes(both: Both) -> None:
     everything = ("sbatch", "-J", "native", "-N4", "--exclusive", "-o", "/dev/null")
     both[0].cluster.run_slurm(*everything, "--wrap", "sleep 600", user="alice")
     eventually(lambda: both[0].squeue()["native"].state == "RUNNING", "every node is the native job's")
@@ -141,7 +141,7 @@ def test_pods_of_both_wait_in_one_queue_and_run_on_their_own_nodes(both: Both) -
         assert (job.state, job.node) == ("RUNNING", node)
 
 
-def test_what_ends_in_one_cluster_ends_nothing_in_the_other(both: Both) -> None:
+def test_ended_pods_and_jobs_of_one_cluster_end_nothing_in_the_other(both: Both) -> None:
     """A Pod whose job has the other's name, and a job whose Pod has the other's name."""
     one, other = both
     for side in both:
@@ -161,7 +161,7 @@ def test_what_ends_in_one_cluster_ends_nothing_in_the_other(both: Both) -> None:
 
 
 @with_the_same_ids
-def test_an_extender_that_begins_anew_ends_what_its_own_cluster_has_left_alone(both: Both) -> None:
+def test_restarted_extender_ends_only_the_orphan_jobs_of_its_cluster(both: Both) -> None:
     """While it was away Pods of both clusters were deleted; the other's extender is away for longer."""
     one, other = both
     for side in both:
@@ -186,7 +186,7 @@ def test_an_extender_that_begins_anew_ends_what_its_own_cluster_has_left_alone(b
 
 
 @with_the_same_ids
-def test_the_audit_names_the_others_jobs_and_finds_nothing_wrong_with_them(both: Both) -> None:
+def test_audit_lists_jobs_of_the_other_cluster_without_an_error(both: Both) -> None:
     for side in both:
         side.create("p")
         side.bound("p")
@@ -202,7 +202,7 @@ def test_the_audit_names_the_others_jobs_and_finds_nothing_wrong_with_them(both:
 
 
 @with_ids_apart
-def test_a_leaving_pod_is_waited_for_and_only_on_its_own_node(both: Both) -> None:
+def test_native_job_waits_for_a_leaving_pod_only_on_the_pods_node(both: Both) -> None:
     """The other cluster's extender says that the node is none of its own: that clears nothing, also
     while the Pod's own extender is dead. The other's nodes are held up by neither."""
     one, other = both

@@ -68,7 +68,7 @@ def says(actors: Actors, name: str, reason: str) -> str:
     return actors.condition(name)["message"]
 
 
-def test_nobody_is_preempted_for_a_pod_whose_claim_is_missing_until_it_appears(actors: Actors) -> None:
+def test_pod_with_a_missing_claim_preempts_no_pod_until_the_claim_appears(actors: Actors) -> None:
     actors.create("runs", gpus=GPUS, annotations=LOW)
     actors.bound("runs")
     claimed = wants_volume(actors, "wants")
@@ -88,7 +88,7 @@ def test_nobody_is_preempted_for_a_pod_whose_claim_is_missing_until_it_appears(a
         actors.gone("wants")
 
 
-def test_nobody_is_preempted_for_the_second_attempt_at_a_pod_that_is_refused_by_kube_scheduler_alone(
+def test_second_attempt_of_a_pod_refused_by_kube_scheduler_preempts_no_pod(
     actors: Actors,
 ) -> None:
     """The extender may not read claims here, and so knows no better: as with any plugin's PreFilter."""

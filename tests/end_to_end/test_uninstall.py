@@ -34,7 +34,7 @@ def gates(actors: Actors, name: str) -> list[dict[str, Any]]:
     return list(seen["spec"].get("schedulingGates") or ())
 
 
-def test_pods_run_on_and_neither_jobs_nor_gates_stay(actors: Actors, tmp_path: Path) -> None:
+def test_uninstall_keeps_running_pods_and_removes_jobs_and_gates(actors: Actors, tmp_path: Path) -> None:
     """With the rights that the chart gives; the release and its webhooks are gone by then."""
     account = kubeconfig_of("uninstall", actors.cluster, tmp_path)
     native = actors.cluster.run_slurm("sbatch", "-J", "native", "--mem=10", "--wrap", "sleep 600")

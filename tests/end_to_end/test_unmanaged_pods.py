@@ -152,7 +152,7 @@ def test_a_refused_pod_is_bound_as_soon_as_a_native_job_ends(actors: Actors, ask
     assert CAPACITY_FREED in (actors.see("u") or {})["metadata"]["annotations"]
 
 
-def test_a_daemon_sets_pod_and_a_critical_one_run_beside_whatever_slurm_runs(actors: Actors) -> None:
+def test_daemonset_and_critical_pods_run_beside_any_native_job(actors: Actors) -> None:
     for node in actors.cluster.spec.node_names:
         sbatch(actors, node, cpus=8, memory_mb=1000, gpus=0)
     all_native_run(actors, 4)
@@ -189,7 +189,7 @@ spec:
 """
 
 
-def test_pods_bound_at_the_same_time_do_not_count_on_the_same_room(actors: Actors) -> None:
+def test_pods_bound_concurrently_do_not_share_free_capacity(actors: Actors) -> None:
     for node in actors.cluster.spec.node_names:
         sbatch(actors, node, cpus=5, memory_mb=1000, gpus=0)
     all_native_run(actors, 4)
@@ -201,7 +201,7 @@ def test_pods_bound_at_the_same_time_do_not_count_on_the_same_room(actors: Actor
     assert len([p for p in pods.values() if p["spec"].get("nodeName")]) == 4
 
 
-def test_a_pod_of_ours_moves_on_where_unmanaged_pods_have_what_slurm_gave_it(quiet: Actors) -> None:
+def test_managed_pod_moves_if_unmanaged_pods_use_its_allocation(quiet: Actors) -> None:
     """node-1 has 1 CPU left: a native job has 4 and an unmanaged Pod 3. Slurm knows of the 4 only."""
     actors = quiet
     actors.cluster.start("extender", env={"SLURM_EXTENDER_UNBOUND_DEADLINE_S": "3"})
@@ -220,7 +220,7 @@ def test_a_pod_of_ours_moves_on_where_unmanaged_pods_have_what_slurm_gave_it(qui
         actors.cluster.stop("extender")
 
 
-def test_unmanaged_pod_says_since_when_slurm_is_silent(actors: Actors) -> None:
+def test_unmanaged_pod_shows_since_when_slurm_is_silent(actors: Actors) -> None:
     """slurmctld takes connections and answers nothing. kube-scheduler would give a call up after 5 s."""
     unmanaged(actors, "before")
     actors.bound("before")

@@ -68,7 +68,7 @@ def degraded(actors: Actors) -> bool:
     return metric in fetch(actors.cluster.probes["extender"][1]).text
 
 
-def test_kube_schedulers_configuration_is_trouble_where_it_would_evict(actors: Actors) -> None:
+def test_kube_scheduler_configuration_that_would_evict_is_a_problem(actors: Actors) -> None:
     if is_asked(actors):
         assert PART not in actors.ready()[1]["troubles"]
         return
@@ -92,9 +92,7 @@ def corrected(file: Path, into: Path) -> None:
     into.write_text(yaml.safe_dump(document))
 
 
-def test_an_eviction_for_a_pod_that_slurm_has_not_let_in_is_trouble(
-    actors: Actors, tmp_path: Path
-) -> None:
+def test_eviction_for_a_pod_without_an_allocation_is_a_problem(actors: Actors, tmp_path: Path) -> None:
     """Though the configuration that the extender is shown is another than kube-scheduler's."""
     cluster = actors.cluster
     shown = tmp_path / "kube-scheduler.yaml"

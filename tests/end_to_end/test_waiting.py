@@ -36,7 +36,7 @@ def fill(actors: Actors, **given: dict[str, str]) -> None:
         actors.bound(f"big-{number}")
 
 
-def test_a_pod_that_waits_is_told_why_for_what_and_until_when_and_then_what_it_got(
+def test_waiting_pod_shows_the_reason_request_and_expected_start(
     actors: Actors,
 ) -> None:
     fill(actors, annotations=AN_HOUR)
@@ -51,14 +51,14 @@ def test_a_pod_that_waits_is_told_why_for_what_and_until_when_and_then_what_it_g
     described(actors, "next", rf"Granted .* +Slurm job \d+ runs on Node {node}; {waited}")
 
 
-def test_a_pod_behind_jobs_without_a_time_limit_is_told_so(actors: Actors) -> None:
+def test_pod_behind_jobs_without_a_time_limit_has_no_expected_start(actors: Actors) -> None:
     fill(actors)
     actors.create("next", cpu="8")
     cannot = "Slurm cannot plan the start: earlier jobs have no time limit, or a limit of months."
     described(actors, "next", rf"Resources .* {WAITS}.* {cannot}")
 
 
-def test_a_pod_that_its_author_holds_is_told_so(actors: Actors) -> None:
+def test_pod_held_by_its_author_shows_the_reason(actors: Actors) -> None:
     actors.create("held", annotations={"priority": "0"})
     by = (
         'the author of the Pod holds the job by the annotation priority: "0", until an administrator of'
@@ -78,9 +78,7 @@ def short(actors: Actors) -> Iterator[str]:
     actors.cluster.run_slurm("scontrol", "delete", "PartitionName=short")
 
 
-def test_a_pod_with_too_long_a_time_limit_is_told_what_it_is_and_what_it_may_be(
-    actors: Actors, short: str
-) -> None:
+def test_too_long_time_limit_is_reported_with_the_allowed_limit(actors: Actors, short: str) -> None:
     actors.create("long", annotations={"partition": short, "timeout": "7200"})
     words = "the job's time limit of 2 h is longer than the 1 h that the partition allows"
     described(actors, "long", rf"PartitionTimeLimit .* {words} \(PartitionTimeLimit\); .*")

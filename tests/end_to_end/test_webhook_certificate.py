@@ -36,7 +36,7 @@ def test_the_extender_makes_its_own_certificate_and_is_trusted(alone: Actors) ->
     alone.bound("first")
 
 
-def test_a_deleted_certificate_is_made_anew_and_no_pod_is_refused_meanwhile(alone: Actors) -> None:
+def test_deleted_certificate_is_recreated_without_a_rejected_pod(alone: Actors) -> None:
     old = _uid(alone)
     alone.cluster.kubectl("delete", *SECRET)
 
@@ -53,7 +53,7 @@ def test_a_deleted_certificate_is_made_anew_and_no_pod_is_refused_meanwhile(alon
     alone.bound("after")
 
 
-def test_pods_of_others_are_created_while_no_extender_runs(quiet: Actors) -> None:
+def test_unmanaged_pods_are_created_while_no_extender_runs(quiet: Actors) -> None:
     """And those that ask for Slurm are refused, with the reason: nobody gates them."""
     assert quiet.apply(pod("other", scheduler="somebody-elses")).returncode == 0
     refused = quiet.apply(pod("ours"))

@@ -28,7 +28,7 @@ AWAY = {"26.05": "extender", "24.11": "slurmrestd"}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in (PATIENT, OUTAGE, ROLL_OUT)])
-def test_it_passes_and_leaves_nothing(reader: Reader, name: str) -> None:
+def test_example_passes_and_leaves_nothing(reader: Reader, name: str) -> None:
     if reader.cluster.spec.release != DEFAULT_RELEASE and name in OF_KUBERNETES:
         pytest.skip("it asks no more of Slurm than others do")
     before = reader.what_there_is()
@@ -37,7 +37,7 @@ def test_it_passes_and_leaves_nothing(reader: Reader, name: str) -> None:
     assert reader.what_there_is() == before
 
 
-def test_an_outage(reader: Reader) -> None:
+def test_example_of_an_outage_passes(reader: Reader) -> None:
     away = AWAY[reader.cluster.spec.release]
     before = reader.what_there_is()
     begins, ends = (reader.on_the_component(does, away) for does in ("stop", "restart"))
@@ -46,7 +46,7 @@ def test_an_outage(reader: Reader) -> None:
     assert reader.what_there_is() == before
 
 
-def test_a_time_limit(patient: Running, reader: Reader) -> None:
+def test_example_of_a_time_limit_passes(patient: Running, reader: Reader) -> None:
     told = patient.told()
     assert told.verdict == "PASS", told
     eventually_not(lambda: reader.cluster.kubectl("get", "pods", "-o", "name").stdout, "no Pod is left")

@@ -36,16 +36,16 @@ def template(found: dict[str, Any]) -> dict[str, Any] | None:
     return spec.get("template")  # type: ignore[no-any-return]
 
 
-def test_there_are_fifteen_and_more_numbered_one_after_the_other() -> None:
+def test_at_least_fifteen_examples_have_consecutive_numbers() -> None:
     assert [name.partition("-")[0] for name in NAMES] == [f"{n:02}" for n in range(1, len(NAMES) + 1)]
     assert len(NAMES) >= 15
 
 
-def test_the_index_has_each_once_and_in_order() -> None:
+def test_index_lists_each_example_once_in_order() -> None:
     assert tuple(re.findall(r"^\| \[([\w-]+)\]\(\1\) \|", INDEX, re.MULTILINE)) == NAMES
 
 
-def test_the_index_has_each_variable_that_the_scripts_take() -> None:
+def test_index_lists_each_variable_of_the_scripts() -> None:
     scripts = "\n".join(script.read_text() for script in EXAMPLES.rglob("*.sh"))
     taken = set(re.findall(r"\$\{([A-Z_]+):-", scripts)) - {"VERBOSE"}
     told = {
@@ -68,7 +68,7 @@ def test_a_folder_has_a_short_page_and_a_script(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_page_points_to_is_there(name: str) -> None:
+def test_links_of_a_page_have_targets(name: str) -> None:
     linked = re.findall(
         r"\]\((?!https:)([^)#]+)#?([^)]*)\)", (EXAMPLES / name / "README.md").read_text()
     )
@@ -77,7 +77,7 @@ def test_what_a_page_points_to_is_there(name: str) -> None:
         assert not section or section in anchors(EXAMPLES / name / target), section
 
 
-def test_no_example_takes_another_ones_objects_for_its_own() -> None:
+def test_names_of_examples_are_not_prefixes_of_each_other() -> None:
     """A script knows what it has left by how names begin."""
     begin = [called(name) for name in NAMES]
     assert [
@@ -90,7 +90,7 @@ def test_no_example_takes_another_ones_objects_for_its_own() -> None:
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: str(path.relative_to(EXAMPLES)))
-async def test_a_manifest_is_what_the_extender_takes(manifest: Path) -> None:
+async def test_extender_accepts_each_manifest_except_the_refused_example(manifest: Path) -> None:
     for found in objects(manifest):
         pod = template(found)
         if pod is None or "annotations" not in pod["metadata"]:
@@ -101,13 +101,13 @@ async def test_a_manifest_is_what_the_extender_takes(manifest: Path) -> None:
         assert response["allowed"] == (manifest.parent.name != REFUSED), response
 
 
-def test_the_pages_show_the_slurm_conf_that_is_tried() -> None:
+def test_pages_show_the_tested_slurm_conf() -> None:
     for name in ("17-preempted-by-a-job", "18-preempts-a-job"):
         shown = re.findall(r"^    (\w+=.*)$", (EXAMPLES / name / "README.md").read_text(), re.MULTILINE)
         assert tuple(shown) == PREEMPTS
 
 
-def test_the_scripts_are_clean_for_any_shell() -> None:
+def test_shellcheck_covers_each_script() -> None:
     """`./check looks` runs shellcheck on them."""
     scripts = set(EXAMPLES.rglob("*.sh"))
     patterns = re.findall(r"examples/\S+\.sh", (CHECKOUT / "check").read_text())

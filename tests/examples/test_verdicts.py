@@ -70,21 +70,21 @@ def skips(told: Told, words: str) -> None:
 # What goes wrong
 
 
-def test_without_an_extender_it_fails_at_once(demo: Reader) -> None:
+def test_example_fails_at_once_without_an_extender(demo: Reader) -> None:
     demo.cluster.stop("extender")
     told = demo.runs("01-a-pod")
     demo.cluster.start("extender")
     fails(told, r"kubectl create: .*failed calling webhook")
 
 
-def test_a_pod_that_slurm_does_not_start_fails_with_its_own_words(demo: Reader) -> None:
+def test_pod_that_slurm_does_not_start_fails_with_its_condition(demo: Reader) -> None:
     demo.cluster.run_slurm("scontrol", "update", "PartitionName=main", "State=DOWN")
     told = demo.runs("01-a-pod", **QUICK)
     demo.cluster.run_slurm("scontrol", "update", "PartitionName=main", "State=UP")
     fails(told, r"Pod a-pod runs: not within 5 s: it is Pending, and says: .*PartitionDown")
 
 
-def test_a_job_that_somebody_cancelled_has_not_reached_its_time_limit(demo: Reader) -> None:
+def test_cancelled_job_has_not_reached_its_time_limit(demo: Reader) -> None:
     running = demo.begins("10-a-time-limit")
     running.prints("TIME_LIMIT")
     job = job_of(demo, "a-time-limit")
@@ -92,7 +92,7 @@ def test_a_job_that_somebody_cancelled_has_not_reached_its_time_limit(demo: Read
     fails(running.told(), rf"job {job} did not reach its time limit: squeue says: CANCELLED")
 
 
-def test_an_uncordon_by_somebody_else_is_no_drain(demo: Reader) -> None:
+def test_node_without_a_drain_fails_the_example(demo: Reader) -> None:
     """The node is never drained: the extender that would do it is away."""
     demo.cluster.stop("extender")
     demo.cluster.start("extender", env={"SLURM_EXTENDER_DRAIN_NODES": "false"})
@@ -103,13 +103,13 @@ def test_an_uncordon_by_somebody_else_is_no_drain(demo: Reader) -> None:
     assert cordoned.stdout == ""
 
 
-def test_a_native_job_that_ends_too_early(demo: Reader) -> None:
+def test_native_job_that_ends_too_early_fails_the_example(demo: Reader) -> None:
     running = demo.begins("06-waiting", **QUICK)
     demo.cluster.run_slurm("scancel", job_of(demo, "waiting-native"))
     fails(running.told(), r"says why it waits: not within 5 s|native job \d+ runs: not within 5 s")
 
 
-def test_what_cannot_be_deleted_is_told(demo: Reader) -> None:
+def test_object_that_cannot_be_deleted_is_named(demo: Reader) -> None:
     """Somebody's finalizer keeps the Pod."""
     keep = '{"metadata": {"finalizers": ["example.com/keep"]}}'
     running = demo.begins("09-a-whole-node", **QUICK)
@@ -126,7 +126,7 @@ def test_what_cannot_be_deleted_is_told(demo: Reader) -> None:
     )
 
 
-def test_a_reservation_of_a_run_before_is_named_with_its_fix(demo: Reader) -> None:
+def test_leftover_reservation_is_named_with_its_fix(demo: Reader) -> None:
     reservation = "ReservationName=a-reservation"
     at = ("StartTime=now", "Duration=5", "Nodes=node-1", "Users=root")
     demo.cluster.run_slurm("scontrol", "create", "reservation", reservation, *at)
@@ -137,7 +137,7 @@ def test_a_reservation_of_a_run_before_is_named_with_its_fix(demo: Reader) -> No
     fails(told, f"a-reservation already: of a run before this[?] scontrol delete {reservation}")
 
 
-def test_a_person_who_interrupts_it_finds_nothing_left(demo: Reader) -> None:
+def test_interrupted_example_leaves_nothing(demo: Reader) -> None:
     before = demo.what_there_is()
     running = demo.begins("12-a-stateful-set")
     job_of(demo, "a-stateful-set-0")
@@ -161,27 +161,27 @@ LACKS = {
 
 
 @pytest.mark.parametrize("name", LACKS)
-def test_what_the_demos_cluster_lacks_is_named(demo: Reader, name: str) -> None:
+def test_missing_feature_of_the_demo_cluster_is_named(demo: Reader, name: str) -> None:
     skips(demo.runs(name), LACKS[name])
 
 
 @pytest.mark.parametrize("name", ["02-a-deployment", "16-a-reservation"])
-def test_what_takes_an_administrator_of_slurm(demo: Reader, name: str) -> None:
+def test_example_for_a_slurm_administrator_is_skipped_for_a_user(demo: Reader, name: str) -> None:
     skips(demo.runs(name, SLURM_AS="alice"), "you may not, in Slurm: (scancel|scontrol create)")
 
 
-def test_a_policy_that_lets_no_pod_in(demo: Reader) -> None:
+def test_example_is_skipped_if_the_policy_admits_no_pod(demo: Reader) -> None:
     with policy(demo, NOBODY):
         skips(demo.runs("01-a-pod"), "the policy lets this Pod into no job: .*no rule of the policy")
 
 
-def test_a_policy_that_does_not_allow_what_an_example_needs(demo: Reader) -> None:
+def test_example_is_skipped_if_the_policy_refuses_its_request(demo: Reader) -> None:
     with policy(demo, MAIN_ALONE):
         skips(demo.runs("14-a-user", USER_ID="2001"), "the policy does not allow user-id 2001")
         skips(demo.runs("16-a-reservation"), "the policy does not allow reservation a-reservation")
 
 
-def test_gpus_that_may_not_be_shared(demo: Reader) -> None:
+def test_example_of_a_gpu_is_skipped_if_gpus_may_not_be_shared(demo: Reader) -> None:
     demo.cluster.stop("extender")
     demo.cluster.start("extender", env={"SLURM_EXTENDER_SHARED_GPUS": "refuse"})
     told = demo.runs("07-a-gpu")
@@ -189,7 +189,7 @@ def test_gpus_that_may_not_be_shared(demo: Reader) -> None:
     skips(told, "Pods may not share a node's GPUs here")
 
 
-def test_a_machine_without_the_commands(demo: Reader, tmp_path: Path) -> None:
+def test_example_is_skipped_if_commands_are_missing(demo: Reader, tmp_path: Path) -> None:
     skips(demo.runs("01-a-pod", PATH="/usr/bin:/bin"), "not in PATH:.* squeue")
 
 
@@ -209,7 +209,7 @@ def test_run_all_prints_a_table(demo: Reader) -> None:
     assert running.process.returncode == 0
 
 
-def test_run_all_shows_what_a_script_printed_that_fails(demo: Reader) -> None:
+def test_run_all_shows_the_output_of_a_failed_script(demo: Reader) -> None:
     running = demo.runs_all("19", ADOPTS="yes", **QUICK)
     printed = running.whole()
     assert re.search(r"^19-adoption +FAIL +\d+ s  Pod adoption has a job: not within 5 s", printed)

@@ -118,7 +118,7 @@ def _tries_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.execution.claim_watch._AGAIN_S", 0.001)
 
 
-async def test_a_missing_claim_is_told_and_its_appearance_wakes_the_pod() -> None:
+async def test_missing_claim_is_an_obstacle_until_it_appears() -> None:
     site = Site(Api())
     assert await site.obstacle() == MISSING
     async with site.following():
@@ -130,7 +130,7 @@ async def test_a_missing_claim_is_told_and_its_appearance_wakes_the_pod() -> Non
     assert site.told.empty()
 
 
-async def test_a_class_that_appears_wakes_the_pods_of_its_claims() -> None:
+async def test_new_storage_class_wakes_the_pods_of_its_claims() -> None:
     site = Site(Api(persistentvolumeclaims=[claim()], storageclasses=[]))
     assert "does not exist" in (await site.obstacle() or "")
     async with site.following():
@@ -138,7 +138,7 @@ async def test_a_class_that_appears_wakes_the_pods_of_its_claims() -> None:
         assert await site.next_obstacle() is None
 
 
-async def test_a_volume_that_appears_wakes_the_pod_and_says_where_it_is() -> None:
+async def test_new_volume_wakes_the_pod_and_sets_its_nodes() -> None:
     bound, volume = on_a_volume()
     site = Site(Api(persistentvolumeclaims=[bound]))
     assert '"pv", not found' in (await site.obstacle() or "")
@@ -192,7 +192,7 @@ async def test_claim_change_without_effect_costs_little(monkeypatch: pytest.Monk
     assert site.told.empty()
 
 
-async def test_unknown_kind_costs_no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forbidden_kind_causes_no_checks_of_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(Api(persistentvolumes=FORBIDDEN))
     await site.pods.list()
     looks = Looks(monkeypatch)
@@ -201,7 +201,7 @@ async def test_unknown_kind_costs_no_looks(monkeypatch: pytest.MonkeyPatch) -> N
     assert looks.number == 0
 
 
-async def test_a_pod_that_is_bound_is_told_nothing_of_its_claims() -> None:
+async def test_bound_pod_gets_no_reports_about_its_claims() -> None:
     site = Site(Api(), pod_manifest(volumes=VOLUMES, node="n1", gates=()))
     assert await site.obstacle() is None
     async with site.following():
@@ -211,7 +211,7 @@ async def test_a_pod_that_is_bound_is_told_nothing_of_its_claims() -> None:
     assert site.told.empty()
 
 
-async def test_a_pod_that_is_bound_as_it_is_read_anew_refers_to_no_claim_any_more() -> None:
+async def test_pod_that_became_bound_gets_no_reports_about_its_claims() -> None:
     site = Site(Api(persistentvolumeclaims=[claim()]))
     await site.pods.list()
     changed = {PREFIX + "comment": "new"}
@@ -223,7 +223,7 @@ async def test_a_pod_that_is_bound_as_it_is_read_anew_refers_to_no_claim_any_mor
     assert site.told.empty()
 
 
-async def test_claims_that_may_not_be_read_are_not_checked_and_that_is_said() -> None:
+async def test_forbidden_claims_are_reported_and_not_checked() -> None:
     site = Site(Api(persistentvolumeclaims=FORBIDDEN))
     assert await site.obstacle() is None
     troubles = site.health.troubles()
@@ -242,7 +242,7 @@ async def test_claims_are_checked_once_readable() -> None:
 
 @pytest.mark.parametrize("status", [0, 410, 429, 503])
 @pytest.mark.parametrize("at", ["lists", "groups"])
-async def test_transient_error_ends_nothing(at: str, status: int) -> None:
+async def test_claim_watch_continues_after_a_transient_error(at: str, status: int) -> None:
     site = Site(Api(persistentvolumeclaims=FORBIDDEN))
     assert await site.obstacle() is None
     async with site.following():
@@ -254,7 +254,7 @@ async def test_transient_error_ends_nothing(at: str, status: int) -> None:
     assert site.health.troubles() == {}
 
 
-async def test_missing_group_is_no_trouble() -> None:
+async def test_missing_api_group_is_no_problem() -> None:
     site = Site(Api())
     site.api.fail("groups", "resourceclaims", KubernetesError(503, "not now"))
     await site.obstacle()
@@ -264,7 +264,7 @@ async def test_missing_group_is_no_trouble() -> None:
         await until(lambda: not site.health.troubles())
 
 
-async def test_claims_that_cannot_be_listed_keep_no_pod_from_being_placed() -> None:
+async def test_failed_list_is_reported_and_hides_no_missing_claim() -> None:
     site = Site(Api(persistentvolumes=KubernetesError(503, "not now")))
     assert await site.obstacle() == MISSING
     assert "not now" in str(site.health.troubles())
@@ -285,7 +285,7 @@ async def test_unwatched_claims_decide_nothing_until_listed_again(from_the_start
     assert await site.obstacle() == MISSING
     async with site.following(), asyncio.timeout(5):
         if not from_the_start:
-            await site.api.all_told()
+            await site.api.all_sent()
             site.api.fail("watches", kind, NO_WATCH)
         assert await site.next_obstacle() is None
         await site.api.asked("watches", kind, times=100)
@@ -294,7 +294,7 @@ async def test_unwatched_claims_decide_nothing_until_listed_again(from_the_start
         site.api.fail("watches", kind, None)
         assert await site.next_obstacle() == MISSING
         assert site.api.calls.count(f"pages {kind}") == 2
-        await site.api.all_told()
+        await site.api.all_sent()
     assert site.told.empty()
     assert site.health.troubles() == {}
 
@@ -306,7 +306,7 @@ async def test_claims_are_checked_again_soon_after_outage(monkeypatch: pytest.Mo
     kind, down, site = "persistentvolumeclaims", Unavailable(503, "not now"), Site(Api())
     assert await site.obstacle() == MISSING
     async with site.following(), asyncio.timeout(5):
-        await site.api.all_told()
+        await site.api.all_sent()
         site.api.fail("watches", kind, down)
         assert await site.next_obstacle() is None
         await site.api.asked("watches", kind, times=100)
@@ -317,7 +317,7 @@ async def test_claims_are_checked_again_soon_after_outage(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_claim_that_is_made_while_claims_cannot_be_watched_is_found_afterwards() -> None:
+async def test_claim_created_while_the_watch_was_broken_is_found_later() -> None:
     kind, site = "persistentvolumeclaims", Site(Api())
     site.api.fail("watches", kind, NO_WATCH)
     assert await site.obstacle() == MISSING
@@ -337,11 +337,11 @@ async def test_watch_broken_for_a_short_time_changes_nothing(monkeypatch: pytest
     kind, site = "persistentvolumeclaims", Site(Api())
     assert await site.obstacle() == MISSING
     async with site.following(), asyncio.timeout(5):
-        await site.api.all_told()
+        await site.api.all_sent()
         site.api.fail("watches", kind, NO_WATCH)
         await site.api.asked("watches", kind, times=5)
         site.api.fail("watches", kind, None)
-        await site.api.all_told()
+        await site.api.all_sent()
         await asyncio.sleep(2.1)
         assert site.told.empty()
         assert site.api.calls.count(f"pages {kind}") == 1
@@ -350,7 +350,7 @@ async def test_watch_broken_for_a_short_time_changes_nothing(monkeypatch: pytest
     assert site.health.troubles() == {}
 
 
-async def test_kinds_that_the_api_server_lacks_are_neither_asked_for_nor_missed() -> None:
+async def test_kinds_that_the_api_server_lacks_are_not_listed() -> None:
     api = Api(persistentvolumeclaims=[claim()])
     entry = {"name": "gpus", "resourceClaimName": "devices"}
     site = Site(api, pod_manifest(volumes=VOLUMES, resourceClaims=[entry]))

@@ -309,7 +309,7 @@ def test_error_has_a_remedy(error: type[SlurmError | KubernetesError], remedy: R
         ValueError("http://10.0.0.7 [Errno 111]"),
     ],
 )
-def test_how_the_extender_reaches_the_systems_is_for_its_log_alone(error: Exception) -> None:
+def test_message_of_a_failure_hides_addresses_and_paths(error: Exception) -> None:
     failure = failure_of(error)
     assert not any(inner in failure.message for inner in ("10.0.0.7", "/etc", "Errno", "Error"))
     assert failure.inner == (type(error).__name__ if isinstance(error, ValueError) else str(error))
@@ -340,7 +340,7 @@ async def test_failure_is_logged_with_the_pod_and_the_job_if_known(works: Works)
         assert (line["pod"], line["uid"], line["job"]) == named
 
 
-async def test_failures_of_an_outage_that_was_told_are_counted_and_not_logged() -> None:
+async def test_failures_of_a_known_outage_are_counted_and_not_logged() -> None:
     works, health = Works(), Health()
     works.telemetry.follow(health)
     works.slurm.error = Unreachable("slurmctld was not reached")
@@ -357,7 +357,7 @@ async def test_failures_of_an_outage_that_was_told_are_counted_and_not_logged() 
     assert [line["log_level"] for line in await failed(works, SUBMISSION)] == ["info"]
 
 
-async def test_an_event_that_cannot_be_made_is_logged_with_its_pod_unless_kubernetes_is_down() -> None:
+async def test_failed_event_is_logged_with_its_pod_unless_kubernetes_is_down() -> None:
     error, health = Unavailable(0, "kube-apiserver does not answer"), Health()
     first, second = evictions(2)
     with capture_logs() as logs:
@@ -375,7 +375,7 @@ async def test_an_event_that_cannot_be_made_is_logged_with_its_pod_unless_kubern
 # Effects on Slurm
 
 
-async def test_a_job_is_queued_or_asked_for_at_once(works: Works) -> None:
+async def test_job_is_queued_or_allocated_at_once(works: Works) -> None:
     """The grant of a job may be unknown at first."""
     immediate = replace(SUBMISSION, immediate=True)
     assert await works.do(SUBMISSION) is None
@@ -399,10 +399,10 @@ async def test_job_with_rejected_comment_is_cancelled(works: Works, error: Slurm
     assert works.slurm.calls == [("cancel", 7)]
 
 
-async def test_a_job_that_must_say_why_first_is_not_cancelled_before_it_does(works: Works) -> None:
+async def test_job_that_needs_a_comment_first_is_not_cancelled_without_it(works: Works) -> None:
     """But for one that is over."""
     works.slurm.update_error = Unreachable("down")
-    replaced = CancelJob("u1", 7, "p@default", "Replaced: because", says_first=True)
+    replaced = CancelJob("u1", 7, "p@default", "Replaced: because", comment_first=True)
     with pytest.raises(Unreachable):
         await works.do(replaced)
     assert works.slurm.calls == []
@@ -444,16 +444,16 @@ async def test_changed_pod_is_not_granted(works: Works, write: str, nominate: bo
     assert "annotations" not in works.pod["metadata"]
 
 
-async def test_a_pod_that_was_told_nothing_is_granted_in_one_write(works: Works) -> None:
+async def test_pod_without_a_nomination_is_granted_in_one_write(works: Works) -> None:
     version = await works.do(WriteAllocation("u1", POD, ALLOCATION, nominate=False))
     assert works.kubernetes.calls == ["patch_pod"]
     assert works.pod["metadata"]["annotations"] == ALLOCATION.annotations()
     assert version == works.version
 
 
-async def test_a_pod_that_was_told_that_it_waits_is_told_what_it_got(works: Works) -> None:
+async def test_grant_after_a_reported_wait_creates_an_event(works: Works) -> None:
     heard_at = works.dispatcher.now()
-    await works.tell(WriteAllocation("u1", POD, ALLOCATION, nominate=False, heard_at=heard_at))
+    await works.tell(WriteAllocation("u1", POD, ALLOCATION, nominate=False, learned_at=heard_at))
     assert works.events("reason") == ["Granted"]
     assert re.fullmatch(
         r"Slurm job 7 runs on Node n1; the Pod waited .+, \d+ ms of it for slurm-extender",
@@ -461,9 +461,9 @@ async def test_a_pod_that_was_told_that_it_waits_is_told_what_it_got(works: Work
     )
 
 
-async def test_what_could_not_be_written_is_not_told_to_be_granted(works: Works) -> None:
+async def test_failed_grant_creates_no_event(works: Works) -> None:
     works.kubernetes.outage(Conflict(409, "modified"), "patch_pod")
-    await works.tell(WriteAllocation("u1", POD, ALLOCATION, nominate=False, heard_at=0.0))
+    await works.tell(WriteAllocation("u1", POD, ALLOCATION, nominate=False, learned_at=0.0))
     assert works.kubernetes.calls == ["patch_pod"]
     assert works.pod == MANIFESTS[0]
 
@@ -477,7 +477,7 @@ async def test_conflict_of_the_status_patch_ends_an_effect(works: Works, effect:
     assert works.pod == MANIFESTS[0]
 
 
-async def test_another_attempt_takes_the_nomination_back(works: Works) -> None:
+async def test_next_attempt_removes_the_nomination(works: Works) -> None:
     await works.do(WriteAllocation("u1", POD, ALLOCATION, nominate=True))
     works.kubernetes.calls.clear()
     await works.do(WriteAttempt("u1", parse_pod(works.pod, TRANSLATION), 2))
@@ -486,7 +486,7 @@ async def test_another_attempt_takes_the_nomination_back(works: Works) -> None:
     assert "nominatedNodeName" not in works.pod["status"]
 
 
-async def test_the_same_write_says_why_the_attempt_before_is_over(works: Works) -> None:
+async def test_next_attempt_writes_why_the_last_attempt_ended(works: Works) -> None:
     refused = cause_of("NodeRejected", "kube-scheduler refused n1")
     cause = replace(refused, dues=(Due(Step.NODE_ALLOWED, 0.0, "n1"),))
     await works.do(WriteAttempt("u1", POD, 2, cause))
@@ -496,7 +496,7 @@ async def test_the_same_write_says_why_the_attempt_before_is_over(works: Works) 
     assert re.fullmatch(r"kube-scheduler refused n1; n1 is excluded until \S+ UTC", condition["message"])
 
 
-async def test_a_bound_pod_is_told_which_job_runs_for_it_in_whatever_version_it_is(works: Works) -> None:
+async def test_job_id_is_written_to_a_bound_pod_in_any_version(works: Works) -> None:
     works.somebody_writes()
     await works.do(RecordJobId("u1", POD, 8, 2))
     numbers = {"slurm-extender.io/job-id": "8", "slurm-extender.io/attempt": "2"}
@@ -505,7 +505,7 @@ async def test_a_bound_pod_is_told_which_job_runs_for_it_in_whatever_version_it_
         await works.do(RecordJobId("another", POD._replace(uid="another"), 9, 3))
 
 
-async def test_and_what_that_has_where_that_has_changed(works: Works) -> None:
+async def test_changed_allocation_is_written_with_the_job_id(works: Works) -> None:
     await works.do(RecordJobId("u1", POD, 8, 2, granted=Allocation(8, "n1", cores="4-7")))
     assert works.pod["metadata"]["annotations"] == {
         "slurm-extender.io/job-id": "8",
@@ -514,7 +514,7 @@ async def test_and_what_that_has_where_that_has_changed(works: Works) -> None:
     }
 
 
-async def test_a_cause_is_a_condition_and_an_event(works: Works) -> None:
+async def test_cause_becomes_a_condition_and_an_event(works: Works) -> None:
     await works.tell(ReportWaiting("u1", POD, CAUSE, 7))
     assert works.kubernetes.calls == ["patch_pod_status", "create_event"]
     assert works.condition["message"] == SAID
@@ -529,7 +529,7 @@ async def test_due_time_is_in_the_condition_and_not_in_the_event(works: Works) -
     assert works.events("message") == [SAID]
 
 
-async def test_a_pod_that_runs_is_told_by_an_event_alone(works: Works) -> None:
+async def test_running_pod_gets_an_event_and_no_condition(works: Works) -> None:
     await works.tell(ReportWaiting("u1", POD, CAUSE, 7, event_alone=True))
     assert works.kubernetes.calls == ["create_event"]
 
@@ -537,12 +537,14 @@ async def test_a_pod_that_runs_is_told_by_an_event_alone(works: Works) -> None:
 @pytest.mark.parametrize(
     ("reason", "action"), [("EvictionThrottled", "Evicting"), ("Resources", "Placing")]
 )
-async def test_an_event_says_what_was_being_done(works: Works, reason: str, action: str) -> None:
+async def test_action_of_an_event_follows_from_its_reason(
+    works: Works, reason: str, action: str
+) -> None:
     await works.tell(ReportWaiting("u1", POD, cause_of(reason), 7))
     assert works.events("action") == [action]
 
 
-async def test_what_nodes_have_is_read_where_a_job_is_too_large_and_once_for_many(works: Works) -> None:
+async def test_hardware_is_read_once_for_many_jobs_that_are_too_large(works: Works) -> None:
     works.slurm.error = InvalidRequest("no node has that", number=2014)
     for _ in range(3):
         outcome = await works.dispatcher.outcome_of(Submit("u1", 7, SPEC, immediate=False))
@@ -554,7 +556,7 @@ async def test_what_nodes_have_is_read_where_a_job_is_too_large_and_once_for_man
     assert works.slurm.calls == [("nodes", 0), ("rights", None)]
 
 
-async def test_rights_of_a_user_are_read_at_a_refusal_and_once_for_many(works: Works) -> None:
+async def test_rights_of_a_user_are_read_once_for_many_refusals(works: Works) -> None:
     works.slurm.error = InvalidRequest("no such account", number=2045)
     for _ in range(3):
         outcome = await works.dispatcher.outcome_of(Submit("u1", 7, SPEC, immediate=False))
@@ -562,7 +564,7 @@ async def test_rights_of_a_user_are_read_at_a_refusal_and_once_for_many(works: W
     assert works.slurm.calls == [("rights", None)]
 
 
-async def test_rights_that_slurm_does_not_tell_are_not_asked_for_again_soon(works: Works) -> None:
+async def test_rights_that_cannot_be_read_are_not_read_again_soon(works: Works) -> None:
     works.slurm.error = works.slurm.rights_error = InvalidRequest("no such account", number=2045)
     for user in range(3):
         asked = Submit("u1", 7, replace(SPEC, user_id=user), immediate=False)
@@ -570,7 +572,7 @@ async def test_rights_that_slurm_does_not_tell_are_not_asked_for_again_soon(work
     assert works.slurm.calls == [("rights", 0)]
 
 
-async def test_what_nodes_have_is_read_where_a_job_waits_that_is_too_large(works: Works) -> None:
+async def test_hardware_is_read_if_a_waiting_job_is_too_large(works: Works) -> None:
     for reason, known in {"Resources": {}, "PartitionConfig": {"main": 8}}.items():
         works.slurm.reason = reason
         for_words = await works.dispatcher.outcome_of(ReadJob("u1", 7, for_words=True))
@@ -593,7 +595,7 @@ async def test_effects_wait_while_this_replica_may_not_act() -> None:
         assert works.slurm.calls[-1] == ("cancel", 7)
 
 
-async def test_an_evicted_pod_is_told_why_before_it_is_deleted() -> None:
+async def test_eviction_writes_the_cause_before_the_deletion() -> None:
     leaving = pod_manifest(
         uid="u1", version="7", node="n1", deleting=True, terminationGracePeriodSeconds=9
     )
@@ -636,7 +638,7 @@ async def test_a_pod_whose_condition_is_refused_is_evicted_all_the_same(
     assert works.is_gone()
 
 
-async def test_a_pod_of_the_same_name_is_not_evicted_in_its_place(works: Works) -> None:
+async def test_new_pod_of_the_same_name_is_not_evicted(works: Works) -> None:
     another = replace(EVICTION, pod=POD._replace(uid="another"), in_any_version=True)
     with pytest.raises(Conflict):
         await works.do(another)
@@ -667,7 +669,7 @@ class Written(InMemoryKubernetes):
         await super().delete_pod(namespace, name, preconditions, grace_s)
 
 
-async def test_a_pod_that_waits_and_that_others_keep_writing_to_is_read_and_deleted_as_it_is() -> None:
+async def test_eviction_of_a_changing_pod_reads_the_pod_before_each_try() -> None:
     """It is told why once, in whatever version it is."""
     works = Works(Written())
     await works.do(replace(EVICTION, in_this_attempt=True))
@@ -677,7 +679,7 @@ async def test_a_pod_that_waits_and_that_others_keep_writing_to_is_read_and_dele
 
 
 @pytest.mark.parametrize("given", [{"annotations": {ATTEMPT: "2"}}, {"uid": "another"}])
-async def test_what_has_become_of_a_pod_since_it_was_seen_is_not_deleted(given: dict[str, Any]) -> None:
+async def test_pod_with_a_new_attempt_or_uid_is_not_deleted(given: dict[str, Any]) -> None:
     works = Works(Written(**given))
     with suppress(Conflict):
         await works.do(replace(EVICTION, in_this_attempt=True))
@@ -707,7 +709,9 @@ async def test_event_names_no_canceller_without_a_cancellation_or_accounting(
 
 
 @pytest.mark.parametrize(("deaf", "words"), [(True, SAID), (False, f"{SAID}, by alice")])
-async def test_slow_accounting_rests(monkeypatch: pytest.MonkeyPatch, deaf: bool, words: str) -> None:
+async def test_slow_accounting_is_not_called_again_soon(
+    monkeypatch: pytest.MonkeyPatch, deaf: bool, words: str
+) -> None:
     monkeypatch.setattr(dispatcher, "_SLOW_ACCOUNTING_S", -1.0)  # any answer takes longer
     monkeypatch.setattr(dispatcher, "_COMMENT_TIMEOUT_S", 0.0 if deaf else 10.0)
     async with Works() as works:
@@ -726,7 +730,7 @@ async def test_events_come_after_all_evictions_that_wait(works: Works) -> None:
     assert works.kubernetes.calls[-9:] == ["create_event"] * 9
 
 
-async def test_events_come_after_evictions_that_are_heard_of_soon_after() -> None:
+async def test_events_come_after_evictions_that_follow_soon() -> None:
     async with Works(events_after_s=0.5) as works:
         for eviction in evictions(3):
             await works.tell(eviction)
@@ -736,7 +740,7 @@ async def test_events_come_after_evictions_that_are_heard_of_soon_after() -> Non
         assert works.kubernetes.calls[6:] == ["create_event"] * 3
 
 
-async def test_evictions_wait_for_no_event_and_each_has_its_own(works: Works) -> None:
+async def test_evictions_wait_for_no_event_and_each_gets_an_event(works: Works) -> None:
     works.kubernetes.hold("create_event")
     works.put(*evictions(5))
     for _ in range(5):
@@ -757,7 +761,7 @@ async def test_rejected_event_delays_no_eviction(works: Works, status: int) -> N
     assert works.events("reason") == []
 
 
-async def test_unforeseen_event_error_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unexpected_event_error_stops_no_later_event(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fails(*_: object) -> None:
         raise ValueError("not JSON")
 
@@ -788,7 +792,7 @@ async def test_too_many_events_are_dropped_with_one_log(monkeypatch: pytest.Monk
     assert [line["waiting"] for line in logs if line["event"].startswith("Events are dropped")] == [3]
 
 
-async def test_a_pod_that_is_gone_is_evicted(works: Works) -> None:
+async def test_eviction_of_a_missing_pod_succeeds(works: Works) -> None:
     works.kubernetes.remove("pods", POD.name)
     await works.do(EVICTION)
     assert works.kubernetes.calls == ["patch_pod_status"]
@@ -797,12 +801,12 @@ async def test_a_pod_that_is_gone_is_evicted(works: Works) -> None:
 # At work
 
 
-async def test_the_ledger_hears_what_an_effect_returned(works: Works) -> None:
+async def test_ledger_gets_the_result_of_an_effect(works: Works) -> None:
     works.put(ReadJob("u1", 7))
     assert await works.outcome() == Outcome(ReadJob("u1", 7), placeholder_job(POD, node="n1"))
 
 
-async def test_the_ledger_hears_what_failed_and_the_work_goes_on() -> None:
+async def test_ledger_gets_failures_and_the_worker_continues() -> None:
     submission = Submit("u1", 7, SPEC, immediate=True)
     async with Works(workers=1) as works:
         for error, remedy in ((NoRoomNow("full"), Remedy.NO_ROOM), (KeyError("x"), Remedy.AGAIN)):
@@ -834,7 +838,7 @@ async def test_writes_that_hang_hold_up_no_eviction_and_no_cancellation() -> Non
         assert await works.outcome() == Outcome(CancelJob("u1", 7, "p@default", "Pod deleted"), None)
 
 
-async def test_texts_for_people_delay_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reports_to_users_delay_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window of 1,000 Pods that wait has its reasons read every ten seconds."""
 
     async def never(*_: object) -> object:
@@ -875,7 +879,7 @@ async def test_many_events_are_fed_before_a_tick(monkeypatch: pytest.MonkeyPatch
     assert await works.outcome() == Tick()
 
 
-async def test_many_effects_at_once_leave_turns_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_effects_at_once_let_other_tasks_run(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, begun = Clock(0.0), Counter[int]()
     monkeypatch.setattr(cooperative, "perf_counter", clock)
     turn = 0

@@ -34,11 +34,11 @@ async def told(kubernetes: InMemoryKubernetes, *jobs: int, health: Health | None
     running.cancel()
 
 
-async def test_the_pod_says_which_nodes_were_offered_instead_of_which_jobs() -> None:
+async def test_annotation_names_the_feasible_nodes_and_the_job() -> None:
     await told(InMemoryKubernetes(POD), 7)
 
 
-async def test_what_cannot_be_told_holds_nothing_up() -> None:
+async def test_failed_write_delays_no_later_write() -> None:
     kubernetes = InMemoryKubernetes(POD)
     kubernetes.lose_reply_of_next("patch_pod")
     await told(kubernetes, 7, 8)

@@ -183,7 +183,7 @@ async def effects_of_a_life() -> int:
     return cluster.carried_out
 
 
-async def test_three_pods_are_placed_by_one_job_and_end_it_with_the_last() -> None:
+async def test_one_job_places_three_pods_and_ends_with_the_last_pod() -> None:
     cluster = Cluster()
     await cluster.run_until(State.BOUND)
     await is_whole(cluster)
@@ -195,7 +195,7 @@ async def test_three_pods_are_placed_by_one_job_and_end_it_with_the_last() -> No
     assert not await cluster.jobs()
 
 
-async def test_they_wait_until_all_of_them_fit() -> None:
+async def test_pods_of_a_group_wait_until_all_fit() -> None:
     cluster = Cluster()
     cluster.slurm.drain("n3")
     async with asyncio.timeout(20):

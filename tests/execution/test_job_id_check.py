@@ -20,12 +20,12 @@ BEGIN_BEFORE_THE_RANGE = [(IDS.first - 2000, most) for most in (IDS.first, IDS.f
 
 
 @pytest.mark.parametrize(("latest", "max_job_id"), [*FAR, *BEGIN_BEFORE_THE_RANGE])
-def test_ids_that_do_not_reach_the_range_are_not_told(latest: int | None, max_job_id: int) -> None:
+def test_ids_that_do_not_reach_the_range_are_not_reported(latest: int | None, max_job_id: int) -> None:
     assert encroaching(latest, max_job_id, IDS) is None
 
 
 @pytest.mark.parametrize("max_job_id", [SLURMS_DEFAULT, IDS.first + 1, None])
-def test_ids_that_come_near_are_told_with_the_fix(max_job_id: int | None) -> None:
+def test_ids_near_the_range_are_reported_with_the_fix(max_job_id: int | None) -> None:
     words = encroaching(30_198_988, max_job_id, IDS)
     assert words is not None
     assert "comes near the placeholders' range (33554432 to 67043327): it is at 30198988" in words
@@ -33,12 +33,12 @@ def test_ids_that_come_near_are_told_with_the_fix(max_job_id: int | None) -> Non
     assert encroaching(IDS.first - 1, max_job_id, IDS) is not None
 
 
-def test_ids_within_the_range_are_told() -> None:
+def test_ids_within_the_range_are_reported() -> None:
     for latest in (IDS.first, IDS.end - 1):
         assert "has come into" in str(encroaching(latest, SLURMS_DEFAULT, IDS))
 
 
-def test_ids_of_another_clusters_placeholders_below_are_none_of_slurms_own() -> None:
+def test_ids_of_placeholders_of_another_cluster_are_not_reported() -> None:
     """Where slurmrestd does not tell Slurm's own, and the lowest of all first ids is its MaxJobId."""
     ours = JobIdRange(50_000_000)
     assert encroaching(ours.first - 1, IDS.first, ours) is None
@@ -62,14 +62,14 @@ class Checked:
         return troubles.get(PART)
 
 
-async def test_slurms_next_id_is_trouble_until_it_begins_anew() -> None:
+async def test_next_job_id_is_a_problem_until_slurm_starts_again_at_1() -> None:
     near = Checked(COMES_NEAR)
     assert str(IDS.first - 9) in await near.trouble()
     near.told = Configuration(next_job_id=1, max_job_id=IDS.first)
     assert await near.trouble() is None
 
 
-async def test_where_slurm_does_not_tell_its_next_id_the_ids_that_were_seen_stand_for_it() -> None:
+async def test_noted_ids_are_checked_if_slurm_reports_no_next_id() -> None:
     untold = Checked(Configuration())
     assert await untold.trouble() is None
     untold.check.note(IDS.first - 9)
@@ -78,7 +78,7 @@ async def test_where_slurm_does_not_tell_its_next_id_the_ids_that_were_seen_stan
     assert str(IDS.first - 9) in await untold.trouble()
 
 
-async def test_what_the_settings_say_of_max_job_id_counts_where_slurm_does_not_tell_it() -> None:
+async def test_max_job_id_setting_counts_if_slurm_does_not_report_it() -> None:
     untold = Checked(Configuration(), max_job_id=IDS.first)
     untold.check.note(IDS.first - 9)
     assert await untold.trouble() is None

@@ -174,7 +174,7 @@ async def test_change_of_a_job_is_seen_at_a_push(
     assert stage.state(job) is state
 
 
-async def test_an_eviction_has_all_jobs_looked_at_as_long_as_there_are_more() -> None:
+async def test_eviction_causes_polls_of_all_jobs_until_no_more_have_ended() -> None:
     stage = Stage(cpus=20)
     jobs = [await stage.bind(f"p{number}") for number in range(5)]
     with stage.watching():
@@ -188,7 +188,7 @@ async def test_an_eviction_has_all_jobs_looked_at_as_long_as_there_are_more() ->
         await stage.nothing_more_is_asked()
 
 
-async def test_a_look_at_all_jobs_counts_no_misses(stage: Stage) -> None:
+async def test_poll_of_all_jobs_counts_no_misses(stage: Stage) -> None:
     ended, other = await stage.bind("p"), await stage.queue("q")
     stage.slurm.says = [JobState.parse("CANCELLED"), None]
     stage.watch.poll_now(ended)
@@ -199,7 +199,7 @@ async def test_a_look_at_all_jobs_counts_no_misses(stage: Stage) -> None:
     assert next(p.job.mistrust.misses for p in stage.ledger.placeholders if p.job.id == other) == 0
 
 
-async def test_a_push_is_not_believed(stage: Stage) -> None:
+async def test_push_without_a_change_in_slurm_has_no_effect(stage: Stage) -> None:
     job = await stage.queue("p")
     stage.watch.poll_now(job)
     assert await stage.asked() == {job}
@@ -207,7 +207,7 @@ async def test_a_push_is_not_believed(stage: Stage) -> None:
     assert stage.state(job) is State.QUEUED
 
 
-async def test_pushes_that_come_together_are_one_question(stage: Stage) -> None:
+async def test_simultaneous_pushes_cause_one_call(stage: Stage) -> None:
     jobs = [await stage.queue(name) for name in ("p", "q")]
     for job in [*jobs, *jobs]:
         stage.watch.poll_now(job)
@@ -215,12 +215,12 @@ async def test_pushes_that_come_together_are_one_question(stage: Stage) -> None:
     await stage.nothing_more_is_asked()
 
 
-async def test_slurm_is_not_asked_about_jobs_that_are_not_ours(stage: Stage) -> None:
+async def test_push_for_a_foreign_job_causes_no_call(stage: Stage) -> None:
     stage.watch.poll_now(FOREIGN)
     await stage.nothing_more_is_asked()
 
 
-async def test_a_job_that_is_ours_a_moment_later_is_looked_at_then(stage: Stage) -> None:
+async def test_early_push_is_checked_when_the_job_becomes_known(stage: Stage) -> None:
     """PrologSlurmctld may run before Slurm has answered our submission."""
     job = placeholder_job(pod(name="p"), "PENDING").id
     stage.watch.poll_now(job)
@@ -229,7 +229,7 @@ async def test_a_job_that_is_ours_a_moment_later_is_looked_at_then(stage: Stage)
     assert await stage.asked() == {job}
 
 
-async def test_a_job_that_prolog_holds_is_looked_at_again_until_it_runs(stage: Stage) -> None:
+async def test_job_that_prolog_holds_is_polled_until_it_runs(stage: Stage) -> None:
     job = await stage.queue("p")
     stage.slurm.start_jobs()
     stage.slurm.says = [CONFIGURING, CONFIGURING, CONFIGURING]
@@ -238,7 +238,7 @@ async def test_a_job_that_prolog_holds_is_looked_at_again_until_it_runs(stage: S
     assert stage.slurm.questions.qsize() == 4
 
 
-async def test_a_job_that_stays_in_configuring_is_left_to_the_polls(stage: Stage) -> None:
+async def test_job_that_stays_in_configuring_is_left_to_regular_polls(stage: Stage) -> None:
     job = await stage.queue("p")
     stage.slurm.says = [CONFIGURING] * 5
     stage.watch.poll_now(job)
@@ -258,7 +258,7 @@ async def test_a_job_that_slurm_does_not_know_is_not_lost_within_milliseconds(st
     assert next(p.job.mistrust.misses for p in stage.ledger.placeholders if p.job.id == job) == 0
 
 
-async def test_a_push_while_slurm_does_not_answer_is_left_to_the_polls(stage: Stage) -> None:
+async def test_push_during_an_outage_of_slurm_is_left_to_regular_polls(stage: Stage) -> None:
     job = await stage.queue("p")
     stage.slurm.start_jobs()
     stage.slurm.outage(Unreachable("slurmctld was not reached"))
@@ -281,7 +281,7 @@ async def test_a_lost_push_is_covered_by_a_poll() -> None:
     assert stage.state(job) is State.ALLOCATED
 
 
-async def test_a_grace_time_is_seen_though_nothing_pushes_and_no_poll_comes() -> None:
+async def test_grace_time_is_noticed_without_a_push_or_a_poll() -> None:
     stage = Stage(cpus=20)
     job = await stage.bind("p")
     await stage.bind("q")
@@ -292,7 +292,7 @@ async def test_a_grace_time_is_seen_though_nothing_pushes_and_no_poll_comes() ->
     assert [state for state in stage.states() if state is State.EVICTING] == [State.EVICTING]
 
 
-async def test_where_nobody_has_a_grace_time_no_job_is_read() -> None:
+async def test_no_job_is_read_if_no_job_has_a_grace_time() -> None:
     stage = Stage(cpus=20)
     await stage.bind("p", grace_time_s=0)
     with stage.watching():
@@ -300,7 +300,7 @@ async def test_where_nobody_has_a_grace_time_no_job_is_read() -> None:
     assert stage.slurm.read == []
 
 
-async def test_all_that_may_have_a_grace_time_are_read_in_turn_a_few_at_once() -> None:
+async def test_jobs_with_a_grace_time_are_read_a_few_at_once() -> None:
     stage = Stage(cpus=20)
     jobs = {await stage.bind(f"p{number}") for number in range(20)}
     stage.slurm.patience.clear()
@@ -312,7 +312,7 @@ async def test_all_that_may_have_a_grace_time_are_read_in_turn_a_few_at_once() -
     assert sorted(stage.slurm.read) == sorted(jobs)
 
 
-async def test_a_slurm_that_does_not_answer_is_not_asked_for_each_of_them() -> None:
+async def test_outage_stops_the_reads_of_jobs_with_a_grace_time() -> None:
     stage = Stage(cpus=20)
     for number in range(20):
         await stage.bind(f"p{number}")

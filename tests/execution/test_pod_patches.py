@@ -54,7 +54,7 @@ def conditions(patch: Manifest) -> dict[str, tuple[str, str]]:
     return {c["type"]: (c["status"], c["reason"]) for c in patch["status"]["conditions"]}
 
 
-def test_a_grant_lifts_our_gate_and_writes_the_allocation_at_once() -> None:
+def test_grant_removes_the_gate_and_writes_the_allocation() -> None:
     granted = after(pod_manifest(annotations={ATTEMPT: "2"}), pod_patches.grant(POD, ALLOCATION, "8"))
     assert (granted.scheduling.gates, granted.scheduling.allocation, granted.scheduling.attempt) == (
         (),
@@ -63,17 +63,17 @@ def test_a_grant_lifts_our_gate_and_writes_the_allocation_at_once() -> None:
     )
 
 
-def test_a_grant_leaves_the_gates_of_others() -> None:
+def test_grant_keeps_the_gates_of_other_programs() -> None:
     manifest = pod_manifest(gates=("example.com/a", GATE, "example.com/b"))
     granted = after(manifest, pod_patches.grant(parse_pod(manifest, TRANSLATION), ALLOCATION, "8"))
     assert granted.scheduling.gates == ("example.com/a", "example.com/b")
 
 
-def test_a_grant_to_a_pod_without_our_gate_leaves_its_spec_alone() -> None:
+def test_grant_to_a_pod_without_the_gate_leaves_its_spec_alone() -> None:
     assert "spec" not in pod_patches.grant(pod(gates=()), ALLOCATION, "8")
 
 
-def test_another_attempt_takes_the_whole_allocation_off_the_pod() -> None:
+def test_next_attempt_removes_the_whole_allocation() -> None:
     annotations = {ATTEMPT: "1", "x": "y"} | ALLOCATION.annotations()
     patch = pod_patches.next_attempt(POD, 2)
     manifest = merged(pod_manifest(annotations=annotations), patch)
@@ -105,7 +105,7 @@ def test_a_job_that_waits_is_named_without_an_allocation() -> None:
     assert parse_pod(manifest, TRANSLATION).scheduling.allocation is None
 
 
-def test_every_write_is_held_to_the_pod_as_it_was_seen() -> None:
+def test_every_patch_has_the_uid_and_the_version_of_the_pod() -> None:
     held = {
         "nomination": pod_patches.nomination(POD, ALLOCATION, NOW),
         "grant": pod_patches.grant(POD, ALLOCATION, "7"),
@@ -118,14 +118,14 @@ def test_every_write_is_held_to_the_pod_as_it_was_seen() -> None:
         assert (metadata.get("uid"), metadata.get("resourceVersion")) == ("u1", "7"), name
 
 
-def test_a_nomination_is_taken_back_from_this_very_pod_whatever_its_version() -> None:
+def test_removal_of_a_nomination_names_the_uid_and_no_version() -> None:
     taken_back = pod_patches.no_nomination(POD, CAUSE, NOW)
     assert taken_back["metadata"] == {"uid": "u1"}
     assert conditions(taken_back) == {CONDITION: ("False", CAUSE.reason)}
     assert pod_patches.no_nomination(POD, None, NOW)["status"] == {"nominatedNodeName": None}
 
 
-def test_the_conditions_say_where_the_placeholder_stands() -> None:
+def test_conditions_show_the_state_of_the_placeholder() -> None:
     ours = CONDITION
     nominated = pod_patches.nomination(POD, ALLOCATION, NOW)
     assert conditions(nominated) == {ours: ("True", "Allocated")}
@@ -135,14 +135,14 @@ def test_the_conditions_say_where_the_placeholder_stands() -> None:
     assert ended == {ours: ("False", CAUSE.reason), "DisruptionTarget": ("True", CAUSE.reason)}
 
 
-def test_a_condition_is_as_kube_apiserver_takes_it() -> None:
+def test_condition_has_a_valid_time_and_length() -> None:
     for patch in (pod_patches.waiting(POD, LONG, None, NOW), pod_patches.disruption(POD, LONG, NOW)):
         for condition in patch["status"]["conditions"]:
             assert condition["lastTransitionTime"] == "2026-11-21T08:00:00Z"
             assert len(condition["message"]) <= 1024
 
 
-def test_a_cause_says_by_the_clock_on_the_wall_when_what_comes_next_will_happen() -> None:
+def test_message_of_a_cause_has_the_time_of_the_next_step() -> None:
     due = Due(Step.ANOTHER_JOB, 1_090.0)
     dated = replace(CAUSE, dues=(due,))
     times = next_steps(dated, NOW, 1_000.0)
@@ -155,7 +155,7 @@ def test_a_cause_says_by_the_clock_on_the_wall_when_what_comes_next_will_happen(
     assert condition["message"].endswith("; the extender requests another job at 08:01:30 UTC")
 
 
-def test_of_a_message_that_is_too_long_what_matters_least_is_cut() -> None:
+def test_too_long_message_loses_its_least_important_part() -> None:
     waits = cause_of("Resources", f"It waits, and asks for {'much ' * 60}.", outlook=OUTLOOK)
     refused = cause_of("", f"kube-scheduler refused n1: {'x' * 400}")
     waits = replace(waits, aside=refused, dues=(Due(Step.NODE_ALLOWED, 1_090.0, "n1"),))
@@ -168,7 +168,7 @@ def test_of_a_message_that_is_too_long_what_matters_least_is_cut() -> None:
     assert len(told) == 1024
 
 
-def test_an_event_says_what_happened_to_which_pod() -> None:
+def test_event_has_the_cause_and_the_pod() -> None:
     event = pod_patches.event(POD, CAUSE, NOW, action="Evicting")
     assert (event["type"], event["reason"], event["message"]) == ("Warning", *astuple(CAUSE))
     assert event["involvedObject"]["uid"] == "u1"
@@ -176,7 +176,7 @@ def test_an_event_says_what_happened_to_which_pod() -> None:
     assert (event["action"], event["eventTime"]) == ("Evicting", "2026-11-21T08:00:00.123456Z")
 
 
-def test_an_event_of_what_is_as_it_should_be_is_no_warning() -> None:
+def test_event_about_an_expected_wait_is_no_warning() -> None:
     soon = cause_of("", " It starts soon.")
     told = replace(Cause.of(Kind.PODS_MISSING, missing=2), outlook=soon)
     event = pod_patches.event(POD, told, NOW, action="Placing")
@@ -186,7 +186,7 @@ def test_an_event_of_what_is_as_it_should_be_is_no_warning() -> None:
     assert condition["message"] == words
 
 
-def test_the_same_words_about_the_same_pod_are_one_event_in_half_an_hour() -> None:
+def test_same_message_about_a_pod_is_one_event_in_half_an_hour() -> None:
     def name(of: Pod, cause: Cause, now: datetime = NOW) -> str:
         return str(pod_patches.event(of, cause, now, action="x")["metadata"]["name"])
 
@@ -195,7 +195,7 @@ def test_the_same_words_about_the_same_pod_are_one_event_in_half_an_hour() -> No
     assert len({name(POD, CAUSE), name(POD, LONG), name(pod(uid="u2"), CAUSE)}) == 3
 
 
-def test_an_event_about_a_pod_of_the_longest_name_is_taken() -> None:
+def test_event_about_a_pod_with_the_longest_name_is_valid() -> None:
     """Names of Pods and Events alike may have 253 characters."""
     for name in ("p" * 253, "a" * 199 + "-" + "b" * 53, "a" * 199 + "." + "b" * 53, "ab." * 84 + "c"):
         event = pod_patches.event(pod(name=name), LONG, NOW, action="x")
@@ -209,5 +209,5 @@ def astuple(cause: Cause) -> tuple[str, str]:
     return cause.reason, sentence(cause)
 
 
-def test_the_annotations_that_are_written_are_the_ones_that_are_read() -> None:
+def test_allocation_writes_the_annotations_that_are_read() -> None:
     assert set(ALLOCATION.annotations()) == {JOB_ID, NODE, GRANTED}

@@ -32,7 +32,7 @@ def watch_of(
     return PodWatch(InMemoryKubernetes(*pods), translation, Health(), CurrentPolicy(None, "open"))
 
 
-def test_a_changed_spec_is_read_whatever_its_generation() -> None:
+def test_changed_spec_is_read_for_any_generation() -> None:
     """A kube-apiserver before 1.33 does not number them, and keeps what the author wrote."""
     watch = watch_of()
     versions = version(None, cpu="1"), version(None, cpu="2"), version(7, cpu="3"), version(7, cpu="4")
@@ -57,7 +57,7 @@ def test_a_changed_annotation_is_read() -> None:
         assert watch.parse(annotated).request.job.comment == comment
 
 
-def test_a_pod_is_read_again_when_slurm_tells_another_kill_wait() -> None:
+def test_pod_is_read_again_after_a_change_of_kill_wait() -> None:
     before, after = TranslationConfig(), TranslationConfig(grace=GraceRule(60))
     translations = iter((before, before, after, after))
     watch = watch_of(translation=lambda: next(translations))
@@ -65,7 +65,7 @@ def test_a_pod_is_read_again_when_slurm_tells_another_kill_wait() -> None:
     assert [bool(watch.parse(slow).request.problems) for _ in range(3)] == [True, False, False]
 
 
-async def test_pods_out_of_scope_are_never_heard_of() -> None:
+async def test_pods_out_of_scope_are_not_listed() -> None:
     near, far = version(1, gates=(), name="near"), version(1, gates=(), name="far")
     near["metadata"] |= {"uid": "near", "labels": {"slurm": "yes"}}
     far["metadata"]["uid"] = "far"
@@ -73,7 +73,7 @@ async def test_pods_out_of_scope_are_never_heard_of() -> None:
     assert [pod.name for pod in await watch.list()] == ["near"]
 
 
-async def test_a_pod_that_was_ours_stays_so_and_is_told_that_it_left_the_scope() -> None:
+async def test_managed_pod_that_leaves_the_scope_gets_a_problem() -> None:
     inside, outside = version(1, gates=()), version(1, gates=())
     inside["metadata"]["labels"] = {"slurm": "yes"}
     kubernetes = InMemoryKubernetes()
@@ -154,7 +154,7 @@ def watched(tmp_path: Path) -> Watched:
     return Watched(tmp_path / "policy.yaml")
 
 
-def test_every_version_of_a_pod_is_judged(watched: Watched) -> None:
+def test_policy_is_applied_to_every_version_of_a_pod(watched: Watched) -> None:
     foreign = {PREFIX + "user-id": "2002"}
     assert watched.see(uid="u") == ()
     (told,) = watched.see(uid="u", annotations=foreign)
@@ -163,7 +163,7 @@ def test_every_version_of_a_pod_is_judged(watched: Watched) -> None:
     assert watched.see(uid="u") == ()
 
 
-async def test_pods_that_wait_are_judged_anew_when_the_policy_changes(watched: Watched) -> None:
+async def test_policy_change_is_applied_to_waiting_pods(watched: Watched) -> None:
     watched.see(name="a")
     watched.see(name="b", annotations={PREFIX + "user-id": "2002"})
     watched.see(name="bound", node="n1")
@@ -172,24 +172,24 @@ async def test_pods_that_wait_are_judged_anew_when_the_policy_changes(watched: W
     assert await watched.change(ALICE) == {"a": 2001, "b": None}
 
 
-async def test_running_invalid_pod_is_told_once_allowed(watched: Watched) -> None:
+async def test_running_invalid_pod_is_reported_once_allowed(watched: Watched) -> None:
     """It may be that nobody knows any more what it was allowed as."""
     watched.see(name="bound", node="n1", annotations={PREFIX + "user-id": "2002"})
     assert await watched.change(BOB) == {"bound": 2002}
 
 
-async def test_pods_for_which_nothing_changes_are_left_alone(watched: Watched) -> None:
+async def test_policy_change_without_effect_reports_no_pods(watched: Watched) -> None:
     watched.see(name="a")
     assert await watched.change("preset: open\n" + ALICE) == {}
 
 
-async def test_a_policy_that_changed_between_a_list_and_its_watch_counts(watched: Watched) -> None:
+async def test_policy_change_between_a_list_and_its_watch_is_applied(watched: Watched) -> None:
     watched.see(name="a")
     watched.write(BOB)
     assert await watched.change(BOB + " ") == {"a": 2002}
 
 
-def test_a_version_after_the_policy_changed_goes_by_the_new_one(watched: Watched) -> None:
+def test_new_version_of_a_pod_uses_the_changed_policy(watched: Watched) -> None:
     assert watched.see(uid="u") == ()
     watched.write(NOBODY)
     assert watched.see(uid="u") != ()

@@ -108,19 +108,19 @@ async def told_and_adopted(
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "CANCELLED"])
-async def test_every_pod_is_told_with_its_own_jobs(state: str) -> None:
+async def test_every_pod_is_recovered_with_its_own_jobs(state: str) -> None:
     job, other = placeholder_job(POD, state), placeholder_job(GONE, "PENDING")
     events = await told((POD, GONE), FakeSlurm(job, other))
     assert events == [Recovered((POD,), (job,)), Recovered((GONE,), (other,))]
 
 
-async def test_the_job_that_a_pod_names_is_told_whatever_its_try() -> None:
+async def test_job_named_by_a_pod_is_recovered_for_any_try() -> None:
     job = placeholder_job(POD, "CANCELLED", attempt_try=9)
     named = pod(name="p", uid="u1", annotations={JOB_ID: str(job.id)})
     assert await told((named,), FakeSlurm(job)) == [Recovered((named,), (job,))]
 
 
-async def test_only_jobs_that_may_matter_are_read() -> None:
+async def test_only_jobs_of_existing_pods_are_read() -> None:
     """Of 10,000 finished jobs in our range none is; native jobs never are."""
     over = placeholder_job(GONE, "COMPLETED")
     slurm = FakeSlurm(NATIVE, over, placeholder_job(POD))
@@ -128,14 +128,14 @@ async def test_only_jobs_that_may_matter_are_read() -> None:
     assert slurm.read == {placeholder_job(POD).id}
 
 
-async def test_a_foreign_job_in_our_range_is_left_alone() -> None:
+async def test_foreign_job_in_the_id_range_is_left_alone() -> None:
     elsewhere = PlaceholderKey("elsewhere", "default", "p", "u1", 1)
     foreign = placeholder_job(POD, admin_comment=str(elsewhere))
     assert await told((POD,), FakeSlurm(foreign)) == [Recovered((POD,), ())]
     assert await told((), FakeSlurm(foreign)) == []
 
 
-async def test_a_job_without_a_key_goes_to_the_pod_whose_id_it_has() -> None:
+async def test_job_without_a_key_is_recovered_by_its_id() -> None:
     """Whether it is that Pod's is for placement to say."""
     for comment in ("", "by hand"):
         unsigned = placeholder_job(POD, admin_comment=comment)
@@ -168,7 +168,7 @@ async def test_an_orphan_that_has_ended_is_left_alone() -> None:
     assert slurm.read == {over.id}
 
 
-async def test_a_job_that_slurm_forgot_meanwhile_is_none() -> None:
+async def test_job_that_slurm_forgot_is_not_recovered() -> None:
     class Forgetful(FakeSlurm):
         async def job(self, _job_id: int) -> Job | None:
             return None
@@ -176,7 +176,7 @@ async def test_a_job_that_slurm_forgot_meanwhile_is_none() -> None:
     assert await told((POD,), Forgetful(placeholder_job(POD))) == [Recovered((POD,), ())]
 
 
-async def test_while_either_system_does_not_answer_nothing_is_told() -> None:
+async def test_nothing_is_recovered_while_either_system_does_not_answer() -> None:
     slurm, kubernetes = FakeSlurm(placeholder_job(GONE)), InMemoryKubernetes()
     kubernetes.outage(Unavailable(0, "kube-apiserver does not answer"))
     with pytest.raises(Unavailable):
@@ -186,7 +186,7 @@ async def test_while_either_system_does_not_answer_nothing_is_told() -> None:
         await told((POD,), slurm)
 
 
-async def test_a_job_that_cannot_be_read_keeps_nobody_from_recovering() -> None:
+async def test_unreadable_job_prevents_no_recovery() -> None:
     job, unread = placeholder_job(GONE, "PENDING"), placeholder_job(POD)
     slurm = FakeSlurm(job)
     slurm.garbled[unread.id] = unread
@@ -211,13 +211,13 @@ def adopted_pods_job(state: str = "RUNNING") -> Job:
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "PENDING"])
-async def test_a_guests_job_is_found_and_left_alone(state: str) -> None:
+async def test_job_of_an_adopted_pod_is_found_and_left_alone(state: str) -> None:
     job, kubernetes = adopted_pods_job(state), InMemoryKubernetes(ADOPTED_POD)
     found = await told_and_adopted((POD,), FakeSlurm(job), kubernetes, ADOPTS)
     assert found == ([Recovered((POD,), ())], [job.id])
 
 
-async def test_a_guest_that_is_known_already_is_not_read() -> None:
+async def test_known_adopted_pod_is_not_read() -> None:
     kubernetes = InMemoryKubernetes()
     kubernetes.outage(Unavailable(0, "kube-apiserver does not answer"))
     job = adopted_pods_job()
@@ -234,7 +234,7 @@ async def test_a_guest_that_is_known_already_is_not_read() -> None:
         pytest.param((ADOPTED_POD,), TRANSLATION, id="none are adopted"),
     ],
 )
-async def test_the_job_of_a_guest_that_is_over_is_an_orphan(
+async def test_job_of_an_ended_adopted_pod_is_an_orphan(
     manifests: tuple[Manifest, ...], translation: TranslationConfig
 ) -> None:
     job = adopted_pods_job()
@@ -243,7 +243,7 @@ async def test_the_job_of_a_guest_that_is_over_is_an_orphan(
 
 
 @pytest.mark.parametrize(("known", "level"), [(False, "warning"), (True, "debug")])
-async def test_failure_to_tell_is_news_except_in_an_outage(known: bool, level: str) -> None:
+async def test_failed_condition_is_a_warning_except_in_an_outage(known: bool, level: str) -> None:
     health, down = Health(), Unavailable(0, "kube-apiserver does not answer")
 
     async def fails() -> tuple[Pod, ...]:

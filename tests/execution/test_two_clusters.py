@@ -131,7 +131,7 @@ def clusters(*, apart: bool) -> Clusters:
 
 
 @pytest.mark.parametrize("apart", [True, False])
-async def test_a_leader_that_begins_leaves_the_others_jobs_alone(apart: bool) -> None:
+async def test_new_leader_leaves_jobs_of_the_other_cluster_alone(apart: bool) -> None:
     one, other = clusters(apart=apart)
     await one.place(2)
     theirs = await other.place(PODS)
@@ -143,7 +143,7 @@ async def test_a_leader_that_begins_leaves_the_others_jobs_alone(apart: bool) ->
     assert not any(state.ended for state in states.values())
 
 
-async def test_with_ids_apart_none_of_the_others_jobs_is_read() -> None:
+async def test_jobs_of_the_other_cluster_are_not_read_with_separate_ids() -> None:
     """Neither when a leader begins nor in its rounds, however many they are."""
     one, other = clusters(apart=True)
     ours, theirs = await one.place(2), await other.place(PODS)
@@ -210,7 +210,7 @@ class Prologs:
         return await prolog.wait() == 0
 
 
-async def test_each_clusters_gate_lets_through_what_meets_none_of_its_pods(tmp_path: Path) -> None:
+async def test_gate_of_a_cluster_allows_jobs_that_meet_none_of_its_pods(tmp_path: Path) -> None:
     """One of b's Pods has lost its job and is on b1 yet; on a1 and on a node of no cluster is nobody."""
     one, other = clusters(apart=True)
     (lost,), (ours,) = await other.place(1), await one.place(1)

@@ -44,7 +44,7 @@ def test_a_job_that_could_not_start_on_an_idle_cluster_waits_for_its_owner(reaso
         "NewInThisSlurm",
     ],
 )
-def test_a_job_that_waits_for_what_others_have_too_competes(reason: str) -> None:
+def test_job_that_waits_for_shared_resources_competes(reason: str) -> None:
     assert not waits_for_its_owner(reason)
 
 
@@ -54,13 +54,13 @@ def test_every_reason_of_slurm_has_a_sentence(release: str) -> None:
     assert not set(words.REASONS[release]) - told
 
 
-def test_a_reason_has_one_sentence_and_is_one_of_slurms() -> None:
+def test_each_reason_is_a_slurm_reason_with_one_sentence() -> None:
     names = [row.name for row in PENDING_REASONS]
     assert len(names) == len(set(names))
     assert set(names) == set().union(*words.REASONS.values())
 
 
-def test_sentences_are_the_part_of_a_sentence_that_they_are_used_as() -> None:
+def test_sentences_fit_into_a_longer_sentence() -> None:
     for row in PENDING_REASONS:
         assert 0 < len(row.sentence) <= 120, row
         assert row.sentence.isprintable(), row
@@ -68,12 +68,12 @@ def test_sentences_are_the_part_of_a_sentence_that_they_are_used_as() -> None:
         assert row.sentence[0].islower() or row.sentence.startswith("Slurm"), row
 
 
-def test_the_figures_say_that_all_are_explained() -> None:
+def test_figures_show_that_all_reasons_are_explained() -> None:
     figures = words.figures()
     assert figures["reasons_explained"] == figures["reasons_of_slurm"] == 217
     assert figures["unexplained"] == []
 
 
-def test_a_reason_that_came_with_a_later_slurm_is_told_as_far_as_it_tells() -> None:
+def test_unknown_reason_of_a_later_slurm_has_a_general_sentence() -> None:
     assert explained("NewInThisSlurm").sentence == "Slurm gives no other reason than this word"
     assert explained("QOSNewInThisSlurm").sentence == "a limit is reached"

@@ -67,11 +67,11 @@ MAKERS = makers()
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_makers_of_a_kind_give_the_facts_of_its_sentence(kind: Kind) -> None:
+def test_callers_give_the_facts_of_the_sentence_of_each_kind(kind: Kind) -> None:
     assert MAKERS[kind] == {needed(kind)}
 
 
-def test_every_kind_and_every_step_has_words() -> None:
+def test_each_kind_and_step_has_a_sentence() -> None:
     assert list(SENTENCES) == list(Kind)
     assert set(_STEPS) == set(Step)
 
@@ -107,14 +107,14 @@ CAUSES = {
     "a job that waits": told(start_time=JOB.submit_time),
     "a job that is too large": told(reason="PartitionConfig"),
     "next steps": replace(
-        Cause.of(Kind.NODE_REFUSED, node="n1", said="1 Insufficient rdma/ib"),
+        Cause.of(Kind.NODE_REFUSED, node="n1", message="1 Insufficient rdma/ib"),
         dues=(Due(Step.NOT_BEFORE, 7.5), Due(Step.NODE_ALLOWED, 9.0, "n1")),
     ),
     "an aside": replace(
         Cause.of(Kind.JOB_CANCELLED, job=7, state="CANCELLED"), aside=Cause.of(Kind.MANY_EVICTIONS)
     ),
     "the numbers of an error": replace(
-        Cause.of(Kind.UPDATE_REFUSED, job=7, said="no"), outlook=codes("HTTP 500")
+        Cause.of(Kind.UPDATE_REFUSED, job=7, message="no"), outlook=codes("HTTP 500")
     ),
 }
 

@@ -12,7 +12,7 @@ from extender.explain.wording import cut, fitted
 @pytest.mark.parametrize(
     ("most", "words"), [(9, "It waits."), (8, "It wa..."), (4, "I..."), (3, ""), (-1, "")]
 )
-def test_the_end_of_a_text_goes(most: int, words: str) -> None:
+def test_long_text_is_cut_at_its_end(most: int, words: str) -> None:
     assert cut("It waits.", most) == words
 
 
@@ -26,12 +26,12 @@ def test_the_end_of_a_text_goes(most: int, words: str) -> None:
         (6, "sen..."),
     ],
 )
-def test_what_matters_least_goes_first(most: int, words: str) -> None:
+def test_least_important_part_is_cut_first(most: int, words: str) -> None:
     assert fitted(("sentence", ", aside", ", outlook"), (1, 2), most) == words
 
 
 @given(st.lists(st.text(max_size=30), min_size=3, max_size=3), st.integers(0, 60))
-def test_nothing_is_longer_and_nothing_is_cut_without_need(parts: list[str], most: int) -> None:
+def test_text_fits_the_limit_and_is_cut_only_if_necessary(parts: list[str], most: int) -> None:
     told = fitted(parts, (2, 1), most)
     assert len(told) <= most
     if len("".join(parts)) <= most:

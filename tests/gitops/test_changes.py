@@ -21,7 +21,7 @@ from deploy.local.layout import CHECKOUT
 from kubernetes_client.rest import KubernetesRest
 from slurm_cluster.published_secrets import writer
 from slurm_cluster.published_secrets.places import Copy, Place
-from slurm_cluster.published_secrets.writer import Wanted, hand_out
+from slurm_cluster.published_secrets.writer import Wanted, publish
 from tests.chart_matrix import merged
 from tests.gitops.changes import Object, changed, handed_out, made_by_programs, plural
 from tests.gitops.examples import CHARTS, NAMESPACE, application, rendered, values
@@ -69,17 +69,17 @@ def ignored_objects(chart: str) -> set[Object]:
         ("slurm-extender", CERT_MANAGER),
     ],
 )
-def test_what_a_program_changes_is_ignored_and_nothing_else(chart: str, more: Values) -> None:
+def test_only_changes_of_programs_are_ignored(chart: str, more: Values) -> None:
     objects = {Object.of(each) for each in changed(rendered(chart, merged(values(chart), more)))}
     assert objects == ignored_objects(chart)
 
 
-def test_a_certificate_of_the_values_is_nobody_elses_to_change() -> None:
+def test_certificate_in_the_values_is_not_changed_by_programs() -> None:
     chart = rendered("slurm-extender", merged(values("slurm-extender"), OWN_CERTIFICATE))
     assert changed(chart) == []
 
 
-def test_a_role_that_allows_more_would_be_noticed() -> None:
+def test_wider_role_is_found() -> None:
     chart = rendered("slurm", values("slurm"))
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "patch"]}
     wider = deepcopy(chart.find("Role", "slurmctld"))
@@ -88,7 +88,7 @@ def test_a_role_that_allows_more_would_be_noticed() -> None:
     assert Object("", "configmaps", NAMESPACE, "slurm-config") in {Object.of(each) for each in found}
 
 
-def test_of_the_secrets_the_keys_that_are_handed_out_are_ignored_and_no_others() -> None:
+def test_only_published_keys_of_secrets_are_ignored() -> None:
     """Secret slurmd has a file of the values as well."""
     pointers = {
         (each["namespace"], each["name"], pointer.removeprefix("/data/"))
@@ -105,18 +105,18 @@ def test_of_the_secrets_the_keys_that_are_handed_out_are_ignored_and_no_others()
     assert templates - pointers == templates
 
 
-def test_of_the_webhooks_the_authority_is_ignored() -> None:
+def test_only_the_ca_bundle_of_webhooks_is_ignored() -> None:
     assert [each["jqPathExpressions"] for each in ignored("slurm-extender")] == [[CA_BUNDLE]] * 2
 
 
 @pytest.mark.parametrize("chart", CHARTS)
-def test_the_page_names_what_programs_make_themselves(chart: str) -> None:
+def test_page_names_each_object_that_programs_create(chart: str) -> None:
     made = {each.name for each in made_by_programs(rendered(chart, LARGEST[chart]))}
     assert made
     assert [name for name in sorted(made) if f"`{name}`" not in PAGE] == []
 
 
-def test_the_page_names_each_object_that_programs_change() -> None:
+def test_page_names_each_object_that_programs_change() -> None:
     for chart in CHARTS:
         for each in ignored(chart):
             assert re.search(rf"\| {each['kind']} `{each['name']}`", PAGE), each
@@ -137,7 +137,7 @@ def told(cluster: Cluster, verb: str, way: str, objects: list[Manifest]) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_is_handed_out_is_no_difference_and_stays(
+async def test_published_contents_of_secrets_are_no_difference_and_stay(
     gitops_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     chart = rendered("slurm", LARGEST["slurm"])
@@ -161,7 +161,7 @@ async def hand_all_out(cluster: Cluster, chart: Rendered) -> None:
     (token,) = (each for each in places if each.key == "token")
     copies = [Copy(each, CHECKOUT / "LICENSE") for each in places if each != token]
     try:
-        await hand_out(kubernetes, Wanted(token=token, lifespan_s=60, copies=copies))
+        await publish(kubernetes, Wanted(token=token, lifespan_s=60, copies=copies))
     finally:
         await kubernetes.aclose()
 
@@ -177,7 +177,7 @@ def contents(cluster: Cluster, namespace: str, name: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_authority_of_the_webhooks_is_no_difference_and_stays(
+async def test_ca_bundle_of_the_webhooks_is_no_difference_and_stays(
     gitops_cluster: Cluster, way: str
 ) -> None:
     configurations = changed(rendered("slurm-extender", LARGEST["slurm-extender"]))

@@ -25,12 +25,12 @@ TotalAnnotationSizeLimitB)."""
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(FOLDER)))
-def test_kube_apiserver_takes_it_and_knows_each_field(gitops_cluster: Cluster, file: Path) -> None:
+def test_kube_apiserver_accepts_each_file_and_field(gitops_cluster: Cluster, file: Path) -> None:
     gitops_cluster.kubectl(*_DRY_RUN, stdin=file.read_text())
 
 
 @pytest.mark.parametrize("file", ["argocd/slurm.yaml", "flux/slurm.yaml", "flux/source.yaml"])
-def test_a_field_that_the_kind_lacks_would_be_noticed(gitops_cluster: Cluster, file: str) -> None:
+def test_unknown_field_is_rejected(gitops_cluster: Cluster, file: str) -> None:
     wrong = (FOLDER / file).read_text().replace("\nspec:\n", "\nspec:\n  intervall: 1h\n")
     with pytest.raises(ClusterError, match="intervall"):
         gitops_cluster.kubectl(*_DRY_RUN, stdin=wrong)
@@ -42,16 +42,14 @@ def test_both_tools_have_the_same_values(chart: str) -> None:
 
 
 @pytest.mark.parametrize("chart", CHARTS)
-def test_the_chart_takes_the_values_in_the_namespaces_that_there_are(
-    gitops_cluster: Cluster, chart: str
-) -> None:
+def test_chart_accepts_the_values_in_existing_namespaces(gitops_cluster: Cluster, chart: str) -> None:
     objects = of_the_release(rendered(chart, values(chart)))
     listed = {"apiVersion": "v1", "kind": "List", "items": objects}
     gitops_cluster.kubectl(*_DRY_RUN, stdin=json.dumps(listed))
 
 
 @pytest.mark.parametrize("chart", CHARTS)
-def test_both_tools_take_the_chart_of_this_checkout(chart: str) -> None:
+def test_both_tools_use_the_chart_of_this_checkout(chart: str) -> None:
     assert application(chart)["spec"]["source"]["path"] == f"deploy/charts/{chart}"
     assert helm_release(chart)["spec"]["chart"]["spec"]["chart"] == f"deploy/charts/{chart}"
     names = [application(chart)["spec"]["source"]["helm"], helm_release(chart)["spec"]]

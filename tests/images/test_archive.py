@@ -43,7 +43,7 @@ def oci(folder: Path, files: Mapping[str, tuple[int, bytes]], **config: Any) -> 
     return path
 
 
-def test_what_no_image_is_to_have_is_told_a_line_each(tmp_path: Path) -> None:
+def test_forbidden_contents_of_an_image_are_listed(tmp_path: Path) -> None:
     files = {
         "usr/bin/su": (0o4755, b""),
         "usr/bin/python3": (0o755, b""),
@@ -59,7 +59,7 @@ def test_what_no_image_is_to_have_is_told_a_line_each(tmp_path: Path) -> None:
     ]
 
 
-def test_an_image_is_unpacked_as_it_is(tmp_path: Path) -> None:
+def test_image_is_unpacked_with_contents_and_modes(tmp_path: Path) -> None:
     archive = Archive(oci(tmp_path, {"etc/hello": (0o640, b"there")}))
     (tmp_path / "root").mkdir()
     archive.unpack(tmp_path / "root")
@@ -68,7 +68,7 @@ def test_an_image_is_unpacked_as_it_is(tmp_path: Path) -> None:
     assert archive.size >= len(b"there")
 
 
-def test_another_file_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_file_that_is_no_oci_archive_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "other.tar").write_bytes(tar({"manifest.json": (0o644, b"[]")}))
     with pytest.raises(ClusterError, match=r"other\.tar"):
         Archive(tmp_path / "other.tar")

@@ -88,7 +88,7 @@ def test_the_same_sources_make_the_same_image(tmp_path: Path) -> None:
     assert len(digests) == 1
 
 
-def test_an_image_has_nothing_that_is_not_meant(built: tuple[Image, Archive]) -> None:
+def test_image_has_no_forbidden_contents(built: tuple[Image, Archive]) -> None:
     _, archive = built
     assert archive.problems(registries()) == []
 
@@ -98,7 +98,7 @@ def test_an_image_is_small(built: tuple[Image, Archive]) -> None:
     assert archive.size < AT_MOST_MB[which.name] * 1e6
 
 
-def test_an_images_program_runs_as_its_user(built: tuple[Image, Archive], tmp_path: Path) -> None:
+def test_program_of_an_image_runs_as_its_user(built: tuple[Image, Archive], tmp_path: Path) -> None:
     which, archive = built
     root = tmp_path / "root"  # which others may look into
     root.mkdir()

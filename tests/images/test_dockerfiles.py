@@ -21,7 +21,7 @@ def stage(image: Image) -> str:
 
 
 @pytest.mark.parametrize("image", [*IMAGES, SCHEDULER], ids=lambda image: image.name)
-def test_an_image_begins_with_nothing_and_has_a_user(image: Image) -> None:
+def test_image_starts_empty_and_has_a_user(image: Image) -> None:
     lines = stage(image).splitlines()
     assert lines[0] == f"COPY --from={image.name}-files /image /"
     (user,) = [line.removeprefix("USER ") for line in lines if line.startswith("USER ")]
@@ -29,7 +29,7 @@ def test_an_image_begins_with_nothing_and_has_a_user(image: Image) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_no_registry_is_named_but_that_of_the_bases(file: Path) -> None:
+def test_dockerfile_names_only_the_registry_of_the_base_images(file: Path) -> None:
     text = file.read_text()
     bases = re.findall(r"^ARG (?:SSSD_)?BASE=(\S+)$", text, re.MULTILINE)
     assert bases
@@ -40,7 +40,7 @@ def test_no_registry_is_named_but_that_of_the_bases(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_each_stage_that_asks_a_registry_is_told_of_the_network_by_secrets(file: Path) -> None:
+def test_stages_that_use_a_registry_get_the_network_settings_as_secrets(file: Path) -> None:
     steps = re.findall(r"^RUN (.*(?:\\\n.*)*)", file.read_text(), re.MULTILINE)
     for step in steps:
         if "debian-packages install" in step or "debian-packages unpack" in step:
@@ -51,7 +51,7 @@ def test_each_stage_that_asks_a_registry_is_told_of_the_network_by_secrets(file:
 
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
-def test_what_an_image_copies_is_what_its_hash_is_made_of(image: Image) -> None:
+def test_hash_of_an_image_covers_exactly_the_copied_files(image: Image) -> None:
     text = (HERE / image.dockerfile).read_text()
     copies = re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE)
     copied = {CHECKOUT / name for line in copies for name in line.split()}

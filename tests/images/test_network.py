@@ -7,7 +7,7 @@ from pathlib import Path
 from deploy.images import network
 
 
-def test_apt_is_told_of_proxies_and_of_no_places_of_this_machine() -> None:
+def test_apt_configuration_has_proxies_and_no_local_paths() -> None:
     dumped = (
         'APT::Architecture "amd64";\n'
         'Acquire::http::Proxy "http://proxy:3128";\n'
@@ -21,7 +21,7 @@ def test_apt_is_told_of_proxies_and_of_no_places_of_this_machine() -> None:
     ]
 
 
-def test_pip_is_told_of_indexes() -> None:
+def test_pip_configuration_has_the_indexes() -> None:
     listed = (
         ":env:.index-url='https://second/simple'\n"
         "global.cert='/etc/ssl/ca.crt'\n"
@@ -36,7 +36,7 @@ def test_pip_is_told_of_indexes() -> None:
     ]
 
 
-def test_the_first_file_of_authorities_that_is_there_is_taken(tmp_path: Path) -> None:
+def test_first_existing_ca_file_is_used(tmp_path: Path) -> None:
     own = tmp_path / "ca.crt"
     own.touch()
     given = {"PIP_CERT": str(tmp_path / "gone"), "SSL_CERT_FILE": str(own)}
@@ -44,7 +44,7 @@ def test_the_first_file_of_authorities_that_is_there_is_taken(tmp_path: Path) ->
     assert network.ca_file({}) is None
 
 
-def test_proxies_are_arguments_that_builders_keep_to_themselves() -> None:
+def test_proxies_are_build_arguments() -> None:
     assert network.proxies({"https_proxy": "http://proxy", "HOME": "/root"}) == {
         "https_proxy": "http://proxy"
     }

@@ -38,7 +38,7 @@ def imported(package: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("program", SOURCES)
-def test_a_programs_list_has_what_its_sources_import(program: str) -> None:
+def test_list_of_a_program_has_the_imports_of_its_sources(program: str) -> None:
     names = {name for package in SOURCES[program] for name in imported(CHECKOUT / package)}
     theirs = names - sys.stdlib_module_names - set(PACKAGES) - {"google"}
     by_module = packages_distributions()
@@ -53,7 +53,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_what_is_imported_is_taken_from_the_lock_with_what_that_needs() -> None:
+def test_imported_packages_are_locked_with_their_dependencies() -> None:
     lock = (
         "".join(f"{name}==1 \\\n    --hash=sha256:0\n    # via ours\n" for name in ("other", "orjson"))
         + "aiosignal==1 \\\n    --hash=sha256:1\n    # via\n    #   aiohttp\n    #   other\n"
@@ -66,13 +66,13 @@ def test_what_is_imported_is_taken_from_the_lock_with_what_that_needs() -> None:
     assert "--hash=sha256:2" in chosen
 
 
-def test_a_package_that_the_lock_lacks_is_named() -> None:
+def test_package_missing_from_the_lock_is_named() -> None:
     with pytest.raises(LookupError, match="aiohttp"):
         locked("orjson==1\n", frozenset({"aiohttp", "orjson"}))
 
 
 @pytest.mark.parametrize("program", IMPORTED)
-def test_a_programs_part_of_the_lock_has_no_tools_and_each_package_its_hash(program: str) -> None:
+def test_lock_of_a_program_has_hashes_and_no_tools(program: str) -> None:
     chosen = locked(LOCK, IMPORTED[program])
     blocks = re.split(r"^(?=\S)", chosen, flags=re.MULTILINE)[1:]
     assert all("--hash=sha256:" in block for block in blocks)

@@ -70,7 +70,7 @@ def test_an_annotated_pod_is_bound_and_runs(installation: Installation, actors: 
     assert PREFIX + "comment" in actors.pods()[actors.full("first")]["metadata"]["annotations"]
 
 
-def test_programs_run_as_their_images_say(installation: Installation, images: Images) -> None:
+def test_programs_run_as_the_users_of_their_images(installation: Installation, images: Images) -> None:
     uid = "import os; print(os.getuid())"
     assert installation.inside("extender", uid).strip() == "65532"
     assert installation.inside("node-agent", uid).strip() == "0"
@@ -82,11 +82,11 @@ def test_programs_run_as_their_images_say(installation: Installation, images: Im
             assert used <= {built.reference for built in (*images.before, images.scheduler)}
 
 
-def test_the_charts_own_check_passes(installation: Installation) -> None:
+def test_check_of_the_chart_passes(installation: Installation) -> None:
     assert "Succeeded" in installation.test()
 
 
-def test_kube_scheduler_gives_its_lease_up_where_the_extender_beside_it_hangs(
+def test_kube_scheduler_loses_its_lease_if_its_extender_hangs(
     installation: Installation,
 ) -> None:
     """The kubelet asks the extender, at the Pod's address, whether kube-scheduler is to live."""
@@ -140,7 +140,7 @@ def pods_all_the_while(actors: Actors) -> Iterator[list[str]]:
         raise failures[0]
 
 
-def test_pods_are_placed_all_the_while_of_an_upgrade(
+def test_pods_are_placed_during_an_upgrade(
     installation: Installation, actors: Actors, images: Images
 ) -> None:
     create(actors, "stays")

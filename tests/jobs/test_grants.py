@@ -56,7 +56,7 @@ def pod_with(gres: str = "", cores: str = "", memory_mb: int = 0, *, says: str =
         ),
     ],
 )
-def test_devices_of_a_pod_that_its_job_does_not_have(
+def test_devices_taken_names_devices_that_the_job_lacks(
     on_pod: str, of_job: str, words: str | None
 ) -> None:
     of = pod_with(on_pod, "0")
@@ -65,14 +65,14 @@ def test_devices_of_a_pod_that_its_job_does_not_have(
     assert (told and sentence(told)) == (words and f"Slurm job {job.id} has {words}")
 
 
-def test_without_a_node_agent_it_has_what_the_kubelet_chose() -> None:
+def test_pod_keeps_the_kubelets_devices_without_a_node_agent() -> None:
     of, job = pod_with(GPUS, "0"), placeholder_job(pod_with(GPUS), node="n1", gres=("gpu:1(IDX:7)",))
     assert devices_taken(of, job, moment(kube_node("n1")).view) is None
     assert devices_taken(of, job, moment().view) is None
     assert changed_slot(of, Allocation(7, "n1", "gpu:1(IDX:7)", "0")) is None
 
 
-def test_that_slurm_does_not_tell_of_devices_that_a_job_asks_for_is_not_believed() -> None:
+def test_requested_devices_without_a_report_count_as_present() -> None:
     of = pod_with(GPUS)
     untold = placeholder_job(of, node="n1", tres_per_node="gres/gpu:h100:2")
     assert devices_taken(of, untold, AT.view) is None
@@ -85,14 +85,14 @@ def test_that_slurm_does_not_tell_of_devices_that_a_job_asks_for_is_not_believed
 @pytest.mark.parametrize(
     "annotations", [{JOB_ID: "7", NODE: "n1"}, {JOB_ID: "7", NODE: "n1", GRANTED: "{}"}]
 )
-def test_a_pod_that_says_nothing_that_can_be_read_is_left_alone(annotations: dict[str, str]) -> None:
+def test_pod_without_a_readable_allocation_is_left_alone(annotations: dict[str, str]) -> None:
     of = pod(uid="u1", gates=(), node="n1", annotations=annotations)
     job = placeholder_job(of, node="n1", gres=(GPUS,), cores=("0-3",))
     assert devices_taken(of, job, AT.view) is None
     assert changed_slot(of, Allocation(7, "n1", GPUS, "0-3")) is None
 
 
-def test_what_stands_on_a_pod_of_another_node_is_in_force_nowhere() -> None:
+def test_allocation_that_names_another_node_is_ignored() -> None:
     of = pod_with(GPUS, says="n2")
     job = placeholder_job(of, node="n1", gres=("gpu:h100:2(IDX:2-3)",))
     assert devices_taken(of, job, AT.view) is None
@@ -113,11 +113,11 @@ def test_what_stands_on_a_pod_of_another_node_is_in_force_nowhere() -> None:
         (Allocation(8, "n1", "gpu:3(IDX:0-2)"), Allocation(8, "n1", "gpu:3(IDX:0-2)", "0-3", 100)),
     ],
 )
-def test_what_is_to_stand_on_a_pod(has: Allocation, now: Allocation | None) -> None:
+def test_changed_slot_returns_the_allocation_to_write(has: Allocation, now: Allocation | None) -> None:
     assert changed_slot(pod_with(GPUS, "0-3", 100), has) == now
 
 
-def test_sockets_stay_with_the_cores_that_they_count() -> None:
+def test_sockets_change_only_together_with_the_cores() -> None:
     of = pod(
         uid="u1", gates=(), node="n1", annotations=Allocation(7, "n1", GPUS, "0", 9, "8x1").annotations()
     )

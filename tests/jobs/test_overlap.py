@@ -47,7 +47,7 @@ def test_slots_of_two_nodes_have_nothing_in_common() -> None:
         ({("gpu", 0)}, None),
     ],
 )
-def test_a_slot_without_taken_cores(taken: set[Unit], cores: str | None) -> None:
+def test_without_removes_the_taken_cores_of_a_slot(taken: set[Unit], cores: str | None) -> None:
     left = without(Allocation(1, "n1", "gpu:1(IDX:0)", "0-3"), frozenset(taken))
     assert (left.cores if left else None) == cores
 

@@ -36,7 +36,7 @@ def test_two_members_on_a_node_get_cores_and_gpus_of_their_own() -> None:
     ]
 
 
-def test_slots_tell_of_the_sockets_by_which_their_cores_count() -> None:
+def test_slots_carry_the_sockets_of_their_node() -> None:
     grant = Grant(("n1", "n2"), cores=("0-3", ""), sockets=("8x1", "2x4"))
     assert [each.sockets for each in slots_of(grant, 2)] == ["8x1", ""]
     assert [each.sockets for each in slots_of(Grant(("n1",), cores=("0-3",), sockets=("8x1",)), 2)] == [
@@ -125,7 +125,7 @@ def test_no_two_slots_of_a_node_have_the_same_core_or_gpu(
         assert {each.memory_mb for each in there} == {100}
 
 
-def test_the_whole_of_a_bound_pods_node() -> None:
+def test_whole_on_node_returns_the_full_grant_on_a_bound_pods_node() -> None:
     job = placeholder_job(pod(), nodes=("n1", "n2"), cores=("0-1", "4"))
     for node, cores in (("n1", "0-1"), ("n2", "4")):
         whole = whole_on_node(pod(node=node), job, VIEW)

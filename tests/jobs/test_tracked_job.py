@@ -51,7 +51,7 @@ def test_poll_brings_other_news_with_bound_pods(state: JobState, news: News) -> 
     assert polled(in_phase(Phase.RUNNING), state, 3, bound=True)[1] is news
 
 
-def test_poll_does_not_believe_the_end_of_a_job_that_may_be_anothers() -> None:
+def test_poll_doubts_the_end_of_an_unread_job() -> None:
     unread = TrackedJob(id=1, phase=Phase.RUNNING)
     assert polled(unread, ENDED, 3, bound=True)[1] is News.DOUBTFUL
 
@@ -70,7 +70,7 @@ def test_poll_without_a_readable_state_changes_nothing() -> None:
     assert polled(job, JobState(UNKNOWN_STATE), 3, bound=True) == (job, None)
 
 
-def test_job_makes_the_moves_of_the_table_alone() -> None:
+def test_job_makes_only_the_moves_of_the_table() -> None:
     """Each move notes its time, and ends the need to read the job."""
     for before in Phase:
         job = in_phase(before, unread=True)

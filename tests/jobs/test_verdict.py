@@ -73,7 +73,7 @@ BOTH = (Ownership.ALTERED, {Part.ADMIN_COMMENT, Part.NAME})
         (RENAMED, AT_N1 | {"ids": (7,)}, FOREIGN),
     ],
 )
-def test_whose_a_job_is(
+def test_judge_decides_the_ownership_of_a_job(
     job: Job, changes: dict[str, Any], expected: tuple[Ownership, set[Part]]
 ) -> None:
     verdict = judge(job, replace(CLAIM, **changes))
@@ -81,7 +81,7 @@ def test_whose_a_job_is(
     assert verdict.is_ours is (verdict.kind is not Ownership.FOREIGN)
 
 
-def test_nobody_knows_whose_a_job_is_that_slurm_does_not_know() -> None:
+def test_ownership_of_a_job_that_slurm_does_not_know_is_unknown() -> None:
     verdict = judge(None, CLAIM)
     assert verdict.kind is Ownership.UNKNOWN
     assert not verdict.is_ours
@@ -125,7 +125,7 @@ GIVEN = Job(
 )
 
 
-def test_what_was_asked_for_fits() -> None:
+def test_job_as_requested_fits() -> None:
     assert misfit(ASKED, GIVEN) is None
 
 
@@ -146,7 +146,7 @@ def test_what_was_asked_for_fits() -> None:
         {"tres_per_node": "gres/gpu:h100=2"},
     ],
 )
-def test_more_than_that_fits_too(more: dict[str, Any]) -> None:
+def test_job_with_more_than_requested_fits(more: dict[str, Any]) -> None:
     assert misfit(ASKED, replace(GIVEN, **more)) is None
 
 
@@ -168,7 +168,7 @@ def test_more_than_that_fits_too(more: dict[str, Any]) -> None:
         ({"group_id": 0}, "the job belongs to user 2001 and group 0 instead of 2001 and 2001"),
     ],
 )
-def test_less_does_not_and_the_author_is_told_what_is_missing(less: dict[str, Any], words: str) -> None:
+def test_verdict_states_what_a_job_below_its_request_lacks(less: dict[str, Any], words: str) -> None:
     assert misfit(ASKED, replace(GIVEN, **less)) == words
 
 
@@ -192,7 +192,7 @@ def test_parts_of_gpus_fit_by_number(told: dict[str, Any], words: str | None) ->
     assert covers(job.grant, SHARDS) is (told["gres"] != () and words is None)
 
 
-def test_a_shorter_time_limit_is_no_misfit_and_can_be_told() -> None:
+def test_shorter_time_limit_fits_and_can_be_reported() -> None:
     shorter = replace(GIVEN, time_limit_minutes=1)
     assert misfit(ASKED, shorter) is None
     assert ends_earlier(ASKED, shorter) == "the job's time limit is 1 minutes instead of 60"
@@ -201,13 +201,13 @@ def test_a_shorter_time_limit_is_no_misfit_and_can_be_told() -> None:
     assert ends_earlier(replace(ASKED, time_limit_minutes=None), shorter) is None
 
 
-def test_all_that_is_missing_is_told() -> None:
+def test_verdict_lists_everything_that_the_job_lacks() -> None:
     given = replace(GIVEN, cpus_allocated=1, memory_mb=1)
     words = "the job has 1 CPUs instead of 4; the job has 1 MiB of memory instead of 4000"
     assert misfit(ASKED, given) == words
 
 
-def test_where_no_partition_was_asked_for_slurm_chooses_one() -> None:
+def test_any_partition_fits_if_none_was_requested() -> None:
     assert misfit(replace(ASKED, partition=None), replace(GIVEN, partition="routed")) is None
 
 
@@ -217,7 +217,7 @@ GIVEN_THREE = replace(
 )
 
 
-def test_what_was_asked_for_on_each_of_several_nodes_fits() -> None:
+def test_job_on_several_nodes_as_requested_fits() -> None:
     assert misfit(THREE, GIVEN_THREE) is None
     assert covers(Grant(GIVEN_THREE.nodes, GIVEN_THREE.gres), THREE)
 

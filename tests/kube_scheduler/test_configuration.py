@@ -61,7 +61,7 @@ WITHOUT_VERB = {"preemptVerb": None}
         ({"score": {"disabled": ALL_OFF}}, True),
     ],
 )
-def test_default_preemption_runs_where_kube_scheduler_would_run_it(plugins: Any, preempts: bool) -> None:
+def test_default_preemption_is_found_as_kube_scheduler_runs_it(plugins: Any, preempts: bool) -> None:
     found = configuration(plugins, WITHOUT_VERB)
     profile = found.profile(OURS)
     assert profile is not None
@@ -81,12 +81,14 @@ def test_default_preemption_runs_where_kube_scheduler_would_run_it(plugins: Any,
         (False, "no entry of `extenders` is slurm-extender's"),
     ],
 )
-def test_victims_are_safe_where_slurm_extender_is_asked_about_all(entry: Any, words: str | None) -> None:
+def test_preemption_is_safe_if_slurm_extender_is_asked_about_all_victims(
+    entry: Any, words: str | None
+) -> None:
     told = unsafe_preemption(configuration(entry=entry), OURS)
     assert told is None if words is None else words in str(told)
 
 
-def test_a_kube_scheduler_without_the_profile_evicts_for_none_of_slurms_pods() -> None:
+def test_kube_scheduler_without_the_profile_is_safe() -> None:
     assert unsafe_preemption(SchedulerConfiguration(), OURS) is None
     assert unsafe_preemption(SchedulerConfiguration(), "default-scheduler") is not None
 
@@ -112,13 +114,15 @@ def test_a_kube_scheduler_without_the_profile_evicts_for_none_of_slurms_pods() -
         ({"schedulerName": "another"}, ("profile slurm-scheduler is missing",)),
     ],
 )
-def test_all_else_that_is_wrong_is_told(given: dict[str, Any], words: tuple[str, ...]) -> None:
+def test_other_problems_of_the_configuration_are_reported(
+    given: dict[str, Any], words: tuple[str, ...]
+) -> None:
     found = problems(configuration(**given), OURS)
     assert len(found) == len(words)
     assert all(word in told for word, told in zip(words, found, strict=True))
 
 
-def test_the_profiles_share_of_nodes_goes_before_the_one_of_all() -> None:
+def test_percentage_of_the_profile_overrides_the_global_percentage() -> None:
     document = {"percentageOfNodesToScore": 100, "profiles": [{"schedulerName": OURS}]}
     document |= {"extenders": [ENTRY]}
     assert problems(SchedulerConfiguration.model_validate(document), OURS) == ()
@@ -150,7 +154,7 @@ def test_the_configurations_of_local_clusters_are_judged(
         (None, "cannot be read"),
     ],
 )
-def test_another_file_is_not_taken_for_one(tmp_path: Path, text: str | None, words: str) -> None:
+def test_file_of_another_kind_is_no_configuration(tmp_path: Path, text: str | None, words: str) -> None:
     file = tmp_path / "file.yaml"
     if text is not None:
         file.write_text(text)
@@ -159,7 +163,7 @@ def test_another_file_is_not_taken_for_one(tmp_path: Path, text: str | None, wor
     assert words in str(error.value)
 
 
-def test_a_file_with_more_than_is_read_here_is_read(tmp_path: Path) -> None:
+def test_unknown_fields_of_a_configuration_are_ignored(tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     document = {"kind": "KubeSchedulerConfiguration", "leaderElection": {"leaderElect": False}}
     file.write_text(yaml.safe_dump(document | {"extenders": [ENTRY]}))

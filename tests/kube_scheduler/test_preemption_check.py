@@ -80,7 +80,7 @@ class World:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         running = asyncio.ensure_future(self.check.run())
-        await self.kubernetes.all_told()
+        await self.kubernetes.all_sent()
         yield
         running.cancel()
         with suppress(asyncio.CancelledError):
@@ -92,7 +92,7 @@ class World:
 
     async def settles(self) -> None:
         """What was told has been looked at, where nothing holds it up."""
-        await self.kubernetes.all_told()
+        await self.kubernetes.all_sent()
         for _ in range(100):
             await asyncio.sleep(0)
 
@@ -101,7 +101,7 @@ class World:
         return self.kubernetes.calls.count("list pods")
 
 
-async def test_an_eviction_for_a_managed_pod_is_trouble_for_a_while() -> None:
+async def test_eviction_for_a_managed_pod_is_a_problem_for_ten_minutes() -> None:
     world = World()
     async with world.running():
         assert not world.trouble()
@@ -133,7 +133,7 @@ async def test_an_eviction_for_a_managed_pod_is_trouble_for_a_while() -> None:
     ],
     ids=["scheduler", "group", "reason", "nobody", "silent", "namespace", "nameless", "selector"],
 )
-async def test_other_evictions_are_none_of_its_business(event: Manifest) -> None:
+async def test_other_evictions_are_ignored(event: Manifest) -> None:
     world = World()
     async with world.running():
         await world.happens(event)
@@ -141,7 +141,7 @@ async def test_other_evictions_are_none_of_its_business(event: Manifest) -> None
 
 
 @pytest.mark.parametrize("where", [{"node": "elsewhere"}, {"uid": "another"}])
-async def test_a_pod_of_the_profile_that_has_gone_on_is_managed_where_all_are(
+async def test_nominated_pod_is_managed_if_all_pods_are_in_scope(
     where: dict[str, str],
 ) -> None:
     for scope, counted in ((Scope(), 1), (Scope.of(["default"]), 0)):
@@ -152,7 +152,7 @@ async def test_a_pod_of_the_profile_that_has_gone_on_is_managed_where_all_are(
             assert world.counted == counted
 
 
-async def test_a_pod_that_is_bound_by_now_is_found() -> None:
+async def test_preemptor_that_is_already_bound_is_found() -> None:
     world = World(translation=TranslationConfig(scope=Scope.of(["default"])))
     world.kubernetes.put("pods", pod_manifest("urgent", gates=(), node="n1"))
     async with world.running():
@@ -167,16 +167,16 @@ async def test_a_pod_out_of_scope_may_preempt_in_the_same_profile() -> None:
         assert (world.trouble(), world.counted) == ("", 0)
 
 
-async def test_what_was_before_its_start_says_nothing_of_now() -> None:
+async def test_events_before_the_start_are_ignored() -> None:
     world = World()
     world.kubernetes.put("events", preempted("a", world.urgent))
     async with world.running():
         world.kubernetes.edit("events", "a.1", {"count": 2})
-        await world.kubernetes.all_told()
+        await world.kubernetes.all_sent()
         assert (world.trouble(), world.counted) == ("", 0)
 
 
-async def test_events_that_may_not_be_read_are_trouble_of_their_own(
+async def test_forbidden_events_are_a_separate_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("extender.kube_scheduler.preemption_check._RETRY_S", 0.0)
@@ -185,12 +185,12 @@ async def test_events_that_may_not_be_read_are_trouble_of_their_own(
     running = asyncio.ensure_future(world.check.run())
     await until(lambda: WATCH in world.health.troubles())
     world.kubernetes.outage(None)
-    await world.kubernetes.all_told()
+    await world.kubernetes.all_sent()
     assert WATCH not in world.health.troubles()
     running.cancel()
 
 
-async def test_an_outage_while_a_preemptor_is_looked_for_loses_nothing() -> None:
+async def test_outage_during_the_search_for_a_preemptor_loses_no_event() -> None:
     world = World()
     async with world.running():
         world.kubernetes.outage(Unavailable(503, "busy"), "list pods")
@@ -203,7 +203,7 @@ async def test_an_outage_while_a_preemptor_is_looked_for_loses_nothing() -> None
         assert world.health.troubles().keys() == {PART}
 
 
-async def test_the_victims_of_one_pod_take_one_look() -> None:
+async def test_victims_of_one_pod_need_one_list_request() -> None:
     """A kube-scheduler that evicts wrongly evicted 200 in 3 s."""
     world = World()
     async with world.running():
@@ -217,7 +217,7 @@ async def test_the_victims_of_one_pod_take_one_look() -> None:
         assert world.lists() <= 2
 
 
-async def test_forged_events_of_one_namespace_hold_up_no_other() -> None:
+async def test_forged_events_of_one_namespace_do_not_delay_other_namespaces() -> None:
     world = World(translation=TranslationConfig(scope=Scope.of(["default"])))
     async with world.running():
         world.kubernetes.hold("list pods")
@@ -231,7 +231,7 @@ async def test_forged_events_of_one_namespace_hold_up_no_other() -> None:
         assert "has evicted default/a for default/urgent" in world.trouble()
 
 
-async def test_how_often_kube_apiserver_is_asked_does_not_grow_with_the_events(
+async def test_number_of_list_requests_does_not_grow_with_the_events(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("extender.kube_scheduler.preemption_check._PAUSE_S", 3600.0)
@@ -242,7 +242,7 @@ async def test_how_often_kube_apiserver_is_asked_does_not_grow_with_the_events(
         assert world.lists() == 2
 
 
-async def test_more_events_than_are_looked_at_are_trouble_with_their_namespace(
+async def test_namespace_with_too_many_events_is_a_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("extender.kube_scheduler.preemption_check._MOST", 10)
@@ -275,7 +275,7 @@ def written(file: Path, entry: Manifest) -> None:
     file.write_text(yaml.safe_dump(document))
 
 
-def test_a_configuration_by_which_it_would_evict_is_trouble_until_it_is_another(file: Path) -> None:
+def test_unsafe_configuration_is_a_problem_until_it_changes(file: Path) -> None:
     world = World(file)
     for entry, words in ((WITHOUT_VERB, "has no preemptVerb"), ({}, ""), ({"ignorable": True}, "ignor")):
         written(file, entry)
@@ -284,7 +284,7 @@ def test_a_configuration_by_which_it_would_evict_is_trouble_until_it_is_another(
         assert bool(world.trouble()) is bool(words)
 
 
-def test_a_configuration_that_cannot_be_read_is_trouble_and_ends_nothing(file: Path) -> None:
+def test_unreadable_configuration_is_a_problem_and_no_error(file: Path) -> None:
     world = World(file)
     world.check.look()
     assert "is unknown" in world.trouble()
@@ -293,9 +293,7 @@ def test_a_configuration_that_cannot_be_read_is_trouble_and_ends_nothing(file: P
     assert not world.trouble()
 
 
-def test_a_configuration_that_does_not_change_is_not_read_again(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unchanged_configuration_is_not_read_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(file, WITHOUT_VERB)
     world = World(file)
     world.check.look()

@@ -46,7 +46,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("host", "url"), [("10.96.0.1", "https://10.96.0.1:443"), ("fd00::1", "https://[fd00::1]:443")]
 )
 @pytest.mark.usefixtures("account")
-async def test_a_program_in_a_pod_calls_by_its_account(
+async def test_program_in_a_pod_uses_its_service_account(
     host: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(HOST, host)
@@ -66,9 +66,7 @@ async def test_a_token_that_rotates_is_read_again(account: Path, seconds: Clock)
     assert await found.headers() == {"Authorization": "Bearer two"}
 
 
-async def test_a_token_that_cannot_be_read_any_more_is_read_once_it_can_be(
-    account: Path, seconds: Clock
-) -> None:
+async def test_unreadable_token_is_read_when_it_is_readable_again(account: Path, seconds: Clock) -> None:
     found = await find_access(None)
     seconds.now += 60
     (account / "token").write_text("")
@@ -83,7 +81,7 @@ async def test_a_token_that_cannot_be_read_any_more_is_read_once_it_can_be(
 
 @pytest.mark.parametrize("name", ["token", "ca.crt"])
 @pytest.mark.parametrize("text", [None, ""])
-async def test_without_a_whole_account_there_are_no_credentials(
+async def test_incomplete_service_account_gives_no_credentials(
     name: str, text: str | None, account: Path
 ) -> None:
     (account / name).unlink()
@@ -95,7 +93,9 @@ async def test_without_a_whole_account_there_are_no_credentials(
 
 @pytest.mark.parametrize("name", [HOST, PORT])
 @pytest.mark.usefixtures("account")
-async def test_outside_of_pods_there_is_no_account(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_service_account_is_found_outside_of_pods(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(name, "")
     with pytest.raises(NoCredentials, match=f"{HOST} and {PORT} are not set"):
         await find_access(None)
@@ -133,6 +133,6 @@ async def test_a_context_of_a_kubeconfig_can_be_chosen(tmp_path: Path) -> None:
         await find_access(file, "three")
 
 
-def test_for_an_account_the_library_for_kubeconfigs_is_not_loaded(account: Path) -> None:
+def test_service_account_does_not_load_the_kubeconfig_library(account: Path) -> None:
     argv = [sys.executable, "-c", _READS_ITS_ACCOUNT, str(account)]
     assert subprocess.run(argv, check=True, capture_output=True, text=True).stdout == "[]\n"

@@ -59,7 +59,7 @@ async def test_a_pod_that_does_not_exist_is_none_and_cannot_be_patched_or_bound(
             await call
 
 
-async def test_a_patch_adds_changes_and_takes_away_annotations(bench: Bench) -> None:
+async def test_patch_adds_changes_and_removes_annotations(bench: Bench) -> None:
     name = name_of(bench.pod(annotations={THEIRS: "x"}))
     for value, ours in (("1", {OURS: "1"}), ("2", {OURS: "2"}), (None, {})):
         patched = await bench.kubernetes.patch_pod(
@@ -69,7 +69,7 @@ async def test_a_patch_adds_changes_and_takes_away_annotations(bench: Bench) -> 
         assert patched == await read(bench, name)
 
 
-async def test_a_pod_whose_last_annotation_is_taken_away_has_no_field_for_them(bench: Bench) -> None:
+async def test_pod_without_annotations_has_no_annotations_field(bench: Bench) -> None:
     name = name_of(bench.pod(annotations={OURS: "1"}))
     patch = {"metadata": {"annotations": {OURS: None}}}
     patched = await bench.kubernetes.patch_pod("default", name, patch)
@@ -84,7 +84,7 @@ async def test_a_patch_makes_a_newer_version_unless_it_changes_nothing(bench: Be
     assert await bench.kubernetes.patch_pod("default", name_of(before), patch) == first
 
 
-async def test_a_patch_of_a_pod_leaves_its_status_and_one_of_its_status_leaves_its_spec(
+async def test_patches_of_spec_and_status_leave_the_other_part_alone(
     bench: Bench,
 ) -> None:
     name = name_of(bench.pod(gates=("example.io/gate",)))
@@ -118,7 +118,7 @@ async def test_conditions_are_merged_by_their_types(bench: Bench) -> None:
     assert second.items() <= said["example.io/B"].items()
 
 
-async def test_one_gate_is_lifted_and_the_others_stay(bench: Bench) -> None:
+async def test_patch_removes_one_gate_and_keeps_the_other_gates(bench: Bench) -> None:
     name = name_of(bench.pod(gates=("example.io/ours", "example.io/theirs")))
     lifted = {"spec": {"schedulingGates": [{"name": "example.io/ours", "$patch": "delete"}]}}
     patched = await bench.kubernetes.patch_pod("default", name, lifted)
@@ -134,7 +134,7 @@ async def test_one_gate_is_lifted_and_the_others_stay(bench: Bench) -> None:
         pytest.param({"nodeName": "n1"}, id="a Node"),
     ],
 )
-async def test_what_a_pods_spec_says_otherwise_is_not_changed(bench: Bench, spec: Manifest) -> None:
+async def test_patch_of_other_fields_of_the_spec_is_rejected(bench: Bench, spec: Manifest) -> None:
     created = bench.pod()
     with pytest.raises(Rejected):
         await bench.kubernetes.patch_pod("default", name_of(created), {"spec": spec})
@@ -157,7 +157,7 @@ WRITES: dict[str, Callable[[Kubernetes, str, dict[str, Any]], Awaitable[object]]
 
 
 @pytest.mark.parametrize("call", WRITES)
-async def test_a_write_is_held_to_the_version_and_uid_that_it_names(bench: Bench, call: str) -> None:
+async def test_write_with_a_wrong_version_or_uid_is_a_conflict(bench: Bench, call: str) -> None:
     write = WRITES[call]
     old = bench.pod()
     name, uid = name_of(old), old["metadata"]["uid"]
@@ -177,7 +177,7 @@ async def test_a_write_is_held_to_the_version_and_uid_that_it_names(bench: Bench
 # -- binding
 
 
-async def test_a_bound_pod_has_its_node_the_bindings_annotations_and_is_scheduled(bench: Bench) -> None:
+async def test_binding_sets_the_node_the_annotations_and_the_condition(bench: Bench) -> None:
     name = name_of(bench.pod(annotations={THEIRS: "x"}))
     before = condition("PodScheduled", reason="SlurmSays", message="not yet")
     await bench.kubernetes.patch_pod_status("default", name, {"status": {"conditions": [before]}})
@@ -197,7 +197,7 @@ async def test_a_bound_pod_has_its_node_the_bindings_annotations_and_is_schedule
         pytest.param({"gates": ("example.io/gate",)}, id="gated"),
     ],
 )
-async def test_a_pod_that_is_bound_or_gated_is_not_bound(bench: Bench, given: dict[str, Any]) -> None:
+async def test_bound_or_gated_pod_cannot_be_bound(bench: Bench, given: dict[str, Any]) -> None:
     created = bench.pod(**given)
     with pytest.raises(Conflict):
         await bench.kubernetes.bind_pod("default", name_of(created), "elsewhere", {})
@@ -207,7 +207,7 @@ async def test_a_pod_that_is_bound_or_gated_is_not_bound(bench: Bench, given: di
 # -- deletion
 
 
-async def test_a_pod_that_is_gone_is_deleted(bench: Bench) -> None:
+async def test_deletion_of_a_missing_pod_succeeds(bench: Bench) -> None:
     await bench.kubernetes.delete_pod("default", bench.name(), {"uid": "u"}, 30)
 
 
@@ -220,7 +220,7 @@ async def test_a_pod_that_is_gone_is_deleted(bench: Bench) -> None:
         pytest.param({"node": "nowhere"}, "Failed", 30, id="failed"),
     ],
 )
-async def test_a_pod_that_nothing_runs_of_is_gone_at_once(
+async def test_pod_without_running_containers_is_deleted_at_once(
     bench: Bench, given: dict[str, Any], phase: str | None, grace_s: int
 ) -> None:
     pod = bench.pod(**given)
@@ -230,7 +230,7 @@ async def test_a_pod_that_nothing_runs_of_is_gone_at_once(
     assert await bench.kubernetes.read_pod("default", name_of(pod)) is None
 
 
-async def test_the_grace_of_a_pod_that_is_being_deleted_gets_shorter_and_never_longer(
+async def test_grace_of_a_pod_being_deleted_can_only_become_shorter(
     bench: Bench,
 ) -> None:
     pod = bench.pod(node="nowhere")
@@ -247,7 +247,7 @@ async def test_the_grace_of_a_pod_that_is_being_deleted_gets_shorter_and_never_l
     assert await bench.kubernetes.read_pod("default", name_of(pod)) is None
 
 
-async def test_a_pod_that_is_being_deleted_can_still_be_told_something(bench: Bench) -> None:
+async def test_status_of_a_pod_being_deleted_can_be_patched(bench: Bench) -> None:
     pod = bench.pod(node="nowhere")
     await bench.kubernetes.delete_pod("default", name_of(pod), {"uid": pod["metadata"]["uid"]}, 60)
     told = {"status": {"conditions": [condition("example.io/A", "True")]}}

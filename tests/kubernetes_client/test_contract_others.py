@@ -33,7 +33,7 @@ def event(name: str, message: str) -> Manifest:
     return manifest("v1", "Event", name, involvedObject=pod, **told)
 
 
-async def test_an_event_of_a_name_that_exists_already_stays_as_it_is(bench: Bench) -> None:
+async def test_event_with_an_existing_name_stays_unchanged(bench: Bench) -> None:
     name = bench.name()
     for message in ("first", "second"):
         await bench.kubernetes.create_event("default", event(name, message))
@@ -41,7 +41,7 @@ async def test_an_event_of_a_name_that_exists_already_stays_as_it_is(bench: Benc
     bench.remove("events", name)
 
 
-async def test_events_are_selected_by_their_reason_and_by_the_program_that_tells_them(
+async def test_events_are_selected_by_reason_and_reporting_component(
     bench: Bench,
 ) -> None:
     named = {
@@ -65,7 +65,7 @@ async def test_events_are_selected_by_their_reason_and_by_the_program_that_tells
 # -- the server, and the account that asks
 
 
-async def test_the_server_tells_its_release_its_uid_and_its_kinds(bench: Bench) -> None:
+async def test_server_reports_its_version_uid_and_kinds(bench: Bench) -> None:
     kubernetes = bench.kubernetes
     uid = await kubernetes.cluster_uid()
     assert uid
@@ -77,7 +77,7 @@ async def test_the_server_tells_its_release_its_uid_and_its_kinds(bench: Bench) 
     assert await kubernetes.kinds("none.example.io/v1") == frozenset()
 
 
-async def test_an_account_is_told_who_it_is_and_what_it_may_do(bench: Bench) -> None:
+async def test_account_can_read_its_name_and_its_rights(bench: Bench) -> None:
     assert (await bench.kubernetes.account())["username"] == "admin"
     rights = [
         Right("patch", "pods/status"),
@@ -150,7 +150,7 @@ async def test_a_patch_of_a_nodes_status_merges_conditions_and_leaves_its_spec(b
     assert conditions(node)["example.io/B"]["status"] == "True"
 
 
-async def test_a_patch_of_a_node_is_held_to_the_version_that_it_names(bench: Bench) -> None:
+async def test_patch_of_a_node_with_an_old_version_is_a_conflict(bench: Bench) -> None:
     kubernetes, old = bench.kubernetes, bench.node()
     name = name_of(old)
     bench.edit("nodes", name, {"metadata": {"labels": {"x": "y"}}})
@@ -171,7 +171,7 @@ async def test_a_patch_of_a_node_is_held_to_the_version_that_it_names(bench: Ben
 # -- Pods that are made, and ControllerRevisions
 
 
-async def test_a_pod_is_made_once_and_not_where_it_is_no_pod(bench: Bench) -> None:
+async def test_pod_is_created_once(bench: Bench) -> None:
     kubernetes, name = bench.kubernetes, bench.name()
     spec = {"schedulerName": bench.scheduler, "containers": [{"name": "c", "image": "none"}]}
     pod = manifest("v1", "Pod", name, spec=spec)
@@ -187,7 +187,7 @@ def revision(name: str, data: Manifest) -> Manifest:
     return manifest("apps/v1", "ControllerRevision", name, labels, revision=1, data=data)
 
 
-async def test_a_revision_is_made_once_listed_and_deleted(bench: Bench) -> None:
+async def test_revision_is_created_once_listed_and_deleted(bench: Bench) -> None:
     kubernetes, name = bench.kubernetes, bench.name()
     assert await kubernetes.read_revision("default", name) is None
     for data in ({"a": [1, {"b": "c"}]}, {"other": 1}):
@@ -283,7 +283,7 @@ def webhook(name: str) -> Manifest:
     }
 
 
-async def test_webhooks_trust_an_authority_and_the_one_before(bench: Bench) -> None:
+async def test_webhooks_trust_a_new_ca_and_the_previous_ca(bench: Bench) -> None:
     name, kind = bench.name(), "mutatingwebhookconfigurations"
     hooks = [webhook(f"{each}.example.io") for each in ("a", "b")]
     of = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}

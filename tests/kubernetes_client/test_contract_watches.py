@@ -17,7 +17,7 @@ async def now(bench: Bench) -> str:
 # -- lists
 
 
-async def test_a_list_has_its_version_and_the_objects_by_name_without_their_kind(bench: Bench) -> None:
+async def test_list_has_a_version_and_sorted_objects_without_kind(bench: Bench) -> None:
     names = [bench.name() for _ in range(2)]
     for name in reversed(names):
         bench.pod(name)
@@ -27,7 +27,7 @@ async def test_a_list_has_its_version_and_the_objects_by_name_without_their_kind
     assert int(version(listed)) >= max(int(version(each)) for each in listed["items"])
 
 
-async def test_a_list_is_of_the_pods_that_all_terms_of_a_selector_fit(bench: Bench) -> None:
+async def test_list_has_the_pods_that_match_all_terms_of_a_selector(bench: Bench) -> None:
     free, bound, over = bench.pod(), bench.pod(node="nowhere"), bench.pod(node="nowhere")
     bench.end(name_of(over), "Succeeded")
     for selector, fitting in (
@@ -68,7 +68,7 @@ async def test_the_latest_version_is_that_of_a_list_or_newer(bench: Bench) -> No
         assert int(await bench.kubernetes.latest_version(kind)) > int(version(listed))
 
 
-async def test_a_server_says_which_kinds_it_has(bench: Bench) -> None:
+async def test_server_reports_whether_it_serves_a_kind(bench: Bench) -> None:
     assert await bench.kubernetes.serves("persistentvolumeclaims")
     assert await bench.kubernetes.serves("resourceclaims") is bench.serves_claims
 
@@ -76,7 +76,7 @@ async def test_a_server_says_which_kinds_it_has(bench: Bench) -> None:
 # -- watches
 
 
-async def test_a_watch_tells_what_happens_after_its_version_in_order(bench: Bench) -> None:
+async def test_watch_reports_changes_after_its_version_in_order(bench: Bench) -> None:
     before = bench.pod()
     since = await now(bench)
     created = bench.pod()
@@ -92,18 +92,18 @@ async def test_a_watch_tells_what_happens_after_its_version_in_order(bench: Benc
     assert await bench.events(ends["resourceVersion"], 1) == told[3:]
 
 
-async def test_a_watch_from_no_version_begins_with_what_is_there(bench: Bench) -> None:
+async def test_watch_without_a_version_starts_with_the_existing_objects(bench: Bench) -> None:
     """Whether a watch can be had is tried before anything is listed."""
     there = [bench.pod() for _ in range(2)]
     assert await bench.events("", 2) == [("ADDED", pod) for pod in there]
 
 
-async def test_a_watch_tells_what_happens_while_it_is_open(bench: Bench) -> None:
+async def test_open_watch_reports_new_changes(bench: Bench) -> None:
     told = await bench.events(await now(bench), 1, meanwhile=bench.pod)
     assert [kind for kind, _ in told] == ["ADDED"]
 
 
-async def test_an_object_comes_and_goes_with_its_selection(bench: Bench) -> None:
+async def test_object_is_added_and_deleted_as_the_selector_matches(bench: Bench) -> None:
     pod = bench.pod()
     since = await now(bench)
     await bench.kubernetes.bind_pod("default", name_of(pod), "nowhere", {})
@@ -120,7 +120,7 @@ async def test_an_object_comes_and_goes_with_its_selection(bench: Bench) -> None
 
 
 @pytest.mark.parametrize("opened_before", [True, False])
-async def test_a_watch_tells_the_last_version_before_it_ends_if_it_is_newer(
+async def test_watch_ends_with_a_bookmark_if_the_version_is_newer(
     bench: Bench, opened_before: bool
 ) -> None:
     """Of an object that it does not select, too."""

@@ -30,7 +30,7 @@ async def first_of(watch: ResourceWatch) -> Manifest:
     raise AssertionError
 
 
-async def test_while_there_is_an_outage_nothing_is_done() -> None:
+async def test_calls_during_an_outage_fail_without_effect() -> None:
     kubernetes = InMemoryKubernetes(pod_manifest())
     kubernetes.outage(DOWN)
     with pytest.raises(Unavailable):
@@ -41,7 +41,7 @@ async def test_while_there_is_an_outage_nothing_is_done() -> None:
     assert kubernetes.calls == ["patch_pod"] * 2
 
 
-async def test_an_outage_may_be_of_some_calls_and_kinds_alone() -> None:
+async def test_outage_can_be_limited_to_some_calls_and_kinds() -> None:
     kubernetes = InMemoryKubernetes(pod_manifest())
     kubernetes.outage(Rejected(403, "forbidden"), "patch_pod", "list nodes")
     with pytest.raises(Rejected):
@@ -63,7 +63,7 @@ async def test_an_outage_breaks_open_watches() -> None:
             await anext(aiter(pieces))
 
 
-async def test_a_call_that_is_held_does_its_work_when_it_is_released() -> None:
+async def test_held_call_takes_effect_when_released() -> None:
     kubernetes = InMemoryKubernetes(pod_manifest())
     kubernetes.hold("patch_pod")
     call = asyncio.ensure_future(annotate(kubernetes))
@@ -74,7 +74,7 @@ async def test_a_call_that_is_held_does_its_work_when_it_is_released() -> None:
     assert annotated(kubernetes)
 
 
-async def test_a_call_whose_reply_is_lost_has_done_its_work() -> None:
+async def test_call_with_a_lost_reply_has_taken_effect() -> None:
     kubernetes = InMemoryKubernetes(pod_manifest())
     kubernetes.lose_reply_of_next("patch_pod")
     with pytest.raises(Unavailable):
@@ -83,14 +83,14 @@ async def test_a_call_whose_reply_is_lost_has_done_its_work() -> None:
     await annotate(kubernetes)
 
 
-async def test_a_test_can_wait_for_what_is_written() -> None:
+async def test_caller_can_wait_for_a_write() -> None:
     kubernetes = InMemoryKubernetes(pod_manifest())
     waiting = asyncio.ensure_future(kubernetes.until(lambda: annotated(kubernetes)))
     await annotate(kubernetes)
     await asyncio.wait_for(waiting, 1)
 
 
-async def test_a_test_can_wait_until_a_watch_has_told_everything() -> None:
+async def test_caller_can_wait_until_a_watch_has_reported_all_changes() -> None:
     kubernetes, told = InMemoryKubernetes(), list[str]()
     watch = ResourceWatch(kubernetes, "pods")
     await watch.list()
@@ -102,12 +102,12 @@ async def test_a_test_can_wait_until_a_watch_has_told_everything() -> None:
     following = asyncio.ensure_future(follow())
     for name in "abc":
         kubernetes.put("pods", pod_manifest(name))
-        await asyncio.wait_for(kubernetes.all_told(), 1)
+        await asyncio.wait_for(kubernetes.all_sent(), 1)
         assert told[-1] == name
     following.cancel()
 
 
-async def test_others_are_faster_than_the_next_call() -> None:
+async def test_change_can_be_made_just_before_the_next_call() -> None:
     kubernetes = InMemoryKubernetes(pod_manifest(version="7"))
 
     async def meanwhile() -> None:
@@ -119,7 +119,7 @@ async def test_others_are_faster_than_the_next_call() -> None:
     await annotate(kubernetes)
 
 
-async def test_objects_keep_the_uid_and_the_version_that_they_bring() -> None:
+async def test_objects_keep_their_given_uid_and_version() -> None:
     kubernetes = InMemoryKubernetes(pod_manifest(uid="u1", version="7"))
     assert kubernetes.read("pods", "p") == pod_manifest(uid="u1", version="7")
     kubernetes.put("nodes", node_manifest("n1"))
@@ -140,7 +140,7 @@ async def test_after_a_compaction_a_watch_lists_again(monkeypatch: pytest.Monkey
     assert kubernetes.calls == ["pages pods", "watch pods", "pages pods"]
 
 
-async def test_an_open_watch_is_told_a_version_and_ended() -> None:
+async def test_open_watch_can_get_a_bookmark_and_be_ended() -> None:
     kubernetes = InMemoryKubernetes()
     async with kubernetes.watch("pods", "spec.nodeName=n1", "1", 60) as pieces:
         kubernetes.put("pods", pod_manifest("elsewhere", node="n2"))
@@ -151,6 +151,6 @@ async def test_an_open_watch_is_told_a_version_and_ended() -> None:
         assert [piece async for piece in pieces] == []
 
 
-async def test_a_selector_of_a_field_that_it_does_not_know_is_an_error() -> None:
+async def test_selector_of_an_unknown_field_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"spec\.unschedulable"):
         await InMemoryKubernetes().list("pods", "spec.unschedulable=true")

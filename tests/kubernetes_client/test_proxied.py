@@ -82,7 +82,7 @@ async def route() -> AsyncIterator[Route]:
                 await made.ended.acquire()
 
 
-async def test_proxy_is_asked_for_the_server_and_the_server_for_the_object(route: Route) -> None:
+async def test_client_connects_to_the_server_through_the_proxy(route: Route) -> None:
     trusting = ssl.create_default_context(cadata=route.authority.cert_pem.bytes().decode())
     api = KubernetesRest(Access(f"{route.server}/prefix", trusting, nobody, route.proxy))
     for name in ("a/b", ".."):

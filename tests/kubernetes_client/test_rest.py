@@ -146,14 +146,14 @@ async def test_patch_keeps_the_gates_and_conditions_of_others(
     assert (server.asked, server.sent) == (("PATCH", path), PATCH)
 
 
-async def test_a_deletion_is_of_this_very_pod_and_says_with_which_grace(server: ApiServer) -> None:
+async def test_deletion_has_preconditions_and_a_grace_period(server: ApiServer) -> None:
     await server.api.delete_pod("default", "p", UNCHANGED, 24)
     assert server.asked == ("DELETE", POD)
     assert server.sent["preconditions"] == UNCHANGED
     assert server.sent["gracePeriodSeconds"] == 24
 
 
-async def test_a_binding_is_held_to_the_pod_as_it_was_seen(server: ApiServer) -> None:
+async def test_binding_has_the_uid_and_the_version_of_the_pod(server: ApiServer) -> None:
     metadata = {"uid": "u1", "resourceVersion": "7", "annotations": {"x": "y"}}
     await server.api.bind_pod("default", "p", "n1", metadata)
     assert server.asked == ("POST", POD + "/binding")
@@ -174,7 +174,7 @@ async def test_a_kind_is_listed_with_its_selector(server: ApiServer, kind: str, 
     assert dict(server.got.query) == {"fieldSelector": "spec.schedulerName=x"}
 
 
-async def test_a_long_list_is_asked_for_page_by_page(server: ApiServer) -> None:
+async def test_long_list_is_requested_page_by_page(server: ApiServer) -> None:
     parts = {None: ("a", "x&=y"), "x&=y": ("b", "z"), "z": ("c", "")}
     queries: list[dict[str, str]] = []
 
@@ -191,7 +191,7 @@ async def test_a_long_list_is_asked_for_page_by_page(server: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("proxied", [False, True])
-async def test_a_services_own_answer_is_its_status(server: ApiServer, proxied: bool) -> None:
+async def test_call_of_a_service_returns_its_http_status(server: ApiServer, proxied: bool) -> None:
     proxy = server.url if proxied else None  # the server answers for another host, too
     api = KubernetesRest(replace(access_of(server.url), proxy=proxy))
     server.answer = _says({"Error": "this takes POST only"}, 405)
@@ -219,13 +219,13 @@ async def test_a_name_of_dots_stays_one_part_of_a_path(server: ApiServer, name: 
     assert server.got.raw_path.endswith("/pods/" + name.replace(".", "%2E"))
 
 
-async def test_requests_say_who_makes_them(server: ApiServer) -> None:
+async def test_requests_have_a_user_agent(server: ApiServer) -> None:
     for ask in (server.api.read_pod("default", "p"), server.api.list("pods", None)):
         await ask
         assert server.got.headers["User-Agent"] == "slurm-extender"
 
 
-async def test_a_connection_outlives_a_refusal(server: ApiServer) -> None:
+async def test_connection_is_reused_after_a_refusal(server: ApiServer) -> None:
     """Conflicts are everyday life, and a TLS handshake is not for nothing."""
     peers = []
     for status in (409, 200):
@@ -246,7 +246,7 @@ async def test_a_connection_that_the_server_had_closed_is_no_failure(server: Api
 
 
 @pytest.mark.parametrize("error", [OSError(24, "too many open files"), NoCredentials("it is empty")])
-async def test_a_token_that_cannot_be_read_is_trouble_for_a_while(
+async def test_unreadable_token_makes_the_server_unavailable(
     server: ApiServer, error: Exception
 ) -> None:
     async def fails() -> dict[str, str]:
@@ -270,7 +270,7 @@ async def test_a_token_that_cannot_be_read_is_trouble_for_a_while(
         *((status, Unavailable) for status in (429, 500, 503, 504)),
     ],
 )
-async def test_a_refusal_is_sorted_by_its_status(
+async def test_http_status_decides_the_kind_of_error(
     server: ApiServer, status: int, kind: type[KubernetesError]
 ) -> None:
     server.fails(status)
@@ -284,9 +284,7 @@ async def test_a_refusal_is_sorted_by_its_status(
     ("body", "words"),
     [("<html>bad gateway</html>", "bad gateway"), ("", "no answer"), ("[]", "[]"), ("{}", "{}")],
 )
-async def test_a_refusal_in_no_known_form_is_repeated_in_its_own_words(
-    server: ApiServer, body: str, words: str
-) -> None:
+async def test_refusal_in_an_unknown_form_is_quoted(server: ApiServer, body: str, words: str) -> None:
     server.fails(502, body)
     with pytest.raises(Unavailable) as refusal:
         await server.api.patch_pod("default", "p", {})
@@ -321,7 +319,7 @@ async def test_a_pod_that_has_changed_is_not_deleted(server: ApiServer) -> None:
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
 
-async def test_a_lease_is_read_made_and_replaced(server: ApiServer) -> None:
+async def test_lease_is_read_created_and_replaced(server: ApiServer) -> None:
     lease: Manifest = {"metadata": {"name": "x"}, "spec": {"holderIdentity": "a"}}
     await server.api.read_lease("kube-system", "x")
     assert server.asked == ("GET", LEASE + "/x")
@@ -390,7 +388,7 @@ async def _watched(server: ApiServer) -> bytes:
         return b"".join([piece async for piece in pieces])
 
 
-async def test_a_watch_asks_for_bookmarks_and_gives_the_stream_as_it_came(server: ApiServer) -> None:
+async def test_watch_requests_bookmarks_and_returns_the_raw_stream(server: ApiServer) -> None:
     server.answer = _says('{"type":"ADDED"}\n{"type":"DELETED"}\n')
     assert await _watched(server) == b'{"type":"ADDED"}\n{"type":"DELETED"}\n'
     assert server.asked == ("GET", "/api/v1/pods")

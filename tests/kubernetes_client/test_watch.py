@@ -175,17 +175,17 @@ async def test_events_are_read_however_the_stream_is_cut(size: int) -> None:
     assert await told(FakeApi([EMPTY], pieces)) == IN_STREAM
 
 
-async def test_an_empty_piece_is_nothing() -> None:
+async def test_empty_pieces_of_a_stream_are_ignored() -> None:
     assert await told(FakeApi([EMPTY], [b"", STREAM, b""])) == IN_STREAM
 
 
-async def test_the_listed_objects_are_returned_and_not_told_again() -> None:
+async def test_first_list_returns_the_objects() -> None:
     api = FakeApi([([item("a", 3)], "5")])
     watch = _watch(api)
     assert await watch.list() == (item("a", 3),)
 
 
-async def test_a_list_that_fails_is_an_error_of_the_caller() -> None:
+async def test_failed_first_list_raises_the_error() -> None:
     watch = _watch(FakeApi([DOWN]))
     with pytest.raises(Unavailable):
         await watch.list()
@@ -281,7 +281,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return given
 
 
-async def test_watches_that_end_at_once_are_not_opened_in_a_rush(pauses: list[float]) -> None:
+async def test_watches_that_end_at_once_are_reopened_after_a_pause(pauses: list[float]) -> None:
     await told(FakeApi([EMPTY], [], [], []))
     assert pauses == [1.0] * 3
 
@@ -301,7 +301,7 @@ async def test_lists_become_rarer_while_every_watch_expires_at_once(pauses: list
 
 
 @pytest.mark.parametrize("answer", [[], [EXPIRED]], ids=["opened", "expired"])
-async def test_a_watch_that_is_given_or_has_expired_can_be_had(answer: Sequence[Step]) -> None:
+async def test_try_watch_succeeds_if_a_watch_opens_or_has_expired(answer: Sequence[Step]) -> None:
     api = FakeApi([EMPTY], answer)
     watch = _watch(api)
     await watch.list()
@@ -309,7 +309,7 @@ async def test_a_watch_that_is_given_or_has_expired_can_be_had(answer: Sequence[
     assert api.since == ["5"]
 
 
-async def test_a_watch_that_is_refused_cannot_be_had() -> None:
+async def test_try_watch_fails_if_a_watch_is_refused() -> None:
     watch = _watch(FakeApi([EMPTY], [DOWN]))
     with pytest.raises(Unavailable):
         await watch.try_watch()
@@ -321,7 +321,7 @@ EXPIRIES: list[Sequence[Step]] = [[error(410)], [EXPIRED]]
 
 
 @pytest.mark.parametrize("expiry", EXPIRIES, ids=["as an event", "as HTTP"])
-async def test_after_410_every_object_is_told_and_watched_from_the_new_list(
+async def test_after_410_every_object_is_listed_and_reported_again(
     expiry: Sequence[Step],
 ) -> None:
     again: tuple[list[Manifest], str] = ([item("a", 20), item("b", 21)], "30")
@@ -330,7 +330,7 @@ async def test_after_410_every_object_is_told_and_watched_from_the_new_list(
     assert api.since == ["5", "30", "31"]
 
 
-async def test_who_went_during_the_gap_is_told_gone() -> None:
+async def test_object_deleted_during_a_gap_is_reported_as_gone() -> None:
     """Whether it was listed or came by an event; who was told gone before is not told again."""
     events = [event("ADDED", "b", 6), event("ADDED", "c", 7), event("DELETED", "c", 8), error(410)]
     api = FakeApi([([item("a", 3)], "5"), ([], "30")], events)
@@ -339,7 +339,7 @@ async def test_who_went_during_the_gap_is_told_gone() -> None:
     assert sorted(gone) == ["-a", "-b"]
 
 
-async def test_who_is_gone_is_told_before_who_took_its_name() -> None:
+async def test_deletion_is_reported_before_a_new_object_of_the_same_name() -> None:
     """The Nodes' reader goes by name: a Node made anew must not vanish with its predecessor."""
     anew = item("new", 20)
     anew["metadata"]["name"] = item("old", 3)["metadata"]["name"]
@@ -347,13 +347,13 @@ async def test_who_is_gone_is_told_before_who_took_its_name() -> None:
     assert await told(api) == ["z9", "-old", "new20"]
 
 
-async def test_a_name_in_another_namespace_is_another_name() -> None:
+async def test_same_name_in_two_namespaces_means_two_objects() -> None:
     pods = [pod_manifest(uid=uid, namespace=uid, name="same") for uid in ("here", "there")]
     api = FakeApi([([pods[0]], "5"), (pods[::-1], "30")], [error(410)])
     assert [each.rstrip("0123456789") for each in await told(api)] == ["there", "here"]
 
 
-async def test_a_second_list_is_told_page_by_page() -> None:
+async def test_second_list_is_reported_page_by_page() -> None:
     """50,000 manifests at once would be a gigabyte."""
     api = FakeApi([EMPTY, ([item(uid, 20) for uid in "abc"], "30")], [error(410)])
     watch, given = _watch(api), []
@@ -366,7 +366,7 @@ async def test_a_second_list_is_told_page_by_page() -> None:
     assert given == [1, 2, 3]
 
 
-async def test_a_list_that_breaks_off_is_begun_anew_and_who_went_meanwhile_is_told_gone() -> None:
+async def test_interrupted_list_is_repeated_and_deletions_are_reported() -> None:
     half, whole = ([item("a", 20), BROKEN_OFF], "30"), ([item("b", 33)], "40")
     api = FakeApi([EMPTY, half, whole], [error(410)])
     assert await told(api) == ["a20", "b33", "-a"]
@@ -377,7 +377,7 @@ PIECE = b"".join(event("ADDED", str(number), 20) for number in range(1000))
 
 
 @pytest.mark.parametrize(("step", "least"), [(error(410), 999), (PIECE, 990)], ids=["list", "piece"])
-async def test_others_get_their_turns_within_a_thousand_objects(
+async def test_other_tasks_run_while_a_thousand_objects_are_read(
     step: bytes, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
@@ -396,7 +396,7 @@ async def test_others_get_their_turns_within_a_thousand_objects(
     await cast(Any, changes).aclose()
 
 
-async def test_an_object_that_is_gone_is_told_by_its_names() -> None:
+async def test_deleted_object_is_reported_with_its_names() -> None:
     pod, node = pod_manifest(uid="u1", namespace="ml", name="train"), node_manifest("n1")
     for manifest, names in ((pod, {"uid", "namespace", "name"}), (node, {"uid", "name"})):
         api = FakeApi([([manifest], "5"), ([], "30")], [error(410)])
@@ -424,7 +424,7 @@ async def test_a_watch_may_expire_again_and_again() -> None:
 # Trouble
 
 
-async def test_trouble_is_told_when_it_comes_and_when_it_is_over() -> None:
+async def test_start_and_end_of_a_problem_are_reported() -> None:
     said: list[KubernetesError | None] = []
     api = FakeApi([EMPTY], [DOWN], [event("ADDED", "a", 6), TimeoutError()])
     await told(api, _watch(api, on_trouble=said.append))
@@ -434,7 +434,7 @@ async def test_trouble_is_told_when_it_comes_and_when_it_is_over() -> None:
     assert "TimeoutError" in str(broken)
 
 
-async def test_a_list_that_fails_after_410_is_trouble_too() -> None:
+async def test_failed_list_after_410_is_a_problem() -> None:
     said: list[KubernetesError | None] = []
     api = FakeApi([EMPTY, DOWN, EMPTY], [error(410)])
     await told(api, _watch(api, on_trouble=said.append))
@@ -491,20 +491,20 @@ def pod_event(kind: str, manifest: Manifest) -> bytes:
     return orjson.dumps({"type": kind, "object": manifest}) + b"\n"
 
 
-async def test_only_pods_of_our_scheduler_are_asked_for() -> None:
+async def test_only_pods_of_slurm_scheduler_are_requested() -> None:
     api = FakeApi([EMPTY])
     await followed(api, Health())
     assert api.selectors == {("pods", "spec.schedulerName=slurm-scheduler")}
 
 
-async def test_who_is_out_of_scope_is_not_told_gone_either() -> None:
+async def test_pod_out_of_scope_is_not_reported_as_gone() -> None:
     ours, other = pod_manifest(uid="u1", namespace="ml"), pod_manifest(uid="u2", gates=())
     api = FakeApi([([ours, other], "5"), ([], "30")], [error(410)])
     gone = PodVanished("u1", seen=False)
     assert await followed(api, Health(), TranslationConfig(scope=Scope.of(["ml"]))) == [gone]
 
 
-async def test_pods_are_told_as_observed_and_as_vanished() -> None:
+async def test_pods_are_reported_as_observed_and_as_vanished() -> None:
     manifest = pod_manifest(uid="u1", version="6")
     api = FakeApi([EMPTY], [pod_event("ADDED", manifest), pod_event("DELETED", manifest)])
     observed, vanished = await followed(api, Health())

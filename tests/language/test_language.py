@@ -44,5 +44,5 @@ def test_text_stays_within_the_limits(name: str) -> None:
     assert not excess, "\n".join([*excess, *(" ".join(each.split()) for each in worst(sentences))])
 
 
-def test_each_line_of_what_is_left_names_a_text() -> None:
+def test_each_line_of_the_list_of_exceptions_names_a_text() -> None:
     assert set(_NOT_YET.read_text().splitlines()) <= TEXTS.keys()

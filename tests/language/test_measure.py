@@ -60,13 +60,13 @@ def f():
         ),
     ],
 )
-def test_sentences_of_a_file(name: str, text: str, expected: list[str], tmp_path: Path) -> None:
+def test_sentences_of_a_file_are_read(name: str, text: str, expected: list[str], tmp_path: Path) -> None:
     file = tmp_path / name
     file.write_text(text)
     assert sentences_of(file) == expected
 
 
-def test_measure_counts_what_a_reader_stumbles_over() -> None:
+def test_measure_counts_pronouns_openings_and_private_words() -> None:
     bad = "What it tells is what nobody asked."
     found = Measure.of([bad, "Slurm starts the job."])
     assert (found.words, found.pronouns, found.openings) == (11, 300 / 11, 50)

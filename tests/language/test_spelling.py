@@ -26,7 +26,7 @@ def _unknown(sentences: Iterable[str], english: SpellChecker) -> set[str]:
     return set(english.unknown(words))
 
 
-def test_each_word_is_english_or_in_the_list(english: SpellChecker) -> None:
+def test_each_word_is_english_or_listed(english: SpellChecker) -> None:
     listed = _LIST.read_text().split()
     assert listed == sorted(set(listed)), f"sort {_LIST.name}"
     found = {file: _unknown(sentences_of(file), english) for files in TEXTS.values() for file in files}

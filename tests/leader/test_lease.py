@@ -96,7 +96,7 @@ async def test_a_leader_that_ends_gives_the_lease_back(kubernetes: OneLease) -> 
         assert kubernetes.spec["leaseTransitions"] == 1
 
 
-async def test_every_replica_tells_how_often_the_lease_has_changed_hands(kubernetes: OneLease) -> None:
+async def test_each_replica_counts_the_transitions_of_the_lease(kubernetes: OneLease) -> None:
     async with running(Replica(kubernetes, "a")) as first:
         await soon(first.leads)
         await first.lease.held()
@@ -114,7 +114,7 @@ async def test_a_follower_that_ends_leaves_the_lease_alone(kubernetes: OneLease)
         assert kubernetes.spec["holderIdentity"] == "a"
 
 
-async def test_a_lease_that_nobody_renews_passes_on_after_its_duration(kubernetes: OneLease) -> None:
+async def test_expired_lease_passes_to_another_replica(kubernetes: OneLease) -> None:
     dead = Replica(kubernetes, "dead")
     task = asyncio.ensure_future(dead.run())
     await soon(dead.leads)
@@ -129,14 +129,14 @@ async def test_a_lease_that_nobody_renews_passes_on_after_its_duration(kubernete
     assert asyncio.get_running_loop().time() - began >= DURATION
 
 
-async def test_a_replica_that_was_killed_leads_at_once_when_it_is_back(kubernetes: OneLease) -> None:
-    await test_a_lease_that_nobody_renews_passes_on_after_its_duration(kubernetes)
+async def test_killed_replica_leads_at_once_after_its_restart(kubernetes: OneLease) -> None:
+    await test_expired_lease_passes_to_another_replica(kubernetes)
     kubernetes.held_by("a")
     async with running(Replica(kubernetes, "a")) as same:
         await asyncio.wait_for(same.leads.wait(), DURATION / 2)
 
 
-async def test_a_leader_stops_when_it_sees_another(kubernetes: OneLease) -> None:
+async def test_leader_stops_after_another_holder_appears(kubernetes: OneLease) -> None:
     async with running(Replica(kubernetes, "a")) as first:
         await soon(first.leads)
         kubernetes.held_by("b")
@@ -144,7 +144,7 @@ async def test_a_leader_stops_when_it_sees_another(kubernetes: OneLease) -> None
         assert not first.leads.is_set()
 
 
-async def test_a_leader_that_missed_anothers_term_begins_anew(kubernetes: OneLease) -> None:
+async def test_leader_restarts_after_a_missed_term_of_another_leader(kubernetes: OneLease) -> None:
     """It was paused; another led meanwhile, and has given the Lease back."""
     async with running(Replica(kubernetes, "a")) as first:
         await soon(first.leads)
@@ -155,7 +155,7 @@ async def test_a_leader_that_missed_anothers_term_begins_anew(kubernetes: OneLea
 
 
 @pytest.mark.parametrize("silent", [False, True])
-async def test_outage_holds_the_leaders_effects_back(kubernetes: OneLease, silent: bool) -> None:
+async def test_outage_delays_the_effects_of_the_leader(kubernetes: OneLease, silent: bool) -> None:
     async with running(Replica(kubernetes, "a")) as first:
         await soon(first.leads)
         if silent:
@@ -174,7 +174,7 @@ async def test_outage_holds_the_leaders_effects_back(kubernetes: OneLease, silen
         assert first.health.parts() == {"Kubernetes": False}
 
 
-async def test_a_failure_of_the_leaders_work_ends_the_program(kubernetes: OneLease) -> None:
+async def test_failure_in_the_work_of_the_leader_ends_the_program(kubernetes: OneLease) -> None:
     replica = Replica(kubernetes, "a")
     replica.fails = RuntimeError("a defect")
     with pytest.raises(RuntimeError, match="a defect"):

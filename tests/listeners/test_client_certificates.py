@@ -92,7 +92,7 @@ async def answer(there: Site, context: ssl.SSLContext | None, path: str, body: b
         return None
 
 
-async def test_kube_scheduler_shows_a_certificate_where_an_authority_is_set(tmp_path: Path) -> None:
+async def test_kube_scheduler_needs_a_certificate_if_a_client_ca_is_set(tmp_path: Path) -> None:
     own = Authorities(tmp_path)
     async with program(own, 0, scheduler_client_ca_file=own.clients_file) as (_, there):
         called = [own.caller(own.callers), own.caller(None), own.caller(trustme.CA()), None]
@@ -100,20 +100,20 @@ async def test_kube_scheduler_shows_a_certificate_where_an_authority_is_set(tmp_
         assert answers == [200, None, None, None]
 
 
-async def test_so_does_kube_apiserver(tmp_path: Path) -> None:
+async def test_kube_apiserver_needs_a_certificate_if_a_client_ca_is_set(tmp_path: Path) -> None:
     own = Authorities(tmp_path)
     async with program(own, 3, admission_client_ca_file=own.clients_file) as (_, there):
         called = [own.caller(own.callers), own.caller(None), own.caller(trustme.CA()), None]
         assert [await answer(there, c, "/mutate", MUTATE) for c in called] == [200, None, None, None]
 
 
-async def test_without_an_authority_kube_apiserver_need_not(tmp_path: Path) -> None:
+async def test_kube_apiserver_needs_no_certificate_without_a_client_ca(tmp_path: Path) -> None:
     own = Authorities(tmp_path)
     async with program(own, 3) as (_, there):
         assert await answer(there, own.caller(None), "/mutate", MUTATE) == 200
 
 
-async def test_an_authority_that_is_replaced_is_forgotten(tmp_path: Path) -> None:
+async def test_replaced_client_ca_is_not_trusted_any_more(tmp_path: Path) -> None:
     own, others = Authorities(tmp_path), trustme.CA()
     async with program(own, 3, admission_client_ca_file=own.clients_file) as (running, there):
         own.trusts(others)
@@ -122,7 +122,7 @@ async def test_an_authority_that_is_replaced_is_forgotten(tmp_path: Path) -> Non
         assert [await answer(there, context, "/mutate", MUTATE) for context in called] == [None, 200]
 
 
-async def test_a_file_of_authorities_that_is_broken_changes_nothing_and_is_told(tmp_path: Path) -> None:
+async def test_broken_ca_file_is_reported_and_changes_nothing(tmp_path: Path) -> None:
     own = Authorities(tmp_path)
     async with program(own, 3, admission_client_ca_file=own.clients_file) as (running, there):
         own.clients_file.write_text("")
@@ -132,7 +132,7 @@ async def test_a_file_of_authorities_that_is_broken_changes_nothing_and_is_told(
         assert running.health.parts() == {"webhook certificate": True}
 
 
-async def test_nobody_is_served_while_it_is_not_known_who_may_be(tmp_path: Path) -> None:
+async def test_listener_refuses_all_callers_until_the_ca_file_is_read(tmp_path: Path) -> None:
     own = Authorities(tmp_path)
     own.clients_file.unlink()
     async with program(own, 3, admission_client_ca_file=own.clients_file) as (running, there):
@@ -144,7 +144,7 @@ async def test_nobody_is_served_while_it_is_not_known_who_may_be(tmp_path: Path)
 
 
 @pytest.mark.parametrize("listener", ["scheduler", "admission"])
-async def test_a_replica_that_starts_with_a_broken_file_waits_for_a_good_one(
+async def test_replica_with_a_broken_ca_file_waits_for_a_valid_file(
     tmp_path: Path, listener: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not lead either: its callers could not reach it."""
@@ -169,7 +169,7 @@ async def test_a_replica_that_starts_with_a_broken_file_waits_for_a_good_one(
         await asyncio.gather(replica, return_exceptions=True)
 
 
-async def test_a_certificate_that_is_renewed_is_shown_to_the_next_connection(tmp_path: Path) -> None:
+async def test_renewed_certificate_is_used_for_the_next_connection(tmp_path: Path) -> None:
     own, later = Authorities(tmp_path), tmp_path / "later"
     async with program(own, 3, admission_client_ca_file=own.clients_file) as (running, there):
         earlier = await there.opens(own.caller(own.callers))
@@ -193,7 +193,7 @@ def tls(folder: Path) -> Any:
     return own, lambda: context
 
 
-async def test_a_handshake_that_does_not_go_on_is_ended_in_time(tmp_path: Path) -> None:
+async def test_stalled_handshake_is_closed_after_the_time_limit(tmp_path: Path) -> None:
     _, serves = tls(tmp_path)
     async with site(tls=serves) as there:
         silent, noisy = await there.opens(), await there.opens()
@@ -202,7 +202,7 @@ async def test_a_handshake_that_does_not_go_on_is_ended_in_time(tmp_path: Path) 
         assert there.rejected == ["too slow", "too slow"]
 
 
-async def test_what_is_no_tls_is_refused(tmp_path: Path) -> None:
+async def test_connection_without_tls_is_refused(tmp_path: Path) -> None:
     _, serves = tls(tmp_path)
     async with site(tls=serves, owes_s=30.0) as there:
         peer = await there.opens()
@@ -211,7 +211,7 @@ async def test_what_is_no_tls_is_refused(tmp_path: Path) -> None:
         assert there.rejected == ["TLS handshake failed"]
 
 
-async def test_a_caller_that_does_not_trust_the_certificate_is_told_of(tmp_path: Path) -> None:
+async def test_caller_that_distrusts_the_certificate_is_counted(tmp_path: Path) -> None:
     """As a kube-apiserver with another authority in the webhook's configuration."""
     own, serves = tls(tmp_path)
     own.servers = trustme.CA()
@@ -222,7 +222,7 @@ async def test_a_caller_that_does_not_trust_the_certificate_is_told_of(tmp_path:
         assert there.rejected == ["TLS handshake failed"]
 
 
-async def test_handshakes_that_do_not_go_on_are_in_nobodys_way(tmp_path: Path) -> None:
+async def test_stalled_handshakes_do_not_block_other_callers(tmp_path: Path) -> None:
     own, serves = tls(tmp_path)
     async with site(tls=serves, connections=10, owes_s=30.0) as there:
         for _ in range(40):
@@ -232,7 +232,7 @@ async def test_handshakes_that_do_not_go_on_are_in_nobodys_way(tmp_path: Path) -
         assert set(there.rejected) == {"too many connections"}
 
 
-async def test_a_request_over_tls_is_bounded_alike(tmp_path: Path) -> None:
+async def test_request_over_tls_has_the_same_size_limit(tmp_path: Path) -> None:
     own, serves = tls(tmp_path)
     async with site(tls=serves) as there:
         assert await answer(there, own.caller(None), "/length", b"x" * LIMITS.body()) == 200

@@ -175,7 +175,7 @@ async def site(
 # Bodies
 
 
-async def test_a_body_of_the_longest_length_is_read() -> None:
+async def test_body_of_the_maximum_length_is_read() -> None:
     async with site() as there:
         peer = await there.opens()
         assert await peer.asks(b"x" * MOST) == (200, b"1000")
@@ -184,7 +184,7 @@ async def test_a_body_of_the_longest_length_is_read() -> None:
         assert there.rejected == []
 
 
-async def test_a_body_that_is_said_to_be_longer_is_refused_before_it_is_sent() -> None:
+async def test_body_announced_as_too_long_is_refused_before_it_is_sent() -> None:
     async with site() as there:
         peer = await there.opens()
         peer.sends(head(length=MOST + 1, more=b"Expect: 100-continue\r\n"))
@@ -202,7 +202,7 @@ async def test_a_body_in_chunks_is_refused_as_soon_as_it_is_too_long() -> None:
         assert await there.is_answered()
 
 
-async def test_whoever_still_sends_gets_to_read_the_refusal() -> None:
+async def test_caller_can_read_the_refusal_while_it_sends() -> None:
     async with site() as there:
         peer = await there.opens()
         peer.sends(head(length=4 * MB), b"x" * (4 * MB))
@@ -210,7 +210,7 @@ async def test_whoever_still_sends_gets_to_read_the_refusal() -> None:
 
 
 @pytest.mark.parametrize("piece", [b"x" * 65536, chunk(b"x" * 65536), chunk(b"x")])
-async def test_memory_stays_flat_whatever_is_poured_in(piece: bytes) -> None:
+async def test_memory_is_bounded_while_a_large_body_arrives(piece: bytes) -> None:
     """150 MB, or as much as the listener reads."""
     async with site(body=lambda: 4 * MB) as there:
         peer = await there.opens()
@@ -226,7 +226,7 @@ async def test_memory_stays_flat_whatever_is_poured_in(piece: bytes) -> None:
         assert await there.is_answered()
 
 
-async def test_a_body_that_nobody_asked_for_is_bounded_too() -> None:
+async def test_body_after_the_reply_is_bounded() -> None:
     """FastAPI's routes answer before the end of the body."""
     application = FastAPI()
 
@@ -243,7 +243,7 @@ async def test_a_body_that_nobody_asked_for_is_bounded_too() -> None:
         assert there.rejected[0] == "body too large"
 
 
-async def test_a_large_body_is_dropped_when_its_sender_leaves_before_its_turn() -> None:
+async def test_waiting_large_body_is_dropped_when_its_sender_disconnects() -> None:
     began, go_on = list[int](), asyncio.Event()
     routes = APIRouter(route_class=VerbRoute)
 
@@ -268,7 +268,7 @@ async def test_a_large_body_is_dropped_when_its_sender_leaves_before_its_turn() 
         assert began == [MB, 1]
 
 
-async def test_unfinished_bodies_are_bounded_together_and_the_oldest_makes_way() -> None:
+async def test_unfinished_bodies_share_a_limit_and_the_oldest_is_closed() -> None:
     async with site(bodies=3000, owes_s=30.0) as there:
         peers = []
         for _ in range(6):  # four have room: 3000 bytes, and one body
@@ -289,7 +289,7 @@ def many_at_once(first: bytes) -> bytes:
     return first + (head(length=0) + head(length=3) + b"abc") * 2000
 
 
-async def test_a_request_before_the_reply_to_the_last_one_is_refused_with_all_that_follow() -> None:
+async def test_pipelined_requests_are_refused_after_the_first_reply() -> None:
     """The listener answers the first request, and then closes the connection."""
     async with site() as there:
         peer = await there.opens()
@@ -300,7 +300,7 @@ async def test_a_request_before_the_reply_to_the_last_one_is_refused_with_all_th
         assert there.server.server_state.total_requests == 1
 
 
-async def test_nothing_is_kept_of_requests_that_come_while_one_is_answered() -> None:
+async def test_memory_is_bounded_while_pipelined_requests_arrive() -> None:
     async with site(connections=1) as there:
         peer = await there.opens()
         peer.sends(head("/slow", length=1), b"x")
@@ -318,7 +318,7 @@ async def test_nothing_is_kept_of_requests_that_come_while_one_is_answered() -> 
         assert there.rejected == ["malformed"]
 
 
-async def test_a_connection_with_such_requests_makes_way() -> None:
+async def test_connection_with_pipelined_requests_is_closed_for_a_new_connection() -> None:
     async with site(connections=1) as there:
         peer = await there.opens()
         peer.sends(many_at_once(head("/slow", length=0)))
@@ -337,7 +337,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("listener", ASKED)
-async def test_whoever_has_read_the_reply_may_ask_again_at_once(listener: str) -> None:
+async def test_caller_may_send_a_request_at_once_after_the_reply(listener: str) -> None:
     """The thread sees a reply before the next turn of the event loop."""
 
     def asks(port: int, asked: bytes) -> int:
@@ -362,7 +362,7 @@ async def test_whoever_has_read_the_reply_may_ask_again_at_once(listener: str) -
 
 
 @pytest.mark.parametrize("sent", [b"A: " + b"x" * 100_000, b"A: x\r\n" * 20_000])
-async def test_a_head_is_bounded(sent: bytes) -> None:
+async def test_request_head_is_bounded(sent: bytes) -> None:
     async with site() as there:
         peer = await there.opens()
         peer.sends(head(length=0)[:-2], sent)
@@ -371,14 +371,14 @@ async def test_a_head_is_bounded(sent: bytes) -> None:
         assert there.rejected[0] == "head too large"
 
 
-async def test_what_follows_the_last_chunk_is_bounded_likewise() -> None:
+async def test_trailers_after_the_last_chunk_are_bounded() -> None:
     async with site() as there:
         peer = await there.opens()
         peer.sends(head(), b"0\r\n", b"A: x\r\n" * 20_000)
         assert (await peer.reply())[0] == 431
 
 
-async def test_what_is_not_http_is_refused_in_one_word() -> None:
+async def test_request_that_is_not_http_is_refused_as_malformed() -> None:
     async with site() as there:
         peer = await there.opens()
         peer.sends(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 100)
@@ -399,7 +399,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize(("first", "then"), SLOW.values(), ids=SLOW)
-async def test_a_request_has_to_come_in_time(first: bytes, then: bytes) -> None:
+async def test_slow_request_is_closed_after_the_time_limit(first: bytes, then: bytes) -> None:
     async with site() as there:
         peer = await there.opens()
         peer.sends(first)
@@ -412,7 +412,7 @@ async def test_a_request_has_to_come_in_time(first: bytes, then: bytes) -> None:
         assert there.rejected == ["too slow"]
 
 
-async def test_so_has_the_next_one_on_its_connection() -> None:
+async def test_slow_second_request_is_closed_after_the_time_limit() -> None:
     async with site() as there:
         peer = await there.opens()
         assert (await peer.asks(b"x"))[0] == 200
@@ -423,7 +423,7 @@ async def test_so_has_the_next_one_on_its_connection() -> None:
         assert there.rejected == ["too slow"]
 
 
-async def test_a_reply_that_nobody_reads_is_given_up() -> None:
+async def test_connection_with_an_unread_reply_is_closed() -> None:
     async with site() as there:
         peer = await there.opens()
         peer.reads_no_more()
@@ -431,7 +431,7 @@ async def test_a_reply_that_nobody_reads_is_given_up() -> None:
         await until(lambda: there.rejected == ["too slow"])
 
 
-async def test_an_answer_of_ours_may_take_its_time() -> None:
+async def test_slow_reply_of_the_extender_is_allowed() -> None:
     async with site() as there:
         peer = await there.opens()
         peer.sends(head("/slow", length=1), b"x")
@@ -441,7 +441,7 @@ async def test_an_answer_of_ours_may_take_its_time() -> None:
         assert there.rejected == []
 
 
-async def test_who_has_said_nothing_yet_may_wait_but_not_for_ever() -> None:
+async def test_new_connection_without_a_request_is_closed_after_the_idle_time() -> None:
     """Go's clients keep open connections without a request."""
     async with site(rests_s=1.6) as there:
         peers = [await there.opens() for _ in range(2)]
@@ -452,7 +452,7 @@ async def test_who_has_said_nothing_yet_may_wait_but_not_for_ever() -> None:
         assert there.rejected == []
 
 
-async def test_a_connection_that_is_used_has_not_rested_since_its_first_request() -> None:
+async def test_used_connection_is_not_idle() -> None:
     async with site(rests_s=0.8) as there:
         peer = await there.opens()
         for _ in range(6):
@@ -465,7 +465,7 @@ async def test_a_connection_that_is_used_has_not_rested_since_its_first_request(
 
 
 @pytest.mark.parametrize("between", [b"", b"\r\n"])
-async def test_a_connection_does_not_rest_for_ever(between: bytes) -> None:
+async def test_idle_connection_is_closed_after_the_idle_time(between: bytes) -> None:
     async with site(rests_s=0.3) as there:
         peer = await there.opens()
         assert (await peer.asks(b"x"))[0] == 200
@@ -477,7 +477,7 @@ async def test_a_connection_does_not_rest_for_ever(between: bytes) -> None:
 # Numbers
 
 
-async def test_whoever_connects_too_often_is_in_nobodys_way() -> None:
+async def test_caller_with_too_many_connections_does_not_block_other_callers() -> None:
     async with site(connections=20, owes_s=30.0) as there:
         regular = await there.opens()
         assert (await regular.asks(b"x"))[0] == 200
@@ -488,7 +488,7 @@ async def test_whoever_connects_too_often_is_in_nobodys_way() -> None:
         assert [peer.is_closed() for peer in strangers] == [True] * 42 + [False] * 18
 
 
-async def test_connections_that_rest_make_way_when_all_others_are_answered() -> None:
+async def test_idle_connection_is_closed_for_a_new_connection() -> None:
     async with site(connections=4, owes_s=30.0) as there:
         busy = [await there.opens() for _ in range(2)]
         for peer in busy:
@@ -503,7 +503,7 @@ async def test_connections_that_rest_make_way_when_all_others_are_answered() -> 
         assert [await peer.reply() for peer in busy] == [(200, b"1")] * 2
 
 
-async def test_where_all_are_being_answered_a_new_one_is_closed() -> None:
+async def test_new_connection_is_closed_if_all_connections_are_busy() -> None:
     async with site(connections=2) as there:
         busy = [await there.opens() for _ in range(2)]
         for peer in busy:
@@ -515,7 +515,7 @@ async def test_where_all_are_being_answered_a_new_one_is_closed() -> None:
         assert await there.is_answered()
 
 
-async def test_connections_that_end_leave_nothing() -> None:
+async def test_closed_connections_do_not_count() -> None:
     async with site(connections=2) as there:
         for _ in range(10):
             assert await there.is_answered()
@@ -543,7 +543,7 @@ PIECES = (
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_is_sent_in_whichever_pieces_nothing_is_left_of_it(seed: int) -> None:
+async def test_random_input_leaves_no_open_connection_and_no_exception(seed: int) -> None:
     chance, unforeseen = random.Random(seed), list[Any]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unforeseen.append(context))
     async with site(connections=30, bodies=5000) as there:
@@ -571,7 +571,7 @@ async def test_whatever_is_sent_in_whichever_pieces_nothing_is_left_of_it(seed: 
 # What the program serves
 
 
-def test_connections_leave_files_for_the_program_itself() -> None:
+def test_limit_of_open_files_is_raised() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
     try:
@@ -599,7 +599,7 @@ def extender(nodes: int = 0) -> tuple[Extender, list[Server]]:
 
 
 @pytest.mark.parametrize("number", range(4))
-async def test_every_listener_has_limits(number: int) -> None:
+async def test_each_listener_has_limits(number: int) -> None:
     program, servers = extender()
     async with site(server=servers[number]) as there:
         peer = await there.opens()
@@ -609,7 +609,7 @@ async def test_every_listener_has_limits(number: int) -> None:
     assert b'slurm_extender_listener_rejections_total{listener="' in shown
 
 
-async def test_a_filter_of_all_whole_nodes_is_told_what_is_missing() -> None:
+async def test_filter_request_with_whole_nodes_is_read_and_explained() -> None:
     """5,000 Nodes of 12 kB, from a kube-scheduler without `nodeCacheCapable`."""
     _, servers = extender(nodes=5000)
     async with site(server=servers[0]) as there:

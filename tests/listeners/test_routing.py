@@ -74,7 +74,7 @@ async def test_an_answer_is_json() -> None:
     assert verbs.observed == [("double", "200")]
 
 
-async def test_the_time_ends_when_the_reply_begins() -> None:
+async def test_measured_time_ends_at_the_begin_of_the_reply() -> None:
     verbs = Answered()
     body = {"type": "http.request", "body": b'{"number": 4}', "more_body": False}
     await _exchange(verbs.application, body, sending_takes_s=0.2)
@@ -82,7 +82,7 @@ async def test_the_time_ends_when_the_reply_begins() -> None:
     assert verbs.seconds < 0.2
 
 
-async def test_a_body_that_comes_in_pieces_is_put_together() -> None:
+async def test_body_in_pieces_is_joined() -> None:
     sent = await _exchange(
         Answered().application,
         {"type": "http.request", "body": b'{"num', "more_body": True},
@@ -91,7 +91,7 @@ async def test_a_body_that_comes_in_pieces_is_put_together() -> None:
     assert [message.get("body") for message in sent] == [None, b'{"number":8}']
 
 
-async def test_whoever_goes_away_before_the_end_of_a_body_is_not_answered() -> None:
+async def test_caller_that_disconnects_within_a_body_gets_no_reply() -> None:
     verbs = Answered()
     sent = await _exchange(
         verbs.application,
@@ -102,7 +102,7 @@ async def test_whoever_goes_away_before_the_end_of_a_body_is_not_answered() -> N
     assert verbs.observed == []
 
 
-async def test_very_many_small_requests_at_once_leave_turns_to_all_else() -> None:
+async def test_many_small_requests_do_not_block_the_event_loop() -> None:
     routes, gaps = APIRouter(route_class=VerbRoute), [0.0]
 
     @routes.post("/work")
@@ -141,7 +141,7 @@ async def test_a_defect_is_logged_and_answered() -> None:
     assert [(entry["path"], entry["exc_info"]) for entry in logs] == [("/double", True)]
 
 
-async def test_only_what_is_there_is_served_and_only_to_post() -> None:
+async def test_only_known_paths_and_post_are_served() -> None:
     """What is asked at random must not make a metric each."""
     verbs = Answered()
     assert (await verbs.client.post("/nothing", json={})).status_code == 404
@@ -200,7 +200,7 @@ class Waiting:
             return answer.status_code, answer.text
 
 
-async def test_a_large_request_waits_for_the_one_before_and_small_ones_for_none() -> None:
+async def test_large_requests_run_in_turn_and_small_requests_do_not_wait() -> None:
     verb = Waiting()
     asked = [asyncio.ensure_future(verb.asks(length)) for length in (10, 11)]
     async with asyncio.timeout(5):
@@ -212,7 +212,7 @@ async def test_a_large_request_waits_for_the_one_before_and_small_ones_for_none(
     assert verb.began == [10, 9, 11]
 
 
-async def test_who_goes_away_before_its_turn_is_not_worked_for() -> None:
+async def test_large_request_of_a_disconnected_caller_is_skipped() -> None:
     verb = Waiting()
     first = asyncio.ensure_future(verb.asks(10))
     async with asyncio.timeout(5):
@@ -230,7 +230,7 @@ async def test_who_goes_away_before_its_turn_is_not_worked_for() -> None:
 
 
 @pytest.mark.parametrize(("length", "most"), [(LARGE, 1), (10, 256)])
-async def test_large_requests_that_wait_leave_place_for_others(length: int, most: int) -> None:
+async def test_number_of_waiting_large_requests_is_limited(length: int, most: int) -> None:
     """Of the memory and the connections that a listener has."""
     verb = Waiting()
     asked = [asyncio.ensure_future(verb.asks(length)) for _ in range(most)]

@@ -75,19 +75,19 @@ def one_at_a_time(name: str) -> Scenario:
     return next(each for each in SCENARIOS if (each.stage, each.name) == (ONE_AT_A_TIME, name))
 
 
-def test_every_scenario_has_a_name_of_its_own_in_its_stage() -> None:
+def test_each_scenario_has_a_unique_name_in_its_stage() -> None:
     names = [(each.stage, each.name) for each in SCENARIOS]
     assert len(set(names)) == len(names)
 
 
-def test_those_of_a_stage_stand_together() -> None:
+def test_scenarios_of_a_stage_are_adjacent() -> None:
     stages = [each.stage for each in SCENARIOS]
     runs = [stage for at, stage in enumerate(stages) if at == 0 or stages[at - 1] != stage]
     assert len(set(runs)) == len(runs)
 
 
 @pytest.mark.parametrize("nodes", [200, 1000, 5000])
-def test_each_number_of_nodes_compares_all_ways_in_one_stage(nodes: int) -> None:
+def test_one_stage_of_each_number_of_nodes_compares_all_placers(nodes: int) -> None:
     stages = [{each.placer for each in SCENARIOS if each.stage == stage} for stage in _stages(nodes)]
     assert set(Placer) in stages
 
@@ -96,7 +96,7 @@ def _stages(nodes: int) -> set[str]:
     return {each.stage for each in SCENARIOS if each.nodes == nodes}
 
 
-def test_what_was_asked_for_is_measured() -> None:
+def test_scenarios_cover_each_flow_path_and_number_of_native_jobs() -> None:
     real = [each for each in SCENARIOS if each.placer is Placer.REAL]
     assert {(each.flow, each.path) for each in real} == {(flow, path) for flow in Flow for path in Way}
     assert {each.native or 0 for each in real} == {0, 10_000}
@@ -105,7 +105,7 @@ def test_what_was_asked_for_is_measured() -> None:
 
 
 @pytest.mark.parametrize("placer", [Placer.ALONE, Placer.REST, Placer.REAL])
-def test_what_a_scenario_says_of_its_cluster_is_so_whatever_places(placer: Placer) -> None:
+def test_cluster_of_a_scenario_is_the_same_for_each_placer(placer: Placer) -> None:
     scenario = Scenario(
         "few", "some", placer, 10, native=0, scheduler=("bf_continue",), percent_scored=0
     )
@@ -114,14 +114,14 @@ def test_what_a_scenario_says_of_its_cluster_is_so_whatever_places(placer: Place
     assert set(NATIVE_CONF) <= set(spec.slurm_conf)
 
 
-def test_a_part_is_chosen_by_stage_or_name() -> None:
+def test_scenarios_are_chosen_by_stage_or_name() -> None:
     assert chosen(SCENARIOS, []) == list(SCENARIOS)
     assert {each.stage for each in chosen(SCENARIOS, ["5,000"])} == {"5,000 Nodes"}
     assert {each.release for each in chosen(SCENARIOS, ["24.11"])} == {"24.11"}
     assert chosen(SCENARIOS, ["nothing like it"]) == []
 
 
-def test_a_metric_is_the_median_of_its_bursts_beside_the_least_and_the_greatest() -> None:
+def test_figure_has_median_minimum_and_maximum_of_the_bursts() -> None:
     found = Outcome(of(OURS, 1000), [burst(10.0), burst(20.0), burst(12.5)]).as_json()["burst"]
     assert found["pods_per_s"] == {"median": 8.0, "min": 5.0, "max": 10.0, "each": [10.0, 5.0, 8.0]}
     expected = {
@@ -141,7 +141,7 @@ def test_a_metric_is_the_median_of_its_bursts_beside_the_least_and_the_greatest(
     assert {name: found[name]["median"] for name in expected} == expected
 
 
-def test_what_nobody_counts_is_left_out() -> None:
+def test_figures_that_a_placer_lacks_are_left_out() -> None:
     alone = Burst(1.0, 0.5, [1.0], MeterReading({"etcd": 0.1}))
     found = Outcome(of("kube-scheduler alone", 200), [alone]).as_json()
     assert found["burst"]["pods_per_s"]["median"] == 1.0
@@ -150,13 +150,13 @@ def test_what_nobody_counts_is_left_out() -> None:
     assert found["peak_rss_mb"] is None
 
 
-def test_each_kind_of_call_is_told_apart() -> None:
+def test_calls_are_counted_by_kind() -> None:
     found = Outcome(of(OURS, 1000), [burst(), burst()]).as_json()
     assert found["rest_bytes_per_pod_by_call"] == {"POST job/allocate": 5000.0}
     assert found["api_writes_per_pod_by_kind"] == {"PATCH pods": 2.0}
 
 
-def test_all_that_is_held_to_is_judged() -> None:
+def test_each_budget_of_bench_is_judged() -> None:
     found = measured(*everything(), scale={"rss_mb_5000x50000": 400.0})
     assert words(found) == dict.fromkeys(budgets("bench"), "kept")
     figures = {each.key: each.value for each in found}
@@ -173,7 +173,7 @@ def test_all_that_is_held_to_is_judged() -> None:
     }
 
 
-def test_what_falls_short_is_told() -> None:
+def test_figures_that_miss_their_budgets_are_reported() -> None:
     outcomes = everything()
     outcomes[0].bursts[:] = [burst(6.9)]
     outcomes[5].idle_ms[:] = [31.0] * 98 + [101.0] * 2
@@ -182,7 +182,7 @@ def test_what_falls_short_is_told() -> None:
     assert short == {"ratio_to_noop", "idle_bound_ms_p50", "idle_bound_ms_p99", "rest_bytes_ratio"}
 
 
-def test_what_the_clock_asks_for_is_counted_and_not_compared() -> None:
+def test_periodic_calls_are_counted_and_not_compared() -> None:
     outcomes = everything()
     outcomes[3].bursts[:] = [burst(pictures=400_000.0)]
     figures = {each.key: each.value for each in measured(*outcomes)}
@@ -194,16 +194,16 @@ def test_a_maximum_is_not_called_a_percentile() -> None:
     assert idle["idle_bound_ms"] == {"pods": 30, "p50": 14.0, "p95": 28.0, "p99": None}
 
 
-def test_what_was_not_measured_is_not_judged() -> None:
+def test_figures_without_a_measurement_are_not_judged() -> None:
     assert set(words(measured()).values()) == {"not measured"}
 
 
-def test_other_numbers_of_nodes_are_not_taken_for_those_that_are_judged() -> None:
+def test_figures_of_other_numbers_of_nodes_are_not_judged() -> None:
     other = [each.as_json() | {"nodes": 50} for each in everything()]
     assert set(key_figures(other, {}).values()) == {None}
 
 
-def test_what_a_broken_scenario_had_measured_is_kept() -> None:
+def test_broken_scenario_keeps_its_measurements() -> None:
     found = Outcome(of(OURS, 200), [burst()], broken="3 Pods are not bound").as_json()
     assert (found["broken"], found["burst"]["pods_per_s"]["median"]) == ("3 Pods are not bound", 10.0)
 
@@ -212,7 +212,7 @@ def told(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     return {**kept(), "scenarios": [each.as_json() for each in outcomes]}
 
 
-def test_the_page_is_what_its_figures_make() -> None:
+def test_page_and_plots_are_generated_from_the_figures() -> None:
     figures = kept()
     for page in (PAGE, SIZING):
         assert renewed(page, figures) == page.read_text(), "run `make performance-page`"
@@ -220,25 +220,25 @@ def test_the_page_is_what_its_figures_make() -> None:
         assert (PAGE.with_suffix("") / name).read_bytes() == plot, name
 
 
-def test_the_page_tells_medians_and_what_they_lie_between() -> None:
+def test_page_shows_medians_with_minimum_and_maximum() -> None:
     page = renewed(PAGE, told(everything()))
     assert "| ours, Slurm 26.05 | 10 (5 to 11) | 200 | 50 | 95 | 99 |" in page
     assert "| no-op extender | 12 (12 to 12)" not in page
 
 
-def test_the_page_says_what_is_broken() -> None:
+def test_page_shows_the_error_of_a_broken_scenario() -> None:
     page = renewed(PAGE, told([Outcome(of(OURS, 200), broken="no Pod was bound")]))
     assert "| ours, Slurm 26.05 (broken: no Pod was bound) |" in page
 
 
-def test_the_page_tells_the_rounds_apart_and_the_rates() -> None:
+def test_page_shows_the_ratio_of_each_round_and_the_rates() -> None:
     outcomes = [Outcome(of("no-op extender", 1000), [burst(8.0), burst(16.0)]), *everything()[1:]]
     page = renewed(PAGE, told(outcomes))
     assert "own ratios are 0.89, 1.60." in page
     assert "| ours, Slurm 26.05, Pods of the token's own user | - | 10 | 10 | 20 | 20 |" in page
 
 
-def test_a_page_without_a_place_for_a_table_is_told() -> None:
+def test_page_without_a_place_for_a_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="lacks"):
         renewed(PAGE, told([]), "# Performance\n")
 
@@ -251,7 +251,7 @@ def test_a_plot_has_a_bar_for_each_figure(tmp_path: Path) -> None:
     assert "<script" not in plot
 
 
-def test_what_another_run_measured_at_scale_does_not_count(tmp_path: Path) -> None:
+def test_old_figures_of_a_scale_run_are_ignored(tmp_path: Path) -> None:
     scale = tmp_path / "scale.json"
     assert just_measured(scale) == {}
     scale.write_text('{"rss_mb_5000x50000": 400}')

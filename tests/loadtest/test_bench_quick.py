@@ -54,13 +54,13 @@ def test_a_burst_is_timed_from_the_first_create_call_to_the_last_binding() -> No
     assert burst(50.0).pods_per_s == 50.0
 
 
-def test_a_mapped_users_pods_may_not_be_slower_than_their_budget() -> None:
+def test_pods_of_a_mapped_user_have_a_budget() -> None:
     least = QUICK["ratio_mapped"]["at_least"] * 60
     assert passed(verdicts(mapped=least))
     assert not passed(verdicts(mapped=least - 0.1))
 
 
-def test_the_ratio_to_the_noop_extender_may_not_fall_below_its_budget() -> None:
+def test_ratio_to_the_noop_extender_has_a_budget() -> None:
     least = QUICK["ratio_to_noop"]["at_least"] * 100
     for ours, word in ((least, "kept"), (least - 0.1, "FALLS SHORT")):
         ratio, *_ = found = verdicts(ours=ours, mapped=ours)
@@ -68,7 +68,7 @@ def test_the_ratio_to_the_noop_extender_may_not_fall_below_its_budget() -> None:
 
 
 @pytest.mark.parametrize("counted", ["writes", "calls"])
-def test_a_tenth_more_work_for_each_pod_fails_the_run(counted: str) -> None:
+def test_calls_or_writes_per_pod_above_the_budget_fail_the_run(counted: str) -> None:
     name = {"writes": "api_writes_per_pod_ours", "calls": "rest_calls_per_pod_ours"}[counted]
     most = QUICK[name]["at_most"]
     assert passed(verdicts(**{counted: most}))
@@ -76,7 +76,7 @@ def test_a_tenth_more_work_for_each_pod_fails_the_run(counted: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, budget in QUICK.items() if not budget.get("warns")])
-def test_a_figure_that_becomes_more_than_a_tenth_worse_falls_short(name: str) -> None:
+def test_budgets_are_within_a_tenth_of_the_present_figures(name: str) -> None:
     budget = QUICK[name]
     if "at_least" in budget:
         assert 0.9 * budget["today"] <= budget["at_least"] < budget["today"]
@@ -99,7 +99,7 @@ def test_a_ratio_compares_the_time_of_all_bursts() -> None:
     assert (found["ratio_to_noop"], found["ratio_mapped"]) == (0.5, 2.0)
 
 
-def test_the_figures_are_those_that_readme_names() -> None:
+def test_summary_has_the_figures_of_readme() -> None:
     outcomes = {
         "alone": outcome([150.0]),
         "noop": outcome([100.0] * 3),
@@ -139,7 +139,7 @@ def ran(path: Path, *found: Verdict, error: BaseException | None = None, broken:
     return ended.value.exit_code
 
 
-def test_a_run_within_its_budgets_leaves_its_figures(tmp_path: Path) -> None:
+def test_run_within_its_budgets_writes_its_figures(tmp_path: Path) -> None:
     path = tmp_path / "build/figures.json"
     assert ran(path, *verdicts()) == 0
     written = json.loads(path.read_text())
@@ -147,7 +147,7 @@ def test_a_run_within_its_budgets_leaves_its_figures(tmp_path: Path) -> None:
     assert [each["word"] for each in written["verdicts"]] == ["kept"] * len(QUICK)
 
 
-def test_a_run_that_falls_short_leaves_its_figures_too(tmp_path: Path) -> None:
+def test_run_that_misses_its_budgets_writes_its_figures(tmp_path: Path) -> None:
     assert ran(tmp_path / "figures.json", *verdicts(ours=1.0)) == 1
     assert (tmp_path / "figures.json").exists()
 
@@ -160,7 +160,7 @@ def test_a_run_that_falls_short_leaves_its_figures_too(tmp_path: Path) -> None:
         (KeyboardInterrupt(), 130),
     ],
 )
-def test_a_broken_run_says_so_keeps_its_logs_and_leaves_no_figures(
+def test_broken_run_keeps_its_logs_and_writes_no_figures(
     error: BaseException, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "figures.json"
@@ -172,10 +172,12 @@ def test_a_broken_run_says_so_keeps_its_logs_and_leaves_no_figures(
     assert ("broken: no Pod is bound" in said) == (status == 1)
 
 
-def test_what_is_missing_is_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_prerequisite_is_reported_with_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert ran(tmp_path / "figures.json", error=MissingPrerequisitesError(["Go is needed"])) == 2
     assert "missing: Go is needed" in capsys.readouterr().out
 
 
-def test_a_run_of_which_a_part_is_broken_fails(tmp_path: Path) -> None:
+def test_run_with_a_broken_part_fails(tmp_path: Path) -> None:
     assert ran(tmp_path / "figures.json", *verdicts(), broken=True) == 1

@@ -13,7 +13,7 @@ def words(held_to: dict[str, object], figures: dict[str, object]) -> list[str]:
     return [str(each) for each in judged(held_to, figures)]
 
 
-def test_a_budget_is_of_the_figure_that_stands_where_it_stands() -> None:
+def test_budget_applies_to_the_figure_with_the_same_key() -> None:
     found = {"bind": {"p50_ms": 50.0, "p99_ms": 99.001}, "failed": 0}
     assert words({**BIND, "failed": 0}, found) == [
         "kept: bind p50_ms 50.0 (at most 50)",
@@ -22,7 +22,7 @@ def test_a_budget_is_of_the_figure_that_stands_where_it_stands() -> None:
     ]
 
 
-def test_some_figures_are_to_reach_something_and_some_only_warn() -> None:
+def test_budget_may_be_a_minimum_or_only_warn() -> None:
     held_to = {
         "ratio": {"at_least": 0.5, "words": "ours to theirs"},
         "ms": {"at_most": 5, "warns": True},
@@ -34,35 +34,35 @@ def test_some_figures_are_to_reach_something_and_some_only_warn() -> None:
     assert passed(verdicts[1:])
 
 
-def test_a_goal_is_named_and_fails_no_run() -> None:
+def test_goal_is_shown_and_fails_no_run() -> None:
     verdicts = judged({"ratio": {"at_least": 0.4, "goal": 0.5}}, {"ratio": 0.45})
     assert [str(each) for each in verdicts] == ["kept: ratio 0.45 (at least 0.4; goal 0.5)"]
     assert passed(verdicts)
 
 
-def test_what_was_not_measured_keeps_no_budget_but_where_a_part_was_to_be() -> None:
+def test_missing_figure_fails_unless_the_run_is_partial() -> None:
     verdicts = judged(BIND, {"filter": {"p50_ms": 1.0}})
     assert [each.word for each in verdicts] == ["not measured", "not measured"]
     assert not passed(verdicts)
     assert passed(verdicts, partly=True)
 
 
-def test_what_has_no_budget_is_not_judged() -> None:
+def test_figure_without_a_budget_is_not_judged() -> None:
     assert judged({}, {"filter": 1e9}) == []
 
 
-def test_the_budgets_of_every_number_of_nodes_are_about_the_same_calls() -> None:
+def test_budgets_of_each_number_of_nodes_cover_the_same_calls() -> None:
     found = [budgets(f"load-{nodes}") for nodes in (50, 1000, 5000)]
     assert found[0].keys() == found[1].keys() == found[2].keys()
     assert {"filter", "bind", "chain"} <= found[0].keys()
 
 
-def test_what_has_no_budgets_at_all_is_an_error() -> None:
+def test_unknown_set_of_budgets_is_an_error() -> None:
     with pytest.raises(NoBudgets, match=r"no budgets for load-7; it has bench, bench-quick"):
         budgets("load-7")
 
 
-def test_a_budget_that_is_misspelt_is_not_kept(tmp_path: Path) -> None:
+def test_misspelt_budget_fails(tmp_path: Path) -> None:
     path = tmp_path / "budgets.toml"
     path.write_text("[load-1]\nbind = { p50_ms = 1, p98_ms = 2 }\n")
     assert not passed(judged(budgets("load-1", path), {"bind": {"p50_ms": 0.5, "p99_ms": 0.5}}))

@@ -33,11 +33,13 @@ def costs_no_more(before: list[dict[str, float]], after: list[dict[str, float]])
         ((4.4, 8.8, 4.0), False),
     ],
 )
-def test_what_counts_is_the_median_of_the_rounds_ratios(after: tuple[float, ...], kept: bool) -> None:
+def test_comparison_uses_the_median_of_the_ratios_of_the_rounds(
+    after: tuple[float, ...], kept: bool
+) -> None:
     assert costs_no_more(bursts(4.0, 4.0, 8.0), bursts(*after)) is kept
 
 
-def test_a_slow_minute_of_the_machine_is_no_cost() -> None:
+def test_slow_machine_does_not_count_as_a_cost() -> None:
     slow = [{**each, "cpu_ms_per_pod": 30.0, "yardstick_ms": 1.5} for each in bursts(6.0)]
     found = ratios_of(bursts(4.0), slow)
     assert found["extender_cpu_ms_per_pod"] == 1.0
@@ -45,12 +47,12 @@ def test_a_slow_minute_of_the_machine_is_no_cost() -> None:
     assert costs_no_more(bursts(4.0), slow)
 
 
-def test_all_of_the_cluster_counts_too() -> None:
+def test_cpu_of_the_whole_cluster_counts_also() -> None:
     assert not costs_no_more(bursts(4.0), [{**bursts(4.0)[0], "cpu_ms_per_pod": 21.5}])
     assert costs_no_more(bursts(4.0), [{**bursts(4.0)[0], "cpu_ms_per_pod": 20.9}])
 
 
-def test_a_pod_that_comes_alone_may_not_wait_longer() -> None:
+def test_single_pod_on_an_idle_cluster_may_not_wait_longer() -> None:
     assert not costs_no_more(bursts(4.0), [{**bursts(4.0)[0], "idle_bound_ms_p50": 26.5}])
     assert costs_no_more(bursts(4.0), [{**bursts(4.0)[0], "idle_bound_ms_p50": 26.0}])
 
@@ -69,7 +71,7 @@ def test_a_checkout_is_compared_with_itself(tmp_path: Path) -> None:
     assert all(each["extender_cpu_ms_per_pod"] > 0 for each in found["before"] + found["after"])
 
 
-def test_a_checkout_that_is_none_is_a_clear_error(tmp_path: Path) -> None:
+def test_folder_that_is_no_checkout_is_a_clear_error(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["compare", str(tmp_path), "--figures", str(tmp_path / "none.json")])
     assert ran.exit_code == 1
     assert f"broken: {tmp_path}: the process has ended" in ran.output.replace("\n", "")

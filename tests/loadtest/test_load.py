@@ -34,7 +34,7 @@ def test_page_without_a_load_says_how_to_measure_one() -> None:
     assert "Not measured yet: run `make load`" in renewed(PAGE, {**kept(), "load": {}})
 
 
-def test_figures_of_a_load_are_kept_beside_the_bench(tmp_path: Path) -> None:
+def test_figures_of_a_load_are_stored_beside_the_figures_of_bench(tmp_path: Path) -> None:
     (tmp_path / "bench.json").write_text('{"scenarios": []}')
     assert kept(tmp_path) == {"scenarios": [], "load": {}}
     (tmp_path / "load.json").write_text('{"loads": []}')

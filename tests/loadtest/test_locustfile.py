@@ -109,7 +109,7 @@ def command(port: int, folder: Path, longest: str) -> list[str]:
     return [*start, "-H", url, f"--metrics={url}/metrics", *options, *files]
 
 
-def test_every_pod_is_taken_once(tmp_path: Path) -> None:
+def test_each_pod_is_filtered_and_bound_once(tmp_path: Path) -> None:
     extender = Extender(PREPARED)
     figures = run(extender, tmp_path)
     assert extender.calls == {"filter": 60, "bind": 40}
@@ -122,7 +122,7 @@ def test_every_pod_is_taken_once(tmp_path: Path) -> None:
     assert "filter waiting" in (tmp_path / "csv_stats.csv").read_text()
 
 
-def test_a_wrong_answer_is_a_failure_although_it_is_quick(tmp_path: Path) -> None:
+def test_quick_wrong_reply_is_a_failure(tmp_path: Path) -> None:
     figures = run(Extender(PREPARED, faithful=False), tmp_path)
     assert figures["filter"]["failed"] == 20
     assert figures["bind unmanaged"]["failed"] == 20  # the others' were not asked for
@@ -130,7 +130,7 @@ def test_a_wrong_answer_is_a_failure_although_it_is_quick(tmp_path: Path) -> Non
     assert "bind" not in figures
 
 
-def test_calls_that_never_end_are_not_forgotten(tmp_path: Path) -> None:
+def test_pods_of_calls_without_an_end_are_overdue(tmp_path: Path) -> None:
     """Only ended calls are timed: those before are quick."""
     figures = run(Extender(PREPARED, answers=50), tmp_path, longest="15s")
     assert figures["filter"]["p99_ms"] < 10_000

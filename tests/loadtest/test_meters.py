@@ -24,11 +24,11 @@ LOG = """\
 """
 
 
-def test_writes_are_counted_by_verb_and_resource_whatever_came_of_them() -> None:
+def test_writes_are_counted_by_verb_and_resource_for_each_result() -> None:
     assert api_writes(API) == {"POST pods/binding": 8.0, "PATCH pods": 5.0}
 
 
-def test_what_was_counted_before_is_subtracted() -> None:
+def test_earlier_counts_are_subtracted() -> None:
     before = MeterReading({"etcd": 1.0}, {"GET job": 2.0}, {"GET job": 50.0}, {}, Histogram({0.5: 1.0}))
     now = MeterReading(
         {"etcd": 1.5},
@@ -46,7 +46,7 @@ def test_what_was_counted_before_is_subtracted() -> None:
     )
 
 
-def test_a_jobs_start_is_the_moment_at_which_slurm_gave_it_a_node() -> None:
+def test_start_of_a_job_is_the_time_of_its_allocation() -> None:
     found = starts(LOG)
     assert set(found) == {63688830, 36452532, 36452533}
     assert found[36452532] - found[63688830] == pytest.approx(0.66)

@@ -37,14 +37,14 @@ def test_a_run_within_all_budgets_passes() -> None:
         (found(held_ms=51), "FALLS SHORT: phases steady held_ms max 51 (at most 50)"),
     ],
 )
-def test_one_figure_over_its_budget_fails_the_run_and_is_said(over: dict[str, Any], words: str) -> None:
+def test_one_figure_over_its_budget_fails_the_run_and_is_named(over: dict[str, Any], words: str) -> None:
     verdicts = judged(budgets("bench-scale"), over)
     assert not passed(verdicts)
     (first, *_) = (str(verdict) for verdict in verdicts if not verdict.kept)
     assert first.startswith(words)
 
 
-def test_a_restart_that_takes_long_fails() -> None:
+def test_slow_restart_fails() -> None:
     (verdict,) = judged(budgets("bench-restart"), {"ready_s": 10.5})
     assert verdict.word == "FALLS SHORT"
 
@@ -52,7 +52,7 @@ def test_a_restart_that_takes_long_fails() -> None:
 # The page
 
 
-def test_new_figures_take_the_place_of_those_before_and_nothing_else() -> None:
+def test_new_figures_replace_only_the_old_figures() -> None:
     page = SCALE.read_text()
     told = renewed(SCALE, found(rss_mb=432))
     begin, end = (page.index(mark) for mark in ("<!-- The block", "<!-- End of The block"))
@@ -63,7 +63,7 @@ def test_new_figures_take_the_place_of_those_before_and_nothing_else() -> None:
     assert "| cordoned | 90 ms | 6.0 | 4.0 |\n" in told
 
 
-def test_the_page_is_as_its_template_has_it() -> None:
+def test_page_has_the_lines_of_its_template() -> None:
     """The figures differ, and the lines are the same."""
     lines = [
         [line.partition("|")[2].split("|")[0] for line in page.splitlines() if line.startswith("|")]

@@ -34,19 +34,19 @@ async def _stands_still() -> None:
     time.sleep(0.1)  # noqa: ASYNC251 -- that is the point
 
 
-async def test_work_that_holds_the_loop_is_noted_as_late_and_held(tmp_path: Path) -> None:
+async def test_busy_event_loop_is_recorded_as_late_and_held(tmp_path: Path) -> None:
     late, held = await _watched(tmp_path / "ticks", _works)
     assert max(held) > 80
     assert max(late) > 80
 
 
-async def test_what_takes_no_cpu_is_late_and_not_held(tmp_path: Path) -> None:
+async def test_blocking_call_without_cpu_is_late_and_not_held(tmp_path: Path) -> None:
     late, held = await _watched(tmp_path / "ticks", _stands_still)
     assert max(late) > 80
     assert max(held) < 50
 
 
-def test_only_a_span_of_time_is_read_and_a_line_that_is_not_whole_is_left(tmp_path: Path) -> None:
+def test_reader_takes_a_span_of_time_and_skips_an_incomplete_line(tmp_path: Path) -> None:
     path = tmp_path / "ticks"
     path.write_text("[1.0, [1], [0]]\n[2.0, [2], [1]]\n[3.0, [3], [2]]\n[4.0, [4")
     assert read_ticks(path, 1.5, 9) == ([2, 3], [1, 2])

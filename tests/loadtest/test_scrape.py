@@ -44,7 +44,7 @@ def page(*seconds: float) -> str:
 # Counters
 
 
-def test_a_counter_is_added_up_by_its_labels() -> None:
+def test_counter_is_summed_over_matching_labels() -> None:
     assert sums(COUNTERS, "calls_total") == {(): 8}
     assert sums(COUNTERS, "calls_total", call="GET node") == {(): 5}
     assert sums(COUNTERS, "calls_total", call="GET node", status="200") == {(): 4}
@@ -52,7 +52,7 @@ def test_a_counter_is_added_up_by_its_labels() -> None:
     assert sums(COUNTERS, "up") == {(): 1}
 
 
-def test_the_sums_are_told_by_label() -> None:
+def test_sums_are_grouped_by_label() -> None:
     assert sums(COUNTERS, "calls_total", "call") == {("GET nodes",): 3, ("GET node",): 5}
     assert sums(COUNTERS, "calls_total", "status", "call", call="GET node") == {
         ("200", "GET node"): 4,
@@ -64,27 +64,27 @@ def test_the_sums_are_told_by_label() -> None:
 # Histograms
 
 
-def test_the_buckets_may_be_told_in_any_order() -> None:
+def test_buckets_may_be_in_any_order() -> None:
     found = Histogram({inf: 4.0, 0.005: 3.0, 0.001: 1.0})
     assert found.longest_ms() == [1.0, 5.0, 5.0, inf]
     assert found.percentile_ms(50) == pytest.approx(3.0)
 
 
-def test_histograms_that_have_the_labels_are_added_up() -> None:
+def test_histograms_with_matching_labels_are_summed() -> None:
     told = page(0.001, 0.0011, 0.004, 7.0)
     found = Histogram.of(told, "verb_seconds", verb="filter", status="200")
     assert found == Histogram({0.001: 1, 0.005: 3, inf: 4})
     assert Histogram.of(told, "verb_seconds", verb="filter") == Histogram({0.001: 1, 0.005: 4, inf: 5})
 
 
-def test_only_what_came_after_the_first_page_counts() -> None:
+def test_observations_before_the_first_page_do_not_count() -> None:
     """Before it, everything was slow."""
     found = histogram(100, 200, 200, 1200).since(histogram(0, 100, 100, 1100))
     assert found.count == 100
     assert found.percentile_ms(99) == pytest.approx(0.99)
 
 
-def test_all_that_came_counts_where_there_was_nothing_before() -> None:
+def test_all_observations_count_without_an_earlier_page() -> None:
     assert histogram(1, 2, 3, 4).since(Histogram()) == histogram(1, 2, 3, 4)
 
 
@@ -103,30 +103,30 @@ def test_a_percentile_lies_within_its_bucket(percent: float, ms: float) -> None:
     ],
     ids=["another right above", "others far above", "the last bound", "none above"],
 )
-def test_a_percentile_whose_rank_a_bucket_just_reaches_is_its_bound(
+def test_percentile_at_the_last_rank_of_a_bucket_is_its_bound(
     at_most: tuple[float, ...], percent: float, ms: float
 ) -> None:
     assert histogram(*at_most).percentile_ms(percent) == pytest.approx(ms)
 
 
-def test_what_is_above_the_last_bound_is_not_made_up() -> None:
+def test_percentile_above_the_last_bound_is_infinite() -> None:
     assert histogram(0, 0, 98, 100).percentile_ms(99) == inf
 
 
-def test_where_nobody_asked_there_is_no_percentile() -> None:
+def test_empty_histogram_has_no_percentile() -> None:
     assert Histogram().percentile_ms(99) is None
     assert histogram(1, 2, 3, 4).since(histogram(1, 2, 3, 4)).percentile_ms(99) is None
     assert Histogram().count == 0
 
 
-def test_each_counts_as_the_longest_of_its_bucket() -> None:
+def test_each_observation_counts_as_the_bound_of_its_bucket() -> None:
     told = page(0.004, 0.0003, 7.0, 0.002)
     found = Histogram.of(told, "verb_seconds", verb="filter", status="200")
     assert found.longest_ms() == [1.0, 5.0, 5.0, inf]
     assert Histogram().longest_ms() == []
 
 
-def test_the_extender_tells_its_verbs_apart_and_failures_from_answers() -> None:
+def test_metrics_separate_verbs_and_failures() -> None:
     telemetry = Telemetry()
     took_ms = (0.3, 1.6, 3.2, 4.4, 40.0)
     for ms in took_ms:

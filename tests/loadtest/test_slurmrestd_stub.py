@@ -43,25 +43,25 @@ async def exchange(url: str, *lines: str) -> bytes:
         ("/slurm/v0.0.45/jobs/state/?job_id=1,2", 500),
     ],
 )
-async def test_an_error_is_told_twice_and_ends_the_connection(path: str, status: int) -> None:
+async def test_error_is_sent_twice_and_closes_the_connection(path: str, status: int) -> None:
     async with serving(slurm()) as url:
         told = await exchange(url, f"GET {path} HTTP/1.1", f"X-SLURM-USER-TOKEN: {ROOTS_TOKEN}")
     assert told.count(b"HTTP/1.1 %d ERROR\r\nConnection: Close\r\n" % status) == 2
     assert told[: len(told) // 2] * 2 == told
 
 
-async def test_without_a_token_nothing_is_told() -> None:
+async def test_request_without_a_token_is_unauthorized() -> None:
     async with serving(slurm()) as url:
         told = await exchange(url, "GET /slurm/v0.0.45/nodes/ HTTP/1.1")
     assert told.count(b"HTTP/1.1 401 ERROR") == 2
 
 
-async def test_what_is_no_http_is_an_error() -> None:
+async def test_request_that_is_not_http_is_an_error() -> None:
     async with serving(slurm()) as url:
         assert b" 400 " in await exchange(url, "nonsense")
 
 
-async def test_jobs_and_nodes_are_as_long_as_real_ones() -> None:
+async def test_replies_have_the_length_of_real_replies() -> None:
     """26.05.5, compact: 6.2 and 1.7 kB, with the cores of eight."""
     fake = slurm()
     await fake.allocate(JOB, 7)
@@ -74,7 +74,7 @@ async def test_jobs_and_nodes_are_as_long_as_real_ones() -> None:
             assert orjson.loads(body)["errors"] == []
 
 
-async def test_nodes_that_changed_are_told_anew() -> None:
+async def test_changed_nodes_are_read_again() -> None:
     fake = slurm()
     async with serving(fake) as url:
         client = SlurmRest(url, StaticToken(ROOTS_TOKEN))
@@ -86,7 +86,7 @@ async def test_nodes_that_changed_are_told_anew() -> None:
         await client.aclose()
 
 
-async def test_what_a_node_says_of_its_jobs_is_as_old_as_the_last_question_about_all() -> None:
+async def test_jobs_of_a_node_are_as_of_the_last_request_for_all_nodes() -> None:
     """As in 24.11 and 26.05, where a question that has nothing for its answer does as well."""
     fake = slurm()
     path, token = "GET /slurm/v0.0.45/node", f"X-SLURM-USER-TOKEN: {ROOTS_TOKEN}"
@@ -101,7 +101,7 @@ async def test_what_a_node_says_of_its_jobs_is_as_old_as_the_last_question_about
         assert told.count(b'"alloc_cpus"') == 2
 
 
-async def test_an_answer_takes_its_time() -> None:
+async def test_reply_has_a_delay() -> None:
     loop = asyncio.get_running_loop()
     async with serving(slurm(), Delays(slowness=100.0)) as url:
         client = SlurmRest(url, StaticToken(ROOTS_TOKEN))
@@ -130,7 +130,7 @@ def test_more_nodes_make_an_allocation_slower_and_more_jobs_a_list() -> None:
     assert Delays(slowness=1.0).answers_at(0.0, "states", 10_000) == pytest.approx(0.12, abs=0.01)
 
 
-def test_a_list_of_all_nodes_takes_one_of_slurmrestds_two_threads() -> None:
+def test_list_of_all_nodes_occupies_one_of_two_threads() -> None:
     delays = Delays(nodes=5000, slowness=1.0)
     first = delays.answers_at(0.0, "nodes", 5000)
     assert first == pytest.approx(0.702)
@@ -139,10 +139,10 @@ def test_a_list_of_all_nodes_takes_one_of_slurmrestds_two_threads() -> None:
     assert delays.answers_at(0.3, "cancel") == pytest.approx(first + 0.00079)
 
 
-def test_without_slowness_an_answer_comes_at_once() -> None:
+def test_reply_without_slowness_has_no_delay() -> None:
     assert {Delays(nodes=5000).answers_at(3.0, call, 5000) for call in [*COSTS, ""]} == {3.0}
 
 
-def test_every_call_has_a_cost() -> None:
+def test_each_call_has_a_cost() -> None:
     calls = {call for call, *_ in Routes(slurm(), Delays()).calls}
     assert calls | {"nodes unchanged"} == set(COSTS)

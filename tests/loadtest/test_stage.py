@@ -44,7 +44,7 @@ def check_measured(outcome: Outcome, *, slurm_log: bool) -> None:
         assert started is None or 0 < started["median"] < found[load]["bound_ms_p99"]["median"]
 
 
-def test_a_round_begins_for_all_or_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_round_begins_for_all_scenarios_or_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     sizes = Sizes(PODS, 50.0, rounds_end_s=100.0, begun=0.0)
@@ -57,7 +57,7 @@ def test_a_round_begins_for_all_or_for_none(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.real
 @pytest.mark.timeout(400)
-def test_one_that_breaks_does_not_take_the_others_along(tmp_path: Path) -> None:
+def test_broken_scenario_does_not_affect_other_scenarios(tmp_path: Path) -> None:
     nameless = scenario("no node is called so there", Placer.REAL)
     scenarios = [
         replace(nameless, nodes=1, release="24.11", before=1),  # each of its Nodes has a slurmd

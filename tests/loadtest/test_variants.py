@@ -19,11 +19,11 @@ NOOP = Path("noop")
 OURS = Variant(Placer.REAL, NODES)
 
 
-def test_only_our_own_extenders_pods_have_jobs() -> None:
+def test_only_pods_of_the_own_extender_have_jobs() -> None:
     assert [placer for placer in Placer if Variant(placer, NODES).has_jobs] == ["stub", "real"]
 
 
-def test_the_variants_differ_in_nothing_but_the_extender() -> None:
+def test_variants_differ_only_in_the_extender() -> None:
     specs = [
         Variant(Placer.ALONE, NODES).spec(),
         Variant(Placer.NOOP, NODES).spec(noop=NOOP),
@@ -35,7 +35,7 @@ def test_the_variants_differ_in_nothing_but_the_extender() -> None:
     assert extended == [OURS.spec()] * 3
 
 
-def test_the_stub_stands_for_the_slurmrestd_of_ours_and_for_nothing_else() -> None:
+def test_stub_replaces_only_slurmrestd() -> None:
     spec = Variant(Placer.STUB, NODES).spec(stub_url="http://127.0.0.1:1")
     assert spec.extender_settings == (("SLURMRESTD_URL", "http://127.0.0.1:1"),)
     assert replace(spec, extender_settings=()) == OURS.spec()
@@ -47,7 +47,7 @@ def test_each_node_of_slurm_24_11_has_a_slurmd() -> None:
     assert (spec.slurm_size, spec.slurm_conf) == (OURS.spec().slurm_size, OURS.spec().slurm_conf)
 
 
-def test_slurm_alone_has_the_nodes_of_the_others() -> None:
+def test_slurm_alone_has_the_nodes_of_other_variants() -> None:
     alone = replace(OURS, placer=Placer.REST).spec()
     assert replace(alone, kubernetes=True) == replace(OURS, placer=Placer.ALONE).spec()
 
@@ -59,7 +59,7 @@ async def measure(running: Running, pods: int) -> tuple[Burst, list[float]]:
 
 @pytest.mark.real
 @pytest.mark.timeout(400)
-def test_pods_that_the_noop_extender_binds_are_timed(
+def test_pods_bound_by_the_noop_extender_are_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Variant(Placer.NOOP, NODES).up(tmp_path / "bench") as running:

@@ -50,20 +50,20 @@ def reason(cluster: Cluster, job_id: str) -> str:
     return cluster.run_slurm("squeue", "--noheader", f"--jobs={job_id}", "--format=%r").stdout.strip()
 
 
-def test_a_job_is_in_the_books_with_its_account_and_comment(cluster: Cluster) -> None:
+def test_accounting_has_the_account_and_comment_of_a_job(cluster: Cluster) -> None:
     job_id = sbatch(cluster, "--account=ml", "--comment=for the paper", runs="true")
     eventually(lambda: sacct(cluster, job_id, "state") == ["COMPLETED"], within_s=20)
     entry = sacct(cluster, job_id, "user", "group", "account", "qos", "comment")
     assert entry == ["alice", "alice", "ml", "normal", "for the paper"]
 
 
-def test_a_user_without_an_account_is_refused_and_told_why(cluster: Cluster) -> None:
+def test_user_without_an_account_is_refused_with_the_reason(cluster: Cluster) -> None:
     for options in ((), ("--account=ml",)):
         with pytest.raises(ClusterError, match="Invalid account"):
             sbatch(cluster, *options, user="bob")
 
 
-def test_what_is_declared_again_is_changed_at_once(cluster: Cluster) -> None:
+def test_changed_declaration_applies_at_once(cluster: Cluster) -> None:
     declare(
         cluster, Qos("few", limits=Limits(max_jobs=1)), User("alice", ("ml",), qos=("normal", "few"))
     )
@@ -98,7 +98,7 @@ def test_everything_listens_on_loopback_only(cluster: Cluster) -> None:
     assert {port for _, _, port in addresses if port in ports} == ports
 
 
-def test_only_slurm_user_gets_into_the_database(cluster: Cluster) -> None:
+def test_database_denies_access_without_its_password(cluster: Cluster) -> None:
     """Whoever runs jobs must not write himself rights."""
     assert (cluster.directory / "slurm/etc/slurmdbd.conf").stat().st_mode & 0o077 == 0
     for user in ("root", "slurm"):
@@ -116,7 +116,7 @@ def knock(database: Path, user: str) -> str:
         return link.recv(4096).decode(errors="replace")
 
 
-def test_without_its_database_slurm_goes_on_and_writes_it_down_later(cluster: Cluster) -> None:
+def test_jobs_run_without_the_database_and_are_recorded_later(cluster: Cluster) -> None:
     cluster.kill("slurmdbd")
     cluster.kill("mariadbd")
     job_id = sbatch(cluster, "--account=ml", runs="true")

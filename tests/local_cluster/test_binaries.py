@@ -42,12 +42,12 @@ def test_a_control_plane_of_two_versions_is_not_used() -> None:
     assert choose(plane(36, 36, 37)) == set()
 
 
-def test_a_part_of_a_control_plane_is_used_only_beside_a_built_rest_of_its_version() -> None:
+def test_part_of_a_control_plane_is_used_only_in_the_built_version() -> None:
     assert choose({"kube-apiserver": (1, 37)}) == {"kube-apiserver"}
     assert choose({"kube-apiserver": (1, 36)}) == set()
 
 
-def test_a_release_that_is_asked_for_is_not_made_up_of_others() -> None:
+def test_requested_release_uses_only_binaries_of_that_release() -> None:
     newest = {**plane(37, 37, 37), "etcd": (3, 7), "kubectl": (1, 37), "kwok": (0, 8)}
     assert choose(newest, "1.37") == set(BINARIES)
     assert choose(newest, "1.31") == {"etcd", "kwok"}
@@ -56,7 +56,7 @@ def test_a_release_that_is_asked_for_is_not_made_up_of_others() -> None:
 
 
 @pytest.mark.parametrize("release", KUBERNETES_RELEASES)
-def test_what_is_missing_of_a_release_is_built_of_it_and_etcd_and_kwok_of_the_newest(
+def test_missing_binaries_are_built_of_the_release_except_etcd_and_kwok(
     release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -73,7 +73,7 @@ def test_what_is_missing_of_a_release_is_built_of_it_and_etcd_and_kwok_of_the_ne
 
 
 @pytest.mark.parametrize("release", KUBERNETES_RELEASES)
-def test_what_is_built_is_of_the_release_that_it_is_named_after(release: str) -> None:
+def test_build_folder_is_named_after_its_release(release: str) -> None:
     assert built_place(release).name.startswith(f"kubernetes-{release}.")
 
 

@@ -92,7 +92,7 @@ def test_a_pods_conditions_outlive_its_start(shared_cluster: Cluster) -> None:
     shared_cluster.kubectl("delete", "pod", "kept")
 
 
-def test_a_native_job_runs_as_its_user_with_the_gpus_it_asked_for(shared_cluster: Cluster) -> None:
+def test_native_job_runs_as_its_user_with_the_requested_gpus(shared_cluster: Cluster) -> None:
     script = "#!/bin/bash\nid -un; pwd; echo $CUDA_VISIBLE_DEVICES | tr , '\\n' | wc -l\n"
     shared_cluster.run_slurm("sbatch", "--gres=gpu:2", "--output=native.out", user="alice", stdin=script)
     output = shared_cluster.directory / "home/alice/native.out"
@@ -116,7 +116,7 @@ def test_keys_and_tokens_are_for_root_only(shared_cluster: Cluster) -> None:
         assert (shared_cluster.directory / "slurm/etc" / name).stat().st_mode & 0o077 == 0
 
 
-def test_up_on_a_running_cluster_says_so(shared_cluster: Cluster) -> None:
+def test_up_on_a_running_cluster_is_an_error(shared_cluster: Cluster) -> None:
     with pytest.raises(AlreadyRunningError, match="already running"):
         Cluster.up(SLURM_ALONE, shared_cluster.directory)
     assert shared_cluster.is_running("slurmctld")
@@ -132,7 +132,7 @@ def test_a_killed_component_can_be_started_again(tmp_path: Path) -> None:
         assert cluster.stop("slurmctld") == 0
 
 
-def test_a_component_that_dies_at_its_start_is_quoted(tmp_path: Path) -> None:
+def test_error_quotes_a_component_that_dies_at_its_start(tmp_path: Path) -> None:
     with Cluster.up(SLURM_ALONE, tmp_path) as cluster:
         cluster.kill("slurmrestd")
         with pytest.raises(ClusterError, match=r"(?s)slurmrestd ended \(3\):.*no such luck"):
@@ -165,7 +165,7 @@ def test_a_second_cluster_beside_the_first_shares_nothing(
     assert shared_cluster.run_slurm("sinfo", "--noheader", "--format=%D").stdout.strip() == "4"
 
 
-def test_kill_9_of_the_owner_leaves_no_process_not_even_a_jobs(tmp_path: Path) -> None:
+def test_kill_9_of_the_owner_leaves_no_process(tmp_path: Path) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", dedent(_OWNER), str(tmp_path)],
         cwd=CHECKOUT,
@@ -210,7 +210,7 @@ def deploy_local(directory: Path, *arguments: str) -> subprocess.CompletedProces
     return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
 
 
-def test_the_command_line_leaves_a_cluster_up_until_told_otherwise(tmp_path: Path) -> None:
+def test_up_leaves_a_cluster_running_until_down(tmp_path: Path) -> None:
     up = deploy_local(tmp_path, "up", "--nodes=1", "--no-kubernetes")
     assert up.returncode == 0
     assert "the cluster is up" in up.stdout
@@ -226,7 +226,7 @@ def test_the_command_line_leaves_a_cluster_up_until_told_otherwise(tmp_path: Pat
     assert "is not running" in squeue.stderr
 
 
-def test_the_command_line_says_where_to_look_and_starts_a_component_again(tmp_path: Path) -> None:
+def test_command_line_shows_probes_and_restarts_a_component(tmp_path: Path) -> None:
     up = deploy_local(tmp_path, "up", "--nodes=1")
     try:
         assert up.returncode == 0, up.stdout
@@ -251,7 +251,7 @@ def test_the_command_line_says_where_to_look_and_starts_a_component_again(tmp_pa
         deploy_local(tmp_path, "down")
 
 
-def test_alice_and_bob_have_an_account_where_there_is_accounting(tmp_path: Path) -> None:
+def test_alice_and_bob_have_an_account_with_accounting(tmp_path: Path) -> None:
     up = deploy_local(tmp_path, "up", "--nodes=1", "--no-kubernetes", "--accounting")
     try:
         assert up.returncode == 0, up.stdout
@@ -270,7 +270,7 @@ def owner(kind: str, **spec: Any) -> str:
     return json.dumps({"apiVersion": group, "kind": kind, "metadata": {"name": "made"}, "spec": spec})
 
 
-def test_what_a_newcomer_creates_makes_pods(shared_cluster: Cluster) -> None:
+def test_workload_controllers_create_pods(shared_cluster: Cluster) -> None:
     container = json.loads(pod("unnamed"))["spec"]["containers"][0]
     container["resources"] = {}
     spec = {"containers": [container]}

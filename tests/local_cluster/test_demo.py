@@ -44,15 +44,15 @@ def test_a_percentile_is_one_of_the_values() -> None:
     assert [percentile(values, percent) for percent in asked] == [1, 1, 2, 3, 5, 5]
 
 
-def test_of_a_hundred_values_p99_is_the_last_but_one() -> None:
+def test_p99_of_a_hundred_values_is_the_last_but_one() -> None:
     assert percentile(range(1, 101), 99) == 99
 
 
-def test_of_no_values_there_is_no_percentile() -> None:
+def test_percentile_of_no_values_is_none() -> None:
     assert percentile([], 50) is None
 
 
-def test_a_pod_where_its_job_runs_agrees_with_squeue() -> None:
+def test_pod_on_the_node_of_its_job_agrees_with_squeue() -> None:
     assert difference(pod(), {7: job()}) is None
 
 
@@ -67,14 +67,14 @@ def test_a_pod_where_its_job_runs_agrees_with_squeue() -> None:
     ],
     ids=["no job", "elsewhere", "not running", "another's job", "two jobs"],
 )
-def test_a_pod_that_squeue_knows_otherwise_is_a_difference(queue: dict[int, QueuedJob]) -> None:
+def test_pod_that_disagrees_with_squeue_is_a_difference(queue: dict[int, QueuedJob]) -> None:
     findings = Findings()
     findings.compare(pod(), queue)
     assert len(findings.differences) == 1
     assert findings.compared == {"p"}
 
 
-def test_the_reason_on_a_pod_is_squeues() -> None:
+def test_reason_on_a_pod_must_equal_the_reason_in_squeue() -> None:
     waiting = pod(node=None, reason="Resources")
     assert reason_difference(waiting, {7: job("PENDING", "", "Resources")}) is None
     assert reason_difference(waiting, {7: job("PENDING", "", "Priority")})
@@ -82,7 +82,7 @@ def test_the_reason_on_a_pod_is_squeues() -> None:
     assert reason_difference(waiting, {})
 
 
-def test_a_node_holds_no_more_than_slurm_gave_and_it_has() -> None:
+def test_overcommitment_of_a_node_is_found() -> None:
     users = [pod(), pod(node="node-2")]
     exact = NodeUse("node-1", cpus=8, cpus_used=7, gpus=4, gpus_used=3)
     assert overcommitment(exact, users, cpus=3, gpus=1) is None
@@ -91,7 +91,7 @@ def test_a_node_holds_no_more_than_slurm_gave_and_it_has() -> None:
     assert overcommitment(NodeUse("node-1", 8, 9, 4, 3), users)
 
 
-def test_what_squeue_and_scontrol_print_is_read() -> None:
+def test_output_of_squeue_and_scontrol_is_read() -> None:
     assert parse_queue("7|p@default|PENDING||Resources\n8|native|RUNNING|node-[1-2]|None\n") == {
         7: job("PENDING", "", "Resources"),
         8: QueuedJob(8, "native", "RUNNING", "node-[1-2]", "None"),
@@ -149,7 +149,7 @@ def test_the_figures_are_written(tmp_path: Path) -> None:
 
 @pytest.mark.real
 @pytest.mark.timeout(240)
-def test_the_demo_observes_all_it_tells(tmp_path: Path) -> None:
+def test_demo_observes_every_step(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "deploy.local.demo", "--nodes=4", "--no-keep"]
     options = [f"--directory={tmp_path / 'cluster'}", f"--figures={tmp_path / 'demo.json'}"]
     done = subprocess.run(

@@ -60,19 +60,19 @@ def said(port: int, *words: bytes) -> bytes:
         return link.makefile("rb").read()
 
 
-def test_what_is_sent_to_an_address_comes_to_what_it_stands_for(ports: tuple[int, int]) -> None:
+def test_gateway_forwards_an_address_to_its_backend(ports: tuple[int, int]) -> None:
     assert said(ports[1], b"hello\n", b"there\n") == b"HELLO\nTHERE\n"
 
 
-def test_a_proxys_client_reaches_what_it_names(ports: tuple[int, int], backend: int) -> None:
+def test_proxy_connects_a_client_to_the_named_address(ports: tuple[int, int], backend: int) -> None:
     asked = f"CONNECT 127.0.0.1:{backend} HTTP/1.1\r\nHost: there\r\n\r\n".encode()
     assert said(ports[0], asked, b"hello\n") == b"HTTP/1.1 200 OK\r\n\r\nHELLO\n"
 
 
-def test_where_nobody_listens_the_proxy_says_so(ports: tuple[int, int]) -> None:
+def test_proxy_answers_502_if_no_program_listens(ports: tuple[int, int]) -> None:
     asked = f"CONNECT 127.0.0.1:{free_port()} HTTP/1.1\r\n\r\n".encode()
     assert said(ports[0], asked).startswith(b"HTTP/1.1 502 ")
 
 
-def test_the_proxy_does_nothing_else(ports: tuple[int, int]) -> None:
+def test_proxy_rejects_requests_other_than_connect(ports: tuple[int, int]) -> None:
     assert said(ports[0], b"GET / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 405 ")

@@ -51,7 +51,7 @@ def test_the_guest_is_a_node_beside_others() -> None:
     assert partitions == ["Nodes=node-[1-2],guest", "Default=NO"]
 
 
-def test_a_cluster_without_a_guest_has_none_of_it() -> None:
+def test_cluster_without_a_guest_has_no_guest_settings() -> None:
     assert "guest" not in "\n".join(slurm_conf(ClusterSpec()))
     assert not {"guest", "slurmd-guest", "kubelet"} & set(port_names(ClusterSpec()))
 
@@ -70,9 +70,7 @@ def test_a_cluster_without_a_guest_has_none_of_it() -> None:
         ({"slurm": False}, "give services"),
     ],
 )
-def test_a_guest_that_cannot_be_is_refused_with_what_to_choose(
-    given: dict[str, object], words: str
-) -> None:
+def test_impossible_guest_is_refused_with_the_fix(given: dict[str, object], words: str) -> None:
     with pytest.raises(SpecError, match=words):
         ClusterSpec(guest=True, **given)  # type: ignore[arg-type]
 
@@ -81,7 +79,7 @@ def test_init_makes_as_many_devices_as_slurm_counts() -> None:
     assert f"for index in {' '.join(file[-1] for file in GPUS)}; do" in (INSIDE / "prepare").read_text()
 
 
-def test_the_images_are_the_same_each_time_and_three(tmp_path: Path) -> None:
+def test_image_archive_is_the_same_each_time(tmp_path: Path) -> None:
     busybox = tmp_path / "busybox"
     busybox.write_bytes(b"program")
     archives = [tmp_path / "1.tar", tmp_path / "2.tar"]
@@ -106,7 +104,7 @@ def port() -> Iterator[int]:
         serving.join()
 
 
-def test_a_command_tells_its_status_and_what_it_says(port: int) -> None:
+def test_command_returns_its_status_and_output(port: int) -> None:
     connection = Connection(port)
     assert connection.is_up()
     assert connection.run("echo one; echo two >&2").output == "one\ntwo\n"
@@ -123,12 +121,12 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(port: int, tm
     eventually(lambda: not changes(alive), within_s=20)
 
 
-def test_a_command_that_never_stops_talking_ends_too(port: int) -> None:
+def test_command_with_endless_output_times_out(port: int) -> None:
     with pytest.raises(ClusterError, match=r"still runs after 0\.3 s"):
         Connection(port).run("yes", within_s=0.3)
 
 
-def test_nobody_there_is_told(port: int) -> None:
+def test_missing_guest_is_an_error(port: int) -> None:
     with runner.Server(("127.0.0.1", 0), runner.Connection) as server:
         free = server.server_address[1]
     assert not Connection(free).is_up()
@@ -136,7 +134,7 @@ def test_nobody_there_is_told(port: int) -> None:
         Connection(free).run("true")
 
 
-def test_files_come_with_their_modes_and_folders_without_bytecode(port: int, tmp_path: Path) -> None:
+def test_copied_files_keep_their_modes_and_bytecode_is_left_out(port: int, tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "etc/__pycache__").mkdir(parents=True)
     (source / "etc/key").write_text("secret")
@@ -153,7 +151,7 @@ def program(port: int, script: str) -> subprocess.Popen[str]:
     return subprocess.Popen(argv, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
 
 
-def test_a_program_ends_by_the_signal_that_the_process_for_it_gets(port: int) -> None:
+def test_signal_to_the_local_process_reaches_the_program(port: int) -> None:
     with program(port, "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
@@ -162,13 +160,13 @@ def test_a_program_ends_by_the_signal_that_the_process_for_it_gets(port: int) ->
     assert process.returncode == 7
 
 
-def test_a_program_that_a_signal_ended_is_told_as_by_a_shell(port: int) -> None:
+def test_program_ended_by_a_signal_returns_the_status_of_a_shell(port: int) -> None:
     with program(port, "kill -9 $$") as process:
         process.wait()
     assert process.returncode == 128 + signal.SIGKILL
 
 
-def test_a_program_dies_with_the_process_for_it(port: int, tmp_path: Path) -> None:
+def test_program_dies_with_its_local_process(port: int, tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     with program(port, f"while :; do touch {alive}; sleep 0.05; done") as process:
         eventually(alive.exists, within_s=20)
@@ -183,14 +181,14 @@ def changes(file: Path) -> bool:
     return file.stat().st_mtime_ns != before
 
 
-def test_where_programs_are_pods_the_cluster_runs_none_of_them() -> None:
+def test_cluster_starts_no_programs_that_run_in_pods() -> None:
     spec = ClusterSpec(nodes=0, guest=True, extender=False, own_scheduler=True, in_pods=True)
     assert (spec.extender_names, spec.scheduler_names) == ([], [])
     assert spec.other_scheduler_names == ["default-scheduler"]
     assert "gateway" in port_names(spec)
 
 
-def test_where_slurm_is_pods_the_host_has_none() -> None:
+def test_host_runs_no_slurm_if_slurm_runs_in_pods() -> None:
     in_pods = {"guest": True, "in_pods": True, "own_scheduler": True, "services": True}
     spec = ClusterSpec(nodes=0, extender=False, slurm=False, **in_pods)  # type: ignore[arg-type]
     assert not any(name.startswith("slurm") for name in port_names(spec) if name != "slurmd-guest")

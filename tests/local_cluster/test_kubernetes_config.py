@@ -85,19 +85,19 @@ def webhooks(spec: ClusterSpec) -> set[str]:
     return {hook["clientConfig"]["url"].split("/")[3] for hooks in asked for hook in hooks}
 
 
-def test_an_extender_is_asked_everything() -> None:
+def test_extender_gets_all_calls_by_default() -> None:
     assert webhooks(ClusterSpec()) == {"mutate", "validate"}
     assert asked_by_kube_scheduler(ClusterSpec()) == set(EXTENDER_VERBS) - {"mutate", "validate"}
 
 
-def test_an_extender_that_answers_less_is_asked_less() -> None:
+def test_extender_gets_only_calls_of_its_verbs() -> None:
     spec = ClusterSpec(extender_verbs=("filter", "bind"))
     assert asked_by_kube_scheduler(spec) == {"filter", "bind"}
     assert not webhooks(spec)
 
 
 @pytest.mark.parametrize("on", [False, True])
-def test_our_own_profile_preempts_nobody_at_any_extension_point_unless_that_is_asked_for(
+def test_profile_of_the_extender_disables_preemption_by_default(
     on: bool,
 ) -> None:
     """`postFilter` is that of single Pods alone; 1.37's for PodGroups is a field that 1.36 refuses."""
@@ -108,7 +108,7 @@ def test_our_own_profile_preempts_nobody_at_any_extension_point_unless_that_is_a
     assert ours.get("plugins") == (None if on else off)
 
 
-def test_kube_scheduler_has_everybodys_pods_and_needs_the_extender_for_all() -> None:
+def test_kube_scheduler_has_both_profiles_and_needs_the_extender() -> None:
     profiles, extender = kube_scheduler(ClusterSpec())
     assert profiles == {"default-scheduler", "slurm-scheduler"}
     assert extender["ignorable"] is False
@@ -117,7 +117,7 @@ def test_kube_scheduler_has_everybodys_pods_and_needs_the_extender_for_all() -> 
 
 
 @pytest.mark.parametrize("ignorable", [False, True])
-def test_slurms_pods_may_have_a_kube_scheduler_of_their_own_which_needs_the_extender(
+def test_own_kube_scheduler_always_needs_the_extender(
     ignorable: bool,
 ) -> None:
     spec = ClusterSpec(own_scheduler=True, ignorable=ignorable)
@@ -129,12 +129,12 @@ def test_slurms_pods_may_have_a_kube_scheduler_of_their_own_which_needs_the_exte
     assert (verbs_of(extender), extender["ignorable"]) == ({"filter", "preempt"}, ignorable)
 
 
-def test_the_kube_scheduler_of_others_asks_as_the_page_shows() -> None:
+def test_other_kube_scheduler_is_configured_as_the_page_shows() -> None:
     spec = ClusterSpec(own_scheduler=True, ignorable=True)
     assert entry(configuration(spec, others=True)) == shown_for_others()
 
 
-def test_slurm_extender_in_the_clusters_bin_has_the_clusters_settings(tmp_path: Path) -> None:
+def test_slurm_extender_command_has_the_settings_of_the_cluster(tmp_path: Path) -> None:
     gres = '{"example.com/gpu": "it\'s \\"odd\\""}'
     spec, ports = ClusterSpec(extender_settings=(("GRES", gres),)), defaultdict[str, int](int)
     layout = Layout(tmp_path)
@@ -154,7 +154,7 @@ def test_slurm_extender_in_the_clusters_bin_has_the_clusters_settings(tmp_path: 
     assert json.loads(printed.stdout)["SLURM_EXTENDER_GRES"] == "{}"
 
 
-def test_what_the_extender_notes_is_dropped_from_copies_of_any_pod_and_guarded() -> None:
+def test_annotations_of_the_extender_are_guarded_and_not_copied() -> None:
     """The webhook is the first: those after it number an attempt."""
     spec = ClusterSpec(namespaces=("team-a",), pod_labels=(("slurm", "yes"),))
     made = objects(spec)
@@ -176,7 +176,7 @@ def is_agents(manifest: dict[str, Any]) -> bool:
     return bool(manifest["metadata"]["labels"].get("app.kubernetes.io/component") == "node-agent")
 
 
-def test_the_objects_name_nothing_else_that_the_extender_does_not_know() -> None:
+def test_objects_name_only_keys_that_the_extender_knows() -> None:
     spec = ClusterSpec(validates_pods=True, namespaces=("team-a",))
     rendered = json.dumps([each for each in objects(spec).values() if not is_agents(each)])
     keys = set(re.findall(r"(?:'|\"key\": \")(slurm-extender\.io/[\w-]+)", rendered))
@@ -185,7 +185,7 @@ def test_the_objects_name_nothing_else_that_the_extender_does_not_know() -> None
     assert set(re.findall(r"startsWith\('([^']+\.com/)'\)", rendered)) == {DEFAULT_PREFIX}
 
 
-def test_a_pod_that_has_a_job_is_not_made_larger_while_it_runs() -> None:
+def test_resize_of_a_pod_with_a_job_is_denied() -> None:
     """What it says is tried by a real kube-apiserver: tests/end_to_end/test_policy.py."""
     made = objects(ClusterSpec())
     policy = made["ValidatingAdmissionPolicy", "slurm-extender-resize"]["spec"]
@@ -195,7 +195,7 @@ def test_a_pod_that_has_a_job_is_not_made_larger_while_it_runs() -> None:
 
 
 @pytest.mark.parametrize("guest", [False, True])
-def test_the_guests_agent_has_the_role_of_the_agents_account(guest: bool) -> None:
+def test_agent_of_the_guest_has_the_role_of_the_agent_account(guest: bool) -> None:
     """And a static token, which names no Node: the policy must not be asked of it. What the policy says
     is tried by a real kube-apiserver: tests/end_to_end/test_own_node.py."""
     spec = ClusterSpec(guest=guest, extender=False)
@@ -219,7 +219,7 @@ def argv(spec: ClusterSpec, name: str) -> tuple[str, ...]:
     return next(each.argv for each in started if each.name == name)
 
 
-def test_a_feature_gate_is_opened_where_pods_are_stored_and_where_they_are_scheduled() -> None:
+def test_feature_gates_are_set_for_kube_apiserver_and_kube_scheduler() -> None:
     gated = ClusterSpec(feature_gates=("GenericWorkload", "GangScheduling"))
     told = "--feature-gates=GenericWorkload=true,GangScheduling=true"
     for name in ("kube-apiserver", "kube-scheduler"):

@@ -15,7 +15,7 @@ from tests.chart_matrix import POOLS, UNINSTALL, merged, with_needed
 pytestmark = pytest.mark.real  # Helm is built, once
 
 
-def test_what_each_program_calls_is_known_here() -> None:
+def test_calls_of_each_program_are_listed() -> None:
     others = asked.ABOUT_ALL | asked.EVERYBODYS | asked.PERSONS | {"aclose"}
     known = asked.EXTENDERS.keys() | asked.AGENTS.keys()
     assert asked.methods() == known | others
@@ -24,7 +24,7 @@ def test_what_each_program_calls_is_known_here() -> None:
     assert called_in("slurm_cluster") - others == asked.CLUSTERS_CALLS
 
 
-async def test_the_roles_allow_exactly_what_the_clients_may_ask() -> None:
+async def test_roles_allow_exactly_the_calls_of_the_clients() -> None:
     """In the cluster kube-scheduler has the extender's account: both are in one Pod."""
     spec = ClusterSpec(self_signed=True, pools="pools: []", guest=True, nodes=0)
     outside = Rendered.of(helm(silent), values_of(spec, 1, "ca"))

@@ -23,14 +23,14 @@ def test_two_leases_share_no_port() -> None:
         assert not set(first.ports.values()) & set(second.ports.values())
 
 
-def test_a_closed_lease_can_be_had_again() -> None:
+def test_ports_of_a_closed_lease_can_be_leased_again() -> None:
     with closing(lease_ports(["a"])) as first:
         taken = first.ports
     with closing(lease_ports(["a"])) as second:
         assert second.ports == taken
 
 
-def test_a_port_that_someone_listens_on_is_left_out() -> None:
+def test_port_in_use_is_left_out() -> None:
     with closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 18_000))
         listener.listen()
@@ -45,7 +45,7 @@ def test_many_ports_take_several_blocks() -> None:
         assert len(lease.locks) == 2
 
 
-def test_more_ports_than_there_are_is_an_error_that_holds_nothing() -> None:
+def test_lease_of_too_many_ports_fails_and_holds_no_ports() -> None:
     with pytest.raises(ClusterError, match="no 301 free ports"):
         lease_ports([str(number) for number in range(3 * BLOCK_SIZE + 1)])
     with closing(lease_ports(["a"])) as lease:

@@ -59,7 +59,7 @@ def test_the_demo_needs_no_helm() -> None:
 
 
 @pytest.mark.usefixtures("_nothing_cached")
-def test_an_old_go_is_said_to_be_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_old_version_of_go_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(prerequisites, "_go_version", lambda: (1, 21))
     monkeypatch.setattr(prerequisites, "needs_build", lambda _release: True)
@@ -67,7 +67,7 @@ def test_an_old_go_is_said_to_be_too_old(monkeypatch: pytest.MonkeyPatch) -> Non
         check_prerequisites(ClusterSpec())
 
 
-def test_the_command_line_says_what_is_missing_first_and_ends_with_2(
+def test_command_line_names_missing_prerequisites_and_ends_with_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -85,7 +85,7 @@ def test_a_directory_that_holds_something_else_is_left_alone(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("command", ["down", "status"])
-def test_no_cluster_is_said_to_be_none(command: str, tmp_path: Path) -> None:
+def test_folder_without_a_cluster_is_an_error(command: str, tmp_path: Path) -> None:
     outcome = CliRunner().invoke(app, [command, "--directory", str(tmp_path)])
     assert outcome.exit_code == 1
     assert "no cluster here" in outcome.output

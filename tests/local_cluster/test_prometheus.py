@@ -27,7 +27,7 @@ def rules(folder: Path, text: str) -> Path:
     return file
 
 
-def test_it_serves_until_its_context_ends(tools: Prometheus, tmp_path: Path) -> None:
+def test_prometheus_serves_until_its_context_ends(tools: Prometheus, tmp_path: Path) -> None:
     with tools.serving(tmp_path, rules(tmp_path, GOOD), ["127.0.0.1:1"]) as url:
         told = httpx.get(f"{url}/api/v1/rules").raise_for_status().json()
         assert told["data"]["groups"][0]["rules"][0]["name"] == "b"
@@ -35,7 +35,7 @@ def test_it_serves_until_its_context_ends(tools: Prometheus, tmp_path: Path) -> 
         httpx.get(url)
 
 
-def test_rules_that_are_wrong_are_told(tools: Prometheus, tmp_path: Path) -> None:
+def test_wrong_rules_are_an_error(tools: Prometheus, tmp_path: Path) -> None:
     file = rules(tmp_path, WRONG)
     with (
         pytest.raises(ClusterError, match="does not serve"),

@@ -97,7 +97,7 @@ def test_connections_go_to_the_backends_in_turn(network: Network) -> None:
     assert {ask(network.connect()) for _ in range(2)} == {"one", "two"}
 
 
-def test_a_backend_that_refuses_is_passed_over(network: Network) -> None:
+def test_backend_that_refuses_is_skipped(network: Network) -> None:
     network.live("two")
     assert [ask(network.connect()) for _ in range(3)] == ["two"] * 3
 
@@ -107,7 +107,7 @@ def test_without_a_backend_a_connection_ends(network: Network) -> None:
 
 
 @pytest.mark.parametrize("fault", [DROP, REFUSE])
-def test_what_is_open_is_ended(network: Network, fault: str) -> None:
+def test_fault_ends_open_connections(network: Network, fault: str) -> None:
     network.live("one", "two")
     link = network.connect()
     ask(link)
@@ -124,7 +124,7 @@ def test_a_link_that_refused_takes_connections_again_when_it_is_healthy(network:
     assert ask(network.connect())
 
 
-def test_through_a_stalled_link_nothing_passes_until_it_is_healthy(network: Network) -> None:
+def test_stalled_link_passes_nothing_until_it_is_healthy(network: Network) -> None:
     network.live("one", "two")
     before = network.connect()
     ask(before)
@@ -139,7 +139,7 @@ def test_through_a_stalled_link_nothing_passes_until_it_is_healthy(network: Netw
         assert link.recv(100)
 
 
-def test_through_a_slow_link_everything_passes_late(network: Network) -> None:
+def test_slow_link_delays_everything(network: Network) -> None:
     network.live("one", "two")
     link = network.connect()
     ask(link)
@@ -149,7 +149,7 @@ def test_through_a_slow_link_everything_passes_late(network: Network) -> None:
     assert time.monotonic() - begin > 0.5
 
 
-def test_what_is_answered_can_be_noise(network: Network) -> None:
+def test_garbage_fault_replaces_the_answer(network: Network) -> None:
     network.live("one", "two")
     link = network.connect()
     name = ask(link)
@@ -174,6 +174,6 @@ def test_requests_can_be_answered_without_a_backend(network: Network, fault: str
     assert ask(network.connect()) in ("one", "two")
 
 
-def test_an_unknown_link_or_fault_is_refused_with_those_there_are(network: Network) -> None:
+def test_unknown_link_or_fault_is_refused_with_the_known_names(network: Network) -> None:
     assert "link" in network.fare(f"lnk {STALL}")
     assert STALL in network.fare("link stal")

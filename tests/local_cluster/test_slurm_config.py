@@ -30,7 +30,7 @@ def test_nodes_with_a_slurmd_make_the_default_partition() -> None:
     assert "Default=NO Nodes=external-[1-3]" in ext
 
 
-def test_external_nodes_alone_are_the_default_partition_and_answer_signals_through_a_relay() -> None:
+def test_external_nodes_alone_form_the_default_partition_with_a_relay() -> None:
     conf = slurm_conf(ClusterSpec(nodes=0, external_nodes=3))
     (main,) = starting(conf, "PartitionName=")
     assert main.startswith("PartitionName=main Default=YES Nodes=external-[1-3]")
@@ -41,7 +41,7 @@ def test_nodes_without_gpus_have_no_gres() -> None:
     assert "Gres=" not in "".join(slurm_conf(ClusterSpec(gpus_per_node=0)))
 
 
-def test_gpus_have_parts_where_a_caller_says_so() -> None:
+def test_gpus_have_parts_if_shared_gres_are_given() -> None:
     conf = slurm_conf(ClusterSpec(nodes=1, gpus_per_node=2, shared_gres=(("shard", 8), ("mps", 200))))
     assert "GresTypes=gpu,shard,mps" in conf
     (node,) = starting(conf, "NodeName=")
@@ -68,7 +68,7 @@ def test_nodes_declare_their_cpus_as_cores_threads_or_parts(choices: dict[str, i
     assert len(starting(conf, "NodeName=")) == 2
 
 
-def test_accounting_is_there_for_those_who_ask_only() -> None:
+def test_accounting_is_configured_only_on_request() -> None:
     assert not starting(slurm_conf(ClusterSpec()), "Accounting")
     assert "slurmdbd" not in port_names(ClusterSpec())
     spec = ClusterSpec(accounting=True)
@@ -78,7 +78,7 @@ def test_accounting_is_there_for_those_who_ask_only() -> None:
     assert f"AccountingStoragePort={port}" in conf
 
 
-def test_a_script_that_is_asked_about_submissions_is_there_for_those_who_give_one_only() -> None:
+def test_job_submit_plugin_is_configured_only_with_a_script() -> None:
     assert not starting(slurm_conf(ClusterSpec()), "JobSubmitPlugins")
     conf = slurm_conf(ClusterSpec(job_submit_lua="function slurm_job_submit() end"))
     assert starting(conf, "JobSubmitPlugins") == ["JobSubmitPlugins=lua"]
@@ -89,12 +89,12 @@ def test_a_callers_line_replaces_the_parameter_of_the_same_name() -> None:
     assert conf.splitlines() == ["MinJobAge=60", "killwait=5", "Prolog=/p"]
 
 
-def test_a_callers_partition_is_one_more() -> None:
+def test_partition_of_the_caller_is_added() -> None:
     conf = replace_parameters("PartitionName=main Nodes=ALL\n", ("PartitionName=low Nodes=ALL",))
     assert len(conf.splitlines()) == 2
 
 
-def test_a_cluster_that_shares_a_slurm_adds_its_extenders_to_those_that_are_asked(
+def test_cluster_with_a_shared_slurm_adds_the_urls_of_its_extenders(
     tmp_path: Path,
 ) -> None:
     first, second = Layout(tmp_path / "first"), Layout(tmp_path / "second")
@@ -112,7 +112,7 @@ def test_a_cluster_that_shares_a_slurm_adds_its_extenders_to_those_that_are_aske
     assert (second.bin / "squeue").readlink() == first.bin / "squeue"
 
 
-def test_a_cluster_that_shares_a_slurm_needs_no_port_for_one() -> None:
+def test_cluster_with_a_shared_slurm_needs_no_slurm_ports() -> None:
     spec = ClusterSpec(nodes=2, kubernetes_nodes=("node-2",), slurm_of="/elsewhere", accounting=True)
     assert not [name for name in port_names(spec) if name.startswith("slurm")]
     assert spec.kubernetes_node_names == ["node-2"]
@@ -131,7 +131,7 @@ def test_a_cluster_that_shares_a_slurm_needs_no_port_for_one() -> None:
         {"slurm_of": "/elsewhere", "extender": False},
     ],
 )
-def test_a_spec_that_makes_no_sense_is_refused(choices: dict[str, object]) -> None:
+def test_invalid_spec_is_refused(choices: dict[str, object]) -> None:
     with pytest.raises(
         ValueError,
         match=r"is unknown|no EXTERNAL|at least one|needs Kubernetes|not a multiple|cannot be built"

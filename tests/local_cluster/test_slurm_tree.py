@@ -67,7 +67,7 @@ def test_a_suite_that_gives_no_library_is_passed_over() -> None:
     assert choose(Slurmdbd("bookworm", unreachable="trixie")) == "bookworm"
 
 
-def test_where_no_library_works_each_is_named_with_what_was_said() -> None:
+def test_error_names_each_library_and_its_message() -> None:
     with pytest.raises(ClusterError) as refused:
         choose(Slurmdbd(unreachable="trixie"))
     assert str(refused.value).splitlines() == [
@@ -78,7 +78,7 @@ def test_where_no_library_works_each_is_named_with_what_was_said() -> None:
     ]
 
 
-def test_a_suite_that_has_gone_on_to_another_release_of_slurm_is_found_out() -> None:
+def test_suite_with_another_release_of_slurm_is_an_error() -> None:
     require_release("26.05", "slurmctld", "slurm-wlm 26.05.5\n")
     with pytest.raises(ClusterError, match=r"slurmctld should be of Slurm 26\.05.*26\.11\.0"):
         require_release("26.05", "slurmctld", "slurm-wlm 26.11.0\n")
@@ -96,7 +96,7 @@ def test_nothing_is_left_of_a_build_that_failed(tmp_path: Path) -> None:
     assert [path.name for path in place.parent.iterdir()] == ["built.lock"]
 
 
-def test_trees_lie_where_slurm_trees_says_and_else_in_the_cache(
+def test_trees_are_in_slurm_trees_or_in_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -165,9 +165,7 @@ def unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Unpacks:
         ("usr/lib/*/slurm-wlm/auth_jwt.so", "jwt"),
     ],
 )
-def test_a_tree_of_which_something_does_not_start_is_refused_with_its_words(
-    unpacks: Unpacks, broken: str, said: str
-) -> None:
+def test_tree_with_a_broken_program_is_refused(unpacks: Unpacks, broken: str, said: str) -> None:
     spec = ClusterSpec(kubernetes=False, extender=False)
 
     def break_it(place: Path) -> None:
@@ -181,9 +179,7 @@ def test_a_tree_of_which_something_does_not_start_is_refused_with_its_words(
 
 
 @pytest.mark.real
-def test_a_tree_whose_own_libmariadb_does_not_work_gets_one_that_does(
-    unpacks: Unpacks, tmp_path: Path
-) -> None:
+def test_tree_with_a_broken_libmariadb_gets_another_libmariadb(unpacks: Unpacks, tmp_path: Path) -> None:
     spec = ClusterSpec(nodes=1, kubernetes=False, extender=False, accounting=True, release="24.11")
     said: list[str] = []
 

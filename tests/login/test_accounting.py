@@ -62,7 +62,7 @@ def test_a_user_with_an_association_runs_jobs_and_sees_their_records(
     )
 
 
-def test_a_user_without_an_association_runs_none(
+def test_a_user_without_an_association_runs_no_jobs(
     login: LoginPod, directory: DirectoryServer, release: str, tmp_path: Path
 ) -> None:
     key = key_pair(tmp_path, "quentin")

@@ -30,7 +30,7 @@ def works(login: LoginPod, user: Person, key: KeyPair) -> dict[str, bool]:
     }
 
 
-def test_these_are_the_charts() -> None:
+def test_the_chart_adds_exactly_the_tested_capabilities() -> None:
     pod = pod_of(rendered({}), "Deployment", "login")
     (login,) = pod["containers"]
     assert tuple(login["securityContext"]["capabilities"]["add"]) == GIVEN
@@ -40,7 +40,7 @@ def test_these_are_the_charts() -> None:
 
 
 @pytest.mark.parametrize("without", ["", *GIVEN])
-def test_without_any_of_them_something_does_not_work(
+def test_each_capability_is_needed(
     start_login: StartLogin, directory: DirectoryServer, tmp_path: Path, without: str
 ) -> None:
     name = f"peggy-{without.lower()}"  # whose home nobody has made

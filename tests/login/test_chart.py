@@ -110,12 +110,12 @@ def test_kube_apiserver_takes_each_object_and_knows_each_field(kubernetes: Clust
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_helm_refuses(case: str) -> None:
+def test_helm_rejects_invalid_values(case: str) -> None:
     with pytest.raises(ClusterError, match="values don't meet the specifications"):
         template(REFUSED[case])
 
 
-def test_the_host_keys_are_made_once_by_who_may_do_no_more(kubernetes: Cluster, tmp_path: Path) -> None:
+def test_host_keys_are_created_once_with_minimal_rights(kubernetes: Cluster, tmp_path: Path) -> None:
     chart = rendered({})
     objects = [each for each in chart.manifests if each["metadata"]["name"] == "login-host-keys"]
     rights = [each for each in objects if each["kind"] != "Job"]

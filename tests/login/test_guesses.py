@@ -69,7 +69,7 @@ def _read(connection: socket.socket, length: int) -> bytes:
     return read
 
 
-def test_sssd_tells_sshd_alone_whether_a_password_is_right(
+def test_sssd_checks_passwords_only_for_sshd(
     login: LoginPod, carol: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(login.pod.volume("sss") / "pipes")

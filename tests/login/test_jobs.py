@@ -44,12 +44,12 @@ def test_a_batch_job_runs_as_its_user_and_writes_to_the_home(
     assert output.stat().st_uid == 5001
 
 
-def test_srun_shows_what_its_tasks_say(login: LoginPod, carols_key: KeyPair) -> None:
+def test_srun_shows_the_output_of_its_tasks(login: LoginPod, carols_key: KeyPair) -> None:
     done = login.client.by_key("carol", carols_key, "srun -n2 id -u")
     assert done.stdout.split() == ["5001", "5001"], done.stderr
 
 
-def test_nobody_cancels_the_job_of_another(
+def test_a_user_cannot_cancel_the_job_of_another_user(
     login: LoginPod, directory: DirectoryServer, release: str, carols_key: KeyPair, tmp_path: Path
 ) -> None:
     key = key_pair(tmp_path, "oscar")

@@ -38,7 +38,7 @@ def test_a_wrong_password_is_refused(login: LoginPod) -> None:
     assert login.client.by_password("carol", "a guess", "id").returncode == REFUSED
 
 
-def test_a_key_of_nobody_is_refused(login: LoginPod, tmp_path: Path) -> None:
+def test_an_unknown_key_is_refused(login: LoginPod, tmp_path: Path) -> None:
     assert login.client.by_key("carol", key_pair(tmp_path, "other"), "id").returncode == REFUSED
 
 
@@ -58,7 +58,7 @@ def test_the_home_is_made_at_the_first_login_and_is_private(
     assert (login.pod.volume("shared-home") / "frank/mine").stat().st_uid == 5010
 
 
-def test_a_terminal_is_the_users(login: LoginPod, carols_key: KeyPair) -> None:
+def test_a_terminal_belongs_to_the_user(login: LoginPod, carols_key: KeyPair) -> None:
     command = [*login.client.session("carol", carols_key, "-tt"), "stat -c '%U %G' $(tty)"]
     assert run(command).stdout.split() == ["carol", "tty"]
 
@@ -69,7 +69,7 @@ def test_files_are_copied_by_sftp(login: LoginPod, carols_key: KeyPair, tmp_path
     assert login.client.by_key("carol", carols_key, "cat copied").stdout == "of mine"
 
 
-def test_a_user_who_leaves_the_directory_is_refused_at_the_next_login(
+def test_a_user_removed_from_the_directory_is_refused_at_the_next_login(
     login: LoginPod, directory: DirectoryServer, tmp_path: Path
 ) -> None:
     key = key_pair(tmp_path, "grace")
@@ -84,7 +84,7 @@ def test_a_user_who_leaves_the_directory_is_refused_at_the_next_login(
     )
 
 
-def test_an_account_that_has_expired_is_refused_with_its_key_too(
+def test_an_expired_account_is_refused_even_with_its_key(
     login: LoginPod, directory: DirectoryServer, tmp_path: Path
 ) -> None:
     key = key_pair(tmp_path, "heidi")
@@ -97,7 +97,7 @@ def test_an_account_that_has_expired_is_refused_with_its_key_too(
     )
 
 
-def test_a_directory_with_a_certificate_of_another_authority_is_not_believed(
+def test_a_directory_with_a_certificate_of_another_ca_is_not_trusted(
     start_login: StartLogin, directory: DirectoryServer, carol: Person, carols_key: KeyPair
 ) -> None:
     login = start_login(authority=trustme.CA())
@@ -107,7 +107,7 @@ def test_a_directory_with_a_certificate_of_another_authority_is_not_believed(
     assert "BIND dn=" not in directory.said()[before:]  # no password was sent
 
 
-def test_a_directory_is_asked_over_ldaps_too(
+def test_a_directory_can_be_queried_over_ldaps(
     start_login: StartLogin, directory: DirectoryServer, carol: Person
 ) -> None:
     login = start_login({"directory": {"uris": [directory.tls_uri]}})
@@ -115,7 +115,7 @@ def test_a_directory_is_asked_over_ldaps_too(
     assert done.stdout == "carol\n", login.pod.log("sssd")
 
 
-def test_no_server_is_asked_without_tls_whichever_is_the_first(
+def test_every_directory_server_is_queried_with_tls(
     start_login: StartLogin, directory: DirectoryServer, carol: Person
 ) -> None:
     """The server tells nobody anything without TLS."""
@@ -127,7 +127,7 @@ def test_no_server_is_asked_without_tls_whichever_is_the_first(
     assert done.stdout == "carol\n", login.pod.log("sssd")
 
 
-def test_only_the_allowed_groups_get_in(
+def test_only_the_allowed_groups_can_log_in(
     start_login: StartLogin, directory: DirectoryServer, carols_key: KeyPair, tmp_path: Path
 ) -> None:
     key = key_pair(tmp_path, "ivan")
@@ -138,7 +138,7 @@ def test_only_the_allowed_groups_get_in(
     assert login.client.by_password("ivan", "ivan's", "true").returncode == REFUSED
 
 
-def test_limits_match_blocks_and_the_message_of_the_day_are_the_values(
+def test_limits_match_blocks_and_the_motd_come_from_the_values(
     start_login: StartLogin, carol: Person, carols_key: KeyPair
 ) -> None:
     login = start_login(

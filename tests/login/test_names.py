@@ -21,7 +21,7 @@ NUMBERS = {"system": 100, "slurmuser": 64030, "slurmrestd-s": 64031, "job-s": 65
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_a_user_of_the_directory_with_a_number_of_the_image_is_refused(
+def test_a_directory_user_with_a_uid_of_the_image_is_refused(
     login: LoginPod, directory: DirectoryServer, tmp_path: Path, name: str
 ) -> None:
     key = key_pair(tmp_path, name)
@@ -37,7 +37,7 @@ def test_a_user_of_the_directory_with_a_number_of_the_image_is_refused(
 
 
 @pytest.mark.parametrize("name", ["root", "slurm", "slurmrestd"])
-def test_a_user_of_the_directory_with_a_name_of_the_image_is_refused(
+def test_a_directory_user_with_a_user_name_of_the_image_is_refused(
     login: LoginPod, directory: DirectoryServer, tmp_path: Path, name: str
 ) -> None:
     key = key_pair(tmp_path, name)
@@ -53,12 +53,12 @@ def test_a_user_of_the_directory_with_a_name_of_the_image_is_refused(
         directory.remove(intruder)
 
 
-def test_the_numbers_are_those_of_the_image(login: LoginPod) -> None:
+def test_the_tested_uids_are_the_uids_of_the_image(login: LoginPod) -> None:
     lines = login.pod.execute("login", "/usr/bin/cat", "/etc/passwd").stdout.splitlines()
     assert {int(line.split(":")[2]) for line in lines} == {0, *NUMBERS.values()}
 
 
-def test_a_program_that_writes_users_makes_nobody_slurmuser(
+def test_users_written_by_a_program_cannot_become_slurmuser(
     start_login: StartLogin, tmp_path: Path
 ) -> None:
     key = key_pair(tmp_path, "eve")

@@ -42,7 +42,7 @@ def test_the_page_has_an_example_of_each_preset() -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_each_preset_asks_for_a_good_certificate(preset: str) -> None:
+def test_each_preset_requires_a_valid_certificate(preset: str) -> None:
     directory = {"preset": preset, "uris": ["ldap://a"], "baseDn": "dc=a"}
     options = options_of({"directory": directory | {"clientCertificateSecret": "c"}})
     assert options["ldap_tls_reqcert"] == "demand"
@@ -50,7 +50,7 @@ def test_each_preset_asks_for_a_good_certificate(preset: str) -> None:
     assert options["ldap_tls_cert"] == "/etc/directory-client/tls.crt"
 
 
-def test_options_of_the_values_come_before_the_presets_and_null_takes_one_away() -> None:
+def test_options_of_the_values_override_presets_and_null_removes_an_option() -> None:
     options = {"ldap_schema": "rfc2307bis", "ldap_account_expire_policy": None, "offline_timeout": 10**6}
     directory = {"preset": "openldap", "uris": ["ldaps://a"], "baseDn": "dc=a", "options": options}
     found = options_of({"directory": directory})

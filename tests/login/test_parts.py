@@ -56,7 +56,7 @@ def answer(session: subprocess.Popen[str], command: str) -> str:
     return session.stdout.readline().strip()
 
 
-def test_whoever_has_logged_in_can_again_while_the_directory_is_away(
+def test_known_users_can_log_in_while_the_directory_is_away(
     start_login: StartLogin,
     directory: DirectoryServer,
     carol: Person,
@@ -96,7 +96,7 @@ def test_without_the_cache_a_password_is_refused_while_the_directory_is_away(
 
 
 @pytest.mark.parametrize("container", ["sssd", "sackd"])
-def test_a_session_goes_on_when_another_container_is_killed_and_starts_again(
+def test_a_session_survives_a_restart_of_another_container(
     start_login: StartLogin, carols_key: KeyPair, container: str
 ) -> None:
     login = start_login()
@@ -126,7 +126,7 @@ def test_sackd_takes_a_new_configuration_of_slurm_without_a_restart(
     assert login.pod.is_running("sackd"), login.pod.log("sackd")
 
 
-def test_a_pod_that_is_to_go_waits_for_those_who_are_logged_in(
+def test_a_terminating_pod_waits_for_the_end_of_sessions(
     start_login: StartLogin, carols_key: KeyPair
 ) -> None:
     login = start_login()
@@ -136,13 +136,13 @@ def test_a_pod_that_is_to_go_waits_for_those_who_are_logged_in(
     eventually(lambda: login.pod.execute("login", *waits).returncode == 0, "its wait ends", 30)
 
 
-def test_sshd_ends_when_it_is_told_to(start_login: StartLogin) -> None:
+def test_sshd_ends_at_sigterm(start_login: StartLogin) -> None:
     login = start_login()
     login.pod.execute("login", "/usr/bin/kill", f"-{signal.SIGTERM.name}", "1")
     login.pod.wait("login", 10)
 
 
-def test_a_wrong_configuration_of_sshd_is_told(start_login: StartLogin) -> None:
+def test_a_wrong_configuration_of_sshd_is_reported(start_login: StartLogin) -> None:
     with pytest.raises(AssertionError, match="Bad configuration option: Nonsense"):
         start_login({"login": {"sshd": {"options": {"Nonsense": True}}}}, containers=["login"])
 
@@ -151,13 +151,13 @@ VOLUMES = "/etc /run /run/slurm /tmp /var/lib/extrausers /var/lib/sss"
 WRITABLE = f"find / {VOLUMES} -xdev -writable -not -type l -not -type s 2>/dev/null"
 
 
-def test_users_can_write_their_homes_and_tmp_alone(login: LoginPod, carols_key: KeyPair) -> None:
+def test_users_can_write_only_their_homes_and_tmp(login: LoginPod, carols_key: KeyPair) -> None:
     assert login.client.by_key("carol", carols_key, "rm -rf /tmp/*").returncode == 0
     found = login.client.by_key("carol", carols_key, WRITABLE).stdout.split()
     assert [path for path in found if not path.startswith("/home/carol")] == ["/tmp", "/tmp"]
 
 
-def test_users_put_no_home_in_the_place_of_another_where_homes_are_no_volume_in_common(
+def test_users_cannot_create_homes_of_other_users_without_a_shared_volume(
     start_login: StartLogin, carols_key: KeyPair
 ) -> None:
     """What is in a home runs when its user logs in."""
@@ -178,9 +178,7 @@ def test_users_cannot_read_keys_and_passwords(login: LoginPod, carols_key: KeyPa
     assert "Permission denied" in done.stderr
 
 
-def test_what_a_user_who_has_left_still_runs_is_ended_by_a_command(
-    login: LoginPod, carols_key: KeyPair
-) -> None:
+def test_a_command_ends_all_processes_of_a_user(login: LoginPod, carols_key: KeyPair) -> None:
     """Of docs/tasks/users.md; root itself may end no process of another's."""
     as_carol = ("/usr/bin/setpriv", "--reuid=5001", "--regid=5001", "--clear-groups")
     with logged_in(login, carols_key) as session:
@@ -190,9 +188,7 @@ def test_what_a_user_who_has_left_still_runs_is_ended_by_a_command(
     assert login.client.by_key("carol", carols_key, "true").returncode == 0, login.pod.log("login")
 
 
-def test_nobody_may_log_in_while_there_is_a_nologin(
-    start_login: StartLogin, carols_key: KeyPair
-) -> None:
+def test_logins_are_refused_while_nologin_exists(start_login: StartLogin, carols_key: KeyPair) -> None:
     login = start_login()
     login.pod.execute("login", "/usr/bin/touch", "/run/nologin")
     assert login.client.by_key("carol", carols_key, "true").returncode == REFUSED

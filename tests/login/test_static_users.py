@@ -53,7 +53,7 @@ def test_a_change_of_the_users_needs_no_restart(start_login: StartLogin, tmp_pat
     assert login.client.by_key("judy", key, "true").returncode == REFUSED
 
 
-def test_users_of_the_values_stand_beside_a_directory(start_login: StartLogin, tmp_path: Path) -> None:
+def test_users_of_the_values_work_beside_a_directory(start_login: StartLogin, tmp_path: Path) -> None:
     key = key_pair(tmp_path, "dave")
     users = [{"name": "dave", "uid": 3001, "keys": [key.public]}]
     groups = [{"name": "staff", "gid": 3100, "members": ["dave", "carol"]}]

@@ -48,7 +48,7 @@ def of_monitoring(objects: Rendered) -> list[dict[str, Any]]:
     ]
 
 
-def test_nothing_is_made_that_was_not_asked_for() -> None:
+def test_chart_has_no_monitoring_objects_by_default() -> None:
     assert of_monitoring(rendered()) == []
 
 
@@ -61,7 +61,7 @@ def test_nothing_is_made_that_was_not_asked_for() -> None:
         ("dashboards", ["ConfigMap"] * len(DASHBOARDS)),
     ],
 )
-def test_each_part_is_made_by_its_own_value_and_has_its_labels(name: str, kinds: list[str]) -> None:
+def test_each_part_has_its_own_value_and_labels(name: str, kinds: list[str]) -> None:
     made = of_monitoring(rendered(**{name: ON[name]}))
     assert [each["kind"] for each in made] == kinds
     assert all(each["metadata"]["labels"]["release"] == name for each in made)
@@ -86,7 +86,7 @@ def expected(*replaced: tuple[str, str]) -> Any:
 OF_THE_RELEASE = (ANY_RELEASE, f'namespace="{NAMESPACE}"')
 
 
-def test_the_rules_are_those_of_the_code(tools: Prometheus, tmp_path: Path) -> None:
+def test_rules_of_the_chart_are_the_rules_of_the_code(tools: Prometheus, tmp_path: Path) -> None:
     spec = rules_by(rendered(rules=ON["rules"]))
     assert spec == expected(OF_THE_RELEASE)
     file = tmp_path / "rules.yaml"
@@ -95,7 +95,7 @@ def test_the_rules_are_those_of_the_code(tools: Prometheus, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("url", ["https://wiki.example.com/run", "https://wiki.example.com/run/"])
-def test_runbooks_may_be_elsewhere(url: str) -> None:
+def test_address_of_runbooks_can_be_changed(url: str) -> None:
     spec = rules_by(rendered(rules=ON["rules"], runbookUrl=url))
     assert spec == expected(OF_THE_RELEASE, (RUNBOOKS, "https://wiki.example.com/run/"))
     assert RUNBOOKS not in json.dumps(spec)
@@ -106,13 +106,13 @@ def test_runbooks_may_be_elsewhere(url: str) -> None:
 OUTSIDE: Values = {"outside": {"enabled": True, "url": "https://10.0.0.11:8443"}}
 
 
-def test_rules_of_an_extender_outside_are_about_all() -> None:
+def test_rules_of_an_outside_extender_select_all_metrics() -> None:
     """Nobody gives its metrics a namespace."""
     objects = template(helm(silent), {"extender": OUTSIDE, "monitoring": {"rules": ON["rules"]}})
     assert rules_by(Rendered.parsed(objects)) == document(GROUPS)
 
 
-def test_rules_are_about_what_is_selected(tools: Prometheus, tmp_path: Path) -> None:
+def test_rules_apply_to_the_selected_metrics(tools: Prometheus, tmp_path: Path) -> None:
     """Another cluster's release in the same Prometheus is not theirs, whatever is wrong there."""
     by_cluster = f'cluster="{WELL}"'
     chosen = {"selector": f'{by_cluster},namespace=~"s.+"', "kubeApiServerSelector": by_cluster}
@@ -138,18 +138,18 @@ def test_rules_are_about_what_is_selected(tools: Prometheus, tmp_path: Path) -> 
     ["slurm-extender", '{cluster="a"}', 'cluster="a" , b="c"', "cluster='a'", 'a="b\'"', 'a="b",'],
 )
 @pytest.mark.parametrize("value", ["selector", "kubeApiServerSelector"])
-def test_what_is_no_matcher_is_refused(value: str, wrong: str) -> None:
+def test_invalid_matcher_is_refused(value: str, wrong: str) -> None:
     with pytest.raises(ClusterError, match=f"at '/monitoring/rules/{value}'"):
         rendered(rules=ON["rules"] | {value: wrong})
 
 
-def test_the_dashboards_are_those_of_the_code() -> None:
+def test_dashboards_of_the_chart_are_the_dashboards_of_the_code() -> None:
     made = of_monitoring(rendered(dashboards=ON["dashboards"]))
     shipped = {name: json.loads(text) for each in made for name, text in each["data"].items()}
     assert shipped == {f"slurm-extender-{each.name}.json": each.document() for each in DASHBOARDS}
 
 
-def test_targets_are_what_the_chart_makes() -> None:
+def test_monitors_select_the_service_and_pods_of_the_chart() -> None:
     """A Service of the extender with that port, and Pods of the agent's DaemonSet with it."""
     objects = rendered(**ON)
     service = objects.find("Service", "slurm-extender")
@@ -187,7 +187,7 @@ def notes(**monitoring: Any) -> str:
     return done.stdout.partition("\nNOTES:\n")[2]
 
 
-def test_notes_tell_what_alerts_cannot_see() -> None:
+def test_notes_name_metrics_that_alerts_lack() -> None:
     nobody, agents = "monitoring.serviceMonitor is off", "monitoring.podMonitor is off"
     assert [words in notes(rules=ON["rules"]) for words in (nobody, agents)] == [True, True]
     watched = notes(rules=ON["rules"], serviceMonitor=ON["serviceMonitor"], podMonitor=ON["podMonitor"])

@@ -40,7 +40,7 @@ SERIES = {
         (held_by("account"), {'{account="x"}': 2}),
     ],
 )
-def test_use_is_joined_with_pods_and_jobs(
+def test_gpu_use_is_joined_with_pods_and_jobs(
     expr: str, samples: dict[str, float], tools: Prometheus, tmp_path: Path
 ) -> None:
     expected = [{"labels": labels, "value": value} for labels, value in samples.items()]
@@ -53,6 +53,6 @@ def test_use_is_joined_with_pods_and_jobs(
     assert (status, "SUCCESS" in said) == (0, True), said
 
 
-def test_the_page_has_the_join_of_the_dashboard() -> None:
+def test_page_shows_the_join_of_the_dashboard() -> None:
     page = (CHECKOUT / "docs/reference/metrics.md").read_text()
     assert OF_PODS in " ".join(page.split())

@@ -61,13 +61,13 @@ def expressions() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("expr", sorted(set(expressions())))
-def test_what_is_selected_by_can_be(expr: str) -> None:
+def test_selected_label_values_exist(expr: str) -> None:
     for label, text in _MATCHER.findall(expr):
         known = VALUES[label]
         assert text in known or {*text.split("|")} <= known, f"{label}={text}"
 
 
-def test_thresholds_are_written_as_the_metrics_have_them() -> None:
+def test_thresholds_are_written_like_the_buckets_of_the_metrics() -> None:
     registry = Telemetry().registry
     for each in OBJECTIVES:
         bucket = {"le": str(each.seconds)}

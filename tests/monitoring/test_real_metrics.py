@@ -63,7 +63,7 @@ def job_of(actors: Actors, name: str) -> int:
 # Every metric is there
 
 
-def test_the_extender_tells_what_its_table_has_and_nothing_else(actors: Actors) -> None:
+def test_extender_exposes_exactly_the_metrics_of_its_table(actors: Actors) -> None:
     actors.create("a")
     actors.bound("a")
     kinds = {
@@ -83,7 +83,7 @@ def slurmctlds_pages(actors: Actors) -> Iterable[str]:
         )
 
 
-def test_every_metric_of_a_rule_or_a_dashboard_is_told_by_a_real_program(actors: Actors) -> None:
+def test_each_metric_of_rules_and_dashboards_exists_in_a_real_program(actors: Actors) -> None:
     """Of kube-apiserver's those about webhooks are there once one was called, and has rejected a Pod."""
     with pytest.raises(httpx.HTTPStatusError):
         actors.create("wrong", annotations={"timeout": "soon"})
@@ -109,7 +109,7 @@ def test_every_metric_of_a_rule_or_a_dashboard_is_told_by_a_real_program(actors:
     assert len(asked) > 60
 
 
-def test_slurms_log_has_the_fields_of_ours(actors: Actors) -> None:
+def test_parsed_log_of_slurmctld_has_the_fields_of_the_extender_log(actors: Actors) -> None:
     """By the parser that docs/reference/logs.md has."""
     conf = (CHECKOUT / "deploy/monitoring/log-parser.conf").read_text()
     (regex,) = re.findall(r"^ +Regex +(.+)$", conf, re.MULTILINE)

@@ -49,7 +49,7 @@ def startable(actors: Actors, partition: str, count: int) -> None:
     eventually(is_told, f"{count} Pods could start in {partition}")
 
 
-def test_a_pod_that_waits_beside_an_idle_node_is_told_of(actors: Actors) -> None:
+def test_metric_counts_a_pod_that_waits_beside_an_idle_node(actors: Actors) -> None:
     slurm = actors.cluster.run_slurm
     (partition,) = told(actors, "slurm_extender_bound_pods_total")
     actors.create("runs")

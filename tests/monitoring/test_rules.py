@@ -35,7 +35,7 @@ HEADINGS = ["What it means", "Where to look", "What to do"]
 # Made from the code
 
 
-def test_the_files_are_what_the_code_makes() -> None:
+def test_files_are_generated_from_the_code() -> None:
     made = dict(files())
     there = {str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / FOLDER).rglob("*.*")}
     assert there == made.keys()
@@ -44,7 +44,7 @@ def test_the_files_are_what_the_code_makes() -> None:
 
 
 @pytest.mark.parametrize("name", pages.PAGES)
-def test_the_tables_are_what_the_code_has(name: str) -> None:
+def test_tables_of_the_pages_are_generated_from_the_code(name: str) -> None:
     page = (CHECKOUT / name).read_text()
     assert pages.renewed(name, page) == page, "run `make docs`"
 
@@ -53,7 +53,7 @@ def test_the_tables_are_what_the_code_has(name: str) -> None:
 
 
 @pytest.mark.real
-def test_promtool_takes_the_rules(tools: Prometheus) -> None:
+def test_promtool_accepts_the_rules(tools: Prometheus) -> None:
     done = tools.promtool("check", "rules", str(RULES))
     assert done.returncode == 0, done.stderr
     assert f"{sum(len(group.rules) for group in GROUPS)} rules found" in done.stdout
@@ -84,9 +84,7 @@ def _results(tools: Prometheus, alert: str, cases: Iterable[Case], folder: Path)
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", NAMES)
-def test_an_alert_fires_when_it_should_and_at_no_other_time(
-    name: str, tools: Prometheus, tmp_path: Path
-) -> None:
+def test_alert_fires_only_in_its_cases(name: str, tools: Prometheus, tmp_path: Path) -> None:
     status, said = _results(tools, name, [case for case in CASES if case.alert == name], tmp_path)
     assert (status, "SUCCESS" in said) == (0, True), said
 
@@ -99,7 +97,7 @@ def test_each_alert_has_a_case() -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("case", [CASES[0]], ids=lambda case: case.alert)
-def test_a_case_that_does_not_hold_is_told(case: Case, tools: Prometheus, tmp_path: Path) -> None:
+def test_wrong_case_fails(case: Case, tools: Prometheus, tmp_path: Path) -> None:
     """Else nothing above could fail."""
     both_quiet, both_fire = case._replace(fires=case.quiet), case._replace(quiet=case.fires)
     for wrong, words in (
@@ -114,14 +112,14 @@ def test_a_case_that_does_not_hold_is_told(case: Case, tools: Prometheus, tmp_pa
 # What people find
 
 
-def test_each_alert_has_a_name_of_its_own_and_a_page() -> None:
+def test_each_alert_has_a_unique_name_and_a_runbook() -> None:
     assert len({*NAMES}) == len(NAMES)
     runbooks = {path.stem for path in (CHECKOUT / "docs/troubleshooting/runbooks").glob("*.md")}
     assert runbooks - {"README"} == {*NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_says_what_it_means_where_to_look_and_what_to_do(name: str) -> None:
+def test_runbook_has_each_section(name: str) -> None:
     page = (CHECKOUT / "docs/troubleshooting/runbooks" / f"{name}.md").read_text()
     assert page.startswith(f"# {name}\n")
     parts = re.split(r"^## (.+)$", page, flags=re.MULTILINE)
@@ -132,12 +130,12 @@ def test_a_page_says_what_it_means_where_to_look_and_what_to_do(name: str) -> No
 @pytest.mark.parametrize(
     "page", sorted((CHECKOUT / "docs/troubleshooting/runbooks").glob("*.md")), ids=lambda path: path.stem
 )
-def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+def test_links_of_a_runbook_have_targets(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
 
 
-def test_an_alert_points_to_its_page() -> None:
+def test_alert_links_to_its_runbook() -> None:
     for group in yaml.safe_load(RULES.read_text())["groups"]:
         for rule in group["rules"]:
             if "alert" in rule:
@@ -145,7 +143,7 @@ def test_an_alert_points_to_its_page() -> None:
                 assert rule["labels"]["severity"] in ("critical", "warning", "info")
 
 
-def test_the_objectives_thresholds_are_buckets() -> None:
+def test_thresholds_of_the_objectives_are_buckets() -> None:
     """Else the share of what was soon enough is not known."""
     assert all(each.seconds in SECONDS for each in OBJECTIVES)
     histograms = {metric.name for metric in METRICS if metric.kind == "histogram"}
@@ -156,7 +154,7 @@ def test_the_objectives_thresholds_are_buckets() -> None:
 
 
 @pytest.mark.parametrize("file", sorted((CHECKOUT / FOLDER).rglob("*.json")), ids=lambda path: path.stem)
-def test_panels_do_not_overlap_and_have_ids_of_their_own(file: Path) -> None:
+def test_panels_do_not_overlap_and_have_unique_ids(file: Path) -> None:
     dashboard = json.loads(file.read_text())
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -171,7 +169,7 @@ def test_panels_do_not_overlap_and_have_ids_of_their_own(file: Path) -> None:
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each.name)
-def test_a_dashboard_is_about_the_releases_that_are_chosen(dashboard: Dashboard) -> None:
+def test_dashboard_shows_the_chosen_clusters_and_namespaces(dashboard: Dashboard) -> None:
     variables = [each["name"] for each in dashboard.document()["templating"]["list"]]
     assert variables == ["datasource", "cluster", "namespace"]
     for expr in dashboard.expressions:
@@ -194,7 +192,7 @@ def test_a_dashboard_is_about_the_releases_that_are_chosen(dashboard: Dashboard)
         ("max_over_time(a[1h])", ["a"]),
     ],
 )
-def test_an_expressions_metrics_are_found(expr: str, names: list[str]) -> None:
+def test_metrics_of_an_expression_are_found(expr: str, names: list[str]) -> None:
     assert list(metrics_in(expr)) == names
 
 

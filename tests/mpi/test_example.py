@@ -30,7 +30,7 @@ def start_first(job: Pods, *program: str) -> subprocess.Popen[str]:
     return job.start(0, *container()["command"], *program)
 
 
-def test_the_first_pod_starts_the_ranks_of_one_program_on_all_of_them(job: Pods) -> None:
+def test_the_first_pod_starts_ranks_of_one_program_on_all_pods(job: Pods) -> None:
     first = start_first(job, "sh", "-c", f"hostname; exec {BARRIER}")
     printed, _ = first.communicate(timeout=120)
     assert first.returncode == 0

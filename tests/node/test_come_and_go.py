@@ -165,7 +165,7 @@ def beside(stays: Mapping[str, Stay]) -> int:
     return sum(pod.began < job.ended and job.began < pod.ended for pod, job in pairs)
 
 
-def test_no_device_is_ever_in_two_hands(node: RealNode, evidence: Evidence) -> None:
+def test_no_device_has_two_holders_at_the_same_time(node: RealNode, evidence: Evidence) -> None:
     node.guest.run(f"mkdir -m 1777 {_HANDS}")
     chance = random.Random(21)
     kinds: dict[str, Pods | Jobs] = {"pod": Pods(node), "job": Jobs(node)}

@@ -41,7 +41,7 @@ def test_a_privileged_pod_opens_the_devices_of_its_job_and_no_others(node: RealN
         assert_refused(node.opens(name, "/node-dev/fgpu"), own)
 
 
-def test_a_file_that_a_pod_makes_for_a_device_opens_nothing(node: RealNode) -> None:
+def test_device_file_that_a_pod_creates_opens_no_other_device(node: RealNode) -> None:
     node.run("one", gpus=1)
     own = node.granted("one")
     node.has("one", own)
@@ -50,7 +50,7 @@ def test_a_file_that_a_pod_makes_for_a_device_opens_nothing(node: RealNode) -> N
     assert_refused(node.opens("one", "/tmp/own"), own)
 
 
-def test_a_pod_of_no_job_opens_none(node: RealNode) -> None:
+def test_pod_of_no_job_opens_no_device(node: RealNode) -> None:
     node.create_here("stray")
     node.running("stray")
     assert_refused(node.opens("stray"), NONE)
@@ -77,7 +77,7 @@ def test_access_stays_the_same_while_the_agent_is_dead(node: RealNode) -> None:
 @pytest.mark.parametrize(
     ("program", "end"), [("kubelet", "stop"), ("containerd", "kill"), ("node-agent", "stop")]
 )
-def test_access_outlives_a_program_of_the_node(node: RealNode, program: str, end: str) -> None:
+def test_access_outlives_a_restart_of_a_node_program(node: RealNode, program: str, end: str) -> None:
     node.create("own", gpus=2)
     node.create_here("stray")
     for name in ("own", "stray"):
@@ -95,7 +95,7 @@ def test_access_outlives_a_program_of_the_node(node: RealNode, program: str, end
     assert node.granted("next").isdisjoint(own)
 
 
-def test_device_changes_hands_after_the_last_process_of_its_pod(node: RealNode) -> None:
+def test_next_pod_gets_device_after_last_process_of_deleted_pod(node: RealNode) -> None:
     """kubectl deletes the first by force, and its kubelet hangs: its process computes on."""
     first = node.run("first", gpus=2)["status"]["containerStatuses"][0]["containerID"].split("//")[1]
     own = node.granted("first")

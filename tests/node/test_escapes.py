@@ -101,12 +101,16 @@ def judge(evidence: Evidence, name: str, verdict: str) -> None:
 
 
 @pytest.mark.parametrize("escape", BY_POD, ids=str)
-def test_a_pod_does_not_reach_what_a_job_has(beside: Beside, evidence: Evidence, escape: Escape) -> None:
+def test_pod_does_not_reach_resources_of_a_job(
+    beside: Beside, evidence: Evidence, escape: Escape
+) -> None:
     judge(evidence, escape.name, escape.verdict(beside.by_pod[escape.name]))
 
 
 @pytest.mark.parametrize("escape", BY_JOB, ids=str)
-def test_a_job_does_not_reach_what_a_pod_has(beside: Beside, evidence: Evidence, escape: Escape) -> None:
+def test_job_does_not_reach_resources_of_a_pod(
+    beside: Beside, evidence: Evidence, escape: Escape
+) -> None:
     judge(evidence, escape.name, escape.verdict(beside.by_job[escape.name]))
 
 
@@ -125,7 +129,7 @@ def test_container_starts_with_the_grant(beside: Beside, evidence: Evidence, nam
     judge(evidence, f"container {name}", has_its_own(beside, log))
 
 
-def test_an_ephemeral_container_has_no_more(beside: Beside, evidence: Evidence) -> None:
+def test_ephemeral_container_has_no_more_than_the_grant(beside: Beside, evidence: Evidence) -> None:
     node = beside.node
     added: Manifest = {
         "name": "debug",
@@ -149,7 +153,7 @@ def test_an_ephemeral_container_has_no_more(beside: Beside, evidence: Evidence) 
     judge(evidence, "ephemeral container", has_its_own(beside, log))
 
 
-def test_its_author_does_not_write_what_it_was_granted(beside: Beside, evidence: Evidence) -> None:
+def test_author_of_a_pod_cannot_change_its_grant(beside: Beside, evidence: Evidence) -> None:
     actors = beside.node.actors
     forged = '{"v":1,"gres":"gpu:h100:8(IDX:0-7)"}'
     annotate = ("annotate", "pod", actors.full("pod"), f"{GRANTED}={forged}", "--overwrite")
@@ -158,7 +162,7 @@ def test_its_author_does_not_write_what_it_was_granted(beside: Beside, evidence:
     judge(evidence, "annotation", "" if held else done.stdout + done.stderr)
 
 
-def test_memory_past_what_was_granted_is_not_had_by_a_volume(beside: Beside, evidence: Evidence) -> None:
+def test_memory_volume_gives_no_memory_beyond_the_grant(beside: Beside, evidence: Evidence) -> None:
     node = beside.node
     granted = node.allocation("pod").memory_mb
     take = f"dd if=/dev/zero of=/memory/taken bs=1M count={2 * granted}; ls -l /memory/taken; echo $?"
@@ -167,7 +171,7 @@ def test_memory_past_what_was_granted_is_not_had_by_a_volume(beside: Beside, evi
     judge(evidence, "memory by a volume", "" if killed and done.returncode else done.stdout)
 
 
-def test_a_resize_in_place_gives_no_more(beside: Beside, evidence: Evidence) -> None:
+def test_resize_in_place_cannot_exceed_the_grant(beside: Beside, evidence: Evidence) -> None:
     actors = beside.node.actors
     requests = {"cpu": "3", "memory": "1Gi"}
     patch = json.dumps({"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}})

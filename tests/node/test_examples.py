@@ -25,6 +25,6 @@ NAMES = (
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_passes_with_real_containers(node: RealNode, name: str) -> None:
+def test_example_passes_with_real_containers(node: RealNode, name: str) -> None:
     told = Reader(node.cluster).runs(name, IMAGE=BOX, GPU=GPU, WITHIN="120")
     assert told.verdict == "PASS", told

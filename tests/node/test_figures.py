@@ -71,7 +71,7 @@ def times_slower(node: RealNode) -> float:
     return round(there / float(here.stdout), 1)
 
 
-def test_an_agent_at_rest_takes_little(node: RealNode, evidence: Evidence) -> None:
+def test_idle_agent_takes_little_memory_and_cpu(node: RealNode, evidence: Evidence) -> None:
     node.run("one", gpus=1)
     pid = node.guest.run("pgrep -f 'node_agent run'").output.split()[-1]
 

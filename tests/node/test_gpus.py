@@ -80,7 +80,7 @@ def listed(node: NvidiaNode, name: str) -> set[str]:
     return {file.removeprefix("/dev/") for file in found}
 
 
-def test_slurm_counts_what_nvml_tells_of(node: NvidiaNode) -> None:
+def test_slurm_counts_the_gpus_that_nvml_reports(node: NvidiaNode) -> None:
     counted = ",".join(f"gpu:{kind}:2(S:0)" for kind in TYPES.values())
     shown = ("sinfo", "-hN", "-o", "%N %T %G")
     eventually(
@@ -122,7 +122,7 @@ def test_privileged_pod_opens_its_own_gpu_alone(node: NvidiaNode) -> None:
     assert "Operation not permitted" in node.inside("one", made)
 
 
-def test_a_pod_has_its_instance_of_a_gpu_in_mig_mode_and_not_the_other(node: NvidiaNode) -> None:
+def test_pod_opens_its_own_mig_instance_alone(node: NvidiaNode) -> None:
     for name in ("one", "two"):
         node.create_of(name, [container(1, resource=PART)])
     seen = set[int]()
@@ -208,7 +208,7 @@ def the_extender_has_looked(node: NvidiaNode, name: str) -> None:
     node.actors.queued(name)
 
 
-def test_a_drain_that_a_person_set_stays_when_a_gpu_fails_and_is_repaired(node: NvidiaNode) -> None:
+def test_administrators_drain_stays_through_gpu_failure_and_repair(node: NvidiaNode) -> None:
     node.cluster.run_slurm("scontrol", "update", f"nodename={GUEST}", "state=drain", "reason=my own")
     try:
         node.fail(0, pending=1)
@@ -223,7 +223,7 @@ def test_a_drain_that_a_person_set_stays_when_a_gpu_fails_and_is_repaired(node: 
     is_resumed(node)
 
 
-def test_a_driver_that_hangs_drains_the_node_and_holds_up_nothing_else(node: NvidiaNode) -> None:
+def test_hanging_driver_drains_the_node_and_delays_nothing_else(node: NvidiaNode) -> None:
     node.create("pod", gpus=1)
     (own,) = has_its_own(node, "pod")
     node.create_here("next")

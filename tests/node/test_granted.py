@@ -44,7 +44,7 @@ def gate(node: RealNode) -> str:
     return node.guest.run(f"python3 -c '{_ASK}'").output.strip()
 
 
-def test_a_pods_processes_have_the_cores_of_its_job_and_cannot_take_others(node: RealNode) -> None:
+def test_pod_has_the_cores_of_its_job_and_cannot_take_other_cores(node: RealNode) -> None:
     for name, cpu in (("one", "1"), ("two", "2")):
         node.create(name, cpu=cpu)
     for name in ("one", "two"):
@@ -87,7 +87,7 @@ def are_put_right(node: RealNode, evidence: Evidence, name: str, changed: int, s
     assert cores_of(node, name) == granted.cores
 
 
-def test_limits_that_somebody_changes_are_put_right(node: RealNode, evidence: Evidence) -> None:
+def test_changed_limits_are_repaired(node: RealNode, evidence: Evidence) -> None:
     node.run("one")
     since = node.limits_repaired()
     node.write_limit("one", "cpuset.cpus", "0-3")
@@ -95,7 +95,7 @@ def test_limits_that_somebody_changes_are_put_right(node: RealNode, evidence: Ev
     are_put_right(node, evidence, "one", 2, since)
 
 
-def test_limit_of_the_author_is_no_grant(node: RealNode, evidence: Evidence) -> None:
+def test_raised_limit_in_the_pod_spec_gives_no_more_memory(node: RealNode, evidence: Evidence) -> None:
     """The kubelet writes the Pod's cgroup when a limit is raised in place: its job has no more."""
     limited = container()
     limited["resources"]["limits"] = {"cpu": "1", "memory": "128Mi"}
@@ -143,7 +143,7 @@ def test_the_kubelets_static_cpu_manager_is_overruled(node: RealNode) -> None:
         assert cores_of(node, "one") == "0"
 
 
-def test_a_container_that_is_not_privileged_is_given_its_devices_and_opens_them(node: RealNode) -> None:
+def test_unprivileged_container_gets_and_opens_its_devices(node: RealNode) -> None:
     node.create_unprivileged("one", gpus=2)
     node.running("one")
     own = node.granted("one")
@@ -153,7 +153,7 @@ def test_a_container_that_is_not_privileged_is_given_its_devices_and_opens_them(
     assert {name for name in listed if name.startswith("fgpu")} == {f"fgpu{n}" for n in own}
 
 
-def test_a_pod_whose_device_another_has_yet_is_not_begun_and_says_why(node: RealNode) -> None:
+def test_pod_waits_with_an_event_while_another_pod_has_its_device(node: RealNode) -> None:
     """One was deleted by force: the kubelet gives it the grace of its spec, and begins another."""
     node.create_here("first", terminationGracePeriodSeconds=30)
     node.running("first")
@@ -219,7 +219,7 @@ def test_core_of_two_jobs_is_reported_until_one_job_ends(node: RealNode) -> None
         node.cluster.resume("extender")
 
 
-def test_status_shows_what_is_granted_and_what_is_in_force(node: RealNode) -> None:
+def test_status_shows_the_grant_and_the_limits_in_force(node: RealNode) -> None:
     node.run("one", gpus=2)
     own = ",".join(map(str, sorted(node.granted("one"))))
     job = node.sbatch("sleep 600", "-n1", "--mem=100")

@@ -121,7 +121,7 @@ def test_kubelet_counts_the_granted_devices(node: RealNode) -> None:
     assert max(answers) < LONGEST_MS
 
 
-def test_pod_of_no_job_is_rejected_with_words(node: RealNode) -> None:
+def test_pod_of_no_job_is_rejected_with_a_message(node: RealNode) -> None:
     node.create_here("other", gpus=1)
 
     def rejection() -> str:

@@ -24,7 +24,7 @@ echo "gpus $SLURM_JOB_GPUS"
 """
 
 
-def test_the_node_is_ready_and_slurm_has_it_idle(node: RealNode) -> None:
+def test_node_is_ready_in_kubernetes_and_idle_in_slurm(node: RealNode) -> None:
     told = node.actors.kubectl("get", "nodes", "--no-headers").stdout.split()
     assert told[:2] == [GUEST, "Ready"]
     shown, expected = ("sinfo", "-hN", "-o", "%N %T %G"), [GUEST, "idle", f"gpu:h100:{GUEST_GPUS}"]
@@ -50,7 +50,7 @@ def test_a_pod_that_slurm_placed_runs_as_a_real_container(node: RealNode) -> Non
     eventually(lambda: not node.processes_of(uid), "no process left", 120)
 
 
-def test_what_a_container_prints_is_its_log(node: RealNode) -> None:
+def test_output_of_a_container_is_in_its_log(node: RealNode) -> None:
     node.run("one")
     node.inside("one", "echo heard > /proc/1/fd/1")
     name = node.actors.full("one")

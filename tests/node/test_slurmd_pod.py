@@ -56,7 +56,9 @@ def is_complete(node: PoolNode, job: int) -> None:
     assert lines == [*(f"line {number}" for number in range(1, _ALL_LINES + 1)), "over"]
 
 
-def test_its_node_takes_jobs_soon_after_its_container_starts(node: PoolNode, evidence: Evidence) -> None:
+def test_node_takes_jobs_soon_after_the_slurmd_container_starts(
+    node: PoolNode, evidence: Evidence
+) -> None:
     before = node.revision()
     node.write("told anew", slurm={"weight": 7})
     eventually(lambda: node.revision() not in ("", before), "another Pod", STARTS_WITHIN_S)
@@ -87,7 +89,7 @@ def test_native_jobs_and_pods_have_their_own_devices_and_cores(node: PoolNode) -
     node.has("pod", pods)
 
 
-def test_a_native_job_begins_when_the_pod_before_it_has_ended(node: PoolNode) -> None:
+def test_native_job_starts_after_the_earlier_pod_has_ended(node: PoolNode) -> None:
     """The gate, which slurmd has from slurmctld with its configuration."""
     node.run("pod", gpus=len(GPUS), terminationGracePeriodSeconds=15)
     uid = node.uid("pod")
@@ -106,13 +108,13 @@ def test_a_native_job_begins_when_the_pod_before_it_has_ended(node: PoolNode) ->
     assert len(Opened.of(node.output(job)).numbers) == len(GPUS)
 
 
-def test_srun_starts_ranks_and_hears_them(node: PoolNode) -> None:
+def test_srun_starts_ranks_and_gets_their_output(node: PoolNode) -> None:
     size = ("-n", str(GUEST_CPUS), "--mem-per-cpu=50")
     said = node.cluster.run_slurm("srun", *size, "sh", "-c", "echo rank $SLURM_PROCID", user="alice")
     assert sorted(said.stdout.splitlines()) == [f"rank {number}" for number in range(GUEST_CPUS)]
 
 
-def test_a_job_goes_on_while_its_template_changes(node: PoolNode) -> None:
+def test_job_continues_while_the_pod_template_changes(node: PoolNode) -> None:
     job = runs(node, _LINES)
     node.write("second")
     while not node.completed(job):
@@ -136,7 +138,7 @@ def test_steps_outlive_their_slurmd_and_the_agent(node: PoolNode) -> None:
     eventually(node.takes_jobs, "the node takes jobs", STARTS_WITHIN_S)
 
 
-def test_a_template_that_crashes_stops_and_the_old_one_takes_it_back(node: PoolNode) -> None:
+def test_crashing_template_stops_the_roll_out_until_it_is_reverted(node: PoolNode) -> None:
     node.write("crashes", command=["sh", "-c", "echo no such library; exit 3"])
     words = "no such library"
     eventually(
@@ -158,7 +160,7 @@ def test_kubectl_drain_waits_for_jobs(node: PoolNode) -> None:
     node.serves()
 
 
-def test_a_pod_that_somebody_deletes_ends_after_its_jobs(node: PoolNode) -> None:
+def test_deleted_slurmd_pod_ends_after_its_jobs(node: PoolNode) -> None:
     before = node.slurmd_pod()
     assert before is not None
     job = runs(node, _LINES)
@@ -173,7 +175,9 @@ def test_a_pod_that_somebody_deletes_ends_after_its_jobs(node: PoolNode) -> None
     node.serves()
 
 
-def test_slurms_power_saving_ends_and_makes_the_pod(node: PoolNode, evidence: Evidence) -> None:
+def test_power_saving_of_slurm_ends_and_recreates_the_slurmd_pod(
+    node: PoolNode, evidence: Evidence
+) -> None:
     node.cluster.run_slurm("scontrol", "update", f"NodeName={GUEST}", "State=POWER_DOWN")
     eventually(lambda: node.slurmd_pod() is None, "its Pod ended", STARTS_WITHIN_S)
     eventually(lambda: node.state().endswith("~"), "powered down", STARTS_WITHIN_S)

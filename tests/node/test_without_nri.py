@@ -39,13 +39,13 @@ echo looked
 _LOOK: Final = re.compile(r"^at (\S+) cpus (\S+) memory (\S+)$", re.MULTILINE)
 
 
-def test_a_pod_that_has_all_devices_is_given_them_and_opens_them(node: RealNode) -> None:
+def test_pod_with_all_devices_gets_and_opens_them(node: RealNode) -> None:
     node.create_unprivileged("all", gpus=GUEST_GPUS)
     node.running("all")
     node.has("all", frozenset(range(GUEST_GPUS)))
 
 
-def test_a_pod_that_has_some_of_them_is_not_admitted_and_says_why(node: RealNode) -> None:
+def test_pod_with_some_devices_is_rejected_with_a_message(node: RealNode) -> None:
     node.create_unprivileged("some", gpus=2)
 
     def message() -> str:
@@ -62,7 +62,7 @@ def test_a_privileged_pod_without_devices_opens_none(node: RealNode) -> None:
     assert opened.said.count(REFUSED) == GUEST_GPUS
 
 
-def test_slurm_holds_a_native_job_beside_a_pod(node: RealNode) -> None:
+def test_native_job_has_the_limits_of_slurm_beside_a_pod(node: RealNode) -> None:
     node.run("pod")
     script = f"grep Cpus_allowed_list /proc/self/status\n{open_each()}"
     job, said = node.run_job(script, "--gres=gpu:2")

@@ -39,7 +39,7 @@ OTHERS = [
 ]
 
 
-def test_grants_are_of_pods_with_a_job_that_stay() -> None:
+def test_grants_exclude_leaving_adopted_and_jobless_pods() -> None:
     claims = [
         CLAIMS[0]._replace(devices={"gpu": (3,), "shard": (1,)}, parts={"shard": {1: 2}}),
         CLAIMS[1]._replace(stage=Stage.LEAVES),
@@ -52,7 +52,7 @@ def test_grants_are_of_pods_with_a_job_that_stay() -> None:
     assert grants(claims, SHARDS, asks) == {"ml/one": Grant("u1", "ml/one", {1: 2}, 2)}
 
 
-def test_pod_that_asks_for_less_than_its_job_has_is_admitted_with_less() -> None:
+def test_pod_may_request_fewer_devices_than_its_job_has() -> None:
     """The job has the whole node, and a Pod may ask for GPUs of two types."""
     whole = grants([WHOLE], UNITS, {"u6": 1})
     assert whole == {"ml/whole": Grant("u6", "ml/whole", {0: 1, 1: 1, 2: 1, 3: 1}, 1)}
@@ -77,7 +77,7 @@ def test_pod_that_asks_for_less_than_its_job_has_is_admitted_with_less() -> None
         ([("ml/one", ("GPU-1",)), ("ml/one", ("GPU-3",))], {}, []),
     ],
 )
-def test_pod_of_the_admission_has_fewer_devices_than_it_asks_for(
+def test_admitted_pod_is_the_pod_with_fewer_devices_than_requested(
     listed: list[tuple[str, tuple[str, ...]]], answered: dict[str, int], expected: list[Grant]
 ) -> None:
     assert admitted(listed, GRANTED, answered) == expected
@@ -94,7 +94,7 @@ def test_pod_of_the_admission_has_fewer_devices_than_it_asks_for(
         ([("ml/none", ()), ("ml/none", ("GPU-1",))], True),
     ],
 )
-def test_pod_that_no_job_placed_has_fewer_devices_than_it_asks_for(
+def test_admitted_pod_may_be_a_pod_of_no_job_that_lacks_devices(
     listed: list[tuple[str, tuple[str, ...]]], expected: bool
 ) -> None:
     asks = {claim.uid: 1 for claim in (*CLAIMS, *OTHERS)}
@@ -142,7 +142,7 @@ def test_granted_devices_are_preferred(
         ({0: 1, 1: 2}, ("GPU-0::3",), (), 3, ["GPU-1::0", "GPU-1::1"]),
     ],
 )
-def test_parts_of_each_gpu_are_as_many_as_granted(
+def test_preferred_parts_of_each_gpu_match_the_grant(
     numbers: dict[int, int],
     has: tuple[str, ...],
     must_include: tuple[str, ...],
@@ -154,7 +154,7 @@ def test_parts_of_each_gpu_are_as_many_as_granted(
     assert preferred(asked(free, size, must_include), SHARDS, grant) == expected
 
 
-def test_other_devices_than_granted_are_a_difference() -> None:
+def test_devices_that_slurm_did_not_grant_are_a_difference() -> None:
     listed = [
         ("ml/one", ("GPU-3",)),
         ("ml/two", ("GPU-0", "GPU-1", "gpu-9")),

@@ -47,7 +47,7 @@ _DEVICES = "slurmd's list of devices"
 
 
 @with_each_driver
-async def test_pod_opens_its_devices_if_pod_or_cgroup_comes_first(node: Node) -> None:
+async def test_pod_opens_its_devices_whether_pod_or_cgroup_comes_first(node: Node) -> None:
     async with node.agent():
         one = node.begin(A, "gpu:h100:2(IDX:0,2)")
         other = node.start(B, guaranteed=False)
@@ -59,7 +59,7 @@ async def test_pod_opens_its_devices_if_pod_or_cgroup_comes_first(node: Node) ->
 
 
 @with_each_driver
-async def test_device_changes_hands_after_last_process_of_removed_pod(node: Node) -> None:
+async def test_next_pod_gets_device_after_last_process_of_removed_pod(node: Node) -> None:
     async with node.agent() as agent:
         one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
         node.bind(B, "gpu:1(IDX:0)")
@@ -73,7 +73,7 @@ async def test_device_changes_hands_after_last_process_of_removed_pod(node: Node
         assert agent.problems == {}
 
 
-async def test_a_pod_that_has_ended_has_none(node: Node) -> None:
+async def test_ended_pod_loses_its_devices(node: Node) -> None:
     async with node.agent():
         cgroup = node.begin(A, "gpu:1(IDX:0)")
         await until(lambda: node.has(cgroup))
@@ -145,7 +145,7 @@ async def test_guard_stays_and_node_reports_an_unreadable_list(node: Node) -> No
         await until_equal(node.reason, "DevicesUsable")
 
 
-async def test_a_list_that_changes_counts_from_then_on(node: Node) -> None:
+async def test_changed_device_list_takes_effect_at_once(node: Node) -> None:
     node.print_devices("xy")
     async with node.agent() as agent:
         one = node.begin(A, "gpu:1(IDX:0)")
@@ -190,7 +190,7 @@ async def test_renumbered_devices_stay_with_their_holders(
         await until_equal(node.reason, "DevicesUsable")
 
 
-async def test_a_pod_that_cannot_have_its_devices_is_told_of(node: Node) -> None:
+async def test_pod_that_cannot_get_its_devices_is_reported(node: Node) -> None:
     async with node.agent() as agent:
         node.bind(A, "", **{GRANTED: '{"v":2}'})
         node.bind(B, "gpu:1(IDX:7)")
@@ -204,7 +204,7 @@ async def test_a_pod_that_cannot_have_its_devices_is_told_of(node: Node) -> None
         assert [node.has(cgroup) for cgroup in cgroups] == ["", ""]
 
 
-async def test_devices_of_pods_have_holders_and_trouble_with_files_is_reported(node: Node) -> None:
+async def test_device_holders_and_job_file_errors_are_reported(node: Node) -> None:
     node.job_mapping = node.gres / "below-a-file"
     async with node.agent() as agent:
         await node.run_pod(A, "gpu:1(IDX:1)", "y")
@@ -220,7 +220,7 @@ def figure(agent: Agent, name: str, **labels: str) -> float:
     return value
 
 
-async def test_the_agent_tells_what_its_table_has_and_nothing_else(node: Node) -> None:
+async def test_agent_exports_exactly_the_declared_metrics(node: Node) -> None:
     async with node.agent() as agent:
         told = {family.name: family.type for family in registry_of(agent).collect()}
         own = {name: kind for name, kind in told.items() if not name.startswith("process_")}
@@ -230,7 +230,7 @@ async def test_the_agent_tells_what_its_table_has_and_nothing_else(node: Node) -
         assert figure(agent, "node_agent_gres_mismatches") == 0
 
 
-async def test_pods_without_a_job_here_open_no_device(node: Node) -> None:
+async def test_pods_without_a_job_on_the_node_open_no_device(node: Node) -> None:
     async with node.agent():
         node.bind(A, "gpu:1(IDX:0)", node="n2")
         node.bind_without_job(C)
@@ -290,7 +290,7 @@ async def test_removed_file_of_the_guard_is_pinned_again(what: str, node: Node) 
         assert "other device programs" not in agent.health.troubles()
 
 
-async def test_a_program_of_an_agent_whose_files_are_gone_is_told_of(node: Node) -> None:
+async def test_device_program_without_pinned_files_is_reported(node: Node) -> None:
     async with node.agent() as agent:
         assert "other device programs" not in agent.health.troubles()
     node.remove_files_of_guard("*")
@@ -298,7 +298,7 @@ async def test_a_program_of_an_agent_whose_files_are_gone_is_told_of(node: Node)
         assert "until the Node is booted" in agent.health.troubles()["other device programs"]
 
 
-async def test_dead_watch_ends_after_a_doubt(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_doubt_replaces_a_dead_watch_of_pods(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     pods = NodePods(node.kubernetes, "n1", lambda: None, lambda _: None)
 
     async def deaf(_: ResourceWatch) -> AsyncIterator[Change]:
@@ -334,7 +334,7 @@ async def test_no_pod_gets_devices_while_the_list_is_unreadable(node: Node) -> N
         await until(lambda: (node.has(one), node.has(other)) == ("x", "z"))
 
 
-async def test_what_the_kernel_writes_wakes_nobody(tmp_path: Path) -> None:
+async def test_folder_watch_ignores_writes_of_the_kernel(tmp_path: Path) -> None:
     """The kernel writes memory.events each time that a Pod reaches the limit of memory."""
     told: list[None] = []
     (tmp_path / "kept").mkdir()
@@ -388,7 +388,7 @@ async def test_agent_is_not_ready_without_cgroups_of_pods(node: Node) -> None:
                 node.remove_pods_cgroup()
 
 
-async def test_it_is_not_ready_before_slurmds_list_was_read_once(node: Node) -> None:
+async def test_agent_is_not_ready_before_first_read_of_slurmds_list(node: Node) -> None:
     printed = node.gres.read_text()
     node.gres.unlink()
     async with node.agent(ready=False) as agent:
@@ -405,7 +405,7 @@ async def test_it_is_not_ready_before_slurmds_list_was_read_once(node: Node) -> 
         assert agent.health.ready
 
 
-async def test_the_agents_own_pod_has_every_device_and_is_in_nobodys_way(node: Node) -> None:
+async def test_own_pod_of_agent_has_every_device_and_delays_no_pod(node: Node) -> None:
     """The agent calls the drivers of all devices."""
     node.own_pod = B
     own = node.start(B)
@@ -436,7 +436,9 @@ async def test_node_reports_a_failed_device_until_the_repair(node: Node) -> None
         await until_equal(node.condition, Condition.of({}, []))
 
 
-async def test_unlimited_job_is_a_trouble(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_native_job_without_limits_is_reported(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
     monkeypatch.setattr(lasting, "_SETTLES_S", 0.0)
     part = "Slurm's limits of its jobs"
@@ -459,7 +461,7 @@ async def test_unlimited_job_is_a_trouble(node: Node, monkeypatch: pytest.Monkey
         assert told == [("error", "trouble"), ("info", "trouble over")]
 
 
-async def test_core_of_two_pods_is_reported(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_core_shared_by_two_pods_is_reported(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
     monkeypatch.setattr(lasting, "_SETTLES_S", 0.0)
     for uid in (A, B):
@@ -491,7 +493,7 @@ def native_jobs(node: Node, tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", at], check=True)
 
 
-async def test_core_of_a_pod_and_a_native_job_is_reported(
+async def test_core_shared_by_pod_and_native_job_is_reported(
     node: Node, native_jobs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
@@ -536,7 +538,9 @@ async def test_step_in_the_job_of_a_pod_is_reported(
 
 
 @pytest.mark.parametrize("off", [True, False])
-async def test_setting_limits_other_pods(node: Node, off: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_setting_limits_cores_of_pods_of_no_job(
+    node: Node, off: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """This kernel has no cores for cgroups: the agent reports a Pod that it should limit."""
     monkeypatch.setattr(lasting, "_SETTLES_S", 0.0)
     part, step = "cores of Pods of no job", "system.slice/n1_slurmstepd.scope/job_33/step_0"
@@ -554,7 +558,9 @@ async def test_setting_limits_other_pods(node: Node, off: bool, monkeypatch: pyt
             assert (part in agent.health.troubles()) is off
 
 
-async def test_own_pod_has_access_first(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_own_pod_has_access_before_drivers_are_called(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before the drivers are called: NVML keeps to the devices of its start."""
     had = list[str]()
     async with node.agent():

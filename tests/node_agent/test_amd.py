@@ -43,12 +43,12 @@ def test_gpus_are_in_the_order_of_their_buses(pci: Path) -> None:
     assert (first.links, second.links) == ((-1, 0), (0, -1))
 
 
-def test_a_gpu_without_a_name_has_one_all_the_same(pci: Path) -> None:
+def test_gpu_without_a_product_name_has_a_default_type(pci: Path) -> None:
     (pci / BUSES[0] / "product_name").unlink()
     assert [gpu.type for gpu in AMD.read(pci)] == ["amd_instinct_mi300x", "amd_gpu"]
 
 
-def test_memory_that_has_failed_is_told_of(pci: Path) -> None:
+def test_failed_memory_is_reported(pci: Path) -> None:
     for bus, errors in zip(BUSES, (0, 2), strict=True):
         (pci / bus / "ras").mkdir()
         (pci / bus / "ras/umc_err_count").write_text(f"ue: {errors}\nce: 5\n")
@@ -56,12 +56,12 @@ def test_memory_that_has_failed_is_told_of(pci: Path) -> None:
     assert [gpu.problem for gpu in AMD.read(pci)] == [words, ""]
 
 
-def test_gpus_of_which_no_driver_tells_are_known_by_the_bus(pci: Path) -> None:
-    assert names.untold(AMD.read(pci), pci) == []
+def test_gpus_that_no_driver_reports_are_found_by_their_bus(pci: Path) -> None:
+    assert names.without_driver(AMD.read(pci), pci) == []
     nvidias = "0000:19:00.0"
     add(pci / nvidias, {"class": "0x030200", "vendor": "0x10de"}, render=None)
-    assert names.untold(AMD.read(pci), pci) == [nvidias]
+    assert names.without_driver(AMD.read(pci), pci) == [nvidias]
     (pci / BUSES[0] / "drm/renderD128").rmdir()
     assert [gpu.bus for gpu in AMD.read(pci)] == [BUSES[1]]
     (pci / BUSES[1] / "drm/renderD129").rmdir()
-    assert names.untold(AMD.read(pci), pci) == [nvidias, *sorted(BUSES)]
+    assert names.without_driver(AMD.read(pci), pci) == [nvidias, *sorted(BUSES)]

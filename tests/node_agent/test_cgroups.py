@@ -47,7 +47,7 @@ def test_other_cgroups_are_no_pods(tmp_path: Path) -> None:
     assert list(PodCgroups(tmp_path).pods()) == []
 
 
-def test_a_kubelet_with_a_root_of_its_own_is_named(tmp_path: Path) -> None:
+def test_pods_below_a_configured_cgroup_root_are_found(tmp_path: Path) -> None:
     root = "kubelet.slice/kubelet-kubepods.slice"
     burstable = "kubelet-kubepods-burstable"
     make(tmp_path, f"{root}/{burstable}.slice/{burstable}-pod{UID.replace('-', '_')}.slice")
@@ -56,19 +56,19 @@ def test_a_kubelet_with_a_root_of_its_own_is_named(tmp_path: Path) -> None:
     assert depth(tmp_path / root) == 2
 
 
-def test_a_pod_that_goes_while_it_is_looked_at_is_none(tmp_path: Path) -> None:
+def test_pod_removed_during_the_read_is_skipped(tmp_path: Path) -> None:
     make(tmp_path, f"kubepods/pod{UID}")
     make(tmp_path, f"kubepods/pod{STATIC}")
     (tmp_path / f"kubepods/pod{UID}/cgroup.events").unlink()
     assert [found.uid for found in PodCgroups(tmp_path).pods()] == [STATIC]
 
 
-def test_no_pods_cgroup_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_missing_cgroup_of_pods_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no cgroup .*/kubepods or .*/kubepods\.slice"):
         PodCgroups(tmp_path).roots()
 
 
-def test_a_part_of_the_machines_cgroups_is_an_error(tmp_path: Path) -> None:
+def test_partly_mounted_cgroup_hierarchy_is_an_error(tmp_path: Path) -> None:
     """As in a container that has its own part mounted: the kernel counts from the root of all."""
     make(tmp_path, "kubepods")
     (tmp_path / "cgroup.events").touch()

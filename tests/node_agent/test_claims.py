@@ -35,7 +35,7 @@ OF_NO_JOB = {"metadata": {"uid": "u1", "namespace": "ml", "name": "p"}}
         (OF_NO_JOB, Claim("u1", "ml/p")),
     ],
 )
-def test_a_pod_has_what_its_job_has_until_the_pod_ends(pod: Any, claim: Claim) -> None:
+def test_pod_has_the_resources_of_its_job_until_the_pod_ends(pod: Any, claim: Claim) -> None:
     assert claim_of(pod, "n1") == claim
 
 
@@ -56,21 +56,21 @@ def requesting(memory_mb: int, **resources: str) -> Any:
 
 
 @pytest.mark.parametrize(("memory_mb", "requested_mb"), [(64, 0), (0, 601)])
-def test_request_counts_if_the_job_has_no_memory(memory_mb: int, requested_mb: int) -> None:
+def test_memory_request_counts_if_the_job_has_no_memory(memory_mb: int, requested_mb: int) -> None:
     pod = requesting(memory_mb, memory="500Mi")
     pod["spec"] |= {"overhead": {"memory": "105000000"}}  # 100.1 MiB
     found = claim_of(pod, "n1")
     assert (found.memory_mb, found.requested_mb) == (memory_mb, requested_mb)
 
 
-def test_a_pod_that_requests_no_memory_and_one_of_no_job_have_no_limit() -> None:
+def test_pod_without_memory_request_or_without_job_has_no_limit() -> None:
     assert claim_of(requesting(0), "n1").requested_mb == 0
     pod = requesting(0, memory="500Mi")
     pod["metadata"]["annotations"] = {}
     assert claim_of(pod, "n1").requested_mb == 0
 
 
-def test_a_pod_that_is_to_be_gone_keeps_what_it_has() -> None:
+def test_pod_in_deletion_keeps_its_devices() -> None:
     pod = manifest("gpu:1(IDX:0)")
     pod["metadata"]["deletionTimestamp"] = "2026-11-26T08:00:00Z"
     found = claim_of(pod, "n1")
@@ -94,11 +94,11 @@ def without_granted() -> Any:
         (without_granted(), "what Slurm granted it cannot be read"),
     ],
 )
-def test_what_is_not_understood_is_told_of(pod: Any, words: str) -> None:
+def test_malformed_grant_is_reported(pod: Any, words: str) -> None:
     assert claim_of(pod, "n1") == Claim("u1", "ml/p", problem=words, job=7)
 
 
-def test_pod_with_an_unreadable_id_is_a_pod_of_a_job() -> None:
+def test_pod_with_an_unreadable_job_id_is_a_pod_of_a_job() -> None:
     found = claim_of(manifest(**{JOB_ID: "x"}), "n1")
     assert found == Claim("u1", "ml/p", problem="what Slurm granted it cannot be read", job=0)
     assert found.of_job

@@ -28,13 +28,13 @@ def test_missing_limits_are_found(
     assert missing(now, ALL, has_program=has_program) == expected
 
 
-def test_what_slurm_does_not_count_it_need_not_hold() -> None:
+def test_limits_of_uncounted_resources_are_not_required() -> None:
     none = Counted(memory=False, devices=False)
     assert missing(HELD | {MEMORY: "max"}, none, has_program=False) == {}
     assert [*missing({}, none, has_program=False)] == ["ConstrainCores"]
 
 
-def test_jobs_are_told_of_by_the_parameter() -> None:
+def test_message_groups_jobs_by_parameter() -> None:
     empty, without = "its cpuset.cpus is empty", "it has no device program"
     jobs = {
         "job_8": {"ConstrainCores": empty},

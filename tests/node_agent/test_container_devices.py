@@ -63,7 +63,7 @@ def test_devices_come_with_files_and_uuids(
         ({}, (100, 100), None),
     ],
 )
-def test_a_part_by_mps_has_the_percentage_that_slurm_gives_a_job(
+def test_mps_part_has_the_thread_percentage_that_slurm_sets(
     parts: dict[str, int], counts: tuple[int, int], percentage: str | None
 ) -> None:
     gpus = [replace(gpu, shared={"mps": n}) for gpu, n in zip((GPU0, GPU1), counts, strict=True)]
@@ -73,7 +73,7 @@ def test_a_part_by_mps_has_the_percentage_that_slurm_gives_a_job(
     assert given.variables["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
 
 
-def test_device_with_a_specification_is_given_by_cdi_alone() -> None:
+def test_device_with_a_cdi_specification_is_given_by_cdi_alone() -> None:
     given = container_devices([GPU0], called((GPU0, Names("GPU-a", "nvidia.com/gpu=0"))), (), ())
     assert given == ContainerDevices(
         cdi=frozenset({"nvidia.com/gpu=0"}),
@@ -81,7 +81,7 @@ def test_device_with_a_specification_is_given_by_cdi_alone() -> None:
     )
 
 
-def test_gpu_without_a_uuid_is_not_given_and_other_devices_need_no_uuid() -> None:
+def test_only_gpus_need_a_uuid() -> None:
     assert container_devices([FPGA], {}, (), ()) == ContainerDevices(frozenset({"/dev/fpga7"}))
     with pytest.raises(ValueError, match="does not tell the UUID of /dev/nvidia0"):
         container_devices([GPU0], {}, (), ())
@@ -94,7 +94,7 @@ def test_image_that_requests_all_gpus_gets_none() -> None:
     assert container_devices([], {}, [AMD], [variable]) == ContainerDevices()  # no GPU of NVIDIA's
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_devices_and_variables_are_named() -> None:
     given = ContainerDevices(
         frozenset({"/dev/a", "/dev/b"}), frozenset({"/dev/c"}), frozenset({"k=0"}), {"V": "1"}
     )
@@ -110,7 +110,7 @@ def spec(*devices: tuple[str, list[dict[str, str]]], kind: str = "nvidia.com/gpu
     return {"cdiVersion": "0.6.0", "kind": kind, "devices": made}
 
 
-def test_specifications_name_devices_by_all_of_their_files(tmp_path: Path) -> None:
+def test_cdi_name_is_found_by_all_files_of_a_device(tmp_path: Path) -> None:
     zero, one = {"path": "/dev/nvidia0"}, {"path": "/dev/x", "hostPath": "/dev/nvidia1"}
     card = {"path": "/dev/dri/card0"}  # Slurm does not count it
     gpus = spec(("all", [zero, one]), ("0", [zero, card]), ("1", [one]))
@@ -128,7 +128,7 @@ MALFORMED = ["", "kind: x", "[", "kind: x\ndevices: [{name: 1, containerEdits: 7
 
 
 @pytest.mark.parametrize("text", [*MALFORMED, pytest.param("[" * 5000, id="RecursionError")])
-def test_unreadable_specification_is_a_problem_of_its_own(text: str, tmp_path: Path) -> None:
+def test_unreadable_cdi_specification_affects_no_other_specification(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(text)
     (tmp_path / "b.json").write_text(json.dumps(spec(("0", [{"path": "/dev/nvidia0"}]))))
     found, problems = names.read([GPU0], [tmp_path])
@@ -136,7 +136,7 @@ def test_unreadable_specification_is_a_problem_of_its_own(text: str, tmp_path: P
     assert problems[0].startswith(f"{tmp_path}/a.yaml: ")
 
 
-def test_what_changes_with_a_specification_is_seen(tmp_path: Path) -> None:
+def test_new_cdi_specification_is_detected(tmp_path: Path) -> None:
     before = names.stamps([tmp_path])
     (tmp_path / "a.json").write_text("{}")
     assert names.stamps([tmp_path]) != before

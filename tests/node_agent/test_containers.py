@@ -89,7 +89,7 @@ async def test_pod_has_access_before_its_containers_get_devices(release: str, no
     assert told["z"]["fileMode"] == {"value": node.mode_of("z")}
 
 
-async def test_container_of_a_part_by_mps_gets_gpu_and_percentage(node: Node) -> None:
+async def test_container_with_an_mps_part_gets_gpu_and_percentage(node: Node) -> None:
     node.print_devices("xyz", shards=200)
     node.gres.write_text(node.gres.read_text().replace("shard", "mps"))
     pod = sandbox(A, "mps:50(0/200,50/200,0/200)")
@@ -109,7 +109,9 @@ async def test_container_of_a_part_by_mps_gets_gpu_and_percentage(node: Node) ->
         (sandbox(A, "gpu:1(CNT:1)"), "Slurm does not say which gpu it has"),
     ],
 )
-async def test_pod_of_unknown_devices_does_not_run(pod: dict[str, Any], words: str, node: Node) -> None:
+async def test_pod_with_unknown_devices_does_not_run(
+    pod: dict[str, Any], words: str, node: Node
+) -> None:
     async with running(node) as (runtime, _):
         cgroup = node.start(A)
         node.bind(A, "", **pod["annotations"])
@@ -200,7 +202,7 @@ async def test_starting_agent_leaves_pods_with_containers_alone(node: Node, tmp_
                 assert agent.problems == {}
 
 
-async def test_pod_without_a_pod_in_kubernetes_does_not_start(node: Node) -> None:
+async def test_sandbox_of_a_pod_that_kubernetes_does_not_have_does_not_start(node: Node) -> None:
     """The kubelet is late: the Pod is gone, its job has ended, and another Pod may have the device."""
     async with running(node) as (runtime, _):
         cgroup = node.start(A)
@@ -214,7 +216,7 @@ async def test_pod_without_a_pod_in_kubernetes_does_not_start(node: Node) -> Non
         await until(lambda: node.has(cgroup) == "")  # no process is in the cgroup meanwhile
 
 
-async def test_without_slurmds_list_pods_of_no_job_and_of_no_device_run(node: Node) -> None:
+async def test_pod_without_job_and_devices_runs_without_slurmds_list(node: Node) -> None:
     """One of them may be slurmd's, without which there will be no list."""
     node.gres.unlink()
     node.nri = node.gres.with_name("nri")
@@ -224,7 +226,7 @@ async def test_without_slurmds_list_pods_of_no_job_and_of_no_device_run(node: No
         assert await runtime.runs(sandbox(A)) == ""
 
 
-async def test_no_pod_starts_before_the_pods_are_known(node: Node) -> None:
+async def test_no_pod_starts_before_the_agent_knows_the_pods(node: Node) -> None:
     node.kubernetes.outage(Unavailable(0, "no answer"))
     node.nri = node.gres.with_name("nri")
     start = ContainerRuntime.start("0.12", node.nri, "slurm-extender")
@@ -252,7 +254,7 @@ async def test_pod_with_devices_waits_for_slurmds_list(node: Node) -> None:
         assert await runtime.runs(POD) == ""
 
 
-async def test_a_device_that_another_plugin_gives_is_refused(node: Node) -> None:
+async def test_container_with_a_device_of_another_plugin_is_rejected(node: Node) -> None:
     other = Plugin()
     other.adjust.linux.devices.add(path="/dev/y", type="c", major=60, minor=1)
     async with running(node) as (runtime, _), connected(runtime, other):
@@ -261,7 +263,7 @@ async def test_a_device_that_another_plugin_gives_is_refused(node: Node) -> None
         assert words in (await runtime.creates(sandbox(A)))[1]
 
 
-async def test_a_privileged_container_of_no_job_is_made_and_opens_nothing(node: Node) -> None:
+async def test_privileged_container_of_no_job_starts_and_opens_no_device(node: Node) -> None:
     """The container runtime gives it every device of the Node."""
     every = {"linux": {"devices": [{"path": "/dev/y", "type": "c", "major": 60, "minor": 1}]}}
     async with running(node) as (runtime, _):
@@ -271,7 +273,7 @@ async def test_a_privileged_container_of_no_job_is_made_and_opens_nothing(node: 
         assert node.has(cgroup) == ""
 
 
-async def test_a_runtime_that_starts_anew_is_answered_again(node: Node) -> None:
+async def test_agent_reconnects_to_a_restarted_container_runtime(node: Node) -> None:
     async with running(node) as (runtime, agent):
         runtime.kill()
         await until(lambda: "container runtime" in agent.health.troubles())

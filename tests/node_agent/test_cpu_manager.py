@@ -64,7 +64,7 @@ def own() -> str:
 @pytest.mark.real
 @pytest.mark.usefixtures("held")
 @pytest.mark.parametrize("release", RELEASES)
-async def test_cores_of_the_job_override_the_kubelets(release: str, node: Node) -> None:
+async def test_cores_of_the_job_override_the_kubelets_cores(release: str, node: Node) -> None:
     with capture_logs() as logs:
         async with running(node, release) as (runtime, _):
             await begun(node, runtime, POD, OTHER)
@@ -99,7 +99,7 @@ async def test_pods_with_unknown_cores_stay_unchanged(given: dict[str, Any], nod
 
 @pytest.mark.real
 @pytest.mark.usefixtures("held")
-async def test_containers_that_have_enough_are_left_alone(node: Node) -> None:
+async def test_containers_with_enough_cores_stay_unchanged(node: Node) -> None:
     async with running(node) as (runtime, _):
         await begun(node, runtime, POD)
         for cpus in ("", own(), f"{own()},{OTHERS}"):

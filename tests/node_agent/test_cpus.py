@@ -62,7 +62,7 @@ MACHINES |= {f"at random {seed}": at_random(seed) for seed in range(12)}
 @pytest.mark.real
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
 @pytest.mark.parametrize("name", MACHINES)
-def test_cores_are_those_that_slurmd_means(name: str, release: str, tmp_path: Path) -> None:
+def test_map_of_cores_equals_slurmds_map(name: str, release: str, tmp_path: Path) -> None:
     system = MACHINES[name].write(tmp_path / "machine")
     assert list(chain(*Cpus.read(system).cores)) == list(slurmds_map(release, MACHINES[name], tmp_path))
 
@@ -81,7 +81,7 @@ def slurmds_map(release: str, machine: Machine, folder: Path) -> Iterator[int]:
 
 @pytest.mark.real
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
-def test_slurmd_takes_each_cpu_for_a_core_if_cpus_stands_alone(release: str, tmp_path: Path) -> None:
+def test_slurmd_counts_each_cpu_as_a_core_if_only_cpus_is_set(release: str, tmp_path: Path) -> None:
     differs, elsewhere = "Node configuration differs from hardware", {"HWLOC_FSROOT": "/run/machine"}
     for number, (shape, found) in enumerate((("", False), (" Sockets=1 CoresPerSocket=8", True))):
         conf, folder = f"NodeName=n1 CPUs=8{shape} RealMemory=1", tmp_path / str(number)
@@ -106,7 +106,7 @@ def slurmds_cpus(core: int, declared: int, threads: int, *, alone: bool) -> set[
     ("sockets", "declared", "threads"),
     [("1x4", 4, 2), ("2x2", 4, 2), ("8x1", 8, 1), ("1x4", 4, 1), ("4x1", 4, 1), ("1x2", 2, 2)],
 )
-def test_pods_and_native_jobs_with_other_cores_share_no_cpu(
+def test_pods_and_native_jobs_with_different_cores_share_no_cpu(
     sockets: str, declared: int, threads: int
 ) -> None:
     cores = CORES.counted_by([sockets]).cores
@@ -142,7 +142,7 @@ def test_cores_are_found_by_any_of_their_cpus(cpus: Cpus) -> None:
     assert cpus.cores_of([9, 2, 10]) == (1, 4)
 
 
-def test_second_threads_that_are_offline_are_no_part_of_the_machine(tmp_path: Path) -> None:
+def test_offline_second_threads_are_ignored(tmp_path: Path) -> None:
     system = MACHINES["second threads last"].write(tmp_path)
     (system / "cpu/online").write_text("0-3\n")
     for cpu in range(4):

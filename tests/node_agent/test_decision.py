@@ -50,16 +50,16 @@ C, D = PodCgroup("c", 3, populated=True), PodCgroup("d", 4, populated=True)
 EMPTY_A = A._replace(populated=False)
 
 
-def test_each_pod_is_let_in_to_its_own() -> None:
+def test_each_pod_gets_access_to_its_own_devices() -> None:
     found = decided([claim("a", 0, 2), claim("b", 1), claim("c")], [A, B], set())
     assert found == Decision(frozenset(entries(1, 0, 2) | entries(2, 1)), {}, frozenset())
 
 
-def test_a_pod_without_a_cgroup_is_awaited_where_it_has_devices() -> None:
+def test_pod_with_devices_and_without_a_cgroup_is_awaited() -> None:
     assert decided([claim("a", 0), claim("b")], [], set()) == Decision(frozenset(), {}, frozenset({"a"}))
 
 
-def test_a_pod_that_is_to_be_gone_is_not_awaited_however_long_it_stays() -> None:
+def test_pod_in_deletion_is_not_awaited() -> None:
     assert decided([claim("a", 0)._replace(stage=Stage.LEAVES)], [], set()).awaited == set()
 
 
@@ -105,13 +105,13 @@ def test_instances_share_the_file_of_their_gpu() -> None:
     assert decided([claim("a", 0), claim("b", 0)], [A, B], held, MIG).entries == held
 
 
-def test_the_pod_of_the_same_name_before_it_is_not_called_by_that_name() -> None:
+def test_message_distinguishes_an_earlier_pod_of_the_same_name() -> None:
     again = claim("b", 0)._replace(pod="ml/a")
     found = decided([claim("a", 0), again], [A, B], entries(1, 0))
     assert found.problems == {"b": "the Pod of this name before it has a device of its job yet"}
 
 
-def test_a_pod_whose_devices_became_others_while_it_runs_gets_none_of_them() -> None:
+def test_running_pod_gets_no_devices_of_a_changed_grant() -> None:
     """By slurmd's list, or by a job that Slurm made anew: it cannot have both."""
     found = decided([claim("a", 1)], [A], entries(1, 0))
     assert found.entries == entries(1, 0)
@@ -120,7 +120,7 @@ def test_a_pod_whose_devices_became_others_while_it_runs_gets_none_of_them() -> 
     assert other.problems["b"] == "Pod ml/a has a device of its job"
 
 
-def test_renumbered_device_of_a_job_from_before_is_not_given() -> None:
+def test_renumbered_device_of_an_earlier_job_is_not_given() -> None:
     claims = {each.uid: each for each in (claim("a", 0), claim("b", 1), claim("c", 2))}
     found = decide(claims, [A, B, C], entries(1, 0), GPUS, held={Number(60, 0), Number(60, 1)})
     assert found.entries == entries(1, 0) | entries(3, 2)
@@ -128,7 +128,7 @@ def test_renumbered_device_of_a_job_from_before_is_not_given() -> None:
     assert "a job from before slurmd renumbered the devices" in found.problems["b"]
 
 
-def test_the_pod_of_an_agent_that_goes_is_in_nobodys_way() -> None:
+def test_leaving_pod_of_the_agent_delays_no_pod() -> None:
     agent = Claim("a", "kube-system/agent", stage=Stage.LEAVES)
     found = decided([agent, claim("b", 0)], [A, B], entries(1, 0, 1, 2, 3))
     assert found == Decision(frozenset(entries(2, 0)), {}, frozenset())
@@ -141,7 +141,7 @@ def test_missing_device_is_a_problem() -> None:
     assert shard.problems == {"a": "Slurm gave it shard 0, and this machine has 0"}
 
 
-def test_a_pod_of_which_nothing_is_known_loses_nothing_while_it_runs() -> None:
+def test_running_pod_with_an_unreadable_grant_keeps_its_devices() -> None:
     unknown = Claim("a", "ml/a", job=7, problem="what Slurm granted it cannot be read")
     found = decided([unknown], [A], entries(1, 0))
     assert found.entries == entries(1, 0)
@@ -149,19 +149,19 @@ def test_a_pod_of_which_nothing_is_known_loses_nothing_while_it_runs() -> None:
 
 
 @pytest.mark.parametrize("numbers", [(), (0,)])
-def test_counted_devices_are_not_looked_for(numbers: tuple[int, ...]) -> None:
+def test_gres_without_device_numbers_needs_no_device(numbers: tuple[int, ...]) -> None:
     found = decided([Claim("a", "ml/a", {"nic": numbers})], [A], set())
     assert found.problems == ({"a": "Slurm gave it nic 0, and this machine has 0"} if numbers else {})
 
 
-def test_parts_of_a_device_are_in_several_hands() -> None:
+def test_several_pods_have_parts_of_one_device() -> None:
     claims = [in_part("a", 0), in_part("b", 0, 1), in_part("c", 0, name="mps"), claim("d", 2)]
     found = decided(claims, [A, B, C, D], set(), SHARED)
     parts = entries(1, 0, in_part=True) | entries(2, 0, 1, in_part=True) | entries(3, 0, in_part=True)
     assert found == Decision(frozenset(parts | entries(4, 2)), {}, frozenset())
 
 
-def test_a_whole_device_waits_for_the_last_who_has_a_part() -> None:
+def test_pod_with_whole_device_waits_for_all_pods_with_parts() -> None:
     parts = entries(1, 0, in_part=True) | entries(2, 0, in_part=True)
     for cgroups in ([A, B, C], [A, B._replace(populated=False), C]):
         waiting = decided([claim("c", 0)], cgroups, parts, SHARED)
@@ -171,7 +171,7 @@ def test_a_whole_device_waits_for_the_last_who_has_a_part() -> None:
     assert decided([claim("c", 0)], [EMPTY_A, C], parts, SHARED).entries == entries(3, 0)
 
 
-def test_a_part_waits_for_who_has_the_whole_device() -> None:
+def test_pods_with_parts_wait_for_the_pod_with_the_whole_device() -> None:
     claims = [in_part("b", 0), in_part("c", 0)]
     waiting = decided(claims, [A, B, C], entries(1, 0), SHARED)
     assert waiting.entries == entries(1, 0)
@@ -180,13 +180,13 @@ def test_a_part_waits_for_who_has_the_whole_device() -> None:
     assert found.entries == entries(2, 0, in_part=True) | entries(3, 0, in_part=True)
 
 
-def test_a_part_is_had_beside_a_part_of_a_pod_that_is_gone() -> None:
+def test_pod_gets_a_part_beside_a_part_of_a_removed_pod() -> None:
     parts = entries(1, 0, in_part=True)
     found = decided([in_part("b", 0)], [A, B], parts, SHARED)
     assert found == Decision(frozenset(parts | entries(2, 0, in_part=True)), {}, frozenset())
 
 
-def test_running_pod_changes_no_part_to_a_whole_device() -> None:
+def test_running_pod_cannot_change_between_part_and_whole_device() -> None:
     for has, wants in ((True, claim("a", 0)), (False, in_part("a", 0))):
         found = decided([wants], [A], entries(1, 0, in_part=has), SHARED)
         assert found.entries == entries(1, 0, in_part=has)
@@ -195,7 +195,7 @@ def test_running_pod_changes_no_part_to_a_whole_device() -> None:
         assert empty.entries == entries(1, 0, in_part=not has)
 
 
-def test_a_device_both_whole_and_in_part_is_whole() -> None:
+def test_device_granted_whole_and_in_part_counts_as_whole() -> None:
     both = Claim("a", "ml/a", {"shard": (0, 1), "gpu": (0,)}, job=7)
     found = decided([both], [A], set(), SHARED)
     assert found.entries == entries(1, 0) | entries(1, 1, in_part=True)

@@ -82,7 +82,7 @@ def test_pod_without_entries_opens_no_guarded_device(tree: Tree, has: Opens) -> 
     assert has("system.slice") == "xy"  # not in a Pod
 
 
-def test_what_is_not_guarded_is_everybodys(tree: Tree, has: Opens) -> None:
+def test_every_pod_opens_unguarded_devices(tree: Tree, has: Opens) -> None:
     install(tree)
     assert has(CONTAINERS[0]) == "xy"
 
@@ -96,14 +96,16 @@ def test_pod_opens_the_devices_of_its_entries(tree: Tree, guard: DeviceGuard, ha
     assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("xy", "")
 
 
-def test_entries_count_in_a_pods_own_cgroups(tree: Tree, guard: DeviceGuard, has: Opens) -> None:
+def test_entries_apply_in_nested_cgroups_of_a_pod(tree: Tree, guard: DeviceGuard, has: Opens) -> None:
     let_in(tree, guard, ONE, X)
     tree.make(f"{ONE}/c1/own/deeper", f"{OTHER}/c2/own")
     assert has(f"{ONE}/c1/own/deeper") == "x"
     assert has(f"{OTHER}/c2/own") == ""
 
 
-def test_a_file_may_be_made_and_opens_nothing(tree: Tree, guard: DeviceGuard, tmp_path: Path) -> None:
+def test_created_device_file_opens_no_other_device(
+    tree: Tree, guard: DeviceGuard, tmp_path: Path
+) -> None:
     """A runtime makes files of all devices for a privileged Pod, and fails without permission."""
     let_in(tree, guard, ONE, X)
     for name, device in (("mine", X), ("foreign", Y)):
@@ -112,7 +114,7 @@ def test_a_file_may_be_made_and_opens_nothing(tree: Tree, guard: DeviceGuard, tm
     assert not tree.opens(CONTAINERS[0], tmp_path / "foreign")
 
 
-def test_a_pod_of_the_same_name_is_another_one(tree: Tree, guard: DeviceGuard, has: Opens) -> None:
+def test_recreated_pod_cgroup_has_no_entries(tree: Tree, guard: DeviceGuard, has: Opens) -> None:
     let_in(tree, guard, ONE, X)
     (tree.root / CONTAINERS[0]).rmdir()
     (tree.root / ONE).rmdir()
@@ -142,7 +144,7 @@ def test_one_program_is_attached_after_several_starts(tree: Tree, has: Opens) ->
 
 
 @pytest.mark.parametrize("step", ["attach", "detach"])
-def test_killed_agent_leaves_no_program(
+def test_killed_start_leaves_no_second_program(
     tree: Tree, guard: DeviceGuard, has: Opens, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_in(tree, guard, ONE, X)
@@ -155,7 +157,7 @@ def test_killed_agent_leaves_no_program(
     assert has(CONTAINERS[1]) == "xy"
 
 
-def test_it_can_be_removed(tree: Tree, guard: DeviceGuard, has: Opens) -> None:
+def test_guard_can_be_removed(tree: Tree, guard: DeviceGuard, has: Opens) -> None:
     let_in(tree, guard, ONE, X)
     guard.remove([tree.root / "kubepods"])
     assert (has(CONTAINERS[0]), has(CONTAINERS[1])) == ("xy", "xy")
@@ -179,7 +181,7 @@ guard.change(set(), {(7, (60, 0), False)})
 @pytest.mark.parametrize(
     ("capabilities", "works"), [("+bpf,+net_admin", True), ("+bpf", False), ("+net_admin", False)]
 )
-def test_two_capabilities_are_enough_and_needed(tree: Tree, capabilities: str, works: bool) -> None:
+def test_guard_needs_exactly_two_capabilities(tree: Tree, capabilities: str, works: bool) -> None:
     bound = ["setpriv", f"--bounding-set=-all,{capabilities}", "--inh-caps=-all"]
     argv = [*bound, sys.executable, "-c", _INSTALL, str(tree.root / "kubepods"), str(tree.bpf)]
     for _ in range(2):  # the second time it relieves one that is there
@@ -187,7 +189,7 @@ def test_two_capabilities_are_enough_and_needed(tree: Tree, capabilities: str, w
         assert (done.returncode == 0) is works, done.stderr
 
 
-def test_a_program_that_the_kernel_refuses_is_an_error_with_its_words() -> None:
+def test_error_of_a_rejected_program_has_the_kernels_message() -> None:
     with pytest.raises(OSError, match=r"bpf PROG_LOAD: .*R0"):
         bpf.load("wrong", [bytes.fromhex("9500000000000000")])
 
@@ -205,7 +207,7 @@ def test_a_map_that_is_full_is_an_error(tree: Tree) -> None:
     assert [place.name for place in tree.bpf.iterdir()] == ["few"]
 
 
-def test_who_reads_what_is_known_makes_nothing(tree: Tree) -> None:
+def test_reading_the_known_entries_creates_no_map(tree: Tree) -> None:
     """The next agent would read the new map as the guard's, without the entries."""
     assert known_in(tree.bpf) == set()
     assert not tree.bpf.exists()
@@ -239,7 +241,9 @@ def test_error_delays_the_end_of_a_former_program(tree: Tree, monkeypatch: pytes
     assert len(list(tree.bpf.glob("program*"))) == len(bpf.attached(pods)) == 1
 
 
-def test_look_costs_one_call(tree: Tree, guard: DeviceGuard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_of_the_guard_costs_one_kernel_call(
+    tree: Tree, guard: DeviceGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Path] = []
     pods = tree.root / "kubepods"
     programs, in_force = list(tree.bpf.glob("program*")), bpf.attached
@@ -254,7 +258,7 @@ def test_look_costs_one_call(tree: Tree, guard: DeviceGuard, monkeypatch: pytest
     assert list(tree.bpf.glob("program*")) == programs
 
 
-def test_other_programs_of_the_cgroup_are_told_of(tree: Tree, guard: DeviceGuard) -> None:
+def test_other_device_programs_of_the_cgroup_are_reported(tree: Tree, guard: DeviceGuard) -> None:
     pods, other = tree.root / "kubepods", DeviceGuard(tree.bpf.with_name("other"))
     (first,) = bpf.attached(pods)
     assert other.put_on(pods, 2) == (first,)

@@ -64,8 +64,8 @@ class Node:
 
     def looked(self) -> None:
         """The agent has looked at slurmd's list, and the guard is on."""
-        self.health.hears(Reason.LIST_UNREADABLE, None)
-        self.health.hears(Reason.NOT_GUARDED, None)
+        self.health.note(Reason.LIST_UNREADABLE, None)
+        self.health.note(Reason.NOT_GUARDED, None)
 
     async def condition(self) -> Condition | None:
         return Condition.on(await self.kubernetes.read_node("n1"))
@@ -108,7 +108,7 @@ def node(drivers: Drivers) -> Node:
     return made
 
 
-async def test_last_replies_count_while_a_driver_hangs(node: Node, drivers: Drivers) -> None:
+async def test_last_replies_stay_valid_while_a_driver_hangs(node: Node, drivers: Drivers) -> None:
     async with node.runs():
         await until_equal(node.condition, FINE)
         drivers.goes_on.clear()
@@ -128,7 +128,7 @@ async def test_gpu_without_a_driver_is_awaited(
     place.mkdir()
     for name, content in (("vendor", "0x10de"), ("class", "0x030200")):
         (place / name).write_text(f"{content}\n")
-    monkeypatch.setattr(names, "untold", partial(names.untold, pci=tmp_path))
+    monkeypatch.setattr(names, "without_driver", partial(names.without_driver, pci=tmp_path))
     drivers.answer = Answers(problems={"NVIDIA": "NVML: Driver Not Loaded"})
     await node.health.ask()
     words = f"no driver tells of the GPU at {GPU.bus} (NVML: Driver Not Loaded)"
@@ -146,7 +146,7 @@ async def test_driver_that_hangs_at_the_start_delays_nothing(node: Node, drivers
     drivers.goes_on.set()
 
 
-async def test_last_replies_count_after_an_unknown_error(node: Node, drivers: Drivers) -> None:
+async def test_last_replies_stay_valid_after_an_unknown_error(node: Node, drivers: Drivers) -> None:
     async with node.runs():
         await until_equal(node.condition, FINE)
         drivers.answer = ZeroDivisionError("half dead")
@@ -170,10 +170,10 @@ async def test_node_has_no_condition_before_the_first_look() -> None:
     async with node.runs():
         await asyncio.sleep(0.1)
         assert await node.condition() is None
-        node.health.hears(Reason.LIST_UNREADABLE, None)
+        node.health.note(Reason.LIST_UNREADABLE, None)
         await asyncio.sleep(0.1)
         assert await node.condition() is None
-        node.health.hears(Reason.NOT_GUARDED, None)
+        node.health.note(Reason.NOT_GUARDED, None)
         await until_equal(node.condition, FINE)
 
 
@@ -187,7 +187,7 @@ async def test_node_has_no_condition_before_the_first_look() -> None:
 async def test_problem_of_all_devices_is_reported(node: Node, reason: Reason, words: str) -> None:
     async with node.runs():
         await until_equal(node.condition, FINE)
-        node.health.hears(reason, FileNotFoundError(2, "No such file"))
+        node.health.note(reason, FileNotFoundError(2, "No such file"))
         await until_equal(node.condition, Condition(True, reason, words))
         node.looked()
         await until_equal(node.condition, FINE)
@@ -207,7 +207,7 @@ async def test_devices_are_listed_once_slurmds_list_is_known(node: Node, drivers
         await until_equal(node.listed, [LISTED])
 
 
-async def test_condition_is_written_again_with_a_list_only_if_different(
+async def test_condition_is_repeated_and_device_list_only_if_different(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The extender takes a silent agent to be gone."""
@@ -235,7 +235,9 @@ async def test_condition_is_written_again_with_a_list_only_if_different(
         assert sum("metadata" in each for each in writes) == 2
 
 
-async def test_error_of_a_watch_ends_nothing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_of_the_driver_watch_is_reported(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from node_agent.machine.vendors import xid  # noqa: PLC0415 -- it imports NVML's own
 
     def wait(*_: object) -> bool:

@@ -86,7 +86,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(tmp_path / "job-mapping")
 
 
-async def test_job_of_a_pod_is_in_the_files_of_its_devices_until_the_pod_is_gone(site: Site) -> None:
+async def test_job_files_name_the_job_of_a_pod_until_the_pod_is_gone(site: Site) -> None:
     async with site.runs():
         site.bind("one", "gpu:h100:2(IDX:0,2)")
         site.bind("two", "gpu:h100:1(IDX:1)", JOB + 1)
@@ -97,14 +97,14 @@ async def test_job_of_a_pod_is_in_the_files_of_its_devices_until_the_pod_is_gone
         await site.has({"2": "", "1.7": "", "0": ""})
 
 
-async def test_gpu_in_parts_has_the_jobs_of_all_pods(site: Site) -> None:
+async def test_job_file_of_a_shared_gpu_names_the_jobs_of_all_pods(site: Site) -> None:
     async with site.runs():
         site.bind("one", "shard:1(1/4,0/4,0/4)")
         site.bind("two", "shard:2(2/4,0/4,0/4)", JOB + 1)
         await site.has({"2": f"{JOB}\n{JOB + 1}\n"})
 
 
-async def test_files_stay_while_the_pods_are_unknown(site: Site) -> None:
+async def test_job_files_stay_while_the_pods_are_unknown(site: Site) -> None:
     JobFiles(site.folder).write({"2": [JOB]}, [JOB])
     site.kubernetes.outage(Unavailable(0, "no answer"))
     async with site.runs():
@@ -114,7 +114,7 @@ async def test_files_stay_while_the_pods_are_unknown(site: Site) -> None:
         await site.has({"2": ""})
 
 
-async def test_files_stay_while_the_driver_tells_no_names(site: Site) -> None:
+async def test_job_files_stay_while_the_driver_reports_no_names(site: Site) -> None:
     async with site.runs():
         site.bind("one", "gpu:h100:1(IDX:0)")
         await site.has({"2": f"{JOB}\n"})
@@ -124,7 +124,7 @@ async def test_files_stay_while_the_driver_tells_no_names(site: Site) -> None:
         assert (site.folder / "2").read_text() == f"{JOB}\n"
 
 
-async def test_files_stay_while_a_renumbered_device_has_a_holder(site: Site) -> None:
+async def test_job_files_stay_while_a_renumbered_device_has_a_holder(site: Site) -> None:
     async with site.runs():
         site.bind("one", "gpu:h100:1(IDX:0)")
         await site.has({"2": f"{JOB}\n"})
@@ -137,7 +137,9 @@ async def test_files_stay_while_a_renumbered_device_has_a_holder(site: Site) -> 
         await site.has({"2": f"{JOB}\n", "0": f"{JOB + 1}\n"})
 
 
-async def test_other_programs_changes_are_put_right(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_by_other_programs_are_repaired(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(device_holders, "_REPAIR_S", 0.02)
     async with site.runs():
         site.bind("one", "gpu:h100:1(IDX:0)")

@@ -29,7 +29,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_plugin, "_LOOK_S", 0.02)
 
 
-async def test_the_kubelet_hears_of_the_units_and_of_what_becomes_of_them(tmp_path: Path) -> None:
+async def test_kubelet_gets_the_devices_and_changes_of_their_health(tmp_path: Path) -> None:
     kubelet, units = Kubelet(tmp_path), {"gpu-0": True, "gpu-1": False}
     async with kubelet.runs(), plugged(tmp_path, units) as reports:
         await until(lambda: None in reports)
@@ -55,7 +55,7 @@ async def heard(kubelet: Kubelet, units: dict[str, bool]) -> list[dict[str, str]
 
 
 @pytest.mark.real
-async def test_parts_of_gpus_are_counted_as_slurm_counts_them(node: Node, short_folder: Path) -> None:
+async def test_kubelet_counts_parts_of_gpus_as_slurm_does(node: Node, short_folder: Path) -> None:
     node.print_devices("xyz", shards=2)
     node.unload("y")
     node.device_plugins, node.nri = short_folder, node.gres.with_name("nri")
@@ -73,7 +73,7 @@ async def test_parts_of_gpus_are_counted_as_slurm_counts_them(node: Node, short_
     }
 
 
-async def test_a_kubelet_that_starts_later_or_anew_has_it_registered(tmp_path: Path) -> None:
+async def test_plugin_registers_when_the_kubelet_starts_later_or_again(tmp_path: Path) -> None:
     kubelet = Kubelet(tmp_path)
     async with plugged(tmp_path, {"gpu-0": True}) as reports:
         await until(lambda: reports and reports[0] is not None)
@@ -84,7 +84,7 @@ async def test_a_kubelet_that_starts_later_or_anew_has_it_registered(tmp_path: P
                 kubelet.empties()
 
 
-async def test_a_plugin_that_ends_leaves_no_kubelet_listening(tmp_path: Path) -> None:
+async def test_kubelet_stops_listening_when_the_plugin_ends(tmp_path: Path) -> None:
     kubelet = Kubelet(tmp_path, listens=True)
     async with kubelet.runs():
         async with plugged(tmp_path, {"gpu-0": True}):
@@ -106,7 +106,7 @@ async def test_plugin_leaves_no_socket_open_whenever_it_ends(tmp_path: Path, tur
     gc.collect()
 
 
-async def test_why_it_cannot_be_registered_is_told(tmp_path: Path) -> None:
+async def test_reason_of_a_failed_registration_is_reported(tmp_path: Path) -> None:
     async with plugged(tmp_path, {"gpu-0": True}) as reports:
         await until(lambda: reports)
         (tmp_path / "kubelet.sock").touch()

@@ -70,7 +70,7 @@ def make_pod(folder: Path, uid: str, cpus: str = "", *, populated: bool = True) 
         (D, [], [], ""),  # slurmd's Pod
     ],
 )
-def test_pods_of_jobs_with_processes_are_gone(
+def test_removed_pods_of_jobs_with_processes_are_found(
     tmp_path: Path, uid: str, claims: list[Claim], removed: list[Claim], name: str
 ) -> None:
     place = make_pod(tmp_path, uid, "0,4")
@@ -166,7 +166,7 @@ async def test_pod_waits_for_cores_of_a_gone_pods_processes(plain: PlainNode, ph
         assert agent.lingering() == ()
 
 
-async def test_agent_without_a_list_of_pods_names_pods_with_cores(plain: PlainNode) -> None:
+async def test_agent_without_a_pod_list_reports_pods_that_have_cores(plain: PlainNode) -> None:
     """Another agent has held Pod A to CPU 4. The next agent does not know that kube-apiserver has A."""
     plain.bind(A, "0")
     for uid, cpus, populated in ((A, "4", True), (B, "", True), (C, "0", False), (STATIC, "0-7", True)):
@@ -190,7 +190,7 @@ async def test_gate_waits_if_the_agent_cannot_read_cgroups(plain: PlainNode) -> 
     assert await ask(agent) == "there unknown\n"
 
 
-async def test_no_pod_is_in_the_way_before_the_first_kubelet(plain: PlainNode) -> None:
+async def test_gate_waits_for_no_pod_before_the_first_kubelet_start(plain: PlainNode) -> None:
     plain.pods.rename(plain.root / "other")
     assert await ask(plain.new_agent()) == "ask\n"
 
@@ -215,7 +215,7 @@ async def test_unreadable_cores_of_a_gone_pod_delay_pods_and_drain_no_node(plain
         assert "cores of Pods that are gone" not in agent.health.troubles()
 
 
-async def test_pod_on_cores_of_a_gone_pod_is_reported_and_runs_on(plain: PlainNode) -> None:
+async def test_pod_on_cores_of_a_gone_pod_is_reported_and_keeps_running(plain: PlainNode) -> None:
     make_pod(plain.pods, A, "0,4")
     plain.bind(B, "0-1")
     make_pod(plain.pods, B)
@@ -227,7 +227,7 @@ async def test_pod_on_cores_of_a_gone_pod_is_reported_and_runs_on(plain: PlainNo
         await plain.reports(Condition.of({}, []))
 
 
-async def test_pod_of_no_job_that_is_gone_delays_no_pod(plain: PlainNode) -> None:
+async def test_gone_pod_of_no_job_delays_no_pod(plain: PlainNode) -> None:
     """With NODE_AGENT_KEEP_OTHERS_OFF_CORES, such Pods have cores, too."""
     metadata = {"uid": A, "namespace": "kube-system", "name": "a"}
     plain.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
@@ -242,7 +242,7 @@ async def test_pod_of_no_job_that_is_gone_delays_no_pod(plain: PlainNode) -> Non
 
 
 @pytest.mark.parametrize("had_cores", [True, False])
-async def test_map_that_is_lost_keeps_pods_from_beginning(
+async def test_lost_map_of_cores_prevents_starts_of_pods(
     plain: PlainNode, monkeypatch: pytest.MonkeyPatch, had_cores: bool
 ) -> None:
     """A CPU went offline before the agent started. On a machine with gaps since the boot, no agent has
@@ -273,7 +273,7 @@ async def test_map_that_is_lost_keeps_pods_from_beginning(
         await until(lambda: agent.problems == {})
 
 
-async def test_node_that_declares_its_cpus_alone_gives_pods_single_cpus(plain: PlainNode) -> None:
+async def test_node_that_declares_only_cpus_gives_pods_single_cpus(plain: PlainNode) -> None:
     places = [make_pod(plain.pods, uid, populated=False) for uid in (A, B)]
     async with plain.agent() as agent:
         plain.bind(A, "1-2", sockets="8x1")

@@ -87,7 +87,7 @@ def test_every_gpu_has_a_line_of_gres_conf() -> None:
     )
 
 
-def test_a_pod_computes_on_the_gpus_that_it_was_let_in_to_and_on_no_other(tree: Tree) -> None:
+def test_pod_computes_only_on_gpus_that_it_may_open(tree: Tree) -> None:
     gpus = NVIDIA.read()
     machine = Machine(gpus)
     numbers = [min(part.numbers) for part in machine.parts({"gpu": range(len(gpus))})]
@@ -104,7 +104,7 @@ def test_a_pod_computes_on_the_gpus_that_it_was_let_in_to_and_on_no_other(tree: 
     assert compute(tree, f"{POD}/c")["init"] == NO_DEVICE
 
 
-def test_nvml_tells_of_no_gpu_to_a_pod_that_was_not_let_in(tree: Tree) -> None:
+def test_nvml_shows_no_gpu_to_a_pod_without_access(tree: Tree) -> None:
     """So an agent in a Pod cannot count GPUs by NVML: slurmd's list counts."""
     guard = DeviceGuard(tree.bpf)
     guard.put_on(tree.root / "kubepods", 2)

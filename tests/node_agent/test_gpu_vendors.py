@@ -46,7 +46,7 @@ def test_an_intel_gpu_is_given_by_its_files_alone(tmp_path: Path) -> None:
         ("", CARD, set()),
     ],
 )
-def test_a_vendors_resource_has_the_files_that_sysfs_names(
+def test_vendor_resource_matches_only_devices_of_the_vendor(
     pci: str, file: str, resources: set[str], tmp_path: Path
 ) -> None:
     gpu = device(tmp_path, pci, file)
@@ -62,6 +62,6 @@ def test_a_device_has_one_vendor(tmp_path: Path) -> None:
     assert "/dev/kfd" not in given.common
 
 
-def test_no_two_vendors_share_a_name_or_a_domain_or_a_bus_number() -> None:
+def test_vendors_have_distinct_names_domains_and_pci_ids() -> None:
     for field in ("name", "domain", "pci"):
         assert len({getattr(vendor, field) for vendor in VENDORS}) == len(VENDORS)

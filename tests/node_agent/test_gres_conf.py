@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CPUS = Cpus(((0, 4), (2, 6), (1, 5), (3, 7)))
 
 
-def test_lines_have_what_slurm_needs_to_know() -> None:
+def test_lines_have_type_files_cores_and_links() -> None:
     near, far = (1, 3, 5, 7), (0, 2, 4, 6)
     devices = (
         Device("gpu", "h100", ("/dev/nvidia1",), cpus=near, links=(-1, 4)),
@@ -41,7 +41,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *found: Device) -> Result:
     return CliRunner().invoke(app, ["gres-conf"])
 
 
-def test_a_gpu_that_has_failed_has_its_line_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_gpu_keeps_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = [Device("gpu", "h100", (file,), uuid=file[-4:]) for file in ("/dev/null", "/dev/zero")]
     broken = Device("gpu", "h100", ("/dev/full",), uuid="full", problem="it is to be replaced")
     told = run(monkeypatch, gpus[0], broken, gpus[1])
@@ -51,14 +51,14 @@ def test_a_gpu_that_has_failed_has_its_line_all_the_same(monkeypatch: pytest.Mon
     assert told.stderr == "gpu full: it is to be replaced\n"
 
 
-def test_no_line_is_printed_where_a_gpu_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_line_is_printed_if_a_gpu_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = Device("gpu", "h100", ("/dev/none",), uuid="GPU-1")
     told = run(monkeypatch, Device("gpu", "h100", ("/dev/null",)), gone)
     assert told.exit_code == 1
     assert (told.stdout, told.stderr) == ("", "gpu GPU-1: /dev/none: no such device\n")
 
 
-def test_a_machine_that_cannot_be_read_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_machine_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> tuple[Device, ...]:
         raise DriverUnavailable("Driver Not Loaded")
 

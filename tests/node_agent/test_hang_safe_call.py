@@ -52,7 +52,7 @@ async def test_call_runs_once_until_it_returns() -> None:
     assert await call.result() == 2
 
 
-async def test_what_asking_raises_is_raised_and_the_next_time_it_is_asked_again() -> None:
+async def test_error_of_a_call_is_raised_and_the_next_call_runs_again() -> None:
     answers = [0, 1]
 
     def ask() -> float:
@@ -83,7 +83,7 @@ async def test_late_error_is_not_logged(caplog: pytest.LogCaptureFixture) -> Non
     assert not caplog.records
 
 
-def test_a_driver_that_hangs_keeps_no_process_from_ending(gpus: Gpus) -> None:
+def test_process_ends_while_a_driver_hangs(gpus: Gpus) -> None:
     gpus.add()
     gpus.say("driver", hangs=1)
     done = gpus.run(_END, timeout=20)

@@ -82,7 +82,7 @@ def test_lines_of_other_programs_stay(files: JobFiles, tmp_path: Path) -> None:
     assert lines(tmp_path) == {"0": ["4711"], "1": ["4712"]}
 
 
-def test_line_of_a_prolog_for_the_job_of_a_pod_is_the_agents(files: JobFiles, tmp_path: Path) -> None:
+def test_agent_removes_a_prologs_line_for_the_job_of_a_pod(files: JobFiles, tmp_path: Path) -> None:
     """No Epilog runs for an external job."""
     (tmp_path / "0").write_text(f"{ONE}\n")
     files.write({"0": [ONE]}, [ONE])
@@ -106,7 +106,7 @@ def test_next_agent_removes_the_lines_of_ended_jobs(files: JobFiles, tmp_path: P
     assert lines(tmp_path) == {"0": [str(THREE)], "1": []}
 
 
-def test_next_agent_knows_the_lines_of_an_agent_that_ended_in_a_write(
+def test_next_agent_knows_lines_of_an_agent_that_ended_during_a_write(
     files: JobFiles, tmp_path: Path
 ) -> None:
     (tmp_path / "1").mkdir()

@@ -53,7 +53,7 @@ def test_changed_grant_is_no_repair(tmp_path: Path) -> None:
     assert keeper.limits.repaired == 1
 
 
-def test_request_limits_a_pod_once_the_pod_uses_less(tmp_path: Path) -> None:
+def test_memory_request_limits_a_pod_once_the_pod_uses_less(tmp_path: Path) -> None:
     keeper = Kept(tmp_path)
     claims = {"u1": Claim("u1", "ml/one", requested_mb=1, job=7)}
     for used, memory, swap in ((2 << 20, "max", "max"), (1 << 20, str(1 << 20), "0")):

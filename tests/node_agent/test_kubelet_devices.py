@@ -131,7 +131,7 @@ async def test_answer_follows_kube_apiservers_report_of_the_pod(
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_agent_leaves_the_kubelets_calls_to_other_programs(
+async def test_agent_limits_its_calls_to_the_kubelet(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kubelet_devices, "_LIST_S", 0.1)
@@ -158,7 +158,7 @@ async def test_reason_of_the_kubelets_choice_is_the_last_problem(site: Site) -> 
     assert [line["why"] for line in logs if "why" in line] == ["the kubelet: rejected by rate limit"]
 
 
-async def test_pod_that_the_kubelet_alone_knows_delays_one_answer(
+async def test_pod_known_only_to_the_kubelet_delays_one_answer(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A static Pod, or a Pod that was deleted by force."""
@@ -221,7 +221,7 @@ async def test_pod_that_no_job_placed_is_rejected(site: Site, adopted: bool) -> 
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_pod_of_no_job_that_has_ended_has_no_part_in_an_admission(site: Site) -> None:
+async def test_ended_pod_of_no_job_is_ignored_at_an_admission(site: Site) -> None:
     """Kubelets before 1.34 list such Pods, too."""
     async with site.runs() as plugin:
         await site.create("other", asks=1)

@@ -73,7 +73,9 @@ def test_memory_is_limited_without_known_cores(
         (Limits(memory=MIB), {MEMORY: "max"}, {MEMORY: str(MIB)}),  # a kernel without swap
     ],
 )
-def test_wrong_files_are_written(limits: Limits, now: dict[str, str], written: dict[str, str]) -> None:
+def test_wrong_limits_are_corrected(
+    limits: Limits, now: dict[str, str], written: dict[str, str]
+) -> None:
     assert limits.corrections(now) == written
 
 
@@ -96,7 +98,7 @@ def test_memory_in_use_is_freed_in_steps(limit: str, used: int, at_once: bool, s
 
 
 @pytest.mark.parametrize(("limits", "name"), [(Limits((1,)), CPUS), (Limits(memory=MIB), MEMORY)])
-def test_a_cgroup_without_a_controller_is_told_of(limits: Limits, name: str) -> None:
+def test_cgroup_without_a_controller_is_reported(limits: Limits, name: str) -> None:
     assert limits.problems({}) == [f"its cgroup has no {name}: the controller is not enabled for Pods"]
     assert limits.corrections({}) == {}
     assert limits.problems(FRESH) == []
@@ -104,11 +106,11 @@ def test_a_cgroup_without_a_controller_is_told_of(limits: Limits, name: str) -> 
 
 
 @pytest.mark.parametrize("other", ["0-7", "1", "5", "2,6", ""])
-def test_other_cores_are_made_the_jobs(other: str) -> None:
+def test_other_cores_are_replaced_by_the_jobs_cores(other: str) -> None:
     assert Limits((1, 5)).corrections({CPUS: other}) == {CPUS: "1,5"}
 
 
 @given(st.integers(1, 1 << 30), st.integers(0, 1 << 30))
-def test_memory_is_never_more_than_granted_and_less_is_left(granted: int, now: int) -> None:
+def test_memory_limit_is_lowered_to_the_grant_and_never_raised(granted: int, now: int) -> None:
     written = Limits(memory=granted).corrections({MEMORY: str(now)})
     assert written == ({MEMORY: str(granted)} if now > granted else {})

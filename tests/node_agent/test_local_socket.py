@@ -40,7 +40,9 @@ async def ask(socket: Path) -> str:
     return said.decode()
 
 
-async def test_node_answers_the_gate_by_its_processes(node: Node, tmp_path: Path) -> None:
+async def test_socket_reports_removed_pods_with_processes_to_the_gate(
+    node: Node, tmp_path: Path
+) -> None:
     socket = tmp_path / "run/agent.sock"
     async with node.agent() as agent, served(agent, socket):
         one = node.begin(A, "gpu:1(IDX:0)")
@@ -53,7 +55,7 @@ async def test_node_answers_the_gate_by_its_processes(node: Node, tmp_path: Path
         assert await ask(socket) == "ask\n"
 
 
-async def test_socket_is_the_agents_users_alone(node: Node, tmp_path: Path) -> None:
+async def test_only_the_agents_user_can_open_the_socket(node: Node, tmp_path: Path) -> None:
     socket = tmp_path / "agent.sock"
     socket.touch()  # of a killed agent
     async with node.agent() as agent, served(agent, socket):

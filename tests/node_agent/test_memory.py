@@ -126,7 +126,7 @@ def surroundings(node: Node, gpus: Gpus, tmp_path: Path, short_folder: Path) -> 
     return Surroundings(tmp_path, short_folder, node.tree, gpus)
 
 
-async def test_with_everything_the_agent_takes_less_memory_than_it_may(
+async def test_agent_with_all_features_stays_below_the_memory_limit(
     shared_cluster: Cluster, surroundings: Surroundings, node: Node
 ) -> None:
     kubelet = surroundings.kubelet

@@ -77,7 +77,7 @@ def test_missing_devices_are_named(name: Names, container: Made, missing: str) -
     assert Missing(Known(name), container).words == (words if missing else "")
 
 
-def test_a_part_by_mps_lacks_its_percentage() -> None:
+def test_missing_percentage_of_an_mps_part_is_named() -> None:
     keeper, name = Known(), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
     gpu = replace(GPU, shared={"mps": 100})
     keeper.machine = Machine([gpu], look)

@@ -69,7 +69,7 @@ def native(tmp_path: Path) -> Jobs:
 
 
 @pytest.mark.parametrize("job", ["job_33", "sEHSM7YS0FD500"])
-def test_jobs_are_found_by_either_releases_name(tmp_path: Path, job: str) -> None:
+def test_jobs_are_found_by_the_cgroup_names_of_both_releases(tmp_path: Path, job: str) -> None:
     (tmp_path / "kubepods").mkdir()
     place = make_job(tmp_path, job)
     (found,) = scopes(PodCgroups(tmp_path), {})
@@ -86,7 +86,9 @@ def test_slurmd_may_run_in_a_pod_of_no_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("uid", "claims"), [(A, OF_JOB), (B, OF_JOB), (B, OTHERS)])
-def test_pod_of_no_job_alone_has_native_jobs(tmp_path: Path, uid: str, claims: dict[str, Claim]) -> None:
+def test_only_pods_of_no_job_have_native_jobs(
+    tmp_path: Path, uid: str, claims: dict[str, Claim]
+) -> None:
     """Not a Pod of a job, an unknown Pod, or an adopted Pod."""
     make_job(make_pod(tmp_path, uid))
     for parent in ("kubepods", "kubepods.slice"):
@@ -141,7 +143,7 @@ def test_cgroup_of_an_ended_job_is_no_job(tmp_path: Path, native: Jobs) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("process", ["step_extern/slurm", "step_0/user/task_0", "step_batch/slurm"])
-def test_a_job_runs_while_slurmstepd_or_a_process_of_it_does(node: Node, process: str) -> None:
+def test_job_runs_while_slurmstepd_or_a_process_of_the_job_runs(node: Node, process: str) -> None:
     tree = node.tree
     scope = f"kubepods/pod{A}/c/{SCOPE}"
     tree.make(f"{scope}/system", f"{scope}/job_33/step_extern/user", f"{scope}/job_33/{process}")
@@ -215,7 +217,7 @@ def test_removed_job_has_no_problem(tmp_path: Path, devices: bool) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("at", ["", "/step_0/user"], ids=["job", "step"])
-def test_the_device_program_is_slurms_and_not_one_above(node: Node, at: str) -> None:
+def test_device_program_above_the_jobs_cgroup_does_not_count(node: Node, at: str) -> None:
     """slurmd runs in a Pod here: the agent's guard is above its jobs."""
     tree, counts = node.tree, Counted(memory=False, devices=True)
     job = f"kubepods/pod{A}/{SCOPE}/job_33"

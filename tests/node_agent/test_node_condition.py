@@ -16,11 +16,11 @@ def node(**status: Any) -> dict[str, Any]:
     return {"metadata": {"name": "n1"}, "status": status}
 
 
-def test_a_node_of_usable_devices_says_so() -> None:
+def test_node_with_usable_devices_has_no_problem() -> None:
     assert Condition.of({}, []) == FINE
 
 
-def test_failed_devices_and_other_counts_are_told_in_words() -> None:
+def test_message_names_failed_devices_and_differing_counts() -> None:
     failed = {"/dev/nvidia1": "GPU is lost", "/dev/nvidia0": "no such device"}
     counts = ["the kubelet counts 7 nvidia.com/gpu, and Slurm 8"]
     words = "/dev/nvidia0: no such device; /dev/nvidia1: GPU is lost; " + counts[0]
@@ -29,7 +29,7 @@ def test_failed_devices_and_other_counts_are_told_in_words() -> None:
     assert len(Condition.of({"/dev/x": "y" * 5000}, []).message) == 1000
 
 
-def test_of_several_reasons_the_worst_counts_and_all_are_told() -> None:
+def test_condition_has_the_worst_reason_and_all_messages() -> None:
     drivers, words = "a driver hangs", "no list; a driver hangs; gpu 0: GPU is lost; counts"
     troubles = {Reason.DEVICE_FAILED: drivers, Reason.LIST_UNREADABLE: "no list", Reason.NOT_GUARDED: ""}
     found = Condition.of({"gpu 0": "GPU is lost"}, ["counts"], troubles)
@@ -49,19 +49,19 @@ def test_problem_of_jobs_leaves_the_condition_false() -> None:
 @pytest.mark.parametrize(
     ("before", "changes"), [(None, True), (FINE, False), (FINE._replace(problem=True), True)]
 )
-def test_what_is_written_is_read_again(before: Condition | None, changes: bool) -> None:
+def test_written_condition_is_read_back(before: Condition | None, changes: bool) -> None:
     (written,) = FINE.patch(before)["status"]["conditions"]
     assert Condition.on(node(conditions=[{"type": "Ready", "status": "True"}, written])) == FINE
     assert (written["type"], written["status"]) == (DEVICE_PROBLEM, "False")
     assert ("lastTransitionTime" in written) is changes
 
 
-def test_a_node_without_it_has_none() -> None:
+def test_node_without_the_condition_has_none() -> None:
     assert Condition.on({"metadata": {}}) is None
     assert Condition.on(node(conditions=[{"type": "Ready", "status": "True"}])) is None
 
 
-def test_only_what_the_kubelet_counts_otherwise_differs() -> None:
+def test_only_differing_counts_of_the_kubelet_are_reported() -> None:
     counted = {"nvidia.com/gpu": 8, "example.com/fpga": 1, "amd.com/gpu": 2}
     capacity = {"cpu": "64", "nvidia.com/gpu": "7", "example.com/fpga": "1"}
     words = "the kubelet counts 7 nvidia.com/gpu, and Slurm 8"

@@ -43,7 +43,7 @@ def listed(*devices: Device, answers: Sequence[Device] = (), **failed: str) -> A
     return json.loads(node_devices.text_of(machine(*devices), answers, words, CORES))
 
 
-def test_each_device_has_slurms_number_and_what_its_driver_says() -> None:
+def test_each_device_has_slurms_number_and_its_drivers_data() -> None:
     tape = Device("tape", "", ("/dev/st0", "/dev/nst0"))
     told = listed(gpu(4), gpu(0), tape, answers=[gpu(0), gpu(4)], gpu_1="GPU is lost")
     shared = {"name": "gpu", "type": "nvidia_h100_80gb_hbm3"}
@@ -59,11 +59,11 @@ def test_each_device_has_slurms_number_and_what_its_driver_says() -> None:
     }
 
 
-def test_a_node_of_no_devices_says_so() -> None:
+def test_node_without_devices_lists_none() -> None:
     assert listed() == {"v": 1, "devices": []}
 
 
-def test_links_are_in_slurms_order_whatever_that_of_the_driver() -> None:
+def test_links_are_in_slurms_order_and_not_the_drivers_order() -> None:
     one, two, three = gpu(0, links=(-1, 4, 2)), gpu(1, links=(4, -1, 0)), gpu(2, links=(2, 0, -1))
     alone, amd = gpu(3, links=(0, 0, 0, -1)), gpu(4, links=(-1, 0))
     found = listed(three, amd, one, alone, two, answers=[one, two, three, alone, amd])["devices"]
@@ -71,7 +71,7 @@ def test_links_are_in_slurms_order_whatever_that_of_the_driver() -> None:
     assert links == [[-1, 0, 2, 0, 0], None, [2, 0, -1, 0, 4], None, [0, 0, 4, 0, -1]]
 
 
-def test_the_instances_of_eight_gpus_are_a_quarter_of_what_may_be() -> None:
+def test_list_of_all_mig_instances_of_eight_gpus_fits() -> None:
     instances = [instance(of * 7 + n, of) for of in range(8) for n in range(7)]
     problems = {f"gpu_{n}": "a row of its memory is remapped at the next reset" for n in range(56)}
     told = listed(*instances, answers=instances, **problems)
@@ -79,7 +79,7 @@ def test_the_instances_of_eight_gpus_are_a_quarter_of_what_may_be() -> None:
     assert len(json.dumps(told)) < 25_000
 
 
-def test_more_than_there_is_room_for_are_counted() -> None:
+def test_devices_beyond_the_size_limit_are_only_counted() -> None:
     """kube-apiserver would refuse it, and the condition in the same write."""
     many = [Device("gpu", "h100", (f"/dev/nvidia{number}",)) for number in range(1024)]
     problems = {f"gpu {number}": "\N{SNOWMAN}" * 1000 for number in range(1024)}
@@ -90,7 +90,7 @@ def test_more_than_there_is_room_for_are_counted() -> None:
     assert told["devices"][0]["problem"] == "\N{SNOWMAN}" * 200
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_device_list_is_read_back() -> None:
     node = {"metadata": {"name": "n1"}}
     assert node_devices.text_on(node) is None
     assert node_devices.text_on(node | node_devices.patch("text")) == "text"

@@ -180,7 +180,7 @@ async def test_session_ends_with_the_runtime(runtime: ContainerRuntime, handler:
 
 
 @pytest.mark.real
-async def test_a_runtime_that_starts_later_and_anew_is_served(tmp_path: Path) -> None:
+async def test_runtime_that_starts_later_or_restarts_is_served(tmp_path: Path) -> None:
     reports: list[object] = []
     task = asyncio.create_task(stay(tmp_path / "s", Plugin(), reports.append))
     await until(lambda: reports)
@@ -194,7 +194,7 @@ async def test_a_runtime_that_starts_later_and_anew_is_served(tmp_path: Path) ->
 
 
 @pytest.mark.real
-async def test_where_the_plugin_is_required_nothing_is_made_without_it(tmp_path: Path) -> None:
+async def test_runtime_creates_no_container_without_a_required_plugin(tmp_path: Path) -> None:
     start = ContainerRuntime.start("0.12", tmp_path / "s", plugin.NAME)
     async with start as runtime:
         assert f'required plugin "{plugin.NAME}" not present' in (await runtime.creates(POD))[1]
@@ -226,7 +226,7 @@ async def test_no_container_is_made_after_the_plugin_ends(end: str, tmp_path: Pa
         assert "not present" in (await runtime.creates(POD))[1]
 
 
-async def test_what_is_no_nri_is_an_error(tmp_path: Path) -> None:
+async def test_server_that_does_not_speak_nri_is_an_error(tmp_path: Path) -> None:
     async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
@@ -237,7 +237,7 @@ async def test_what_is_no_nri_is_an_error(tmp_path: Path) -> None:
             await serve(tmp_path / "s", Session(Plugin(), validates=False, in_force=list))
 
 
-def test_the_modules_of_messages_are_those_of_their_definitions(tmp_path: Path) -> None:
+def test_generated_message_modules_match_their_definitions(tmp_path: Path) -> None:
     files = sorted(str(file) for file in Path("node_agent/nri").glob("*.proto"))
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--python_out={tmp_path}"]
     subprocess.run([*command, f"--pyi_out={tmp_path}", *files], check=True)

@@ -82,7 +82,7 @@ def test_all_files_of_a_graphics_driver_are_guarded(
     assert other.guarded == {Number(60, 0)}  # Slurm counts no graphics file
 
 
-def test_instances_have_their_gpus_file_in_common(tmp_path: Path) -> None:
+def test_mig_instances_share_the_file_of_their_gpu(tmp_path: Path) -> None:
     whole, *caps = (made(tmp_path, f"d{minor}", 60, minor) for minor in (0, 11, 12))
     one, other = Machine([gpu(whole, cap) for cap in caps]).parts({"gpu": (0, 1)})
     assert one.numbers == {Number(60, 0), Number(60, 11)}
@@ -90,7 +90,7 @@ def test_instances_have_their_gpus_file_in_common(tmp_path: Path) -> None:
     assert other.own == {Number(60, 12)}
 
 
-def test_a_device_that_is_absent_keeps_its_place_and_is_told_of(tmp_path: Path) -> None:
+def test_absent_device_keeps_its_number_and_is_reported(tmp_path: Path) -> None:
     gone, file = str(tmp_path / "gone"), tmp_path / "file"
     file.touch()
     machine = Machine([gpu(gone), gpu(str(file)), gpu(made(tmp_path, "d", 60, 0))])
@@ -125,7 +125,7 @@ def test_parts_of_a_gpu_have_its_number_and_are_counted_one_by_one(tmp_path: Pat
         machine.parts({"shard": ()})
 
 
-def test_a_device_twice_or_that_everybody_needs_is_an_error(tmp_path: Path) -> None:
+def test_duplicate_device_or_device_of_all_programs_is_an_error(tmp_path: Path) -> None:
     file = made(tmp_path, "d", 60, 0)
     with pytest.raises(ValueError, match="gpu has no file of its own"):
         Machine([gpu(file), Device("fpga", "", (file,))])

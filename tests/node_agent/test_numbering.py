@@ -181,7 +181,7 @@ def test_pod_keeps_its_file_and_delays_the_next_pod(machine: Machine) -> None:
     assert (machine.has(A), machine.has(B), machine.words) == ("", "0", "")
 
 
-def test_two_pods_that_would_change_files_keep_them(machine: Machine) -> None:
+def test_two_pods_that_would_swap_device_files_keep_them(machine: Machine) -> None:
     machine.pod(A, 0)
     machine.pod(B, 1)
     machine.looks()
@@ -218,7 +218,9 @@ def test_native_job_delays_pods_with_renumbered_devices(machine: Machine) -> Non
 
 
 @pytest.mark.parametrize("while_away", [False, True])
-def test_next_agent_knows_holders_from_before(machine: Machine, *, while_away: bool) -> None:
+def test_next_agent_knows_holders_from_before_the_renumbering(
+    machine: Machine, *, while_away: bool
+) -> None:
     job = make_job(machine.root)
     machine.pod(A, 0)
     machine.looks()
@@ -264,7 +266,7 @@ def test_next_agent_keeps_the_message_without_a_list(machine: Machine) -> None:
     assert machine.words == words(f"Pod ml/{A}, job_33")
 
 
-def test_numbers_of_before_end_the_problem(machine: Machine) -> None:
+def test_return_to_the_earlier_numbers_ends_the_problem(machine: Machine) -> None:
     machine.pod(A, 0)
     machine.looks()
     machine.lists("102")
@@ -281,7 +283,7 @@ def test_numbers_of_before_end_the_problem(machine: Machine) -> None:
     assert machine.words == ""
 
 
-def test_third_numbers_are_compared_with_the_holders_own(machine: Machine) -> None:
+def test_second_renumbering_is_compared_with_the_holders_numbers(machine: Machine) -> None:
     machine.pod(A, 0)
     machine.looks()
     for devices, number in (("102", 1), ("120", 2)):
@@ -310,7 +312,7 @@ def test_slurmds_pod_is_no_holder(machine: Machine) -> None:
         assert (machine.words, machine.has(A)) == ("", "012")
 
 
-def test_pod_that_begins_again_has_the_devices_of_its_numbers(machine: Machine) -> None:
+def test_restarted_pod_gets_the_devices_of_the_new_numbers(machine: Machine) -> None:
     """The kubelet makes another sandbox. No process has the old files."""
     machine.pod(A, 0)
     machine.looks()
@@ -376,7 +378,7 @@ def test_message_names_few_holders(machine: Machine) -> None:
     assert machine.words == words("job_71, job_72, job_73, job_74, job_75 and 2 more")
 
 
-async def test_condition_lasts_until_holders_from_before_end(
+async def test_condition_lasts_until_the_earlier_holders_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (agent_module, device_health):

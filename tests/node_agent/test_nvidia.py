@@ -24,7 +24,7 @@ NVIDIA.read(pathlib.Path(sys.argv[1]))
 INSTANCE = "NVIDIA_A100-SXM4-40GB_MIG_1g.5gb"
 
 
-def test_a_gpu_is_what_slurms_own_detection_would_find(gpus: Gpus) -> None:
+def test_gpu_equals_the_result_of_slurms_own_detection(gpus: Gpus) -> None:
     gpus.add(minor=3, node=1, cpus="8-15", failed=0, pending=0)
     (found,) = gpus.read()
     assert found == {
@@ -45,7 +45,7 @@ def test_a_gpu_is_what_slurms_own_detection_would_find(gpus: Gpus) -> None:
     }
 
 
-def test_gpus_are_in_the_order_of_their_buses_whatever_their_files(gpus: Gpus) -> None:
+def test_gpus_are_ordered_by_bus_and_not_by_file(gpus: Gpus) -> None:
     for minor in (2, 0, 1):
         gpus.add(minor=minor)
     found = gpus.read()
@@ -61,7 +61,7 @@ def test_links_are_counted_to_each_gpu_and_not_to_switches(gpus: Gpus) -> None:
     assert [gpu["links"] for gpu in gpus.read()] == [[-1, 2, 0], [2, -1, 0], [0, 0, -1]]
 
 
-def test_a_machine_that_does_not_tell_what_is_near_has_no_cpus_near(gpus: Gpus) -> None:
+def test_gpu_without_locality_data_has_no_near_cpus(gpus: Gpus) -> None:
     gpus.add(node=-1, cpus="0-7")
     gpus.add()
     for name in ("numa_node", "local_cpulist"):
@@ -74,7 +74,7 @@ def test_a_machine_that_does_not_tell_what_is_near_has_no_cpus_near(gpus: Gpus) 
 # MIG
 
 
-def test_instances_are_in_the_place_of_their_gpu(gpus: Gpus) -> None:
+def test_mig_instances_replace_their_gpu_in_the_list(gpus: Gpus) -> None:
     gpus.add(minor=0, mig=1, name="NVIDIA_A100-SXM4-40GB")
     gpus.add(minor=1, mig=0, name="NVIDIA_A100-SXM4-40GB")
     gpus.say("mig", gpu=0, gi=7, ci=0, uuid="MIG-a", name=INSTANCE)
@@ -134,12 +134,12 @@ def test_lost_gpu_keeps_its_place(gpus: Gpus) -> None:
         ({"failed": 0, "pending": 0, "retired": 0}, ""),
     ],
 )
-def test_memory_that_has_failed_is_told_of(gpus: Gpus, fields: dict[str, Any], words: str) -> None:
+def test_failed_memory_is_reported(gpus: Gpus, fields: dict[str, Any], words: str) -> None:
     gpus.add(**fields)
     assert gpus.read()[0]["problem"] == words
 
 
-def test_a_driver_that_is_not_loaded_is_an_error_that_says_so(gpus: Gpus) -> None:
+def test_driver_that_is_not_loaded_is_an_error(gpus: Gpus) -> None:
     gpus.add()
     gpus.say("driver", error=9)
     done = gpus.run(_READ)
@@ -323,7 +323,7 @@ def test_gpu_with_malformed_replies_is_absent(gpus: Gpus, fields: dict[str, Any]
     assert (failed["files"], failed["absent"]) == ([], True)
 
 
-def test_file_of_migs_configuration_is_closed_with_all_gpus(tmp_path: Path) -> None:
+def test_configuration_file_of_mig_is_guarded_with_all_gpus(tmp_path: Path) -> None:
     """With the file a program ends the instances of other jobs."""
     kernel, minors = tmp_path / "devices", tmp_path / "mig-minors"
     assert Number(195, 0) in NVIDIA.numbers(kernel, minors)  # without MIG

@@ -38,7 +38,7 @@ async def take(kubelet: Kubelet, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["it counts the other's devices", "it hangs up"])
-async def test_lost_place_is_reported_and_taken_back(how: str, tmp_path: Path) -> None:
+async def test_agent_reports_another_plugin_and_registers_again(how: str, tmp_path: Path) -> None:
     kubelet = Kubelet(tmp_path, listens=True)
     async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
         await until(kubelet.checkpoint.exists)
@@ -57,7 +57,7 @@ async def test_lost_place_is_reported_and_taken_back(how: str, tmp_path: Path) -
         assert kubelet.is_listening
 
 
-async def test_a_vendors_plugin_that_comes_back_is_told_of_again(tmp_path: Path) -> None:
+async def test_returning_vendor_plugin_is_reported_again(tmp_path: Path) -> None:
     kubelet = Kubelet(tmp_path, listens=True)
     async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
         for times in (1, 2):
@@ -68,7 +68,7 @@ async def test_a_vendors_plugin_that_comes_back_is_told_of_again(tmp_path: Path)
         assert reports[-1] == WORDS
 
 
-async def test_a_kubelet_that_ends_is_no_other_plugin(tmp_path: Path) -> None:
+async def test_ended_kubelet_is_not_taken_for_another_plugin(tmp_path: Path) -> None:
     """It ends the connection, and the socket stays until the next one starts."""
     kubelet = Kubelet(tmp_path, listens=True)
     async with plugged(tmp_path, UNITS) as reports:
@@ -93,7 +93,7 @@ async def test_a_kubelet_that_ends_is_no_other_plugin(tmp_path: Path) -> None:
         [],
     ],
 )
-async def test_own_devices_are_no_other_plugins(counted: list[str], tmp_path: Path) -> None:
+async def test_own_devices_are_not_taken_for_another_plugin(counted: list[str], tmp_path: Path) -> None:
     kubelet = Kubelet(tmp_path, listens=True)
     async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
         await until(kubelet.checkpoint.exists)
@@ -103,7 +103,7 @@ async def test_own_devices_are_no_other_plugins(counted: list[str], tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"Data": {"RegisteredDevices": null}}'])
-async def test_a_checkpoint_that_cannot_be_read_tells_nothing(text: str, tmp_path: Path) -> None:
+async def test_unreadable_checkpoint_is_ignored(text: str, tmp_path: Path) -> None:
     kubelet = Kubelet(tmp_path, listens=True)
     async with kubelet.runs(), plugged(tmp_path, UNITS) as reports:
         await until(kubelet.checkpoint.exists)
@@ -114,7 +114,9 @@ async def test_a_checkpoint_that_cannot_be_read_tells_nothing(text: str, tmp_pat
         await until(lambda: WORDS in reports)  # it looks yet
 
 
-async def test_earlier_count_is_no_other_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_earlier_count_is_not_taken_for_another_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The vendor's was turned off, and this one's list is not written down yet."""
     monkeypatch.setattr(device_plugin, "_SETTLES_S", 0.6)
     kubelet = Kubelet(tmp_path)

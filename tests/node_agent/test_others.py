@@ -33,13 +33,13 @@ BOTH = {A: OTHER, B: JOB}
 NOBODY = Native()
 
 
-def test_pods_of_no_job_are_those_that_are_known_to_have_none() -> None:
+def test_pod_of_no_job_is_a_static_pod_or_known_to_have_no_job() -> None:
     assert [of_no_job(uid, BOTH) for uid in (A, B, UNKNOWN, STATIC)] == [True, False, False, True]
     assert not of_no_job(A, {A: OTHER._replace(adopted=True)})
     assert not of_no_job(B, {B: Claim(B, "ml/b", problem="cannot be read", job=7)})
 
 
-def test_a_pod_that_was_adopted_has_all_cores_again(tmp_path: Path) -> None:
+def test_adopted_pod_gets_all_cores_back(tmp_path: Path) -> None:
     """Before that it was of no job."""
     (tmp_path / CPUS).write_text("")
     cgroup = PodCgroup(A, 7, populated=True, place=tmp_path)
@@ -48,7 +48,7 @@ def test_a_pod_that_was_adopted_has_all_cores_again(tmp_path: Path) -> None:
         assert (tmp_path / CPUS).read_text() == expected
 
 
-def test_what_is_left_are_the_cores_of_which_no_job_has_a_part() -> None:
+def test_only_cores_without_any_job_are_left_to_other_pods() -> None:
     assert CpuSplit.of(CORES, [OTHER, JOB], {6}).left == (0, 3, 4, 7)
     assert CpuSplit.of(CORES, [OTHER], set()).left == (0, 1, 2, 3, 4, 5, 6, 7)
     assert CpuSplit.of(CORES, [JOB._replace(cores=(0, 1, 2, 3))], set()).left == ()
@@ -68,7 +68,7 @@ def test_what_is_left_are_the_cores_of_which_no_job_has_a_part() -> None:
         ((0, 1, 2, 3), "3,7", "0-7", "0-7"),
     ],
 )
-def test_wrong_cores_are_written(
+def test_wrong_cores_are_corrected(
     cores: tuple[int, ...], now: str, expected: str, for_slurmd: str
 ) -> None:
     split = CpuSplit.of(CORES, [JOB._replace(cores=cores)], set())

@@ -37,7 +37,7 @@ async def test_whole_gpu_waits_for_all_pods_with_parts(node: Node) -> None:
         assert node.has(other) == ""
 
 
-async def test_the_next_agent_knows_who_has_parts(node: Node) -> None:
+async def test_next_agent_knows_the_pods_with_parts(node: Node) -> None:
     node.print_devices("xyz", shards=4)
     node.bind(A, "shard:2(2/4,0/4,0/4)")
     one, other = node.start(A), node.start(B)

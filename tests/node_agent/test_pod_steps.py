@@ -44,7 +44,7 @@ def make_step(node: Node, step: str, job: str = "job_33") -> str:
 
 @pytest.mark.parametrize("claim", [CLAIM, Claim(A, "ml/a", job=33, adopted=True)])
 @pytest.mark.parametrize("name", ["step_0", "step_interactive", "step_batches"])
-def test_step_ends_and_its_slurmstepd_and_the_batch_step_live_on(
+def test_agent_ends_a_step_but_not_slurmstepd_or_the_batch_step(
     node: Node, name: str, claim: Claim
 ) -> None:
     steps, root = Steps(node), node.tree.root

@@ -9,7 +9,7 @@ import pytest
 from node_agent.settings import Settings
 
 
-def test_a_resource_that_is_mapped_to_nothing_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resource_mapped_to_an_empty_name_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extender's setting uses the same names, from the same value of the chart."""
     monkeypatch.setenv("NODE_AGENT_NODE", "n1")
     monkeypatch.setenv("NODE_AGENT_GRES", "/run/gres")

@@ -110,7 +110,7 @@ def test_a_configuration_that_slurmd_rejects_is_an_error(release: str, tmp_path:
         "slurmd: error: slurmd initialization failed",  # without a cgroup of its own
     ],
 )
-def test_a_slurmd_that_could_not_start_has_not_told_of_no_devices(line: str) -> None:
+def test_output_of_a_slurmd_that_failed_to_start_is_an_error(line: str) -> None:
     with pytest.raises(WrongGres, match="slurmd said"):
         parse(f"slurmd: error: Node configuration differs from hardware\n{line}\n")
 
@@ -137,14 +137,14 @@ def test_types_and_files_are_read() -> None:
         ("Gres Name=gpu Type=x Count=9 File=/dev/a[0-8000]", "gpu: more node names than are taken"),
     ],
 )
-def test_what_is_no_list_of_devices_is_an_error(line: str, words: str) -> None:
+def test_malformed_device_line_is_an_error(line: str, words: str) -> None:
     with pytest.raises(WrongGres, match="gpu: ") as raised:
         parse(line)
     assert str(raised.value).startswith(words)
 
 
 @pytest.mark.parametrize("shards", ["/dev/d1", "/dev/d1,/dev/d0", "/dev/d0,/dev/d1,/dev/d2", "/dev/d0"])
-def test_parts_that_are_not_of_the_gpus_in_their_order_are_an_error(shards: str) -> None:
+def test_parts_that_do_not_match_the_gpus_in_order_are_an_error(shards: str) -> None:
     gpus = (f"Gres Name=gpu Type=h100 Count=1 File=/dev/d{number} Flags=HAS_FILE" for number in (0, 1))
     lines = (f"Gres Name=shard Type=h100 Count=4 File={file} Flags=SHARED" for file in shards.split(","))
     with pytest.raises(WrongGres, match="shard: its files are not those of gpu"):
@@ -152,7 +152,7 @@ def test_parts_that_are_not_of_the_gpus_in_their_order_are_an_error(shards: str)
 
 
 @given(st.text(alphabet="Gres Name=Count1File/dev,[]-()\n", max_size=120))
-def test_any_text_is_devices_or_an_error(text: str) -> None:
+def test_parse_of_any_text_returns_devices_or_an_error(text: str) -> None:
     try:
         parse(text)
     except WrongGres:
@@ -241,7 +241,7 @@ def test_list_follows_the_files_that_slurmd_has_fetched(tmp_path: Path, release:
 
 @pytest.mark.real
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
-def test_slurmd_says_whether_it_starts_placeholders(tmp_path: Path, release: str) -> None:
+def test_version_shows_whether_slurmd_starts_placeholders(tmp_path: Path, release: str) -> None:
     conf = "NodeName=n1 CPUs=1 RealMemory=1\n"
     assert starts_placeholders(slurmd_prints(release, tmp_path, conf, "-V")) is (release == "24.11")
     assert not starts_placeholders(slurmd_prints(release, tmp_path, conf))

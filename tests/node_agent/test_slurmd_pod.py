@@ -54,7 +54,7 @@ def conf(pod: dict[str, Any]) -> str:
     return str(arguments[arguments.index("--conf") + 1])
 
 
-def test_it_is_this_nodes_and_goes_with_it() -> None:
+def test_slurmd_pod_belongs_to_its_node() -> None:
     pod = made()
     assert (pod["metadata"]["namespace"], pod["metadata"]["name"]) == ("slurm-nodes", "slurmd-n1")
     assert pod["metadata"]["ownerReferences"] == [
@@ -69,7 +69,7 @@ def test_it_is_this_nodes_and_goes_with_it() -> None:
     ]
 
 
-def test_what_slurm_is_told_comes_from_the_pool_the_node_and_its_devices() -> None:
+def test_node_configuration_comes_from_pool_node_and_devices() -> None:
     assert conf(made()) == "CoreSpecCount=1 MemSpecLimit=1024"
     topology = {"topologyLabel": "example.io/rack", "topologyPrefix": "default:"}
     told = {"features": ["gpu", "x"], "weight": 5, **topology, "conf": "State=CLOUD"}
@@ -80,14 +80,14 @@ def test_what_slurm_is_told_comes_from_the_pool_the_node_and_its_devices() -> No
     assert "Gres=gpu:2 " in conf(made(Found(NODE, "n1", "gpu:h100:8"), slurm={"gres": "gpu:2"}))
 
 
-def test_daemon_sets_and_threads_count_in_what_slurm_leaves_alone() -> None:
+def test_reserved_resources_include_daemon_sets_and_threads() -> None:
     daemon = {"containers": [{"resources": {"requests": {"cpu": "600m", "memory": "100Mi"}}}]}
     assert reserved(Found(NODE, "n1", daemons=(daemon, daemon))) == (2, 1224)
     assert reserved(Found(NODE, "n1", threads_per_core=2, daemons=(daemon, daemon))) == (1, 1224)
     assert reserved(Found({"metadata": NODE["metadata"]}, "n1")) == (0, 0)
 
 
-def test_a_template_says_what_it_likes_but_whose_pod_it_is() -> None:
+def test_template_overrides_defaults_except_pool_and_token() -> None:
     container = {
         "name": "slurmd",
         "image": "i",
@@ -121,7 +121,7 @@ def test_a_template_says_what_it_likes_but_whose_pod_it_is() -> None:
     assert container["args"] == ["slurmd"]  # not changed
 
 
-def test_slurmd_is_told_of_a_boot_that_slurm_waits_for() -> None:
+def test_slurmd_gets_a_variable_if_slurm_waits_for_a_boot() -> None:
     boots = manifest(Assignment("gpu", "gpu-1", boots=True), DATA, Found(NODE, "n1"), "slurm-nodes")
     assert slurmd(dict(boots))["env"] == [{"name": "SLURM_EXTENDER_BOOTS", "value": "yes"}]
     assert slurmd(made())["env"] == []
@@ -160,7 +160,7 @@ OLD = {"metadata": {"uid": "u", "labels": {"slurm-extender.io/revision": "gpu-0"
         (None, {"metadata": {"deletionTimestamp": "x"}}, (), Step.NOTHING),
     ],
 )
-def test_what_is_next(
+def test_next_step_follows_assignment_pod_and_jobs(
     assigned: Assignment | None, pod: dict[str, Any] | None, jobs: tuple[str, ...], next_one: Step
 ) -> None:
     assert step(assigned, pod, jobs) is next_one
@@ -188,7 +188,9 @@ BOOTED_LONG_AGO = 86_400.0
         (_runs_since(LONG_AGO), 30.0, True),  # the kubelet has not told yet that it is over
     ],
 )
-def test_slurmd_starts_for_minutes(pod: dict[str, Any] | None, up_s: float, *, expected: bool) -> None:
+def test_slurmd_counts_as_starting_for_some_minutes(
+    pod: dict[str, Any] | None, up_s: float, *, expected: bool
+) -> None:
     assert starts(pod, NOW, up_s) is expected
 
 
@@ -220,7 +222,7 @@ class Bench:
         self.runner = SlurmdRunner(self.kubernetes, *names, here, says, clock=lambda: self.now)
 
     def _hears(self) -> None:
-        self.runner.hears()
+        self.runner.wake()
 
     async def assign(self, revision: str, **data: Any) -> None:
         made = {"metadata": {"name": revision, "namespace": "slurm-nodes"}, "data": DATA | data}
@@ -314,7 +316,7 @@ async def test_another_revision_replaces_the_pod_after_its_jobs(bench: Bench) ->
     assert bench.problem == "the slurmd Pod is not ended, since Slurm's jobs run in it: job_7"
     assert bench.revision == "gpu-1"
     bench.jobs = set()
-    bench.runner.hears()
+    bench.runner.wake()
     await until(lambda: bench.ends)
     assert bench.pod["metadata"]["deletionGracePeriodSeconds"] == 7 * 86_400  # jobs may come this moment
     bench.remove()
@@ -336,7 +338,7 @@ async def test_images_are_pulled_before_slurmd_ends(bench: Bench) -> None:
     failed = "images of gpu-2: not pulled: j: ErrImagePull: not found"
     await until(lambda: bench.condition == ("False", failed))
     bench.now += 60
-    bench.runner.hears()
+    bench.runner.wake()
     await until(lambda: bench.problem == failed)
     assert not bench.ends
     bench.edit_pull(phase="Failed", imageID="sha256:1", state={"terminated": {"reason": "StartError"}})
@@ -366,7 +368,7 @@ async def test_pull_that_cannot_begin_leaves_slurmd_alone(bench: Bench) -> None:
     await until(lambda: bench.condition[1].startswith("images of gpu-2: not pulled: "))
     assert bench.problem is None
     bench.now += 60
-    bench.runner.hears()
+    bench.runner.wake()
     await until(lambda: (bench.problem or "").startswith("images of gpu-2: not pulled: "))
     await bench.annotate(**Assignment("gpu", "gpu-9").annotations())
     await until(lambda: bench.problem == "there is no ControllerRevision gpu-9 in slurm-nodes")
@@ -398,13 +400,15 @@ async def test_pull_that_cannot_begin_leaves_slurmd_alone(bench: Bench) -> None:
         ),
     ],
 )
-def test_what_the_kubelet_tells_of_a_pull(status: dict[str, Any], pulled: bool, problem: str) -> None:
+def test_pull_result_is_read_from_the_pod_status(
+    status: dict[str, Any], pulled: bool, problem: str
+) -> None:
     pod = {"spec": {"containers": [{"image": "j"}]}, "status": status}
     assert images.pulled(pod) is pulled
     assert pulled or images.problem(pod) == problem
 
 
-def test_pull_pod_has_the_secrets_and_policies_of_the_template_and_no_more() -> None:
+def test_pull_pod_has_only_pull_settings_of_the_template() -> None:
     container = {"name": "slurmd", "image": "j", "imagePullPolicy": "Always", "env": [{"name": "X"}]}
     more = {"hostNetwork": True, "imagePullSecrets": [{"name": "s"}], "volumes": [{"name": "v"}]}
     wanted = {
@@ -430,18 +434,18 @@ async def test_removed_pod_is_made_again(bench: Bench) -> None:
     await until(lambda: bench.uid not in ("", uid))
 
 
-async def test_no_pod_is_made_beside_processes_of_an_earlier_one(bench: Bench) -> None:
+async def test_no_pod_is_made_beside_processes_of_an_earlier_pod(bench: Bench) -> None:
     bench.orphans = None  # the Node's Pods are not listed yet
     await bench.assign("gpu-1")
     await asyncio.sleep(0.1)
     assert (bench.pod, bench.condition) == ({}, ("", ""))
     bench.orphans = ["u-0"]
-    bench.runner.hears()
+    bench.runner.wake()
     await until(lambda: bench.problem)
     assert "still run on this Node (uid u-0)" in bench.condition[1]
     assert not bench.pod
     bench.orphans = []
-    bench.runner.hears()
+    bench.runner.wake()
     await until(lambda: bench.pod)
     await until(lambda: bench.problem is None)
 
@@ -456,7 +460,7 @@ async def test_ended_pod_is_made_again_after_a_pause(bench: Bench) -> None:
     await asyncio.sleep(0.2)
     assert bench.uid in uids
     bench.now += 60
-    bench.runner.hears()
+    bench.runner.wake()
     await until(lambda: bench.uid not in uids)
 
 
@@ -469,42 +473,42 @@ async def test_assignment_of_a_later_release_changes_nothing(bench: Bench) -> No
     assert not bench.ends
 
 
-async def test_what_cannot_be_made_is_told_on_the_node(bench: Bench) -> None:
+async def test_failed_creation_of_the_pod_is_reported_on_the_node(bench: Bench) -> None:
     await bench.annotate(**Assignment("gpu", "gpu-9").annotations())
     await until(lambda: bench.problem == "there is no ControllerRevision gpu-9 in slurm-nodes")
     bench.kubernetes.outage(Rejected(422, "spec.volumes[0]: Required value"), "create_pod")
     await bench.assign("gpu-1")
     await until(lambda: "spec.volumes[0]: Required value" in (bench.problem or ""))
     bench.kubernetes.outage(None)
-    bench.runner.hears()
+    bench.runner.wake()
     await until(lambda: bench.revision == "gpu-1")
     await until(lambda: bench.problem is None)
 
 
-async def test_where_the_agent_is_to_find_the_devices_it_waits_for_their_drivers(bench: Bench) -> None:
+async def test_slurmd_pod_waits_for_drivers_if_the_agent_finds_devices(bench: Bench) -> None:
     """Slurm takes what a node has when it makes the node, and never again."""
     bench.awaited = "no driver tells of the GPU at 0000:19:00.0"
     words = f"no slurmd Pod is made yet: {bench.awaited}; with slurm.gres in the pool it would be"
     await bench.assign("gpu-1")
     await until(lambda: bench.condition == ("False", words))
     bench.now += 600
-    bench.runner.hears()
+    bench.runner.wake()
     await until(lambda: bench.condition == ("True", words))
     assert not bench.pod
     bench.awaited = ""
-    bench.runner.hears()
+    bench.runner.wake()
     await until(lambda: bench.revision == "gpu-1")
     await until(lambda: bench.condition[0] == "False")
     assert bench.condition[1] == "the Node's slurmd Pod is as it was assigned"
 
 
-async def test_where_the_pool_says_the_devices_it_waits_for_no_driver(bench: Bench) -> None:
+async def test_slurmd_pod_waits_for_no_driver_if_the_pool_sets_gres(bench: Bench) -> None:
     bench.awaited = "a driver"
     await bench.assign("gpu-1", slurm={"gres": ""})  # none
     await until(lambda: bench.revision == "gpu-1")
 
 
-async def test_a_pod_of_that_name_elsewhere_is_no_slurmd_pod(bench: Bench) -> None:
+async def test_pod_of_that_name_in_another_namespace_is_no_slurmd_pod(bench: Bench) -> None:
     """Whoever may make Pods in another namespace must not get all devices by a name."""
     metadata = {"name": pod_name("n1"), "namespace": "default"}
     spec = {"nodeName": "n1", "containers": []}

@@ -71,19 +71,19 @@ def started(
         ran.wait()
 
 
-def test_slurmd_starts_with_its_options_and_tells_the_agent_its_devices(root: Path) -> None:
+def test_slurmd_starts_with_its_options_and_lists_its_devices(root: Path) -> None:
     assert start(root) == (0, "slurmd -D -Z\n")
     assert (root / "run/slurm-extender/gres").read_text() == "slurmd -V\nslurmd -G -D -Z\n"
 
 
-def test_the_agent_is_told_why_slurmd_cannot_tell_its_devices(root: Path) -> None:
+def test_list_has_the_error_if_slurmd_cannot_list_its_devices(root: Path) -> None:
     program(root / "bin/slurmd", '[ "$1" != -G ] || { echo "fatal: no such file"; exit 1; }')
     assert start(root)[0] == 0
     with pytest.raises(WrongGres, match="no such file"):
         slurmd_gres.parse((root / "run/slurm-extender/gres").read_text())
 
 
-def test_a_slurmd_without_a_list_has_not_told_of_no_devices(root: Path) -> None:
+def test_killed_listing_of_devices_is_an_error(root: Path) -> None:
     program(root / "bin/slurmd", '[ "$1" != -G ] || kill -KILL "$$"')
     start(root)
     with pytest.raises(WrongGres, match="fatal: slurmd -G ended with exit status 137"):
@@ -165,7 +165,7 @@ def test_slurmd_claims_a_boot_once_in_the_life_of_a_pod(root: Path) -> None:
     assert start(root, SLURM_EXTENDER_BOOTS="yes") == (0, "slurmd -D -Z\n")
 
 
-def test_a_slurmd_that_crashes_after_a_while_is_started_again_in_the_same_container(root: Path) -> None:
+def test_crashed_slurmd_restarts_in_the_same_container(root: Path) -> None:
     """Steps of jobs run on there. `date` says when it was started, and when it ended."""
     (root / "clock").write_text("0")
     program(root / "bin/date", f'read -r now <{root}/clock; echo "$now"')
@@ -196,7 +196,7 @@ def test_scripts_run_in_their_order_before_slurmd_and_services_beside_it(root: P
     assert start(root)[1].splitlines() == ["a", "b", "slurmd -D -Z"]
 
 
-def test_a_script_that_fails_ends_the_container_and_says_which(root: Path) -> None:
+def test_failed_script_ends_the_container_and_is_named(root: Path) -> None:
     program(root / "slurm-extender/scripts/10-a", "exit 7")
     status, output = start(root)
     assert status == 7
@@ -225,7 +225,7 @@ print([each for each in pathlib.Path("/proc").glob("[0-9]*/stat") if ") Z " in e
 """
 
 
-def test_what_slurmd_leaves_behind_is_reaped(root: Path) -> None:
+def test_orphaned_processes_of_slurmd_are_reaped(root: Path) -> None:
     """slurmd does not wait for slurmstepd, which forks twice: as a zombie it would look like a job."""
     program(root / "bin/slurmd", f'[ "$1" != -D ] || exec {sys.executable} {root}/slurmd.py')
     (root / "slurmd.py").write_text(_LEAVES_ZOMBIES)
@@ -233,7 +233,7 @@ def test_what_slurmd_leaves_behind_is_reaped(root: Path) -> None:
 
 
 @pytest.mark.parametrize("hangs", ["script", "slurmd -G", "slurmd"])
-def test_a_container_that_is_ended_ends_whatever_it_does(root: Path, hangs: str) -> None:
+def test_container_ends_on_sigterm_even_if_a_process_hangs(root: Path, hangs: str) -> None:
     hang = f"touch {root}/up; exec sleep 60"
     if hangs == "slurmd":
         hang = f'[ "$1" != -D ] || {{ {hang}; }}'

@@ -90,7 +90,7 @@ async def test_node_gives_no_device_before_slurmd_starts(node: Node) -> None:
 
 
 @pytest.mark.real
-async def test_a_slurmd_pod_that_never_tells_its_devices_is_a_problem(node: Node) -> None:
+async def test_slurmd_pod_that_never_lists_its_devices_is_a_problem(node: Node) -> None:
     """A command of the template's does not write the list, say."""
     node.gres.unlink()
     start_slurmd(node)
@@ -138,7 +138,7 @@ async def test_the_list_of_an_earlier_slurmd_is_a_problem_after_five_minutes(nod
 
 
 @pytest.mark.real
-async def test_slurmd_on_the_host_has_told_its_devices(node: Node) -> None:
+async def test_missing_list_of_slurmd_on_the_host_is_a_problem(node: Node) -> None:
     node.gres.unlink()
     node.slurmd_namespace = "slurm-nodes"
     node.kubernetes.edit("nodes", "n1", {"metadata": {"labels": {SLURMD_LABEL: ON_HOST}}})
@@ -151,7 +151,7 @@ async def test_slurmd_on_the_host_has_told_its_devices(node: Node) -> None:
 
 @pytest.mark.real
 async def test_slurmd_pod_waits_for_drivers(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "untold", lambda _: ["0000:19:00.0"])
+    monkeypatch.setattr(names, "without_driver", lambda _: ["0000:19:00.0"])
     assign(node)
     revision = {"metadata": {"name": "gpu-1", "namespace": "slurm-nodes"}, "data": {"slurm": {}}}
     await node.kubernetes.create_revision("slurm-nodes", revision)
@@ -166,7 +166,7 @@ async def test_slurmd_pod_waits_for_drivers(node: Node, monkeypatch: pytest.Monk
 
 
 @pytest.mark.real
-async def test_an_agent_that_finds_no_list_leaves_pods_what_they_have(node: Node) -> None:
+async def test_agent_without_a_list_leaves_pods_their_devices(node: Node) -> None:
     node.bind(A, "gpu:1(IDX:1)")
     pods, slurmds = node.start(A), start_slurmd(node)
     async with node.agent():
@@ -178,7 +178,7 @@ async def test_an_agent_that_finds_no_list_leaves_pods_what_they_have(node: Node
 
 
 @pytest.mark.real
-async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(node: Node) -> None:
+async def test_remaining_processes_of_a_slurmd_pod_keep_their_devices(node: Node) -> None:
     """A job may compute on after slurmd's Pod was deleted by force."""
     slurmds = start_slurmd(node)
     async with node.agent() as agent:
@@ -194,7 +194,7 @@ async def test_processes_that_a_slurmd_pod_has_left_keep_devices_from_others(nod
 
 @pytest.mark.real
 @pytest.mark.parametrize("agent_was_away", [False, True])
-async def test_slurmd_pod_is_made_after_the_last_process_of_the_one_before(
+async def test_slurmd_pod_is_made_after_last_process_of_the_earlier_pod(
     node: Node, *, agent_was_away: bool
 ) -> None:
     """The Pod is deleted by force, and its jobs run on."""
@@ -252,7 +252,7 @@ async def test_node_reports_devices_that_the_next_slurmd_pod_lacks(node: Node) -
         await until_equal(node.reason, "DevicesUsable")
 
 
-def test_of_a_gpu_in_parts_native_jobs_may_have_others() -> None:
+def test_native_jobs_may_use_other_parts_of_a_shared_gpu() -> None:
     x, y, z = (Number(1, minor) for minor in range(3))
     others = [Entry(1, x), Entry(2, y, in_part=True), Entry(3, y, in_part=True)]
     assert slurmd_share.entries({9}, {x, y, z}, others) == {Entry(9, y, in_part=True), Entry(9, z)}
@@ -263,7 +263,7 @@ OWN = Claim(B, "slurm-nodes/slurmd-n1", slurmd=True)
 POD = Claim(A, "ml/p", cores=(1, 2), memory_mb=1000, job=7)
 
 
-def test_share_is_what_pods_of_jobs_leave() -> None:
+def test_slurmd_gets_cores_and_memory_that_pods_of_jobs_leave() -> None:
     shares = with_share({A: POD, B: OWN}, CPUS, 4000)
     assert shares[A] == POD
     assert (shares[B].cores, shares[B].memory_mb) == ((0, 3), 3000)

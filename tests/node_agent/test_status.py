@@ -38,7 +38,7 @@ def cgroup(tmp_path: Path) -> PodCgroup:
     return PodCgroup("u1", 9, populated=True, place=tmp_path)
 
 
-def test_a_pod_is_shown_with_what_is_in_force_for_it(cgroup: PodCgroup) -> None:
+def test_pod_row_shows_the_grant_and_the_limits_in_force(cgroup: PodCgroup) -> None:
     entries = [Entry(9, Number(60, 0)), Entry(9, Number(60, 3)), Entry(8, Number(60, 1))]
     kernel = Kernel({"u1": cgroup}, entries, MACHINE, CORES)
     memory, devices = ("64 MiB", "64 MiB"), ("gpu 0,3", "gpu 0,3")
@@ -52,7 +52,7 @@ def test_parts_of_devices_are_shown_as_such(cgroup: PodCgroup) -> None:
     assert pod(claim, kernel).devices == ("gpu 0, part of gpu 3 (shard:2)", "gpu 0, part of gpu 3")
 
 
-def test_what_is_not_in_force_is_seen(cgroup: PodCgroup) -> None:
+def test_pod_row_shows_limits_that_are_not_in_force(cgroup: PodCgroup) -> None:
     (cgroup.place / "cpuset.cpus.effective").write_text("0-7\n")
     (cgroup.place / "memory.max").write_text("max\n")
     kernel = Kernel({"u1": cgroup}, [Entry(9, Number(60, 0))], MACHINE, CORES)
@@ -60,7 +60,7 @@ def test_what_is_not_in_force_is_seen(cgroup: PodCgroup) -> None:
     assert pod(CLAIM, kernel) == expected
 
 
-def test_a_pod_without_a_cgroup_or_with_unknown_devices_says_so() -> None:
+def test_pod_row_names_a_missing_cgroup_or_unknown_devices() -> None:
     kernel = Kernel({}, [], MACHINE, CORES)
     assert pod(CLAIM, kernel).problem == "it has no cgroup"
     unknown = CLAIM._replace(devices={"gpu": (9,)})
@@ -68,7 +68,7 @@ def test_a_pod_without_a_cgroup_or_with_unknown_devices_says_so() -> None:
     assert pod(CLAIM._replace(cores=(7,)), kernel).problem.startswith("Slurm gave it core 7")
 
 
-async def test_other_devices_by_the_kubelets_count_are_shown(
+async def test_devices_that_the_kubelet_counts_differently_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver names the GPUs; a Pod may have a GPU under the name of an earlier agent."""
@@ -110,7 +110,7 @@ def test_native_jobs_of_both_releases_are_shown(job: str, tmp_path: Path) -> Non
     assert (shown.memory, shown.problem) == (("-", "max"), why)
 
 
-def test_rows_are_told_to_programs() -> None:
+def test_rows_are_printed_as_json() -> None:
     row = Row("ml/p", ("1,5", "-"), ("64 MiB", "max"), ("gpu 0", "-"), "it has no cgroup")
     assert json.loads(document([row])) == {
         "rows": [

@@ -70,7 +70,7 @@ def test_request_for_all_devices_gets_files_and_variables() -> None:
     assert not given.cdi_devices
 
 
-def test_where_cdi_has_a_specification_they_are_given_by_it() -> None:
+def test_devices_with_a_cdi_specification_are_given_by_cdi() -> None:
     by_cdi = [
         Names(uuid, f"nvidia.com/gpu={n}", kubelet=uuid) for n, uuid in enumerate(("GPU-a", "GPU-b"))
     ]
@@ -88,7 +88,7 @@ def test_request_for_other_devices_is_rejected(asked: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("common")
-def test_whoever_asks_for_all_parts_that_are_of_use_has_their_gpus() -> None:
+def test_request_for_all_usable_parts_gets_their_gpus() -> None:
     keeper = Three(Names("GPU-a", kubelet="GPU-a"), Names("GPU-b", kubelet="GPU-b"), mps=2)
     devices = devices_of(keeper, "example.com/mps", "mps")
     parts = [f"GPU-{gpu}::{n}" for gpu in ("a", "b") for n in (0, 1)]
@@ -108,14 +108,14 @@ def test_device_with_a_problem_of_its_driver_is_not_usable() -> None:
     assert given.envs["CUDA_VISIBLE_DEVICES"] == "GPU-a"
 
 
-def test_where_nobody_tells_how_they_are_called_they_are_not_given() -> None:
+def test_gpu_without_a_uuid_is_not_given() -> None:
     keeper = Three(Names("GPU-a", kubelet="GPU-a"), Names(kubelet="GPU-b"))
     with pytest.raises(ValueError, match="does not tell the UUID of /dev/nvidia1"):
         devices_of(keeper).whole_node(["GPU-a", "GPU-b"])
 
 
 @pytest.mark.usefixtures("common")
-async def test_the_kubelet_hears_why_a_part_of_them_is_not_given(tmp_path: Path) -> None:
+async def test_kubelet_gets_the_reason_of_a_rejected_partial_request(tmp_path: Path) -> None:
     kubelet, devices = Kubelet(tmp_path), devices_of(BY_UUID)
     async with kubelet.runs(), plugged(tmp_path, devices.usable(), devices.whole_node):
         await until(lambda: kubelet.registered)
@@ -129,7 +129,7 @@ async def test_the_kubelet_hears_why_a_part_of_them_is_not_given(tmp_path: Path)
 
 @pytest.mark.real
 @pytest.mark.parametrize("with_nri", [True, False])
-async def test_kubelet_gives_devices_without_nri_alone(
+async def test_kubelet_gives_devices_only_without_nri(
     with_nri: bool, node: Node, monkeypatch: pytest.MonkeyPatch, short_folder: Path
 ) -> None:
     monkeypatch.setattr(device_plugin, "_LOOK_S", 0.05)

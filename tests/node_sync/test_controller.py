@@ -148,14 +148,14 @@ def site() -> Site:
     return Site(DrainSettings())
 
 
-async def test_a_cordoned_node_is_drained_and_told_and_resumed_and_told(site: Site) -> None:
+async def test_drain_and_resume_of_a_cordoned_node_set_its_condition(site: Site) -> None:
     site.cordon()
     assert (await site.turn(), site.says()) == (CORDONED, "DrainedForKubernetes")
     site.cordon(cordoned=False)
     assert (await site.turn(), site.says()) == (None, "InService")
 
 
-async def test_what_is_as_it_should_be_costs_no_call(site: Site) -> None:
+async def test_turn_without_changes_makes_no_calls(site: Site) -> None:
     site.cordon()
     site.slurm.drain("n2", BY_HAND)
     await site.controller.turn()
@@ -165,13 +165,13 @@ async def test_what_is_as_it_should_be_costs_no_call(site: Site) -> None:
     assert site.controller.tally.drained == {DrainCause.CORDONED: 1}
 
 
-async def test_turn_gives_way_to_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_turn_lets_other_tasks_run(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn over 5,000 Nodes takes 0.1 s, in which /filter waits."""
     monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
     assert await turns_of_others(site.controller.turn()) >= 2 * len(NAMES) - 2
 
 
-async def test_since_when_a_node_is_out_of_service_is_told(site: Site) -> None:
+async def test_condition_has_the_time_when_the_node_left_service(site: Site) -> None:
     site.slurm.drain("n1", BY_HAND)
     await site.controller.turn()
     site.says_of(SLURM_OUT_OF_SERVICE, "n1", lastTransitionTime="2026-01-01T00:00:00Z")
@@ -185,13 +185,13 @@ async def test_since_when_a_node_is_out_of_service_is_told(site: Site) -> None:
     assert site.conditions("n1")[SLURM_OUT_OF_SERVICE]["lastTransitionTime"] > "2026-01-01T00:00:00Z"
 
 
-async def test_nothing_is_done_before_this_replica_may(site: Site) -> None:
+async def test_nothing_is_done_until_the_replica_may_act(site: Site) -> None:
     site.cordon()
     site.errors["allowed"] = Conflict(409, "not now")
     assert await site.turn() is None
 
 
-async def test_who_was_faster_than_we_keeps_the_last_word(site: Site) -> None:
+async def test_late_watch_does_not_drain_an_uncordoned_node(site: Site) -> None:
     """The watch is late: the Node is not cordoned any more."""
     site.cordon()
     site.lagging = site.view
@@ -199,7 +199,7 @@ async def test_who_was_faster_than_we_keeps_the_last_word(site: Site) -> None:
     assert await site.turn() is None
 
 
-async def test_a_node_that_is_gone_on_either_side_is_no_cause(site: Site) -> None:
+async def test_node_missing_in_either_system_is_left_alone(site: Site) -> None:
     await site.slurm.drain_node("n2", CORDONED)
     site.kubernetes.remove("nodes", "n2")
     site.kubernetes.put("nodes", node_manifest("elsewhere", unschedulable=True))
@@ -209,7 +209,7 @@ async def test_a_node_that_is_gone_on_either_side_is_no_cause(site: Site) -> Non
     assert site.troubles() == {}
 
 
-async def test_while_slurm_does_not_answer_nothing_is_done_and_health_says_so(site: Site) -> None:
+async def test_outage_of_slurm_is_reported_and_stops_all_changes(site: Site) -> None:
     site.cordon()
     site.slurm.outage(Unreachable("slurmctld is down"))
     with capture_logs() as logs:
@@ -226,7 +226,7 @@ async def test_while_slurm_does_not_answer_nothing_is_done_and_health_says_so(si
 
 
 @pytest.mark.parametrize("outage", [True, False])
-async def test_a_drain_that_slurm_lost_in_an_outage_is_made_again(site: Site, outage: bool) -> None:
+async def test_drain_that_slurm_lost_in_an_outage_is_repeated(site: Site, outage: bool) -> None:
     """Without an outage, a person has resumed the node."""
     site.cordon()
     await site.controller.turn()
@@ -242,7 +242,7 @@ async def test_a_drain_that_slurm_lost_in_an_outage_is_made_again(site: Site, ou
 
 
 @pytest.mark.parametrize(("started_s_ago", "taken_back"), [(0, False), (3600, True)])
-async def test_drain_is_made_again_after_a_start_of_slurmctld(
+async def test_drain_is_repeated_after_a_start_of_slurmctld(
     site: Site, monkeypatch: pytest.MonkeyPatch, started_s_ago: int, taken_back: bool
 ) -> None:
     """The extender did not notice the restart."""
@@ -268,7 +268,7 @@ async def test_node_with_a_lost_job_is_not_drained(site: Site) -> None:
     assert await site.turn() == CORDONED
 
 
-async def test_what_kubernetes_forbids_is_said_and_keeps_nothing_else_up(site: Site) -> None:
+async def test_forbidden_patch_is_reported_and_delays_no_other_node(site: Site) -> None:
     site.kubernetes.outage(Rejected(403, "nodes/status is forbidden"), "patch_node_status")
     site.cordon("n1")
     site.cordon("n2")
@@ -297,7 +297,7 @@ async def test_a_resume_that_failed_is_tried_again(site: Site) -> None:
 KILL_FAILED = "Kill task failed (JobId=7 StepId=batch)"
 
 
-async def test_what_slurm_drains_a_node_for_meanwhile_is_not_taken_back(site: Site) -> None:
+async def test_drain_by_slurm_during_a_resume_is_kept(site: Site) -> None:
     site.cordon()
     await site.controller.turn()
     site.cordon(cordoned=False)
@@ -305,7 +305,7 @@ async def test_what_slurm_drains_a_node_for_meanwhile_is_not_taken_back(site: Si
     assert (await site.turn(), site.says()) == (KILL_FAILED, "DrainedInSlurm")
 
 
-async def test_a_node_is_resumed_when_the_jobs_that_ended_there_have_ended(site: Site) -> None:
+async def test_node_is_resumed_after_its_completing_jobs_have_ended(site: Site) -> None:
     site.slurm.completing("n1")
     site.cordon()
     await site.controller.turn()
@@ -316,7 +316,7 @@ async def test_a_node_is_resumed_when_the_jobs_that_ended_there_have_ended(site:
     assert (await site.turn(), site.says()) == (None, "InService")
 
 
-async def test_when_very_many_are_not_ready_it_is_said_and_nothing_done(site: Site) -> None:
+async def test_too_many_unready_nodes_are_reported_and_not_drained(site: Site) -> None:
     site.says_of("Ready", *NAMES[:6], status="Unknown")
     assert await site.turn() is None
     assert "6 of 12 Nodes are not ready" in site.troubles()[PARTS[1]]
@@ -340,7 +340,7 @@ async def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(site
     assert await site.turn() is None
 
 
-async def test_a_node_that_its_gate_drained_is_resumed_when_nobody_is_in_the_way(site: Site) -> None:
+async def test_node_drained_by_its_gate_is_resumed_when_no_pod_is_in_the_way(site: Site) -> None:
     """The Pod was bound by hand, for example: the ledger knows no time for the Pod."""
     site.in_the_way["n1"] = ("default/p",)
     await site.slurm.drain_node("n1", REFUSED)
@@ -404,7 +404,7 @@ async def test_drain_lasts_longer_each_time(site: Site, monkeypatch: pytest.Monk
     assert await rests() == 5.0
 
 
-async def test_drain_of_the_gate_stays_first(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_drain_of_the_gate_stays_at_first(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm drains the node itself a moment later."""
     monkeypatch.setattr(controller, "_FAILS_S", 3600.0)
     await site.slurm.drain_node("n1", REFUSED)
@@ -414,13 +414,13 @@ async def test_drain_of_the_gate_stays_first(site: Site, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("reason", ["Prolog error", BY_HAND])
-async def test_a_drain_that_is_none_of_the_gates_is_nothing_to_it(site: Site, reason: str) -> None:
+async def test_gate_is_not_called_for_other_drains(site: Site, reason: str) -> None:
     site.slurm.drain("n1", reason)
     assert await site.turn() == reason
     assert "gate" not in site.calls
 
 
-async def test_a_node_drained_by_hand_is_tainted_where_that_is_wished() -> None:
+async def test_node_drained_by_hand_is_tainted_if_configured() -> None:
     site = Site(DrainSettings(taint=True))
     site.slurm.drain("n1", BY_HAND)
     await site.controller.turn()
@@ -432,7 +432,7 @@ async def test_a_node_drained_by_hand_is_tainted_where_that_is_wished() -> None:
     assert site.view.nodes["n1"].taints == ()
 
 
-async def test_a_node_that_changes_this_moment_is_no_trouble() -> None:
+async def test_concurrent_change_of_a_node_is_no_problem() -> None:
     site = Site(DrainSettings(taint=True))
     site.slurm.drain("n1", BY_HAND)
     site.kubernetes.before_next("patch_node", lambda: site.says_of("Ready", "n1", status="True"))

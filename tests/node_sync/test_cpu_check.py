@@ -47,7 +47,7 @@ class Checked:
         return view(replace(kube_node("n1"), cpus=Decimal(self.cpus)))
 
 
-async def test_a_disagreement_is_trouble_until_it_is_mended() -> None:
+async def test_wrong_cpu_unit_is_a_problem_until_fixed() -> None:
     checked = Checked(CORES)
     (line,) = await checked.logged()
     assert "SLURM_EXTENDER_CPU_UNIT=2" in line
@@ -60,13 +60,13 @@ async def test_a_disagreement_is_trouble_until_it_is_mended() -> None:
     assert await checked.logged() == [line]
 
 
-async def test_the_unit_that_fits_is_no_trouble() -> None:
+async def test_matching_cpu_unit_is_no_problem() -> None:
     checked = Checked(CORES, unit="2")
     assert await checked.logged() == []
     assert checked.troubles == {}
 
 
-async def test_whole_cores_are_logged_and_no_trouble() -> None:
+async def test_whole_cores_are_logged_and_no_problem() -> None:
     checked = Checked(THREADS)
     (line,) = await checked.logged()
     assert "whole cores of 2 CPUs" in line
@@ -74,7 +74,7 @@ async def test_whole_cores_are_logged_and_no_trouble() -> None:
     assert await checked.logged() == []
 
 
-async def test_an_outage_changes_nothing_and_is_outlived(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_check_continues_after_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.node_sync.cpu_check._RETRY_S", 0.01)
     checked = Checked(CORES)
     checked.slurm.outage(RetryLater("down"))

@@ -39,7 +39,7 @@ def test_equal_fewer_or_unknown_cpus_are_no_problem(sentences: tuple[str, ...]) 
         (told("8", 9), "9 CPUs of 1 stand for 9, {} 8", None),
     ],
 )
-def test_wrong_cpus_are_told_with_the_unit_that_fits(
+def test_wrong_cpus_are_reported_with_the_matching_unit(
     sentences: tuple[str, ...], counts: str, unit: str | None
 ) -> None:
     advice = f": SLURM_EXTENDER_CPU_UNIT={unit} would make them equal" if unit else ""
@@ -53,7 +53,7 @@ def test_nodes_that_are_alike_share_a_sentence() -> None:
     assert sentence.startswith("n0 and 4 more: ")
 
 
-def test_whole_cores_are_told_with_what_the_smallest_pod_takes() -> None:
+def test_whole_cores_are_reported_with_the_cpus_of_the_smallest_pod() -> None:
     threads = replace(node("n1", cpus=8), cores=4, threads_per_core=2)
     assert whole_cores([threads, node("n2")], Decimal(1)) == (
         "n1: Slurm gives whole cores of 2 CPUs, so a Pod of 1 CPU takes 2 there",

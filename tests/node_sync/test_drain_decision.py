@@ -84,7 +84,7 @@ def outstaying(name: str, *, overdue: bool = False) -> OutstayingPod:
         ({"cordoned": True, "ready": False, "taints": [taint("disk")]}, CORDONED),
     ],
 )
-def test_what_kubernetes_closes_is_drained_and_resumed_after(given: Any, reason: str) -> None:
+def test_node_closed_in_kubernetes_is_drained_and_resumed_later(given: Any, reason: str) -> None:
     assert order(observed(**given), AT) == reason
     drained = slurm_node("IDLE", "DRAIN", reason=reason)
     assert order(observed(drained, **given), AT) is None
@@ -142,7 +142,7 @@ def test_order_drains_or_takes_back(given: ObservedNode, at: DrainContext, order
     assert order(given, at) == ordered
 
 
-def test_what_is_drained_for_us_is_not_resumed_while_a_job_is_ending_there() -> None:
+def test_node_is_not_resumed_while_a_job_is_completing() -> None:
     """If the job cannot be killed, Slurm drains the node, and an earlier drain hides Slurm's drain."""
     ending = slurm_node("MIXED", "COMPLETING", "DRAIN", reason=CORDONED)
     assert order(observed(ending), AT) is None
@@ -157,7 +157,7 @@ def test_what_is_drained_for_us_is_not_resumed_while_a_job_is_ending_there() -> 
 
 @pytest.mark.parametrize("reason", [BY_HAND, "", "Prolog error", f"see {CORDONED}"])
 @pytest.mark.parametrize("cordoned", [True, False])
-def test_a_drain_that_is_not_ours_is_left_and_so_is_its_reason(reason: str, cordoned: bool) -> None:
+def test_foreign_drain_and_its_reason_are_left_alone(reason: str, cordoned: bool) -> None:
     assert order(observed(slurm_node("IDLE", "DRAIN", reason=reason), cordoned=cordoned), AT) is None
 
 
@@ -181,7 +181,7 @@ def test_a_cordon_after_the_first_is_over_drains_again() -> None:
     assert order(observed(cordoned=True, told=over), AT) == CORDONED
 
 
-def test_a_resume_of_ours_that_was_cut_short_is_nobodys_word() -> None:
+def test_interrupted_resume_by_the_extender_is_no_resume_by_hand() -> None:
     """The condition is written before the resume, and the Node is cordoned again at once."""
     resuming = condition_of(observed(DRAINED, told=FOR_KUBERNETES), AT)
     assert resuming is not None
@@ -196,7 +196,7 @@ def many(unready: int, total: int = 12, **given: Any) -> list[ObservedNode]:
 
 
 @pytest.mark.parametrize(("unready", "acts"), [(1, True), (5, True), (6, False), (12, False)])
-def test_when_very_many_are_not_ready_at_once_no_more_are_drained(unready: int, acts: bool) -> None:
+def test_no_more_nodes_are_drained_if_too_many_are_not_ready(unready: int, acts: bool) -> None:
     nodes = many(unready, 15)
     at = DrainContext.of(nodes, NOW, DrainSettings())
     assert order(nodes[0], at) == (UNREADY if acts else None)
@@ -204,12 +204,12 @@ def test_when_very_many_are_not_ready_at_once_no_more_are_drained(unready: int, 
     assert Tally.of(nodes, at).suppressed == (0 if acts else unready)
 
 
-def test_where_nodes_are_many_a_third_of_them_is_what_counts() -> None:
+def test_limit_is_a_third_of_the_nodes_of_a_large_cluster() -> None:
     assert not DrainContext.of(many(33, 100), NOW, DrainSettings()).ignored
     assert DrainContext.of(many(34, 100), NOW, DrainSettings()).ignored
 
 
-def test_a_condition_that_is_true_drains_with_its_words_where_it_is_listed() -> None:
+def test_listed_condition_drains_with_its_message() -> None:
     reason = f"{PREFIX}condition Gpu: GPU 3 has fallen off the bus"
     problems = (("DiskPressure", "full"), ("Gpu", "GPU 3 has fallen\noff the bus"))
     assert order(observed(problems=problems), AT) == reason
@@ -220,11 +220,11 @@ def test_a_condition_that_is_true_drains_with_its_words_where_it_is_listed() -> 
     assert reason_still_holds(reason, kube_node("n1"))
 
 
-def test_a_condition_of_many_words_is_cut() -> None:
+def test_long_message_of_a_condition_is_cut() -> None:
     assert len(order(observed(problems=(("Gpu", "x" * 5000),)), AT) or "") == 200
 
 
-def test_when_very_many_have_a_condition_at_once_no_more_are_drained() -> None:
+def test_no_more_nodes_are_drained_if_too_many_have_a_condition() -> None:
     sick = observed(problems=(("Gpu", "lost"),))
     nodes = [sick] * 6 + [observed()] * 9
     at = DrainContext.of(nodes, NOW, SETTINGS)
@@ -235,7 +235,7 @@ def test_when_very_many_have_a_condition_at_once_no_more_are_drained() -> None:
     assert order(sick, few) == f"{PREFIX}condition Gpu: lost"
 
 
-def test_when_very_many_are_down_in_slurm_no_more_are_tainted() -> None:
+def test_no_more_nodes_are_tainted_if_too_many_are_down() -> None:
     down = slurm_node("DOWN")
     at = DrainContext.of([observed(down)] * 7 + [observed()] * 5, NOW, DrainSettings(taint=True))
     assert not wants_taint(observed(down), at)
@@ -261,11 +261,11 @@ def test_condition_has_the_reason_in_slurm(slurm: SlurmNode, reason: str, messag
     assert condition_of(observed(slurm), AT) == NodeCondition(True, reason, message)
 
 
-def test_our_own_drain_is_told_as_such() -> None:
+def test_drain_by_the_extender_has_its_own_condition() -> None:
     assert condition_of(observed(DRAINED, cordoned=True), AT) == FOR_KUBERNETES
 
 
-def test_a_node_that_was_never_out_of_service_is_told_nothing() -> None:
+def test_node_that_was_never_out_of_service_gets_no_condition() -> None:
     assert condition_of(observed(), AT) is None
 
 
@@ -319,14 +319,14 @@ def test_setting_taints_nodes_that_slurm_closed(slurm: SlurmNode, wanted: bool) 
     assert taints_wrong(observed(slurm, taints=TAINTED), unwished)
 
 
-def test_taints_of_others_stay_as_they_are() -> None:
+def test_other_taints_stay_unchanged() -> None:
     others = [taint("disk") | {"timeAdded": "2026-11-22T00:00:00Z"}, taint(TAINT.key, "NoExecute")]
     assert with_taint(others, wanted=True) == [*others, *TAINTED]
     assert with_taint([*others, *TAINTED], wanted=True) == [*others, *TAINTED]
     assert with_taint([*TAINTED, *others], wanted=False) == others
 
 
-def test_a_persons_taint_in_the_place_of_ours_is_left() -> None:
+def test_taint_of_a_person_with_the_same_key_is_kept() -> None:
     theirs = [taint(TAINT.key, value="mine")]
     for slurm in (slurm_node("DOWN"), slurm_node()):
         assert not taints_wrong(observed(slurm, taints=theirs), AT)
@@ -337,7 +337,7 @@ def test_a_persons_taint_in_the_place_of_ours_is_left() -> None:
 # How it stands
 
 
-def test_nodes_are_counted_by_what_they_are_drained_for() -> None:
+def test_nodes_are_counted_by_the_cause_of_their_drain() -> None:
     unready = slurm_node("DRAIN", reason=UNREADY)
     by_hand = slurm_node("DRAIN", reason=BY_HAND)
     nodes = [
@@ -349,7 +349,7 @@ def test_nodes_are_counted_by_what_they_are_drained_for() -> None:
     assert Tally.of(nodes, AT) == Tally({DrainCause.CORDONED: 1, DrainCause.NOT_READY: 1})
 
 
-def test_the_oldest_drain_of_each_cause_is_told() -> None:
+def test_oldest_drain_of_each_cause_is_reported() -> None:
     told = [
         NodeCondition(True, NodeReason.DRAINED_FOR_KUBERNETES, "", since=since) for since in (30.0, 20.0)
     ]

@@ -122,7 +122,9 @@ async def test_a_node_without_pods_is_clear(site: Site) -> None:
 
 
 @pytest.mark.parametrize("leads", [True, False])
-async def test_of_a_node_for_which_no_node_stands_any_replica_says_so(site: Site, leads: bool) -> None:
+async def test_any_replica_reports_a_slurm_node_without_a_kubernetes_node(
+    site: Site, leads: bool
+) -> None:
     site.leads = leads
     with pytest.raises(NotOurs):
         await site.gate.in_the_way("login-1")
@@ -152,7 +154,9 @@ def key(cluster: str) -> str:
     ],
     ids=["ours", "of another cluster", "without a key", "of a person", "unknown to Slurm"],
 )
-async def test_placeholder_has_our_key(site: Site, comment: str | None, is_placeholder: bool) -> None:
+async def test_placeholder_has_a_key_of_this_cluster(
+    site: Site, comment: str | None, is_placeholder: bool
+) -> None:
     """Slurm's own ids may reach the range, and other clusters have ids of the same range."""
     job_id = meets_a_leaving_pod(site, admin_comment=comment or "")
     if comment is None:
@@ -188,7 +192,7 @@ async def test_pods_of_all_nodes_that_name_a_node_are_in_the_way(site: Site) -> 
     assert await site.gate.in_the_way("gpu") == ("default/p1",)
 
 
-async def test_a_pod_whose_job_runs_is_in_nobodys_way(site: Site) -> None:
+async def test_pod_whose_job_runs_is_not_in_the_way(site: Site) -> None:
     uid = site.world.bound_pod()
     assert await site.gate.in_the_way("n1") == ()
     assert site.asked[0] == [site.world.job_id_of(uid)]
@@ -292,7 +296,7 @@ async def test_pod_is_in_the_way_on_left_cores_while_the_agent_is_away(site: Sit
     assert await site.gate.in_the_way("n1", 9, agent_away=True) == ()
 
 
-async def test_a_pod_that_the_ledger_has_not_heard_of_is_asked_for(site: Site) -> None:
+async def test_pod_that_the_ledger_does_not_know_is_checked(site: Site) -> None:
     uid, job_id = site.bound_job()
     site.world.tell(PodVanished(uid))
     site.bound(uid, job_id)
@@ -316,7 +320,7 @@ def own_id(uid: str, attempt_try: int = 0) -> int:
     ],
     ids=["nothing", "attempt", "node", "elsewhere", "another's"],
 )
-async def test_pod_without_its_own_job_is_in_no_way(site: Site, notes: dict[str, str]) -> None:
+async def test_pod_without_its_own_job_is_not_in_the_way(site: Site, notes: dict[str, str]) -> None:
     """Every user may bind a Pod that names the extender's scheduler, to any node."""
     site.binds("u10", notes)
     assert await site.gate.in_the_way("n1") == ()
@@ -335,7 +339,7 @@ async def test_pod_with_a_late_id_is_in_the_way_after_its_job(site: Site) -> Non
     assert await site.gate.in_the_way("n1") == ("default/late",)
 
 
-async def test_a_pod_whose_job_ended_before_its_leader_did_is_in_the_way(site: Site) -> None:
+async def test_pod_whose_job_ended_before_a_restart_is_in_the_way(site: Site) -> None:
     """Whether Slurm still knows the job, or the next leader has the Pod's word alone."""
     _, job_id = site.bound_job()
     site.world.disturb(job_id, "PREEMPTED")
@@ -354,7 +358,7 @@ async def test_pod_of_a_deleted_node_is_in_the_way_after_its_job(site: Site) -> 
     assert await site.gate.in_the_way("n1") == ("default/p1",)
 
 
-async def test_containers_with_their_job_are_in_nobodys_way_on_a_deleted_node(site: Site) -> None:
+async def test_containers_with_a_job_on_a_deleted_node_are_not_in_the_way(site: Site) -> None:
     _, job_id = site.bound_job()
     site.notes.add("n1", LingeringNote(7, "default/gone", 30.0, cores="2-3"))
     site.world.jobs[7] = replace(site.world.jobs[job_id], id=7, cores=("2-3",))
@@ -402,7 +406,7 @@ ANOTHERS = str(PlaceholderKey(RULES.cluster, "default", "p2", "u2", 1))
 
 
 @pytest.mark.parametrize("lie", [{"admin_comment": ANOTHERS}, {"nodes": ("n2",)}])
-async def test_what_a_pod_says_of_its_job_is_slurms_to_confirm(site: Site, lie: dict[str, Any]) -> None:
+async def test_job_named_by_a_pod_must_be_confirmed_by_slurm(site: Site, lie: dict[str, Any]) -> None:
     """The named job runs for another Pod, or on another node."""
     uid, job_id = site.bound_job()
     site.world.tell(PodVanished(uid))
@@ -438,7 +442,7 @@ async def test_a_pod_deleted_by_force_after_its_job_had_ended_is_in_the_way(site
     assert await site.gate.in_the_way("n1") == ()
 
 
-async def test_only_the_leader_knows(site: Site) -> None:
+async def test_only_a_leader_that_knows_the_nodes_answers(site: Site) -> None:
     site.leads = False
     with pytest.raises(NotLeading):
         await site.gate.in_the_way("n1")
@@ -449,7 +453,7 @@ async def test_only_the_leader_knows(site: Site) -> None:
         await site.gate.wait("n1", 5)
 
 
-async def test_a_thousand_gates_share_their_questions(site: Site) -> None:
+async def test_a_thousand_gates_share_their_calls(site: Site) -> None:
     """A gate never gets the reply to an earlier call, which may be out of date."""
     job_id = site.bound_job()[1]
     site.answers.clear()
@@ -464,13 +468,13 @@ async def test_a_thousand_gates_share_their_questions(site: Site) -> None:
     assert len(site.asked) == 2
 
 
-async def test_gates_that_wait_look_again_together(site: Site) -> None:
+async def test_waiting_gates_share_repeated_calls(site: Site) -> None:
     site.world.disturb(site.bound_job()[1], "PREEMPTED")
     await asyncio.gather(*(site.gate.wait("n1", 0.25) for _ in range(100)))
     assert len(site.asked) <= 6
 
 
-async def test_the_gates_of_one_job_share_the_question_what_it_is(site: Site) -> None:
+async def test_gates_of_one_job_share_the_read_of_the_job(site: Site) -> None:
     job_id = meets_a_leaving_pod(site, admin_comment=key(RULES.cluster))
     await asyncio.gather(*(site.gate.is_placeholder("n1", job_id) for _ in range(1000)))
     assert site.read == [job_id]
@@ -630,7 +634,7 @@ async def test_a_live_job_with_unknown_cores_waits_for_all_pods(
     assert await started.in_the_way() == ()
 
 
-async def test_a_pod_to_be_bound_to_another_node_is_in_nobodys_way(site: Site, started: Started) -> None:
+async def test_pod_to_be_bound_to_another_node_is_not_in_the_way(site: Site, started: Started) -> None:
     """The numbers of its cores are those of another node."""
     uid = site.world.settled_pod()
     elsewhere = site.world.allocation_of(uid)
@@ -664,7 +668,7 @@ async def test_a_job_that_could_not_be_read_is_read_again(site: Site, started: S
     assert await started.in_the_way() == ("default/late",)
 
 
-async def test_a_person_asks_about_no_job(site: Site, started: Started) -> None:
+async def test_call_without_a_starting_job_finds_no_pod(site: Site, started: Started) -> None:
     started.starts_on(started.slot.cores)
     started.changes(suspend_time=1)
     assert await site.gate.in_the_way("n1") == ()

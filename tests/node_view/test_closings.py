@@ -33,7 +33,7 @@ def affinity(*names: str) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": required}}
 
 
-def test_nodes_are_counted_by_the_taint_and_the_selector_that_close_them_each_once() -> None:
+def test_each_closed_node_is_counted_once_by_its_cause() -> None:
     assert why_none({"nodeSelector": {"pool": "a"}}) == (
         "0/12 Nodes: 6 do not match node selector pool=a, 5 have taint {team: ml} that the Pod does"
         " not tolerate, 1 is cordoned"
@@ -50,18 +50,20 @@ def test_nodes_are_counted_by_the_taint_and_the_selector_that_close_them_each_on
         ({}, {"feasible_nodes": ("t1",)}, "6 are not among the Nodes that kube-scheduler found"),
     ],
 )
-def test_whatever_closes_nodes_is_told(spec: dict[str, Any], wish: dict[str, Any], words: str) -> None:
+def test_every_cause_of_closed_nodes_is_reported(
+    spec: dict[str, Any], wish: dict[str, Any], words: str
+) -> None:
     assert words in why_none(spec, **wish)
 
 
-def test_where_its_claims_are_is_told() -> None:
+def test_nodes_without_the_volumes_of_the_pod_are_reported() -> None:
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["x"]}]}]
     claimed = NodeConstraints.parse({}).with_claimed([terms])
     told = sentence(CLUSTER.why_none(Wish(claimed, "main")))
     assert "6 are not where the Pod's volumes are" in told
 
 
-def test_a_node_without_allocatable_devices_is_told_with_the_reason() -> None:
+def test_node_without_allocatable_devices_is_reported_with_the_reason() -> None:
     machine = kube_node("gpu")
     served, none = ({"cpu": "8", "nvidia.com/gpu": amount} for amount in ("8", "0"))
     nodes = (replace(machine, name=name, slurm_name=name, allocatable=none) for name in ("a", "b"))
@@ -74,12 +76,12 @@ def test_a_node_without_allocatable_devices_is_told_with_the_reason() -> None:
     )
 
 
-def test_a_partition_without_nodes_of_kubernetes_is_told_as_such() -> None:
+def test_partition_without_kubernetes_nodes_is_reported() -> None:
     nowhere = replace(CLUSTER, nodes={})
     assert why_none({}, nowhere) == "no Node stands for any node of the partition"
 
 
-def test_of_very_many_reasons_the_most_frequent_are_told() -> None:
+def test_only_the_most_frequent_reasons_are_listed() -> None:
     closed = Counter({Cause.of(Kind.TAINTED, key=f"t{n}", value=""): n for n in range(1, 10)})
     told = sentence(closed_nodes(45, closed))
     assert told.startswith("0/45 Nodes: 9 have taint {t9: } that")
@@ -87,7 +89,7 @@ def test_of_very_many_reasons_the_most_frequent_are_told() -> None:
     assert told.count("taint") == 5
 
 
-def test_the_author_of_a_pod_is_told_and_not_anew_at_each_change_of_a_node() -> None:
+def test_node_changes_do_not_repeat_the_report_on_a_waiting_pod() -> None:
     world = World()
     closed = VIEW
     for name in VIEW.nodes:

@@ -30,7 +30,7 @@ class FakeSlurm:
         return dict.fromkeys(ids, RUNNING)
 
 
-async def test_who_asks_during_a_question_shares_the_next() -> None:
+async def test_calls_during_a_request_share_the_next_request() -> None:
     slurm = FakeSlurm()
     states = JobStates(cast(Slurm, slurm))
     first = [asyncio.ensure_future(states.of([job_id])) for job_id in (1, 2)]
@@ -44,11 +44,11 @@ async def test_who_asks_during_a_question_shares_the_next() -> None:
     assert all(answer[job_id] is RUNNING for answer, job_id in zip(answers, (1, 2, 2, 3), strict=True))
 
 
-async def test_about_no_job_nothing_is_asked() -> None:
+async def test_empty_list_of_jobs_makes_no_request() -> None:
     assert await JobStates(cast(Slurm, FakeSlurm())).of([]) == {}
 
 
-async def test_an_error_is_raised_for_all_who_asked_and_for_nobody_later() -> None:
+async def test_error_is_raised_only_for_the_callers_of_the_failed_request() -> None:
     slurm = FakeSlurm()
     slurm.answers.set()
     slurm.error = RetryLater("down")
@@ -61,7 +61,7 @@ async def test_an_error_is_raised_for_all_who_asked_and_for_nobody_later() -> No
     assert await states.of([1]) == {1: RUNNING}
 
 
-async def test_one_who_leaves_takes_the_answer_from_nobody() -> None:
+async def test_cancelled_caller_does_not_affect_other_callers() -> None:
     slurm = FakeSlurm()
     states = JobStates(cast(Slurm, slurm))
     leaves, stays = (asyncio.ensure_future(states.of([job_id])) for job_id in (1, 2))
@@ -73,7 +73,7 @@ async def test_one_who_leaves_takes_the_answer_from_nobody() -> None:
         await leaves
 
 
-async def test_the_next_question_begins_after_a_rest_that_is_chosen_as_the_last_one_begins() -> None:
+async def test_next_request_waits_for_the_pause_chosen_at_the_last_request() -> None:
     slurm, rested = FakeSlurm(), asyncio.Event()
     slurm.answers.set()
     pauses, given = list[float](), list[float]()

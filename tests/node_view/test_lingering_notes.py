@@ -70,7 +70,7 @@ def test_expired_note_beside_another_is_to_be_removed(notes: LingeringNotes, clo
     assert to_write(notes) == (CHAT._replace(seconds=19.0),)
 
 
-def test_another_version_of_a_node_does_not_begin_the_time_again(
+def test_new_version_of_a_node_does_not_restart_the_time_of_a_note(
     notes: LingeringNotes, clock: Clock
 ) -> None:
     for _ in range(3):
@@ -86,9 +86,7 @@ def test_note_removed_by_others_still_counts_and_is_written_again(notes: Lingeri
     assert to_write(notes) == (CHAT,)
 
 
-def test_note_does_not_expire_while_kubernetes_does_not_hear_from_the_node(
-    notes: LingeringNotes, clock: Clock
-) -> None:
+def test_note_does_not_expire_while_the_node_is_unreachable(notes: LingeringNotes, clock: Clock) -> None:
     """Its kubelet does not know of the deletion, and begins the grace later."""
     notes.follow_node("n1", [SHORT], away=True)
     clock.now += 60.0
@@ -119,7 +117,7 @@ def test_notes_of_a_node_that_is_away_are_written_with_their_whole_time(
     assert to_write(notes) == (SHORT, CHAT)
 
 
-def test_remaining_time_is_no_whole_time_when_the_node_is_back(
+def test_rewritten_note_gets_its_whole_time_when_the_node_is_back(
     notes: LingeringNotes, clock: Clock
 ) -> None:
     """The notes of a Node were written again shortly before Kubernetes lost the Node."""
@@ -202,7 +200,7 @@ def test_other_replicas_notice_a_note_prolonged_by_an_equal_time(
         assert each.outdated() == []
 
 
-def test_notes_written_again_do_not_move_their_ends(notes: LingeringNotes, clock: Clock) -> None:
+def test_rewritten_notes_keep_their_expiry(notes: LingeringNotes, clock: Clock) -> None:
     other = LingeringNotes(clock)
     notes.add("n1", CHAT)
     for number in range(5):

@@ -108,13 +108,13 @@ def opened(nodes: Nodes, spec: Manifest) -> set[str]:
 
 
 @given(st.lists(NODES, unique_by=lambda node: node.name), SPECS)
-def test_the_nodes_that_are_open_are_those_that_each_would_be(nodes: list[Node], spec: Manifest) -> None:
+def test_index_opens_the_same_nodes_as_a_check_of_each_node(nodes: list[Node], spec: Manifest) -> None:
     index = Nodes({node.name: node for node in nodes})
     assert opened(index, spec) == {node.name for node in nodes if is_open(node, spec)}
 
 
 @given(st.lists(NODES), st.lists(st.tuples(st.booleans(), NODES)), SPECS)
-def test_a_version_that_came_by_changes_is_one_that_is_made_anew(
+def test_changed_index_equals_a_newly_built_index(
     first: list[Node], changes: list[tuple[bool, Node]], spec: Manifest
 ) -> None:
     nodes = Nodes({node.name: node for node in first})
@@ -134,7 +134,7 @@ def test_a_version_that_came_by_changes_is_one_that_is_made_anew(
         assert sorted(nodes.names.naming(name)) == sorted(anew.names.naming(name))
 
 
-def test_the_place_of_a_node_that_is_gone_is_given_again() -> None:
+def test_place_of_a_deleted_node_is_reused() -> None:
     """Nodes come and go for months, and a set is as large as the last place."""
     nodes = Nodes({"n0": kube_node("n0")})
     for number in range(1, 100):
@@ -143,13 +143,13 @@ def test_the_place_of_a_node_that_is_gone_is_given_again() -> None:
 
 
 @pytest.mark.parametrize("operator", ["Gt", "Lt"])
-def test_a_label_that_is_no_number_is_neither_more_nor_less(operator: str) -> None:
+def test_label_without_a_number_matches_neither_gt_nor_lt(operator: str) -> None:
     nodes = Nodes({"n1": kube_node("n1", labels={"rank": "first"})})
     spec = affinity({"matchExpressions": [expression("rank", operator, "0")]})
     assert opened(nodes, spec) == set()
 
 
-def test_nothing_is_kept_of_labels_that_are_gone() -> None:
+def test_numbers_of_removed_labels_are_dropped() -> None:
     nodes = Nodes({"n1": kube_node("n1")})
     for number in range(100):
         label = f"rank-{number}"
@@ -158,7 +158,7 @@ def test_nothing_is_kept_of_labels_that_are_gone() -> None:
     assert len(nodes._numbers) == 1
 
 
-def test_a_pod_that_needs_a_node_agent_has_the_nodes_with_one_and_keeps_its_other_constraints() -> None:
+def test_pod_that_needs_a_node_agent_keeps_its_other_constraints() -> None:
     nodes = Nodes({"n": Node("n", "n", {"zone": "a"}), "o": Node("o", "o", {"zone": "a"})})
     nodes = nodes.with_node("p", Node("p", "p", {"zone": "b"}, has_agent=True))
     wants = NodeConstraints.parse({"nodeSelector": {"zone": "a"}})
@@ -182,7 +182,7 @@ def with_amounts(name: str, **amounts: str) -> Node:
     return Node(name, name, {}, allocatable=allocatable)
 
 
-def test_a_pod_with_devices_has_the_nodes_where_all_of_its_devices_are_allocatable() -> None:
+def test_pod_with_devices_gets_nodes_where_all_devices_are_allocatable() -> None:
     nodes = Nodes({"n": with_amounts("n", gpu="4"), "o": with_amounts("o"), "p": Node("p", "p", {})})
     anywhere = NodeConstraints.parse({})
     assert anywhere.with_devices([]) == anywhere

@@ -43,7 +43,7 @@ async def test_a_reading_is_new_for_half_of_the_readers_interval() -> None:
     assert slurm.reads["nodes"] == 2
 
 
-async def test_what_was_read_before_a_moment_is_read_again() -> None:
+async def test_reading_older_than_the_given_time_is_repeated() -> None:
     nodes = SlurmNodes(slurm := HeldSlurm())
     first = await nodes.read(60.0)
     slurm.drain("n1", "disk")
@@ -51,7 +51,7 @@ async def test_what_was_read_before_a_moment_is_read_again() -> None:
     assert [node.reason for reading in (first, again) for node in reading.nodes] == ["", "disk"]
 
 
-async def test_readers_share_a_question_that_is_young_enough_and_otherwise_the_next() -> None:
+async def test_readers_share_the_current_or_the_next_request() -> None:
     nodes = SlurmNodes(slurm := HeldSlurm())
     slurm.answers.clear()
     sharing = [asyncio.ensure_future(nodes.read(60.0)) for _ in range(3)]
@@ -65,7 +65,7 @@ async def test_readers_share_a_question_that_is_young_enough_and_otherwise_the_n
     assert slurm.reads["nodes"] == 2
 
 
-async def test_a_failure_is_not_kept_and_one_reader_that_leaves_takes_nothing_from_others() -> None:
+async def test_failure_or_cancelled_reader_does_not_affect_other_readers() -> None:
     nodes = SlurmNodes(slurm := HeldSlurm())
     slurm.outage(RetryLater("down"))
     with pytest.raises(SlurmError):

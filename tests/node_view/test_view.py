@@ -77,7 +77,7 @@ def test_job_may_preempt_lower_tiers(known: ClusterView, partition: str, may: bo
 
 
 @pytest.mark.alone
-def test_whether_a_partition_may_preempt_is_worked_out_once() -> None:
+def test_preemption_of_a_partition_is_computed_once() -> None:
     names = tuple(f"n{n}" for n in range(5_000))
     known = view(partitions=[Partition(f"p{n}", names) for n in range(10)])
     assert not known.may_preempt("p0")
@@ -116,7 +116,7 @@ def test_job_has_the_grace_time_of_its_qos_or_its_users(qos: str | None, has: bo
     assert not grace(job)
 
 
-def test_where_nothing_has_a_grace_time_nobody_has_one() -> None:
+def test_view_gives_no_grace_without_grace_time_or_preemption() -> None:
     assert not view(partitions=[Partition("main", ())]).gives_grace
     assert not view(partitions=[Partition("main", (), grace_time_s=9)], preemption=False).gives_grace
 
@@ -175,7 +175,7 @@ def test_nodes_that_a_pod_cannot_use_are_excluded(
     st.sets(st.sampled_from(["s1", "s2", "native", "unknown"])),
     st.sampled_from([ANY, ZONE_A]),
 )
-def test_nodes_are_left_as_if_only_they_counted(
+def test_leaves_any_of_agrees_with_the_exclusion_of_other_nodes(
     offered: set[str],
     partition: str,
     excluded: set[str],
@@ -191,14 +191,14 @@ def test_nodes_are_left_as_if_only_they_counted(
     assert cluster.leaves_any_of(offered, wish) is not alone.leaves_none
 
 
-def test_lists_of_partitions_are_kept_by_the_partitions_that_exist() -> None:
+def test_partition_lists_are_cached_by_existing_partitions() -> None:
     cluster = view(kube_node("n1"))
     assert all(
         cluster.slurm_nodes(f"zz{n},main,main") is cluster.slurm_nodes("main") for n in range(100)
     )
 
 
-def test_no_more_than_so_many_lists_of_partitions_are_kept() -> None:
+def test_number_of_cached_partition_lists_is_limited() -> None:
     partitions = [Partition(f"p{p}", tuple(f"n{p}-{n}" for n in range(200))) for p in range(10)]
     cluster = view(partitions=partitions)
     lists = [",".join(f"p{p}" for p in range(10) if n >> p & 1) for n in range(1, 1 << 10)]
@@ -206,7 +206,7 @@ def test_no_more_than_so_many_lists_of_partitions_are_kept() -> None:
 
 
 @pytest.mark.parametrize("of", ["QOS", "partitions"])
-def test_no_more_than_so_many_answers_are_kept_whatever_pods_name(of: str) -> None:
+def test_number_of_cached_answers_is_limited(of: str) -> None:
     """The names are their authors', and a version of the read model may last for weeks."""
     cluster = view(partitions=[Partition("main", ("n1",), default=True, grace_time_s=30)])
 

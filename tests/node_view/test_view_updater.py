@@ -71,7 +71,7 @@ async def followed(
         running = asyncio.ensure_future(updating.run())
         for happening in happens:
             happening(kubernetes)
-        await asyncio.wait_for(kubernetes.all_told(), 10)
+        await asyncio.wait_for(kubernetes.all_sent(), 10)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert not views or views[-1] is updating.view
@@ -96,7 +96,7 @@ def goes(name: str) -> Happens:
     return lambda kubernetes: kubernetes.remove("nodes", name)
 
 
-async def test_nodes_and_partitions_are_read_with_their_names_for_each_other() -> None:
+async def test_nodes_and_partitions_are_read_with_their_slurm_names() -> None:
     labelled = node_manifest("n1", labels={NODE_NAME_LABEL: "gpu-01"})
     view = await updater(having(labelled, node_manifest("n2"))).load()
     assert {name: node.slurm_name for name, node in view.nodes.items()} == {"n1": "gpu-01", "n2": "n2"}
@@ -129,7 +129,7 @@ async def test_slurms_preempt_type_counts_within_one_tier(
         (ToldSlurm("preempt/qos"), "main", True),
     ],
 )
-async def test_settings_count_if_slurmrestd_does_not_tell(
+async def test_settings_are_used_if_slurmrestd_does_not_report_them(
     slurm: ToldSlurm, default: str, may_preempt: bool
 ) -> None:
     untold = SlurmDefaults(default_partition="long", preempt_type="preempt/none")
@@ -137,7 +137,7 @@ async def test_settings_count_if_slurmrestd_does_not_tell(
     assert (view.partition_name(None), view.may_preempt(default)) == (default, may_preempt)
 
 
-async def test_of_a_qos_grace_time_only_the_settings_tell() -> None:
+async def test_grace_time_of_a_qos_comes_only_from_the_settings() -> None:
     untold = SlurmDefaults(preempt_type="preempt/qos", graceful_qos=("patient",))
     view = await updater(having(), ToldSlurm(None), untold).load()
     assert view.graceful_qos == {"patient"}
@@ -208,7 +208,7 @@ async def test_problem_of_uncounted_memory_ends_with_its_cause(monkeypatch: pyte
     assert MEMORY not in health.troubles()
 
 
-async def test_what_is_changed_in_slurm_conf_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_of_slurm_conf_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("extender.node_view.view_updater._CONFIGURATION_S", 0.001)
     slurm = ToldSlurm(kill_wait_s=60)
     updating = updater(having(), slurm)
@@ -237,13 +237,13 @@ async def test_after_an_outage_slurm_is_asked_again_soon(monkeypatch: pytest.Mon
     assert health.parts() == {"Slurm": False}
 
 
-async def test_a_default_partition_that_slurm_does_not_have_is_an_operators_mistake() -> None:
+async def test_unknown_default_partition_needs_an_operator() -> None:
     slurm = ToldSlurm(tells_default=False)
     with pytest.raises(NeedsOperator, match="is mian; Slurm has the partitions main, long"):
         await updater(having(), slurm, SlurmDefaults(default_partition="mian")).load()
 
 
-async def test_a_node_that_comes_changes_or_goes_is_published() -> None:
+async def test_added_changed_and_deleted_nodes_are_published() -> None:
     kubernetes = having(node_manifest("n1"))
     cordoned = node_manifest("n1", unschedulable=True)
     happens = comes(node_manifest("n2")), comes(cordoned), goes("n1")
@@ -283,7 +283,7 @@ async def test_a_heartbeat_is_not_published() -> None:
     assert await followed(updater(kubernetes), kubernetes, comes(beat)) == []
 
 
-async def test_node_without_a_heartbeat_of_its_agent_has_no_agent_at_its_next_version() -> None:
+async def test_node_loses_its_agent_after_missing_heartbeats() -> None:
     """A kubelet writes its Node every five minutes."""
     beat = {"type": DEVICE_PROBLEM, "status": "False", "lastHeartbeatTime": timestamp(datetime.now(UTC))}
     silent = beat | {"lastHeartbeatTime": "2020-01-01T12:00:00Z"}
@@ -293,7 +293,7 @@ async def test_node_without_a_heartbeat_of_its_agent_has_no_agent_at_its_next_ve
     assert [view.nodes["n1"].has_agent for view in views] == [False]
 
 
-async def test_what_a_node_says_of_itself_is_kept_beside_the_view() -> None:
+async def test_node_statuses_are_kept_beside_the_view() -> None:
     unready = node_manifest("n1") | {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
     for happens, changed, node_statuses in (
         ([], False, {"n1": NodeStatus()}),
@@ -308,7 +308,7 @@ async def test_what_a_node_says_of_itself_is_kept_beside_the_view() -> None:
         assert (updating.nodes_changed.is_set(), updating.node_statuses) == (changed, node_statuses)
 
 
-async def test_a_node_made_anew_while_the_watch_was_blind_is_there() -> None:
+async def test_node_recreated_during_a_gap_of_the_watch_is_in_the_view() -> None:
     kubernetes = having(node_manifest("n1"))
     anew = node_manifest("n1")
     anew["metadata"]["uid"] = "new"

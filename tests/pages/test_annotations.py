@@ -22,24 +22,24 @@ from wellknown.names import DEFAULT_PREFIX
 PAGE = CHECKOUT / DEFAULT_PAGE
 
 
-def test_the_table_is_what_the_code_does() -> None:
+def test_table_is_generated_from_the_code() -> None:
     assert renewed(DEFAULT_PAGE, PAGE.read_text()) == PAGE.read_text(), "run `make docs`"
 
 
-def test_what_exclusive_must_be_for_a_pod_with_gpus_is_told_where_its_problem_points_to() -> None:
+def test_problem_of_exclusive_names_the_allowed_values() -> None:
     (row,) = (line for line in PAGE.read_text().splitlines() if '<a id="exclusive">' in line)
     assert "For a Pod with GPUs `none`, or `user`" in row
     assert "(#shared-gpus)" in row
     assert set(re.findall(r"\(#([^)]*)\)", row)) <= anchors(PAGE)
 
 
-def test_a_page_without_a_place_for_the_table_is_told() -> None:
+def test_page_without_a_place_for_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="lacks"):
         renewed(DEFAULT_PAGE, "# Annotations\n")
 
 
 @pytest.mark.parametrize("row", ANNOTATIONS, ids=lambda row: row.name)
-def test_an_example_is_taken(row: Annotation) -> None:
+def test_extender_accepts_the_example_of_each_annotation(row: Annotation) -> None:
     read = read_annotations({DEFAULT_PREFIX + row.name: row.example})
     assert row.field in read.fields
     assert not read.problems

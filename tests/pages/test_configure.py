@@ -15,17 +15,17 @@ CHART = CHECKOUT / "deploy" / "charts" / "slurm-extender"
 TEXT = (CHECKOUT / PAGE).read_text()
 
 
-def test_the_tables_are_what_the_code_does() -> None:
+def test_tables_are_generated_from_the_code() -> None:
     assert renewed(TEXT) == TEXT, "run `make docs`"
 
 
 @pytest.mark.parametrize("program", [EXTENDER, AGENT], ids=lambda program: program.source)
-def test_every_setting_says_what_it_does(program: Program) -> None:
+def test_each_setting_has_a_description(program: Program) -> None:
     assert [each.name for each in program.settings() if not each.words] == []
 
 
 @pytest.mark.parametrize("program", [EXTENDER, AGENT], ids=lambda program: program.source)
-def test_every_setting_has_its_row(program: Program) -> None:
+def test_each_setting_has_a_row(program: Program) -> None:
     assert len(list(rows(program))) == len(program.model.model_fields) + 2
 
 
@@ -41,12 +41,12 @@ def test_every_setting_has_its_row(program: Program) -> None:
         ("NODE_AGENT_KEEP_OTHERS_OFF_CORES", "`false`", "`true` or `false`"),
     ],
 )
-def test_a_row_says_what_a_setting_is_by_default_and_may_be(name: str, default: str, kind: str) -> None:
+def test_row_shows_the_default_and_the_type_of_a_setting(name: str, default: str, kind: str) -> None:
     (row,) = (line for line in TEXT.splitlines() if f'<a id="{name}">' in line)
     assert row.split(" | ")[2:4] == [default, kind]
 
 
-def test_every_value_on_the_page_is_one_of_the_chart() -> None:
+def test_each_value_on_the_page_is_a_value_of_the_chart() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     definitions = json.loads((CHART / "values.schema.json").read_text())["definitions"]
     for program in ("extender", "nodeAgent"):
@@ -58,6 +58,6 @@ def test_every_value_on_the_page_is_one_of_the_chart() -> None:
         reduce(lambda found, part: found[part], path, values)
 
 
-def test_a_page_without_a_place_for_a_table_is_told() -> None:
+def test_page_without_a_place_for_a_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="lacks"):
         renewed("# Configure\n")

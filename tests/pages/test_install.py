@@ -30,7 +30,7 @@ def test_preflight_checks_each_line_of_the_checklist() -> None:
     assert {check.name for check in SLURM_CONF_CHECKS} <= {name for names in named for name in names}
 
 
-def test_it_takes_ten_steps_at_most() -> None:
+def test_installation_has_at_most_ten_steps() -> None:
     numbers = [int(number) for number in re.findall(r"^\*\*(\d+)\. ", PAGE, re.MULTILINE)]
     assert numbers == list(range(1, len(numbers) + 1))
     assert len(numbers) <= 10

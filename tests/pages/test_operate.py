@@ -55,6 +55,6 @@ def _part(call: ast.Call) -> ast.expr | None:
 PARTS = {part for path in (CHECKOUT / "extender").rglob("*.py") for part in named(path)}
 
 
-def test_the_page_has_every_part() -> None:
+def test_page_names_each_part_of_readyz() -> None:
     assert {"Lease", "CPUs", "eviction limiter", "watch of Nodes", "roll-outs"} <= PARTS
     assert [part for part in sorted(PARTS) if f"`{part}`" not in PAGE] == []

@@ -20,7 +20,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize(("number", "step"), PARTS, ids=lambda each: str(each) if each else "")
-def test_an_example_is_a_good_file(number: int, step: Step, tmp_path: Path) -> None:
+def test_each_example_is_a_valid_pools_file(number: int, step: Step, tmp_path: Path) -> None:
     assert step.file is not None
     path = tmp_path / "pools.yaml"
     path.write_text(yaml.safe_dump(dict(step.file) if number == 1 else file_with(step.file)))
@@ -28,5 +28,5 @@ def test_an_example_is_a_good_file(number: int, step: Step, tmp_path: Path) -> N
     assert pool.name == "dyn"
 
 
-def test_the_tests_of_pools_begin_with_the_first_example() -> None:
+def test_tests_of_pools_use_the_first_example() -> None:
     assert yaml.safe_load(pools(IMAGE)) == file_with({})

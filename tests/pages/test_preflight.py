@@ -17,17 +17,17 @@ from extender.preflight.checks import CHECKS
 TEXT = (CHECKOUT / "docs" / "reference" / "preflight.md").read_text()
 
 
-def test_the_table_is_what_the_code_does() -> None:
+def test_table_is_generated_from_the_code() -> None:
     assert renewed("docs/reference/preflight.md", TEXT) == TEXT, "run `make docs`"
 
 
-def test_the_examples_have_checks_and_steps_that_there_are() -> None:
+def test_examples_show_existing_checks_and_steps() -> None:
     shown = re.findall(r"^    (?:\w+) +([\w-]+) {2,}\S", TEXT, re.MULTILINE)
     assert set(shown) <= {check.name for check in CHECKS} | STEPS.keys()
     assert [name for name in shown if name in STEPS] == list(STEPS)
 
 
-def test_the_rights_of_the_check_are_rules_of_rbac() -> None:
+def test_rights_of_the_check_are_rbac_rules() -> None:
     text = TEXT.partition("The account needs these rights:")[2].partition("check reads")[0]
     rules = yaml.safe_load(text)
     assert [(rule["resources"], rule["verbs"]) for rule in rules] == [
@@ -36,7 +36,7 @@ def test_the_rights_of_the_check_are_rules_of_rbac() -> None:
     ]
 
 
-def test_the_names_of_troubles_and_their_length_are_right() -> None:
+def test_page_has_the_names_and_duration_of_problems() -> None:
     assert f"`/readyz` names `{PART}`" in TEXT
     assert f"`/readyz` names `{WATCH}`" in TEXT
     assert LASTS_S == 600

@@ -10,7 +10,7 @@ from wellknown import names
 PAGE = (CHECKOUT / "docs" / "concepts" / "security.md").read_text()
 
 
-def test_the_page_says_who_may_write_each_name() -> None:
+def test_page_has_each_name_of_the_extender() -> None:
     own = {value.removeprefix(names.DOMAIN) for value in vars(names).values() if _is_own(value)}
     assert {"granted", "SlurmOutOfService"} <= own
     told = set(re.findall(r"`(?:slurm-extender\.io)?/([\w-]+)`", PAGE))

@@ -13,22 +13,22 @@ PAGE = (CHECKOUT / "docs" / "concepts" / "waiting.md").read_text()
 REASONS = "docs/reference/reasons.md"
 
 
-def test_the_table_is_what_the_code_does() -> None:
+def test_table_is_generated_from_the_code() -> None:
     page = (CHECKOUT / REASONS).read_text()
     assert renewed(REASONS, page) == page, "run `make docs`"
 
 
-def test_a_page_without_a_place_for_the_table_is_told() -> None:
+def test_page_without_a_place_for_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="lacks"):
         renewed(REASONS, "# Reasons of a waiting Pod\n")
 
 
 @pytest.mark.parametrize("words", [*EXAMPLES, GRANTED])
-def test_what_the_page_shows_is_what_a_pod_is_told(words: str) -> None:
+def test_page_shows_the_messages_of_waiting_pods(words: str) -> None:
     assert words in " ".join((PAGE + (CHECKOUT / REASONS).read_text()).split())
 
 
-def test_the_page_has_the_pace() -> None:
+def test_page_has_the_intervals_of_reports_and_retries() -> None:
     rules, reasons = PlacementConfig(), (CHECKOUT / REASONS).read_text()
     assert f"every {rules.report_interval / 60:.0f} minutes" in PAGE
     assert f"every {rules.reason_interval:.0f} s" in PAGE

@@ -21,13 +21,13 @@ def test_table_lists_the_commands_of_the_program(program: str, app: typer.Typer)
     assert f"| `{program}` | {commands} |" in page
 
 
-def test_the_page_has_every_command_of_the_wheel() -> None:
+def test_page_has_each_command_of_the_wheel() -> None:
     page = (CHECKOUT / "docs" / "tasks" / "without-helm.md").read_text()
     scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["scripts"]
     assert [name for name in scripts if f"`{name}`" not in page] == []
 
 
-def test_the_file_has_nothing_that_is_for_helm_alone() -> None:
+def test_rendered_file_has_no_helm_hooks() -> None:
     """An uninstall's Job would end jobs when it is applied."""
     page = (CHECKOUT / "docs" / "tasks" / "without-helm.md").read_text()
     assert " --no-hooks " in page

@@ -81,30 +81,30 @@ def told(number: int | None, request: Request | None = None, at: Context = AT, *
         (None, {"account": "new"}, ""),
     ],
 )
-def test_a_value_is_named_with_the_annotation_that_says_so(
+def test_message_names_the_annotation_of_the_refused_value(
     number: int | None, asked: dict[str, Any], words: str
 ) -> None:
     assert told(number, **asked) == words
 
 
-def test_a_priority_class_is_named_where_it_says_so() -> None:
+def test_message_names_the_priority_class_that_set_the_value() -> None:
     job = replace(REQUEST.job, qos="fast")
     request = replace(REQUEST, job=job, by_class={"qos": "urgent"})
     assert told(2066, request) == 'priorityClassName urgent, for the qos: "fast"'
 
 
-def test_the_policy_is_named_where_it_says_so() -> None:
+def test_message_names_the_policy_that_set_the_value() -> None:
     rule = Rule("all", ("*",), user=Choice(7), fields={"account": Choice("new")})
     request = judged(pod(), Policy((rule,)), TRANSLATION).request
     assert told(2045, request) == 'the policy of slurm-extender, for the account: "new", for user 7'
 
 
-def test_of_very_many_partitions_the_first_are_named() -> None:
+def test_message_names_only_the_first_of_many_partitions() -> None:
     many = view(partitions=tuple(Partition(f"p{n}", ()) for n in range(30)))
     assert told(2000, at=replace(AT, view=many)).endswith("p8, p9 and 20 more")
 
 
-def test_of_very_many_features_the_first_are_named() -> None:
+def test_message_names_only_the_first_of_many_features() -> None:
     many = Node(
         "n1", frozenset(), 1, 1, features=tuple(f"f{n}" for n in range(30)), partitions=("main",)
     )
@@ -153,7 +153,7 @@ def large(at: Context = AT, number: int = 2014, **asked: Any) -> tuple[str, str]
     ],
     ids=["CPUs", "memory", "GPUs", "CPUs and GPUs", "list of partitions", "nodes"],
 )
-def test_a_pod_that_is_too_large_is_told_what_nodes_have(asked: dict[str, Any], words: str) -> None:
+def test_message_of_a_too_large_pod_states_what_nodes_have(asked: dict[str, Any], words: str) -> None:
     assert large(**asked) == ("TooLarge", f"{words} (Slurm error 2014, HTTP 422)")
 
 
@@ -215,7 +215,7 @@ def test_message_states_a_limit_of_the_partition(asked: dict[str, Any], reason: 
     assert large(at, 2006, **asked) == (reason, f"{words} (Slurm error 2014, HTTP 422)")
 
 
-def test_a_refusal_is_too_large_only_if_the_nodes_say_so() -> None:
+def test_reason_is_too_large_only_if_known_nodes_are_too_small() -> None:
     assert large(cpus=1)[0] == "Invalid"
     assert large(replace(AT, hardware={}), cpus=64)[0] == "Invalid"
     assert large(number=2000, cpus=64)[0] == "Invalid"
@@ -239,7 +239,7 @@ def test_a_refusal_is_too_large_only_if_the_nodes_say_so() -> None:
         ),
     ],
 )
-def test_an_author_is_told_the_refused_value(asked: dict[str, Any], number: int, words: str) -> None:
+def test_recorded_cause_names_the_refused_value(asked: dict[str, Any], number: int, words: str) -> None:
     world = World()
     uid, submit = world.pod_and_submission(request=replace(REQUEST, job=replace(REQUEST.job, **asked)))
     world.tell(Outcome(submit, Failure(Remedy.CHANGE, "no", number=number), AT.hardware))

@@ -61,7 +61,7 @@ def with_more(node: str, allocatable: Mapping[str, str]) -> ClusterView:
     return VIEW.with_node(node, replace(VIEW.nodes[node], allocatable=allocatable))
 
 
-def test_what_kube_scheduler_says_of_nodes_that_it_did_not_look_at_is_left_out() -> None:
+def test_message_omits_nodes_that_kube_scheduler_did_not_check() -> None:
     assert in_its_words(LACKS) == "0/2 nodes are available: 1 Insufficient rdma/ib"
     first = f"0/9 nodes are available: 7 {ELSEWHERE}, 2 node(s) were unschedulable. preemption: none"
     assert (
@@ -69,7 +69,7 @@ def test_what_kube_scheduler_says_of_nodes_that_it_did_not_look_at_is_left_out()
     )
 
 
-def test_a_pod_whose_node_is_refused_is_told_with_the_next_attempt(cluster: Cluster) -> None:
+def test_next_attempt_states_why_the_node_was_refused(cluster: Cluster) -> None:
     cluster.bound_pod()
     uid, node = cluster.placed()
     cluster.say(uid, LACKS, FeasibleNodes(cluster.pods[uid].scheduling.job_id or 0, (OTHER[node],)))
@@ -81,7 +81,7 @@ def test_a_pod_whose_node_is_refused_is_told_with_the_next_attempt(cluster: Clus
     assert cluster.shown(uid) == over.cause
 
 
-def test_words_that_come_after_the_refusal_are_told_too(cluster: Cluster) -> None:
+def test_pod_shows_a_message_that_follows_the_refusal(cluster: Cluster) -> None:
     cluster.bound_pod()
     uid, node = cluster.placed()
     cluster.change_and_settle(
@@ -93,7 +93,7 @@ def test_words_that_come_after_the_refusal_are_told_too(cluster: Cluster) -> Non
     assert "1 Insufficient rdma/ib" in sentence(cluster.shown(uid))
 
 
-def test_a_pod_that_waits_in_slurm_for_other_nodes_is_told_of_both(cluster: Cluster) -> None:
+def test_queued_pod_shows_the_pending_reason_and_the_refused_node(cluster: Cluster) -> None:
     blocking = cluster.bound_pod()
     uid, node = cluster.placed()
     assert node != cluster.pods[blocking].life.node
@@ -111,7 +111,7 @@ def test_a_pod_that_waits_in_slurm_for_other_nodes_is_told_of_both(cluster: Clus
     assert due.at == pytest.approx(refused_at + cluster.rules.node_exclusion, abs=1)
 
 
-def test_a_pod_that_every_node_refuses_is_told_of_the_pause(cluster: Cluster) -> None:
+def test_pod_refused_on_every_node_shows_the_pause(cluster: Cluster) -> None:
     uid, node = cluster.placed()
     cluster.refuses(uid, offers=False)
     cluster.live_on(1)
@@ -125,7 +125,7 @@ def test_a_pod_that_every_node_refuses_is_told_of_the_pause(cluster: Cluster) ->
     assert cluster.shown(uid).dues == ()
 
 
-def test_a_cause_is_told_again_after_the_condition_said_something_else() -> None:
+def test_allocation_clears_the_shown_cause() -> None:
     """A Pod that no Node is open to, gets one, and loses it again."""
     closed = VIEW
     for name in VIEW.nodes:
@@ -158,17 +158,17 @@ BEFORE = Node("n1", "n1", {}, (Taint("a", "", "NoSchedule"),), allocatable={"rdm
     ],
     ids=str,
 )
-def test_a_node_gains_by_what_opens_it_to_more_pods(change: dict[str, Any], gained: bool) -> None:
+def test_node_gains_if_a_change_opens_it_to_more_pods(change: dict[str, Any], gained: bool) -> None:
     assert gains(BEFORE, replace(BEFORE, **change)) is gained
 
 
-def test_what_a_node_may_give_is_read() -> None:
+def test_node_is_parsed_with_its_allocatable_resources() -> None:
     manifest = node_manifest("n1")
     manifest["status"] = {"allocatable": {"rdma/ib": "1"}, "capacity": {"rdma/ib": "2"}}
     assert Node.parse(manifest, "slurm").allocatable == {"rdma/ib": "1"}
 
 
-def test_a_pod_is_asked_for_again_when_its_node_has_what_was_missing(cluster: Cluster) -> None:
+def test_pod_gets_a_new_job_after_its_node_has_the_missing_resource(cluster: Cluster) -> None:
     uid, node = cluster.placed()
     cluster.refuses(uid, offers=False)
     cluster.change_pod(uid, feasible_nodes=FeasibleNodes(0, (node,)))  # kube-scheduler finds it
@@ -180,7 +180,7 @@ def test_a_pod_is_asked_for_again_when_its_node_has_what_was_missing(cluster: Cl
     assert node not in asked.job.excluded_nodes
 
 
-def test_a_waiting_job_may_use_the_node_that_has_what_was_missing(cluster: Cluster) -> None:
+def test_queued_job_may_use_a_node_that_now_has_the_missing_resource(cluster: Cluster) -> None:
     cluster.bound_pod()
     uid, node = cluster.placed()
     cluster.refuses(uid, offers=True)

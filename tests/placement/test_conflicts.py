@@ -42,7 +42,7 @@ def without_its_job(world: World) -> str:
 
 
 @pytest.mark.parametrize("heard", [True, False])
-def test_one_write_in_between_costs_an_eviction_no_second(world: World, heard: bool) -> None:
+def test_eviction_is_not_delayed_by_one_write_in_between(world: World, heard: bool) -> None:
     """A kubelet's, or that of a controller; heard before the conflict or after it."""
     uid = without_its_job(world)
     if heard:
@@ -54,7 +54,7 @@ def test_one_write_in_between_costs_an_eviction_no_second(world: World, heard: b
     assert uid not in world.pods
 
 
-def test_writes_to_a_bound_pod_do_not_put_its_eviction_off(world: World) -> None:
+def test_writes_to_a_bound_pod_do_not_delay_its_eviction(world: World) -> None:
     uid = without_its_job(world)
     outwritten(world, uid)
     assert uid not in world.pods
@@ -70,7 +70,7 @@ def unbound_without_its_job(world: World, *, gated: bool) -> str:
 
 
 @pytest.mark.parametrize("gated", [True, False])
-def test_writes_to_an_unbound_pod_do_not_put_its_eviction_off(world: World, gated: bool) -> None:
+def test_writes_to_an_unbound_pod_do_not_delay_its_eviction(world: World, gated: bool) -> None:
     """Until it is deleted it may be bound to what its job had: nobody else gets that."""
     uid = unbound_without_its_job(world, gated=gated)
     outwritten(world, uid, 10.0)
@@ -78,7 +78,7 @@ def test_writes_to_an_unbound_pod_do_not_put_its_eviction_off(world: World, gate
     assert world.now < 5.0
 
 
-def test_a_pod_that_another_replica_has_placed_anew_is_not_evicted_for_that(world: World) -> None:
+def test_pod_placed_again_by_another_replica_is_not_evicted(world: World) -> None:
     """Its job was over since that replica replaced it, and this one has not heard of the next."""
     uid = unbound_without_its_job(world, gated=False)
     for _ in range(3):
@@ -93,7 +93,7 @@ def test_a_pod_that_another_replica_has_placed_anew_is_not_evicted_for_that(worl
     assert uid in world.pods
 
 
-def test_a_requeued_job_is_no_way_round_that(world: World) -> None:
+def test_writes_do_not_delay_the_eviction_for_a_requeued_job(world: World) -> None:
     uid = world.bound_pod()
     job = world.jobs[world.job_id_of(uid)]
     world.disturb(job.id, "PENDING")
@@ -103,7 +103,7 @@ def test_a_requeued_job_is_no_way_round_that(world: World) -> None:
     assert uid not in world.pods
 
 
-def test_a_pod_is_evicted_as_it_was_seen_as_long_as_few_write_to_it(world: World) -> None:
+def test_eviction_keeps_its_version_check_after_few_conflicts(world: World) -> None:
     """What a replica decided that has heard nothing for a while is not to be done."""
     without_its_job(world)
     for _ in range(2):
@@ -113,7 +113,7 @@ def test_a_pod_is_evicted_as_it_was_seen_as_long_as_few_write_to_it(world: World
         world.hear_all()
 
 
-def test_one_version_that_is_late_in_coming_is_one_conflict(world: World) -> None:
+def test_one_late_version_counts_as_one_conflict(world: World) -> None:
     uid = without_its_job(world)
     world.outwrite()
     for _ in range(10):  # the watch hangs
@@ -133,7 +133,7 @@ def wrong_job(world: World) -> tuple[str, int]:
     return uid, job_id
 
 
-def test_writes_to_a_gated_pod_do_not_keep_a_job_that_is_to_be_replaced(world: World) -> None:
+def test_writes_to_a_gated_pod_do_not_keep_a_job_to_be_replaced(world: World) -> None:
     uid, job_id = wrong_job(world)
     outwritten(world, uid)
     assert world.jobs[job_id].state.ended
@@ -142,7 +142,7 @@ def test_writes_to_a_gated_pod_do_not_keep_a_job_that_is_to_be_replaced(world: W
     assert world.state_of(uid) is not State.REPLACING
 
 
-def test_slurm_is_not_asked_for_an_end_at_every_write(world: World) -> None:
+def test_job_is_cancelled_once_and_not_at_every_write(world: World) -> None:
     uid, job_id = wrong_job(world)
     world.schedule()
     world.poll_alone()
@@ -161,7 +161,7 @@ def test_slurm_is_not_asked_for_an_end_at_every_write(world: World) -> None:
     assert world.jobs[job_id].state.running
 
 
-def test_the_job_of_an_ungated_pod_is_not_ended_before_its_next_attempt(world: World) -> None:
+def test_job_of_an_ungated_pod_is_kept_until_the_next_attempt(world: World) -> None:
     """A Binding may be under way."""
     uid = world.settled_pod()
     job_id = world.job_id_of(uid)
@@ -175,7 +175,7 @@ def test_the_job_of_an_ungated_pod_is_not_ended_before_its_next_attempt(world: W
     assert world.state_of(uid) is State.BOUND
 
 
-def test_an_allocation_that_others_keep_us_from_writing_is_given_back(world: World) -> None:
+def test_allocation_that_conflicts_keep_unwritten_is_given_back(world: World) -> None:
     uid = world.create_pod()
     world.hear_all()
     outwritten(world, uid, world.rules.unbound_deadline - 1.0)
@@ -210,7 +210,7 @@ def kept_from_writing(world: World, uid: str) -> None:
 
 
 @pytest.mark.parametrize("hinder", [kept_from_writing, away])
-def test_a_pod_whose_allocation_could_not_be_written_is_placed_once_it_can(
+def test_pod_is_placed_after_its_allocation_can_be_written(
     hinder: Callable[[World, str], None],
 ) -> None:
     """It has its gate still: kube-scheduler, which never looks at it, is not waited for."""
@@ -225,7 +225,7 @@ def test_a_pod_whose_allocation_could_not_be_written_is_placed_once_it_can(
     assert world.pods[uid].life.node
 
 
-def test_a_kubernetes_that_does_not_answer_is_no_conflict(world: World) -> None:
+def test_missing_reply_of_kube_apiserver_is_no_conflict(world: World) -> None:
     """Its Pods keep what Slurm gave them until it is back."""
     uid = world.create_pod()
     world.hear_all()
@@ -235,7 +235,7 @@ def test_a_kubernetes_that_does_not_answer_is_no_conflict(world: World) -> None:
     assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_a_pod_whose_job_we_ended_to_replace_it_is_not_evicted_by_the_next_leader() -> None:
+def test_next_leader_keeps_a_pod_whose_job_was_cancelled_for_replacement() -> None:
     """Others write to it all the time: its job is ended before the next attempt can be numbered."""
     world = World(PlacementConfig(fast_path=False))
     uid = world.settled_pod()

@@ -35,7 +35,7 @@ def denied(world: World) -> str:
     return denied_pod(world)
 
 
-def test_a_pod_whose_job_is_refused_six_times_is_refused(world: World, denied: str) -> None:
+def test_pod_is_invalid_after_six_refusals_of_its_job(world: World, denied: str) -> None:
     done = live_on(world, 10)
     assert world.state_of(denied) is State.INVALID
     done += live_on(world, MINUTE - 10)
@@ -46,7 +46,7 @@ def test_a_pod_whose_job_is_refused_six_times_is_refused(world: World, denied: s
     assert sentence(told) == "Slurm refuses the job: Unspecified error"
 
 
-def test_a_refusal_that_does_not_last_is_none(world: World, denied: str) -> None:
+def test_short_refusal_does_not_make_the_pod_invalid(world: World, denied: str) -> None:
     live_on(world, 1)
     world.denied.clear()
     live_on(world, 5)
@@ -54,7 +54,7 @@ def test_a_refusal_that_does_not_last_is_none(world: World, denied: str) -> None
     assert len(world.live_jobs(denied)) == 1
 
 
-def test_a_changed_pod_is_asked_for_as_if_for_the_first_time(world: World, denied: str) -> None:
+def test_changed_pod_gets_six_submissions_again(world: World, denied: str) -> None:
     live_on(world, MINUTE)
     world.edit(denied)
     world.denied.add(denied)
@@ -65,7 +65,7 @@ def test_a_changed_pod_is_asked_for_as_if_for_the_first_time(world: World, denie
     assert world.state_of(denied) is State.ALLOCATED
 
 
-def test_a_refused_pod_is_asked_for_again_and_told_no_other_cause(world: World, denied: str) -> None:
+def test_refused_pod_is_retried_and_keeps_its_cause(world: World, denied: str) -> None:
     live_on(world, MINUTE)
     done = live_on(world, 2 * MINUTE)
     assert submissions(done) == 1
@@ -75,7 +75,7 @@ def test_a_refused_pod_is_asked_for_again_and_told_no_other_cause(world: World, 
 
 
 @pytest.mark.parametrize("immediate", [True, False])
-def test_a_job_that_was_made_all_the_same_is_found_before_a_refusal(immediate: bool) -> None:
+def test_job_made_without_a_reply_is_found_before_a_refusal(immediate: bool) -> None:
     """The plugin is asked before Slurm looks for a duplicate: its answer says nothing of that."""
     world = World()
     uid, submit = world.pod_and_submission()
@@ -89,7 +89,7 @@ def test_a_job_that_was_made_all_the_same_is_found_before_a_refusal(immediate: b
     assert world.state_of(uid) in (State.QUEUED, State.ALLOCATED)
 
 
-def test_no_pod_is_refused_before_slurm_says_that_there_is_no_job(world: World, denied: str) -> None:
+def test_pod_is_not_refused_before_slurm_reports_that_no_job_exists(world: World, denied: str) -> None:
     world.hear()
     for _ in range(200):
         world.pass_time(1.0)
@@ -99,7 +99,7 @@ def test_no_pod_is_refused_before_slurm_says_that_there_is_no_job(world: World, 
     assert world.state_of(denied) is State.SUBMITTING
 
 
-def test_an_id_that_is_said_to_be_taken_by_nothing_is_a_refusal_too(world: World) -> None:
+def test_duplicate_id_error_without_a_job_counts_as_a_refusal(world: World) -> None:
     """A plugin may return any number of Slurm's, this one as well."""
     uid = world.create_pod()
     world.hear()
@@ -115,7 +115,7 @@ def test_an_id_that_is_said_to_be_taken_by_nothing_is_a_refusal_too(world: World
     assert sent == 6
 
 
-def test_the_author_of_a_pod_that_runs_is_told_that_its_lost_job_is_refused(world: World) -> None:
+def test_running_pod_reports_that_its_lost_job_is_refused(world: World) -> None:
     uid = world.create_pod()
     world.catch_up()
     assert world.state_of(uid) is State.BOUND
@@ -128,7 +128,7 @@ def test_the_author_of_a_pod_that_runs_is_told_that_its_lost_job_is_refused(worl
     assert world.state_of(uid) is State.BOUND
 
 
-def test_a_job_in_line_behind_others_of_the_same_fate_costs_few_submissions(world: World) -> None:
+def test_each_of_many_denied_pods_costs_six_submissions(world: World) -> None:
     for _ in range(50):
         denied_pod(world)
     done = live_on(world, MINUTE)

@@ -25,7 +25,7 @@ def evictions(world: World) -> list[EvictPod]:
 
 
 @pytest.mark.parametrize("grace", [600, A_DAY])
-def test_a_pod_that_leaves_slowly_leaves_in_time_when_its_job_ends(world: World, grace: int) -> None:
+def test_end_of_its_job_shortens_the_grace_period_of_a_pod(world: World, grace: int) -> None:
     uid = world.bound_pod()
     world.delete_pod(uid, grace)
     world.settle()
@@ -37,7 +37,7 @@ def test_a_pod_that_leaves_slowly_leaves_in_time_when_its_job_ends(world: World,
     assert uid not in world.pods
 
 
-def test_an_eviction_is_repeated_while_the_pod_has_a_longer_grace(world: World) -> None:
+def test_eviction_is_repeated_while_the_pod_has_a_longer_grace_period(world: World) -> None:
     """Its deletion by us had not begun when somebody else deleted it."""
     uid = world.bound_pod()
     world.lose_job(uid, "CANCELLED")
@@ -50,7 +50,7 @@ def test_an_eviction_is_repeated_while_the_pod_has_a_longer_grace(world: World) 
     assert world.pods.get(uid) is None or world.pods[uid].leaving
 
 
-def test_a_pod_that_leaves_slowly_leaves_at_the_start_of_its_jobs_grace_time(world: World) -> None:
+def test_terminating_pod_is_evicted_when_its_jobs_grace_time_starts(world: World) -> None:
     uid = world.bound_pod()
     world.delete_pod(uid, A_DAY)
     world.settle()
@@ -61,7 +61,7 @@ def test_a_pod_that_leaves_slowly_leaves_at_the_start_of_its_jobs_grace_time(wor
     assert world.pods[uid].leaving
 
 
-def test_the_lost_job_of_a_pod_that_leaves_slowly_is_asked_for_again(world: World) -> None:
+def test_lost_job_of_a_terminating_pod_is_requested_again(world: World) -> None:
     """It runs for a day without one otherwise, and Slurm would give its place to others."""
     uid = world.bound_pod()
     world.delete_pod(uid, A_DAY)
@@ -75,7 +75,7 @@ def test_the_lost_job_of_a_pod_that_leaves_slowly_is_asked_for_again(world: Worl
 
 
 @pytest.mark.parametrize("attempt", [2, 900])
-def test_a_forged_attempt_saves_no_bound_pod_from_its_eviction(world: World, attempt: int) -> None:
+def test_forged_attempt_does_not_prevent_the_eviction_of_a_bound_pod(world: World, attempt: int) -> None:
     uid = world.bound_pod()
     world.lose_job(uid, "CANCELLED")
     world.forge(uid, attempt)  # hence the eviction conflicts
@@ -83,7 +83,7 @@ def test_a_forged_attempt_saves_no_bound_pod_from_its_eviction(world: World, att
     assert uid not in world.pods
 
 
-def test_a_forged_attempt_ends_no_job_before_its_pod_at_a_grace_time(world: World) -> None:
+def test_forged_attempt_does_not_stop_the_eviction_at_a_grace_time(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.begin_grace(job_id)
     world.read_jobs()
@@ -95,7 +95,7 @@ def test_a_forged_attempt_ends_no_job_before_its_pod_at_a_grace_time(world: Worl
     assert not world.live_jobs(uid)
 
 
-def test_while_a_pod_is_evicted_that_waited_no_number_on_it_is_believed(world: World) -> None:
+def test_evicted_pod_keeps_its_job_despite_a_forged_job_id(world: World) -> None:
     """It says that it has an allocation by then; nothing is cancelled or watched for that."""
     *_, uid = world.create_pod(), world.create_pod(), world.settled_pod()
     (job,) = world.live_jobs(uid)
@@ -118,7 +118,7 @@ def test_while_a_pod_is_evicted_that_waited_no_number_on_it_is_believed(world: W
 
 
 @pytest.mark.parametrize("end", ["CANCELLED", "TIMEOUT"])
-def test_who_cancelled_a_job_is_asked_for_where_somebody_has(world: World, end: str) -> None:
+def test_eviction_looks_up_the_canceller_only_of_a_cancelled_job(world: World, end: str) -> None:
     _, job_id = world.bound_pod_and_job()
     world.disturb(job_id, end)
     world.poll_alone()
@@ -127,6 +127,6 @@ def test_who_cancelled_a_job_is_asked_for_where_somebody_has(world: World, end: 
 
 
 @pytest.mark.parametrize("flags", ["", ",COMPLETING"])
-def test_how_a_job_ended_is_told_alike_while_its_node_is_cleaned(flags: str) -> None:
+def test_cause_is_the_same_while_the_ended_job_is_completing(flags: str) -> None:
     cause = end_of(7, JobState.parse("CANCELLED" + flags))
     assert sentence(cause) == "Slurm job 7 was cancelled in Slurm (CANCELLED)"

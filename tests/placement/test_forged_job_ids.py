@@ -34,7 +34,7 @@ def name(world: World, uid: str, job_id: int) -> None:
     )
 
 
-def test_the_next_leader_believes_no_forged_job_id(world: World) -> None:
+def test_next_leader_ignores_a_forged_job_id(world: World) -> None:
     uid, first, second = bound_at_the_second_attempt(world)
     name(world, uid, first)
     world.news.clear()  # nobody led then
@@ -45,7 +45,7 @@ def test_the_next_leader_believes_no_forged_job_id(world: World) -> None:
     assert world.pods[uid].scheduling.job_id == second
 
 
-def test_a_forged_job_id_is_corrected_again_and_again_but_not_at_once(world: World) -> None:
+def test_forged_job_id_is_corrected_at_intervals(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     written = 0
     for _ in range(100):
@@ -57,7 +57,7 @@ def test_a_forged_job_id_is_corrected_again_and_again_but_not_at_once(world: Wor
     assert world.pods[uid].scheduling.job_id == job_id
 
 
-def test_a_forged_attempt_of_a_waiting_pod_costs_only_the_pods_own_job(world: World) -> None:
+def test_forged_attempt_of_a_queued_pod_ends_only_its_own_job(world: World) -> None:
     uid = world.queued_pod()
     first, others = world.job_id_of(uid), {job.id for job in world.jobs.values() if job.state.running}
     world.change_pod(uid, attempt=3)
@@ -67,7 +67,7 @@ def test_a_forged_attempt_of_a_waiting_pod_costs_only_the_pods_own_job(world: Wo
     assert {job.id for job in world.jobs.values() if job.state.running} == others
 
 
-def test_a_forged_attempt_moves_no_pod_that_is_bound(world: World) -> None:
+def test_forged_attempt_does_not_move_a_bound_pod(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.change_pod(uid, attempt=3)
     outlast(world, 70)
@@ -75,7 +75,7 @@ def test_a_forged_attempt_moves_no_pod_that_is_bound(world: World) -> None:
     assert world.pods[uid].life.node is not None
 
 
-def test_a_pod_that_is_bound_with_a_wrong_attempt_at_once_is_bound(world: World) -> None:
+def test_pod_bound_together_with_a_forged_attempt_keeps_its_job(world: World) -> None:
     """The same version of it says both: its job is the one that it was bound by."""
     uid = world.settled_pod()
     job_id = world.job_id_of(uid)
@@ -85,7 +85,7 @@ def test_a_pod_that_is_bound_with_a_wrong_attempt_at_once_is_bound(world: World)
     assert (world.job_id_of(uid), world.pods[uid].life.node) == (job_id, "n1")
 
 
-def test_an_invalid_pod_that_is_mended_and_numbered_at_once_is_asked_for(world: World) -> None:
+def test_invalid_pod_corrected_with_a_forged_attempt_gets_a_job(world: World) -> None:
     uid = world.create_pod()
     pod = world.pods[uid]
     world.edit(uid, forbidden=True)

@@ -105,5 +105,5 @@ def test_events_of_512_pods_take_less_than_a_second_together() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 64])
-def test_small_group_lives_the_same(size: int) -> None:
+def test_small_group_passes_through_the_same_states(size: int) -> None:
     Timed(size).lives()

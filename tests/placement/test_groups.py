@@ -123,7 +123,7 @@ def hear_of(world: World, uids: Iterable[str]) -> list[Effect]:
     return done
 
 
-def test_no_job_is_asked_for_before_the_last_pod_is_there(world: World) -> None:
+def test_group_requests_no_job_before_its_last_pod_exists(world: World) -> None:
     _, second = world.create_group(2)
     late = world.pods.pop(second)
     world.news.pop()
@@ -136,7 +136,7 @@ def test_no_job_is_asked_for_before_the_last_pod_is_there(world: World) -> None:
     assert (submit.job.nodes, submit.job.name) == (2, "g1@default")
 
 
-def test_each_pod_is_bound_to_its_own_node_by_one_job_that_ends_with_the_last_pod() -> None:
+def test_group_runs_by_one_job_that_ends_with_its_last_pod() -> None:
     world = running_group()
     first, second = world.pods
     (job,) = world.jobs.values()
@@ -165,7 +165,7 @@ def test_a_group_that_loses_a_pod_before_it_runs_gives_its_job_back() -> None:
     ends_well(world)
 
 
-def test_a_group_that_is_bound_in_part_goes_whole() -> None:
+def test_partly_bound_group_is_evicted_as_a_whole() -> None:
     """A Pod that is bound cannot be bound again: its controller makes another one."""
     world = allocated_group()
     first, second = world.pods
@@ -175,7 +175,7 @@ def test_a_group_that_is_bound_in_part_goes_whole() -> None:
     assert not world.pods
 
 
-def test_a_group_that_no_node_of_takes_gets_another_job_and_all_pods_its_number() -> None:
+def test_rejected_group_numbers_all_its_pods_for_the_next_attempt() -> None:
     world = rejected_group()
     assert [effect.attempt for effect in of_kind(world.settle(), WriteAttempt)] == [2, 2]
     assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
@@ -209,7 +209,7 @@ def test_a_crash_leaves_one_job_and_all_pods_bound(beginning: str, number: int, 
     assert len(world.running()) == 1
 
 
-def test_the_next_leader_numbers_the_pods_that_the_last_one_did_not_come_to() -> None:
+def test_next_leader_numbers_the_pods_that_the_last_leader_left() -> None:
     world = rejected_group()
     while not of_kind(world.effects, WriteAttempt):
         world.carry_out(world.effects.pop(0))
@@ -229,7 +229,7 @@ def test_a_pod_keeps_the_node_that_is_written_onto_it() -> None:
     assert [each.slot for each in with_slots((written, other), slots)] == slots[::-1]
 
 
-def test_a_pod_keeps_its_slot_of_a_node_with_several() -> None:
+def test_pod_keeps_its_slot_on_a_node_with_several_slots() -> None:
     members = [Member(pod(name=name, uid=name)) for name in ("p1", "p2", "p3")]
     slots = [Allocation(7, "n1", cores=cores) for cores in ("0", "1", "2")]
     placed = (members[0]._replace(slot=slots[2]), members[1]._replace(slot=slots[0]), members[2])
@@ -283,7 +283,7 @@ def told_of(done: list[Effect], uid: str) -> str:
     return sentence(told.cause)
 
 
-def test_a_pod_that_comes_while_its_group_gives_its_job_back_is_one_of_the_next_attempt() -> None:
+def test_replacement_pod_joins_the_next_attempt_of_its_group() -> None:
     world = group_of_three()
     world.remove_pod("u1")
     world.replace_member(GROUP)
@@ -291,7 +291,7 @@ def test_a_pod_that_comes_while_its_group_gives_its_job_back_is_one_of_the_next_
     assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
 
 
-def test_a_pod_that_comes_before_the_one_that_it_replaces_goes_is_told_and_waits() -> None:
+def test_replacement_pod_waits_until_the_replaced_pod_is_gone() -> None:
     world = group_of_three()
     late = world.replace_member(GROUP)
     done = world.settle()
@@ -300,7 +300,7 @@ def test_a_pod_that_comes_before_the_one_that_it_replaces_goes_is_told_and_waits
     ends_well_by_one_job(world)
 
 
-def test_a_pod_beyond_its_groups_size_that_goes_leaves_nothing() -> None:
+def test_surplus_pod_of_a_group_leaves_no_trace_after_its_deletion() -> None:
     world = group_of_three()
     late = world.replace_member(GROUP)
     world.settle()
@@ -311,7 +311,7 @@ def test_a_pod_beyond_its_groups_size_that_goes_leaves_nothing() -> None:
     assert members_of(world) == ["u2", "u3"]
 
 
-def test_a_pod_beyond_its_groups_size_is_kept_out_by_the_next_leader_too() -> None:
+def test_next_leader_also_excludes_a_surplus_pod_from_its_group() -> None:
     world = group_of_three()
     late = world.replace_member(GROUP)
     world.settle()
@@ -325,7 +325,7 @@ def test_a_pod_beyond_its_groups_size_is_kept_out_by_the_next_leader_too() -> No
     ends_well_by_one_job(world)
 
 
-def test_a_pod_that_comes_while_its_group_runs_waits_for_its_end() -> None:
+def test_replacement_pod_waits_until_its_running_group_ends() -> None:
     world = group_of_three()
     bind_all(world)
     world.remove_pod("u1")
@@ -337,7 +337,7 @@ def test_a_pod_that_comes_while_its_group_runs_waits_for_its_end() -> None:
     assert not of_kind(done, EvictPod)
 
 
-def test_a_group_whose_pods_were_all_evicted_begins_again_with_new_ones() -> None:
+def test_evicted_group_restarts_with_replacement_pods() -> None:
     world = group_of_three()
     bind_all(world)
     (job,) = world.jobs.values()
@@ -348,7 +348,7 @@ def test_a_group_whose_pods_were_all_evicted_begins_again_with_new_ones() -> Non
     assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
 
 
-def test_a_group_is_valid_again_without_the_pod_that_asked_for_something_else() -> None:
+def test_group_is_valid_again_without_its_differing_pod() -> None:
     world = new_group()
     world.edit("u2", 7)
     world.catch_up_with_slurm()
@@ -416,7 +416,7 @@ def test_pods_that_are_first_seen_with_their_allocation_are_one_group(bound: int
     assert world.running() == [job]
 
 
-def test_a_part_of_a_group_that_stays_one_gives_its_job_back() -> None:
+def test_group_that_stays_incomplete_gives_its_job_back() -> None:
     world = group_of_three()
     world.pods.pop("u3")
     hear_of(world, ("u1", "u2"))
@@ -428,7 +428,7 @@ def test_a_part_of_a_group_that_stays_one_gives_its_job_back() -> None:
     assert not world.pods
 
 
-def test_what_is_left_of_a_group_that_ran_runs_on() -> None:
+def test_remaining_pods_of_a_running_group_run_on() -> None:
     """One of its Pods has ended before this replica heard of any."""
     world = group_of_three()
     bind_all(world)
@@ -441,7 +441,7 @@ def test_what_is_left_of_a_group_that_ran_runs_on() -> None:
 
 @pytest.mark.parametrize("lacking", [("u1",), ("u1", "u3"), ("u1", "u2", "u3")])
 @pytest.mark.parametrize("bound", [False, True])
-def test_pods_that_a_list_lacked_are_one_group_with_their_job_when_they_are_back(
+def test_pods_missing_from_one_list_stay_one_group_with_one_job(
     lacking: tuple[str, ...], bound: bool
 ) -> None:
     world = group_of_three()
@@ -471,7 +471,7 @@ def test_the_eviction_limiter_counts_the_pods_of_a_group() -> None:
     assert not world.pods
 
 
-def test_a_pod_that_left_a_group_is_not_looked_up_as_one_of_it() -> None:
+def test_ledger_finds_no_record_of_a_pod_that_left_its_group() -> None:
     world = group_of_three()
     bind_all(world)
     world.remove_and_settle("u1")
@@ -479,7 +479,7 @@ def test_a_pod_that_left_a_group_is_not_looked_up_as_one_of_it() -> None:
     assert world.ledger.record_of("u2") is world.ledger.record_of(GROUP) is not None
 
 
-def test_another_leader_holds_the_job_of_a_group_whose_containers_outlive_it() -> None:
+def test_next_leader_holds_the_job_while_containers_of_the_group_run() -> None:
     world = running_group()
     (job,) = world.running()
     first, second = world.pods
@@ -494,7 +494,7 @@ def test_another_leader_holds_the_job_of_a_group_whose_containers_outlive_it() -
 
 
 @pytest.mark.parametrize("another_leader", [False, True])
-def test_a_forged_number_on_a_bound_pod_does_not_split_its_group(another_leader: bool) -> None:
+def test_forged_attempt_on_a_bound_pod_does_not_split_its_group(another_leader: bool) -> None:
     world = group_of_three()
     world.bind_and_settle("u1")
     world.change_pod("u1", attempt=5)

@@ -197,7 +197,7 @@ def test_no_event_takes_long_for_a_pod_beyond_the_limits(excess: str) -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("size", [1_000, 5_000])
-def test_no_event_takes_long_where_a_whole_window_demands_something_else_each(size: int) -> None:
+def test_no_event_takes_long_with_a_window_of_different_requests(size: int) -> None:
     """A Node changes, and a window of Pods is to be asked about again."""
     kinds = list(DEMANDS.values())
     pods = [pod(f"p{n}", **kinds[n % len(kinds)](n)) for n in range(240)]
@@ -205,7 +205,7 @@ def test_no_event_takes_long_where_a_whole_window_demands_something_else_each(si
 
 
 @pytest.mark.alone
-def test_no_event_takes_long_where_thousands_wait_for_a_turn() -> None:
+def test_no_event_takes_long_while_thousands_of_pods_wait_for_a_turn() -> None:
     """They are all refused for now, and all that is known of it changes at once."""
     pods = [pod(f"p{n}") for n in range(3_000)]
     closed = ClusterView(Nodes(), view(1_000).partitions, cluster=RULES.cluster)
@@ -214,7 +214,7 @@ def test_no_event_takes_long_where_thousands_wait_for_a_turn() -> None:
 
 
 @pytest.mark.alone
-def test_no_event_takes_long_where_pods_wait_in_thousands_of_lists_of_partitions() -> None:
+def test_no_event_takes_long_with_thousands_of_partition_lists() -> None:
     """They wait for a place in Slurm's queue, and one job leaves it, and then a Node changes."""
     names = [f"p{n}" for n in range(13)]
     lists = [",".join(each) for n in range(1, 14) for each in combinations(names, n)]
@@ -237,7 +237,7 @@ def leaves(driver: Driver) -> None:
 
 
 @pytest.mark.alone
-def test_all_that_is_put_off_is_done() -> None:
+def test_deferred_changes_of_excluded_nodes_are_all_made() -> None:
     """Each Pod excludes other nodes, and then another Node is closed to all of them."""
     whole, driver = view(1_000), Driver()
     own = [[f"node-{n}"] for n in range(60)]
@@ -254,7 +254,7 @@ def test_all_that_is_put_off_is_done() -> None:
 
 
 @pytest.mark.alone
-def test_pods_that_ask_alike_are_answered_once() -> None:
+def test_equal_requests_are_evaluated_once() -> None:
     whole, driver = replace(view(1_000)), Driver()
     pods = [pod(f"p{n}", annotations={PREFIX + "comment": f"{n}"}) for n in range(300)]
     driver.tell(ClusterObserved(whole), *map(PodObserved, pods))

@@ -71,7 +71,7 @@ def one_node() -> World:
     return World(numbers=True, nodes=("n1",), jobs_per_node=2)
 
 
-def test_pods_on_the_cores_of_each_others_jobs_stay_there(one_node: World) -> None:
+def test_pods_keep_their_cores_if_their_jobs_swap_cores(one_node: World) -> None:
     uids = two_pods(one_node, "10", "11")
     start_on(one_node, uids, "11", "10")
     assert cores_of(one_node, uids) == ("10", "11")
@@ -91,7 +91,7 @@ def test_pods_move_to_the_free_cores_of_their_slots_first(one_node: World) -> No
     assert cores_of(one_node, uids) == ("10-13", "14-15")
 
 
-def test_a_pod_moves_to_cores_of_another_pod_where_slurm_shares_cores(one_node: World) -> None:
+def test_pod_moves_to_cores_of_another_pod_if_slurm_shares_cores(one_node: World) -> None:
     uids = two_pods(one_node, "10", "11")
     main = replace(VIEW.partitions["main"], oversubscribe="FORCE:2")
     one_node.tell(ClusterObserved(replace(one_node.view, partitions={"main": main})))
@@ -108,7 +108,7 @@ def test_a_pod_gets_its_jobs_id_before_it_moves(one_node: World) -> None:
     assert cores_of(one_node, uids) == ("10", "11")
 
 
-def test_a_job_on_the_cores_of_a_bound_pod_puts_the_pods_job_in_doubt() -> None:
+def test_pod_of_a_resumed_job_is_evicted_if_another_job_has_its_cores() -> None:
     """The Pod's job was suspended and resumed: no state shows that."""
     world = World(numbers=True, nodes=("n1",), jobs_per_node=2)
     uid = world.bound_pod()
@@ -123,7 +123,7 @@ def test_a_job_on_the_cores_of_a_bound_pod_puts_the_pods_job_in_doubt() -> None:
 
 
 @pytest.mark.parametrize("how", ["forgot the start", "lost its state"])
-def test_a_pod_whose_job_has_other_devices_now_is_evicted_and_told_which(world: World, how: str) -> None:
+def test_pod_is_evicted_if_its_restarted_job_has_other_devices(world: World, how: str) -> None:
     uid = world.bound_pod()
     start_again(world, uid, how)
     job_id = world.job_id_of(uid)
@@ -137,7 +137,7 @@ def test_a_pod_whose_job_has_other_devices_now_is_evicted_and_told_which(world: 
 
 
 @pytest.mark.parametrize("how", ["forgot the start", "lost its state"])
-def test_a_pod_whose_job_has_other_cores_now_runs_on_and_says_so(world: World, how: str) -> None:
+def test_pod_runs_on_and_records_the_other_cores_of_its_job(world: World, how: str) -> None:
     uid = world.bound_pod()
     start_again(world, uid, how)
     job = with_the_same_devices(world, uid)
@@ -150,7 +150,7 @@ def test_a_pod_whose_job_has_other_cores_now_runs_on_and_says_so(world: World, h
     assert world.outlast(100) == []
 
 
-def test_a_pod_of_an_older_version_keeps_its_job_whatever_that_has(world: World) -> None:
+def test_pod_of_an_older_extender_keeps_its_restarted_job(world: World) -> None:
     uid = world.bound_pod()
     stands = world.allocation_of(uid)
     world.change_and_settle(uid, allocation=Allocation(stands.job_id, stands.node))
@@ -161,7 +161,7 @@ def test_a_pod_of_an_older_version_keeps_its_job_whatever_that_has(world: World)
 
 
 @pytest.mark.parametrize("same_devices", [True, False])
-def test_the_next_leader_looks_once_at_the_jobs_of_bound_pods(world: World, same_devices: bool) -> None:
+def test_next_leader_reads_the_jobs_of_bound_pods_once(world: World, same_devices: bool) -> None:
     """The start was forgotten and the job started again while no extender ran: nothing else tells."""
     uid = world.bound_pod()
     world.forget_the_start(uid)
@@ -176,7 +176,7 @@ def test_the_next_leader_looks_once_at_the_jobs_of_bound_pods(world: World, same
     assert (RecordJobId in kinds(done)) is same_devices
 
 
-def test_a_job_that_the_next_leader_reads_at_its_start_is_looked_at_there(world: World) -> None:
+def test_next_leader_checks_devices_of_a_job_that_it_reads_at_its_start(world: World) -> None:
     """As it does where another of the Pod's jobs lives."""
     uid = world.bound_pod()
     world.forget_the_start(uid)
@@ -241,7 +241,7 @@ STEPS: tuple[Callable[[World], object], ...] = (
 
 @settings(max_examples=200)
 @given(st.lists(st.sampled_from(STEPS), max_size=25))
-def test_a_pod_has_what_its_job_has_if_slurm_forgets(steps: list[Callable[[World], object]]) -> None:
+def test_pod_has_the_slot_of_its_job_if_slurm_forgets(steps: list[Callable[[World], object]]) -> None:
     world = World(replace(RULES, fast_path=False), numbers=True)  # a job granted at once is saved whole
     for _ in NODES:
         world.create_pod()

@@ -65,7 +65,7 @@ def never_bound(seconds: int = HOUR) -> tuple[World, str]:
     return world, uid
 
 
-def test_the_next_leader_believes_a_refusal_that_comes_while_it_leads(world: World) -> None:
+def test_next_leader_acts_on_a_refusal_that_comes_after_its_start(world: World) -> None:
     """The Pod has its allocation already: nothing is written onto it, which would make a new version."""
     uid = world.settled_pod()
     world.restart_and_settle()
@@ -78,7 +78,7 @@ def test_the_next_leader_believes_a_refusal_that_comes_while_it_leads(world: Wor
 # An object that it refers to is not ready
 
 
-def test_no_job_is_asked_for_while_a_claim_is_missing(world: World) -> None:
+def test_no_job_is_requested_while_a_claim_is_missing(world: World) -> None:
     uid = world.create_pod(obstacle=NO_CLAIM)
     live_on(world, 60)
     assert (world.jobs, world.held_s[uid], world.state_of(uid)) == ({}, 0, State.SEEN)
@@ -88,7 +88,7 @@ def test_no_job_is_asked_for_while_a_claim_is_missing(world: World) -> None:
     assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_a_claim_that_is_made_a_moment_after_its_pod_is_not_worth_a_word(world: World) -> None:
+def test_claim_made_shortly_after_its_pod_is_not_reported_missing(world: World) -> None:
     uid = world.create_pod(obstacle=NO_CLAIM)
     done = world.settle()
     world.pass_time(0.5)
@@ -96,7 +96,7 @@ def test_a_claim_that_is_made_a_moment_after_its_pod_is_not_worth_a_word(world: 
     assert not of_kind((*done, *world.settle()), ReportWaiting)
 
 
-def test_a_job_that_waits_is_cancelled_when_its_pods_claim_goes(world: World) -> None:
+def test_queued_job_is_cancelled_after_the_claim_of_its_pod_is_gone(world: World) -> None:
     uid = world.queued_pod()
     world.claim(uid, missing=True)
     assert of_kind(world.settle(), CancelJob)
@@ -104,7 +104,7 @@ def test_a_job_that_waits_is_cancelled_when_its_pods_claim_goes(world: World) ->
     assert (world.live_jobs(uid), told(world, uid)) == ([], sentence(NO_CLAIM))
 
 
-def test_a_leader_that_begins_anew_cancels_the_job_of_a_pod_whose_claim_is_missing(world: World) -> None:
+def test_restarted_leader_cancels_the_job_of_a_pod_without_its_claim(world: World) -> None:
     uid = world.queued_pod()
     world.acting.effects.clear()
     world.pods[uid] = changed(world.pods[uid], obstacle=NO_CLAIM)
@@ -113,7 +113,7 @@ def test_a_leader_that_begins_anew_cancels_the_job_of_a_pod_whose_claim_is_missi
     assert (world.live_jobs(uid), told(world, uid)) == ([], sentence(NO_CLAIM))
 
 
-def test_a_deposed_leaders_job_is_ended_while_its_pods_claim_is_missing(world: World) -> None:
+def test_job_of_a_deposed_leader_is_cancelled_while_the_claim_is_missing(world: World) -> None:
     world.fail_over()
     world.swap()  # the deposed one does not know it yet
     uid = world.create_pod()
@@ -133,7 +133,7 @@ def test_a_deposed_leaders_job_is_ended_while_its_pods_claim_is_missing(world: W
     assert world.pods[uid].life.node is not None
 
 
-def test_a_pod_that_others_keep_back_is_told_of_them_first(world: World) -> None:
+def test_pod_shows_other_gates_before_a_missing_claim(world: World) -> None:
     uid = world.create_pod(obstacle=NO_CLAIM)
     gates = (GATE, "kueue.x-k8s.io/admission")
     world.change_pod(uid, gates=gates)
@@ -147,14 +147,14 @@ def test_a_pod_that_others_keep_back_is_told_of_them_first(world: World) -> None
 # kube-scheduler refuses every Node
 
 
-def test_a_pod_that_is_refused_before_any_extender_is_asked_has_one_job_ever() -> None:
+def test_pod_refused_before_the_extender_is_called_gets_only_one_job() -> None:
     world, uid = never_bound()
     assert world.started[uid] == 1
     assert world.held_s[uid] <= 2
     assert REFUSAL in told(world, uid)
 
 
-def test_neither_has_one_that_kube_scheduler_says_nothing_of() -> None:
+def test_pod_without_a_kube_scheduler_message_gets_only_one_job() -> None:
     """It is never tried while a ResourceClaim is missing."""
     world = World(PlacementConfig())
     uid = world.create_pod()
@@ -176,7 +176,7 @@ def test_a_pod_is_placed_as_soon_as_kube_scheduler_finds_nodes_for_it() -> None:
     assert world.pods[uid].life.node
 
 
-def test_a_leader_that_begins_anew_asks_kube_scheduler_first_too() -> None:
+def test_restarted_leader_also_waits_until_kube_scheduler_finds_nodes() -> None:
     world, uid = never_bound(60)
     for _ in range(5):
         world.restart()
@@ -188,7 +188,7 @@ def test_a_leader_that_begins_anew_asks_kube_scheduler_first_too() -> None:
     assert world.pods[uid].life.node
 
 
-def test_what_kube_scheduler_found_for_an_earlier_attempt_says_nothing_of_the_next() -> None:
+def test_nodes_found_for_an_earlier_attempt_do_not_count_for_the_next() -> None:
     world, uid = never_bound(60)
     world.unbindable.clear()
     world.look(uid)
@@ -198,7 +198,7 @@ def test_what_kube_scheduler_found_for_an_earlier_attempt_says_nothing_of_the_ne
 
 
 @pytest.mark.parametrize(("lasts", "most"), [(35, 2), (95, 3), (215, 4), (24 * HOUR, 52)])
-def test_a_pod_that_is_refused_only_after_filter_rests_longer_and_longer(lasts: int, most: int) -> None:
+def test_backoff_grows_for_a_pod_that_is_refused_after_filter(lasts: int, most: int) -> None:
     """A plugin that refuses in Reserve or Permit: Nodes are found each time."""
     world = World(PlacementConfig())
     uid = world.create_pod()
@@ -220,7 +220,7 @@ def another_comes_and_goes(world: World) -> None:
     live_on(world, 1)
 
 
-def test_pods_that_leave_nodes_end_no_rest_that_follows_several_refusals() -> None:
+def test_leaving_pods_do_not_end_the_backoff_after_several_refusals() -> None:
     """Where some Nodes are full kube-scheduler says so too, whatever else it has against the others."""
     world = World(PlacementConfig())
     world.unbindable.add(uid := world.create_pod())
@@ -233,7 +233,7 @@ def test_pods_that_leave_nodes_end_no_rest_that_follows_several_refusals() -> No
 
 
 @pytest.mark.parametrize("lacking", ["Insufficient cpu", "Insufficient nvidia.com/gpu", "Too many pods"])
-def test_a_pod_for_which_there_is_only_no_room_may_preempt_after_a_rest(lacking: str) -> None:
+def test_pod_that_lacks_only_room_gets_a_second_job_after_the_backoff(lacking: str) -> None:
     world, uid = never_bound(10)
     world.say(uid, f"0/2 nodes are available: 2 {lacking}.")
     live_on(world, 15)
@@ -242,7 +242,7 @@ def test_a_pod_for_which_there_is_only_no_room_may_preempt_after_a_rest(lacking:
     assert world.started[uid] == 2
 
 
-def test_a_pod_without_room_by_any_job_has_one_job_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pod_that_no_job_can_give_room_gets_only_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else comes and goes on the Nodes."""
     lacking = "0/2 nodes are available: 2 Insufficient example.com/license."
     monkeypatch.setattr("tests.placement.ledger_world.REFUSAL", lacking)
@@ -254,7 +254,7 @@ def test_a_pod_without_room_by_any_job_has_one_job_ever(monkeypatch: pytest.Monk
     assert world.started[uid] == 1
 
 
-def test_other_versions_of_a_pod_that_rests_are_not_each_noted_to_be_looked_at() -> None:
+def test_new_versions_of_a_pod_in_backoff_add_no_wake_times() -> None:
     world, uid = never_bound(10)
     resting = world.record(uid)
     assert world.now < resting.rejections.rests_until
@@ -272,7 +272,7 @@ def test_a_forged_offer_of_a_gated_pod_changes_nothing(world: World) -> None:
     assert not world.started[uid]
 
 
-def test_the_pods_of_such_a_world_end_well() -> None:
+def test_unbindable_pods_and_pods_without_claims_end_consistently() -> None:
     world, uid = never_bound(60)
     missing = world.create_pod(obstacle=NO_CLAIM)
     world.create_pod()
@@ -282,7 +282,7 @@ def test_the_pods_of_such_a_world_end_well() -> None:
     assert (world.started[uid], world.started[missing]) == (1, 0)
 
 
-def test_only_the_nodes_that_kube_scheduler_found_are_asked_for() -> None:
+def test_job_excludes_nodes_that_kube_scheduler_did_not_find() -> None:
     world, uid = never_bound(60)
     world.unbindable.clear()
     refused = next(iter(job.nodes[0] for job in world.jobs.values()))
@@ -303,7 +303,7 @@ def test_only_the_nodes_that_kube_scheduler_found_are_asked_for() -> None:
         ({"partition": "unknown"}, ("elsewhere",), True),
     ],
 )
-def test_nodes_that_slurm_would_not_choose_are_not_worth_asking(
+def test_found_nodes_are_worth_a_job_only_if_slurm_may_choose_one(
     asks: dict[str, Any], found: tuple[str, ...], worth: bool
 ) -> None:
     view = replace(VIEW, nodes={**VIEW.nodes, "elsewhere": Node("elsewhere", "elsewhere", {})})
@@ -311,7 +311,7 @@ def test_nodes_that_slurm_would_not_choose_are_not_worth_asking(
     assert may_be_given(request, found, view) is worth
 
 
-def test_nothing_is_kept_of_the_nodes_that_kube_scheduler_has_found() -> None:
+def test_nodes_found_by_kube_scheduler_are_not_kept_in_memory() -> None:
     view = replace(VIEW)
 
     def ask() -> None:
@@ -322,7 +322,7 @@ def test_nothing_is_kept_of_the_nodes_that_kube_scheduler_has_found() -> None:
     assert kept(ask) < 100_000
 
 
-def test_more_than_a_few_pods_that_kube_scheduler_binds_nowhere_are_trouble() -> None:
+def test_more_than_a_few_unbindable_pods_are_reported() -> None:
     told = list[str | None]()
     world = World(PlacementConfig())
     world.acting.ledger = Ledger(world.rules, unbindable=lambda pods: told.append(pods.words))
@@ -349,7 +349,7 @@ class Unwritable(World):
         return super().do(effect)
 
 
-def test_a_pod_onto_which_no_allocation_can_be_written_rests_longer_and_longer() -> None:
+def test_backoff_grows_while_the_allocation_cannot_be_written() -> None:
     """It is told so, and that kube-scheduler finds a Node is not waited for: it has its gate."""
     world = Unwritable(PlacementConfig())
     uid = world.create_pod()
@@ -365,7 +365,7 @@ def test_a_pod_onto_which_no_allocation_can_be_written_rests_longer_and_longer()
 # Our own refusal of what Slurm chose
 
 
-def test_a_pod_whose_room_others_have_waits_in_slurms_queue_for_the_other_nodes() -> None:
+def test_pod_without_room_on_a_node_waits_in_slurm_for_other_nodes() -> None:
     """kube-scheduler would bind it there: that it is refused says nothing against the Pod."""
     world = World(PlacementConfig())
     blocking = world.bound_pod()
@@ -382,7 +382,7 @@ def test_a_pod_whose_room_others_have_waits_in_slurms_queue_for_the_other_nodes(
     assert (world.pods[uid].life.node, world.started[uid]) == (free, 2)
 
 
-def test_a_pod_whose_room_others_have_on_every_node_rests() -> None:
+def test_pod_without_room_on_every_node_waits_with_backoff() -> None:
     world = World(PlacementConfig())
     world.taken |= set(NODES)
     uid = world.create_pod()

@@ -55,7 +55,7 @@ def test_a_node_that_fails_in_both_systems_ends_its_pods(world: World, base: str
     assert not world.live_jobs(uid)
 
 
-def test_a_node_that_fails_in_slurm_first_ends_its_pods_when_it_fails_in_kubernetes(
+def test_pod_is_evicted_when_its_node_fails_in_kubernetes_after_slurm(
     world: World,
 ) -> None:
     """A machine that shuts down ends slurmd first."""
@@ -75,7 +75,7 @@ def test_a_node_that_fails_in_slurm_first_ends_its_pods_when_it_fails_in_kuberne
     assert world.live_jobs(uid) == []
 
 
-def test_a_leader_that_begins_asks_again_for_a_pod_whose_node_failed(world: World) -> None:
+def test_new_leader_requests_a_job_again_for_a_pod_whose_node_failed(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.end_job(job_id, "NODE_FAIL")
     assert not of_kind(world.restart_and_settle(), EvictPod)
@@ -85,7 +85,7 @@ def test_a_leader_that_begins_asks_again_for_a_pod_whose_node_failed(world: Worl
 
 
 @pytest.mark.parametrize("failures", [5, 9])
-def test_a_node_may_fail_often(world: World, failures: int) -> None:
+def test_pod_outlives_many_failures_of_its_node(world: World, failures: int) -> None:
     """Each failure takes another id of the same attempt, and a leader that begins knows all of them."""
     uid = world.bound_pod()
     for _ in range(failures):
@@ -102,7 +102,7 @@ def test_a_node_may_fail_often(world: World, failures: int) -> None:
     assert world.job_of(uid).state.running
 
 
-def test_a_node_that_fails_gets_no_job_for_a_pod_that_leaves(world: World) -> None:
+def test_terminating_pod_gets_no_new_job_after_its_node_fails(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.delete_pod(uid, 20)
     world.settle()
@@ -111,7 +111,7 @@ def test_a_node_that_fails_gets_no_job_for_a_pod_that_leaves(world: World) -> No
     assert not world.live_jobs(uid)
 
 
-def test_a_pod_leaves_at_the_start_of_its_jobs_grace_time_and_its_job_ends_with_it(world: World) -> None:
+def test_pod_is_evicted_when_its_jobs_grace_time_starts(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.begin_grace(job_id)
     assert world.poll() == []  # its state says nothing of it
@@ -123,7 +123,7 @@ def test_a_pod_leaves_at_the_start_of_its_jobs_grace_time_and_its_job_ends_with_
     assert not world.live_jobs(uid)
 
 
-def test_a_pod_that_leaves_already_is_not_told_of_a_grace_time(world: World) -> None:
+def test_terminating_pod_is_not_evicted_at_a_grace_time(world: World) -> None:
     uid = world.bound_pod()
     world.change_and_settle(uid, deleting=True)
     world.begin_grace(world.job_id_of(uid))
@@ -131,7 +131,7 @@ def test_a_pod_that_leaves_already_is_not_told_of_a_grace_time(world: World) -> 
     assert world.effects == []
 
 
-def test_a_grace_time_of_another_job_or_that_is_over_already_says_nothing(world: World) -> None:
+def test_grace_time_of_another_job_or_an_ended_job_is_ignored(world: World) -> None:
     uid = world.bound_pod()
     job = replace(world.live_jobs(uid)[0], preempt_time=1)
     for not_now in (replace(job, id=job.id + 1), replace(job, state=JobState("PREEMPTED"))):
@@ -190,7 +190,7 @@ def test_record_has_the_cores_of_another_start_before_the_pod_is_bound() -> None
     assert world.ledger.allocated(uid) is None
 
 
-def test_jobs_that_run_as_known_are_left_alone(world: World) -> None:
+def test_unchanged_jobs_leave_their_records_unchanged(world: World) -> None:
     for uid in world.bind_a_pod_to_each_node():
         before = world.record(uid)
         world.read_jobs()
@@ -202,7 +202,7 @@ def graceful(**partition: Any) -> ClusterObserved:
     return ClusterObserved(replace(VIEW, partitions={"main": main}, preemption=True))
 
 
-def test_only_jobs_of_bound_pods_that_have_a_grace_time_are_read_for_it(world: World) -> None:
+def test_only_jobs_with_a_grace_time_are_read_for_preemption(world: World) -> None:
     uid, leaving = world.bound_pod(), world.bound_pod()
     world.create_pod()  # waits
     world.change_and_settle(leaving, deleting=True)
@@ -217,7 +217,7 @@ def test_only_jobs_of_bound_pods_that_have_a_grace_time_are_read_for_it(world: W
     ("end", "words"),
     [("Pod failed: c exited with 3", "Pod failed: c exited with 3"), ("", "Pod deleted")],
 )
-def test_a_cancelled_jobs_comment_tells_how_its_pod_ended(world: World, end: str, words: str) -> None:
+def test_comment_of_a_cancelled_job_states_how_its_pod_ended(world: World, end: str, words: str) -> None:
     uid = world.bound_pod()
     world.change_pod(uid, finished=bool(end), end=end)
     if not end:
@@ -226,7 +226,7 @@ def test_a_cancelled_jobs_comment_tells_how_its_pod_ended(world: World, end: str
     assert cancelled.comment == words
 
 
-def test_a_cancelled_jobs_comment_tells_how_its_pod_ended_while_nobody_led(world: World) -> None:
+def test_comment_states_how_the_pod_ended_without_a_leader(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.change_pod(uid, finished=True, end="Pod failed: c exited with 3")
     world.news.clear()
@@ -235,7 +235,7 @@ def test_a_cancelled_jobs_comment_tells_how_its_pod_ended_while_nobody_led(world
     assert world.jobs[job_id].comment == "Pod failed: c exited with 3"
 
 
-def test_the_comment_of_a_job_that_is_given_back_tells_why(world: World) -> None:
+def test_comment_of_a_job_given_back_states_the_reason(world: World) -> None:
     uid = world.settled_pod()
     done = world.settle_refused(uid)
     (cancelled,) = (e for e in done if isinstance(e, CancelJob))
@@ -254,7 +254,7 @@ def test_unstarted_pod_outlives_its_job_unless_cancelled(world: World, base: str
         assert len(world.live_jobs(uid)) == 1
 
 
-def test_a_pod_that_somebody_else_bound_gives_its_job_back_and_stays(world: World) -> None:
+def test_pod_bound_elsewhere_gives_its_job_back_and_stays(world: World) -> None:
     uid = world.settled_pod()
     elsewhere = next(n for n in VIEW.nodes if n != world.pods[uid].scheduling.allocation.node)  # type: ignore[union-attr]
     world.change_and_settle(uid, node=elsewhere)
@@ -329,7 +329,7 @@ COMPLETING = JobState("CANCELLED", frozenset({"COMPLETING"}))
         (False, False, {"start_time": 1, "end_time": 12}, True),
     ],
 )
-def test_a_cancelled_job_is_asked_for_again_if_its_slurmd_may_have_cancelled_it(
+def test_job_is_requested_again_if_slurmd_may_have_cancelled_it(
     queued: bool, external: bool, became: dict[str, Any], by_a_person: bool
 ) -> None:
     """slurmd cancels a job that slurmd cannot start, as if a person did: a Prolog fails."""
@@ -343,7 +343,7 @@ def test_a_cancelled_job_is_asked_for_again_if_its_slurmd_may_have_cancelled_it(
     assert by_a_person or world.job_id_of(uid) != job_id
 
 
-def test_a_pod_whose_jobs_do_not_start_rests_after_a_few() -> None:
+def test_pod_is_paused_after_three_jobs_that_do_not_start() -> None:
     """Each of them may have drained a node, and the Pod may be what its Prolog does not like."""
     world = World(external=False)
     uid = world.create_pod()

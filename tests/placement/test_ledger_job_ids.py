@@ -37,7 +37,7 @@ def a_rival_of(world: World) -> None:
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "FAILED"])
-def test_another_jobs_id_is_left_to_it_and_sends_nobody_into_the_queue(world: World, state: str) -> None:
+def test_pod_requests_the_next_job_id_at_once_if_its_id_is_taken(world: World, state: str) -> None:
     """One Pod that queues is enough for all after it to queue behind it."""
     uid = world.create_pod()
     world.hear()
@@ -50,7 +50,7 @@ def test_another_jobs_id_is_left_to_it_and_sends_nobody_into_the_queue(world: Wo
 
 
 @pytest.mark.parametrize("trouble", [Remedy.ID_TAKEN, Remedy.AGAIN])
-def test_who_asks_again_overtakes_nobody_who_waits_by_then(world: World, trouble: Remedy) -> None:
+def test_repeated_submission_does_not_overtake_a_queued_pod(world: World, trouble: Remedy) -> None:
     uid, first = world.pod_and_submission()
     other = world.queued_pod()
     assert world.state_of(other) is State.QUEUED
@@ -62,7 +62,7 @@ def test_who_asks_again_overtakes_nobody_who_waits_by_then(world: World, trouble
     assert [e.immediate for e in submitted] == [False]
 
 
-def test_a_job_that_slurmctld_ended_for_a_lost_answer_is_asked_for_again(world: World) -> None:
+def test_job_ended_by_slurmctld_for_a_lost_reply_is_requested_again(world: World) -> None:
     uid, submit = world.pod_and_submission()
     world.do(submit)
     world.fail_unanswered(submit)
@@ -72,7 +72,7 @@ def test_a_job_that_slurmctld_ended_for_a_lost_answer_is_asked_for_again(world: 
     assert len(world.live_jobs(uid)) == 1
 
 
-def test_another_jobs_id_is_left_to_it_when_the_pod_is_deleted(world: World) -> None:
+def test_deleted_pod_does_not_cancel_another_job_under_its_id(world: World) -> None:
     uid, effect = submit_and_lose_the_answer(world)
     stranger = give_the_id_to_a_stranger(world, effect)
     world.remove_pod(uid)
@@ -84,7 +84,7 @@ def test_another_jobs_id_is_left_to_it_when_the_pod_is_deleted(world: World) -> 
     assert world.jobs[effect.job_id] == stranger
 
 
-def test_another_jobs_id_is_left_to_it_when_the_pod_is_edited(world: World) -> None:
+def test_edited_pod_does_not_cancel_another_job_under_its_id(world: World) -> None:
     uid, effect = submit_and_lose_the_answer(world)
     stranger = give_the_id_to_a_stranger(world, effect)
     world.edit(uid)
@@ -95,7 +95,7 @@ def test_another_jobs_id_is_left_to_it_when_the_pod_is_edited(world: World) -> N
 
 
 @pytest.mark.parametrize("arrives", ["at once", "late"])
-def test_a_job_that_was_made_for_a_pod_that_is_deleted_is_cancelled(world: World, arrives: str) -> None:
+def test_job_made_for_a_deleted_pod_is_cancelled(world: World, arrives: str) -> None:
     uid, effect = submit_and_lose_the_answer(world)
     world.remove_pod(uid)
     if arrives == "late":
@@ -105,7 +105,7 @@ def test_a_job_that_was_made_for_a_pod_that_is_deleted_is_cancelled(world: World
     assert world.jobs[effect.job_id].state.base == "CANCELLED"
 
 
-def test_a_job_that_is_known_to_be_the_pods_own_is_not_read_before_it_is_cancelled(world: World) -> None:
+def test_job_known_to_be_the_pods_own_is_cancelled_without_a_read(world: World) -> None:
     """Thousands may be, at once."""
     uid = world.bound_pod()
     assert kinds(world.remove_and_settle(uid)) == [CancelJob]
@@ -115,7 +115,7 @@ def test_a_job_that_is_known_to_be_the_pods_own_is_not_read_before_it_is_cancell
     assert kinds(world.remove_and_settle(uid)) == [CancelJob]
 
 
-def test_what_an_orphans_author_wrote_stays_in_its_comment(world: World) -> None:
+def test_cancelled_orphan_job_keeps_the_comment_of_its_author(world: World) -> None:
     asked = replace(REQUEST, job=replace(REQUEST.job, comment="run 7"))
     uid = world.settled_pod(request=asked)
     (job,) = world.live_jobs(uid)
@@ -124,7 +124,7 @@ def test_what_an_orphans_author_wrote_stays_in_its_comment(world: World) -> None
     assert world.jobs[job.id].comment == "run 7; Pod no longer needs the job"
 
 
-def test_an_id_that_another_replica_used_up_is_no_end_of_the_workload(world: World) -> None:
+def test_queued_pod_requests_the_next_id_if_its_id_is_used_up(world: World) -> None:
     """slurmctld forgot the queued job, and a deposed leader asked for it at once, in vain."""
     uid = world.queued_pod()
     job = world.live_jobs(uid)[0]
@@ -136,7 +136,7 @@ def test_an_id_that_another_replica_used_up_is_no_end_of_the_workload(world: Wor
     assert world.state_of(uid) is State.QUEUED
 
 
-def test_the_used_up_id_of_a_bound_pod_is_asked_for_again_as_the_next_try(world: World) -> None:
+def test_bound_pod_requests_the_next_id_if_its_id_is_used_up(world: World) -> None:
     uid = world.bound_pod()
     job, node = world.live_jobs(uid)[0], world.pods[uid].life.node
     world.jobs[job.id] = replace(job, state=JobState("FAILED"), nodes=())
@@ -175,7 +175,7 @@ def test_bound_pod_whose_job_id_is_taken_runs_on(base: str, nodes: tuple[str, ..
     assert world.jobs[job_id] == elses
 
 
-def test_a_pod_that_a_deposed_leader_placed_is_watched_though_forbidden(world: World) -> None:
+def test_forbidden_pod_placed_by_a_deposed_leader_keeps_its_job(world: World) -> None:
     a_rival_of(world)
     uid = world.settled_pod()
     world.edit(uid, forbidden=True)
@@ -187,7 +187,7 @@ def test_a_pod_that_a_deposed_leader_placed_is_watched_though_forbidden(world: W
     assert len(world.live_jobs(uid)) == 1
 
 
-def test_a_later_attempt_that_a_deposed_leader_has_bound_is_watched(world: World) -> None:
+def test_leader_follows_a_later_attempt_bound_by_a_deposed_leader(world: World) -> None:
     uid = world.settled_pod()
     a_rival_of(world)
     world.refuse(uid, offers=True)
@@ -202,7 +202,7 @@ def test_a_later_attempt_that_a_deposed_leader_has_bound_is_watched(world: World
     assert (world.state_of(uid), world.job_id_of(uid)) == (State.BOUND, job.id)
 
 
-def test_an_attempt_that_another_replica_has_numbered_is_not_numbered_again(world: World) -> None:
+def test_attempt_numbered_by_another_replica_is_not_numbered_again(world: World) -> None:
     uid = world.settled_pod()
     world.refuse(uid, offers=True)
     world.hear_all()

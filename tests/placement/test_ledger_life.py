@@ -26,7 +26,7 @@ from wellknown.names import GATE
 
 
 @pytest.mark.parametrize("tells_grants", [True, False])
-def test_an_idle_cluster_is_asked_at_once_and_the_grant_written(tells_grants: bool) -> None:
+def test_idle_cluster_grants_at_once_and_the_allocation_is_written(tells_grants: bool) -> None:
     world = World(tells_grants=tells_grants)
     uid = world.create_pod()
     done = world.settle()
@@ -40,7 +40,7 @@ def test_an_idle_cluster_is_asked_at_once_and_the_grant_written(tells_grants: bo
     assert kinds(world.settle()) == [Submit, *([] if tells_grants else [ReadJob]), WriteAllocation]
 
 
-def test_what_was_written_is_known_before_the_watch_shows_it(world: World) -> None:
+def test_written_allocation_is_known_before_the_watch_shows_it(world: World) -> None:
     """kube-scheduler may be as fast as the watch."""
     uid = world.create_pod()
     world.hear()
@@ -56,7 +56,7 @@ def test_what_was_written_is_known_before_the_watch_shows_it(world: World) -> No
     assert heard[1].pod == known[1].pod
 
 
-def test_a_pod_that_was_told_to_wait_is_told_that_it_need_not(world: World) -> None:
+def test_pod_that_reported_waiting_also_reports_its_allocation(world: World) -> None:
     world.bound_pod()
     first = world.bound_pod()
     uid = world.settled_pod()
@@ -64,11 +64,11 @@ def test_a_pod_that_was_told_to_wait_is_told_that_it_need_not(world: World) -> N
     world.remove_and_settle(first)
     world.schedule()
     (written,) = of_kind(world.poll(), WriteAllocation)
-    assert written.heard_at == world.now, "and what it got, by an Event"
+    assert written.learned_at == world.now, "and what it got, by an Event"
     assert (written.uid, written.nominate) == (uid, True)
 
 
-def test_kube_scheduler_is_led_to_the_node_only_where_there_are_many() -> None:
+def test_node_is_nominated_only_in_a_large_cluster() -> None:
     many_enough = PlacementConfig().nominate_from
     for known, nominate in ((many_enough - 1, False), (many_enough, True)):
         world = World()
@@ -77,10 +77,10 @@ def test_kube_scheduler_is_led_to_the_node_only_where_there_are_many() -> None:
         world.create_pod()
         (written,) = of_kind(world.settle(), WriteAllocation)
         assert written.nominate is nominate
-        assert written.heard_at is None, "it was told nothing"
+        assert written.learned_at is None, "it was told nothing"
 
 
-def test_what_finds_no_room_is_queued_and_nobody_overtakes_it(world: World) -> None:
+def test_pod_without_room_is_queued_and_not_overtaken(world: World) -> None:
     world.bind_a_pod_to_each_node()
     uid = world.create_pod()
     first, second = of_kind(world.settle(), Submit)
@@ -92,14 +92,14 @@ def test_what_finds_no_room_is_queued_and_nobody_overtakes_it(world: World) -> N
     assert not behind.immediate
 
 
-def test_a_partition_that_had_no_room_is_left_in_peace_for_a_while(world: World) -> None:
+def test_full_partition_gets_no_immediate_request_for_a_while(world: World) -> None:
     uid = world.queued_pod()
     world.remove_and_settle(uid)
     world.create_pod()
     assert [e.immediate for e in world.settle() if isinstance(e, Submit)] == [False]
 
 
-def test_what_an_immediate_allocation_queued_all_the_same_is_queued(world: World) -> None:
+def test_immediate_job_that_slurm_queues_anyway_is_queued(world: World) -> None:
     """Slurm does that to a job beyond a limit of its partition (EnforcePartLimits=NO)."""
     uid, effect = world.pod_and_submission()
     world.do(replace(effect, immediate=False))
@@ -148,7 +148,7 @@ def test_a_pod_that_is_edited_after_its_allocation_keeps_it(world: World) -> Non
     assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_a_pod_that_others_hold_back_gets_no_job_until_they_let_go(world: World) -> None:
+def test_pod_with_another_gate_gets_no_job_until_the_gate_is_removed(world: World) -> None:
     uid = world.create_pod()
     world.change_pod(uid, gates=(*world.pods[uid].scheduling.gates, "kueue.x-k8s.io/admission"))
     world.acting.news = world.news[-1:]
@@ -158,7 +158,7 @@ def test_a_pod_that_others_hold_back_gets_no_job_until_they_let_go(world: World)
     assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_a_cancellation_that_is_confirmed_late_does_not_hold_up_the_next_attempt(world: World) -> None:
+def test_late_reply_to_a_cancel_does_not_delay_the_next_attempt(world: World) -> None:
     uid = world.settled_pod()
     world.pass_time(world.rules.unbound_deadline + 1)
     attempt = world.effects.pop(0)

@@ -40,7 +40,7 @@ def refused_by_slurm(world: World, kind: type[Effect], times: int) -> list[Repor
     return told
 
 
-def test_a_bound_pod_outlives_a_slurmctld_that_forgot_to_have_started_its_job(world: World) -> None:
+def test_bound_pod_runs_on_if_slurmctld_forgot_the_start_of_its_job(world: World) -> None:
     uid = world.bound_pod()
     world.forget_the_start(uid)
     world.poll()
@@ -76,7 +76,7 @@ def test_a_bound_pod_whose_job_is_requeued_or_not_started_again_is_evicted(reque
     assert not world.live_jobs(uid)
 
 
-def test_a_node_that_kube_scheduler_never_looked_at_is_not_blamed(world: World) -> None:
+def test_node_that_kube_scheduler_did_not_check_is_not_excluded(world: World) -> None:
     uid = world.settled_pod()
     world.wait(world.rules.unbound_deadline + 1)
     world.poll()
@@ -85,7 +85,7 @@ def test_a_node_that_kube_scheduler_never_looked_at_is_not_blamed(world: World) 
     assert (submitted.uid, submitted.job.excluded_nodes) == (uid, ())
 
 
-def test_a_bound_pods_forgotten_job_is_asked_for_again_on_the_pods_node(world: World) -> None:
+def test_forgotten_job_of_a_bound_pod_is_requested_on_the_pods_node(world: World) -> None:
     """Invariant I5: absence ends no Pod; invariant I2: nor does one run on without a job."""
     world.bound_pod()
     uid = world.bound_pod()
@@ -103,7 +103,7 @@ def test_a_bound_pods_forgotten_job_is_asked_for_again_on_the_pods_node(world: W
     assert world.wait_and_poll(100.0) == []
 
 
-def test_a_forbidden_bound_pods_forgotten_job_is_asked_for_once_it_is_allowed(world: World) -> None:
+def test_forgotten_job_of_a_forbidden_pod_is_requested_once_allowed(world: World) -> None:
     uid = world.bound_pod()
     node = world.pods[uid].life.node
     world.forget_the_job(uid)
@@ -117,7 +117,7 @@ def test_a_forbidden_bound_pods_forgotten_job_is_asked_for_once_it_is_allowed(wo
     assert job.required_nodes == (node,)
 
 
-def test_the_observer_hears_once_of_a_bound_pods_job_that_slurm_has_lost() -> None:
+def test_observer_is_called_once_for_a_lost_job_of_a_bound_pod() -> None:
     world, lost = World(), list[State]()
 
     def observe(before: Placeholder | None, after: Placeholder) -> None:
@@ -133,7 +133,7 @@ def test_the_observer_hears_once_of_a_bound_pods_job_that_slurm_has_lost() -> No
     assert lost == [State.BOUND]
 
 
-def test_a_pod_that_was_being_bound_when_slurm_forgot_its_job_gets_it_back(world: World) -> None:
+def test_pod_in_binding_gets_its_forgotten_job_back(world: World) -> None:
     """Invariant I5, in the moment between the leader's look and the Binding's arrival."""
     uid = world.settled_pod()
     world.begin_binding(uid)
@@ -148,7 +148,7 @@ def test_a_pod_that_was_being_bound_when_slurm_forgot_its_job_gets_it_back(world
 
 
 @pytest.mark.parametrize("what", ["nothing", "the Pod is allowed", "the leader restarts"])
-def test_a_refused_pod_outlives_the_job_that_a_deposed_leader_asked_for(world: World, what: str) -> None:
+def test_refused_pod_outlives_the_job_of_a_deposed_leader(world: World, what: str) -> None:
     uid = world.create_pod()
     world.hear_all()
     late = world.take(Submit)  # the request of a leader that is deposed
@@ -170,7 +170,7 @@ def test_a_refused_pod_outlives_the_job_that_a_deposed_leader_asked_for(world: W
     assert late.job_id not in live
 
 
-def test_what_a_pod_asks_for_anyway_is_no_orphan(world: World) -> None:
+def test_job_that_a_pod_needs_is_not_ended_as_an_orphan(world: World) -> None:
     """It was allowed between the audit's last look and the order to end its job."""
     uid = world.settled_pod()
     (job,) = world.live_jobs(uid)
@@ -180,7 +180,7 @@ def test_what_a_pod_asks_for_anyway_is_no_orphan(world: World) -> None:
     assert world.live_jobs(uid) == [job]
 
 
-def test_a_pod_that_is_bound_while_its_forgotten_job_is_replaced_gets_it_back(world: World) -> None:
+def test_pod_bound_during_replacement_gets_its_forgotten_job_back(world: World) -> None:
     uid = world.settled_pod()
     world.begin_binding(uid)
     world.pass_time(world.rules.unbound_deadline + 1)
@@ -197,7 +197,7 @@ def test_a_pod_that_is_bound_while_its_forgotten_job_is_replaced_gets_it_back(wo
     assert again.required_nodes == (world.pods[uid].life.node,)
 
 
-def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_runs_on(world: World) -> None:
+def test_bound_pod_runs_on_if_another_job_has_taken_its_node(world: World) -> None:
     uid = world.bound_pod()
     taken = replace(world.live_jobs(uid)[0], id=7, admin_comment="")
     world.forget_the_job(uid)
@@ -220,7 +220,7 @@ def test_a_bound_pod_whose_forgotten_job_finds_its_node_taken_runs_on(world: Wor
     assert [p.cause for p in world.ledger.placeholders] == [None]
 
 
-def test_the_author_of_a_pod_whose_lost_job_slurm_does_not_take_again_is_told_once(world: World) -> None:
+def test_refusal_of_a_bound_pods_lost_job_is_reported_once(world: World) -> None:
     """By an Event: the Pod runs."""
     uid = world.bound_pod()
     world.forget_the_job(uid)
@@ -233,7 +233,7 @@ def test_the_author_of_a_pod_whose_lost_job_slurm_does_not_take_again_is_told_on
     assert world.live_jobs(uid)
 
 
-def test_the_author_of_a_pod_whose_job_slurm_lets_nobody_change_is_told_once(world: World) -> None:
+def test_refused_change_of_a_queued_job_is_reported_once(world: World) -> None:
     uid = world.queued_pod()
     world.tell(ClusterObserved(CORDONED))
     world.pass_time(1.0)
@@ -243,7 +243,7 @@ def test_the_author_of_a_pod_whose_job_slurm_lets_nobody_change_is_told_once(wor
     assert (told.event_alone, told.job_id) == (False, world.job_id_of(uid))
 
 
-def test_a_forgotten_job_that_comes_back_is_not_asked_for_again(world: World) -> None:
+def test_forgotten_job_that_comes_back_is_kept(world: World) -> None:
     uid = world.bound_pod()
     job = world.live_jobs(uid)[0]
     world.forget_the_job(uid)
@@ -255,7 +255,7 @@ def test_a_forgotten_job_that_comes_back_is_not_asked_for_again(world: World) ->
     assert world.wait_and_poll(100.0) == []
 
 
-def test_the_job_of_a_pod_whose_node_is_gone_is_not_asked_for(world: World) -> None:
+def test_job_of_a_pod_whose_node_is_gone_is_not_requested(world: World) -> None:
     uid = world.bound_pod()
     world.forget_the_job(uid)
     world.tell(ClusterObserved(replace(VIEW, nodes={})))

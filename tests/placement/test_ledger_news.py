@@ -16,7 +16,7 @@ from tests.placement import ledger_world
 from tests.placement.ledger_world import NODES, VIEW, World, calm_down, kinds
 
 
-def test_a_poll_that_was_asked_before_the_grant_does_not_undo_it(world: World) -> None:
+def test_poll_that_began_before_the_grant_does_not_undo_the_grant(world: World) -> None:
     world.bound_pod()
     other = world.bound_pod()
     uid = world.settled_pod()
@@ -32,7 +32,7 @@ def test_a_poll_that_was_asked_before_the_grant_does_not_undo_it(world: World) -
     assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_nothing_follows_from_answers_that_cannot_be_read(world: World) -> None:
+def test_unreadable_replies_have_no_effect(world: World) -> None:
     """Neither for a Pod that runs, nor for one that waits, nor at a restart."""
     waiting = world.queued_pod()
     running = next(uid for uid, each in world.pods.items() if each.life.node)
@@ -57,12 +57,12 @@ def test_an_illegal_move_raises() -> None:
         placeholder_of(pod(), State.DONE).move(State.BOUND, 0.0)
 
 
-def test_an_outcome_of_a_pod_that_is_long_gone_is_no_news(world: World) -> None:
+def test_outcome_of_an_unknown_pod_is_ignored(world: World) -> None:
     world.tell(Outcome(CancelJob("nobody", 1, "p@default", ""), None))
     assert world.effects == []
 
 
-def test_a_pod_that_is_over_before_it_was_seen_is_no_news(world: World) -> None:
+def test_pod_that_finished_before_it_was_seen_is_ignored(world: World) -> None:
     world.tell(PodObserved(pod(uid="u", phase="Succeeded")))
     assert list(world.ledger.placeholders) == []
 
@@ -81,7 +81,7 @@ def test_a_job_that_was_queued_is_read_once_more_after_its_pod_is_bound() -> Non
     assert uid not in world.pods
 
 
-def test_the_job_of_a_pod_that_is_resized_before_it_is_bound_is_read_at_bind(world: World) -> None:
+def test_job_of_a_pod_resized_before_binding_is_read_at_bind(world: World) -> None:
     uid = world.settled_pod()
     allocated = world.ledger.allocated(uid)
     assert allocated is not None
@@ -93,7 +93,7 @@ def test_the_job_of_a_pod_that_is_resized_before_it_is_bound_is_read_at_bind(wor
     assert not resized[0].job.asked.immediate
 
 
-def test_a_pod_runs_on_where_its_node_has_lost_the_label_that_names_slurms(
+def test_pod_runs_on_after_its_node_loses_the_label_of_its_slurm_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World()

@@ -28,7 +28,7 @@ from tests.builders import changed, placeholder_of
 from tests.placement.ledger_world import REFUSAL, REQUEST, VIEW, World, kinds, of_kind, only
 
 
-def test_a_refused_pod_is_told_and_tried_again_when_it_is_changed(world: World) -> None:
+def test_refused_pod_reports_the_cause_and_is_retried_after_a_change(world: World) -> None:
     uid, submit = world.pod_and_submission()
     world.finish(submit, Failure(Remedy.CHANGE, "Invalid partition name"))
     told = only(world.settle(), ReportWaiting)
@@ -41,7 +41,7 @@ def test_a_refused_pod_is_told_and_tried_again_when_it_is_changed(world: World) 
     assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_a_pod_whose_node_is_refused_tries_an_offered_one_at_once(world: World) -> None:
+def test_pod_with_a_refused_node_tries_an_offered_node_at_once(world: World) -> None:
     uid = world.settled_pod()
     first = world.allocation_of(uid)
     world.refuse(uid, offers=True)
@@ -59,7 +59,7 @@ def test_offer_that_comes_after_the_rejection_ends_the_attempt_at_once(world: Wo
     assert kinds(world.settle())[:3] == [CheckDepartures, WriteAttempt, CancelJob]
 
 
-def test_only_the_nodes_that_kube_scheduler_offered_are_asked_for_after_a_refusal() -> None:
+def test_next_job_excludes_nodes_that_kube_scheduler_did_not_offer() -> None:
     names = ("n1", "n2", "n3", "n4")
     world = World()
     nodes = {name: Node(name, name, {}) for name in names}
@@ -72,7 +72,7 @@ def test_only_the_nodes_that_kube_scheduler_offered_are_asked_for_after_a_refusa
     assert submitted.job.excluded_nodes == ("n[1-2,4]",)
 
 
-def test_an_offer_without_a_node_of_the_partition_is_none(world: World) -> None:
+def test_offer_without_a_node_of_the_partition_is_ignored(world: World) -> None:
     elsewhere = {name: Node(name, name, {}) for name in ("n1", "n2", "other")}
     world.tell(ClusterObserved(replace(VIEW, nodes=elsewhere)))
     uid = world.settled_pod()
@@ -86,12 +86,12 @@ def test_an_offer_without_a_node_of_the_partition_is_none(world: World) -> None:
     assert submitted.job.excluded_nodes == ("n1",)
 
 
-def test_an_offer_instead_of_an_earlier_jobs_node_says_nothing_of_this_ones(world: World) -> None:
+def test_offer_for_an_earlier_job_is_ignored(world: World) -> None:
     uid = world.settled_pod()
     assert world.change_and_settle(uid, feasible_nodes=FeasibleNodes(4711, ("n2",))) == []
 
 
-def test_a_node_that_pods_are_leaving_is_waited_for() -> None:
+def test_pod_waits_for_a_node_that_other_pods_are_leaving() -> None:
     world = World(vacated_in={"n1": 20.0})
     uid = world.settled_pod()
     assert kinds(world.settle_refused(uid)) == [CheckDepartures]
@@ -100,7 +100,7 @@ def test_a_node_that_pods_are_leaving_is_waited_for() -> None:
     assert world.state_of(uid) is State.BOUND
 
 
-def test_a_node_that_another_pod_leaves_within_a_day_is_given_back() -> None:
+def test_node_that_another_pod_leaves_only_after_a_day_is_given_back() -> None:
     world = World(vacated_in={"n1": 86_405.0})
     uid = world.settled_pod()
     (job,) = world.live_jobs(uid)
@@ -110,7 +110,7 @@ def test_a_node_that_another_pod_leaves_within_a_day_is_given_back() -> None:
     assert not world.ledger.holding("n1")
 
 
-def test_a_node_that_is_refused_when_it_is_clear_too_is_given_back() -> None:
+def test_node_refused_again_after_other_pods_left_is_given_back() -> None:
     world = World(vacated_in={"n1": 40.0})
     uid = world.settled_pod()
     world.settle_refused(uid)
@@ -119,7 +119,7 @@ def test_a_node_that_is_refused_when_it_is_clear_too_is_given_back() -> None:
     assert kinds(world.settle_refused(uid))[:2] == [CheckDepartures, WriteAttempt]
 
 
-def test_a_first_refusal_for_want_of_room_may_be_of_a_pod_that_has_left(world: World) -> None:
+def test_first_refusal_for_lack_of_room_keeps_the_allocation(world: World) -> None:
     """kube-scheduler may see a deletion late, after an outage of kube-apiserver."""
     uid = world.settled_pod()
     world.pass_time(20.0)
@@ -136,7 +136,7 @@ def test_a_first_refusal_for_want_of_room_may_be_of_a_pod_that_has_left(world: W
     assert lacks(" Still.")[:2] == [CheckDepartures, WriteAttempt]
 
 
-def test_a_refusal_after_an_unknown_outcome_has_the_job_looked_for_first() -> None:
+def test_job_is_looked_up_if_a_refusal_follows_an_unknown_outcome() -> None:
     for remedy in (Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR, Remedy.NO_ROOM):
         world = World()
         uid, submit = world.pod_and_submission()
@@ -161,7 +161,7 @@ def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it(world: 
     assert after.job.unverified  # and so Slurm is asked
 
 
-def test_an_offer_that_names_another_job_is_not_gone_by(world: World) -> None:
+def test_refusal_with_an_offer_for_another_job_excludes_the_node(world: World) -> None:
     uid = world.settled_pod()
     world.change_and_settle(uid, node_rejection=REFUSAL, feasible_nodes=FeasibleNodes(4711, ("n9",)))
     world.wait(0.3)
@@ -172,7 +172,7 @@ def test_an_offer_that_names_another_job_is_not_gone_by(world: World) -> None:
     assert submitted.job.excluded_nodes == ("n1",)
 
 
-def test_a_pods_news_do_not_shorten_the_pause_before_another_attempt(world: World) -> None:
+def test_updates_of_a_pod_do_not_shorten_the_pause_before_an_attempt(world: World) -> None:
     uid = world.create_pod()
     world.change_pod(uid, attempt=8)
     world.acting.news = world.news[-1:]
@@ -195,7 +195,7 @@ def test_a_node_is_avoided_for_a_while_and_not_for_ever(world: World) -> None:
     assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_a_pod_that_is_bound_does_not_wait_for_others_to_leave_nodes(world: World) -> None:
+def test_bound_pod_no_longer_waits_for_pods_to_leave_nodes(world: World) -> None:
     uid = world.settled_pod()
     world.refuse(uid, offers=True)
     world.settle()
@@ -206,7 +206,7 @@ def test_a_pod_that_is_bound_does_not_wait_for_others_to_leave_nodes(world: Worl
     assert (world.state_of(uid), world.ledger._avoiding) == (State.BOUND, set())
 
 
-def test_a_node_that_was_avoided_long_ago_is_not_waited_for(world: World) -> None:
+def test_pod_does_not_wait_for_a_node_after_its_exclusion_ended(world: World) -> None:
     other, uid = world.bound_pod(), world.create_pod()
     world.settle()
     world.settle_refused(uid)

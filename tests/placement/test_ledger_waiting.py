@@ -40,14 +40,14 @@ def test_a_pod_that_needs_one_of_several_nodes_gets_one_that_is_open(world: Worl
     assert world.allocation_of(uid).node == "n2"
 
 
-def test_a_pod_that_was_told_to_wait_before_a_restart_is_told_that_it_need_not(world: World) -> None:
+def test_pod_marked_as_waiting_before_a_restart_gets_a_nominated_node(world: World) -> None:
     world.create_pod()
     world.acting.news = [PodObserved(changed(pod.pod, told_to_wait=True)) for pod in world.news]  # type: ignore[union-attr]
     (written,) = (e for e in world.settle() if isinstance(e, WriteAllocation))
     assert written.nominate
 
 
-def test_what_could_not_be_told_is_told_later(world: World) -> None:
+def test_failed_report_is_repeated_later(world: World) -> None:
     uid, submit = world.pod_and_submission()
     world.finish(submit, Failure(Remedy.CHANGE, "Invalid partition name"))
     (told,) = world.effects
@@ -71,7 +71,7 @@ def test_a_pod_without_an_open_node_waits_until_there_is_one(world: World) -> No
     assert world.state_of(uid) is State.ALLOCATED
 
 
-def test_a_job_that_waits_hears_of_nodes_that_close_and_open(world: World) -> None:
+def test_queued_job_follows_nodes_that_close_and_open(world: World) -> None:
     uid = world.queued_pod()
     for nodes, excluded in ((CORDONED.nodes, ("n1",)), (VIEW.nodes, ())):
         world.tell(ClusterObserved(replace(VIEW, nodes=nodes)))
@@ -80,14 +80,14 @@ def test_a_job_that_waits_hears_of_nodes_that_close_and_open(world: World) -> No
     assert world.tell_and_settle(ClusterObserved(replace(VIEW, nodes=dict(VIEW.nodes)))) == []
 
 
-def test_a_job_that_waits_is_never_told_to_avoid_every_node(world: World) -> None:
+def test_queued_job_never_excludes_every_node(world: World) -> None:
     world.bind_a_pod_to_each_node()
     world.create_pod()
     world.settle()
     assert world.tell_and_settle(ClusterObserved(replace(VIEW, nodes={}))) == []
 
 
-def test_trouble_is_told_once_and_not_with_every_repetition(world: World) -> None:
+def test_problem_is_reported_once_and_not_with_every_retry(world: World) -> None:
     world.create_pod()
     world.hear()
     told = []

@@ -41,7 +41,7 @@ def is_held_until_they_have_ended(world: World, job_id: int) -> None:
     assert "containers" not in world.jobs[job_id].comment
 
 
-def test_the_job_of_a_pod_deleted_by_force_is_held_until_its_containers_have_ended(world: World) -> None:
+def test_job_of_a_force_deleted_pod_is_held_until_its_containers_end(world: World) -> None:
     job_id = job_of_a_pod_deleted_by_force(world)
     assert world.jobs[job_id].comment == WORDS
     is_held_until_they_have_ended(world, job_id)
@@ -53,7 +53,7 @@ def test_the_job_of_a_pod_whose_containers_have_ended_is_cancelled_at_once(world
     ended_at_last(world, job_id)
 
 
-def test_a_pod_that_was_nowhere_had_no_containers(world: World) -> None:
+def test_job_of_an_unbound_force_deleted_pod_is_not_held(world: World) -> None:
     uid = world.settled_pod()
     job_id = world.job_id_of(uid)
     world.force_delete(uid)
@@ -71,7 +71,7 @@ def test_a_pod_that_finished_before_it_was_deleted_has_no_containers(world: Worl
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_while_containers_run_whose_job_is_over_their_node_is_held(world: World, when: str) -> None:
+def test_node_is_held_while_containers_of_an_ended_job_run(world: World, when: str) -> None:
     """Slurm gives it to others: their Prolog waits, and a Pod of theirs too."""
     uid, job_id = world.bound_pod_and_job()
     if when == "before":
@@ -98,7 +98,7 @@ def taint(world: World, *taints: Taint) -> None:
 
 
 @pytest.mark.parametrize("away_for_s", [10.0, 100.0])
-def test_time_of_containers_begins_after_kubernetes_hears_from_the_node(
+def test_time_of_containers_begins_after_the_node_is_reachable_again(
     world: World, away_for_s: float
 ) -> None:
     """A kubelet without kube-apiserver does not know of the deletion."""
@@ -135,7 +135,7 @@ def test_an_allocated_pod_is_bound_after_the_containers_have_ended(retried_s: fl
     assert world.state_of(other) is State.BOUND
 
 
-def test_the_next_leader_holds_what_its_job_says(world: World) -> None:
+def test_next_leader_holds_a_job_as_its_comment_states(world: World) -> None:
     job_id = job_of_a_pod_deleted_by_force(world)
     world.pass_time(10.0)
     world.restart_and_settle()
@@ -163,7 +163,7 @@ FOR_LONG = WORDS.replace("35", "3600")
 
 
 @pytest.mark.parametrize("author", ["of its Pod", "of the job's change"])
-def test_no_comment_has_a_job_held_for_longer_than_containers_may_run(world: World, author: str) -> None:
+def test_comment_cannot_hold_a_job_longer_than_containers_may_run(world: World, author: str) -> None:
     """Whoever owns a job can write its comment, and whoever makes a Pod the job's first."""
     uid = commented(world, FOR_LONG if author == "of its Pod" else "mine")
     job_id = world.job_id_of(uid)
@@ -176,7 +176,7 @@ def test_no_comment_has_a_job_held_for_longer_than_containers_may_run(world: Wor
     ended_at_last(world, job_id)
 
 
-def test_a_full_comment_leaves_room_for_the_words(world: World) -> None:
+def test_full_comment_is_shortened_for_the_message_of_the_extender(world: World) -> None:
     job_id = job_of_a_pod_deleted_by_force(world, "é" * (MOST_BYTES // 2 - 5))
     said = world.jobs[job_id].comment
     assert said.startswith(WORDS)
@@ -185,7 +185,7 @@ def test_a_full_comment_leaves_room_for_the_words(world: World) -> None:
     is_held_until_they_have_ended(world, job_id)
 
 
-def test_words_that_cannot_be_left_do_not_keep_the_job(world: World) -> None:
+def test_unwritten_comment_does_not_keep_the_job(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.force_delete(uid)
     world.hear_all()

@@ -42,7 +42,7 @@ def test_a_job_submit_plugin_that_overwrites_the_key_leaves_no_job_behind(fast_p
     assert world.state_of(uid) is State.INVALID
 
 
-def test_the_author_is_told_that_a_plugin_overwrites_the_key_and_of_the_next_job() -> None:
+def test_cause_names_the_plugin_that_overwrites_keys_and_the_next_job() -> None:
     world = World(overwrites_keys=True)
     told = world.refusal_of(world.create_pod())
     assert "job_submit plugin" in sentence(told)
@@ -53,7 +53,7 @@ def test_the_author_is_told_that_a_plugin_overwrites_the_key_and_of_the_next_job
     assert due.at == pytest.approx(world.now + world.rules.altered_job_pause, abs=1)
 
 
-def test_a_pod_that_was_refused_for_a_plugin_is_tried_again_when_it_may_be_mended() -> None:
+def test_pod_refused_for_a_plugin_is_retried_after_a_pause() -> None:
     world = World(overwrites_keys=True)
     uid = world.create_pod()
     world.refusal_of(uid)
@@ -64,7 +64,7 @@ def test_a_pod_that_was_refused_for_a_plugin_is_tried_again_when_it_may_be_mende
     ends_well(world)
 
 
-def test_of_many_that_are_granted_at_once_the_first_of_a_partition_is_read(world: World) -> None:
+def test_only_the_first_immediate_job_of_a_partition_is_read(world: World) -> None:
     first = world.bound_pod()
     second = world.create_pod()
     assert not of_kind(world.settle(), ReadJob)
@@ -72,7 +72,7 @@ def test_of_many_that_are_granted_at_once_the_first_of_a_partition_is_read(world
     assert world.state_of(first) is State.BOUND
 
 
-def test_a_new_leader_asks_for_no_second_job_if_a_bound_pods_key_is_lost(world: World) -> None:
+def test_new_leader_requests_no_second_job_if_a_bound_pods_key_is_lost(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.overwrite_key(job_id, "by hand")
     world.restart()
@@ -92,7 +92,7 @@ def test_a_bound_pods_job_without_its_key_ends_with_its_pod(world: World, name: 
     assert world.jobs[job_id].state.base == "CANCELLED"
 
 
-def test_a_job_that_waits_and_loses_its_key_under_a_leader_that_knows_it_is_kept(world: World) -> None:
+def test_queued_job_that_loses_its_key_is_kept_by_the_same_leader(world: World) -> None:
     uid = world.queued_pod()
     outlast(world, 3)
     world.overwrite_key(world.job_id_of(uid))
@@ -101,7 +101,7 @@ def test_a_job_that_waits_and_loses_its_key_under_a_leader_that_knows_it_is_kept
     assert len(world.live_jobs(uid)) == 1
 
 
-def test_what_readyz_says_of_lost_keys(world: World) -> None:
+def test_readyz_reports_jobs_with_lost_keys(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     assert not world.lost_keys
     world.overwrite_key(job_id)
@@ -155,7 +155,7 @@ def test_a_renamed_job_is_read_again_before_its_cancellation_is_repeated(world: 
     assert world.jobs[job_id] == others
 
 
-def test_an_id_that_came_to_stand_for_another_job_is_never_cancelled(world: World) -> None:
+def test_another_job_under_a_reused_id_is_never_cancelled(world: World) -> None:
     """slurmctld was killed, and has given the id to somebody else before anybody looked."""
     uid, job_id = world.bound_pod_and_job()
     others = give_the_id_to_another_job(world, job_id)
@@ -165,7 +165,7 @@ def test_an_id_that_came_to_stand_for_another_job_is_never_cancelled(world: Worl
     assert list(world.ledger.placeholders) == []
 
 
-def test_a_cancel_that_another_name_met_and_whose_job_is_gone_is_over(world: World) -> None:
+def test_cancel_ends_if_its_renamed_job_is_gone(world: World) -> None:
     job_id = renamed_job_of_a_pod_that_goes(world)
     world.hear()
     world.carry_out(world.take(CancelJob))
@@ -176,7 +176,7 @@ def test_a_cancel_that_another_name_met_and_whose_job_is_gone_is_over(world: Wor
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_a_job_that_its_owner_goes_on_renaming_is_ended(world: World, goes_on: bool) -> None:
+def test_job_that_its_owner_keeps_renaming_is_cancelled(world: World, goes_on: bool) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.remove_pod(uid)
     renamed = 0
@@ -207,26 +207,26 @@ def asked_while_reads_miss(world: World, every: int, seconds: int) -> int:
     return asked
 
 
-def test_a_job_whose_name_no_cancel_can_say_is_ended_though_reads_miss_it(world: World) -> None:
+def test_job_with_an_unusable_name_is_cancelled_despite_missed_reads(world: World) -> None:
     job_id = renamed_job_of_a_pod_that_goes(world, NOT_UTF8)
     asked_while_reads_miss(world, 2, seconds=60)
     assert world.jobs[job_id].state.base == "CANCELLED"
 
 
-def test_a_renamed_job_that_no_read_finds_is_asked_for_with_pauses(world: World) -> None:
+def test_renamed_job_that_no_read_finds_is_read_with_pauses(world: World) -> None:
     job_id = renamed_job_of_a_pod_that_goes(world, NOT_UTF8)
     assert asked_while_reads_miss(world, 1000, seconds=60) < 20
     assert world.jobs[job_id].state.running
 
 
-def test_a_job_that_has_no_name_any_more_is_cancelled_by_that(world: World) -> None:
+def test_job_with_an_empty_name_is_cancelled(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.jobs[job_id] = replace(world.jobs[job_id], name="")
     assert len(world.remove_and_settle(uid)) < 6
     assert world.jobs[job_id].state.base == "CANCELLED"
 
 
-def test_a_queued_job_whose_id_is_anothers_by_now_is_asked_for_under_the_next(world: World) -> None:
+def test_queued_pod_requests_the_next_id_if_another_job_has_its_id(world: World) -> None:
     uid = world.queued_pod()
     outlast(world, 3)
     job_id = world.job_id_of(uid)
@@ -263,7 +263,7 @@ def queued_big_pod(world: World) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("changes", [*SHRUNK, {"tres_per_node": "gres/gpu:1"}, {"memory_mb": 99}])
-def test_a_job_that_waits_and_is_shrunk_is_replaced(world: World, changes: dict[str, object]) -> None:
+def test_shrunk_queued_job_is_replaced(world: World, changes: dict[str, object]) -> None:
     uid, job_id = queued_big_pod(world)
     world.change_job(job_id, **changes)
     outlast(world, 15)
@@ -271,7 +271,7 @@ def test_a_job_that_waits_and_is_shrunk_is_replaced(world: World, changes: dict[
     assert world.job_id_of(uid) != job_id
 
 
-def test_a_waiting_job_may_get_less_time_but_not_under_a_new_leader(world: World) -> None:
+def test_queued_job_with_less_time_is_replaced_only_by_a_new_leader(world: World) -> None:
     uid, job_id = queued_big_pod(world)
     world.change_job(job_id, time_limit_minutes=1)
     outlast(world, 15)
@@ -281,7 +281,7 @@ def test_a_waiting_job_may_get_less_time_but_not_under_a_new_leader(world: World
     assert world.job_id_of(uid) != job_id
 
 
-def test_a_job_that_was_shrunk_and_started_is_never_granted_and_the_author_told(world: World) -> None:
+def test_shrunk_job_that_started_is_cancelled_and_reported(world: World) -> None:
     uid, job_id = queued_big_pod(world)
     world.change_job(job_id, cpus_allocated=1)
     world.remove_and_settle("u1")
@@ -293,7 +293,7 @@ def test_a_job_that_was_shrunk_and_started_is_never_granted_and_the_author_told(
     assert [e.job.cpus for e in world.poll() if isinstance(e, Submit)] == [4]
 
 
-def test_a_pod_that_changed_while_nobody_led_is_not_placed_by_the_old_job(world: World) -> None:
+def test_pod_changed_without_a_leader_is_not_placed_by_its_old_job(world: World) -> None:
     uid, before = queued_big_pod(world)
     world.change_request(uid, partition="other")
     world.news.clear()
@@ -314,7 +314,7 @@ REWRITTEN: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("rewrites", REWRITTEN)
 @pytest.mark.parametrize("fast_path", [True, False])
-def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
+def test_plugin_that_changes_jobs_causes_few_jobs_and_is_reported(
     rewrites: dict[str, object], fast_path: bool
 ) -> None:
     """Each is started, and may preempt somebody."""
@@ -338,7 +338,7 @@ def test_a_plugin_that_changes_jobs_makes_few_of_them_and_its_author_is_told(
     assert world.state_of(uid) is State.BOUND
 
 
-def test_an_owner_who_shrinks_a_job_now_and_then_is_no_plugin(world: World) -> None:
+def test_owner_that_shrinks_jobs_repeatedly_is_not_taken_for_a_plugin(world: World) -> None:
     uid, _ = queued_big_pod(world)
     for _ in range(3):
         world.change_job(world.job_id_of(uid), cpus_allocated=1)  # before it was read
@@ -352,7 +352,7 @@ def test_an_owner_who_shrinks_a_job_now_and_then_is_no_plugin(world: World) -> N
                 break
 
 
-def test_of_a_partition_whose_jobs_are_changed_none_is_trusted_unread() -> None:
+def test_no_job_is_granted_unread_in_a_partition_with_changed_jobs() -> None:
     world = World(rewrites={"cpus_allocated": 1})
     first = world.create_pod(request=BIG)
     live_on(world, 10)
@@ -371,7 +371,7 @@ def test_of_a_partition_whose_jobs_are_changed_none_is_trusted_unread() -> None:
         {"time_limit_minutes": 30},
     ],
 )
-def test_a_plugin_may_change_what_takes_nothing_from_the_pod(rewrites: dict[str, object]) -> None:
+def test_plugin_change_that_takes_nothing_from_the_pod_is_accepted(rewrites: dict[str, object]) -> None:
     world = World(rewrites=rewrites)
     world.bound_pod(request=BIG)
     assert len(world.jobs) == 1

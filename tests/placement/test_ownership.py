@@ -48,7 +48,7 @@ def look(world: World) -> None:
     world.wait(2.0)
 
 
-def test_a_job_is_asked_for_as_its_user_and_never_at_once(world: World) -> None:
+def test_job_is_requested_as_its_user_and_never_immediately(world: World) -> None:
     uid = of_alice(world)
     submitted = [e for e in world.settle() if isinstance(e, Submit)]
     assert [(e.immediate, e.job.user_id) for e in submitted] == [(False, ALICE)]
@@ -75,7 +75,7 @@ def test_a_job_given_to_another_user_is_cancelled(user: int, group: int, words: 
     assert sentence(world.refusal_of(uid)) == words.replace("JOB", str(job_id))
 
 
-def test_a_job_of_another_that_runs_already_is_never_granted_to_the_pod() -> None:
+def test_running_job_of_another_user_is_not_granted_to_the_pod() -> None:
     world = World(gives_to=(0, 0))
     uid = queued_for_alice(world)
     done = world.start_and_poll()
@@ -95,7 +95,7 @@ def test_a_pod_refused_for_its_jobs_owner_is_not_tried_again_until_it_changes() 
     assert waits(world, uid).user_id == BOB
 
 
-def test_a_job_in_nobodys_name_may_be_anybodys() -> None:
+def test_job_without_a_requested_user_may_belong_to_any_user() -> None:
     """The token's user is Slurm's to know."""
     world = World(gives_to=(64030, 64030), rules=replace(World().rules, fast_path=False))
     uid = world.create_pod()
@@ -107,7 +107,7 @@ def test_a_job_in_nobodys_name_may_be_anybodys() -> None:
 # A policy, or a Pod, that changes
 
 
-def test_a_job_that_waits_and_is_not_allowed_any_more_is_given_back(world: World) -> None:
+def test_queued_job_that_is_no_longer_allowed_is_given_back(world: World) -> None:
     uid = queued_for_alice(world)
     asks(world, uid, None, FORBIDDEN)
     world.settle()
@@ -117,7 +117,7 @@ def test_a_job_that_waits_and_is_not_allowed_any_more_is_given_back(world: World
     assert waits(world, uid).user_id == ALICE
 
 
-def test_a_job_that_waits_and_is_to_be_nobodys_any_more_is_asked_for_anew(world: World) -> None:
+def test_queued_job_is_requested_again_without_a_user(world: World) -> None:
     """At once, where there is room: as nobody's it is not said to be another's."""
     uid = queued_for_alice(world)
     world.tells_grants = False  # what was granted is read
@@ -128,7 +128,7 @@ def test_a_job_that_waits_and_is_to_be_nobodys_any_more_is_asked_for_anew(world:
     assert world.job_of(uid).user_id == 0
 
 
-def test_a_job_that_waits_and_is_to_be_anothers_is_asked_for_anew(world: World) -> None:
+def test_queued_job_is_requested_again_for_another_user(world: World) -> None:
     uid = queued_for_alice(world)
     asks(world, uid, BOB)
     world.settle()
@@ -136,7 +136,7 @@ def test_a_job_that_waits_and_is_to_be_anothers_is_asked_for_anew(world: World) 
     assert waits(world, uid).user_id == BOB
 
 
-def test_what_slurm_has_granted_is_not_affected(world: World) -> None:
+def test_granted_job_stays_if_its_user_is_no_longer_allowed(world: World) -> None:
     """Not even while it is not known yet what."""
     uid = queued_for_alice(world)
     world.schedule()
@@ -149,7 +149,7 @@ def test_what_slurm_has_granted_is_not_affected(world: World) -> None:
 
 
 @pytest.mark.parametrize("forbidden", [(), (FORBIDDEN,)])
-def test_a_bound_pod_runs_by_what_was_asked_for_at_first(forbidden: tuple[str, ...]) -> None:
+def test_bound_pod_keeps_its_first_request(forbidden: tuple[str, ...]) -> None:
     world = World()
     uid = queued_for_alice(world)
     world.start_and_poll()

@@ -112,7 +112,7 @@ def test_every_waiting_pod_is_placed_after_the_cause_is_gone(
 UNKNOWN = "slurmctld does not know user 2001 (is sssd running on its host?)"
 
 
-def test_an_unknown_user_is_asked_for_again_with_backoff() -> None:
+def test_job_of_an_unknown_user_is_retried_with_backoff() -> None:
     """slurmctld holds the batch job (24.11)."""
     world = Site(RULES, NODES, external=False, unknown_users={ALICE})
     uids = [world.create_pod(request=of_user(ALICE)) for _ in range(3)]

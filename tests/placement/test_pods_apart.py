@@ -127,7 +127,7 @@ def test_pods_are_spread_over_zones_and_never_rejected() -> None:
     assert not world.rejected_for_pods.total()
 
 
-def test_conflicting_templates_are_asked_for_together_and_one_gives_way_at_once() -> None:
+def test_one_of_two_conflicting_templates_gives_its_grant_back_at_once() -> None:
     """Slurm grants the same Node to both at once: the ledger gives a grant back, without a pause."""
     world = world_of(4)
     others = PodConstraints("default", labels("b"), anti_affinity=alone("a").anti_affinity)
@@ -376,7 +376,7 @@ def test_pods_of_one_template_cost_little_at_1000_nodes(constraints: PodConstrai
 @pytest.mark.parametrize(
     "rule", [alone(), spread(skew=2000), with_port()], ids=["apart", "spread", "port"]
 )
-def test_a_look_costs_no_more_if_each_pod_has_a_label_of_its_own(rule: PodConstraints) -> None:
+def test_lookup_costs_no_more_if_each_pod_has_its_own_label(rule: PodConstraints) -> None:
     """Each Pod of an Indexed Job or a StatefulSet has such a label."""
 
     def seconds(indexes: list[str]) -> float:

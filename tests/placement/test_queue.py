@@ -54,7 +54,7 @@ def told(world: World) -> dict[str, str]:
     return {e.uid: e.cause.reason for e in world.settle() if isinstance(e, ReportWaiting)}
 
 
-def test_a_pod_is_told_that_it_is_in_line_after_a_while_and_once() -> None:
+def test_pod_reports_waiting_in_line_once_after_a_delay() -> None:
     world = of_window(1)
     world.create_pod()
     waits = world.create_pod()
@@ -64,7 +64,7 @@ def test_a_pod_is_told_that_it_is_in_line_after_a_while_and_once() -> None:
     assert waits not in {each.uid for each in of_kind(world.wait(10.0, times=100), ReportWaiting)}
 
 
-def test_many_in_line_are_told_one_after_the_other() -> None:
+def test_many_pods_in_line_report_one_after_the_other() -> None:
     world = of_window(1)
     world.create_pods(200)
     world.settle()
@@ -76,7 +76,7 @@ def test_many_in_line_are_told_one_after_the_other() -> None:
     assert sum(words) == 199
 
 
-def test_a_pod_that_gets_its_turn_soon_is_not_told_of_the_line() -> None:
+def test_pod_with_an_early_turn_does_not_report_waiting_in_line() -> None:
     world = of_window(1)
     first, second = world.create_pod(), world.settled_pod()
     world.remove_and_settle(first)
@@ -84,7 +84,7 @@ def test_a_pod_that_gets_its_turn_soon_is_not_told_of_the_line() -> None:
     assert told(world).get(second) != IN_LINE.reason
 
 
-def test_a_limit_of_slurm_is_told_and_the_pod_placed_when_there_is_room_again() -> None:
+def test_job_limit_of_slurm_is_reported_and_the_pod_placed_later() -> None:
     world = of_window(10)
     bound = world.bind_a_pod_to_each_node()
     world.max_jobs = 2
@@ -101,7 +101,7 @@ def test_a_limit_of_slurm_is_told_and_the_pod_placed_when_there_is_room_again() 
     assert world.pods[uid].life.node is not None
 
 
-def test_few_are_asked_for_while_slurm_takes_none() -> None:
+def test_few_jobs_are_requested_while_slurm_accepts_none() -> None:
     world = of_window(100)
     world.max_jobs = 0
     world.create_pods(500)
@@ -127,7 +127,7 @@ def test_a_pod_that_is_deleted_while_slurm_refuses_it_leaves_no_job() -> None:
     assert not pending(world)
 
 
-def test_a_job_that_exists_is_found_although_slurm_refuses_its_duplicate_for_a_limit() -> None:
+def test_existing_job_is_found_if_slurm_refuses_its_duplicate() -> None:
     world, uid = submitted_unheard_to_a_full_slurm()
     world.pass_time(5.0)
     assert [type(e) for e in world.settle() if not isinstance(e, ReportWaiting)] == [Submit, ReadJob]
@@ -142,7 +142,7 @@ def test_a_submission_that_is_refused_for_a_limit_is_repeated_under_its_id() -> 
     assert [each.job_id for each in of_kind(world.effects, Submit)] == [first.job_id]
 
 
-def test_pods_without_an_open_node_let_others_pass() -> None:
+def test_pods_without_an_open_node_let_other_pods_pass() -> None:
     world = of_window(2)
     world.tell(ClusterObserved(CLOSED))
     world.create_pods(5, priority=1)
@@ -156,7 +156,7 @@ def test_pods_without_an_open_node_let_others_pass() -> None:
     assert len(world.jobs) == 3  # as many as the window holds, and the other partition's
 
 
-def test_a_restart_takes_no_turn_before_it_knows_who_is_queued() -> None:
+def test_restarted_leader_submits_nothing_before_it_knows_the_queued_jobs() -> None:
     world = of_window(5)
     world.create_pod()
     world.settle()
@@ -176,7 +176,7 @@ def test_a_restart_takes_no_turn_before_it_knows_who_is_queued() -> None:
     assert len(pending(world)) == 2
 
 
-def test_the_order_of_a_list_of_partitions_makes_no_other_window() -> None:
+def test_partition_lists_in_another_order_share_one_window() -> None:
     world = of_window(1)
     for partition in ("a,b", "b,a", "a"):
         world.settled_pod(request=replace(REQUEST, job=replace(REQUEST.job, partition=partition)))
@@ -236,7 +236,7 @@ def test_a_job_whose_pod_is_gone_is_cancelled_while_its_reason_is_read(world: Wo
     assert world.state_of(uid) is State.DONE
 
 
-def test_what_was_said_before_a_job_went_back_to_the_queue_is_not_told(world: World) -> None:
+def test_reason_of_a_job_before_its_resubmission_is_not_reported(world: World) -> None:
     """It was lost and is asked for anew under the same id: then it has another reason."""
     uid, read = asked_why(world)
     ended = replace(world.jobs[read.job_id], state=JobState("CANCELLED"))
@@ -252,7 +252,7 @@ def test_what_was_said_before_a_job_went_back_to_the_queue_is_not_told(world: Wo
     assert [type(e) for e in world.settle()] == [ReadJob, ReportWaiting], "it is asked again"
 
 
-def test_a_job_is_asked_why_it_waits_once_at_a_time_and_told_of_nodes_meanwhile(world: World) -> None:
+def test_excluded_nodes_change_while_the_pending_reason_is_read(world: World) -> None:
     uid, read = asked_why(world)
     world.tell(ClusterObserved(CORDONED))
     (exclude,) = (e for e in world.effects if e.uid == uid)
@@ -267,7 +267,7 @@ def test_a_job_is_asked_why_it_waits_once_at_a_time_and_told_of_nodes_meanwhile(
     assert anew == ExcludeNodes(uid, read.job_id, ()), "at once, and not when it is asked again"
 
 
-def test_a_failure_to_ask_why_a_job_waits_is_made_up_for_later(world: World) -> None:
+def test_failed_read_of_the_pending_reason_is_repeated_later(world: World) -> None:
     _, read = asked_why(world)
     world.finish(read, LOST)
     assert world.effects == []
@@ -306,7 +306,7 @@ def test_the_pod_of_another_owner_is_in_slurm_within_a_second(after: float) -> N
     assert in_slurm(world, 1) == 20
 
 
-def test_one_owner_after_the_other_gets_a_place_at_once_beside_many_that_are_greedy() -> None:
+def test_each_new_owner_gets_a_place_at_once_beside_greedy_owners() -> None:
     world = of_window(20)
     for user in range(1, 11):
         greedy(world, user, 50)
@@ -315,7 +315,7 @@ def test_one_owner_after_the_other_gets_a_place_at_once_beside_many_that_are_gre
         assert world.state_of(uid) is State.QUEUED
 
 
-def test_jobs_that_wait_for_their_owners_limit_leave_the_whole_window_to_others() -> None:
+def test_jobs_held_by_their_owners_limit_leave_the_window_to_other_owners() -> None:
     world = of_window(20)
     greedy(world)
     passes(world, 2.0)
@@ -324,7 +324,7 @@ def test_jobs_that_wait_for_their_owners_limit_leave_the_whole_window_to_others(
     assert in_slurm(world, 2) == 20
 
 
-def test_an_owner_whose_jobs_wait_for_its_limit_sends_no_more_of_them() -> None:
+def test_owner_at_its_limit_sends_no_more_jobs() -> None:
     world = of_window(20)
     greedy(world)
     for _ in range(5):
@@ -332,7 +332,7 @@ def test_an_owner_whose_jobs_wait_for_its_limit_sends_no_more_of_them() -> None:
         assert in_slurm(world, 1) == 20
 
 
-def test_a_pod_is_told_that_others_of_its_owner_wait() -> None:
+def test_pod_reports_that_other_pods_of_its_owner_wait() -> None:
     world = of_window(1)
     greedy(world, pods=2)
     world.pass_time(world.rules.report_after + 0.1)
@@ -342,7 +342,7 @@ def test_a_pod_is_told_that_others_of_its_owner_wait() -> None:
     assert words in sentence(word.cause)
 
 
-def test_half_of_slurms_max_job_count_waits_at_most_and_who_waits_for_that_is_told() -> None:
+def test_at_most_half_of_max_job_count_is_queued_and_waiting_reported() -> None:
     world = of_window(20)
     world.tell(ClusterObserved(replace(VIEW, max_job_count=16)))
     for user in range(1, 31):
@@ -354,7 +354,7 @@ def test_half_of_slurms_max_job_count_waits_at_most_and_who_waits_for_that_is_to
     assert len(pending(world)) == 9, "an administrator has raised it"
 
 
-def test_the_pods_of_owners_who_share_a_window_are_all_placed() -> None:
+def test_all_pods_of_owners_that_share_a_window_are_placed() -> None:
     world = of_window(3)
     uids = [world.create_pod(request=of_user(number % 5)) for number in range(40)]
     for _ in range(400):
@@ -371,7 +371,7 @@ def sizes(world: World, number: int) -> None:
         world.create_pod(request=replace(request, job=replace(request.job, memory_mb=memory)))
 
 
-def test_an_owner_of_many_sizes_does_not_ask_all_the_time_while_slurm_takes_none() -> None:
+def test_owner_of_many_job_sizes_makes_few_requests_while_slurm_is_full() -> None:
     world = of_window(1000)
     world.max_jobs = 0
     sizes(world, 1000)
@@ -384,7 +384,7 @@ def test_an_owner_of_many_sizes_does_not_ask_all_the_time_while_slurm_takes_none
 
 
 @pytest.mark.alone
-def test_a_node_s_change_does_not_look_at_all_that_wait_without_an_open_node() -> None:
+def test_node_change_costs_little_while_many_pods_have_no_open_node() -> None:
     world = of_window(1000)
     world.no_two_live_jobs = lambda: None  # type: ignore[method-assign]  # its own time counts
     world.tell(ClusterObserved(CLOSED))
@@ -395,7 +395,7 @@ def test_a_node_s_change_does_not_look_at_all_that_wait_without_an_open_node() -
     assert clock.read() < 0.03, "it took 160 ms"
 
 
-def test_a_leader_that_begins_lets_others_have_their_say_between_its_submissions() -> None:
+def test_new_leader_submits_many_jobs_in_batches() -> None:
     world = of_window(1000)
     world.create_pod()
     world.settle()

@@ -164,7 +164,7 @@ def test_a_finished_pods_ended_job_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("state", ["RUNNING,CONFIGURING", "RUNNING,COMPLETING", "UNHEARD-OF"])
-def test_a_live_job_that_does_not_run_yet_is_waited_for(state: str) -> None:
+def test_pod_of_a_live_job_that_does_not_run_yet_is_queued(state: str) -> None:
     assert record_of(GATED, placeholder_job(GATED, state, node="n1")).state is State.QUEUED
 
 
@@ -179,7 +179,7 @@ def test_a_running_job_is_an_allocation_that_has_to_be_written() -> None:
     assert record.members[0].slot == Allocation(job.id, "n2", "gpu:2(IDX:0-1)")
 
 
-def test_a_running_job_on_a_node_that_no_node_stands_for_is_given_back() -> None:
+def test_running_job_on_a_node_outside_kubernetes_is_given_back() -> None:
     record = record_of(GATED, placeholder_job(GATED, node="native-01"))
     assert record.state is State.REPLACING
     assert record.job.id is not None
@@ -202,7 +202,7 @@ def test_a_job_that_slurm_took_away_is_replaced(state: str) -> None:
     assert (record.state, record.job.over) == (State.REPLACING, True)
 
 
-def test_the_ungated_pod_of_a_running_job_is_no_different() -> None:
+def test_ungated_pod_of_a_running_job_is_also_allocated() -> None:
     job = placeholder_job(GATED, node="n1")
     ungated = pod(uid="u1", gates=(), annotations={ATTEMPT: "1", JOB_ID: str(job.id), NODE: "n1"})
     record = record_of(ungated, job)
@@ -217,7 +217,7 @@ def test_an_old_attempts_live_job_is_ended_before_the_next_begins() -> None:
     assert not record.job.over
 
 
-def test_of_two_attempts_live_jobs_this_attempts_is_kept() -> None:
+def test_live_job_of_the_present_attempt_is_kept() -> None:
     """Were it ended by us, its end would be taken for a person's, and evict the Pod."""
     for old_state, state in product(("PENDING", "RUNNING"), repeat=2):
         old = placeholder_job(SECOND, old_state, attempt=1, node="n1")
@@ -230,7 +230,7 @@ def test_of_two_attempts_live_jobs_this_attempts_is_kept() -> None:
 # Bound Pods
 
 
-def test_a_bound_pod_whose_job_runs_is_bound() -> None:
+def test_bound_pod_with_a_running_job_stays_bound() -> None:
     job = placeholder_job(GATED, attempt_try=1, node="n1")
     record = record_of(bound(job), job)
     assert (record.state, record.job.id, record.job.asked.attempt_try) == (State.BOUND, job.id, 1)
@@ -321,7 +321,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("kind", FOREIGN)
 @pytest.mark.parametrize("state", ["PENDING", "RUNNING", "CANCELLED", "FAILED"])
-def test_a_foreign_job_under_our_id_is_neither_adopted_nor_ended(kind: str, state: str) -> None:
+def test_foreign_job_under_the_pods_id_is_neither_adopted_nor_ended(kind: str, state: str) -> None:
     collision = placeholder_job(GATED, state, node="n1", admin_comment=FOREIGN[kind])
     record = record_of(GATED, collision)
     assert (record.state, record.job.id, record.job.asked.attempt_try) == (State.SEEN, None, 0)
@@ -371,7 +371,7 @@ def test_every_live_job_is_either_kept_or_ended(kind: str) -> None:
 # Ids to ask about
 
 
-def test_the_first_tries_of_this_attempt_and_the_last_are_asked_about() -> None:
+def test_possible_ids_cover_first_tries_of_this_and_the_last_attempt() -> None:
     keys = [
         PlaceholderKey(RULES.cluster, "default", "p", "u1", attempt, attempt_try)
         for attempt in (1, 2)
@@ -380,18 +380,18 @@ def test_the_first_tries_of_this_attempt_and_the_last_are_asked_about() -> None:
     assert set(possible_ids(SECOND, RULES)) == {key.job_id(RULES.ids) for key in keys}
 
 
-def test_before_the_first_attempt_there_was_none() -> None:
+def test_possible_ids_of_a_first_attempt_include_no_earlier_attempt() -> None:
     assert len(possible_ids(GATED, RULES)) == TRIES_AT_RECOVERY
 
 
-def test_the_id_on_the_pod_is_asked_about_once() -> None:
+def test_possible_ids_contain_the_id_on_the_pod_once() -> None:
     later = placeholder_job(GATED, attempt_try=9).id
     assert possible_ids(pod(uid="u1", annotations={JOB_ID: str(later)}), RULES)[-1] == later
     first = placeholder_job(GATED).id
     assert len(possible_ids(pod(uid="u1", annotations={JOB_ID: str(first)}), RULES)) == TRIES_AT_RECOVERY
 
 
-def test_a_job_that_a_pod_names_is_the_pods_where_it_has_the_pods_key_whatever_its_id() -> None:
+def test_job_named_by_a_pod_is_accepted_by_its_key_whatever_its_id() -> None:
     """So where the range of ids, or the secret, was changed, or the proof was taken off the Pod."""
     there = bound(job := placeholder_job(GATED, node="n1"))
     moved = replace(AT, rules=replace(RULES, ids=JobIdRange(end=job.id)))
@@ -420,7 +420,7 @@ def read(of: Pod, *jobs: Job) -> set[int]:
     return set(to_read([of], {job.id: job.state for job in (*jobs, NATIVE)}, RULES))
 
 
-def test_of_a_pod_that_runs_by_the_job_that_it_names_nothing_is_read_at_once() -> None:
+def test_running_job_that_its_bound_pod_names_is_not_read_at_once() -> None:
     job = placeholder_job(GATED, node="n1", attempt_try=1)
     runs = bound(job)
     assert read(runs, job, failed_before_start(GATED, 0)) == set()
@@ -431,12 +431,12 @@ def test_of_a_pod_that_runs_by_the_job_that_it_names_nothing_is_read_at_once() -
 
 
 @pytest.mark.parametrize("state", ["PENDING", "SUSPENDED", "CANCELLED", "COMPLETING", "FAILED"])
-def test_one_that_does_not_run_is_read(state: str) -> None:
+def test_job_that_does_not_run_is_read(state: str) -> None:
     job = placeholder_job(GATED, state, node="n1")
     assert read(bound(job), job) == {job.id}
 
 
-def test_all_are_read_where_another_lives_or_the_pods_word_is_not_borne_out() -> None:
+def test_jobs_are_read_if_another_job_lives_or_the_pod_disagrees() -> None:
     job, other = placeholder_job(GATED, node="n1"), placeholder_job(GATED, "PENDING", attempt_try=1)
     assert read(bound(job), job, other) == {job.id, other.id}
     assert read(bound(job, says="n2"), job) == {job.id}

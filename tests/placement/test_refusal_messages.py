@@ -58,7 +58,7 @@ def said(cause: Cause | None) -> str:
 @pytest.mark.parametrize("number", sorted(CAUSES))
 @pytest.mark.parametrize("asked", [ASKED, {}], ids=["much", "little"])
 @pytest.mark.parametrize("rights", RIGHTS.values(), ids=RIGHTS.keys())
-def test_a_message_is_for_people_and_ends_with_the_numbers(
+def test_message_has_no_python_values_and_ends_with_the_error_numbers(
     number: int, asked: dict[str, Any], rights: UserRights | None
 ) -> None:
     failure = failure_of(rejections.numbered(number))
@@ -104,12 +104,12 @@ def test_a_message_is_for_people_and_ends_with_the_numbers(
         ),
     ],
 )
-def test_a_refused_user_is_told_of_own_rights(number: int, asked: dict[str, Any], words: str) -> None:
+def test_message_lists_rights_of_a_refused_user(number: int, asked: dict[str, Any], words: str) -> None:
     assert said(lacking(number, replace(REQUEST.job, **asked), "main", ALICE)) == words
 
 
 @pytest.mark.parametrize("number", sorted(NUMBERS))
-def test_no_right_is_named_if_slurm_does_not_tell(number: int) -> None:
+def test_message_names_no_rights_that_slurm_does_not_report(number: int) -> None:
     job = replace(REQUEST.job, **ASKED)
     assert lacking(number, job, "main", UserRights()) is None
     told = said(lacking(number, job, "main", UserRights("alice")))
@@ -117,7 +117,7 @@ def test_no_right_is_named_if_slurm_does_not_tell(number: int) -> None:
     assert "QOS of" not in told
 
 
-def test_a_user_without_rights_is_told_so() -> None:
+def test_message_states_that_the_user_has_no_rights() -> None:
     job = replace(REQUEST.job, **ASKED)
     found = lacking(2045, job, "main", UserRights("alice", associations=()))
     assert said(found) == "alice has no account"

@@ -112,7 +112,7 @@ def test_rejections_of_two_nodes_do_not_add_up(known: RejectingNodes) -> None:
 
 
 @pytest.mark.parametrize(("why", "closes"), [(SYSCTL, set()), (NUMA, {"n1"}), ("OutOfcpu: x", {"n1"})])
-def test_a_rejection_that_names_the_pod_closes_no_node_to_others(
+def test_rejection_for_the_pods_own_settings_closes_no_node_to_all(
     known: RejectingNodes, why: str, closes: set[str]
 ) -> None:
     for namespace in ("default", "elsewhere"):
@@ -222,7 +222,7 @@ def test_pods_that_differ_only_in_their_comments_are_similar(known: RejectingNod
     assert closed_to_all(known) == set()
 
 
-def test_nothing_is_kept_of_nodes_that_reject_no_more(known: RejectingNodes) -> None:
+def test_nodes_that_no_longer_reject_pods_are_forgotten(known: RejectingNodes) -> None:
     for number in range(50):
         reject(known, 3, at=number * 1000.0, node=f"n{number}")
     assert len(known) <= 3
@@ -289,7 +289,7 @@ def pod_that_no_kubelet_admits(site: Site) -> str:
     return uid
 
 
-def test_a_pod_that_no_kubelet_admits_waits_and_is_told_why(site: Site) -> None:
+def test_pod_that_no_kubelet_admits_waits_and_shows_the_cause(site: Site) -> None:
     uid = pod_that_no_kubelet_admits(site)
     shown = site.shown(uid)
     assert shown.reason == "NoEligibleNode"
@@ -308,7 +308,7 @@ def test_a_waiting_pod_is_placed_when_the_pause_is_over(site: Site) -> None:
     assert len(site.live_jobs(uid)) == 1
 
 
-def test_a_queued_job_is_told_of_a_closed_node_and_of_its_opening(site: Site) -> None:
+def test_queued_job_excludes_a_closed_node_until_it_opens(site: Site) -> None:
     for _ in site.nodes:
         site.start_native_job()
     site.end_job(min(site.jobs), "COMPLETED")

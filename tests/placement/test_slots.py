@@ -10,7 +10,7 @@ from tests.placement.test_groups import group_of_three, record_of
 from wellknown.names import Reason
 
 
-def test_group_bound_in_part_while_replaced_goes_whole() -> None:
+def test_group_partly_bound_during_replacement_is_evicted_as_a_whole() -> None:
     """/bind was faster than the write of the next attempt."""
     for given, reason in ((None, Reason.POD_OF_GROUP_GONE), (Reason.CHANGED, Reason.CHANGED)):
         world = group_of_three()

@@ -26,7 +26,7 @@ def live_on(world: World, seconds: int, uid: str) -> None:
     world.settle()
 
 
-def test_its_allocation_is_kept_until_the_volume_is_there() -> None:
+def test_allocation_is_kept_until_the_volume_exists() -> None:
     world, uid = allocated()
     world.make_volume(uid, "n1")
     live_on(world, TIMEOUT_S - 40, uid)
@@ -36,7 +36,7 @@ def test_its_allocation_is_kept_until_the_volume_is_there() -> None:
     assert world.state_of(uid) is State.BOUND
 
 
-def test_a_volume_that_is_never_made_holds_a_node_for_as_long_as_kube_scheduler_waits() -> None:
+def test_missing_volume_holds_the_node_until_the_kube_scheduler_timeout() -> None:
     world, uid = allocated()
     world.make_volume(uid, "n1")
     live_on(world, TIMEOUT_S - 2, uid)
@@ -45,14 +45,14 @@ def test_a_volume_that_is_never_made_holds_a_node_for_as_long_as_kube_scheduler_
     assert world.pods[uid].scheduling.attempt == 2
 
 
-def test_a_volume_elsewhere_is_not_waited_for() -> None:
+def test_volume_on_another_node_does_not_prolong_the_allocation() -> None:
     world, uid = allocated()
     world.make_volume(uid, "n2")
     live_on(world, int(world.rules.unbound_deadline) + 2, uid)
     assert world.pods[uid].scheduling.attempt == 2
 
 
-def test_when_it_is_made_the_pod_has_the_usual_time_to_be_bound() -> None:
+def test_pod_has_the_usual_time_to_be_bound_after_its_volume_exists() -> None:
     world, uid = allocated()
     world.make_volume(uid, "n1")
     live_on(world, 120, uid)

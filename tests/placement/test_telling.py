@@ -30,7 +30,7 @@ def one_that_waits() -> tuple[World, str, int]:
     return world, uid, word.job_id
 
 
-def test_a_pod_that_waits_is_told_again_every_half_hour_by_an_event_alone() -> None:
+def test_waiting_pod_gets_a_repeated_event_every_half_hour() -> None:
     world, uid, _ = one_that_waits()
     for _ in range(4):
         assert told(world, HALF_AN_HOUR - 20.0) == []
@@ -38,7 +38,7 @@ def test_a_pod_that_waits_is_told_again_every_half_hour_by_an_event_alone() -> N
         assert (again.uid, again.event_alone) == (uid, True)
 
 
-def test_another_start_that_slurm_expects_is_told_with_the_next_repetition() -> None:
+def test_new_expected_start_is_reported_with_the_next_repetition() -> None:
     world, _, job_id = one_that_waits()
     world.change_job(job_id, start_time=SOON)
     (first,) = told(world, 20.0)
@@ -55,7 +55,7 @@ def test_another_start_that_slurm_expects_is_told_with_the_next_repetition() -> 
     assert text(again.cause) != text(first.cause)
 
 
-def test_another_reason_is_told_at_once_and_again_half_an_hour_after_that() -> None:
+def test_new_pending_reason_is_reported_at_once_and_after_half_an_hour() -> None:
     world, _, job_id = one_that_waits()
     assert told(world, HALF_AN_HOUR / 2) == []
     world.change_job(job_id, reason="Priority")
@@ -65,7 +65,7 @@ def test_another_reason_is_told_at_once_and_again_half_an_hour_after_that() -> N
     assert [word.cause.reason for word in told(world, 20.0)] == ["Priority"]
 
 
-def test_a_pod_that_waits_no_more_is_told_nothing_again() -> None:
+def test_pod_that_no_longer_waits_gets_no_repeated_report() -> None:
     world, uid, _ = one_that_waits()
     world.remove_and_settle("u1")
     world.start_and_poll()
@@ -74,7 +74,7 @@ def test_a_pod_that_waits_no_more_is_told_nothing_again() -> None:
     assert told(world, 2 * HALF_AN_HOUR) == []
 
 
-def test_a_repetition_that_fails_is_made_up_for_by_the_next() -> None:
+def test_failed_repetition_is_followed_by_the_next_repetition() -> None:
     world, _, _ = one_that_waits()
     told(world, HALF_AN_HOUR - 20.0)
     world.pass_time(20.0)
@@ -85,7 +85,7 @@ def test_a_repetition_that_fails_is_made_up_for_by_the_next() -> None:
     assert len(told(world, 20.0)) == 1
 
 
-def test_very_many_are_told_again_one_after_the_other() -> None:
+def test_repeated_reports_of_many_pods_come_one_after_the_other() -> None:
     world = World(PlacementConfig(window=1, fast_path=False))
     world.create_pods(200)
     interval = world.rules.in_line_report_pause

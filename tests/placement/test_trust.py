@@ -21,7 +21,7 @@ AWAY = Failure(Remedy.AGAIN, "slurmctld is down")
 
 
 @pytest.mark.parametrize("seen_before", [False, True])
-def test_while_slurm_is_away_no_doubt_grows_about_what_it_may_have_forgotten(seen_before: bool) -> None:
+def test_pod_is_not_evicted_for_a_forgotten_start_while_slurm_is_away(seen_before: bool) -> None:
     """It was killed just after it had started the job, and has to start it again when it is back."""
     world = World(replace(PlacementConfig(), fast_path=False))
     uid = world.bound_pod()
@@ -40,7 +40,7 @@ def test_while_slurm_is_away_no_doubt_grows_about_what_it_may_have_forgotten(see
     assert world.state_of(uid) is State.BOUND
 
 
-def test_what_is_written_onto_a_pod_during_its_submission_is_not_believed(world: World) -> None:
+def test_allocation_forged_during_the_submission_is_ignored(world: World) -> None:
     uid, submit = world.pod_and_submission()
     granted = world.do(submit)
     real = world.jobs[submit.job_id].nodes[0]
@@ -55,7 +55,7 @@ def test_what_is_written_onto_a_pod_during_its_submission_is_not_believed(world:
     assert allocated is None or allocated[1].slot == Allocation(submit.job_id, real)
 
 
-def test_nothing_is_asked_for_again_that_may_not_be_asked_for(world: World) -> None:
+def test_no_job_is_requested_for_a_bound_pod_that_the_policy_forbids(world: World) -> None:
     """Somebody put a Pod onto a Node, with an id of its own and without a rule of the policy."""
     job_id = PlaceholderKey(world.rules.cluster, "default", "p", "p", 1).job_id(world.rules.ids)
     refused = replace(REQUEST, problems=("no rule of the policy",))
@@ -69,7 +69,7 @@ def test_nothing_is_asked_for_again_that_may_not_be_asked_for(world: World) -> N
     assert not any(isinstance(effect, Submit) for effect in asked)
 
 
-def test_a_pod_whose_deletion_was_held_back_goes_when_slurm_has_forgotten_its_job() -> None:
+def test_pod_with_a_throttled_eviction_is_evicted_if_its_job_is_forgotten() -> None:
     at = moment(kube_node("n1"))
     job = placeholder_job(pod(uid="u1"), node="n1")
     told = {"type": CONDITION, "status": "False", "reason": Reason.EVICTION_THROTTLED}

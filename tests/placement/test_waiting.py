@@ -51,41 +51,41 @@ def told(of: Pod = LARGE, **job: Any) -> Cause:
     return why_it_waits(replace(JOB, **job), of.request, AT)
 
 
-def test_a_pod_that_waits_is_told_why_since_when_for_what_and_until_when() -> None:
+def test_message_states_reason_waiting_time_request_and_expected_start() -> None:
     cause = told(start_time=_15_40)
     assert text(cause) == WAITS
     assert (cause.reason, cause.kind.normal) == ("Resources", True)
 
 
-def test_when_it_starts_is_no_news_and_all_else_is() -> None:
+def test_cause_ignores_the_expected_start_and_compares_everything_else() -> None:
     assert told(start_time=_15_40) == told(start_time=_15_40 + 600) == told()
     assert told() != told(reason="Priority")
     assert told() != told(submit_time=_13_11 + 60)
     assert told() != told(partition="spare")
 
 
-def test_a_start_on_another_day_has_its_day() -> None:
+def test_expected_start_on_another_day_names_the_day() -> None:
     assert text(told(start_time=_15_40 + DAY)).endswith("the job to start about 25 Nov 15:40 UTC.")
 
 
-def test_a_start_that_is_a_year_away_is_planned_behind_jobs_without_a_time_limit() -> None:
+def test_expected_start_in_a_year_is_reported_as_not_plannable() -> None:
     words = text(told(start_time=_15_40 + 365 * DAY))
     assert words.endswith(
         "2 GPUs. Slurm cannot plan the start: earlier jobs have no time limit, or a limit of months."
     )
 
 
-def test_a_start_that_slurm_does_not_tell_is_not_told() -> None:
+def test_message_omits_an_unknown_expected_start() -> None:
     assert text(told()).endswith("the job requests 8 CPUs, 8 GiB, 2 GPUs.")
     assert text(told(start_time=_15_40, held=True)) == text(told())
 
 
-def test_times_that_are_none_do_no_harm() -> None:
+def test_missing_or_huge_times_raise_no_error() -> None:
     assert "main: all fitting" in text(told(submit_time=None, start_time=_15_40 + 365 * DAY))
     assert text(told(submit_time=2**62, start_time=2**62))
 
 
-def test_what_slurm_says_at_length_is_told_on_one_line_and_is_no_news() -> None:
+def test_state_description_is_shown_on_one_line_and_not_compared() -> None:
     words = "Job is at or exceeds QOS high's\n group wall limit of 60 with 61"
     cause = told(reason="QOSGrpWallLimit", state_description=words)
     assert text(cause).endswith(
@@ -99,33 +99,33 @@ def held_by(priority: str | None) -> Pod:
     return pod(annotations=asked)
 
 
-def test_a_job_that_its_author_holds_is_told_to_be_held_by_its_author() -> None:
+def test_message_states_that_the_author_holds_the_job() -> None:
     assert f": {BY_ITS_AUTHOR} (JobHeldUser);" in text(told(held_by("0"), reason="JobHeldUser"))
 
 
 @pytest.mark.parametrize(
     ("priority", "reason"), [(None, "JobHeldUser"), ("7", "JobHeldUser"), ("0", "JobHeldAdmin")]
 )
-def test_a_job_that_somebody_else_holds_is_not(priority: str | None, reason: str) -> None:
+def test_message_does_not_name_the_author_for_another_hold(priority: str | None, reason: str) -> None:
     words = text(told(held_by(priority), reason=reason))
     assert "the author" not in words
     assert "releases the job" in words
 
 
-def test_a_time_limit_that_is_too_long_is_told_with_what_is_allowed() -> None:
+def test_message_states_a_too_long_time_limit_and_the_allowed_limit() -> None:
     assert TOO_LONG in text(told(reason="PartitionTimeLimit", time_limit_minutes=2 * 24 * 60))
 
 
 @pytest.mark.parametrize(
     "job", [{"time_limit_minutes": None}, {"time_limit_minutes": 9000, "partition": "main,unknown"}]
 )
-def test_a_time_limit_that_is_not_known_is_not_told(job: dict[str, Any]) -> None:
+def test_message_omits_an_unknown_time_limit(job: dict[str, Any]) -> None:
     words = text(told(reason="PartitionTimeLimit", **job))
     assert "the job's time limit is longer than the partition allows (PartitionTimeLimit)" in words
 
 
 @pytest.mark.parametrize("reason", ["PartitionConfig", "BadConstraints"])
-def test_a_job_that_no_node_can_ever_run_is_told_the_most_that_one_has(reason: str) -> None:
+def test_message_of_a_too_large_job_states_the_largest_node(reason: str) -> None:
     cause = told(reason=reason)
     assert cause.reason == "TooLarge"
     assert text(cause).startswith(f"{TOO_LARGE}. Slurm job ")
@@ -143,14 +143,14 @@ def test_job_below_the_fewest_nodes_is_invalid_and_not_too_large() -> None:
     )
 
 
-def test_a_job_that_a_node_could_run_is_told_the_reason_alone() -> None:
+def test_message_of_a_job_that_fits_a_node_states_the_reason_alone() -> None:
     plain = "the configuration of the partition does not let the job start (PartitionConfig)"
     assert plain in text(told(pod(cpu="1", memory="1Gi"), reason="PartitionConfig"))
     assert plain in text(told(reason="PartitionConfig", partition="main,unknown"))
     assert TOO_LARGE not in text(told(reason="Resources"))
 
 
-def test_amounts_that_differ_never_read_the_same() -> None:
+def test_different_amounts_never_have_the_same_text() -> None:
     request = LARGE.request
     asks = LARGE._replace(request=replace(request, job=replace(request.job, memory_mb=16_001)))
     at = replace(AT, hardware={"main": NodeHardware(8, 16_000, {"gpu": 8})})
@@ -158,7 +158,7 @@ def test_amounts_that_differ_never_read_the_same() -> None:
     assert "has more than 16000 MiB; the Pod requests 16001 MiB. Slurm job" in words
 
 
-def test_what_a_pod_asks_for_is_told_in_plain_units() -> None:
+def test_message_states_the_request_in_plain_units() -> None:
     whole = pod(cpu="1", memory="512Mi", gpus=1, annotations={PREFIX + "exclusive": "none"})
     assert "the job requests a whole node with 1 CPU, 512 MiB, 1 GPU." in text(told(whole))
     some = LARGE.request.job
@@ -168,7 +168,7 @@ def test_what_a_pod_asks_for_is_told_in_plain_units() -> None:
 
 
 @pytest.mark.parametrize("reason", [row.name for row in PENDING_REASONS])
-def test_no_message_is_longer_than_kubernetes_takes(reason: str) -> None:
+def test_no_message_is_longer_than_kubernetes_allows(reason: str) -> None:
     words = text(
         told(
             reason=reason,
@@ -196,16 +196,16 @@ def test_no_message_is_longer_than_kubernetes_takes(reason: str) -> None:
         (2 * DAY + 5 * 3600 + 59, "2 days 5 h"),
     ],
 )
-def test_how_long_something_lasts_is_told_in_two_units_at_most(seconds: float, words: str) -> None:
+def test_duration_has_at_most_two_units(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
-def test_a_pod_that_waited_is_told_what_it_got_and_what_of_the_wait_was_ours() -> None:
+def test_grant_message_states_node_waiting_time_and_extender_share() -> None:
     allocation = Allocation(54271915, "node-3")
     assert text(granted(allocation, 250.4, 0.03)) == GRANTED
     assert text(granted(allocation, None, 0.03)) == "Slurm job 54271915 runs on Node node-3"
 
 
-def test_a_clock_that_was_set_makes_no_wait_shorter_than_our_part_of_it() -> None:
+def test_waiting_time_is_at_least_the_extender_share_after_a_clock_change() -> None:
     words = text(granted(Allocation(7, "n1"), -3600.0, 0.5))
     assert words == "Slurm job 7 runs on Node n1; the Pod waited 500 ms, 500 ms of it for slurm-extender"

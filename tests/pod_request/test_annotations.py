@@ -73,12 +73,12 @@ def test_a_value_becomes_the_jobs_field(name: str, value: str, asked: dict[str, 
 
 
 @given(st.integers(1, 31_536_000))
-def test_a_pod_never_gets_less_time_than_it_asked_nor_a_minute_more(seconds: int) -> None:
+def test_timeout_is_rounded_up_by_less_than_a_minute(seconds: int) -> None:
     granted = 60 * fields("timeout", str(seconds))["time_limit_minutes"]
     assert seconds <= granted < seconds + 60
 
 
-def test_the_group_is_the_users_own_unless_it_is_named() -> None:
+def test_group_id_annotation_sets_the_group() -> None:
     both = {DEFAULT_PREFIX + "user-id": "7", DEFAULT_PREFIX + "group-id": "8"}
     assert read_annotations(both).fields == {"user_id": 7, "group_id": 8}
 
@@ -100,7 +100,7 @@ def test_the_group_is_the_users_own_unless_it_is_named() -> None:
         *((name, " , ") for name in LISTS),
     ],
 )
-def test_a_wrong_value_is_told_with_its_annotation_and_what_is_allowed(name: str, value: str) -> None:
+def test_problem_names_the_annotation_the_value_and_the_page(name: str, value: str) -> None:
     told = problem(name, value)
     assert told.startswith(f'annotation {DEFAULT_PREFIX}{name}: "{value}" is not ')
     assert "is not (" not in told
@@ -109,7 +109,7 @@ def test_a_wrong_value_is_told_with_its_annotation_and_what_is_allowed(name: str
 
 @pytest.mark.parametrize("name", ["priority", "user-id", "group-id", "timeout"])
 @pytest.mark.parametrize("digits", [11, 40, 5000])
-def test_a_number_beyond_slurms_own_is_refused_in_our_words(name: str, digits: int) -> None:
+def test_problem_of_a_huge_number_hides_the_error_of_python(name: str, digits: int) -> None:
     assert "int_max_str_digits" not in problem(name, "9" * digits)
 
 
@@ -125,7 +125,7 @@ def test_a_very_long_wrong_value_is_not_repeated_in_full() -> None:
         ("rack[1-2]n[1-2],b", ("rack1n1", "rack1n2", "rack2n1", "rack2n2", "b")),
     ],
 )
-def test_a_hostlist_stands_for_its_names(value: str, names: tuple[str, ...]) -> None:
+def test_hostlist_expands_to_its_node_names(value: str, names: tuple[str, ...]) -> None:
     (expression,) = fields("excluded-nodes", value)["excluded_nodes"]
     assert {*hostlist.expand(expression)} == {*names}
 
@@ -161,7 +161,7 @@ def test_a_list_of_too_many_brackets_is_refused_with_their_number() -> None:
         *("n[3-1]", "n[]", "n[1-10001]", "n" * 256, "(null)", "a[1-999]b[1-999]"),
     ],
 )
-def test_what_is_no_hostlist_is_told(value: str) -> None:
+def test_invalid_hostlist_is_a_problem(value: str) -> None:
     assert problem("excluded-nodes", value)
 
 
@@ -179,20 +179,20 @@ def test_text_with_control_characters_is_rejected(name: str, inside: str) -> Non
 @pytest.mark.parametrize(
     ("name", "most"), [*((name, 1024) for name in TEXTS), ("current-working-dir", 4095)]
 )
-def test_a_text_is_as_long_as_slurm_takes_it_in_bytes(name: str, most: int) -> None:
+def test_text_longer_than_slurm_accepts_is_a_problem(name: str, most: int) -> None:
     longest = "/" + "é" * ((most - 1) // 2) + "x" * ((most - 1) % 2)
     assert fields(name, longest)
     assert f"{most} bytes" in problem(name, longest + "x")
 
 
-def test_a_timeout_is_no_longer_than_slurm_plans_for() -> None:
+def test_timeout_above_365_days_is_a_problem() -> None:
     """While a job of 78 years waits, slurmctld of 24.11 answers no calls."""
     assert "from 1 to 31536000, 365 days" in problem("timeout", "31536001")
 
 
 @pytest.mark.parametrize("name", ["user-id", "group-id"])
 @pytest.mark.parametrize("number", ["99", "2147483647", "4294967293"])
-def test_an_owner_that_slurm_takes_for_another_is_refused(name: str, number: str) -> None:
+def test_user_and_group_ids_that_slurm_misreads_are_refused(name: str, number: str) -> None:
     assert "from 0 to 2147483646, except 99, which Slurm treats as root" in problem(name, number)
 
 
@@ -201,12 +201,12 @@ def test_all_problems_are_found_at_once() -> None:
     assert [named(told) for told in read_annotations(wrong).problems] == NAMES
 
 
-def test_another_prefix_is_read_and_the_default_one_is_not() -> None:
+def test_configured_prefix_replaces_the_default_prefix() -> None:
     both = {"x.example/partition": "mine", DEFAULT_PREFIX + "partition": "theirs"}
     assert read_annotations(both, "x.example/") == ParsedAnnotations({"partition": "mine"})
 
 
-def test_what_others_annotate_is_left_alone() -> None:
+def test_annotations_of_other_programs_are_ignored() -> None:
     foreign = {"kubectl.kubernetes.io/x": "1", "partition": "x", "x" + DEFAULT_PREFIX + "qos": "x"}
     for others in (foreign, {}):
         assert read_annotations(others) == ParsedAnnotations({})
@@ -235,32 +235,32 @@ def test_unknown_name_is_a_problem_if_near_a_known_name(written: str, meant: str
     assert len(told[0]) < 256
 
 
-def test_no_name_is_a_near_miss_of_another() -> None:
+def test_no_known_name_is_reported_as_misspelt() -> None:
     every = {DEFAULT_PREFIX + row.name: row.example for row in ANNOTATIONS}
     read = read_annotations(every)
     assert read.problems == ()
     assert [named(told) for told in read.warnings] == ["required-nodes"]
 
 
-def test_any_number_of_unknown_names_is_told_in_bounded_words_and_time() -> None:
+def test_number_of_messages_is_limited_for_many_unknown_names() -> None:
     many = {f"{DEFAULT_PREFIX}{letter}artition-{n}": "" for n in range(50_000) for letter in "pq"}
     read = read_annotations(many)
     assert 0 < len(read.problems) + len(read.warnings) <= 50
 
 
-def test_a_list_of_required_nodes_is_warned_of() -> None:
+def test_required_nodes_cause_a_warning() -> None:
     read = read_annotations({DEFAULT_PREFIX + "required-nodes": "n1"})
     assert len(read.warnings) == 1
     assert "fails the job" in read.warnings[0]
 
 
 @pytest.mark.parametrize("value", ["\0" * 80, "\U000e0001" * 80, "'" * 80, '"' * 80 + "'"])
-def test_what_is_told_of_a_value_fits_a_warning(value: str) -> None:
+def test_problem_of_an_unusual_value_fits_a_warning(value: str) -> None:
     assert len(problem("exclusive", value)) < 256
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.text()))
-def test_any_text_is_either_a_job_or_a_problem(values: dict[str, str]) -> None:
+def test_any_value_is_a_job_field_or_a_problem(values: dict[str, str]) -> None:
     annotations = {DEFAULT_PREFIX + name: value for name, value in values.items()}
     found = read_annotations(annotations)
     JobSpec("p", 1, 1, **found.fields)
@@ -273,7 +273,7 @@ def test_any_text_is_either_a_job_or_a_problem(values: dict[str, str]) -> None:
 
 
 @given(st.dictionaries(st.text().map(lambda name: DEFAULT_PREFIX + name) | st.text(), st.text()))
-def test_any_names_are_read(annotations: dict[str, str]) -> None:
+def test_any_annotation_names_can_be_read(annotations: dict[str, str]) -> None:
     read = read_annotations(annotations)
     under = {name for name in annotations if name.startswith(DEFAULT_PREFIX)}
     told = len(read.problems) + len(read.warnings)
@@ -281,7 +281,7 @@ def test_any_names_are_read(annotations: dict[str, str]) -> None:
 
 
 @given(st.sampled_from(NAMES), st.data())
-def test_one_slip_of_a_finger_is_a_near_miss(name: str, data: st.DataObject) -> None:
+def test_one_typing_error_suggests_the_correct_name(name: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(name) - 1))
     slip = data.draw(st.sampled_from(["drop", "double", "swap", "upper"]))
     typed = {

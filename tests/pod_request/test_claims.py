@@ -54,12 +54,12 @@ def verdict(
     return Claims(read, volumes, CLASSES, {}).verdict("u1", needs)
 
 
-def test_most_pods_refer_to_no_claim() -> None:
+def test_volumes_without_claims_need_no_claim() -> None:
     volumes = [{"name": "token", "projected": {}}, {"name": "tmp", "emptyDir": {}}]
     assert needs_of(pod_manifest(volumes=volumes)) == needs_of(pod_manifest()) == ()
 
 
-def test_volumes_name_their_claims_and_ephemeral_ones_are_named_after_the_pod() -> None:
+def test_volume_needs_its_named_claim_or_an_ephemeral_claim_of_the_pod() -> None:
     ephemeral = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}
     assert needs_of(pod_manifest("p", volumes=[VOLUME, ephemeral])) == (
         Need(DATA, "v"),
@@ -67,7 +67,7 @@ def test_volumes_name_their_claims_and_ephemeral_ones_are_named_after_the_pod() 
     )
 
 
-def test_resource_claims_are_named_in_the_spec_or_when_they_are_made_in_the_status() -> None:
+def test_names_of_resource_claims_come_from_the_spec_or_the_status() -> None:
     entries = [
         {"name": "a", "resourceClaimName": "devices"},
         {"name": "b", "resourceClaimTemplateName": "t"},
@@ -105,7 +105,7 @@ def said(found: Verdict) -> str:
         ),
     ],
 )
-def test_what_no_node_is_open_for_is_told(of: Manifest | None, words: str) -> None:
+def test_unusable_volume_claim_is_an_obstacle_with_a_reason(of: Manifest | None, words: str) -> None:
     told = said(verdict(of))
     assert told.startswith('PersistentVolumeClaim "data" ')
     assert words in told
@@ -130,7 +130,7 @@ def selected(of: Manifest, node: str = "n2") -> Manifest:
     return with_metadata(of, annotations=annotations)
 
 
-def test_a_volume_that_is_being_made_is_made_for_one_node() -> None:
+def test_volume_being_provisioned_allows_only_its_node() -> None:
     found = verdict(selected(claim(bound=False, storageClassName="late")))
     assert (found.obstacle, found.provisioned_on) == (None, "n2")
     cluster = view(kube_node("n1"), kube_node("n2"), kube_node("n3"))
@@ -138,11 +138,11 @@ def test_a_volume_that_is_being_made_is_made_for_one_node() -> None:
     assert cluster.exclusion(wish).nodes == ("n[1,3]",)
 
 
-def test_a_volume_that_is_made_is_waited_for_no_more() -> None:
+def test_provisioned_volume_is_not_waited_for() -> None:
     assert verdict(selected(claim())).provisioned_on is None
 
 
-def test_a_volumes_nodes_are_all_that_is_open() -> None:
+def test_node_affinity_of_a_volume_excludes_other_nodes() -> None:
     found = verdict(claim(), {"spec": {"nodeAffinity": {"required": ON_N2}}})
     assert found.obstacle is None
     asked = pod().request.constraints
@@ -151,14 +151,14 @@ def test_a_volumes_nodes_are_all_that_is_open() -> None:
     assert cluster.exclusion(Wish(asked, "main")).nodes == ()
 
 
-def test_an_ephemeral_volumes_claim_must_be_the_pods_own() -> None:
+def test_claim_of_an_ephemeral_volume_must_belong_to_the_pod() -> None:
     own = (Need(Key(VOLUME_CLAIM, "default", "p-scratch"), "scratch", own=True),)
     assert verdict(owned(claim(), "u1"), needs=own) == Verdict()
     for other in (claim(), owned(claim(), "u2")):
         assert "was not created for this Pod" in said(verdict(other, needs=own))
 
 
-def test_nothing_is_concluded_from_what_cannot_be_read() -> None:
+def test_unreadable_claims_are_no_obstacle() -> None:
     needs = Need(DATA, "v"), Need(DEVICES, "d")
     assert Claims().verdict("u1", needs) == Verdict()
     claims = Claims(volume_claims={DATA: VolumeClaim.parse(claim())})
@@ -175,7 +175,7 @@ def resources(of: Manifest | None, need: Need = NAMED) -> Verdict:
     return Claims({}, {}, {}, known).verdict("u1", (need,))
 
 
-def test_a_resource_claim_must_exist_and_stay() -> None:
+def test_missing_or_leaving_resource_claim_is_an_obstacle() -> None:
     there: Manifest = {"metadata": {"name": "devices"}}
     assert resources(there) == Verdict()
     assert said(resources(None)) == (
@@ -185,7 +185,7 @@ def test_a_resource_claim_must_exist_and_stay() -> None:
     assert "is being deleted" in said(leaving)
 
 
-def test_a_claim_that_is_to_be_made_of_a_template_is_waited_for() -> None:
+def test_claim_not_yet_created_from_its_template_is_an_obstacle() -> None:
     need = Need(Key(RESOURCE_CLAIM, "default", ""), "gpus", own=True)
     assert said(resources(None, need)) == (
         'ResourceClaim for "gpus" has not been created; the extender requests no job until the claim'
@@ -193,6 +193,6 @@ def test_a_claim_that_is_to_be_made_of_a_template_is_waited_for() -> None:
     )
 
 
-def test_devices_that_are_allocated_already_are_where_they_are() -> None:
+def test_allocated_devices_limit_the_pod_to_their_nodes() -> None:
     allocated = {"metadata": {}, "status": {"allocation": {"nodeSelector": ON_N2}}}
     assert resources(allocated).nodes == (tuple(ON_N2["nodeSelectorTerms"]),)

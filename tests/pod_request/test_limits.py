@@ -71,17 +71,17 @@ def weight(item: Pod | Placeholder) -> int:
 
 
 @pytest.mark.parametrize("excess", EXCESSES)
-def test_a_pod_beyond_a_limit_is_refused_with_what_how_much_and_the_limit(excess: str) -> None:
+def test_problem_of_a_pod_beyond_a_limit_names_the_limit(excess: str) -> None:
     told = problems(pod_manifest(**EXCESSES[excess]()))
     assert any(WORDS[excess] in each for each in told), told
     assert all(each.endswith("(docs/reference/annotations.md#limits)") for each in told)
 
 
-def test_of_a_refused_pods_claims_no_more_are_looked_for_than_it_may_have() -> None:
+def test_claims_of_a_refused_pod_are_read_only_up_to_the_limit() -> None:
     assert len(needs_of(pod_manifest(**EXCESSES["claims"]()))) == MOST_CLAIMS
 
 
-def test_what_a_refused_pod_demands_is_not_kept() -> None:
+def test_constraints_of_a_refused_pod_are_not_kept() -> None:
     for excess in EXCESSES.values():
         assert parse_pod(pod_manifest(**excess()), TRANSLATION).request.constraints == ANYWHERE
 
@@ -123,7 +123,7 @@ LIMITS: Mapping[str, tuple[int, Callable[[int], Manifest]]] = {
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_as_much_as_a_limit_is_taken_and_no_more(limit: str) -> None:
+def test_amount_at_a_limit_is_accepted_and_one_more_is_refused(limit: str) -> None:
     most, spec = LIMITS[limit]
     alone = {PREFIX + "exclusive": "none"}  # as who claims devices has to be
     assert problems(pod_manifest(annotations=alone, **spec(most))) == ()
@@ -132,7 +132,7 @@ def test_as_much_as_a_limit_is_taken_and_no_more(limit: str) -> None:
     assert f"at most {most} are taken" in told
 
 
-def test_a_pod_with_several_excesses_is_told_of_each() -> None:
+def test_pod_beyond_several_limits_has_a_problem_for_each() -> None:
     both = EXCESSES["tolerations"]() | EXCESSES["expressions"]()
     assert len(problems(pod_manifest(**both))) == 3  # they are too many bytes besides
 
@@ -156,19 +156,19 @@ def test_a_reasonable_pod_is_not_refused(spec: Manifest) -> None:
     assert problems(pod_manifest(annotations=listed, **spec)) == ()
 
 
-def test_affinity_that_is_not_ours_to_read_has_no_limit() -> None:
+def test_pod_anti_affinity_has_no_limit() -> None:
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "x" * 1000}}}
     others = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term] * 500}}
     assert problems(pod_manifest(affinity=others)) == ()
 
 
-def test_a_list_of_nodes_has_its_limit() -> None:
+def test_required_nodes_above_the_limit_are_a_problem() -> None:
     listed = {PREFIX + "required-nodes": f"n[1-{MOST_NAMES + 1}]"}
     (told,) = problems(pod_manifest(annotations=listed))
     assert f"required-nodes: {MOST_NAMES + 1} node names, and at most {MOST_NAMES} are taken" in told
 
 
-def test_a_pod_that_asks_for_too_much_memory_keeps_who_asks_and_what_for() -> None:
+def test_pod_refused_for_its_size_keeps_its_user_and_cpus() -> None:
     asked = dict(ANNOTATED["wide texts"]) | {"user-id": "2001"}
     request = parse_pod(annotated(asked), TRANSLATION).request
     assert (request.job.user_id, request.job.cpus, request.job.comment) == (2001, 1, None)
@@ -188,7 +188,7 @@ HEAVY_SPECS = ("all names that there are", "noise", "numbers")
         if annotations in HEAVY_ANNOTATIONS or spec in HEAVY_SPECS
     ],
 )
-def test_no_pod_takes_more_than_20_kb(annotations: str, spec: str) -> None:
+def test_no_pod_takes_more_than_20_kb_of_memory(annotations: str, spec: str) -> None:
     demanded = EXCESSES[spec]() if spec in EXCESSES else DEMANDS[spec](1)
     manifest = annotated(ANNOTATED[annotations], **demanded)
     manifest["status"] = {"phase": "Failed", "reason": "\U0001f600" * 10_000}
@@ -215,37 +215,37 @@ def test_the_record_of_a_retried_pod_takes_no_more_than_20_kb(offer: str) -> Non
     assert record.rejections.offered == NO_OFFER
 
 
-def test_an_ordinary_pod_takes_three() -> None:
+def test_ordinary_pod_takes_less_than_3_kb_of_memory() -> None:
     ordinary = pod_manifest(annotations={PREFIX + "partition": "main"})
     assert weight(parse_pod(ordinary, TRANSLATION)) < 3_000
 
 
-def test_our_gate_is_seen_behind_any_number_of_others() -> None:
+def test_gate_of_the_extender_is_found_after_a_thousand_other_gates() -> None:
     gates = [*(f"example.com/{n}" for n in range(1000)), GATE]
     pod = parse_pod(pod_manifest(gates=gates), TRANSLATION)
     assert pod.gated
     assert pod.other_gates == tuple(gates[:4])
 
 
-def test_an_offer_is_kept_compressed() -> None:
+def test_feasible_nodes_are_stored_compressed() -> None:
     offer = FeasibleNodes(7, tuple(names(1000)))
     assert {*offer.names} == {*names(1000)}
     assert getsizeof(offer.nodes[0]) < 200
     assert FeasibleNodes.parse(offer.annotations()) == offer
 
 
-def test_of_more_names_than_are_kept_an_offer_has_none() -> None:
+def test_feasible_nodes_are_dropped_if_the_names_are_too_long() -> None:
     assert FeasibleNodes(7, tuple(noise(n, 60) for n in range(1000))) == FeasibleNodes(7)
 
 
 @pytest.mark.parametrize("text", ["7 n[1-999999999]", "7 n[", "7 [9-1]"])
-def test_an_offer_that_nobody_of_us_wrote_names_no_node(text: str) -> None:
+def test_malformed_feasible_nodes_annotation_names_no_node(text: str) -> None:
     offer = FeasibleNodes.parse({"slurm-extender.io/feasible-nodes": text})
     assert offer is not None
     assert offer.names == ()
 
 
-def test_equal_demands_have_one_signature() -> None:
+def test_equal_constraints_have_the_same_signature() -> None:
     for demand in DEMANDS.values():
         first, again, other = (parse_pod(pod_manifest(**demand(n)), TRANSLATION) for n in (1, 1, 2))
         assert first.request.constraints == again.request.constraints

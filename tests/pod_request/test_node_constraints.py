@@ -35,7 +35,7 @@ def matches(operator: str, *values: str, label: str | None) -> bool:
     return admits(required({"matchExpressions": [expression("zone", operator, *values)]}), node)
 
 
-def test_every_label_of_a_node_selector_must_be_there() -> None:
+def test_node_needs_every_label_of_a_node_selector() -> None:
     assert admits({}, kube_node())
     selector = {"nodeSelector": {"zone": "a", "disk": "ssd"}}
     assert admits(selector, kube_node(labels={"zone": "a", "disk": "ssd", "more": "x"}))
@@ -62,13 +62,13 @@ def test_every_label_of_a_node_selector_must_be_there() -> None:
         ("Near", ("5",), "5", False),
     ],
 )
-def test_an_operator_means_what_kubernetes_says(
+def test_operator_has_meaning_of_kubernetes(
     operator: str, values: tuple[str, ...], label: str | None, expected: bool
 ) -> None:
     assert matches(operator, *values, label=label) is expected
 
 
-def test_one_term_must_match_and_all_of_its_expressions() -> None:
+def test_one_term_must_match_with_all_its_expressions() -> None:
     first = {"matchExpressions": [expression("zone", "In", "a"), expression("disk", "Exists")]}
     second = {"matchExpressions": [expression("zone", "In", "b")]}
     assert admits(required(first, second), kube_node(labels={"zone": "b"}))
@@ -76,7 +76,7 @@ def test_one_term_must_match_and_all_of_its_expressions() -> None:
     assert not admits(required(first, second), kube_node(labels={"zone": "a"}))
 
 
-def test_fields_match_the_nodes_name() -> None:
+def test_match_fields_compare_the_name_of_the_node() -> None:
     term = {"matchFields": [expression("metadata.name", "In", "n1")]}
     assert admits(required(term), kube_node("n1"))
     assert not admits(required(term), kube_node("n2"))
@@ -99,7 +99,7 @@ def test_an_affinity_without_requirements_matches_no_node(terms: tuple[dict[str,
 
 
 @pytest.mark.parametrize("selector", [{}, {"nodeSelectorTerms": None}])
-def test_an_affinity_that_is_not_validated_yet_is_read_and_matches_no_node(selector: Any) -> None:
+def test_incomplete_affinity_before_validation_matches_no_node(selector: Any) -> None:
     """A mutating webhook comes before validation, and Go writes a missing list as null."""
     spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}}
     assert not admits(spec, kube_node())
@@ -110,7 +110,7 @@ def test_without_required_node_affinity_every_node_matches(affinity: Any) -> Non
     assert admits({"affinity": affinity}, kube_node())
 
 
-def test_preferences_exclude_nothing() -> None:
+def test_preferred_node_affinity_excludes_no_node() -> None:
     preferred = [{"weight": 1, "preference": {"matchExpressions": [expression("zone", "In", "a")]}}]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     assert admits({"affinity": affinity}, kube_node())
@@ -129,7 +129,7 @@ def test_selector_and_affinity_must_both_match() -> None:
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute", "PreferNoSchedule"])
-def test_a_taint_keeps_pods_away_unless_it_is_a_preference(effect: str) -> None:
+def test_taint_excludes_pods_unless_its_effect_is_a_preference(effect: str) -> None:
     tainted = kube_node(taints=[NO_SCHEDULE | {"effect": effect}])
     assert admits({}, tainted) is (effect == "PreferNoSchedule")
 
@@ -179,7 +179,7 @@ def test_a_cordoned_node_is_closed_unless_the_cordon_is_tolerated() -> None:
     assert admits({"tolerations": [cordon]}, kube_node(unschedulable=True))
 
 
-def test_a_node_stands_for_the_slurm_node_of_its_name_or_label() -> None:
+def test_slurm_node_of_a_node_has_the_name_or_the_label_of_the_node() -> None:
     assert kube_node("n1").slurm_name == "n1"
     assert kube_node("n1", labels={"slurm": "gpu-01"}).slurm_name == "gpu-01"
 
@@ -189,20 +189,20 @@ def test_a_node_without_labels_spec_or_taints_is_read() -> None:
     assert (node.name, node.slurm_name, node.taints, node.unschedulable) == ("n1", "n1", (), False)
 
 
-def test_a_node_that_changes_nothing_that_matters_is_equal() -> None:
+def test_node_is_equal_after_a_heartbeat() -> None:
     """The cluster view is published where it changed: a heartbeat is no change."""
     beat = node_manifest("n1") | {"status": {"conditions": [{"lastHeartbeatTime": "now"}]}}
     assert Node.parse(beat, "slurm") == kube_node("n1")
 
 
 @pytest.mark.parametrize("status", ["True", "False"])
-def test_a_node_agent_is_there_where_it_has_written_its_condition(status: str) -> None:
+def test_node_has_an_agent_if_the_condition_of_the_agent_exists(status: str) -> None:
     told = {"conditions": [{"type": DEVICE_PROBLEM, "status": status}]}
     assert Node.parse(node_manifest("n1") | {"status": told}, "slurm").has_agent
     assert not kube_node("n1").has_agent
 
 
-def test_a_node_agent_is_gone_without_a_heartbeat_for_a_quarter_of_an_hour() -> None:
+def test_node_agent_is_gone_after_15_minutes_without_a_heartbeat() -> None:
     written = datetime(2026, 11, 29, 12, tzinfo=UTC)
     beat = {"type": DEVICE_PROBLEM, "status": "False", "lastHeartbeatTime": timestamp(written)}
     manifest = node_manifest("n1") | {"status": {"conditions": [beat]}}
@@ -210,7 +210,7 @@ def test_a_node_agent_is_gone_without_a_heartbeat_for_a_quarter_of_an_hour() -> 
     assert not Node.parse(manifest, "slurm", written.timestamp() + 901).has_agent
 
 
-def test_what_is_kept_of_a_pod_takes_no_more_memory_than_it_says() -> None:
+def test_node_constraints_take_less_than_500_bytes() -> None:
     """A text of a hundred bytes may come in a buffer of thousands."""
     kept = [NodeConstraints.parse({"nodeSelector": {"a": "b"}})]  # what is made once is there
     tracemalloc.start()

@@ -24,7 +24,7 @@ FILTER_CALL = Path(__file__).parent.parent / "verbs" / "bodies" / "filter.json"
 HUGE = "1" * 5000
 
 
-def test_a_pod_that_waits_behind_our_gate() -> None:
+def test_pod_with_the_gate_of_the_extender_is_read() -> None:
     snapshot = pod(name="train", namespace="ml", uid="u1", version="7", priority=1000)
     assert (snapshot.uid, snapshot.namespace, snapshot.name) == ("u1", "ml", "train")
     assert (snapshot.resource_version, snapshot.created) == ("7", "2026-11-21T08:00:00Z")
@@ -34,14 +34,14 @@ def test_a_pod_that_waits_behind_our_gate() -> None:
     assert (snapshot.life.deleting, snapshot.life.finished) == (False, False)
 
 
-def test_a_pod_is_touched_by_whatever_is_annotated_but_by_the_extender_itself() -> None:
+def test_touch_depends_on_annotations_except_those_of_the_extender() -> None:
     touch = parse_pod(pod_manifest(annotations={"a": "1", ATTEMPT: "1"}), TRANSLATION).touch
     assert parse_pod(pod_manifest(annotations={ATTEMPT: "2", "a": "1"}), TRANSLATION).touch == touch
     for others in ({"a": "2"}, {}, {"a": "1", PREFIX + "comment": "x"}, {"a": "1", "b": ""}):
         assert parse_pod(pod_manifest(annotations=others), TRANSLATION).touch != touch
 
 
-def test_a_pod_as_kube_scheduler_sends_it() -> None:
+def test_pod_sent_by_kube_scheduler_is_read() -> None:
     manifest = json.loads(FILTER_CALL.read_text())["Pod"]
     snapshot = parse_pod(manifest, TRANSLATION)
     assert snapshot.uid == "4bdf6d45-03c1-446f-97f1-6397df445d62"
@@ -59,7 +59,7 @@ def test_a_pod_at_admission_has_no_uid_nor_name_yet() -> None:
     assert (snapshot.created, snapshot.scheduling.gates) == ("", ())
 
 
-def test_the_gates_of_others_are_told_apart_from_ours() -> None:
+def test_other_gates_are_distinguished_from_the_gate_of_the_extender() -> None:
     snapshot = pod(gates=("example.com/a", GATE, "example.com/b"))
     assert snapshot.gated
     assert snapshot.other_gates == ("example.com/a", "example.com/b")
@@ -84,12 +84,12 @@ def test_phase_of_a_pod_that_the_garbage_collector_ended_is_not_final() -> None:
     assert snapshot.lingers_s == 35.0
 
 
-def test_a_pod_that_is_bound_and_being_deleted() -> None:
+def test_bound_pod_that_is_being_deleted_is_read() -> None:
     snapshot = pod(node="n1", deleting=True)
     assert (snapshot.life.node, snapshot.life.deleting) == ("n1", True)
 
 
-def test_our_own_annotations_are_read_back() -> None:
+def test_annotations_of_the_extender_are_read_back() -> None:
     written = {
         ATTEMPT: "3",
         JOB_ID: "40000000",
@@ -108,13 +108,13 @@ def test_a_forged_attempt_counts_as_the_first(attempt: str) -> None:
 
 
 @pytest.mark.parametrize("job_id", ["", "-1", "x", "1.5", "0x10", HUGE])
-def test_a_forged_job_id_is_none(job_id: str) -> None:
+def test_forged_job_id_is_ignored(job_id: str) -> None:
     scheduling = pod(annotations={JOB_ID: job_id, NODE: "n1"}).scheduling
     assert (scheduling.job_id, scheduling.allocation) == (None, None)
 
 
 @given(st.dictionaries(st.sampled_from([ATTEMPT, JOB_ID, NODE, GRANTED]), st.text()))
-def test_any_text_in_our_own_annotations_is_read(annotations: dict[str, str]) -> None:
+def test_any_text_in_annotations_of_the_extender_can_be_read(annotations: dict[str, str]) -> None:
     snapshot = pod(annotations=annotations)
     assert snapshot.scheduling.attempt > 0
     assert snapshot.scheduling.allocation is None or snapshot.scheduling.allocation.node
@@ -228,7 +228,7 @@ def test_missing_request_is_named(cpu: str | None, memory: str | None, missing: 
         assert f"resources.requests.{name}" in problem
 
 
-def test_a_limit_is_a_request() -> None:
+def test_limit_counts_as_the_request_if_no_request_is_given() -> None:
     limited = container(limits={"cpu": "2", "memory": "1Gi"})
     request = pod(containers=[limited]).request
     assert request.problems == ()
@@ -243,7 +243,7 @@ IN_UNITS = [("1", "100m", 1), ("1", "1001m", 2), ("0.1", "250m", 3), ("0.1", "2"
 
 
 @pytest.mark.parametrize(("unit", "cpu", "cpus"), IN_UNITS)
-def test_slurm_is_asked_in_its_own_cpus(unit: str, cpu: str, cpus: int) -> None:
+def test_job_requests_cpus_in_the_unit_of_slurm(unit: str, cpu: str, cpus: int) -> None:
     assert asked_in(unit, cpu).job.cpus == cpus
 
 
@@ -256,13 +256,13 @@ def test_slurm_is_asked_in_its_own_cpus(unit: str, cpu: str, cpus: int) -> None:
         ("2", "3", "the Pod requests 3 CPU and takes 4: Slurm counts CPUs by 2"),
     ],
 )
-def test_what_rounding_up_costs_is_told(unit: str, cpu: str, note: str) -> None:
+def test_rounding_up_of_cpus_causes_a_warning(unit: str, cpu: str, note: str) -> None:
     (warning,) = asked_in(unit, cpu).warnings
     assert warning == f"{note} ({TRANSLATION.page}#requests)"
 
 
 @pytest.mark.parametrize(("unit", "cpu"), [("1", "2"), ("0.1", "300m"), ("2", "4"), ("1", "1")])
-def test_a_request_that_slurm_can_count_needs_no_word(unit: str, cpu: str) -> None:
+def test_request_that_slurm_can_count_causes_no_warning(unit: str, cpu: str) -> None:
     assert asked_in(unit, cpu).warnings == ()
 
 
@@ -273,7 +273,7 @@ def memory(requests: str | None, limits: str | None, **spec: Any) -> Request:
     return pod(containers=[container(asked, limits=limited)], **spec).request
 
 
-def test_memory_that_a_pod_may_use_beyond_its_request_is_told() -> None:
+def test_memory_limit_above_the_request_causes_a_warning() -> None:
     (warning,) = memory("4Gi", "8Gi").warnings
     assert warning == (
         "the Pod requests 4096 MiB of memory, and its limits allow 8192 MiB: Slurm counts the request,"
@@ -292,7 +292,7 @@ def test_memory_that_a_pod_may_use_beyond_its_request_is_told() -> None:
         ("4095.5Mi", "4Gi", None),  # Slurm counts whole MiB
     ],
 )
-def test_limits_that_are_not_above_the_request_need_no_word(
+def test_limits_not_above_the_request_cause_no_warning(
     requests: str | None, limits: str | None, whole: dict[str, Any] | None
 ) -> None:
     assert memory(requests, limits, resources=whole).warnings == ()
@@ -312,12 +312,12 @@ def test_devices_that_slurm_does_not_count_are_refused(exclusive: str | None) ->
     )
 
 
-def test_a_pod_that_has_its_node_for_itself_may_claim_its_devices() -> None:
+def test_pod_with_an_exclusive_node_may_claim_devices() -> None:
     assert pod(annotations={PREFIX + "exclusive": "none"}, resourceClaims=CLAIMS).request.problems == ()
     assert pod(resourceClaims=[]).request.problems == ()
 
 
-def test_a_quantity_that_is_none_is_told() -> None:
+def test_invalid_quantity_is_a_problem() -> None:
     assert any('"lots" is not a quantity' in problem for problem in pod(cpu="lots").request.problems)
 
 
@@ -354,7 +354,7 @@ def test_deleted_pod_leaves_within_the_eviction_grace(grace: int | None, leaves:
 
 
 @given(st.integers(6, 10**5), st.none() | st.integers(-1, 10**5))
-def test_no_pod_outlives_slurms_patience(kill_wait: int, grace: int | None) -> None:
+def test_pod_is_refused_if_its_grace_does_not_fit_kill_wait(kill_wait: int, grace: int | None) -> None:
     """What is refused, and what is lowered, leaves a grace below KillWait - 5 s."""
     translation = TranslationConfig(grace=GraceRule(kill_wait))
     manifest = pod_manifest(terminationGracePeriodSeconds=grace)
@@ -364,7 +364,7 @@ def test_no_pod_outlives_slurms_patience(kill_wait: int, grace: int | None) -> N
     assert bool(read_request(manifest, translation).problems) == (left >= kill_wait - 5)
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     wrong = {PREFIX + "timeout": "soon", PREFIX + "exclusive": "maybe"}
     problems = pod(cpu=None, annotations=wrong).request.problems
     assert len(problems) == 3
@@ -376,12 +376,12 @@ QUANTITY = st.from_regex(
 
 
 @given(QUANTITY | st.text(max_size=8), QUANTITY | st.text(max_size=8))
-def test_whatever_is_requested_is_a_job_that_can_be_sent_or_a_problem(cpu: str, memory: str) -> None:
+def test_any_request_is_a_valid_job_or_a_problem(cpu: str, memory: str) -> None:
     request = pod(cpu=cpu, memory=memory).request
     assert request.problems or 0 < request.job.cpus < 2**63 > request.job.memory_mb > 0
 
 
-def test_no_quantity_becomes_a_number_that_cannot_be_sent() -> None:
+def test_huge_quantity_is_a_problem_or_fits_64_bits() -> None:
     for cpu in ("1e30", "1e999999", "1e9999999"):
         request = pod(cpu=cpu).request
         assert request.problems or request.job.cpus < 2**63
@@ -407,11 +407,11 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
         None,
     ],
 )
-def test_a_spec_that_is_not_validated_yet_does_not_break_the_reader(affinity: Any) -> None:
+def test_incomplete_spec_before_validation_can_be_read(affinity: Any) -> None:
     assert pod(affinity=affinity).request.job.cpus == 1
 
 
-def test_our_scheduler_or_one_of_our_annotations_asks_for_slurm() -> None:
+def test_pod_asks_for_slurm_by_its_scheduler_or_an_annotation() -> None:
     """The annotation alone is enough for admission only, which names our scheduler then."""
     assert TRANSLATION.asks(pod_manifest())
     assert TRANSLATION.manages(pod_manifest())
@@ -432,7 +432,7 @@ def test_pod_of_another_scheduler_asks_if_taken_over(annotations: dict[str, str]
 
 
 @pytest.mark.parametrize("annotations", [None, {}, {"kubectl.kubernetes.io/x": "1"}, {JOB_ID: "7"}])
-def test_a_pod_of_another_scheduler_is_not_ours(annotations: dict[str, str] | None) -> None:
+def test_pod_of_another_scheduler_is_not_managed(annotations: dict[str, str] | None) -> None:
     foreign = pod_manifest(schedulerName="default-scheduler", annotations=annotations)
     assert not TRANSLATION.manages(foreign)
     foreign["metadata"]["annotations"] = None
@@ -446,7 +446,7 @@ def test_requests_are_compared_by_value() -> None:
     assert pod(cpu="1").request != pod(cpu="2").request
 
 
-def test_a_priority_class_stands_for_what_the_installation_says_unless_an_annotation_does() -> None:
+def test_priority_class_sets_job_fields_unless_an_annotation_does() -> None:
     classes = {"high": {"partition": "urgent", "qos": "fast"}}
     translation = TranslationConfig(priority_classes=classes)
 
@@ -478,7 +478,7 @@ def unschedulable(message: str) -> Pod:
         ("x" * 5000, "x" * 400),
     ],
 )
-def test_a_refusal_by_kube_schedulers_own_rules_is_kept_in_its_words(message: str, refusal: str) -> None:
+def test_rejection_by_kube_scheduler_keeps_its_message(message: str, refusal: str) -> None:
     read = unschedulable(message)
     assert (read.scheduling.node_rejection, read.unschedulable) == (refusal, bool(refusal))
     assert read.scheduling.looked_at
@@ -498,7 +498,7 @@ def test_a_refusal_by_kube_schedulers_own_rules_is_kept_in_its_words(message: st
         ("4 node(s) didn't match pod affinity rules", False),
     ],
 )
-def test_jobs_make_room_for_what_slurm_counts_and_for_nothing_else(reason: str, room: bool) -> None:
+def test_pod_lacks_room_only_for_resources_that_slurm_counts(reason: str, room: bool) -> None:
     message = f"0/4 nodes are available: {reason}. preemption: 0/4 nodes are available: 4 no victims."
     assert unschedulable(message).scheduling.lacks_room is room
 
@@ -512,6 +512,6 @@ def test_jobs_make_room_for_what_slurm_counts_and_for_nothing_else(reason: str, 
         ("time_limit_minutes", f"annotation {PREFIX}timeout, or activeDeadlineSeconds"),
     ],
 )
-def test_what_asks_for_a_field_is_named(field: str, words: str) -> None:
+def test_asker_names_the_source_of_a_job_field(field: str, words: str) -> None:
     request = replace(pod().request, by_class={"qos": "urgent"}, by_policy=frozenset({"user_id"}))
     assert sentence(request.asker(field, PREFIX)) == words

@@ -80,7 +80,9 @@ def test_anti_affinity_excludes_both_ways(selector: Any, labels: dict[str, str],
         ({"namespaceSelector": {"matchLabels": {"team": "x"}}}, "default", False),
     ],
 )
-def test_anti_affinity_has_namespaces(term: dict[str, Any], namespace: str, excluded: bool) -> None:
+def test_anti_affinity_applies_to_its_namespaces(
+    term: dict[str, Any], namespace: str, excluded: bool
+) -> None:
     owner = parsed(affinity=anti_affinity(labelSelector={}, **term))
     assert owner.excludes(parsed(namespace)) is excluded
 

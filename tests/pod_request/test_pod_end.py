@@ -35,46 +35,46 @@ def exited(**codes: int) -> Manifest:
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown"])
-def test_of_a_pod_that_lives_there_is_nothing_to_tell(phase: str) -> None:
+def test_pod_before_its_end_has_no_end_message(phase: str) -> None:
     assert told(phase) == ""
     assert told(phase, **disrupted("Preempted", "not yet")) == ""
 
 
-def test_a_pod_succeeds_or_fails_or_is_deleted() -> None:
+def test_end_message_distinguishes_success_failure_and_deletion() -> None:
     assert told("Succeeded") == "Pod succeeded"
     assert told("Failed") == "Pod failed"
     assert told(deleting=True) == "Pod deleted"
 
 
-def test_a_pod_that_is_deleted_did_not_end_by_itself_whatever_its_containers_say() -> None:
+def test_end_message_of_a_deleted_pod_ignores_exit_codes() -> None:
     assert told("Failed", deleting=True, **exited(main=143)) == "Pod deleted"
 
 
-def test_a_failure_is_told_with_its_reason_else_with_the_exit_codes() -> None:
+def test_failure_message_has_the_reason_or_the_exit_codes() -> None:
     assert told("Failed", reason="DeadlineExceeded") == "Pod failed: DeadlineExceeded"
     assert told("Failed", **exited(a=0, b=3, c=137)) == "Pod failed: b exited with 3, c exited with 137"
     assert told("Failed", containerStatuses=[{"name": "a", "state": {"running": {}}}]) == "Pod failed"
 
 
-def test_what_others_say_of_an_end_is_one_line_whatever_is_in_it() -> None:
+def test_control_characters_in_a_reason_become_spaces() -> None:
     forged = "x\n54271915 main\x1b[2K y\u202ez\0"
     assert told("Failed", reason=forged) == "Pod failed: x 54271915 main [2K y z"
 
 
-def test_whoever_evicts_a_pod_is_told_with_the_reason() -> None:
+def test_eviction_message_names_the_reason_of_the_disruption() -> None:
     by_node = disrupted("DeletionByPodGC", "PodGC: node no longer exists")
     words = "Pod evicted: DeletionByPodGC: PodGC: node no longer exists"
     assert told(deleting=True, **by_node) == told("Failed", **by_node) == words
     assert told(deleting=True, **disrupted("Preempted", "", "False")) == "Pod deleted"
 
 
-def test_what_others_say_is_one_short_line() -> None:
+def test_eviction_message_is_one_short_line() -> None:
     words = told(deleting=True, **disrupted("Odd", "a\nb\t" + "c" * 5000))
     assert words.startswith("Pod evicted: Odd: a b ccc")
     assert len(words) == 200
 
 
-def test_an_authors_comment_is_kept_and_added_to() -> None:
+def test_end_message_is_added_to_the_comment_of_the_author() -> None:
     assert with_words(None, "Pod deleted") == "Pod deleted"
     assert with_words("nightly", "Pod deleted") == "nightly; Pod deleted"
     assert with_words("nightly; Pod deleted", "Pod deleted") == "nightly; Pod deleted"
@@ -92,7 +92,7 @@ def test_comment_says_what_scancel_does_only_while_the_pod_lives() -> None:
 
 
 @given(st.text(max_size=MOST_BYTES), st.text(min_size=1, max_size=300))
-def test_comment_fits_slurm_and_keeps_the_words_of_the_author(comment: str, words: str) -> None:
+def test_comment_fits_slurm_and_keeps_the_text_of_the_author(comment: str, words: str) -> None:
     comment = comment.encode()[:MOST_BYTES].decode(errors="ignore")
     written = with_words(comment, words)
     assert written.startswith(comment)
@@ -117,5 +117,5 @@ def test_comment_fits_slurm_and_keeps_the_words_of_the_author(comment: str, word
         ({}, ""),
     ],
 )
-def test_a_rejection_by_the_kubelet_is_told_from_other_ends(status: Any, rejection: str) -> None:
+def test_kubelet_rejection_is_distinguished_from_other_ends(status: Any, rejection: str) -> None:
     assert kubelet_rejection(status) == rejection

@@ -37,7 +37,7 @@ def test_a_selector_selects_as_kubectl_does(selector: str, selected: bool) -> No
     "wrong",
     ["a b", "a=b c", "a=b,", ",a", "a in", "a in b", "a in (b", "a=(b)", "a>1", "=b", "!", "a in ((b))"],
 )
-def test_what_is_no_selector_is_told(wrong: str) -> None:
+def test_invalid_selector_is_an_error(wrong: str) -> None:
     with pytest.raises(ValueError, match="is no label selector: give key=value"):
         Selector.parse(wrong)
 
@@ -56,7 +56,7 @@ def unmarked(**given: Any) -> Manifest:
     return pod_manifest(gates=(), **given)
 
 
-def test_a_pod_of_another_namespace_is_not_ours_whatever_it_asks_for() -> None:
+def test_pod_outside_the_namespaces_is_not_managed() -> None:
     ours = translation(["ml"])
     assert ours.manages(unmarked(namespace="ml"))
     for asking in (unmarked(namespace="web"), unmarked(annotations={PREFIX + "account": "x"})):
@@ -64,14 +64,14 @@ def test_a_pod_of_another_namespace_is_not_ours_whatever_it_asks_for() -> None:
         assert not ours.manages(asking)
 
 
-def test_a_pod_without_the_labels_is_not_ours() -> None:
+def test_pod_without_the_labels_is_not_managed() -> None:
     ours = translation(selector="slurm=yes")
     assert ours.manages(labelled({"slurm": "yes"}, gates=()))
     assert not ours.manages(labelled({"slurm": "no"}, gates=()))
     assert not ours.manages(unmarked())
 
 
-def test_who_does_not_ask_is_not_ours_in_any_namespace() -> None:
+def test_pod_of_another_scheduler_in_the_scope_is_not_managed() -> None:
     assert not translation(["default"]).manages(unmarked(schedulerName="default-scheduler"))
 
 
@@ -91,7 +91,7 @@ def test_marked_pod_stays_managed_after_leaving_the_scope(marks: dict[str, Any])
     assert not translation(["ml"]).manages(held)
 
 
-def test_a_pod_that_has_left_the_scope_is_told_so() -> None:
+def test_pod_outside_the_scope_has_a_problem() -> None:
     (told,) = read_request(pod_manifest(), translation(["web", "ml"])).problems
     assert told.startswith(
         "namespace default is out of scope: ml, web (docs/reference/annotations.md#scope)"

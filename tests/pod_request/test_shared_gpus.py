@@ -48,7 +48,7 @@ def refused(**given: Any) -> str:
 
 @pytest.mark.parametrize("setting", ["refuse", "isolate", "allow"])
 @pytest.mark.parametrize(("exclusive", "shared"), [("none", Sharing.NONE), ("user", Sharing.USER)])
-def test_a_pod_that_no_native_job_is_beside_is_left_as_it_is(
+def test_pod_that_shares_no_node_with_native_jobs_is_unchanged(
     setting: SharedGpus, exclusive: str, shared: Sharing
 ) -> None:
     request = asked(setting, exclusive=exclusive)
@@ -56,7 +56,7 @@ def test_a_pod_that_no_native_job_is_beside_is_left_as_it_is(
 
 
 @pytest.mark.parametrize("setting", ["refuse", "isolate"])
-def test_native_jobs_of_the_same_user_may_be_beside_a_pod(setting: SharedGpus) -> None:
+def test_pod_is_refused_if_native_jobs_may_have_its_user(setting: SharedGpus) -> None:
     told = refused(setting=setting, exclusive="user", user_id=str(ALICE))
     assert told == (
         "the Pod requests gpu:1, and a native job on the node may use the same GPUs: set the annotation"
@@ -70,7 +70,7 @@ NOT_APART: list[dict[str, Any]] = [{}, *({"exclusive": each} for each in ("ok", 
 
 
 @pytest.mark.parametrize("exclusive", NOT_APART)
-def test_refused_are_both_fixes_named(exclusive: dict[str, Any]) -> None:
+def test_refusal_names_both_fixes(exclusive: dict[str, Any]) -> None:
     told = refused(setting="refuse", **exclusive)
     assert "exclusive to none, for a whole node, or to user, with a user that only Pods have" in told
     assert "podUsers" not in told  # the Pod's user is one
@@ -84,17 +84,17 @@ def test_isolated_pod_shares_nodes_with_its_user_alone(exclusive: dict[str, Any]
     assert warning.startswith("exclusive is user for this Pod, so that no native job uses its GPUs (")
 
 
-def test_whose_user_native_jobs_have_too_is_not_isolated() -> None:
+def test_pod_of_a_user_with_native_jobs_is_not_isolated() -> None:
     assert "the policy does not list user 2001 in" in refused(user_id=str(ALICE))
     assert "does not list the user of the extender's token in" in refused(policy=OPEN)
 
 
-def test_only_pods_may_have_the_users_of_the_token() -> None:
+def test_pod_of_the_token_user_is_isolated_if_pod_users_allows_it() -> None:
     request = asked(policy=replace(OPEN, pod_users=frozenset({None})))
     assert (request.job.shared, request.problems) == (Sharing.USER, ())
 
 
-def test_allowed_a_pod_is_warned_and_shares_its_node_as_it_asked() -> None:
+def test_setting_allow_keeps_the_sharing_and_adds_a_warning() -> None:
     for exclusive, shared in (("ok", Sharing.ALLOWED), ("mcs", Sharing.MCS)):
         request = asked("allow", policy=OPEN, exclusive=exclusive)
         assert (request.job.shared, request.problems) == (shared, ())
@@ -104,7 +104,7 @@ def test_allowed_a_pod_is_warned_and_shares_its_node_as_it_asked() -> None:
     assert len(warning) <= 256  # what kube-apiserver passes on
 
 
-def test_with_node_agents_a_pod_shares_its_node_as_it_asked_where_there_is_one() -> None:
+def test_setting_node_agent_keeps_the_sharing_and_demands_an_agent() -> None:
     request = asked("node-agent", exclusive="ok")
     assert (request.job.shared, request.problems, request.warnings) == (Sharing.ALLOWED, (), ())
     assert request.constraints.demands.agent
@@ -112,12 +112,12 @@ def test_with_node_agents_a_pod_shares_its_node_as_it_asked_where_there_is_one()
         assert not asked("node-agent", exclusive=exclusive).constraints.demands.agent
 
 
-def test_a_slice_of_a_gpu_is_one_and_other_devices_are_not() -> None:
+def test_slice_of_a_gpu_counts_as_gpu_and_other_devices_do_not() -> None:
     assert "requests gpu:1g.10gb:1," in refused(policy=OPEN, resource="nvidia.com/mig-1g.10gb")
     assert asked("refuse", OPEN, "example.com/npu").problems == ()
 
 
-def test_a_pod_without_gpus_shares_its_node_with_anybody() -> None:
+def test_pod_without_gpus_may_share_its_node() -> None:
     request = asked("refuse", OPEN, "example.com/uncounted")
     assert (request.job.shared, request.problems, request.warnings) == (None, (), ())
 
@@ -154,18 +154,18 @@ def test_the_message_has_the_setting_that_maps_the_gpu(resource: str, gres: str)
 
 
 @pytest.mark.parametrize("sidecar", [True, False])
-def test_an_init_container_with_such_a_gpu_makes_its_pod_invalid(sidecar: bool) -> None:
+def test_init_container_with_an_uncounted_gpu_makes_the_pod_invalid(sidecar: bool) -> None:
     init = container({"cpu": "1"}, limits={"nvidia.com/gpu.shared": "1"}, sidecar=sidecar)
     assert "nvidia.com/gpu.shared" in refused(resource="cpu", initContainers=[init])
 
 
-def test_a_pod_that_no_native_job_is_beside_may_have_such_a_gpu() -> None:
+def test_uncounted_gpu_is_valid_if_no_native_job_shares_the_node() -> None:
     for exclusive in ("none", "user"):
         request = asked(resource="nvidia.com/gpu.shared", exclusive=exclusive)
         assert (request.problems, request.warnings) == ((), ())
 
 
-def test_such_a_gpu_is_allowed_with_a_warning_where_shared_gpus_are_allowed() -> None:
+def test_uncounted_gpu_causes_a_warning_if_shared_gpus_are_allowed() -> None:
     request = asked("allow", resource="nvidia.com/gpu.shared")
     assert request.problems == ()
     assert "a native job may use the GPUs of this Pod" in request.warnings[0]
@@ -174,6 +174,6 @@ def test_such_a_gpu_is_allowed_with_a_warning_where_shared_gpus_are_allowed() ->
 @pytest.mark.parametrize(
     "resource", ["rdma/ib", "example.com/nvidia.com", "nvidia.com/hostdev", "koordinator.sh/rdma"]
 )
-def test_what_is_no_gpu_is_left_to_kube_scheduler(resource: str) -> None:
+def test_devices_other_than_gpus_are_left_to_kube_scheduler(resource: str) -> None:
     request = asked(resource=resource, not_gpus=frozenset({"nvidia.com/hostdev"}))
     assert (request.problems, request.warnings) == ((), ())

@@ -37,7 +37,7 @@ def requested(annotations: Mapping[str, str]) -> Request:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_what_means_the_same_is_read(row: Any) -> None:
+def test_annotation_with_the_same_meaning_is_read(row: Any) -> None:
     assert row.field in fields(**{row.name.replace("-", "_"): row.example})
 
 
@@ -48,19 +48,19 @@ def test_a_time_limit_is_in_minutes(limit: str) -> None:
     assert problem.startswith(f'annotation {PREFIX}timelimit: "{limit}" is not a whole number from 1 to')
 
 
-def test_a_job_has_its_node_for_itself_unless_it_says_no() -> None:
+def test_job_is_exclusive_unless_the_annotation_says_false() -> None:
     assert fields(account="a")["shared"] is Sharing.NONE
     assert fields(exclusive="yes")["shared"] is fields(exclusive="True")["shared"] is Sharing.NONE
     assert fields(exclusive="false")["shared"] is fields(exclusive=" False ")["shared"] is None
 
 
-def test_a_pod_without_them_is_read_as_ever() -> None:
+def test_pod_without_slurm_bridge_annotations_is_read_as_usual() -> None:
     own = {DEFAULT_PREFIX + "partition": "main"}
     assert requested(own) == read_request(pod_manifest(annotations=own), TRANSLATION)
     assert read_slurm_bridge(own).fields == {}
 
 
-def test_the_extenders_own_annotation_counts_more() -> None:
+def test_annotation_of_the_extender_overrides_slurm_bridge() -> None:
     both = {
         PREFIX + "partition": "theirs",
         PREFIX + "account": "theirs",
@@ -72,7 +72,7 @@ def test_the_extenders_own_annotation_counts_more() -> None:
 
 
 @pytest.mark.parametrize("name", NOT_READ)
-def test_what_has_no_counterpart_is_told_and_does_nothing(name: str) -> None:
+def test_annotation_without_a_counterpart_causes_a_warning(name: str) -> None:
     read = read_slurm_bridge({PREFIX + name: "1"})
     assert read.fields == {"shared": Sharing.NONE}
     assert not read.problems
@@ -80,21 +80,21 @@ def test_what_has_no_counterpart_is_told_and_does_nothing(name: str) -> None:
     assert warning.startswith(f"annotation {PREFIX}{name} does nothing: ")
 
 
-def test_a_misspelt_name_and_the_name_of_a_user_are_problems() -> None:
+def test_misspelt_name_and_user_name_as_user_id_are_problems() -> None:
     (problem,) = read_slurm_bridge({PREFIX + "time-limit": "5"}).problems
     assert f"did you mean {PREFIX}timelimit?" in problem
     (problem,) = requested({PREFIX + "user-id": "alice"}).problems
     assert problem.startswith(f'annotation {PREFIX}user-id: "alice" is not a whole number')
 
 
-def test_what_is_said_points_to_the_page() -> None:
+def test_every_message_points_to_the_page() -> None:
     assert SECTION in anchors(CHECKOUT / DEFAULT_PAGE)
     read = read_slurm_bridge({PREFIX + "timelimit": "", PREFIX + "wckey": "w", PREFIX + "other": ""})
     assert all(told.endswith(f"({DEFAULT_PAGE}#{SECTION})") for told in read.problems + read.warnings)
     assert len(read.problems + read.warnings) == 3
 
 
-def test_without_the_setting_they_are_another_products() -> None:
+def test_slurm_bridge_annotations_are_ignored_without_the_setting() -> None:
     pod = pod_manifest(annotations={PREFIX + "partition": "main"}, schedulerName="default-scheduler")
     assert not TRANSLATION.asks(pod)
     assert READS.asks(pod)

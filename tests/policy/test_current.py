@@ -33,12 +33,12 @@ def look(kept: CurrentPolicy, file: Path) -> None:
         kept.look(file)
 
 
-def test_without_a_file_a_preset_counts_and_that_is_restricted() -> None:
+def test_preset_applies_without_a_file_and_is_restricted_by_default() -> None:
     assert CurrentPolicy(None).policy == RESTRICTED
     assert CurrentPolicy(None, "open").policy == OPEN
 
 
-async def test_that_nobody_is_let_in_is_said_at_the_start() -> None:
+async def test_policy_that_admits_no_pod_is_logged_at_the_start() -> None:
     with capture_logs() as logs:
         await CurrentPolicy(None).run(Health(), bool)
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
@@ -46,7 +46,7 @@ async def test_that_nobody_is_let_in_is_said_at_the_start() -> None:
     ]
 
 
-def test_a_bad_or_missing_file_is_no_start(file: Path) -> None:
+def test_invalid_or_missing_file_is_an_error_at_the_start(file: Path) -> None:
     file.write_text(BAD)
     with pytest.raises(WrongFile, match="preset: must be restricted or open"):
         CurrentPolicy(file)
@@ -54,7 +54,7 @@ def test_a_bad_or_missing_file_is_no_start(file: Path) -> None:
         CurrentPolicy(file.with_name("absent"))
 
 
-def test_a_changed_file_counts(kept: CurrentPolicy, file: Path) -> None:
+def test_changed_file_takes_effect(kept: CurrentPolicy, file: Path) -> None:
     assert kept.policy == OPEN
     changed = kept.changed
     file.write_text(OTHER)
@@ -64,7 +64,7 @@ def test_a_changed_file_counts(kept: CurrentPolicy, file: Path) -> None:
     assert not kept.changed.is_set()
 
 
-def test_a_file_that_is_being_written_is_waited_for(kept: CurrentPolicy, file: Path) -> None:
+def test_half_written_file_is_ignored_until_it_is_complete(kept: CurrentPolicy, file: Path) -> None:
     for text in ("p", "preset", "preset: restricted\nrules: [", OTHER):
         file.write_text(text)
         kept.look(file)
@@ -73,7 +73,7 @@ def test_a_file_that_is_being_written_is_waited_for(kept: CurrentPolicy, file: P
     assert kept.policy == RESTRICTED
 
 
-def test_a_file_that_says_the_same_in_other_words_is_no_change(kept: CurrentPolicy, file: Path) -> None:
+def test_file_with_the_same_rules_is_no_change(kept: CurrentPolicy, file: Path) -> None:
     before, changed = kept.policy, kept.changed
     file.write_text("# a word\n" + GOOD)
     look(kept, file)
@@ -81,7 +81,7 @@ def test_a_file_that_says_the_same_in_other_words_is_no_change(kept: CurrentPoli
     assert not changed.is_set()
 
 
-def test_a_configmap_changes_by_a_link(tmp_path: Path) -> None:
+def test_changed_link_of_a_configmap_takes_effect(tmp_path: Path) -> None:
     """..data leads to a folder of one version; kubelet lets it lead to another in one step."""
     for version, text in (("v1", GOOD), ("v2", OTHER)):
         (tmp_path / version).mkdir()
@@ -100,7 +100,7 @@ def test_a_configmap_changes_by_a_link(tmp_path: Path) -> None:
     assert kept.policy == OPEN
 
 
-def test_a_file_that_turns_bad_keeps_the_last_good_policy(kept: CurrentPolicy, file: Path) -> None:
+def test_invalid_file_keeps_the_last_valid_policy(kept: CurrentPolicy, file: Path) -> None:
     file.write_text(BAD)
     look(kept, file)
     assert kept.policy == OPEN
@@ -110,7 +110,7 @@ def test_a_file_that_turns_bad_keeps_the_last_good_policy(kept: CurrentPolicy, f
     assert (kept.policy, kept.trouble) == (RESTRICTED, None)
 
 
-def test_a_bad_file_that_is_taken_back_is_no_trouble_any_more(kept: CurrentPolicy, file: Path) -> None:
+def test_problem_ends_after_an_invalid_file_is_reverted(kept: CurrentPolicy, file: Path) -> None:
     good = file.rename(file.with_name("kept"))
     file.write_text(BAD)
     look(kept, file)
@@ -119,7 +119,7 @@ def test_a_bad_file_that_is_taken_back_is_no_trouble_any_more(kept: CurrentPolic
     assert (kept.policy, kept.trouble) == (OPEN, None)
 
 
-def test_a_file_that_disappears_keeps_the_last_good_policy(kept: CurrentPolicy, file: Path) -> None:
+def test_deleted_file_keeps_the_last_valid_policy(kept: CurrentPolicy, file: Path) -> None:
     gone = file.rename(file.with_name("gone"))
     kept.look(file)
     assert kept.policy == OPEN
@@ -133,7 +133,7 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-async def test_trouble_is_told_to_probes_and_metrics_and_taken_back(
+async def test_problem_of_the_file_reaches_probes_and_metrics_until_it_ends(
     kept: CurrentPolicy, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LOOK_S", 0.001)

@@ -10,7 +10,7 @@ from tests.builders import PREFIX, TRANSLATION, pod
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts" / "policy.md").read_text()
 
 
-def test_the_example_is_a_policy(tmp_path: Path) -> None:
+def test_example_of_the_page_is_a_valid_policy(tmp_path: Path) -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     file = tmp_path / "policy.yaml"
     file.write_text(example)
@@ -24,7 +24,7 @@ def test_the_example_is_a_policy(tmp_path: Path) -> None:
     assert (adopted_pod.user_id, adopted_pod.account, adopted_pod.partition) == (3000, "guests", "debug")
 
 
-def test_every_field_is_explained() -> None:
+def test_page_explains_each_field() -> None:
     for model in (Default, Allow):
         for field in model.model_fields.values():
             assert f"`{field.alias}`" in PAGE

@@ -52,7 +52,7 @@ def wrong(tmp_path: Path, text: str) -> list[str]:
     return [line.removeprefix(name + ":") for line in told.value.lines]
 
 
-def test_a_whole_file(tmp_path: Path) -> None:
+def test_file_with_all_fields_is_read(tmp_path: Path) -> None:
     team = Rule(
         "team-a",
         ("team-a", "team-a-*"),
@@ -74,13 +74,13 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert parsed(tmp_path, WHOLE) == Policy((team, rest), open=True)
 
 
-def test_a_file_is_restricted_unless_it_says_otherwise(tmp_path: Path) -> None:
+def test_file_without_a_preset_is_restricted(tmp_path: Path) -> None:
     assert parsed(tmp_path, "rules: []") == RESTRICTED
     assert parsed(tmp_path, "preset: restricted") == RESTRICTED
     assert parsed(tmp_path, "preset: open") == OPEN
 
 
-def test_a_file_says_which_users_only_pods_have(tmp_path: Path) -> None:
+def test_file_names_the_users_reserved_for_pods(tmp_path: Path) -> None:
     policy = parsed(tmp_path, "preset: open\npodUsers: [3000, token]")
     assert policy == Policy(open=True, pod_users=frozenset({3000, None}))
 
@@ -152,17 +152,17 @@ NO_NUMBER = "4: rules[0].allow.{}[0]: a number from 0 to 2147483646"
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_field(text: str, told: str, tmp_path: Path) -> None:
+def test_mistake_is_reported_with_its_line_and_field(text: str, told: str, tmp_path: Path) -> None:
     (line,) = wrong(tmp_path, text)
     assert line.startswith(told)
 
 
-def test_every_mistake_is_told_in_the_order_of_lines(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_in_the_order_of_lines(tmp_path: Path) -> None:
     lines = wrong(tmp_path, RULE + "  x: 1\n  x: 2\n- namespaces: [b]\npreset: closed")
     assert [int(line.split(":")[0]) for line in lines] == [4, 5, 6, 7]
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path):
         with pytest.raises(WrongFile, match=f"{path}: cannot be read"):
             read(path)
@@ -179,7 +179,9 @@ DOCUMENTS = st.recursive(
 
 
 @given(document=DOCUMENTS.map(json.dumps) | st.text())
-def test_any_file_is_read_or_wrong(document: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_file_is_a_policy_or_a_wrong_file(
+    document: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     file = tmp_path_factory.getbasetemp() / "any.yaml"
     file.write_text(document, encoding="utf-8", errors="surrogatepass")
     with suppress(WrongFile):
@@ -193,14 +195,14 @@ def run(*arguments: str, status: int = 0) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def test_check_is_silent_of_problems_where_there_are_none(tmp_path: Path) -> None:
+def test_check_prints_no_problems_for_a_valid_file(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(WHOLE)
     out, _ = run("check", str(file))
     assert "2 rules" in out
 
 
-def test_check_prints_every_problem_and_fails(tmp_path: Path) -> None:
+def test_check_prints_all_problems_and_fails(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("preset: closed\nrules: [x]\n")
     out, err = run("check", str(file), status=1)
@@ -208,7 +210,7 @@ def test_check_prints_every_problem_and_fails(tmp_path: Path) -> None:
     assert [line.removeprefix(str(file)).split(":")[1] for line in err.splitlines()] == ["1", "2"]
 
 
-def test_who_names_the_rule_that_counts(tmp_path: Path) -> None:
+def test_who_command_names_the_rule_that_applies(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(WHOLE.replace('["*"]\n', "[team-b]\n"))
     for arguments, told in (
@@ -222,7 +224,7 @@ def test_who_names_the_rule_that_counts(tmp_path: Path) -> None:
         assert (told["rule"] and told["rule"]["name"], told["preset"]) == (name, "open")
 
 
-def test_the_schema_has_every_field() -> None:
+def test_schema_has_each_field() -> None:
     printed = json.loads(run("schema")[0])
     assert printed == schema()
     parts = {"": printed, **printed["$defs"]}

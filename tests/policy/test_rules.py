@@ -51,27 +51,27 @@ def problem(rule: Rule | None = TEAM, **given: Any) -> str:
     return problems[0]
 
 
-def test_the_first_rule_that_matches_counts() -> None:
+def test_first_matching_rule_applies() -> None:
     late = Rule("late", ("*",), user=Choice(BOB))
     policy = Policy((TEAM, late))
     assert policy.rule_for("team-a-dev", "default") is TEAM
     assert policy.rule_for("team-b", "default") is late
 
 
-def test_a_rule_may_be_for_some_service_accounts_only() -> None:
+def test_rule_may_apply_to_some_service_accounts_only() -> None:
     rule = Rule("trainers", ("team-a",), ("train-*",), user=Choice(ALICE))
     assert allowed(rule, service_account="train-1").user_id == ALICE
     assert "ServiceAccount default" in problem(rule)
     assert "ServiceAccount serve" in problem(rule, service_account="serve")
 
 
-def test_names_are_compared_letter_by_letter() -> None:
+def test_names_are_compared_exactly() -> None:
     assert TEAM.matches("team-a-1", "x")
     assert not TEAM.matches("team-ab", "x")
     assert not TEAM.matches("Team-a", "x")
 
 
-def test_a_pod_that_no_rule_is_for_is_refused_where_the_preset_is_restricted() -> None:
+def test_restricted_preset_refuses_a_pod_without_a_rule() -> None:
     job, problems = asked(namespace="team-b", user_id="2002", account="research", priority="5")
     (told,) = problems
     assert told == (
@@ -81,7 +81,7 @@ def test_a_pod_that_no_rule_is_for_is_refused_where_the_preset_is_restricted() -
     assert (job.user_id, job.group_id, job.account, job.priority) == (None, None, None, None)
 
 
-def test_a_pod_that_no_rule_is_for_may_ask_for_anything_where_the_preset_is_open() -> None:
+def test_open_preset_allows_any_request_of_a_pod_without_a_rule() -> None:
     asks: dict[str, Any] = {
         "user_id": "2002",
         "account": "x",
@@ -95,24 +95,24 @@ def test_a_pod_that_no_rule_is_for_may_ask_for_anything_where_the_preset_is_open
     assert allowed(None, preset=OPEN).user_id is None
 
 
-def test_a_rule_counts_though_the_preset_is_open() -> None:
+def test_rule_applies_with_the_open_preset() -> None:
     assert "user-id" in problem(preset=OPEN, user_id="2002")
 
 
-def test_a_job_is_the_rules_users_where_the_pod_says_nothing() -> None:
+def test_job_has_the_user_of_the_rule_by_default() -> None:
     job = allowed()
     assert (job.user_id, job.group_id) == (ALICE, None)  # the group: as slurm_client has it, the user's
 
 
 @pytest.mark.parametrize("asked_for", ["gpu,debug", "debug,gpu", "gpu", "gpu, debug"])
-def test_a_pod_may_write_down_the_default_list_or_a_part_of_it(asked_for: str) -> None:
+def test_pod_may_request_the_default_list_or_a_part_of_it(asked_for: str) -> None:
     rule = Rule("r", ("*",), user=Choice(ALICE), fields={"partition": Choice("gpu,debug")})
     assert allowed(rule, partition=asked_for).partition == asked_for.replace(" ", "")
     assert allowed(rule).partition == "gpu,debug"
     assert '"gpu,long"' in problem(rule, partition="gpu,long")
 
 
-def test_asking_for_what_one_gets_anyway_is_allowed() -> None:
+def test_request_for_the_default_values_is_allowed() -> None:
     job = allowed(user_id="2001", group_id="2001", account="research", qos="normal")
     assert (job.user_id, job.group_id, job.account, job.qos) == (ALICE, ALICE, "research", "normal")
 
@@ -127,7 +127,7 @@ def test_a_foreign_user_is_refused_and_never_in_the_job() -> None:
     assert (job.user_id, job.group_id) == (ALICE, None)
 
 
-def test_users_of_a_rule_may_be_asked_for() -> None:
+def test_pod_may_request_a_user_of_its_rule() -> None:
     """Root is a user like any other."""
     assert '"0" is not allowed' in problem(user_id="0")
     assert allowed(Rule("r", ("*",), user=Choice(0))).user_id == 0
@@ -138,7 +138,7 @@ def test_users_of_a_rule_may_be_asked_for() -> None:
     assert allowed(Rule("r", ("*",), user=Choice(ALICE, ("*",))), user_id="77").user_id == 77
 
 
-def test_a_rule_without_a_default_user_wants_one_of_its_users_named() -> None:
+def test_pod_must_name_a_user_if_its_rule_has_no_default_user() -> None:
     rule = Rule("r", ("*",), user=Choice(None, ("2001", "2002")))
     assert allowed(rule, user_id="2002").user_id == BOB
     told = problem(rule)
@@ -147,14 +147,14 @@ def test_a_rule_without_a_default_user_wants_one_of_its_users_named() -> None:
     assert "2001, 2002" in told
 
 
-def test_the_tokens_own_user_is_one_that_nobody_names() -> None:
+def test_pod_may_not_name_the_user_of_the_token() -> None:
     rule = Rule("r", ("*",), token=True)
     assert allowed(rule).user_id is None
     assert '"0" is not allowed' in problem(rule, user_id="0")
     assert problem(rule, priority="0").endswith("which allows none")
 
 
-def test_a_group_is_the_users_own_unless_a_rule_allows_another() -> None:
+def test_group_is_the_group_of_the_user_unless_a_rule_allows_another() -> None:
     assert 'group-id: "2002" is not allowed' in problem(group_id="2002")
     shared = Rule("r", ("*",), user=Choice(ALICE), group=Choice(5000, ("6000",)))
     assert allowed(shared).group_id == 5000
@@ -165,7 +165,7 @@ def test_a_group_is_the_users_own_unless_a_rule_allows_another() -> None:
     assert "which allows 5000, 6000" in problem(shared, group_id="7000")
 
 
-def test_what_a_rule_gives_is_the_jobs_and_the_rest_is_slurms_to_say() -> None:
+def test_job_has_the_defaults_of_the_rule_and_no_other_values() -> None:
     job = allowed()
     assert (job.account, job.qos, job.partition, job.reservation) == ("research", "normal", None, None)
     assert job.priority is None
@@ -180,7 +180,7 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("annotation", "value"), ALLOWED)
-def test_what_a_rule_allows_may_be_asked_for(annotation: str, value: str) -> None:
+def test_value_allowed_by_a_rule_may_be_requested(annotation: str, value: str) -> None:
     asks: dict[str, Any] = {annotation: value}
     assert str(getattr(allowed(**asks), annotation)) == value
 
@@ -196,7 +196,7 @@ def test_what_a_rule_allows_may_be_asked_for(annotation: str, value: str) -> Non
         ("priority", "1001", None, "up to 1000"),
     ],
 )
-def test_what_a_rule_does_not_allow_is_refused(
+def test_value_not_allowed_by_a_rule_is_refused(
     annotation: str, value: str, instead: str | None, allows: str
 ) -> None:
     asks: dict[str, Any] = {annotation: value}
@@ -207,7 +207,7 @@ def test_what_a_rule_does_not_allow_is_refused(
     assert getattr(job, annotation) == instead
 
 
-def test_what_a_priority_class_asks_for_is_judged_like_an_annotation() -> None:
+def test_request_of_a_priority_class_is_judged_like_an_annotation() -> None:
     classes = {"high": {"partition": "urgent"}, "low": {"qos": "x", "partition": "gpu-spare"}}
     translation = replace(TRANSLATION, priority_classes=classes)
 
@@ -226,17 +226,17 @@ def test_what_a_priority_class_asks_for_is_judged_like_an_annotation() -> None:
 
 
 @pytest.mark.parametrize("partitions", ["gpu,secret", "secret,gpu", "gpu, secret", "gpu,,secret"])
-def test_all_of_a_list_must_be_allowed(partitions: str) -> None:
+def test_each_item_of_a_list_must_be_allowed(partitions: str) -> None:
     assert "partition" in problem(partition=partitions)
     assert allowed(partition="gpu-a, debug,").partition == "gpu-a,debug"
 
 
-def test_every_problem_is_told() -> None:
+def test_all_problems_are_reported() -> None:
     _, problems = asked(user_id="5", priority="9999", qos="x", timeout="soon")
     assert len(problems) == 4
 
 
-def test_what_is_not_policed_is_left_alone() -> None:
+def test_fields_outside_the_policy_are_not_changed() -> None:
     job = allowed(comment="c", timeout="60", exclusive="user", required_nodes="n1", prefer="x")
     assert (job.comment, job.time_limit_minutes, job.required_nodes) == ("c", 1, ("n1",))
 
@@ -255,12 +255,12 @@ LIMITED = replace(TEAM, timeout_minutes=60, max_timeout_minutes=120)
         (TEAM, None, None),
     ],
 )
-def test_time_limit_has_a_bound(rule: Rule, seconds: str | None, minutes: int | None) -> None:
+def test_time_limit_has_a_maximum(rule: Rule, seconds: str | None, minutes: int | None) -> None:
     given = {} if seconds is None else {"timeout": seconds}
     assert allowed(rule, **given).time_limit_minutes == minutes
 
 
-def test_a_time_limit_that_is_too_long_is_refused_whichever_it_comes_from() -> None:
+def test_too_long_time_limit_is_refused_from_each_source() -> None:
     words = (
         f"a time limit of 121 minutes (annotation {PREFIX}timeout, or activeDeadlineSeconds) is not"
         ' allowed by the policy\'s rule "team-a", which allows up to 120 minutes'
@@ -271,11 +271,11 @@ def test_a_time_limit_that_is_too_long_is_refused_whichever_it_comes_from() -> N
     assert (request.problems, request.job.time_limit_minutes) == ((words,), 120)
 
 
-def test_a_long_value_is_told_in_short() -> None:
+def test_long_value_is_shortened_in_the_problem() -> None:
     assert len(problem(account="x" * 100_000)) < 300
 
 
-def test_a_rule_is_described_for_people() -> None:
+def test_description_of_a_rule_is_readable() -> None:
     lines = dict(line.split(": ", 1) for line in described(TEAM))
     assert lines["user-id"] == "2001; allowed: 2001"
     assert lines["account"] == "research; allowed: research, shared-*"
@@ -303,7 +303,7 @@ VALUES = {
     st.dictionaries(st.sampled_from([PREFIX + row.name for row in ANNOTATIONS]), st.text(max_size=8)),
     st.sampled_from(["team-a", "team-b", "team-a-x"]),
 )
-def test_no_annotation_gets_a_job_what_its_rule_does_not_allow(
+def test_no_annotation_gives_a_job_more_than_its_rule_allows(
     values: dict[str, str], odd: dict[str, str], namespace: str
 ) -> None:
     annotations = odd | {PREFIX + name: value for name, value in values.items()}

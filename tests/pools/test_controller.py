@@ -140,14 +140,14 @@ async def test_new_leader_publishes_the_uses_of_revisions_that_exist(bench: Benc
         assert published["data"].keys() >= {f"gpu-{each}" for each in range(number + 1)}
 
 
-async def test_a_node_that_a_person_has_opened_meanwhile_keeps_its_slurmd(bench: Bench) -> None:
+async def test_node_undrained_by_a_person_in_between_keeps_its_slurmd(bench: Bench) -> None:
     async def allowed() -> None:
         await bench.slurm.undrain_node("n1")
 
     assert await bench.turn(allowed) == OLD
 
 
-async def test_a_node_whose_slurmd_pod_cannot_be_made_goes_back_to_the_one_before(bench: Bench) -> None:
+async def test_node_goes_back_to_the_old_revision_if_its_pod_is_rejected(bench: Bench) -> None:
     """A placeholder is there, and kube-apiserver rejects the Pod of the new template."""
     await bench.slurm.allocate(JobSpec("p", cpus=2, memory_mb=10, partition="main"), 7)
     bench.placeholder_cpus = 2
@@ -165,7 +165,7 @@ async def test_a_node_whose_slurmd_pod_cannot_be_made_goes_back_to_the_one_befor
     assert (line["node"], line["revision"], line["error"]) == ("n1", POOL.assignment.revision, why)
 
 
-async def test_a_node_that_was_assigned_otherwise_meanwhile_is_left(bench: Bench) -> None:
+async def test_node_assigned_to_another_pool_in_between_is_left_alone(bench: Bench) -> None:
     other = Assignment("cpu", "cpu-1")
 
     async def allowed() -> None:
@@ -183,19 +183,19 @@ async def test_unknown_label_is_reported_and_changes_nothing(bench: Bench, value
     assert bench.health.troubles() == {"pools": words}
 
 
-async def test_a_node_with_the_label_of_a_slurmd_on_the_host_loses_its_pod(bench: Bench) -> None:
+async def test_node_with_the_host_slurmd_label_loses_its_slurmd_pod(bench: Bench) -> None:
     bench.kubernetes.edit("nodes", "n1", {"metadata": {"labels": {SLURMD_LABEL: ON_HOST}}})
     assert await bench.turn(nothing) == Assignment("gpu", "", POOL.assignment.conf)
     assert not bench.health.troubles()
 
 
-async def test_a_node_of_which_other_things_are_to_be_told_is_forgotten(bench: Bench) -> None:
+async def test_node_with_a_changed_configuration_is_deleted_in_slurm(bench: Bench) -> None:
     bench.is_to_be_told_anew()
     await bench.turn(nothing)
     assert await bench.slurm.node("n1") is None
 
 
-async def test_a_node_that_is_reserved_comes_back_with_what_it_had(bench: Bench) -> None:
+async def test_reserved_node_comes_back_with_its_old_configuration(bench: Bench) -> None:
     bench.is_to_be_told_anew()
     bench.slurm.reserve("course", ["n1"], [], begins_in_s=3600)
     assert await bench.turn(nothing) == replace(POOL.assignment, conf="other")
@@ -214,7 +214,7 @@ async def test_the_log_says_once_that_a_node_waits_for_a_reservation(bench: Benc
     assert (line["node"], line["reservations"]) == ("n1", ["course"])
 
 
-async def test_a_node_that_was_reserved_this_moment_is_not_forgotten(bench: Bench) -> None:
+async def test_node_reserved_at_the_last_moment_is_not_deleted_in_slurm(bench: Bench) -> None:
     bench.is_to_be_told_anew()
 
     async def allowed() -> None:
@@ -225,7 +225,7 @@ async def test_a_node_that_was_reserved_this_moment_is_not_forgotten(bench: Benc
     assert await bench.slurm.reservations()
 
 
-async def test_a_reservation_of_all_nodes_gets_a_node_that_has_registered_since(bench: Bench) -> None:
+async def test_reservation_of_all_nodes_gets_a_newly_registered_node(bench: Bench) -> None:
     bench.slurm.reserve("maintenance", [], [], begins_in_s=3600, flags=["ALL_NODES", "MAINT"])
     bench.slurm.register(SlurmNode("n2", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
     (before,) = await bench.slurm.reservations()
@@ -235,7 +235,7 @@ async def test_a_reservation_of_all_nodes_gets_a_node_that_has_registered_since(
     assert after.nodes == ("n1", "n2")
 
 
-async def test_a_node_that_was_made_anew_and_does_not_match_is_forgotten(bench: Bench) -> None:
+async def test_recreated_node_that_does_not_match_is_deleted_in_slurm(bench: Bench) -> None:
     bench.is_made_anew()
     bench.slurm.fail_node("n1")
     await bench.only_look()
@@ -246,7 +246,7 @@ async def test_a_node_that_was_made_anew_and_does_not_match_is_forgotten(bench: 
     assert SLURMD not in (bench.kubernetes.read("nodes", "n1")["metadata"].get("annotations") or {})
 
 
-async def test_a_node_that_was_made_anew_leaves_a_pool_that_is_no_more(bench: Bench) -> None:
+async def test_recreated_node_leaves_a_removed_pool(bench: Bench) -> None:
     bench.is_made_anew()
     bench.slurm.register(SlurmNode("n2", frozenset(), 8, 100, instance_type="slurm-extender/old"))
     bench.kubernetes.put("nodes", {"metadata": {"name": "n2"}, "spec": {}, "status": {}})
@@ -256,7 +256,7 @@ async def test_a_node_that_was_made_anew_leaves_a_pool_that_is_no_more(bench: Be
     assert [each.name for each in await bench.slurm.nodes()] == ["n1"]
 
 
-async def test_a_node_that_was_made_anew_and_matches_comes_back(bench: Bench) -> None:
+async def test_recreated_node_that_matches_comes_back(bench: Bench) -> None:
     bench.is_made_anew(gpu="yes")
     bench.slurm.fail_node("n1")
     for _ in range(2):

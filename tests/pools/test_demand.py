@@ -34,7 +34,7 @@ def counts(size: int = 0, /, **changes: Any) -> bool:
     return told(replace(JOB, **changes), size=size).jobs == 1
 
 
-def test_what_jobs_ask_for_is_added_up() -> None:
+def test_demand_is_the_sum_of_the_requests_of_jobs() -> None:
     small = replace(JOB, cpus_allocated=1, node_count=1, gpus=0)
     assert told() == Demand()
     assert told(JOB, small) == Demand(jobs=2, nodes=3, cpus=9, gpus=16)
@@ -43,12 +43,12 @@ def test_what_jobs_ask_for_is_added_up() -> None:
 
 
 @pytest.mark.parametrize(("more", "jobs"), [(None, 10), (20, 10), (3, 3), (0, 0)])
-def test_of_an_array_with_a_limit_so_many_tasks_count_as_may_run(more: int | None, jobs: int) -> None:
+def test_array_counts_only_the_tasks_that_its_limit_allows(more: int | None, jobs: int) -> None:
     array = replace(JOB, more_tasks=more)
     assert demand([GPU], [(array, 10)], PARTITIONS, [])["gpu"].jobs == jobs
 
 
-def test_a_job_counts_once_for_each_pool_of_whose_partitions_it_names_any() -> None:
+def test_job_counts_once_for_each_pool_with_a_named_partition() -> None:
     pools = [GPU, pool("all", "gpu", "cpu"), pool("cpu", "cpu")]
     one = demand(pools, [(replace(JOB, partition="gpu,big"), 1)], PARTITIONS, [])
     assert {name: each.jobs for name, each in one.items()} == {"gpu": 1, "all": 1, "cpu": 0}
@@ -67,7 +67,7 @@ def test_a_job_that_waits_for_nodes_counts(reason: str) -> None:
         *("PartitionDown", "PartitionTimeLimit", "MaxPoweredUpNodes", "a word of a later Slurm"),
     ],
 )
-def test_a_job_that_waits_for_something_else_does_not(reason: str) -> None:
+def test_job_that_does_not_wait_for_nodes_does_not_count(reason: str) -> None:
     assert not counts(reason=reason)
 
 
@@ -98,7 +98,7 @@ def test_a_limit_on_one_job_holds_back_no_other_job() -> None:
 @pytest.mark.parametrize(
     "changes", [{"held": True}, {"reservation": "ours"}, {"required_nodes": ("n1",)}], ids=str
 )
-def test_a_job_does_not_count_that_more_nodes_would_not_help(changes: dict[str, Any]) -> None:
+def test_job_that_more_nodes_would_not_help_does_not_count(changes: dict[str, Any]) -> None:
     assert not counts(**changes)
 
 

@@ -76,13 +76,13 @@ async def bench() -> Bench:
     return bench
 
 
-async def test_without_partitions_slurm_is_asked_nothing(bench: Bench) -> None:
+async def test_pool_without_partitions_causes_no_calls(bench: Bench) -> None:
     bench.pools = [Pool("gpu", {})]
     await bench.submit([1])
     assert await bench.turn() == (None, {})
 
 
-async def test_what_waits_in_a_pools_partition_is_its_demand(bench: Bench) -> None:
+async def test_demand_of_a_pool_counts_waiting_jobs_of_its_partitions(bench: Bench) -> None:
     await bench.submit([1, 2])
     await bench.submit([3], replace(SPEC, partition="cpu"))
     await bench.submit([4], replace(SPEC, priority=0))
@@ -91,7 +91,7 @@ async def test_what_waits_in_a_pools_partition_is_its_demand(bench: Bench) -> No
     assert await bench.known() == Demand(jobs=1, nodes=1, cpus=2)
 
 
-async def test_a_job_is_read_when_it_comes_and_where_it_matters_again(bench: Bench) -> None:
+async def test_new_jobs_are_read_once_and_jobs_of_pools_in_each_turn(bench: Bench) -> None:
     await bench.submit([1, 2])
     await bench.submit([3, 4, 5], replace(SPEC, partition="cpu"))
     assert (await bench.turn())[1] == {"all_states": 1, "job": 5}
@@ -100,14 +100,14 @@ async def test_a_job_is_read_when_it_comes_and_where_it_matters_again(bench: Ben
     assert (await bench.turn())[1] == {"all_states": 1, "job": 3}
 
 
-async def test_partitions_that_become_a_pools_are_looked_at_at_once(bench: Bench) -> None:
+async def test_partition_added_to_a_pool_counts_at_once(bench: Bench) -> None:
     await bench.submit([1], replace(SPEC, partition="cpu"))
     assert (await bench.known()) == Demand()
     bench.pools = [Pool("gpu", {}, partitions=frozenset({"cpu"}))]
     assert (await bench.known()) == Demand(jobs=1, nodes=1, cpus=2)
 
 
-async def test_of_very_many_some_are_read_again_each_time(bench: Bench) -> None:
+async def test_number_of_jobs_read_again_in_a_turn_is_limited(bench: Bench) -> None:
     count = _AGAIN + 100
     await bench.submit(range(1, count + 1))
     assert (await bench.turn())[1]["job"] == count
@@ -116,14 +116,14 @@ async def test_of_very_many_some_are_read_again_each_time(bench: Bench) -> None:
     assert (await bench.known()) == Demand(count, count, 2 * count)
 
 
-async def test_a_reason_that_has_changed_is_seen(bench: Bench) -> None:
+async def test_changed_reason_of_a_job_is_noticed(bench: Bench) -> None:
     await bench.submit([1])
     assert await bench.known() == Demand(jobs=1, nodes=1, cpus=2)
     await bench.slurm.update(1, JobChanges(priority=0))
     assert await bench.known() == Demand()
 
 
-async def test_a_slurm_that_does_not_answer_leaves_no_demand(bench: Bench) -> None:
+async def test_demand_is_unknown_while_slurm_does_not_answer(bench: Bench) -> None:
     """An old number would have machines made, or ended, for what is no more."""
     await bench.submit([1])
     assert await bench.known()
@@ -133,13 +133,13 @@ async def test_a_slurm_that_does_not_answer_leaves_no_demand(bench: Bench) -> No
     assert await bench.known() == Demand(jobs=1, nodes=1, cpus=2)
 
 
-async def test_a_job_that_cannot_be_read_does_not_hide_the_others(bench: Bench) -> None:
+async def test_unreadable_job_does_not_hide_other_jobs(bench: Bench) -> None:
     await bench.submit([1, 2])
     bench.slurm.fails[1] = Unreadable("no number")
     assert await bench.known() == Demand(jobs=1, nodes=1, cpus=2)
 
 
-async def test_a_partition_that_slurm_does_not_have_is_told_of(bench: Bench) -> None:
+async def test_partition_that_slurm_does_not_have_is_reported(bench: Bench) -> None:
     bench.pools = [Pool("gpu", {}, partitions=frozenset({"gpu", "gpus"}))]
     assert await bench.known() == Demand()
     assert bench.health.troubles() == {PART: "pool gpu: Slurm has no partition gpus"}
@@ -148,7 +148,7 @@ async def test_a_partition_that_slurm_does_not_have_is_told_of(bench: Bench) -> 
     assert not bench.health.troubles()
 
 
-async def test_an_array_of_which_many_tasks_have_begun_is_read_seldom(bench: Bench) -> None:
+async def test_array_with_many_started_tasks_is_read_rarely(bench: Bench) -> None:
     """slurmrestd tells of all of them."""
     await bench.submit([1, 2, 3])
     bench.slurm.begun |= {1: _MANY + 1, 2: _MANY}
@@ -156,7 +156,7 @@ async def test_an_array_of_which_many_tasks_have_begun_is_read_seldom(bench: Ben
     assert (await bench.turn()) == (Demand(jobs=3, nodes=3, cpus=6), {"all_states": 1, "job": 2})
 
 
-async def test_an_array_with_a_limit_is_read_until_no_more_may_begin(bench: Bench) -> None:
+async def test_array_with_a_limit_is_read_until_no_more_tasks_may_start(bench: Bench) -> None:
     await bench.submit([1])
     bench.slurm.begun[1], bench.slurm.limited[1] = _MANY + 1, 1
     assert await bench.known() == Demand(jobs=1, nodes=1, cpus=2)
@@ -165,7 +165,7 @@ async def test_an_array_with_a_limit_is_read_until_no_more_may_begin(bench: Benc
     assert (await bench.turn())[1] == {"all_states": 1}
 
 
-async def test_a_job_without_an_answer_does_not_hide_the_others(bench: Bench) -> None:
+async def test_job_without_an_answer_does_not_hide_other_jobs(bench: Bench) -> None:
     """It counts by what is known of it, and where it has never been read not at all."""
     await bench.submit([1, 2])
     await bench.known()
@@ -185,14 +185,14 @@ async def test_a_job_without_an_answer_does_not_hide_the_others(bench: Bench) ->
     assert not bench.health.troubles()
 
 
-async def test_where_more_jobs_have_no_answer_no_demand_is_told(bench: Bench) -> None:
+async def test_demand_is_unknown_if_many_jobs_have_no_answer(bench: Bench) -> None:
     await bench.submit([1, 2, 3, 4])
     await bench.known()
     bench.slurm.fails = {job_id: OutcomeUnknown("silent for 15 s") for job_id in (1, 2, 4)}
     assert await bench.known() is None
 
 
-async def test_array_without_an_answer_is_left_for_a_while(
+async def test_array_without_an_answer_is_not_read_for_a_while(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bench.submit([1, 2])

@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "pools.yaml"
 
 
-def test_the_least_is_every_node_that_matches_one_at_a_time(file: Path) -> None:
+def test_shortest_file_takes_all_matching_nodes_with_defaults(file: Path) -> None:
     file.write_text(LEAST)
     (pool,) = read(file)
     assert (pool.name, pool.selector) == ("gpu", {"gpu": "yes"})
@@ -52,7 +52,7 @@ def test_the_least_is_every_node_that_matches_one_at_a_time(file: Path) -> None:
     assert not pool.selects({"gpu": "no"})
 
 
-def test_all_that_can_be_said_is_read(file: Path) -> None:
+def test_all_fields_of_the_file_are_read(file: Path) -> None:
     file.write_text(ALL)
     pool, other = read(file)
     assert (pool.replicas, pool.update) == (4, Update("10%", 3, in_maintenance=True))
@@ -70,7 +70,7 @@ def test_all_that_can_be_said_is_read(file: Path) -> None:
     assert other.selects({})
 
 
-def test_a_revision_has_the_name_of_what_the_pod_is_made_of(file: Path) -> None:
+def test_revision_changes_only_with_the_content_of_the_pod(file: Path) -> None:
     """How many there are, how fast they are replaced, and what waits for them, replaces nothing."""
     file.write_text(LEAST)
     (first,) = read(file)
@@ -106,7 +106,7 @@ def test_a_revision_has_the_name_of_what_the_pod_is_made_of(file: Path) -> None:
         ("- name: gpu", f"- {TWIN}\n- name: gpu", "several pools have the name gpu"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_line(file: Path, before: str, after: str, told: str) -> None:
+def test_error_names_the_line_and_the_field(file: Path, before: str, after: str, told: str) -> None:
     file.write_text(LEAST.replace(before, after, 1) if before else "")
     with pytest.raises(WrongFile) as wrong:
         read(file)

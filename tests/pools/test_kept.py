@@ -39,7 +39,7 @@ def test_a_new_pool_begins_with_machines_that_are_on() -> None:
     assert len(world.serving) == 4
 
 
-def test_nodes_that_are_kept_go_on() -> None:
+def test_nodes_stay_in_the_pool_if_all_lose_their_labels() -> None:
     """The labels are lost in the middle of a roll-out."""
     world, _ = served(10, updating("30%"))
     world.change(template=2)
@@ -64,7 +64,7 @@ def test_nodes_that_are_kept_go_on() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "leave", "stay"), [(5, 5, 0), (6, 6, 6), (18, 6, 12), (17, 6, 17)])
-def test_where_too_many_do_not_match_any_more_none_leaves(nodes: int, leave: int, stay: int) -> None:
+def test_no_node_leaves_if_too_many_stop_matching(nodes: int, leave: int, stay: int) -> None:
     """A selector with a slip of the pen, or labels that somebody took away."""
     world = World(nodes)
     world.settle()
@@ -82,7 +82,7 @@ def test_where_too_many_do_not_match_any_more_none_leaves(nodes: int, leave: int
         assert not world.state.keeps
 
 
-def test_a_pool_that_is_not_in_the_file_any_more_keeps_its_nodes() -> None:
+def test_pool_removed_from_the_file_keeps_its_nodes() -> None:
     world, _ = served(8)
     for machine in world.machines.values():
         machine.matches = False

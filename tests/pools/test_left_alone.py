@@ -9,7 +9,7 @@ from tests.pools.world import PERSON, POOL, World, served
 from wellknown.names import ON_HOST
 
 
-def test_a_persons_drain_is_never_taken_back_and_its_idle_node_is_replaced() -> None:
+def test_drain_by_a_person_stays_and_its_idle_node_is_replaced() -> None:
     world, _ = served(3)
     machine = world.machines["n0001"]
     machine.states, machine.reason = {"DRAIN"}, PERSON
@@ -49,7 +49,7 @@ def test_node_set_down_by_hand_stays_out_after_a_cordon(reason: str, kept: str) 
     assert (machine.states, machine.reason) == ({"DRAIN"}, kept)
 
 
-def test_no_node_without_slurmd_is_forgotten_that_a_person_has_drained() -> None:
+def test_drain_by_a_person_stays_on_a_node_without_slurmd() -> None:
     world, machine = served()
     machine.cordoned = True
     world.settle()
@@ -62,7 +62,7 @@ def test_no_node_without_slurmd_is_forgotten_that_a_person_has_drained() -> None
     assert (machine.states, machine.reason) == ({"DRAIN"}, PERSON)
 
 
-def test_a_reservation_that_has_begun_is_waited_for_where_slurm_has_to_forget_the_node() -> None:
+def test_active_reservation_delays_the_deletion_of_its_node_in_slurm() -> None:
     world, machine = served(2)
     machine.states = {"RESERVED"}
     world.change(template=2, slurm={"weight": 3})
@@ -75,7 +75,7 @@ def test_a_reservation_that_has_begun_is_waited_for_where_slurm_has_to_forget_th
     assert world.serving == {"n0000", "n0001"}
 
 
-def test_a_node_in_a_bad_condition_is_drained_all_the_time_that_it_is_replaced() -> None:
+def test_node_in_a_bad_condition_stays_drained_while_replaced() -> None:
     world, machine = served()
     machine.bad = True
     world.settle(2)
@@ -90,7 +90,7 @@ def test_a_node_in_a_bad_condition_is_drained_all_the_time_that_it_is_replaced()
     assert world.serving == {"n0000"}
 
 
-def test_a_node_that_somebody_elses_slurmd_has_is_left_alone() -> None:
+def test_node_with_a_foreign_slurmd_is_left_alone() -> None:
     world = World(2)
     machine = world.machines["n0000"]
     machine.in_slurm = machine.static = True
@@ -99,7 +99,7 @@ def test_a_node_that_somebody_elses_slurmd_has_is_left_alone() -> None:
     assert world.serving == {"n0001"}
 
 
-def test_nodes_of_others_are_neither_counted_nor_drained_nor_deleted_where_a_pool_has_enough() -> None:
+def test_foreign_nodes_are_left_alone_if_a_pool_has_enough_nodes() -> None:
     """They match the pool as its own do."""
     world = World(5, replace(POOL, replicas=2))
     for name, static in (("n0000", True), ("n0001", False), ("n0003", False)):
@@ -114,7 +114,7 @@ def test_nodes_of_others_are_neither_counted_nor_drained_nor_deleted_where_a_poo
     assert not any(machine.states for machine in world.machines.values())
 
 
-def test_a_host_that_slurm_powers_up_is_not_the_pools() -> None:
+def test_host_that_slurm_powers_up_is_not_in_the_pool() -> None:
     world = World(2)
     host, cloud = world.machines.values()
     host.in_slurm = host.static = cloud.in_slurm = cloud.static = True
@@ -124,7 +124,7 @@ def test_a_host_that_slurm_powers_up_is_not_the_pools() -> None:
     assert cloud.running is not None
 
 
-def test_in_a_maintenance_slurm_forgets_the_node_when_that_is_over() -> None:
+def test_node_is_deleted_in_slurm_when_the_maintenance_ends() -> None:
     world, machine = served(1, wide(in_maintenance=True))
     machine.states = {"MAINTENANCE", "RESERVED"}
     world.change(template=2, slurm={"weight": 3})
@@ -136,7 +136,7 @@ def test_in_a_maintenance_slurm_forgets_the_node_when_that_is_over() -> None:
     assert world.serving == {"n0000"}
 
 
-def test_nodes_that_are_powered_down_and_that_a_pool_has_no_use_for_are_left_alone() -> None:
+def test_surplus_powered_down_nodes_are_left_alone() -> None:
     world = World(2, replace(POOL, replicas=1))
     for machine in world.machines.values():
         machine.in_slurm, machine.states = True, {"CLOUD", "POWERED_DOWN"}
@@ -158,7 +158,7 @@ def test_a_node_that_is_external_in_slurm_is_left_alone() -> None:
     assert machine.states == made.states == {"EXTERNAL"}
 
 
-def test_a_node_whose_slurmd_is_the_hosts_by_its_label_is_in_no_pool() -> None:
+def test_node_with_the_host_slurmd_label_is_in_no_pool() -> None:
     """Also before slurmd of the host has ever registered."""
     world = World(3)
     machine = world.machines["n0000"]
@@ -171,7 +171,7 @@ def test_a_node_whose_slurmd_is_the_hosts_by_its_label_is_in_no_pool() -> None:
     assert world.state.wanted == 2
 
 
-def test_a_node_that_gets_the_label_leaves_its_pool_when_its_job_has_ended() -> None:
+def test_node_that_gets_the_host_slurmd_label_leaves_after_its_job() -> None:
     """slurmd of the host starts at once when Slurm has forgotten the node, and keeps its own."""
     world, machine = served(2)
     world.start_job(machine)
@@ -189,7 +189,7 @@ def test_a_node_that_gets_the_label_leaves_its_pool_when_its_job_has_ended() -> 
     assert world.lost_jobs == 0
 
 
-def test_a_node_that_loses_the_label_comes_back() -> None:
+def test_node_that_loses_the_host_slurmd_label_comes_back() -> None:
     world = World(1)
     machine = world.machines["n0000"]
     machine.label = ON_HOST
@@ -199,7 +199,7 @@ def test_a_node_that_loses_the_label_comes_back() -> None:
     assert world.serving == {"n0000"}
 
 
-def test_a_node_of_slurm_conf_that_has_left_is_resumed_by_a_person() -> None:
+def test_node_of_slurm_conf_that_left_stays_drained_until_resumed() -> None:
     """Slurm cannot delete it, and slurmd of the host takes it over."""
     world = World(1)
     machine = world.machines["n0000"]
@@ -213,7 +213,7 @@ def test_a_node_of_slurm_conf_that_has_left_is_resumed_by_a_person() -> None:
     assert not machine.states
 
 
-def test_a_node_that_is_powered_down_is_forgotten_when_it_leaves() -> None:
+def test_powered_down_node_that_leaves_is_deleted_in_slurm() -> None:
     """Power saving takes the instance type away by which a pool knows what its Pods have made."""
     world, machine = served()
     machine.states, machine.mark = {"POWERED_DOWN"}, ""

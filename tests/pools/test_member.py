@@ -41,7 +41,7 @@ def test_a_pod_of_no_pool_is_no_slurmd_pod() -> None:
     assert SlurmdPod.parse({"metadata": {"name": "p"}}) is None
 
 
-def test_a_pod_that_runs_tells_since_when_slurmd_does() -> None:
+def test_running_pod_has_the_start_time_of_slurmd() -> None:
     assert pod(running()) == SlurmdPod("gpu", "gpu-1", ready=True, started=1767225600.0)
     assert pod(running("False")).ready is False
     assert pod({}, deletionTimestamp="2026-01-01T00:00:00Z").leaving
@@ -72,7 +72,7 @@ def test_a_pod_that_runs_tells_since_when_slurmd_does() -> None:
         ),
     ],
 )  # fmt: skip
-def test_why_a_pod_does_not_come_to_run(status: dict[str, Any], why: str) -> None:
+def test_failure_of_a_pod_comes_from_its_status(status: dict[str, Any], why: str) -> None:
     assert pod(status).failing == why
 
 
@@ -99,7 +99,7 @@ def test_a_node_with_a_suspended_job_is_not_idle() -> None:
     assert suspended.allocated
 
 
-def test_a_slurmd_that_registered_before_its_pod_started_is_the_one_before() -> None:
+def test_registration_from_before_the_start_of_the_pod_does_not_count() -> None:
     now = pod(running())
     assert member(slurm("IDLE", started=1767225601), now).serves
     assert not member(slurm("IDLE", started=1767225000), now).serves
@@ -112,14 +112,14 @@ def test_a_slurmd_that_registered_before_its_pod_started_is_the_one_before() -> 
     assert member(persons, now).serves
 
 
-def test_what_the_agent_cannot_do_is_a_failure_of_the_pod() -> None:
+def test_problem_reported_by_the_agent_is_a_failure_of_the_pod() -> None:
     assert member(None, problem="kube-apiserver does not take it").failing == (
         "kube-apiserver does not take it"
     )
     assert not Member("n1", "n1", problem="old").failing
 
 
-def test_a_problem_that_names_the_revision_is_its_failure_while_the_pod_before_runs() -> None:
+def test_problem_of_the_new_revision_is_a_failure_while_the_old_pod_runs() -> None:
     before = replace(pod(running()), revision="gpu-0")
     pulls = member(None, before, problem="images of gpu-1: not pulled: not found")
     assert pulls.failing == "images of gpu-1: not pulled: not found"
@@ -130,7 +130,7 @@ def test_a_problem_that_names_the_revision_is_its_failure_while_the_pod_before_r
         assert not replace(pulls, problem=problem).failing
 
 
-def test_a_long_name_of_a_node_makes_a_pods_name_that_is_no_others() -> None:
+def test_long_names_of_nodes_give_unique_names_of_pods() -> None:
     assert pod_name("n1") == "slurmd-n1"
     assert pull_pod_name("n1") == "pull-slurmd-n1"
     for name in (pod_name, pull_pod_name):
@@ -139,7 +139,7 @@ def test_a_long_name_of_a_node_makes_a_pods_name_that_is_no_others() -> None:
         assert long[0] != long[1]
 
 
-def test_a_slurmd_that_crashes_again_and_again_fails_also_while_it_runs() -> None:
+def test_slurmd_that_crashes_repeatedly_fails_while_it_runs() -> None:
     status = running()
     status["containerStatuses"][1]["restartCount"] = 3
     now, node = pod(status), slurm("IDLE", started=1767225601)
@@ -147,7 +147,7 @@ def test_a_slurmd_that_crashes_again_and_again_fails_also_while_it_runs() -> Non
     assert not member(node, now, now=1767226300.0).failing
 
 
-def test_a_slurmctld_that_started_a_moment_ago_makes_no_slurmd_silent() -> None:
+def test_slurmd_is_not_silent_if_slurmctld_has_just_started() -> None:
     late, made = 1767229000.0, "2026-01-01T00:00:00Z"
     assert not member(slurm("IDLE", started=None), pod(running()), now=late).failing
     assert "10 minutes" in member(slurm("IDLE", started=1767225000), pod(running()), now=late).failing
@@ -181,7 +181,7 @@ def test_a_new_slurmd_has_a_third_of_slurmd_timeout_if_placeholders_are_there(
     assert not replace(silent, slurm=registered, pod=pod(running())).failing
 
 
-def test_a_placeholder_whose_job_has_ended_or_whose_pod_ends_has_no_cpus() -> None:
+def test_placeholder_with_an_ended_job_or_an_evicted_pod_has_no_cpus() -> None:
     part = RecordMember(builders.pod(name="p"), Allocation(1, "n1", cores="0-3"))
     record = builders.placeholder_of(part.pod, members=(part,))
     node = slurm("ALLOCATED")
@@ -192,7 +192,7 @@ def test_a_placeholder_whose_job_has_ended_or_whose_pod_ends_has_no_cpus() -> No
     assert placeholder_cpus([record._replace(state=State.EVICTING)], "n1", node) == 0
 
 
-def test_an_assignment_goes_back_and_is_read_again() -> None:
+def test_assignment_goes_back_to_the_old_revision_and_is_read_back() -> None:
     newest = Assignment("gpu", "gpu-2", "conf", before="gpu-1")
     back = newest.back("CrashLoopBackOff: " + "x" * 400)
     assert (back.revision, back.before, back.failed, len(back.why)) == ("gpu-1", "", "gpu-2", 200)
@@ -202,7 +202,7 @@ def test_an_assignment_goes_back_and_is_read_again() -> None:
 
 
 @pytest.mark.parametrize("pool", ["", "x" * 64, 7])
-def test_an_assignment_that_no_leader_has_written_is_none(pool: object) -> None:
+def test_forged_assignment_is_ignored(pool: object) -> None:
     """Who is root on a Node may write its annotations; a pool's name goes into Slurm's reasons."""
     text = json.dumps({"v": 1, "pool": pool, "revision": "r"})
     assert Assignment.on({"slurm-extender.io/slurmd": text}) is None

@@ -56,7 +56,7 @@ def test_silent_node_is_set_down_then_deleted(of: SlurmNode, age: float, orders:
     assert decide([of], {"n1": 100.0}, 100.0 + age, {}) == orders
 
 
-def test_a_node_that_is_reserved_is_not_forgotten() -> None:
+def test_reserved_node_is_not_deleted_in_slurm() -> None:
     gone, since = node("DOWN", reason=WORDS), {"n1": 0.0}
     named = Reservation("course", ("n1",), 2000, 3000)
     assert decide([gone], since, 1000.0, {"n1": (named,)}) == []
@@ -67,7 +67,7 @@ def test_a_node_that_is_reserved_is_not_forgotten() -> None:
     assert decide([gone], since, 1000.0, {"n1": (of_all,)}) == [Removal("n1")]
 
 
-async def test_node_reserved_this_moment_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_node_reserved_at_the_last_moment_is_not_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     slurm, health = failed()
     await slurm.down_node("n1", WORDS)
     monkeypatch.setattr("extender.pools.removal._DELETE_S", 0.0)
@@ -80,19 +80,19 @@ async def test_node_reserved_this_moment_is_not_forgotten(monkeypatch: pytest.Mo
     assert await slurm.reservations()
 
 
-def test_only_what_slurmd_pods_have_made_is_looked_at() -> None:
+def test_only_nodes_registered_by_slurmd_pods_are_considered() -> None:
     assert marked([node("IDLE")])
     assert not marked([node("IDLE", mark="m5.large")])
     assert not marked([SlurmNode("n1", frozenset({"IDLE"}), 8, 100, instance_type="slurm-extender/gpu")])
 
 
-def test_when_many_are_gone_none_is() -> None:
+def test_no_node_is_removed_if_too_many_are_gone() -> None:
     assert too_many(6, 17)
     assert not too_many(6, 18)
     assert not too_many(5, 5)
 
 
-def test_what_slurmd_has_left_in_order_does_not_count() -> None:
+def test_nodes_drained_before_they_left_do_not_count_as_gone() -> None:
     """An autoscaler that shrinks a pool cordons Nodes, waits for what runs there, and deletes them."""
     left = [node(*LEFT, reason=CORDONED)] * 16
     crashed = [node("IDLE", "NOT_RESPONDING")] * 6
@@ -135,7 +135,7 @@ def failed() -> tuple[InMemorySlurm, Health]:
     return slurm, health
 
 
-async def test_a_node_is_given_up_and_deleted_in_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gone_node_is_set_down_and_deleted_in_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     slurm, health = failed()
     gone = gone_nodes(slurm, health, "n2")
     monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.0)
@@ -160,7 +160,7 @@ async def test_changed_node_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
     assert "DOWN" not in found.states
 
 
-async def test_a_node_that_has_a_node_again_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_node_whose_kubernetes_node_is_back_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     slurm, health = failed()
     monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.0)
     await gone_nodes(slurm, health, "n1").look(await slurm.nodes(), {})
@@ -168,7 +168,7 @@ async def test_a_node_that_has_a_node_again_is_left_alone(monkeypatch: pytest.Mo
     assert found.reason == "Not responding"
 
 
-async def test_many_that_are_gone_at_once_are_told_of() -> None:
+async def test_many_nodes_gone_at_once_are_reported() -> None:
     slurm, health = empty()
     for number in range(7):
         slurm.register(SlurmNode(f"n{number}", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
@@ -176,7 +176,7 @@ async def test_many_that_are_gone_at_once_are_told_of() -> None:
     assert "7 of 7 nodes of pools" in health.troubles()[PART]
 
 
-async def test_pool_shrunk_by_an_autoscaler_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nodes_drained_by_an_autoscaler_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     slurm, health = empty()
     names = [f"n{number}" for number in range(16)]
     for name in names:
@@ -189,7 +189,7 @@ async def test_pool_shrunk_by_an_autoscaler_leaves_nothing(monkeypatch: pytest.M
     assert not health.troubles()
 
 
-async def test_the_minute_begins_when_slurmd_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_time_starts_when_slurmd_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its Node may have been gone for hours, and its jobs run."""
     slurm, health = empty()
     slurm.register(node())

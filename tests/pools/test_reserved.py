@@ -26,7 +26,7 @@ def reservation(start: int, *flags: str) -> Reservation:
     return Reservation("r", ("n1",), start, start + 100, frozenset(flags))
 
 
-def test_the_reservations_of_a_node_are_those_that_are_not_over() -> None:
+def test_ended_reservations_of_a_node_are_left_out() -> None:
     over, daily = reservation(900), reservation(900, "DAILY")
     both = Reservation("both", ("n1", "n2"), 2000, None)
     assert by_node([over, daily, both], 1000.0) == {"n1": (daily, both), "n2": (both,)}
@@ -43,7 +43,7 @@ def test_the_reservations_of_a_node_are_those_that_are_not_over() -> None:
         (Reservation("r", (), flags=frozenset({"PART_NODES"})), None),
     ],
 )
-def test_which_node_a_reservation_is_to_have_and_has_not_yet(of: Reservation, which: str | None) -> None:
+def test_node_that_a_reservation_lacks_is_found(of: Reservation, which: str | None) -> None:
     nodes = [Node(name, frozenset(), 8, 100) for name in ("n1", "n2")]
     nodes.append(Node("n3", frozenset(), 8, 100, partitions=("gpu",)))
     assert lacking([of], nodes) == which
@@ -67,11 +67,11 @@ def test_which_node_a_reservation_is_to_have_and_has_not_yet(of: Reservation, wh
         ),
     ],
 )
-def test_reservations_keep_slurm_from_forgetting_nodes(of: Member, reserved: bool, later: bool) -> None:
+def test_reservations_prevent_the_deletion_of_nodes(of: Member, reserved: bool, later: bool) -> None:
     assert (of.reserved, of.reserved_later) == (reserved, later)
 
 
-def test_a_node_that_is_to_be_reserved_serves_on_and_is_told_anew_afterwards() -> None:
+def test_node_gets_its_new_configuration_after_its_reservation() -> None:
     world, machine = served(3)
     world.reserve(machine, begins_in=500, lasts=300)
     told_anew(world)
@@ -87,7 +87,7 @@ def test_a_node_that_is_to_be_reserved_serves_on_and_is_told_anew_afterwards() -
     assert world.state.reserved == 0
 
 
-def test_a_node_that_was_drained_for_it_and_is_reserved_then_takes_jobs_again() -> None:
+def test_node_drained_for_a_change_takes_jobs_again_if_reserved() -> None:
     world, machine = served()
     world.start_job(machine)
     machine.jobs = 8
@@ -115,7 +115,7 @@ def test_a_reservation_of_all_nodes_is_no_reason_to_wait() -> None:
     assert world.serving == {"n0000"}
 
 
-def test_a_reservation_that_recurs_is_waited_for_until_a_person_ends_it() -> None:
+def test_recurring_reservation_delays_a_change_until_a_person_ends_it() -> None:
     world, machine = served()
     world.reserve(machine, "DAILY", begins_in=100, lasts=100)
     told_anew(world)
@@ -141,7 +141,7 @@ def test_a_node_that_leaves_serves_until_its_reservation_is_over() -> None:
     assert world.state.reserved == 0
 
 
-def test_a_pool_that_becomes_smaller_keeps_what_is_reserved() -> None:
+def test_pool_that_becomes_smaller_keeps_its_reserved_nodes() -> None:
     world, _ = served(4)
     last = world.machines["n0003"]
     world.reserve(last, begins_in=50_000, lasts=300)
@@ -153,7 +153,7 @@ def test_a_pool_that_becomes_smaller_keeps_what_is_reserved() -> None:
     assert world.serving == {"n0003"}
 
 
-def test_a_pool_that_is_no_more_lets_what_is_reserved_run_on() -> None:
+def test_removed_pool_keeps_its_reserved_nodes() -> None:
     world, machine = served(2)
     revision = machine.assigned
     world.reserve(machine, begins_in=50_000, lasts=300)
@@ -166,7 +166,7 @@ def test_a_pool_that_is_no_more_lets_what_is_reserved_run_on() -> None:
     assert not world.machines["n0001"].in_slurm
 
 
-def test_a_node_that_is_reserved_while_it_leaves_comes_back() -> None:
+def test_node_reserved_while_it_leaves_comes_back() -> None:
     world, machine = served()
     machine.jobs, machine.matches = 8, False
     world.settle(3)
@@ -185,7 +185,7 @@ def test_a_node_that_is_reserved_while_it_leaves_comes_back() -> None:
     assert not machine.states
 
 
-def test_a_reserved_node_that_leaves_is_given_free_when_it_is_cordoned() -> None:
+def test_cordon_ends_slurmd_on_a_reserved_node_that_leaves() -> None:
     world, machine = served()
     world.reserve(machine, begins_in=50_000, lasts=300)
     machine.matches, machine.cordoned = False, True
@@ -194,7 +194,7 @@ def test_a_reserved_node_that_leaves_is_given_free_when_it_is_cordoned() -> None
     assert machine.in_slurm
 
 
-def test_a_node_that_leaves_in_a_maintenance_is_without_slurmd_then_and_is_forgotten_later() -> None:
+def test_node_that_leaves_in_a_maintenance_is_deleted_in_slurm_later() -> None:
     world, machine = served()
     world.reserve(machine, "MAINT", begins_in=0, lasts=500)
     world.step()
@@ -206,7 +206,7 @@ def test_a_node_that_leaves_in_a_maintenance_is_without_slurmd_then_and_is_forgo
     assert not machine.in_slurm
 
 
-def test_a_maintenance_that_is_to_recur_does_not_end_slurmd_in_vain() -> None:
+def test_recurring_maintenance_does_not_end_slurmd() -> None:
     world, machine = served(1, wide(in_maintenance=True))
     world.reserve(machine, "MAINT", "WEEKLY", begins_in=0, lasts=200)
     told_anew(world)
@@ -216,7 +216,7 @@ def test_a_maintenance_that_is_to_recur_does_not_end_slurmd_in_vain() -> None:
     assert world.state.reserved == 1
 
 
-def test_a_node_that_is_reserved_again_in_its_maintenance_comes_back_as_it_was() -> None:
+def test_node_reserved_again_in_its_maintenance_comes_back_unchanged() -> None:
     world, machine = served(1, wide(in_maintenance=True))
     told = machine.told
     world.reserve(machine, "MAINT", begins_in=0, lasts=200)
@@ -230,7 +230,7 @@ def test_a_node_that_is_reserved_again_in_its_maintenance_comes_back_as_it_was()
     assert not machine.states
 
 
-def test_a_pool_that_is_no_more_gives_a_reserved_node_free_that_it_was_about_to_drop() -> None:
+def test_removed_pool_ends_the_drain_of_a_node_that_becomes_reserved() -> None:
     world, machine = served()
     machine.jobs = 8
     world.pool = Pool("gpu", {}, 0, in_file=False)
@@ -242,7 +242,7 @@ def test_a_pool_that_is_no_more_gives_a_reserved_node_free_that_it_was_about_to_
     assert not machine.states
 
 
-def test_slurmd_does_not_end_in_vain_on_a_reserved_node_that_a_pool_has_given_up() -> None:
+def test_slurmd_stays_on_a_reserved_node_that_a_pool_set_down() -> None:
     world, machine = served()
     world.reserve(machine, begins_in=5000, lasts=300)
     machine.states, machine.silent = {"DOWN"}, True

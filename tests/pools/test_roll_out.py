@@ -17,7 +17,7 @@ def wide(**update: int | str | bool) -> Pool:
     return replace(POOL, update=replace(Update(), **update))  # type: ignore[arg-type]
 
 
-def test_the_first_two_nodes_prove_a_template_and_then_all_get_it() -> None:
+def test_two_nodes_try_a_template_before_all_nodes_get_it() -> None:
     world = World(50)
     world.decide()
     assert [type(each) for each in world.actions] == [Assign, Assign]
@@ -31,7 +31,7 @@ def test_the_first_two_nodes_prove_a_template_and_then_all_get_it() -> None:
     assert world.state.busy == 2
 
 
-def test_a_template_that_crashes_comes_to_two_nodes_and_says_why() -> None:
+def test_crashing_template_stops_after_two_nodes_with_the_reason() -> None:
     world = World(50)
     world.bad = {POOL.assignment.revision}
     world.settle()
@@ -40,12 +40,12 @@ def test_a_template_that_crashes_comes_to_two_nodes_and_says_why() -> None:
     assert "on n0000: CrashLoopBackOff" in world.state.stopped
 
 
-def test_a_pool_of_so_many_nodes_has_so_many() -> None:
+def test_pool_has_as_many_nodes_as_replicas() -> None:
     world, _ = served(10, replace(POOL, replicas=4))
     assert world.serving == {"n0000", "n0001", "n0002", "n0003"}
 
 
-def test_a_pool_that_becomes_smaller_lets_idle_nodes_go_and_waits_for_jobs() -> None:
+def test_pool_that_becomes_smaller_drops_idle_nodes_and_waits_for_jobs() -> None:
     world, _ = served(4)
     for name in ("n0000", "n0003"):
         world.start_job(world.machines[name])
@@ -60,7 +60,7 @@ def test_a_pool_that_becomes_smaller_lets_idle_nodes_go_and_waits_for_jobs() -> 
     assert world.lost_jobs == 0
 
 
-def test_a_node_that_is_wanted_again_while_it_leaves_stays() -> None:
+def test_leaving_node_that_matches_again_stays() -> None:
     world, _ = served(2)
     world.start_job(world.machines["n0001"])
     world.machines["n0001"].matches = False
@@ -103,7 +103,7 @@ def test_empty_nodes_are_replaced_before_nodes_with_placeholders() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["bad", "mute"])
-def test_a_slurmd_that_fails_goes_back_while_placeholders_are_there(wrong: str) -> None:
+def test_failing_slurmd_goes_back_while_placeholders_exist(wrong: str) -> None:
     world, first = served(4, wide(max_unavailable=4))
     old = world.pool.assignment
     for machine in world.machines.values():
@@ -161,7 +161,7 @@ def test_one_bad_template_after_another_loses_no_placeholder() -> None:
     assert first.pods == 2
 
 
-def test_another_template_comes_while_images_are_pulled() -> None:
+def test_newer_template_replaces_a_template_with_a_pending_pull() -> None:
     """The slurmd before runs on."""
     world, first = served()
     first.pods = 2
@@ -177,7 +177,7 @@ def test_another_template_comes_while_images_are_pulled() -> None:
     assert world.serving == {"n0000"}
 
 
-def test_a_node_goes_back_to_what_has_served_and_not_to_what_was_to_serve() -> None:
+def test_node_goes_back_to_the_last_revision_that_served() -> None:
     """A person has undrained the node, whose next images could not be pulled."""
     world, first = served()
     old = world.pool.assignment
@@ -193,7 +193,7 @@ def test_a_node_goes_back_to_what_has_served_and_not_to_what_was_to_serve() -> N
     assert world.lost_pods == 0
 
 
-def test_a_node_that_was_cordoned_for_a_moment_goes_back_as_well() -> None:
+def test_node_goes_back_to_the_old_revision_after_a_short_cordon() -> None:
     world, first = served()
     first.pods, first.cordoned, old = 2, True, world.pool.assignment
     world.settle(4)
@@ -207,7 +207,7 @@ def test_a_node_that_was_cordoned_for_a_moment_goes_back_as_well() -> None:
     assert world.lost_pods == 0
 
 
-def test_the_template_before_comes_back_at_once() -> None:
+def test_change_back_to_the_old_template_applies_at_once() -> None:
     world, first = served()
     first.pods, old = 2, world.pool.assignment
     world.change(template=2)
@@ -223,7 +223,7 @@ def test_the_template_before_comes_back_at_once() -> None:
     assert (first.assigned, first.states) == (old, set())
 
 
-def test_a_node_that_went_back_tries_again_without_placeholders() -> None:
+def test_node_that_went_back_retries_when_its_placeholders_are_gone() -> None:
     world, first = served(3)
     for machine in world.machines.values():
         machine.pods = 2
@@ -241,7 +241,7 @@ def test_a_node_that_went_back_tries_again_without_placeholders() -> None:
     assert world.lost_pods == 0
 
 
-def test_a_stopped_roll_out_goes_on_when_a_node_that_went_back_is_empty() -> None:
+def test_stopped_roll_out_continues_on_an_empty_node_that_went_back() -> None:
     """The registry was away for a while, say."""
     world, first = served(2)
     for machine in world.machines.values():
@@ -258,7 +258,7 @@ def test_a_stopped_roll_out_goes_on_when_a_node_that_went_back_is_empty() -> Non
 
 
 @pytest.mark.parametrize(("most", "at_once"), [(3, 3), ("50%", 10), ("1%", 1)])
-def test_no_more_nodes_are_out_of_service_than_may_be(most: int | str, at_once: int) -> None:
+def test_max_unavailable_limits_the_nodes_out_of_service(most: int | str, at_once: int) -> None:
     world, _ = served(20, wide(max_unavailable=most))
     world.change(template=2)
     world.settle(150)
@@ -266,7 +266,7 @@ def test_no_more_nodes_are_out_of_service_than_may_be(most: int | str, at_once: 
     assert world.most_out == at_once
 
 
-def test_a_roll_out_of_what_crashes_stops_and_the_old_template_takes_it_back() -> None:
+def test_old_template_restores_the_pool_after_a_crashing_roll_out() -> None:
     world, _ = served(20, wide(max_unavailable=10))
     world.change(template="bad")
     world.bad = {world.pool.assignment.revision}
@@ -280,7 +280,7 @@ def test_a_roll_out_of_what_crashes_stops_and_the_old_template_takes_it_back() -
     assert not world.state.stopped
 
 
-def test_a_new_node_gets_what_most_have_while_the_newest_template_crashes() -> None:
+def test_new_node_gets_the_old_revision_while_the_newest_crashes() -> None:
     world = World(5)
     world.machines["n0004"].matches = False
     world.settle()
@@ -296,7 +296,7 @@ def test_a_new_node_gets_what_most_have_while_the_newest_template_crashes() -> N
     assert len(world.got_bad) == 1
 
 
-def test_a_cordoned_node_is_given_free_when_its_job_has_ended_and_comes_back() -> None:
+def test_cordoned_node_loses_slurmd_after_its_job_and_comes_back() -> None:
     world, _ = served(2)
     machine = world.machines["n0001"]
     world.start_job(machine)
@@ -317,7 +317,7 @@ def test_a_cordoned_node_is_given_free_when_its_job_has_ended_and_comes_back() -
     assert not machine.states
 
 
-def test_a_drain_for_the_nodes_sake_is_made_the_pools_before_slurmd_ends() -> None:
+def test_drain_for_a_condition_becomes_a_pool_drain_before_slurmd_ends() -> None:
     """It ends when its cause does: Slurm would start a job where there is no slurmd yet."""
     world, machine = served()
     machine.states, machine.reason = {"DRAIN"}, "slurm-extender: condition example.io/A: bad"
@@ -328,7 +328,7 @@ def test_a_drain_for_the_nodes_sake_is_made_the_pools_before_slurmd_ends() -> No
     assert [type(each) for each in world.actions] == [Assign]
 
 
-def test_a_pod_that_somebody_deletes_keeps_its_job_and_gets_no_more() -> None:
+def test_deleted_slurmd_pod_keeps_its_job_and_gets_no_new_jobs() -> None:
     world, machine = served()
     world.start_job(machine)
     machine.deleted = True
@@ -341,7 +341,7 @@ def test_a_pod_that_somebody_deletes_keeps_its_job_and_gets_no_more() -> None:
     assert not machine.states
 
 
-def test_a_template_changes_below_pods_and_what_slurm_is_told_when_they_are_gone() -> None:
+def test_template_changes_below_pods_and_slurm_fields_after_their_end() -> None:
     """slurmctld takes features and weight when a node is made, and forgets no node that has jobs."""
     world, machine = served(2)
     machine.pods = 2
@@ -358,7 +358,7 @@ def test_a_template_changes_below_pods_and_what_slurm_is_told_when_they_are_gone
     assert world.serving == {"n0000", "n0001"}
 
 
-def test_a_node_that_a_pool_made_before_its_node_came_anew_is_made_again() -> None:
+def test_node_without_its_annotations_is_created_again() -> None:
     """A Node that is deleted and created loses its annotations."""
     world, machine = served()
     machine.assigned = machine.running = None
@@ -367,7 +367,7 @@ def test_a_node_that_a_pool_made_before_its_node_came_anew_is_made_again() -> No
 
 
 @pytest.mark.parametrize("state", ["POWERED_DOWN", "POWERING_DOWN"])
-def test_a_node_that_slurm_has_powered_down_runs_no_slurmd_until_it_is_powered_up(state: str) -> None:
+def test_powered_down_node_runs_no_slurmd_until_powered_up(state: str) -> None:
     world, _ = served(3)
     machine = world.machines["n0001"]
     machine.states = {state}
@@ -383,7 +383,7 @@ def test_a_node_that_slurm_has_powered_down_runs_no_slurmd_until_it_is_powered_u
     assert world.lost_jobs == 0
 
 
-def test_a_slurmd_that_ran_on_while_its_node_was_powered_down_is_made_to_boot() -> None:
+def test_slurmd_that_ran_on_during_a_power_down_has_to_boot() -> None:
     """The leader was away: slurmctld would take no registration, and give the job up."""
     world, machine = served()
     machine.states, machine.jobs = {"POWERING_UP"}, 8
@@ -395,7 +395,7 @@ def test_a_slurmd_that_ran_on_while_its_node_was_powered_down_is_made_to_boot() 
     assert machine.running.boots
 
 
-def test_a_node_that_was_drained_when_it_was_powered_down_can_be_woken() -> None:
+def test_pool_drain_of_a_powered_down_node_is_removed() -> None:
     """By whoever ended its Pod: Slurm wakes no drained node."""
     world, machine = served()
     machine.states, machine.reason = {"POWERED_DOWN", "DRAIN"}, "slurm-extender pool gpu: deleted"
@@ -425,14 +425,14 @@ def test_a_drain_ends_with_the_maintenance() -> None:
     assert not machine.states
 
 
-def test_a_cordoned_node_that_is_down_is_given_free() -> None:
+def test_cordoned_node_that_is_down_loses_slurmd() -> None:
     world, machine = served()
     machine.states, machine.reason, machine.cordoned = {"DOWN"}, "Not responding", True
     world.settle()
     assert machine.running is None
 
 
-def test_slurmds_that_slurmctld_never_hears_of_stop_a_roll_out_and_say_why() -> None:
+def test_slurmds_that_never_register_stop_a_roll_out_with_the_reason() -> None:
     """They run, and nothing crashes: the address of slurmctld is wrong, or a volume never comes."""
     world = World(20)
     for machine in world.machines.values():
@@ -444,7 +444,7 @@ def test_slurmds_that_slurmctld_never_hears_of_stop_a_roll_out_and_say_why() -> 
     assert "has not told slurmctld of itself for 10 minutes" in world.state.stopped
 
 
-def test_a_template_whose_registration_slurm_does_not_take_comes_to_two_nodes() -> None:
+def test_template_with_a_rejected_registration_stops_after_two_nodes() -> None:
     """It tells of more devices than slurmd finds, say."""
     world = World(20)
     world.refused = {world.pool.assignment.revision}
@@ -456,7 +456,7 @@ def test_a_template_whose_registration_slurm_does_not_take_comes_to_two_nodes() 
     assert len(world.serving) == 20
 
 
-def test_five_thousand_nodes_are_decided_about_at_once() -> None:
+def test_decision_about_5000_nodes_takes_less_than_a_second() -> None:
     world = World(5000)
     world.settle(6)
     began = process_time()
@@ -465,7 +465,7 @@ def test_five_thousand_nodes_are_decided_about_at_once() -> None:
     assert process_time() - began < 1
 
 
-def test_a_drain_that_a_crash_left_is_taken_back_by_the_next_leader() -> None:
+def test_next_leader_removes_a_drain_that_a_crash_left() -> None:
     world, machine = served()
     machine.states, machine.reason = {"DRAIN"}, "slurm-extender pool gpu: roll-out of gpu-123"
     world.decide()
@@ -492,7 +492,7 @@ def test_cordoned_node_undrained_by_hand_stays_out_until_slurmd_is_back() -> Non
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4), st.sampled_from([1, 2, "30%"]))
-def test_all_get_the_newest_template_and_no_job_is_lost(
+def test_all_nodes_get_the_newest_template_and_no_job_is_lost(
     seed: int, stop_after: int, most: int | str
 ) -> None:
     """Jobs come and go, Nodes are cordoned, machines are off, templates change, some crash; at last all
@@ -520,7 +520,7 @@ def test_all_get_the_newest_template_and_no_job_is_lost(
     assert not any(machine.states for machine in world.machines.values())
 
 
-def test_a_node_whose_slurmd_crashes_again_and_again_stays_drained() -> None:
+def test_node_with_a_repeatedly_crashing_slurmd_stays_drained() -> None:
     """It registers each time, and would take jobs."""
     world, machine = served()
     machine.states, machine.reason = {"DRAIN"}, "slurm-extender pool gpu: roll-out of gpu-123"

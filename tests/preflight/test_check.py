@@ -84,14 +84,14 @@ def extender_with(cluster: Cluster, **changed: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     "options", [(), ("--device", "nvidia.com/gpu=1", "--annotation", "partition=main", "--cpu", "500m")]
 )
-def test_it_passes_where_all_is_well(cluster: Cluster, options: tuple[str, ...]) -> None:
+def test_check_passes_on_a_healthy_cluster(cluster: Cluster, options: tuple[str, ...]) -> None:
     status, steps = check(cluster, *options)
     assert verdicts(steps) == ["PASS"] * len(STEPS), steps
     assert status == 0
     assert "is RUNNING on node-" in steps["running"]["found"]
 
 
-def test_any_users_token_and_an_account_with_few_rights_do(cluster: Cluster, tmp_path: Path) -> None:
+def test_check_passes_with_a_plain_user_token_and_few_rights(cluster: Cluster, tmp_path: Path) -> None:
     token, kubeconfig = tmp_path / "token", tmp_path / "kubeconfig"
     token.write_text(cluster.mint_token("alice"))
     verbs = "--verb=create,get,delete"
@@ -112,7 +112,7 @@ def test_any_users_token_and_an_account_with_few_rights_do(cluster: Cluster, tmp
             cluster.kubectl("delete", kind, "checker")
 
 
-def test_people_are_told_each_step_in_a_line(cluster: Cluster) -> None:
+def test_text_output_has_one_line_per_step(cluster: Cluster) -> None:
     asked = [*command()[:-2]]
     done = subprocess.run(asked, env=environment(cluster), text=True, capture_output=True, check=True)
     lines = done.stdout.splitlines()
@@ -120,7 +120,7 @@ def test_people_are_told_each_step_in_a_line(cluster: Cluster) -> None:
     assert lines[-1] == "6 PASS"
 
 
-def test_no_extender(cluster: Cluster) -> None:
+def test_check_fails_without_an_extender(cluster: Cluster) -> None:
     cluster.stop("extender")
     status, steps = check(cluster, "--timeout", "10")
     assert status == 1
@@ -129,7 +129,7 @@ def test_no_extender(cluster: Cluster) -> None:
     assert "that the extender runs" in steps["gated"]["fix"]
 
 
-def test_no_webhook(cluster: Cluster) -> None:
+def test_check_fails_without_a_webhook(cluster: Cluster) -> None:
     with deleted(cluster, "mutatingwebhookconfiguration", "slurm-extender"):
         status, steps = check(cluster, "--timeout", "10")
     assert status == 1
@@ -138,7 +138,7 @@ def test_no_webhook(cluster: Cluster) -> None:
     assert "should have been refused" in steps["refused"]["found"]
 
 
-def test_a_token_that_slurm_does_not_take(cluster: Cluster, tmp_path: Path) -> None:
+def test_check_fails_with_an_expired_token(cluster: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(cluster.mint_token("root", -60))
     with extender_with(cluster, SLURM_TOKEN_FILE=str(file)):
@@ -152,13 +152,13 @@ def test_a_token_that_slurm_does_not_take(cluster: Cluster, tmp_path: Path) -> N
     assert "expired" in steps["placeholder"]["found"]
 
 
-def test_a_partition_that_is_not_there(cluster: Cluster) -> None:
+def test_check_fails_for_an_unknown_partition(cluster: Cluster) -> None:
     status, steps = check(cluster, "--annotation", "partition=nowhere", "--timeout", "5")
     assert (status, verdicts(steps)[:2]) == (1, ["PASS", "FAIL"])
     assert "partition" in steps["placeholder"]["found"]
 
 
-def test_a_policy_that_lets_nobody_in(cluster: Cluster) -> None:
+def test_check_fails_if_the_policy_admits_no_pod(cluster: Cluster) -> None:
     before = cluster.policy_file.read_text()
     cluster.policy_file.write_text("preset: restricted\n")
     try:
@@ -170,7 +170,7 @@ def test_a_policy_that_lets_nobody_in(cluster: Cluster) -> None:
         eventually(lambda: check(cluster)[0] == 0, "the policy is read again")
 
 
-def test_a_check_that_is_ended_leaves_nothing(cluster: Cluster) -> None:
+def test_terminated_check_leaves_no_pod(cluster: Cluster) -> None:
     waits = ("--annotation", "partition=nowhere", "--timeout", "60")
     with subprocess.Popen(
         command(*waits), env=environment(cluster), stderr=subprocess.PIPE, text=True

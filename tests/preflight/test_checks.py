@@ -326,20 +326,20 @@ def found(facts: Facts) -> dict[str, Result]:
 
 
 @pytest.mark.parametrize(("name", "verdict", "words"), CASES)
-def test_a_check_finds_what_it_is_for(name: str, verdict: Verdict, words: str) -> None:
+def test_each_check_finds_its_fault(name: str, verdict: Verdict, words: str) -> None:
     result = found(CASES[name, verdict, words])[name]
     assert (result.verdict, words in result.words) == (verdict, True), result
     assert bool(result.fix) is (verdict is not PASS)
 
 
-def test_nothing_is_found_where_nothing_is_wrong() -> None:
+def test_good_installation_has_no_findings() -> None:
     verdicts = {name: result.verdict for name, result in found(GOOD).items()}
     skipped = {name for name, verdict in verdicts.items() if verdict is not PASS}
     assert skipped == {"install-rights", "cgroups"}  # a Pod's account; cgroup.conf, which nobody tells
     assert set(verdicts.values()) == {PASS, SKIPPED}
 
 
-def test_what_slurm_and_the_kubelet_keep_for_themselves_is_counted() -> None:
+def test_reserved_resources_of_slurm_and_the_kubelet_are_counted() -> None:
     kept = {"cpu": "15", "memory": "63000Mi", "nvidia.com/gpu": "8"}
     reserving = replace(node("n1", gres="gpu:8"), cpus_reserved=1, memory_reserved_mb=1000)
     facts = replace(
@@ -356,7 +356,7 @@ def test_a_plugin_is_no_problem_on_a_node_without_its_devices() -> None:
     assert found(both)["device-plugins"].verdict is PASS
 
 
-def test_each_check_can_fail_or_warn_and_has_its_words() -> None:
+def test_each_check_can_fail_or_warn_and_has_texts() -> None:
     assert {name for name, verdict, _ in CASES if verdict in (WARN, FAIL)} == set(found(GOOD))
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert all(check.about.endswith(".") and check.fix.endswith(".") and check.look for check in CHECKS)
@@ -376,6 +376,6 @@ def test_the_exit_status_says_whether_something_fails() -> None:
     assert status(results(slurm(accepted=False))) == 1
 
 
-def test_the_releases_of_kubernetes_are_those_that_are_tested() -> None:
+def test_supported_kubernetes_releases_are_the_tested_releases() -> None:
     assert [f"{major}.{minor}" for major, minor in (NEWEST, OLDEST)] == list(KUBERNETES_RELEASES)
     assert CONFIGURATION.max_job_id == GOOD.settings.job_id_first

@@ -92,7 +92,7 @@ def test_a_healthy_cluster_passes(preflight: Preflight, cluster: Cluster) -> Non
 # -- faults of the settings
 
 
-def test_tokens_that_slurm_does_not_take(preflight: Preflight, cluster: Cluster, tmp_path: Path) -> None:
+def test_rejected_tokens_fail_the_check(preflight: Preflight, cluster: Cluster, tmp_path: Path) -> None:
     forged = jwt.encode({"exp": int(time.time()) + 3600, "sun": "root"}, "not Slurm's key" * 4, "HS256")
     for text, told in (
         (forged, "slurmctld rejects the token of root"),
@@ -108,7 +108,9 @@ def test_tokens_that_slurm_does_not_take(preflight: Preflight, cluster: Cluster,
         assert found["partitions"]["verdict"] == "SKIPPED"
 
 
-def test_a_token_without_rights(preflight: Preflight, cluster: Cluster, tmp_path: Path) -> None:
+def test_token_without_rights_fails_the_check(
+    preflight: Preflight, cluster: Cluster, tmp_path: Path
+) -> None:
     file = tmp_path / "token"
     file.write_text(cluster.mint_token("alice"))
     status, found = preflight(SLURM_TOKEN_FILE=str(file))
@@ -119,7 +121,7 @@ def test_a_token_without_rights(preflight: Preflight, cluster: Cluster, tmp_path
 
 
 @pytest.mark.one_release("The fault is in a setting")
-def test_no_slurmrestd_at_the_address(preflight: Preflight, cluster: Cluster) -> None:
+def test_missing_slurmrestd_fails_the_check(preflight: Preflight, cluster: Cluster) -> None:
     closed = cluster.ports["slurmctld"] if not tells(cluster) else 9
     status, found = preflight(SLURMRESTD_URL=f"http://127.0.0.1:{closed}", SLURM_TIMEOUT_S="2")
     assert (status, failing(found)) == (1, {"slurm-api"})
@@ -129,13 +131,13 @@ def test_no_slurmrestd_at_the_address(preflight: Preflight, cluster: Cluster) ->
 
 
 @pytest.mark.one_release("The fault is in a setting")
-def test_a_variable_that_is_no_setting(preflight: Preflight, cluster: Cluster) -> None:
+def test_unknown_variable_fails_the_check(preflight: Preflight, cluster: Cluster) -> None:
     status, found = preflight(SLURMRESTD_ULR=cluster.slurmrestd_url)
     assert (status, failing(found)) == (1, {"settings"})
     assert "SLURM_EXTENDER_SLURMRESTD_URL is probably meant" in words(found, "settings")
 
 
-def test_partitions_that_are_not_there(preflight: Preflight, tmp_path: Path) -> None:
+def test_unknown_partitions_fail_the_check(preflight: Preflight, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     rule = {"namespaces": ["*"], "default": {"user": 2001, "partition": "gone"}}
     policy.write_text(yaml.safe_dump({"rules": [{"name": "all", **rule}]}))
@@ -146,7 +148,9 @@ def test_partitions_that_are_not_there(preflight: Preflight, tmp_path: Path) -> 
     assert "the policy's rule all names gone: Slurm has the partitions main" in told
 
 
-def test_preemption_that_would_evict(preflight: Preflight, cluster: Cluster, tmp_path: Path) -> None:
+def test_preemption_that_would_evict_fails_the_check(
+    preflight: Preflight, cluster: Cluster, tmp_path: Path
+) -> None:
     document = yaml.safe_load(
         scheduler_configuration("kube-scheduler", Layout(cluster.directory)).read_text()
     )
@@ -161,7 +165,9 @@ def test_preemption_that_would_evict(preflight: Preflight, cluster: Cluster, tmp
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")
-def test_a_kubernetes_that_is_not_there(preflight: Preflight, tmp_path: Path, cluster: Cluster) -> None:
+def test_missing_access_to_kubernetes_fails_the_check(
+    preflight: Preflight, tmp_path: Path, cluster: Cluster
+) -> None:
     status, found = preflight(KUBECONFIG=str(tmp_path / "none"))
     assert (status, failing(found)) == (1, {"kubernetes-release"})
     assert "no access to kube-apiserver" in words(found, "kubernetes-release")
@@ -172,7 +178,9 @@ def test_a_kubernetes_that_is_not_there(preflight: Preflight, tmp_path: Path, cl
 
 
 @pytest.mark.one_release("The fault is in a setting")
-def test_wrong_settings_and_files_are_no_finding(preflight: Preflight, tmp_path: Path) -> None:
+def test_invalid_settings_and_files_end_preflight_with_status_2(
+    preflight: Preflight, tmp_path: Path
+) -> None:
     assert preflight(tmp_path / "none") == (2, {})
     assert preflight(POLICY_FILE=str(tmp_path / "none")) == (2, {})
     with pytest.raises(SystemExit) as end:
@@ -196,7 +204,7 @@ def test_file_of_kube_scheduler_may_be_elsewhere(
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")
-def test_no_webhooks(preflight: Preflight, cluster: Cluster) -> None:
+def test_missing_webhooks_fail_the_check(preflight: Preflight, cluster: Cluster) -> None:
     with deleted(cluster, "mutatingwebhookconfiguration", "slurm-extender"):
         status, found = preflight()
     assert (status, failing(found)) == (1, {"webhooks"})
@@ -223,7 +231,9 @@ def webhooks_left(cluster: Cluster, service: dict[str, Any]) -> Iterator[None]:
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")
-def test_webhooks_of_an_installation_that_is_gone(preflight: Preflight, cluster: Cluster) -> None:
+def test_webhooks_of_a_removed_installation_fail_the_check(
+    preflight: Preflight, cluster: Cluster
+) -> None:
     with webhooks_left(cluster, {"namespace": "gone", "name": "first", "path": "/mutate"}):
         for namespace in ("kube-system", "another"):  # with and without an installation beside
             status, found = preflight(NAMESPACE=namespace)
@@ -235,7 +245,9 @@ def test_webhooks_of_an_installation_that_is_gone(preflight: Preflight, cluster:
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")
-def test_webhooks_whose_service_has_no_pod(preflight: Preflight, cluster: Cluster) -> None:
+def test_webhooks_of_a_service_without_pods_fail_the_check(
+    preflight: Preflight, cluster: Cluster
+) -> None:
     cluster.kubectl("create", "service", "clusterip", "no-pod", "--tcp=443:8443")
     try:
         with webhooks_left(cluster, {"namespace": "default", "name": "no-pod", "path": "/mutate"}):
@@ -247,7 +259,7 @@ def test_webhooks_whose_service_has_no_pod(preflight: Preflight, cluster: Cluste
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")
-def test_no_policy_that_guards_the_annotations(preflight: Preflight, cluster: Cluster) -> None:
+def test_missing_annotation_policy_fails_the_check(preflight: Preflight, cluster: Cluster) -> None:
     with deleted(cluster, "validatingadmissionpolicy", "slurm-extender-bookkeeping"):
         status, found = preflight()
     assert (status, failing(found)) == (1, {"policies"})
@@ -282,7 +294,7 @@ def node(cluster: Cluster, capacity: dict[str, str]) -> Iterator[None]:
         patch(before)
 
 
-def test_a_node_that_has_less_than_slurm_gives(preflight: Preflight, cluster: Cluster) -> None:
+def test_node_with_less_than_slurm_gives_fails_the_check(preflight: Preflight, cluster: Cluster) -> None:
     with node(cluster, {"nvidia.com/gpu": "3", "memory": "15Gi", "cpu": "4"}):
         status, found = preflight()
     assert (status, failing(found)) == (1, {"gres", "cpus"})
@@ -292,7 +304,7 @@ def test_a_node_that_has_less_than_slurm_gives(preflight: Preflight, cluster: Cl
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")
-def test_gpus_that_the_kubelet_does_not_count(preflight: Preflight, cluster: Cluster) -> None:
+def test_gpus_not_counted_by_the_kubelet_fail_the_check(preflight: Preflight, cluster: Cluster) -> None:
     """The Node may serve GPUs by Dynamic Resource Allocation."""
     with node(cluster, {"nvidia.com/gpu": "0"}):
         status, found = preflight()
@@ -324,7 +336,9 @@ def device_plugin(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.one_release("The fault is in Kubernetes")
-def test_a_device_plugin_beside_a_node_agent(preflight: Preflight, cluster: Cluster) -> None:
+def test_device_plugin_beside_a_node_agent_fails_the_check(
+    preflight: Preflight, cluster: Cluster
+) -> None:
     with device_plugin(cluster):
         status, found = preflight()
     assert (status, failing(found)) == (1, {"device-plugins"})
@@ -332,7 +346,7 @@ def test_a_device_plugin_beside_a_node_agent(preflight: Preflight, cluster: Clus
     assert "nvidia.com/gpu.deploy.device-plugin=false" in found["device-plugins"]["fix"]
 
 
-def test_a_node_of_another_name(preflight: Preflight, cluster: Cluster) -> None:
+def test_node_with_an_unknown_slurm_name_is_a_warning(preflight: Preflight, cluster: Cluster) -> None:
     cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}=elsewhere")
     try:
         status, found = preflight()
@@ -365,7 +379,7 @@ def slurm_conf(cluster: Cluster, **changed: str) -> Iterator[None]:
         cluster.restart("slurmctld")
 
 
-def test_a_slurm_conf_that_does_not_fit(preflight: Preflight, cluster: Cluster) -> None:
+def test_unsuitable_slurm_conf_fails_the_check(preflight: Preflight, cluster: Cluster) -> None:
     if not tells(cluster):
         status, found = preflight(KILL_WAIT_S="12", DEFAULT_GRACE="refuse")
         assert (status, failing(found)) == (1, {"kill-wait"})
@@ -381,7 +395,7 @@ def test_a_slurm_conf_that_does_not_fit(preflight: Preflight, cluster: Cluster) 
         assert "defer" in words(found, "scheduler-parameters", "WARN")
 
 
-def test_a_slurm_that_does_not_count_memory(preflight: Preflight, cluster: Cluster) -> None:
+def test_slurm_without_counted_memory_fails_the_check(preflight: Preflight, cluster: Cluster) -> None:
     if not tells(cluster):
         status, found = preflight(SELECT_TYPE_PARAMETERS="CR_Core")
         assert (status, failing(found)) == (1, {MEMORY_CHECK})
@@ -395,7 +409,7 @@ def test_a_slurm_that_does_not_count_memory(preflight: Preflight, cluster: Clust
     eventually(lambda: problems(cluster) == [], "the problem is over")
 
 
-def test_a_slurmctld_that_does_not_answer(preflight: Preflight, cluster: Cluster) -> None:
+def test_silent_slurmctld_fails_the_check(preflight: Preflight, cluster: Cluster) -> None:
     cluster.stop("slurmctld")
     try:
         status, found = preflight()

@@ -91,7 +91,7 @@ async def test_only_a_variable_near_a_setting_fails(
     assert found["settings"] is verdict
 
 
-async def test_a_right_that_is_denied_is_told(world: World) -> None:
+async def test_denied_right_is_reported(world: World) -> None:
     first, second = rights.of_extender(world.settings)[3:5]
     world.kubernetes.lacking |= {first, second, rights.of_installation(world.settings)[0]}
     facts = await world.read()
@@ -107,7 +107,7 @@ async def test_tokens_of_root_and_slurm_user_have_rights(
     assert (await world.read()).slurm.privileged is privileged
 
 
-async def test_a_call_that_is_forbidden_leaves_the_others(world: World) -> None:
+async def test_forbidden_call_does_not_stop_the_other_calls(world: World) -> None:
     world.kubernetes.outage(Rejected(403, "nodes is forbidden"), "list nodes")
     facts = await world.read()
     assert isinstance(facts.kubernetes.nodes, Unread)
@@ -115,7 +115,7 @@ async def test_a_call_that_is_forbidden_leaves_the_others(world: World) -> None:
     assert facts.kubernetes.release == "v1.37.2"
 
 
-async def test_a_kube_apiserver_that_does_not_answer_leaves_slurm(world: World) -> None:
+async def test_slurm_is_read_while_kube_apiserver_does_not_answer(world: World) -> None:
     world.kubernetes.outage(Unavailable(0, "refused"))
     facts = await world.read()
     unread = [getattr(facts.kubernetes, name) for name in facts.kubernetes.__slots__]
@@ -126,7 +126,7 @@ async def test_a_kube_apiserver_that_does_not_answer_leaves_slurm(world: World) 
     assert facts.kubernetes.lease == Unread("no kubeconfig")
 
 
-async def test_a_slurm_that_does_not_answer_leaves_kubernetes(world: World) -> None:
+async def test_kubernetes_is_read_while_slurm_does_not_answer(world: World) -> None:
     world.slurm.outage(Unreachable("connection refused"))
     facts = await world.read()
     assert isinstance(facts.slurm.capabilities, Unread)
@@ -136,7 +136,7 @@ async def test_a_slurm_that_does_not_answer_leaves_kubernetes(world: World) -> N
     assert {each.check for each in results(facts) if each.because == "slurm-api"} >= {"token", "gres"}
 
 
-async def test_nothing_is_asked_with_a_token_that_is_not_taken(world: World) -> None:
+async def test_slurm_is_not_read_with_a_rejected_token(world: World) -> None:
     world.slurm.outage(BadToken("expired"))
     facts = await world.read()
     assert facts.slurm.accepted is False
@@ -169,14 +169,14 @@ async def test_variables_without_setting_are_read(world: World, monkeypatch: pyt
     assert variables["SLURM_EXTENDER_SLURMRESTD_ULR"] == "SLURM_EXTENDER_SLURMRESTD_URL"
 
 
-async def test_a_token_that_is_not_there_is_told(world: World) -> None:
+async def test_missing_token_file_is_reported(world: World) -> None:
     world.settings.slurm_token_file.unlink()
     facts = await world.read()
     assert isinstance(facts.slurm.token, Unread)
     assert "cannot be read" in facts.slurm.token.why
 
 
-async def test_the_partitions_that_are_named_are_gathered_without_patterns(tmp_path: Path) -> None:
+async def test_named_partitions_are_collected_without_patterns(tmp_path: Path) -> None:
     world = World(tmp_path, default_partition="main", priority_classes="fast=partition:high")
     fields = {"partition": Choice("a,b", ("gpu-*", "c"))}
     world.policy = Policy((Rule("mine", ("*",), fields=fields),))

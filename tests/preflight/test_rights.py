@@ -19,7 +19,9 @@ pytestmark = pytest.mark.real  # Helm is built, once
 
 @pytest.mark.parametrize("namespaces", [(), ("team-a", "team-b"), ("kube-system",)])
 @pytest.mark.parametrize("all_of_it", [True, False])
-def test_they_are_those_of_the_roles(all_of_it: bool, namespaces: tuple[str, ...]) -> None:
+def test_checked_rights_equal_the_rights_of_the_roles(
+    all_of_it: bool, namespaces: tuple[str, ...]
+) -> None:
     pools = "pools: []" if all_of_it else ""
     spec = ClusterSpec(self_signed=all_of_it, pools=pools, namespaces=namespaces)
     chart = Rendered.of(helm(silent), values_of(spec, 1, "ca"))

@@ -33,7 +33,7 @@ def configuration(name: str, *webhooks: dict[str, Any], **labels: str) -> dict[s
     return {"metadata": {"name": name, "labels": labels}, "webhooks": list(webhooks)}
 
 
-def test_webhooks_are_known_by_their_names_or_by_the_label_of_their_configuration() -> None:
+def test_webhooks_are_recognized_by_name_or_configuration_label() -> None:
     service = {"namespace": "a", "name": "b", "path": "/mutate", "port": 8443}
     ours = {"name": "pods.slurm-extender.io", "clientConfig": {"service": service, "caBundle": "x"}}
     renamed = {"name": "x.example.io", "clientConfig": {"url": "https://c/mutate"}}
@@ -79,7 +79,9 @@ async def test_all_addresses_are_called_in_parallel(kubernetes: InMemoryKubernet
         assert len(await called([webhook(name) for name in names], kubernetes)) == len(names)
 
 
-async def test_service_without_pods_or_of_others_is_reported(kubernetes: InMemoryKubernetes) -> None:
+async def test_service_without_pods_or_of_another_program_is_reported(
+    kubernetes: InMemoryKubernetes,
+) -> None:
     told = (await called([webhook()], kubernetes))[webhook()]
     assert told.answer is Answer.NO
     assert 'no endpoints available for service "slurm-extender"' in told.words
@@ -98,7 +100,7 @@ async def test_service_without_pods_or_of_others_is_reported(kubernetes: InMemor
         (Rejected(403, "services/proxy is forbidden"), Answer.UNKNOWN),
     ],
 )
-async def test_error_shows_the_answer(
+async def test_error_of_the_call_decides_the_answer(
     error: KubernetesError, answer: Answer, kubernetes: InMemoryKubernetes
 ) -> None:
     kubernetes.outage(error, "call_service")
@@ -115,7 +117,7 @@ async def test_error_shows_the_answer(
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_no_reply_of_kube_apiserver_is_no_answer_only_in_silence(
+async def test_only_a_read_timeout_counts_as_no_answer(
     cause: Exception, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PooledTransport, "handle_async_request", AsyncMock(side_effect=cause))
@@ -124,7 +126,7 @@ async def test_no_reply_of_kube_apiserver_is_no_answer_only_in_silence(
     assert ("kube-apiserver" in told.words, str(cause) in told.words) == (True, answer is Answer.UNKNOWN)
 
 
-async def test_service_is_not_known_to_answer_without_a_token() -> None:
+async def test_answer_of_a_service_is_unknown_without_a_token() -> None:
     async def headers() -> dict[str, str]:
         raise FileNotFoundError("no token")
 
@@ -209,7 +211,7 @@ async def test_a_url_with_an_impossible_port_is_reported() -> None:
     assert told.words.startswith("has a URL that kube-apiserver cannot call: ")
 
 
-async def test_a_server_that_asks_for_kube_apiservers_certificate_answers() -> None:
+async def test_server_that_requires_a_client_certificate_answers() -> None:
     with server(ssl.CERT_REQUIRED) as url:
         assert (await ask(f"{url}/mutate")).answer is Answer.YES
 
@@ -217,7 +219,7 @@ async def test_a_server_that_asks_for_kube_apiservers_certificate_answers() -> N
 @pytest.mark.parametrize(
     ("mode", "answer"), [(ssl.CERT_REQUIRED, Answer.YES), (ssl.CERT_NONE, Answer.UNKNOWN)]
 )
-async def test_a_server_may_end_connections_before_the_caller_has_read_why(
+async def test_broken_connection_is_an_answer_if_a_certificate_is_required(
     mode: ssl.VerifyMode, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = AsyncMock(side_effect=httpx.ReadError("[Errno 32] Broken pipe"))

@@ -21,7 +21,7 @@ async def _all(each_ms: float, clock: Clock, seen: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("each_ms", "given"), [(5.0, 100), (1.01, 50), (0.21, 10), (0.001, 0)])
-async def test_others_get_a_turn_every_two_milliseconds(
+async def test_long_work_yields_to_other_tasks_every_two_milliseconds(
     each_ms: float, given: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, seen = Clock(0.0), list[int]()
@@ -30,7 +30,7 @@ async def test_others_get_a_turn_every_two_milliseconds(
     assert seen == [*range(ITEMS)]
 
 
-async def test_pieces_come_one_by_one_and_after_each_a_rest_as_long_as_it_took() -> None:
+async def test_pieces_run_one_by_one_with_a_pause_as_long_as_each_piece() -> None:
     one_by_one, done = OneByOne(), list[tuple[int, float, float]]()
 
     async def work(number: int) -> None:
@@ -49,7 +49,7 @@ async def _seven() -> int:
     return 7
 
 
-async def test_a_piece_that_follows_nothing_does_not_wait() -> None:
+async def test_first_piece_does_not_wait() -> None:
     async with asyncio.timeout(1):
         assert await OneByOne().does(_seven) == 7
 

@@ -74,7 +74,7 @@ def left_of(whole: Coroutine[None, None, None]) -> list[str]:
     return [str(each.message) for each in warned]
 
 
-def test_a_call_that_is_cancelled(server: Server) -> None:
+def test_cancelled_call_leaves_no_socket(server: Server) -> None:
     async def call() -> None:
         client = server.client()
         exchange = asyncio.create_task(client.get("/"))
@@ -87,7 +87,9 @@ def test_a_call_that_is_cancelled(server: Server) -> None:
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_pool_that_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch, keeps: bool) -> None:
+def test_closed_pool_leaves_no_socket(
+    server: Server, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
     """It keeps connections for other calls, or has closed them after a reply."""
     monkeypatch.setattr(http_pool, "_CLOSED_WITHIN_S", 0.05)
     server.says = reply(200, b"fine")
@@ -100,7 +102,7 @@ def test_a_pool_that_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch, 
     assert left_of(call()) == []
 
 
-def test_a_watch_that_is_left(server: Server) -> None:
+def test_watch_that_ends_early_leaves_no_socket(server: Server) -> None:
     server.says = WATCH
 
     async def headers() -> dict[str, str]:

@@ -7,7 +7,7 @@ from service.http.client import Client
 NO_HEADERS = httpx.Headers()
 
 
-async def test_client_sends_a_target_as_it_is_behind_the_prefix_of_its_url() -> None:
+async def test_client_sends_an_unchanged_target_after_the_prefix_of_its_url() -> None:
     targets: list[bytes] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

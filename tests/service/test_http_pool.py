@@ -30,13 +30,13 @@ async def ask(client: Client, what: str = "a") -> str:
     return (await client.send(client.call("GET", f"/{what}", httpx.Headers()))).text
 
 
-async def test_a_connection_is_used_again() -> None:
+async def test_connection_is_reused() -> None:
     async with peer(FINE, FINE) as served, client_of(served) as client:
         assert [await ask(client), await ask(client)] == ["fine", "fine"]
         assert served.connections == 1
 
 
-async def test_who_waits_longest_is_next() -> None:
+async def test_call_with_the_longest_wait_is_next() -> None:
     """Not whoever gave the connection back and asks again at once."""
     gate = asyncio.Event()
     order: list[str] = []
@@ -56,7 +56,7 @@ async def test_who_waits_longest_is_next() -> None:
     assert order == ["busy", "patient", "busy", "busy"]
 
 
-async def test_one_too_many_is_told_so() -> None:
+async def test_call_without_a_free_connection_times_out() -> None:
     gate = asyncio.Event()
     slow = Act(reply(200, b"slow"), after=gate)
     async with peer(slow, FINE) as served, client_of(served) as client:
@@ -70,7 +70,7 @@ async def test_one_too_many_is_told_so() -> None:
         assert await ask(client) == "fine"
 
 
-async def test_a_call_that_is_cancelled_as_its_reply_comes_leaves_no_connection_behind(
+async def test_call_cancelled_during_its_reply_closes_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What comes after that reply, as slurmrestd's second copy of an error, is for nobody."""
@@ -90,7 +90,7 @@ async def test_a_call_that_is_cancelled_as_its_reply_comes_leaves_no_connection_
         assert served.connections == 2
 
 
-async def test_a_connection_that_nobody_used_for_long_is_not_trusted(
+async def test_connection_idle_for_long_is_not_reused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with peer(FINE, FINE) as served, client_of(served) as client:
@@ -100,20 +100,20 @@ async def test_a_connection_that_nobody_used_for_long_is_not_trusted(
         assert served.connections == 2
 
 
-async def test_a_reply_that_says_to_wait_is_not_the_reply() -> None:
+async def test_informational_reply_is_skipped() -> None:
     hint = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"
     async with peer(Act(hint + reply(200, b"fine"))) as served, client_of(served) as client:
         assert await ask(client) == "fine"
 
 
-async def test_some_replies_are_the_last_of_their_connection() -> None:
+async def test_connection_closes_after_a_reply_that_does_not_keep_it() -> None:
     script = [Act(reply(422, b"no")), FINE]
     async with peer(script) as served, client_of(served, keeps=lambda status: status < 400) as client:
         assert [await ask(client), await ask(client)] == ["no", "fine"]
         assert served.connections == 2
 
 
-async def test_what_can_go_wrong_has_a_name_each() -> None:
+async def test_each_failure_has_an_exception_of_its_own() -> None:
     never = Act(after=asyncio.Event(), closes=True)
     async with peer(lost(), never) as served, client_of(served, timeout_s=0.05) as client:
         with pytest.raises(LOST):
@@ -125,7 +125,7 @@ async def test_what_can_go_wrong_has_a_name_each() -> None:
             await ask(client)
 
 
-async def test_what_cannot_be_in_a_header_is_not_sent() -> None:
+async def test_invalid_characters_of_a_header_are_replaced() -> None:
     headers = httpx.Headers({"X-SLURM-USER-TOKEN": "a\r\nHost: other\u20ac"}, encoding="utf-8")
     async with peer(FINE) as served, client_of(served) as client:
         await client.send(client.call("GET", "/x", headers))
@@ -140,7 +140,7 @@ async def test_what_cannot_be_in_a_header_is_not_sent() -> None:
         ("unix:///run/slurmrestd", "http://localhost"),
     ],
 )
-def test_requests_to_an_endpoint_begin_with_its_url_without_secrets(url: str, base: str) -> None:
+def test_url_of_an_endpoint_has_no_secrets(url: str, base: str) -> None:
     assert Endpoint.parse(url, ssl.create_default_context).url == base
 
 
@@ -159,7 +159,7 @@ async def test_a_body_is_read_as_it_arrives() -> None:
             await client.get(f"{served.url}/b", timeout=0.01)
 
 
-async def test_a_body_left_unread_takes_its_connection_with_it() -> None:
+async def test_unread_body_closes_its_connection() -> None:
     async with peer(Act(CHUNKED), FINE) as served, client_of(served) as client:
         async with client.stream("GET", f"{served.url}/a") as response:
             assert response.status_code == 200
@@ -180,7 +180,7 @@ async def test_body_without_an_end_is_an_error_of_one_call(
         assert await ask(client) == "fine"
 
 
-async def test_a_call_that_is_cancelled_amid_the_body_gives_its_connection_back() -> None:
+async def test_call_cancelled_within_the_body_frees_its_connection() -> None:
     async with peer(Act(CHUNKED), FINE) as served, client_of(served) as client:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
@@ -209,7 +209,7 @@ async def test_a_server_waits_for_the_reader_of_a_long_body(monkeypatch: pytest.
         assert len(await response.aread()) == long
 
 
-async def test_no_connection_is_left_of_a_pool_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closed_pool_has_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop that ends with one half closed would warn of it."""
     made: list[Connection] = []
 

@@ -30,7 +30,7 @@ class Slow(Collector):
 
 
 @pytest.mark.parametrize(("turn_s", "turns"), [(1.0, 0), (0.002, METRICS)])
-async def test_others_get_a_turn_after_each_slow_metric(
+async def test_page_yields_to_other_tasks_after_each_slow_metric(
     turn_s: float, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry, clock = CollectorRegistry(), Clock(0.0)
@@ -47,7 +47,7 @@ async def test_others_get_a_turn_after_each_slow_metric(
     assert pages == [generate_latest(registry)]
 
 
-async def test_scrapes_together_are_read_one_after_the_other() -> None:
+async def test_concurrent_scrapes_are_read_one_after_the_other() -> None:
     reading = most = 0
 
     async def before() -> None:

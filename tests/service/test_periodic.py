@@ -37,7 +37,7 @@ class Loop:
         return self.happened
 
 
-async def test_it_is_done_again_after_each_pause_and_errors_are_reported_until_it_succeeds() -> None:
+async def test_work_repeats_after_each_pause_and_reports_its_errors() -> None:
     loop = Loop(None, OSError("down"), ValueError("odd"), None)
     assert await loop.run(report=loop.report) == [
         *("act", "report None", "pause"),
@@ -48,19 +48,19 @@ async def test_it_is_done_again_after_each_pause_and_errors_are_reported_until_i
     ]
 
 
-async def test_after_an_error_it_may_be_tried_again_sooner() -> None:
+async def test_retry_after_an_error_may_be_sooner() -> None:
     loop = Loop(OSError("down"), None)
     assert await loop.run(retry=loop.noting("retry")) == ["act", "retry", "act", "pause", "act"]
 
 
-async def test_any_other_error_ends_it() -> None:
+async def test_unexpected_error_ends_the_work() -> None:
     loop = Loop(KeyError("a mistake"))
     with pytest.raises(KeyError):
         await periodically(loop.act, loop.noting("pause"), outlives=OSError)
     assert loop.happened == ["act"]
 
 
-async def test_it_may_begin_with_a_pause_and_be_no_coroutine_function() -> None:
+async def test_work_may_begin_with_a_pause_and_be_a_plain_function() -> None:
     loop = Loop(None)
 
     def act() -> None:
@@ -73,7 +73,7 @@ async def test_it_may_begin_with_a_pause_and_be_no_coroutine_function() -> None:
     assert loop.happened == ["pause", "act", "pause", "act"]
 
 
-async def test_a_pause_may_be_so_many_seconds() -> None:
+async def test_pause_may_be_a_number_of_seconds() -> None:
     loop, clock = Loop(None, OSError("down")), asyncio.get_running_loop().time
     began = clock()
     with pytest.raises(SystemError, match="the end"):

@@ -26,17 +26,17 @@ SLURMRESTD = "SLURM_EXTENDER_SLURMRESTD_URL"
         ("SLURM_EXTENDER_COLOUR", None),
     ],
 )
-def test_the_setting_that_is_meant_is_named(variable: str, meant: str | None) -> None:
+def test_similar_setting_of_an_unknown_variable_is_named(variable: str, meant: str | None) -> None:
     environment = {variable: "x", SLURMRESTD: "http://a", "SLURMRESTD_ULR": "another program's"}
     assert unknown_variables(ExtenderSettings, environment) == {variable: meant}
 
 
-def test_variables_without_the_prefix_are_other_programs() -> None:
+def test_variables_without_the_prefix_are_ignored() -> None:
     environment = {"KUBECONFIG": "x", "NAMESPACE": "x", "SCOPE": "x", "SLURM_CLUSTER_NAME": "x"}
     assert unknown_variables(ExtenderSettings, environment) == {}
 
 
-def test_the_variables_of_services_are_the_kubelets() -> None:
+def test_variables_of_services_by_the_kubelet_are_ignored() -> None:
     port = {"PORT_443_TCP": "tcp://10.0.0.1:443", "PORT_443_TCP_PORT": "443"}
     port |= {"PORT": "tcp://10.0.0.1:443", "PORT_443_TCP_PROTO": "tcp", "PORT_443_TCP_ADDR": "10.0.0.1"}
     service = {"SERVICE_HOST": "10.0.0.1", "SERVICE_PORT": "443", "SERVICE_PORT_HTTPS": "443", **port}

@@ -33,7 +33,7 @@ async def asked(shared: Shared, times: int = 1) -> list[asyncio.Task[None]]:
     return tasks
 
 
-async def test_who_asks_at_once_shares_a_call_and_who_asks_later_gets_a_later_one() -> None:
+async def test_concurrent_callers_share_a_call_and_later_callers_get_the_next() -> None:
     call = Call()
     shared = Shared(call)
     first = await asked(shared)
@@ -48,7 +48,7 @@ async def test_who_asks_at_once_shares_a_call_and_who_asks_later_gets_a_later_on
     assert call.begun == 2
 
 
-async def test_all_who_share_a_call_get_its_error_and_others_do_not() -> None:
+async def test_callers_of_a_shared_call_get_its_error_and_later_callers_do_not() -> None:
     call = Call()
     shared = Shared(call)
     call.error = ValueError("no")
@@ -63,7 +63,7 @@ async def test_all_who_share_a_call_get_its_error_and_others_do_not() -> None:
     assert call.begun == 2
 
 
-async def test_who_is_cancelled_leaves_the_call_to_the_others() -> None:
+async def test_cancelled_caller_does_not_end_the_shared_call() -> None:
     call = Call()
     shared = Shared(call)
     impatient, patient = await asked(shared, 2)

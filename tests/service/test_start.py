@@ -34,7 +34,7 @@ def test_start_loads_no_console_and_collects_no_garbage(command: tuple[str, str]
     assert others == ["None", "True", "True"]
 
 
-def test_a_failed_import_enables_the_garbage_collection_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_import_enables_garbage_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich", None)
     with pytest.raises(ImportError), loading():
         raise ImportError

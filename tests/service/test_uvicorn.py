@@ -68,7 +68,7 @@ def serving() -> tuple[WholeReplies, Recorded]:
 
 
 @pytest.mark.parametrize("header", [b"", b"connection: close\r\n"])
-async def test_a_reply_is_written_at_once(header: bytes) -> None:
+async def test_reply_is_one_write(header: bytes) -> None:
     protocol, connection = serving()
     protocol.data_received(b"POST /double HTTP/1.1\r\n" + header + LENGTH_AND_BODY)
     async with asyncio.timeout(5):
@@ -87,7 +87,7 @@ async def test_a_whole_reply_does_not_wait_for_the_event_loop() -> None:
     assert connection.writes == [b"head, body"]
 
 
-async def test_what_comes_before_a_reply_does_not_wait_for_it() -> None:
+async def test_continue_status_does_not_wait_for_the_reply() -> None:
     protocol, connection = serving()
     protocol.data_received(
         b"POST /double HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 12\r\n\r\n"
@@ -97,7 +97,7 @@ async def test_what_comes_before_a_reply_does_not_wait_for_it() -> None:
     assert connection.writes == [b"HTTP/1.1 100 Continue\r\n\r\n"]
 
 
-async def test_who_goes_away_in_that_moment_is_not_written_to() -> None:
+async def test_closed_connection_gets_no_reply() -> None:
     protocol, connection = serving()
     protocol.transport.write(b"HTTP/1.1 200 OK")
     connection.close()

@@ -24,7 +24,7 @@ WRONG_STATUS = 2
 """`slurm-cluster accounts apply` with such a list (tests/slurm_cluster/test_accounts_applied.py)."""
 
 
-def test_helm_says_so_at_once(release_cluster: Cluster) -> None:
+def test_helm_upgrade_fails_at_once_on_a_wrong_list_of_accounts(release_cluster: Cluster) -> None:
     """Pods of hooks end as theirs would: nothing runs them there."""
     where = ("--namespace", NAMESPACE, "--kubeconfig", str(release_cluster.kubeconfig))
     install = ("upgrade", "--install", "slurm", str(CHART), *where, "--timeout=100s")

@@ -103,7 +103,7 @@ def database(trees: dict[str, Path], tmp_path: Path) -> Iterator[Database]:
         yield Database(slurm, mariadb, backup, slurmdbd)
 
 
-def test_what_is_recorded_outlives_both_and_comes_back_of_a_dump(database: Database) -> None:
+def test_records_survive_a_restart_and_are_restored_from_a_dump(database: Database) -> None:
     database.start()
     database.add("before")
     database.stop()  # by SIGKILL
@@ -120,7 +120,7 @@ def test_what_is_recorded_outlives_both_and_comes_back_of_a_dump(database: Datab
     assert "after" not in database.accounts()
 
 
-def test_a_lost_volume_comes_back_of_a_dump_while_slurmctld_runs(database: Database) -> None:
+def test_a_lost_volume_is_restored_from_a_dump_while_slurmctld_runs(database: Database) -> None:
     """As the page says: the claim is deleted, the release upgraded, and the dump restored."""
     database.start()
     database.add("before")
@@ -141,7 +141,7 @@ def test_a_lost_volume_comes_back_of_a_dump_while_slurmctld_runs(database: Datab
     database.slurm.start()
 
 
-def test_as_many_dumps_are_kept_as_the_values_say(database: Database) -> None:
+def test_the_values_limit_the_number_of_dumps(database: Database) -> None:
     database.start()
     folder = database.backup.volume("backup")
     for day in range(10):

@@ -34,7 +34,7 @@ def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
 @pytest.mark.real
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("controller", [DEFAULT_RELEASE], indirect=True)
-def test_slurmctld_is_killed_meanwhile(controller: Controller) -> None:
+def test_jobs_continue_if_slurmctld_is_killed_without_the_database(controller: Controller) -> None:
     record("database_away_and_killed", killed_meanwhile(controller))
 
 
@@ -42,7 +42,7 @@ def test_slurmctld_is_killed_meanwhile(controller: Controller) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("controller", list(DEBIAN_SUITES), indirect=True)
 @pytest.mark.parametrize("component", ["mariadbd", "slurmdbd"])
-def test_sacct_has_all_of_it_afterwards(controller: Controller, component: str) -> None:
+def test_sacct_has_all_jobs_after_the_database_is_back(controller: Controller, component: str) -> None:
     native = NativeJobs(controller.cluster, 0)
     with controller.kubelet(), native.coming_and_going():
         time.sleep(5)
@@ -56,7 +56,9 @@ def test_sacct_has_all_of_it_afterwards(controller: Controller, component: str) 
 @pytest.mark.install
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("controller", ["24.11"], indirect=True)
-def test_slurmctld_of_an_older_release_is_killed_meanwhile(controller: Controller) -> None:
+def test_jobs_continue_if_an_older_slurmctld_is_killed_without_the_database(
+    controller: Controller,
+) -> None:
     killed_meanwhile(controller)
 
 

@@ -106,14 +106,18 @@ class Pods:
 @pytest.mark.real
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("controller", [DEFAULT_RELEASE], indirect=True)
-def test_a_few_kills(controller: Controller, tmp_path: Path) -> None:
+def test_running_jobs_and_pods_survive_a_few_kills_of_slurmctld(
+    controller: Controller, tmp_path: Path
+) -> None:
     kill_under_load(controller, tmp_path, FEW)
 
 
 @pytest.mark.install
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("controller", list(DEBIAN_SUITES), indirect=True)
-def test_twenty_kills(controller: Controller, tmp_path: Path) -> None:
+def test_running_jobs_and_pods_survive_twenty_kills_of_slurmctld(
+    controller: Controller, tmp_path: Path
+) -> None:
     record(f"kills_{controller.cluster.spec.release}", kill_under_load(controller, tmp_path, KILLS))
 
 

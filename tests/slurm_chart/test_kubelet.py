@@ -154,7 +154,7 @@ def test_a_slurmctld_that_is_killed_loses_no_job_and_no_pod(whole: WholeSlurm, a
     at_ssh.run(f"scancel {long}")
 
 
-def test_a_wrong_configuration_is_told_and_never_reaches_slurmctld(whole: WholeSlurm) -> None:
+def test_a_wrong_configuration_is_reported_and_never_reaches_slurmctld(whole: WholeSlurm) -> None:
     whole.upgrade(config={"slurm": {"KillWait": 43, "SelectType": "select/none"}})
     words = "MaxNodeCount only compatible with cons_tres"
     whole.until(lambda: words in whole.events("slurmctld-0"), "an Event says what is wrong")
@@ -178,7 +178,7 @@ def test_jobs_come_and_go_while_the_database_is_away(whole: WholeSlurm, at_ssh: 
     whole.until(lambda: done.items() <= at_ssh.records().items(), "sacct has all of them")
 
 
-def test_the_newest_dump_comes_back_by_the_pages_commands(whole: WholeSlurm, at_ssh: LoggedIn) -> None:
+def test_the_commands_of_the_page_restore_the_newest_dump(whole: WholeSlurm, at_ssh: LoggedIn) -> None:
     before = at_ssh.records()
     whole.dump()
     after = at_ssh.submit("sleep 1")
@@ -188,12 +188,12 @@ def test_the_newest_dump_comes_back_by_the_pages_commands(whole: WholeSlurm, at_
     assert after not in at_ssh.records()
 
 
-def test_keys_are_handed_out_by_the_pages_command(whole: WholeSlurm) -> None:
+def test_the_command_of_the_page_publishes_the_keys(whole: WholeSlurm) -> None:
     whole.follow("kubectl create job -n slurm hand-out-now")
     whole.job_succeeds("hand-out-now")
 
 
-def test_what_is_kept_is_there_after_an_uninstall(whole: WholeSlurm, at_ssh: LoggedIn) -> None:
+def test_state_database_and_keys_survive_an_uninstall(whole: WholeSlurm, at_ssh: LoggedIn) -> None:
     """State, database and keys: a new release goes on where the old one ended."""
     jobs = at_ssh.records().keys()
     assert jobs

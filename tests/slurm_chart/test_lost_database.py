@@ -40,7 +40,7 @@ def controller() -> Iterator[Controller]:
         yield made
 
 
-def test_jobs_run_on_and_slurmdbd_begins_anew(controller: Controller) -> None:
+def test_jobs_keep_running_while_slurmdbd_starts_with_a_new_database(controller: Controller) -> None:
     cluster, native = controller.cluster, NativeJobs(controller.cluster, 0)
     job, folder = native.submit(), controller.volume / "database"
     eventually(lambda: "RUNNING" in native.books()[job], "sacct has it")

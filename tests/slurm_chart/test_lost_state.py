@@ -27,7 +27,9 @@ def controller() -> Iterator[Controller]:
         yield made
 
 
-def test_native_jobs_end_pods_run_on_and_ids_begin_anew(controller: Controller, tmp_path: Path) -> None:
+def test_lost_state_ends_native_jobs_keeps_pods_and_restarts_job_ids(
+    controller: Controller, tmp_path: Path
+) -> None:
     actors, native = Actors(controller.cluster), NativeJobs(controller.cluster, 0)
     actors.create("pod")
     node = actors.bound("pod")

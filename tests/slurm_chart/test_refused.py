@@ -14,7 +14,7 @@ pytestmark = pytest.mark.real  # Helm is built, once
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_values_that_cannot_be_are_refused(case: str) -> None:
+def test_invalid_values_are_rejected(case: str) -> None:
     values, words = REFUSED[case]
     with pytest.raises(ClusterError, match=re.escape(words)):
         text(values)

@@ -15,7 +15,7 @@ from deploy.local.cluster import Cluster
 from kubernetes_client.rest import KubernetesRest
 from slurm_cluster.published_secrets import writer
 from slurm_cluster.published_secrets.places import Copy, Place
-from slurm_cluster.published_secrets.writer import Wanted, hand_out
+from slurm_cluster.published_secrets.writer import Wanted, publish
 from tests.eventually import eventually_not
 from tests.slurm_chart.rendering import NAMESPACE, run_helm
 
@@ -50,7 +50,7 @@ def of_the_release(cluster: Cluster, *kinds: str) -> set[str]:
     return {f"{each['kind']} {each['metadata']['name']}" for each in listed}
 
 
-async def test_a_release_comes_changes_and_goes_and_leaves_its_state(
+async def test_a_release_keeps_its_state_after_upgrades_and_an_uninstall(
     release_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = release_cluster
@@ -87,7 +87,7 @@ async def hand_out_all(cluster: Cluster) -> None:
     copies = [Copy(Place("slurm-nodes", "slurmd", "slurm.key"), CHART / "Chart.yaml")]
     token = Place("slurm-extender", "slurm-token", "token")
     try:
-        await hand_out(kubernetes, Wanted(token=token, lifespan_s=60, copies=copies))
+        await publish(kubernetes, Wanted(token=token, lifespan_s=60, copies=copies))
     finally:
         await kubernetes.aclose()
 

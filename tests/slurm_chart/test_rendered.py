@@ -37,7 +37,7 @@ def _probes(container: Any) -> list[Any]:
     return [{"timeoutSeconds": 1, **container[key]} for key in container if key.endswith("Probe")]
 
 
-def test_an_object_that_is_wrong_would_be_noticed(release_cluster: Cluster) -> None:
+def test_kube_apiserver_rejects_an_invalid_object(release_cluster: Cluster) -> None:
     right = text({})
     wrong = [("serviceName: slurmctld", "servicName: slurmctld"), ("port: 6819", "port: 70000")]
     texts = [right.replace(*each) for each in wrong]
@@ -46,7 +46,7 @@ def test_an_object_that_is_wrong_would_be_noticed(release_cluster: Cluster) -> N
     assert [word for word in ("servicName", "70000") if word not in "\n".join(rejected)] == []
 
 
-def test_the_pods_are_let_into_a_restricted_namespace(release_cluster: Cluster) -> None:
+def test_the_pods_are_admitted_to_a_restricted_namespace(release_cluster: Cluster) -> None:
     """Pods of login are an exception: sshd is root. Containers of the values are the user's matter."""
     charts = (rendered(values) for case, values in MATRIX.items() if case != "more of each Pod")
     specs = {
@@ -74,7 +74,7 @@ def restricted(what: str, number: int) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", ["defaults", "volumes", "a backup controller"])
-def test_each_claim_has_a_pod_that_wants_it_at_once(case: str) -> None:
+def test_each_claim_is_used_by_a_pod_from_the_start(case: str) -> None:
     """Else a StorageClass that waits for the first consumer makes no volume, and `helm --wait` waits."""
     chart = rendered(MATRIX[case])
     claims = [each for each in chart.manifests if each["kind"] == "PersistentVolumeClaim"]
@@ -92,7 +92,7 @@ def test_each_claim_has_a_pod_that_wants_it_at_once(case: str) -> None:
     ("kind", "name"),
     [("StatefulSet", "slurmctld"), ("Deployment", "slurmrestd"), ("Deployment", "login")],
 )
-def test_what_may_have_replicas_is_spread_over_nodes(kind: str, name: str) -> None:
+def test_workloads_with_replicas_are_spread_over_nodes(kind: str, name: str) -> None:
     template = rendered(TREE).find(kind, name)["spec"]["template"]
     (spread,) = template["spec"]["topologySpreadConstraints"]
     assert spread["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
@@ -104,7 +104,7 @@ def names(chart: Rendered) -> set[tuple[str, str, str]]:
     return {(kind, one.get("namespace", ""), one["name"]) for kind, one in found}
 
 
-def test_names_are_short_enough_whatever_the_release_is_called() -> None:
+def test_names_are_short_enough_for_any_release_name() -> None:
     for kind, _, name in names(rendered(TREE, release="r" * 53)):
         assert len(name) <= (52 if kind in ("CronJob", "StatefulSet") else 63), (kind, name)
 
@@ -118,7 +118,7 @@ def test_two_releases_may_be_in_one_namespace_and_in_any_cluster() -> None:
 
 
 @pytest.mark.parametrize("case", MATRIX)
-def test_containers_mount_what_there_is_and_all_there_is(case: str) -> None:
+def test_containers_mount_every_volume_and_have_safe_settings(case: str) -> None:
     for what, spec in pod_specs(rendered(MATRIX[case])):
         containers = [*spec.get("initContainers", ()), *spec["containers"]]
         mounted = {each["name"] for one in containers for each in one.get("volumeMounts", ())}

@@ -29,7 +29,7 @@ CALLS: dict[str, Calls] = {
 
 
 @pytest.mark.parametrize("account", CALLS)
-async def test_an_account_may_do_what_its_program_does_and_no_more(account: str) -> None:
+async def test_each_account_has_exactly_the_permissions_of_its_program(account: str) -> None:
     values = {
         "slurmExtender": {"namespace": "slurm-extender"},
         "slurmd": {"namespaces": ["slurm-nodes"]},
@@ -40,6 +40,6 @@ async def test_an_account_may_do_what_its_program_does_and_no_more(account: str)
     assert unused(allowed, asked) == []
 
 
-async def test_a_role_that_is_too_wide_would_be_noticed() -> None:
+async def test_an_unused_permission_is_detected() -> None:
     allowed = allowed_to(rendered({}), "slurmctld") | {Permission("delete", "", "pods", NAMESPACE)}
     assert unused(allowed, await asked_by(CALLS["slurmctld"], ())) != []

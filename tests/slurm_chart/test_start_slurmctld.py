@@ -39,7 +39,9 @@ def ends_or_starts(controller: Controller) -> None:
             cluster.start("slurmctld", argv=alone)
 
 
-def test_in_the_first_minutes_of_a_cluster(controller: Controller) -> None:
+def test_slurmctld_restarts_after_a_kill_in_the_first_minutes_of_a_cluster(
+    controller: Controller,
+) -> None:
     """Some files are written every 5 minutes, and none of those is there yet."""
     job = running(controller, "first")
     controller.cluster.kill("slurmctld")
@@ -48,7 +50,7 @@ def test_in_the_first_minutes_of_a_cluster(controller: Controller) -> None:
     assert state_of(controller, job) == "RUNNING"
 
 
-def test_between_two_names_of_a_file(controller: Controller) -> None:
+def test_slurmctld_restarts_after_a_kill_between_two_renames_of_a_file(controller: Controller) -> None:
     controller.restart()
     job = running(controller, "between")
     controller.cluster.kill("slurmctld")

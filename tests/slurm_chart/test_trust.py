@@ -43,7 +43,7 @@ def slurmctlds_pod(values: Values) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("release", "file"), [("24.11", "topology.conf"), ("26.05", "topology.yaml")])
-def test_who_writes_the_topology_writes_no_other_file_of_slurms(release: str, file: str) -> None:
+def test_the_topology_config_map_provides_no_other_file_of_slurm(release: str, file: str) -> None:
     """A key slurm.conf in that ConfigMap would come before the chart's own."""
     volumes = slurmctlds_pod({**TREE, "slurmRelease": release})["volumes"]
     (wanted,) = [each["projected"]["sources"] for each in volumes if each["name"] == "wanted"]
@@ -51,7 +51,7 @@ def test_who_writes_the_topology_writes_no_other_file_of_slurms(release: str, fi
     assert wanted[1]["configMap"]["items"] == [{"key": file, "path": file}]
 
 
-def test_a_release_has_nothing_secret() -> None:
+def test_a_release_contains_no_key_token_or_password() -> None:
     """Who may read a release, or what Git has of it, learns no key, token or password."""
     chart = rendered({"slurmd": {"namespaces": ["slurm-nodes"]}})
     secrets = [each for each in chart.manifests if each["kind"] == "Secret"]
@@ -71,7 +71,7 @@ def test_keys_are_written_to_no_disk() -> None:
         assert volumes[mounted[place]]["emptyDir"]["medium"] == "Memory"
 
 
-def test_nobody_calls_slurmrestd_but_slurm_extender_the_check_and_those_who_are_named() -> None:
+def test_only_slurm_extender_the_check_and_named_peers_may_call_slurmrestd() -> None:
     """Sessions of login Pods are none of them."""
     peers: list[dict[str, Any]] = [{"namespaceSelector": {}}]
     for given in ([], peers):
@@ -87,7 +87,7 @@ def test_nobody_calls_slurmrestd_but_slurm_extender_the_check_and_those_who_are_
         assert check["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "check"
 
 
-def test_slurm_extenders_pods_have_the_label_by_which_slurmrestd_lets_them_in() -> None:
+def test_slurm_extender_pods_have_the_label_that_slurmrestd_admits() -> None:
     least = {"slurm": {"restUrl": "http://slurmrestd:6820", "tokenSecret": {"name": "slurm-token"}}}
     chart = Rendered.parsed(template(helm(silent), least))
     pod = chart.find("Deployment", "slurm-extender")["spec"]["template"]
@@ -98,7 +98,7 @@ def test_slurm_extenders_pods_have_the_label_by_which_slurmrestd_lets_them_in() 
     ("password", "taken"),
     [("p'w$(id);%s=&", True), ("a#b", False), ("a b", False), ("a\\b", False), ('a"b', False)],
 )
-def test_a_password_that_slurmdbd_conf_cannot_have_is_told(
+def test_a_password_that_slurmdbd_conf_cannot_contain_is_rejected(
     tmp_path: Path, password: str, taken: bool
 ) -> None:
     spec = rendered({}).find("Deployment", "slurmdbd")["spec"]["template"]["spec"]
@@ -120,7 +120,7 @@ def test_a_password_that_slurmdbd_conf_cannot_have_is_told(
 
 
 @pytest.mark.parametrize(("seconds", "granted"), [(600, {600: True, 601: False}), (0, {60: False})])
-def test_tokens_of_people_last_as_long_as_the_values_say(
+def test_the_values_limit_the_lifetime_of_user_tokens(
     release: str, where: Machine, seconds: int, granted: dict[int, bool]
 ) -> None:
     values = {"accounting": {"enabled": False}, "slurmRelease": release}

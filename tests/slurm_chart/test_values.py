@@ -36,7 +36,7 @@ def known(part: dict[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, .
     return paths
 
 
-def test_the_page_and_the_copies_are_made_from_what_is_there() -> None:
+def test_the_page_the_schema_and_the_copies_are_up_to_date() -> None:
     """Where they are not: `make docs`."""
     assert slurm_pages.PAGE.read_text() == slurm_pages.page()
     schema = slurm_pages.SCHEMA.read_text()
@@ -46,14 +46,14 @@ def test_the_page_and_the_copies_are_made_from_what_is_there() -> None:
     assert len(slurm_pages.copies()) == 2
 
 
-def test_each_value_says_what_it_is() -> None:
+def test_each_value_is_documented() -> None:
     found = documented(slurm_pages.VALUES.read_text())
     leaves = [path for path in found if not found_below(found, path)]
     assert [path for path in leaves if not words_of(found, path)] == []
     assert len(leaves) > 100
 
 
-def test_each_value_is_in_the_schema_and_each_of_the_schema_has_a_default() -> None:
+def test_each_value_is_in_the_schema_and_each_schema_entry_has_a_default() -> None:
     found = set(documented(slurm_pages.VALUES.read_text()))
     named = known(schema()) - OF_HELM
     free = {path for path in found if any(path[: len(one)] == one != path for one in FREE)}

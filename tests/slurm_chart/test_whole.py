@@ -79,7 +79,7 @@ def kill_wait(pod: Pod) -> str:
     )
 
 
-def test_a_right_configuration_comes_and_a_wrong_one_does_not(controller: Pod) -> None:
+def test_a_valid_configuration_is_applied_and_a_wrong_one_is_refused(controller: Pod) -> None:
     wanted = controller.volumes["wanted"]
     assert "40 sec" in kill_wait(controller)
     write(wanted, files(rendered(NO_ACCOUNTING | {"config": {"slurm": {"KillWait": 44}}})))
@@ -91,7 +91,7 @@ def test_a_right_configuration_comes_and_a_wrong_one_does_not(controller: Pod) -
     assert "is UP" in said(controller, "scontrol", "ping")
 
 
-def test_a_pod_that_is_made_anew_begins_with_the_last_good_one(controller: Pod) -> None:
+def test_a_recreated_pod_starts_with_the_last_valid_configuration(controller: Pod) -> None:
     state = controller.volumes["state"]
     eventually((state / "configuration/good/slurm.conf").exists, "kept", 60)
     wrong = {"config": {"slurm": {"SelectType": "select/none"}}}

@@ -55,7 +55,7 @@ async def test_the_configuration_names_the_limits_that_job_ids_need(bench: Bench
         assert programs == ()
 
 
-async def test_ids_are_taken_above_those_that_slurm_gives_by_itself(bench: Bench) -> None:
+async def test_job_ids_above_max_job_id_are_accepted(bench: Bench) -> None:
     """Its MaxJobId keeps native jobs out of the placeholders' ids, and placeholders in them."""
     job_id = 45_000_000 + next(bench.ids) % 10_000_000
     assert await bench.slurm.submit(spec(), job_id) == job_id
@@ -65,7 +65,7 @@ async def test_ids_are_taken_above_those_that_slurm_gives_by_itself(bench: Bench
     await bench.slurm.cancel(job_id)
 
 
-async def test_nodes_tell_what_they_have(bench: Bench) -> None:
+async def test_nodes_have_their_resources_features_and_partitions(bench: Bench) -> None:
     assert {node.name for node in await bench.slurm.nodes()} == set(NODES)
     one = await bench.see("node-1")
     assert (one.cpus, one.memory_mb) == (CPUS, MEMORY_MB)
@@ -84,7 +84,7 @@ async def test_a_drained_node_is_not_schedulable_and_a_resumed_one_is(bench: Ben
     await bench.until_seen("node-1", lambda node: node.schedulable)
 
 
-async def test_partitions_tell_their_nodes_and_limits(bench: Bench) -> None:
+async def test_partitions_have_their_nodes_and_limits(bench: Bench) -> None:
     partitions = {partition.name: partition for partition in await bench.slurm.partitions()}
     assert partitions["main"].default == bench.slurm.capabilities.default_partition
     assert partitions["main"].nodes == NODES
@@ -144,7 +144,7 @@ async def test_a_job_of_two_nodes_has_its_gpus_on_each(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("cpus", [1, 3, 8])
-async def test_cpus_become_exactly_that_many(bench: Bench, cpus: int) -> None:
+async def test_a_job_gets_exactly_the_requested_number_of_cpus(bench: Bench, cpus: int) -> None:
     job = await bench.allocate(cpus=cpus, memory_mb=200)
     allocated = await bench.see(job.nodes[0])
     assert allocated.cpus_allocated == cpus
@@ -152,7 +152,7 @@ async def test_cpus_become_exactly_that_many(bench: Bench, cpus: int) -> None:
     assert job.cpus_per_node == cpus
 
 
-async def test_nodes_tell_what_jobs_have_from_the_moment_they_have_it(bench: Bench) -> None:
+async def test_nodes_show_the_allocation_of_a_job_at_once(bench: Bench) -> None:
     """Whoever puts something beside jobs relies on it; node/{name} tells of CPUs and memory too late."""
     for number in range(1, 4):
         await bench.allocate(gres=(("gpu", 1),), cpus=2, required_nodes=("node-1",))
@@ -161,7 +161,7 @@ async def test_nodes_tell_what_jobs_have_from_the_moment_they_have_it(bench: Ben
         assert gres.counts(one.gres_used)["gpu"] == number
 
 
-async def test_a_refused_allocation_queues_nothing_and_burns_its_id(bench: Bench) -> None:
+async def test_a_refused_allocation_queues_no_job_and_uses_up_its_id(bench: Bench) -> None:
     await bench.fill()
     job_id = next(bench.ids)
     with pytest.raises(NoRoomNow):
@@ -187,7 +187,7 @@ async def test_an_allocation_may_overtake_a_held_job_and_is_refused_if_held(benc
         await bench.allocate(priority=0)
 
 
-async def test_an_allocation_for_another_user_is_refused_here(bench: Bench) -> None:
+async def test_the_client_rejects_an_allocation_for_another_user(bench: Bench) -> None:
     job_id = next(bench.ids)
     with pytest.raises(InvalidRequest, match="submit it instead"):
         await bench.slurm.allocate(spec(user_id=2001), job_id)
@@ -215,7 +215,7 @@ async def test_a_submitted_job_runs_within_a_scheduling_tick(bench: Bench) -> No
     assert job.external == bench.slurm.capabilities.external_jobs
 
 
-async def test_a_full_cluster_makes_jobs_wait_and_says_why(bench: Bench) -> None:
+async def test_jobs_wait_with_a_reason_on_a_full_cluster(bench: Bench) -> None:
     held = await bench.fill()
     first = await bench.submit(gres=(("gpu", GPUS),))
     second = await bench.submit(gres=(("gpu", GPUS),))
@@ -227,7 +227,7 @@ async def test_a_full_cluster_makes_jobs_wait_and_says_why(bench: Bench) -> None
     assert (await bench.state(second)).pending
 
 
-async def test_the_higher_priority_goes_first(bench: Bench) -> None:
+async def test_the_job_with_the_higher_priority_starts_first(bench: Bench) -> None:
     held = await bench.fill()
     low = await bench.submit(gres=(("gpu", GPUS),), priority=5)
     high = await bench.submit(gres=(("gpu", GPUS),), priority=50)
@@ -310,7 +310,7 @@ async def test_constraints_and_exclusions_choose_the_node(bench: Bench) -> None:
     assert (await bench.allocate(required_nodes=("node-2",))).nodes == ("node-2",)
 
 
-async def test_of_more_required_nodes_than_it_has_a_job_gets_one_that_will_do(bench: Bench) -> None:
+async def test_a_job_with_extra_required_nodes_gets_a_free_node(bench: Bench) -> None:
     both: dict[str, Any] = {"required_nodes": NODES, "gres": (("gpu", GPUS),)}
     assert (await bench.allocate(**both, excluded_nodes=("node-1",))).nodes == ("node-2",)
     assert (await bench.allocate(**both)).nodes == ("node-1",)
@@ -320,12 +320,12 @@ async def test_of_more_required_nodes_than_it_has_a_job_gets_one_that_will_do(be
     assert (await bench.state(waits)).pending
 
 
-async def test_of_more_required_nodes_than_it_has_a_job_gets_one_with_its_features(bench: Bench) -> None:
+async def test_a_job_with_extra_required_nodes_gets_a_node_with_its_features(bench: Bench) -> None:
     for nodes in (NODES, NODES[::-1]):
         assert (await bench.allocate(required_nodes=nodes, constraints="ib")).nodes == ("node-1",)
 
 
-async def test_of_more_required_nodes_than_it_has_a_job_gets_one_that_is_open(bench: Bench) -> None:
+async def test_a_job_with_extra_required_nodes_gets_an_undrained_node(bench: Bench) -> None:
     await bench.drain("node-1")
     try:
         assert (await bench.allocate(required_nodes=NODES)).nodes == ("node-2",)
@@ -333,7 +333,7 @@ async def test_of_more_required_nodes_than_it_has_a_job_gets_one_that_is_open(be
         await bench.resume("node-1")
 
 
-async def test_the_longest_time_limit_is_what_it_says(bench: Bench) -> None:
+async def test_the_longest_time_limit_is_applied_exactly(bench: Bench) -> None:
     """One minute more, and the job would end after 44 seconds."""
     job = await bench.allocate(time_limit_minutes=MOST_MINUTES)
     assert job.time_limit_minutes == MOST_MINUTES
@@ -341,16 +341,14 @@ async def test_the_longest_time_limit_is_what_it_says(bench: Bench) -> None:
     assert job.end_time == job.start_time + 60 * MOST_MINUTES
 
 
-async def test_a_whole_node_takes_all_its_cpus_and_gpus(bench: Bench) -> None:
+async def test_an_exclusive_job_gets_all_cpus_and_gpus_of_its_node(bench: Bench) -> None:
     job = await bench.allocate(cpus=1, shared=Sharing.NONE)
     assert job.cpus_allocated == CPUS
     assert job.gres == (f"gpu:h100:{GPUS}(IDX:0-{GPUS - 1})",)
 
 
 @pytest.mark.parametrize("cpus", [0, -1, 65_534, 65_537, 2**32 + 1])
-async def test_a_number_of_cpus_that_slurm_would_take_for_another_is_refused(
-    bench: Bench, cpus: int
-) -> None:
+async def test_a_number_of_cpus_that_slurm_would_misread_is_rejected(bench: Bench, cpus: int) -> None:
     with pytest.raises(InvalidRequest):
         await bench.allocate(cpus=cpus)
     with pytest.raises(InvalidRequest):
@@ -358,13 +356,15 @@ async def test_a_number_of_cpus_that_slurm_would_take_for_another_is_refused(
 
 
 @pytest.mark.parametrize("shared", [None, Sharing.ALLOWED, Sharing.MCS, Sharing.TOPO])
-async def test_other_ways_of_sharing_take_what_was_asked_for(bench: Bench, shared: str | None) -> None:
+async def test_jobs_that_share_a_node_get_only_the_requested_cpus(
+    bench: Bench, shared: str | None
+) -> None:
     job = await bench.allocate(cpus=2, shared=shared)
     assert job.cpus_allocated == 2
     await bench.allocate(cpus=2, required_nodes=job.nodes)
 
 
-async def test_a_node_for_one_user_admits_his_jobs_only(bench: Bench) -> None:
+async def test_a_node_shared_by_one_user_runs_only_jobs_of_that_user(bench: Bench) -> None:
     first = await bench.submit(user_id=2001, shared=Sharing.USER, required_nodes=("node-1",))
     await bench.until_running(first)
     with pytest.raises(NoRoomNow):

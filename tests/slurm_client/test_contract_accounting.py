@@ -20,7 +20,7 @@ async def test_a_job_runs_under_the_account_and_qos_that_it_names(office: Bench)
     assert (job.account, job.qos, job.user_id) == ("lab", "normal", ALICE)
 
 
-async def test_a_job_that_names_none_gets_its_users_defaults(office: Bench) -> None:
+async def test_a_job_without_account_and_qos_gets_the_defaults_of_its_user(office: Bench) -> None:
     for user_id, defaults in ((ALICE, ("ml", "normal")), (BOB, ("web", "bobs"))):
         job = await office.until_running(await office.submit(user_id=user_id))
         assert (job.account, job.qos) == defaults
@@ -72,7 +72,7 @@ async def test_a_qos_without_access_is_an_invalid_request(office: Bench, qos: st
     ],
     ids=str,
 )
-async def test_one_job_too_many_waits_for_the_other_to_end(
+async def test_a_job_over_a_limit_waits_until_another_job_ends(
     office: Bench, wanted: Wanted, reason: str
 ) -> None:
     first = await office.submit(**wanted)
@@ -83,7 +83,7 @@ async def test_one_job_too_many_waits_for_the_other_to_end(
     await office.until_running(second)
 
 
-async def test_a_limit_is_of_each_user_or_of_all(office: Bench) -> None:
+async def test_a_limit_applies_to_each_user_or_to_all_users(office: Bench) -> None:
     for qos in ("one-runs", "one-runs-of-all"):
         await office.until_running(await office.submit(user_id=ALICE, qos=qos))
     await office.until_running(await office.submit(user_id=BOB, qos="one-runs"))
@@ -91,7 +91,7 @@ async def test_a_limit_is_of_each_user_or_of_all(office: Bench) -> None:
     await office.until_waiting_for(waits, "QOSGrpJobsLimit")
 
 
-async def test_a_job_that_waits_under_a_limit_holds_up_nobody(office: Bench) -> None:
+async def test_a_job_that_waits_for_a_limit_does_not_delay_other_jobs(office: Bench) -> None:
     await office.until_running(await office.submit(user_id=ALICE, qos="one-runs"))
     waits = await office.submit(user_id=ALICE, qos="one-runs", priority=1000)
     await office.until_waiting_for(waits, "QOSMaxJobsPerUserLimit")
@@ -99,7 +99,7 @@ async def test_a_job_that_waits_under_a_limit_holds_up_nobody(office: Bench) -> 
     assert (await office.allocate()).state.running
 
 
-async def test_an_allocation_over_a_limit_burns_its_id_and_the_next_one_waits(office: Bench) -> None:
+async def test_an_allocation_over_a_limit_uses_up_its_id_and_a_submission_waits(office: Bench) -> None:
     first = await office.allocate(qos="one-runs")
     failed_before_start = next(office.ids)
     with pytest.raises(NoRoomNow) as refused:
@@ -122,7 +122,7 @@ async def test_a_job_that_is_larger_than_its_qos_allows_waits(office: Bench) -> 
     assert (await office.allocate(qos="small", cpus=2)).state.running
 
 
-async def test_a_limit_is_hidden_behind_a_job_that_waits_for_nodes(office: Bench) -> None:
+async def test_a_job_behind_a_job_that_waits_for_nodes_does_not_show_its_limit(office: Bench) -> None:
     """Slurm looks at no limit of a job behind that job, also if the limit never lets the job run."""
     await office.fill()
     first = await office.submit(gres=(("gpu", 1),))
@@ -134,7 +134,7 @@ async def test_a_limit_is_hidden_behind_a_job_that_waits_for_nodes(office: Bench
 # -- limits on what is submitted
 
 
-async def test_a_submission_over_a_limit_is_for_later_and_leaves_nothing(office: Bench) -> None:
+async def test_a_submission_over_a_limit_leaves_no_job_and_succeeds_later(office: Bench) -> None:
     first = await office.submit(user_id=ALICE, qos="one-submitted")
     asked, job_id = spec(user_id=ALICE, qos="one-submitted"), next(office.ids)
     with pytest.raises(RetryLater, match=r"(?i)polic|limit") as refused:
@@ -145,13 +145,13 @@ async def test_a_submission_over_a_limit_is_for_later_and_leaves_nothing(office:
     await office.until_running(await office.slurm.submit(asked, job_id))
 
 
-async def test_an_allocation_over_a_limit_on_submissions_is_no_room_now(office: Bench) -> None:
+async def test_an_allocation_over_a_submission_limit_raises_no_room_now(office: Bench) -> None:
     await office.submit(qos="one-submitted")
     with pytest.raises(NoRoomNow):
         await office.allocate(qos="one-submitted")
 
 
-async def test_a_qos_that_denies_what_is_too_large_gives_the_number_of_a_full_one(office: Bench) -> None:
+async def test_a_job_too_large_for_its_qos_gets_the_error_number_of_a_full_qos(office: Bench) -> None:
     # So it is tried again for ever: Slurm does not tell that it never will be taken.
     with pytest.raises(RetryLater) as refused:
         await office.submit(user_id=ALICE, qos="small-or-denied", cpus=3)
@@ -168,7 +168,7 @@ async def test_a_reservation_admits_its_users_to_its_nodes(office: Bench) -> Non
         await office.slurm.cancel(job.id)
 
 
-async def test_a_reservation_refuses_the_others_and_lets_root_in(office: Bench) -> None:
+async def test_a_reservation_refuses_other_users_and_admits_root(office: Bench) -> None:
     with office.reserved("hers", ["node-2"], ["alice"]):
         job_id = next(office.ids)
         with pytest.raises(InvalidRequest, match=r"(?i)reservation") as refused:
@@ -180,7 +180,7 @@ async def test_a_reservation_refuses_the_others_and_lets_root_in(office: Bench) 
         await office.slurm.cancel(job.id)
 
 
-async def test_jobs_outside_a_reservation_keep_off_its_nodes(office: Bench) -> None:
+async def test_jobs_outside_a_reservation_do_not_run_on_its_nodes(office: Bench) -> None:
     with office.reserved("hers", ["node-2"], ["alice"]):
         assert all(node.schedulable for node in await office.slurm.nodes())
         waits = await office.submit(required_nodes=("node-2",))
@@ -191,7 +191,7 @@ async def test_jobs_outside_a_reservation_keep_off_its_nodes(office: Bench) -> N
     await office.until_running(waits)
 
 
-async def test_a_node_outside_its_reservation_is_never_a_jobs(office: Bench) -> None:
+async def test_a_job_cannot_require_a_node_outside_its_reservation(office: Bench) -> None:
     with office.reserved("hers", ["node-2"], ["alice"]):
         with pytest.raises(InvalidRequest) as refused:
             await office.submit(user_id=ALICE, reservation="hers", required_nodes=("node-1",))
@@ -201,14 +201,14 @@ async def test_a_node_outside_its_reservation_is_never_a_jobs(office: Bench) -> 
 # -- the books
 
 
-async def test_the_configuration_names_the_accounting(real_office: RealBench) -> None:
+async def test_the_configuration_contains_the_accounting_settings(real_office: RealBench) -> None:
     told = await real_office.slurm.configuration()
     if real_office.slurm.capabilities.configuration:
         assert told.accounting_storage_type == "accounting_storage/slurmdbd"
         assert told.accounting_store_flags == ("job_comment",)
 
 
-async def test_who_cancelled_a_job_is_in_the_books(office: Bench) -> None:
+async def test_accounting_records_the_user_that_cancelled_a_job(office: Bench) -> None:
     job = await office.allocate()
     assert await office.slurm.canceller(job.id) is None
     await office.slurm.cancel(job.id)
@@ -220,7 +220,7 @@ async def test_who_cancelled_a_job_is_in_the_books(office: Bench) -> None:
     assert await office.slurm.canceller(next(office.ids)) is None
 
 
-async def test_without_accounting_nobody_says_who_cancelled_a_job(bench: Bench) -> None:
+async def test_without_accounting_the_canceller_of_a_job_is_unknown(bench: Bench) -> None:
     job = await bench.allocate()
     await bench.slurm.cancel(job.id)
     assert await bench.slurm.canceller(job.id) is None

@@ -129,7 +129,7 @@ async def test_a_reserved_node_is_not_deleted(pool: PoolBench) -> None:
     assert await pool.slurm.node(NODE) is not None
 
 
-async def test_reservations_are_told_before_they_begin(pool: PoolBench) -> None:
+async def test_reservations_are_listed_before_they_begin(pool: PoolBench) -> None:
     await pool.joined(NODE)
     assert await pool.slurm.reservations() == ()
     asked = int(time.time())
@@ -156,7 +156,7 @@ async def test_reservations_are_told_before_they_begin(pool: PoolBench) -> None:
 
 
 @pytest.mark.parametrize("flags", [(), ("DAILY",)])
-async def test_a_reservation_that_is_to_begin_goes_with_its_only_node(
+async def test_a_future_reservation_is_removed_with_its_only_node(
     pool: PoolBench, flags: tuple[str, ...]
 ) -> None:
     await pool.joined(NODE)
@@ -169,7 +169,7 @@ async def test_a_reservation_that_is_to_begin_goes_with_its_only_node(
         await until(gone, within_s=15)
 
 
-async def test_a_reservation_that_is_to_begin_is_without_a_node_that_comes_anew(pool: PoolBench) -> None:
+async def test_a_future_reservation_loses_a_node_that_is_recreated(pool: PoolBench) -> None:
     """24.11 names the node all the time, and has it in the reservation again once that is validated."""
     await pool.joined(NODE)
     keeps_the_name = (await pool.slurm.connect()).release.startswith("24.11")
@@ -187,7 +187,7 @@ async def test_a_reservation_that_is_to_begin_is_without_a_node_that_comes_anew(
         assert await is_as_told()
 
 
-async def test_a_reservation_of_all_nodes_has_a_node_that_comes_anew(pool: PoolBench) -> None:
+async def test_a_reservation_of_all_nodes_regains_a_node_that_is_recreated(pool: PoolBench) -> None:
     await pool.joined(NODE)
     with pool.reserved("maintenance", ["ALL"], ["root"], in_hours=1):
 
@@ -213,7 +213,7 @@ async def test_a_node_of_slurm_conf_is_not_deleted(pool: PoolBench) -> None:
     assert await pool.slurm.node(STATIC) is not None
 
 
-async def test_the_name_of_several_nodes_is_no_name_of_a_node(pool: PoolBench) -> None:
+async def test_a_hostlist_or_empty_text_is_not_a_valid_node_name(pool: PoolBench) -> None:
     await pool.joined(NODE)
     for name in ("dynamic-[1-2]", "dynamic-1,dynamic-2", "../node/dynamic-1", ""):
         with pytest.raises(InvalidRequest):
@@ -225,7 +225,7 @@ async def test_the_name_of_several_nodes_is_no_name_of_a_node(pool: PoolBench) -
     assert (await pool.see(NODE)).schedulable
 
 
-async def test_a_slurmd_that_starts_again_leaves_its_node_and_its_jobs(pool: PoolBench) -> None:
+async def test_a_restarted_slurmd_keeps_its_node_and_its_jobs(pool: PoolBench) -> None:
     first = await pool.joined(NODE, "old")
     job = await pool.allocate(partition=PARTITION, gres=(("gpu", 2),))
     started = first.slurmd_started or 0
@@ -240,7 +240,7 @@ async def test_a_slurmd_that_starts_again_leaves_its_node_and_its_jobs(pool: Poo
     assert (await pool.state(job.id)).running
 
 
-async def test_a_node_that_is_down_has_no_jobs_until_it_is_made_anew(pool: PoolBench) -> None:
+async def test_a_node_that_is_down_runs_no_jobs_until_it_is_recreated(pool: PoolBench) -> None:
     await pool.joined(NODE)
     job = await pool.allocate(partition=PARTITION)
     await pool.slurm.drain_node(NODE, "by hand")
@@ -256,7 +256,7 @@ async def test_a_node_that_is_down_has_no_jobs_until_it_is_made_anew(pool: PoolB
     assert (await pool.joined(NODE)).schedulable
 
 
-async def test_a_node_whose_slurmd_is_gone_is_down_until_it_starts_again(pool: PoolBench) -> None:
+async def test_a_node_without_its_slurmd_is_down_until_slurmd_restarts(pool: PoolBench) -> None:
     await pool.joined(NODE, "old")
     job = await pool.allocate(partition=PARTITION)
     await pool.lose_slurmd(NODE)
@@ -268,7 +268,7 @@ async def test_a_node_whose_slurmd_is_gone_is_down_until_it_starts_again(pool: P
     assert (await pool.until_seen(NODE, lambda node: node.schedulable)).reason == ""
 
 
-async def test_power_saving_is_told_of_a_node_that_it_suspends_and_resumes(pool: PoolBench) -> None:
+async def test_a_suspended_and_resumed_node_shows_its_power_state(pool: PoolBench) -> None:
     started = (await pool.joined(NODE)).slurmd_started or 0
     await pool.power_down(NODE)
     await pool.until_power(NODE, Power.POWERING_DOWN)
@@ -289,7 +289,7 @@ async def test_power_saving_is_told_of_a_node_that_it_suspends_and_resumes(pool:
     assert node.schedulable
 
 
-async def test_a_node_that_boots_and_was_not_to_is_down(pool: PoolBench) -> None:
+async def test_a_node_that_reboots_unexpectedly_is_down(pool: PoolBench) -> None:
     started = (await pool.joined(NODE)).slurmd_started or 0
     job = await pool.allocate(partition=PARTITION)
     await pool.stop_slurmd(NODE)

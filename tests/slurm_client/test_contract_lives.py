@@ -21,7 +21,7 @@ async def test_unknown_jobs_are_none_and_absent_from_states(bench: Bench) -> Non
     assert await bench.slurm.job(unknown) is None
 
 
-async def test_states_of_many_ids_come_together(bench: Bench) -> None:
+async def test_states_of_many_ids_are_read_in_one_call(bench: Bench) -> None:
     job_ids = [await bench.submit(priority=0) for _ in range(20)]
     many = [*job_ids, *(next(bench.ids) for _ in range(580))]
     states = await bench.slurm.states(many)
@@ -29,13 +29,13 @@ async def test_states_of_many_ids_come_together(bench: Bench) -> None:
     assert all(state.pending for state in states.values())
 
 
-async def test_all_states_have_ended_jobs_too(bench: Bench) -> None:
+async def test_all_states_include_ended_jobs(bench: Bench) -> None:
     job = await bench.allocate()
     await bench.slurm.cancel(job.id)
     assert (await bench.slurm.all_states())[job.id].ended
 
 
-async def test_what_a_job_was_given_is_told_without_the_rest_of_it(bench: Bench) -> None:
+async def test_the_grant_of_a_job_can_be_read_without_the_job(bench: Bench) -> None:
     for wanted in ({"gres": (("gpu", 2),)}, {"cpus": 2}, {"gres": (("gpu:h100", 1),), "nodes": 2}):
         job = await bench.allocate(**wanted)
         assert await bench.slurm.grant(job.id) == job.grant
@@ -49,7 +49,7 @@ async def test_suspended_job_has_its_grant(bench: Bench) -> None:
     assert await bench.slurm.grant(job.id) == (await bench.read(job.id)).grant == job.grant
 
 
-async def test_a_job_that_has_nothing_was_given_nothing(bench: Bench) -> None:
+async def test_waiting_ended_and_unknown_jobs_have_no_grant(bench: Bench) -> None:
     held = await bench.fill()
     waiting = await bench.submit(gres=(("gpu", 1),))
     assert await bench.slurm.grant(waiting) is None
@@ -118,7 +118,7 @@ async def test_an_unknown_or_an_ended_job_cannot_be_updated(bench: Bench) -> Non
         await bench.slurm.update(job.id, JobChanges(comment="x"))
 
 
-async def test_an_update_of_nothing_does_nothing(bench: Bench) -> None:
+async def test_an_empty_update_does_nothing(bench: Bench) -> None:
     await bench.slurm.update(next(bench.ids), JobChanges())
 
 
@@ -146,14 +146,14 @@ async def test_a_waiting_job_can_be_cancelled(bench: Bench) -> None:
     assert state.ended
 
 
-async def test_cancelling_again_or_what_never_was_is_success(bench: Bench) -> None:
+async def test_cancelling_an_ended_or_unknown_job_succeeds(bench: Bench) -> None:
     job = await bench.allocate()
     for _ in range(2):
         await bench.slurm.cancel(job.id)
     await bench.slurm.cancel(next(bench.ids))
 
 
-async def test_a_cancel_that_names_its_job_ends_no_other(bench: Bench) -> None:
+async def test_a_cancel_with_a_job_name_ends_only_a_job_of_that_name(bench: Bench) -> None:
     job = await bench.allocate(name="mine@default")
     with pytest.raises(OtherJob, match="mine@default"):
         await bench.slurm.cancel(job.id, "another@default")
@@ -165,7 +165,9 @@ async def test_a_cancel_that_names_its_job_ends_no_other(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("odd", [b"\xff", b"a\xc3", b"a\nb\tc", b"a\x01\x1b[31m\x7f"])
-async def test_a_job_whose_owner_wrote_odd_bytes_is_read_and_ended(bench: Bench, odd: bytes) -> None:
+async def test_a_job_with_unusual_bytes_in_its_name_can_be_read_and_cancelled(
+    bench: Bench, odd: bytes
+) -> None:
     text = odd.decode(errors="replace")
     job = await bench.allocate()
     await bench.edit(job.id, name=odd, comment=odd)
@@ -183,7 +185,7 @@ async def test_a_job_whose_owner_wrote_odd_bytes_is_read_and_ended(bench: Bench,
     assert (await bench.read(job.id)).comment == text
 
 
-async def test_an_ended_job_says_when_and_has_no_gpus(bench: Bench) -> None:
+async def test_an_ended_job_has_an_end_time_and_no_gpus(bench: Bench) -> None:
     job = await bench.allocate(gres=(("gpu", 1),))
     await bench.slurm.cancel(job.id)
 

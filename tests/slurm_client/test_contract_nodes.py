@@ -35,7 +35,7 @@ async def see(bench: Bench, name: str = "node-1") -> Node:
     return node
 
 
-async def test_a_node_is_told_of_by_itself_as_among_all(healed: Bench) -> None:
+async def test_a_node_that_is_read_alone_equals_its_entry_in_the_list(healed: Bench) -> None:
     await healed.slurm.drain_node("node-1", REASON)
     for listed in await healed.slurm.nodes():
         alone = await healed.slurm.node(listed.name)
@@ -45,7 +45,7 @@ async def test_a_node_is_told_of_by_itself_as_among_all(healed: Bench) -> None:
         )
 
 
-async def test_what_jobs_have_of_a_node_is_told_of_it_by_itself_at_once(healed: Bench) -> None:
+async def test_a_node_that_is_read_alone_shows_current_allocations_at_once(healed: Bench) -> None:
     for cpus in (3, 5):
         job = await healed.allocate(
             cpus=cpus, memory_mb=1000, gres=(("gpu", 1),), required_nodes=("node-1",)
@@ -68,7 +68,7 @@ async def test_a_node_that_slurm_does_not_know_is_none(healed: Bench) -> None:
     assert await healed.slurm.node("nowhere") is None
 
 
-async def test_a_drained_node_takes_no_jobs_and_keeps_those_it_has(healed: Bench) -> None:
+async def test_a_drained_node_keeps_its_jobs_and_gets_no_new_jobs(healed: Bench) -> None:
     running = await healed.allocate(required_nodes=("node-1",))
     await healed.slurm.drain_node("node-1", REASON)
     node = await see(healed)
@@ -107,7 +107,7 @@ async def test_a_later_reason_replaces_the_first(healed: Bench) -> None:
     assert (await see(healed)).reason == REASON
 
 
-async def test_a_node_that_is_not_there_is_an_invalid_request(healed: Bench) -> None:
+async def test_draining_an_unknown_node_is_an_invalid_request(healed: Bench) -> None:
     for name in ("nowhere", "node-1/../node-2", "a b", ""):
         with pytest.raises(InvalidRequest):
             await healed.slurm.drain_node(name, REASON)

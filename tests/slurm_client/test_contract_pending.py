@@ -10,7 +10,7 @@ from tests.eventually import until
 from tests.slurm_client.bench import CPUS, FEATURES, GPUS, NODES, Bench, RealBench
 
 
-async def test_a_job_that_waits_is_told_among_all_and_one_that_runs_is_not(bench: Bench) -> None:
+async def test_all_states_count_waiting_jobs_without_running_jobs(bench: Bench) -> None:
     runs = await bench.fill()
     waits = await bench.submit(gres=(("gpu", 1),))
     held = await bench.submit(priority=0)
@@ -21,7 +21,7 @@ async def test_a_job_that_waits_is_told_among_all_and_one_that_runs_is_not(bench
     assert (await bench.slurm.all_states()).waiting == {held: 1}
 
 
-async def test_a_job_that_waits_tells_its_partition_its_reason_and_its_size(bench: Bench) -> None:
+async def test_a_waiting_job_has_its_partition_reason_and_size(bench: Bench) -> None:
     await bench.fill()
     wanted = (("gpu:h100", 2),)
     job_id = await bench.submit(cpus=3, nodes=2, gres=wanted, partition="short", time_limit_minutes=1)
@@ -71,14 +71,18 @@ class TestNativeJobs:
         batch = ("sbatch", "--parsable", "-J", "native", "-o", "/dev/null", "--mem=100")
         return int(bench.cluster.run_slurm(*batch, *options, "--wrap=sleep 300").stdout)
 
-    async def test_the_tasks_of_an_array_wait_under_its_id(self, native: RealBench) -> None:
+    async def test_waiting_array_tasks_are_counted_under_the_id_of_their_array(
+        self, native: RealBench
+    ) -> None:
         await native.fill()
         array = self.submit(native, "--array=0-4,7,100-102", f"--gres=gpu:{GPUS}")
         assert (await native.slurm.all_states()).waiting == {array: 9}
         job = await native.read(array)
         assert (job.state.pending, job.gpus, job.more_tasks) == (True, GPUS, None)
 
-    async def test_an_array_with_a_limit_tells_how_many_more_may_run(self, native: RealBench) -> None:
+    async def test_an_array_with_a_limit_shows_how_many_more_tasks_may_run(
+        self, native: RealBench
+    ) -> None:
         """Half of the node's GPUs are a running task's, and a third task never may beside two."""
         await native.allocate(gres=(("gpu", GPUS),), required_nodes=(NODES[1],))
         array = self.submit(native, "--array=0-9%3", f"--gres=gpu:{GPUS - 1}")
@@ -90,7 +94,7 @@ class TestNativeJobs:
         job = await native.read(array)
         assert (job.more_tasks, job.begun_tasks) == (2, 1)
 
-    async def test_several_partitions_are_all_told(self, native: RealBench) -> None:
+    async def test_a_job_lists_all_its_partitions(self, native: RealBench) -> None:
         await native.fill()
         job_id = self.submit(native, "-p", "main,short", "-t", "1", "--gres=gpu:1")
         assert (await native.read(job_id)).partition.split(",") == ["main", "short"]
@@ -105,7 +109,7 @@ class TestNativeJobs:
         ],
         ids=str,
     )
-    async def test_gpus_are_counted_however_they_are_asked_for(
+    async def test_gpus_are_counted_for_each_way_to_request_them(
         self, native: RealBench, options: tuple[str, ...]
     ) -> None:
         await native.fill()

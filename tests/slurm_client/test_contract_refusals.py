@@ -54,7 +54,7 @@ async def test_a_duplicate_id_is_refused_while_the_job_runs_and_after_its_end(be
     ],
     ids=str,
 )
-async def test_what_can_never_be_is_an_invalid_request(
+async def test_an_impossible_job_is_an_invalid_request(
     bench: Bench, wanted: dict[str, object], number: int
 ) -> None:
     with pytest.raises(InvalidRequest) as submitted:
@@ -74,7 +74,7 @@ async def test_an_impossible_job_leaves_a_failed_record_under_its_id(bench: Benc
     assert job.reason == "BadConstraints"
 
 
-async def test_a_value_of_shared_that_slurm_lacks_is_refused_here(bench: Bench) -> None:
+async def test_the_client_rejects_an_unknown_value_of_shared(bench: Bench) -> None:
     job_id = next(bench.ids)
     with pytest.raises(InvalidRequest, match="none, oversubscribe, user, mcs, topo"):
         await bench.slurm.submit(spec(shared="ok"), job_id)
@@ -94,7 +94,7 @@ async def test_a_value_of_shared_that_slurm_lacks_is_refused_here(bench: Bench) 
     ],
     ids=str,
 )
-async def test_what_slurm_would_take_for_another_value_is_refused_here(
+async def test_the_client_rejects_values_that_slurm_would_misread(
     bench: Bench, wanted: dict[str, object]
 ) -> None:
     job_id = next(bench.ids)
@@ -103,7 +103,7 @@ async def test_what_slurm_would_take_for_another_value_is_refused_here(
     assert await bench.slurm.job(job_id) is None
 
 
-async def test_an_exclusion_with_an_unknown_node_is_refused_or_else_obeyed(bench: Bench) -> None:
+async def test_an_exclusion_with_an_unknown_node_is_refused_or_obeyed(bench: Bench) -> None:
     # 24.11.5 takes the list if it knows any node of it.
     with suppress(InvalidRequest):
         job = await bench.allocate(excluded_nodes=("ghost", "node-1"))
@@ -111,7 +111,7 @@ async def test_an_exclusion_with_an_unknown_node_is_refused_or_else_obeyed(bench
 
 
 @pytest.mark.parametrize("wanted", [{"cpus": 2 * CPUS + 1}, {"nodes": 3}], ids=str)
-async def test_more_than_the_partition_has_waits_or_is_refused_and_never_allocated(
+async def test_a_job_larger_than_its_partition_waits_or_is_refused(
     bench: Bench, wanted: dict[str, object]
 ) -> None:
     # 26.05.5 lets it wait for a larger partition, 24.11.5 refuses.
@@ -131,7 +131,7 @@ async def test_a_job_for_a_partition_that_is_down_waits_and_is_not_allocated(ben
         await bench.allocate(partition="closed")
 
 
-async def test_a_time_limit_over_the_partitions_waits_even_when_allocated(bench: Bench) -> None:
+async def test_a_job_over_the_time_limit_of_its_partition_waits(bench: Bench) -> None:
     for create in (bench.slurm.submit, bench.slurm.allocate):
         asked = spec(partition="short", time_limit_minutes=6)
         job_id = await create(asked, next(bench.ids))
@@ -164,7 +164,7 @@ async def test_a_job_for_a_drained_node_waits_for_it(bench: Bench) -> None:
         (2011, JobIdTaken),
     ],
 )
-async def test_what_a_plugin_refuses_is_not_made(
+async def test_a_job_that_a_plugin_refuses_is_not_created(
     bench: Bench, number: int, error: type[SlurmError]
 ) -> None:
     for create in (bench.slurm.submit, bench.slurm.allocate):
@@ -175,7 +175,7 @@ async def test_what_a_plugin_refuses_is_not_made(
         assert await bench.slurm.job(job_id) is None
 
 
-async def test_a_plugin_without_words_is_named_with_where_its_words_are(bench: Bench) -> None:
+async def test_a_plugin_refusal_without_a_message_points_to_slurmrestds_log(bench: Bench) -> None:
     with pytest.raises(Unexplained, match=r"perhaps a plugin of Slurm's .* slurmrestd's log"):
         await bench.submit(comment="plugin says -1")
 

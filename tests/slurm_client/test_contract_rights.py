@@ -33,13 +33,13 @@ async def test_a_user_has_accounts_with_their_qos(office: Bench) -> None:
     assert has.keys() == {"ml", "lab"}
 
 
-async def test_a_user_is_told_of_own_reservations_only(office: Bench) -> None:
+async def test_rights_list_only_the_reservations_of_the_user(office: Bench) -> None:
     with office.reserved("hers", ["node-1"], ["alice"]), office.reserved("his", ["node-2"], ["bob"]):
         assert (await office.slurm.rights(ALICE)).reservations == ("hers",)
         assert (await office.slurm.rights(BOB)).reservations == ("his",)
 
 
-async def test_the_tokens_own_user_has_rights_too(office: Bench) -> None:
+async def test_the_rights_of_the_tokens_own_user_can_be_read(office: Bench) -> None:
     rights = await office.slurm.rights(None)
     assert rights.user == "root"
     assert [each.account for each in rights.associations or ()] == ["root"]
@@ -65,7 +65,7 @@ async def test_slurmctld_holds_the_batch_job_of_an_unknown_user(office: Bench) -
     assert "slurm_cred_create failure" in job.system_comment
 
 
-async def test_the_token_of_root_may_choose_ids(bench: Bench) -> None:
+async def test_the_token_of_root_may_choose_job_ids(bench: Bench) -> None:
     before = await bench.slurm.all_states()
     assert await bench.slurm.may_choose_ids()
     assert set(await bench.slurm.all_states()) <= set(before)
@@ -73,7 +73,9 @@ async def test_the_token_of_root_may_choose_ids(bench: Bench) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize(("user", "may"), [("root", True), ("slurm", True), ("alice", False)])
-async def test_a_token_of_another_user_may_not(cluster: Cluster, user: str, may: bool) -> None:
+async def test_only_tokens_of_root_and_slurm_user_may_choose_job_ids(
+    cluster: Cluster, user: str, may: bool
+) -> None:
     slurm = SlurmRest(cluster.slurmrestd_url, StaticToken(cluster.mint_token(user)))
     before = await slurm.all_states()
     assert await slurm.may_choose_ids() is may

@@ -34,7 +34,7 @@ def _all_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("indent", [None, 2], ids=["26.05", "24.11"])
 @pytest.mark.parametrize("document", DOCUMENTS)
-async def test_a_long_reply_comes_to_what_it_says(document: Any, indent: int | None) -> None:
+async def test_a_long_reply_is_read_as_its_json_document(document: Any, indent: int | None) -> None:
     content = json.dumps(document, indent=indent, ensure_ascii=False).encode()
     assert await documents.read(content) == (document if isinstance(document, dict) else {})
 
@@ -44,14 +44,14 @@ async def test_a_long_reply_comes_to_what_it_says(document: Any, indent: int | N
     [b"", b"Unspecified error", b'{"nodes": [', b'{"nodes": [{}', b'{"nodes": [{},]}', b'{"nodes": [{}]',
      b'{"nodes": [{} {}]}', b'{"nodes": [{}]} more', b'{"nodes": [\xff]}'],
 )  # fmt: skip
-async def test_what_is_no_json_is_nothing(content: bytes) -> None:
+async def test_invalid_json_is_read_as_an_empty_document(content: bytes) -> None:
     assert await documents.read(content) == {}
 
 
 @pytest.mark.parametrize("long", [0, 1000], ids=["long", "short"])
 @pytest.mark.parametrize("first", [b"", b'"meta": {}, '], ids=["first", "later"])
 @pytest.mark.parametrize("odd", [b"\xff", b"\xc3", b"\xe2\x82", b"\xed\xa0\x80", b"a\xffb\xc3\xa9"])
-async def test_bytes_that_are_no_utf8_leave_the_rest_readable(
+async def test_invalid_utf8_leaves_the_rest_readable(
     odd: bytes, first: bytes, long: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(documents, "_LONG", long)
@@ -63,13 +63,13 @@ async def test_bytes_that_are_no_utf8_leave_the_rest_readable(
 
 
 @pytest.mark.parametrize("before", [b"", b"{}, "], ids=["first", "later"])
-async def test_what_nests_too_deep_is_nothing(before: bytes) -> None:
+async def test_too_deep_nesting_is_read_as_an_empty_document(before: bytes) -> None:
     deep = b"[" * 200_000 + b"]" * 200_000
     assert await documents.read(b'{"nodes": [%s%s], "meta": {}}' % (before, deep)) == {}
 
 
 @pytest.mark.parametrize("content", [b'{"nodes": [{}]}', b'{"meta": {}, "nodes": [{}]}'])
-async def test_what_fails_to_be_made_of_an_entry_is_no_malformed_reply(content: bytes) -> None:
+async def test_an_error_in_the_conversion_of_an_entry_is_raised(content: bytes) -> None:
     def fail(entry: object) -> object:
         raise ValueError(f"no node: {entry}")
 
@@ -77,7 +77,7 @@ async def test_what_fails_to_be_made_of_an_entry_is_no_malformed_reply(content: 
         await documents.read(content, ("nodes", fail))
 
 
-async def test_others_may_run_between_the_entries_of_a_long_list(
+async def test_other_threads_may_run_between_the_entries_of_a_long_list(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One call of a parser for all of them would keep Python's lock until it is done."""
@@ -94,14 +94,14 @@ async def test_others_may_run_between_the_entries_of_a_long_list(
     assert parsed == [(len(one.decode()), False)] * 100
 
 
-async def test_a_short_reply_takes_no_detour(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_short_reply_is_not_read_entry_by_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "_LONG", 1000)
     monkeypatch.setattr(documents, "_by_entries", None)
     assert await documents.read(b'{"nodes": [], "meta": {}}') == {"nodes": [], "meta": {}}
 
 
 @pytest.mark.parametrize("long", [0, 1000], ids=["long", "short"])
-async def test_of_each_entry_is_made_what_is_asked_for(
+async def test_each_entry_of_the_named_list_is_converted(
     long: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(documents, "_LONG", long)
@@ -113,7 +113,7 @@ async def test_of_each_entry_is_made_what_is_asked_for(
 
 
 @pytest.mark.parametrize("nodes", ["null", "{}", "1"])
-async def test_what_is_no_list_stays_as_it_is(nodes: str) -> None:
+async def test_a_value_that_is_not_a_list_stays_unchanged(nodes: str) -> None:
     content = b'{"nodes": %s, "meta": {}}' % nodes.encode()
     found = await documents.read(content, ("nodes", lambda entry: entry["name"]))
     assert found == {"nodes": json.loads(nodes), "meta": {}}

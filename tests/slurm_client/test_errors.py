@@ -37,13 +37,13 @@ BY_RANGE: dict[type[SlurmError], tuple[int, ...]] = {
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_number_says_what_to_do_next_by_the_table_or_by_its_range(listed: bool) -> None:
+def test_an_error_number_is_classified_by_the_table_or_by_its_range(listed: bool) -> None:
     for error, numbers in (LISTED if listed else BY_RANGE).items():
         for number in numbers:
             assert (number in CAUSES, classify(number)) == (listed, error)
 
 
-def test_a_connection_that_a_killed_slurmctld_resets_is_part_of_the_outage() -> None:
+def test_a_connection_reset_by_a_killed_slurmctld_counts_as_an_outage() -> None:
     """26.05.5 answered GET jobs/ so at the kill of slurmctld."""
     reply = {
         "errors": [{"error_number": 104, "error": "slurm_load_ctl_conf() failed: Connection reset"}]
@@ -54,7 +54,7 @@ def test_a_connection_that_a_killed_slurmctld_resets_is_part_of_the_outage() -> 
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT])
-def test_a_number_that_a_job_submit_plugin_returns_is_no_outage(number: int) -> None:
+def test_an_error_number_of_a_job_submit_plugin_is_not_an_outage(number: int) -> None:
     answered = {"error_number": number, "error": "refused"}
     error = problem(500, b"", {"errors": [answered]})
     assert isinstance(error, NeedsOperator)
@@ -71,13 +71,13 @@ def test_unreachable_may_be_handled_as_retry_later() -> None:
     assert issubclass(Unreachable, RetryLater)
 
 
-def test_an_error_reads_with_its_number_and_status() -> None:
+def test_the_text_of_an_error_has_its_number_and_http_status() -> None:
     error = InvalidRequest("Invalid partition", number=2000, http_status=422)
     assert str(error) == "Invalid partition (Slurm error 2000, HTTP 422)"
     assert str(RetryLater("busy")) == "busy"
 
 
-def test_an_error_without_words_says_where_they_may_be() -> None:
+def test_an_unspecified_error_points_to_slurmrestds_log() -> None:
     reply = {"errors": [{"error_number": -1, "error": "Unspecified error"}]}
     error = problem(500, b"", reply)
     assert type(error) is Unexplained
@@ -85,7 +85,7 @@ def test_an_error_without_words_says_where_they_may_be() -> None:
     assert "slurmrestd's log" in error.words
 
 
-def test_what_slurm_says_too_briefly_is_explained() -> None:
+def test_a_short_error_message_of_slurm_is_explained() -> None:
     reply = {"errors": [{"error_number": 11, "error": "Resource temporarily unavailable"}]}
     error = problem(500, b"", reply)
     assert isinstance(error, RetryLater)

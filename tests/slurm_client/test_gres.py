@@ -23,7 +23,7 @@ def test_gres_are_read_with_and_without_types_counts_and_details(
     assert parse(text) == expected
 
 
-def test_devices_count_by_name_and_by_type() -> None:
+def test_devices_are_counted_by_name_and_by_type() -> None:
     assert counts("gpu:h100:8(S:0-1),gpu:a100:2") == {"gpu": 10, "gpu:h100": 8, "gpu:a100": 2}
 
 
@@ -54,7 +54,7 @@ def test_gpus_of_a_request_are_counted_whatever_their_type(asked: str, expected:
         ("mps:50(50/100),shard:2(IDX:0)", {"mps": (0,), "shard": (0,)}),
     ],
 )
-def test_a_jobs_devices_have_their_numbers_by_name(
+def test_device_numbers_of_a_job_are_grouped_by_name(
     text: str, expected: dict[str, tuple[int, ...]]
 ) -> None:
     assert numbers(text) == expected
@@ -71,7 +71,9 @@ def test_a_jobs_devices_have_their_numbers_by_name(
         ("shard:4(CNT:4)", {"shard": {}}),
     ],
 )
-def test_parts_of_a_job_are_counted_by_gpu(text: str, expected: dict[str, dict[int, int]]) -> None:
+def test_shards_and_mps_of_a_job_are_counted_by_gpu(
+    text: str, expected: dict[str, dict[int, int]]
+) -> None:
     assert parts_by_gpu(text) == expected
 
 
@@ -82,6 +84,6 @@ def test_parts_of_a_job_are_counted_by_gpu(text: str, expected: dict[str, dict[i
         *("shard:2(1/4,)", "shard:2((null))", ",", "x(IDX:3-1)"),
     ],
 )
-def test_what_does_not_say_which_devices_is_an_error(text: str) -> None:
+def test_a_text_without_valid_device_numbers_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"no devices|which devices|no number|ends before"):
         numbers(text)

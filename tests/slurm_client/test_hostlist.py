@@ -24,7 +24,7 @@ from slurm_client import hostlist
         (",", ()),
     ],
 )
-def test_an_expression_stands_for_its_names(expression: str, names: tuple[str, ...]) -> None:
+def test_an_expression_expands_to_its_names(expression: str, names: tuple[str, ...]) -> None:
     assert hostlist.expand(expression) == names
 
 
@@ -37,7 +37,7 @@ def test_an_expression_stands_for_its_names(expression: str, names: tuple[str, .
         ("n" * 256, "more than 255"),
     ],
 )
-def test_what_is_no_hostlist_is_told(expression: str, told: str) -> None:
+def test_expanding_an_invalid_hostlist_raises_an_error(expression: str, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         hostlist.expand(expression)
 
@@ -49,7 +49,7 @@ def test_what_is_no_hostlist_is_told(expression: str, told: str) -> None:
         *("n[1-999999999999]", "n[1-99]" * 9, "n[1-9]" + "x" * 250),
     ],
 )
-def test_more_names_than_are_taken_are_refused_before_they_are_made(expression: str) -> None:
+def test_too_many_names_are_rejected_before_they_are_expanded(expression: str) -> None:
     with pytest.raises(ValueError, match="more"):
         hostlist.expand(expression, most=2)
 
@@ -64,17 +64,17 @@ def test_more_names_than_are_taken_are_refused_before_they_are_made(expression: 
         ("n[1-999999999999]", 999_999_999_999),
     ],
 )
-def test_names_are_counted_without_being_made(expression: str, number: int) -> None:
+def test_names_are_counted_without_being_expanded(expression: str, number: int) -> None:
     assert hostlist.count(expression, most=10**12) == number
 
 
 @pytest.mark.parametrize("expression", ["a," * 10, "n[" + "1," * 10 + "1]", "n[1-9],x[", "n[1-9,x]"])
-def test_names_are_counted_no_further_than_is_asked(expression: str) -> None:
+def test_counting_stops_above_the_requested_maximum(expression: str) -> None:
     assert hostlist.count(expression, most=5) > 5
 
 
 @pytest.mark.parametrize("expression", ["a b", "n[1", "n[x]", "n[]", "n[3-1]", "n[1]" * 256])
-def test_of_what_is_no_hostlist_nothing_is_counted(expression: str) -> None:
+def test_counting_an_invalid_hostlist_raises_an_error(expression: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         hostlist.count(expression)
 
@@ -95,7 +95,7 @@ def test_names_are_compressed(names: tuple[str, ...], expression: str) -> None:
     assert hostlist.compress(names) == expression
 
 
-def test_thousands_of_names_are_a_few_bytes() -> None:
+def test_thousands_of_names_compress_to_a_few_bytes() -> None:
     assert hostlist.compress(f"node-{n:04d}" for n in range(5000)) == "node-[0000-4999]"
 
 

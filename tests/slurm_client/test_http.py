@@ -83,7 +83,7 @@ async def test_second_reply_to_a_creation_is_conclusive_for_a_taken_id_only(
             await slurm.submit(spec(), 7)
 
 
-async def test_an_allocation_over_a_limit_has_used_up_its_id_and_a_submission_has_not() -> None:
+async def test_over_a_limit_an_allocation_uses_up_its_id_but_a_submission_does_not() -> None:
     """Of one on what runs Slurm leaves a FAILED job, under the number of one on submissions."""
     async with peer(refused(2050), refused(2050)) as served, client_of(served) as slurm:
         with pytest.raises(NoRoomNow):
@@ -92,7 +92,7 @@ async def test_an_allocation_over_a_limit_has_used_up_its_id_and_a_submission_ha
             await slurm.submit(spec(), 8)
 
 
-def test_the_extenders_own_event_loop_keeps_its_connections() -> None:
+def test_a_connection_is_reused_under_uvloop() -> None:
     async def use() -> None:
         async with peer(CREATED, CREATED) as served, client_of(served, concurrency=1) as slurm:
             for _ in range(2):
@@ -102,7 +102,7 @@ def test_the_extenders_own_event_loop_keeps_its_connections() -> None:
     uvloop.run(use())
 
 
-async def test_a_connection_that_the_server_means_to_close_is_not_used_again() -> None:
+async def test_a_connection_that_the_server_closes_is_not_reused() -> None:
     last = CREATED.sends.replace(b"HTTP/1.1 200 X\r\n", b"HTTP/1.1 200 X\r\nConnection: close\r\n")
     async with peer(Act(last), CREATED) as served, client_of(served, concurrency=1) as slurm:
         for _ in range(2):
@@ -110,7 +110,7 @@ async def test_a_connection_that_the_server_means_to_close_is_not_used_again() -
         assert len(served.seen) == 2
 
 
-async def test_nothing_that_a_token_holds_becomes_another_header() -> None:
+async def test_a_token_cannot_add_another_header() -> None:
     async with peer(NO_JOBS) as served:
         slurm = SlurmRest(served.url, StaticToken("a\r\nX-SLURM-USER-NAME: root"))
         await slurm.states([7])
@@ -118,7 +118,7 @@ async def test_nothing_that_a_token_holds_becomes_another_header() -> None:
         assert set(served.tokens) == {"a??X-SLURM-USER-NAME: root"}
 
 
-async def test_all_whose_token_was_refused_take_the_new_one_at_once(tmp_path: Path) -> None:
+async def test_all_calls_with_a_refused_token_retry_with_the_new_token(tmp_path: Path) -> None:
     file, gate = tmp_path / "token", asyncio.Event()
     file.write_text("old")
     rejected = Act(reply(401, b"Authentication failure"), after=gate, closes=True)
@@ -150,7 +150,7 @@ async def test_no_reply_in_time_leaves_the_outcome_unknown() -> None:
             await slurm.submit(spec(), 7)
 
 
-async def test_connections_are_bounded_and_one_too_many_is_asked_to_retry(
+async def test_connections_are_limited_and_a_call_over_the_limit_must_retry(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gate, clients = asyncio.Event(), list[Client]()
@@ -173,7 +173,7 @@ async def test_connections_are_bounded_and_one_too_many_is_asked_to_retry(
         assert served.most_at_once == 2
 
 
-async def test_a_cancelled_call_gives_its_connection_back() -> None:
+async def test_a_cancelled_call_releases_its_connection() -> None:
     never = asyncio.Event()
     script = [Act(after=never, closes=True), NO_JOBS]
     async with peer(script) as served, client_of(served, concurrency=1) as slurm:
@@ -187,7 +187,7 @@ async def test_a_cancelled_call_gives_its_connection_back() -> None:
 
 
 @pytest.mark.parametrize("call", ["states", "job", "nodes", "partitions", "cancel", "submit"])
-async def test_a_200_that_is_not_slurmrestds_says_nothing(call: str) -> None:
+async def test_a_200_reply_that_is_not_from_slurmrestd_is_an_error(call: str) -> None:
     """Not that there is no job, nor that one is cancelled."""
     arguments = {"states": ([1],), "job": (1,), "cancel": (1,), "submit": (spec(), 1)}
     nothing = Act(reply(200, b"{}"))
@@ -202,7 +202,9 @@ LISTS = {"nodes": "nodes", "partitions": "partitions"} | dict.fromkeys(JOBS, "jo
 
 @pytest.mark.parametrize("call", LISTS)
 @pytest.mark.parametrize("listed", ["nothing", None, {}])
-async def test_a_reply_without_what_was_asked_for_says_nothing(call: str, listed: object) -> None:
+async def test_a_reply_without_the_requested_list_leaves_the_outcome_unknown(
+    call: str, listed: object
+) -> None:
     told = {} if listed == "nothing" else {LISTS[call]: listed}
     arguments = {"states": ([1],), "job": (1,)}
     async with peer(Act(reply(200, told))) as served, client_of(served) as slurm:
@@ -210,7 +212,7 @@ async def test_a_reply_without_what_was_asked_for_says_nothing(call: str, listed
             await getattr(slurm, call)(*arguments.get(call, ()))
 
 
-async def test_only_slurm_itself_says_that_there_is_no_job() -> None:
+async def test_only_an_error_of_slurm_means_that_a_job_does_not_exist() -> None:
     unknown = Act(reply(404, slurm_error(2017)), closes=True)
     async with peer(NO_JOBS, unknown) as served, client_of(served) as slurm:
         with pytest.raises(OutcomeUnknown, match="without the job"):
@@ -222,7 +224,7 @@ ODD_JOB = b'{"meta":{},"jobs":[{"job_id":7,"job_state":["RUNNING"],"name":"\xff"
 ODD_NAME = b'{"meta":{},"status":[{"error":{"code":2172,"message":"Job name \xff != filter name x"}}]}'
 
 
-async def test_bytes_of_a_jobs_owner_that_are_no_utf8_are_read() -> None:
+async def test_job_texts_with_invalid_utf8_are_read() -> None:
     script = [Act(reply(200, ODD_JOB)), Act(reply(200, ODD_NAME))]
     async with peer(script) as served, client_of(served) as slurm:
         job = await slurm.job(7)
@@ -253,14 +255,14 @@ async def test_bytes_of_a_jobs_owner_that_are_no_utf8_are_read() -> None:
         (reply(500, slurm_error(11)), RetryLater),
     ],
 )
-async def test_what_a_reply_to_a_creation_means(sent: bytes, error: type[SlurmError]) -> None:
+async def test_each_reply_to_a_creation_raises_its_error(sent: bytes, error: type[SlurmError]) -> None:
     async with peer(Act(sent, closes=True)) as served, client_of(served) as slurm:
         with pytest.raises(error) as raised:
             await slurm.submit(spec(), 7)
         assert type(raised.value) is error
 
 
-async def test_an_unexplained_error_about_states_is_a_slurmctld_that_is_down() -> None:
+async def test_an_unexplained_error_of_states_means_slurmctld_is_unreachable() -> None:
     """No plugin refuses to tell them."""
     unexplained = Act(reply(500, slurm_error(-1, "Unspecified error")), closes=True)
     async with peer(unexplained) as served, client_of(served) as slurm:
@@ -268,7 +270,7 @@ async def test_an_unexplained_error_about_states_is_a_slurmctld_that_is_down() -
             await slurm.states([7])
 
 
-async def test_a_job_that_an_error_created_all_the_same_is_cancelled() -> None:
+async def test_a_job_created_despite_an_error_reply_is_cancelled() -> None:
     # 26.05.5, for a value that slurmrestd cannot parse: HTTP 500, an error, and a running job.
     both = Act(reply(500, slurm_error(9207, job_id=7)), closes=True)
     done = Act(reply(200, {"status": [], "errors": []}))
@@ -278,14 +280,14 @@ async def test_a_job_that_an_error_created_all_the_same_is_cancelled() -> None:
         assert served.seen[1] == "DELETE /slurm/v0.0.45/job/7"
 
 
-async def test_a_cancel_that_failed_inside_a_200_is_an_error() -> None:
+async def test_a_failed_cancel_in_a_200_reply_is_an_error() -> None:
     denied = {"status": [{"error": {"code": 2010, "message": "denied"}}], "errors": []}
     async with peer(Act(reply(200, denied))) as served, client_of(served) as slurm:
         with pytest.raises(NeedsOperator, match="denied"):
             await slurm.cancel(7)
 
 
-async def test_many_ids_are_asked_for_in_parts_and_once_each() -> None:
+async def test_many_ids_are_requested_in_parts_and_once_each() -> None:
     parts = [
         Act(reply(200, {"jobs": [{"job_id": 1, "state": ["RUNNING"]}]})),
         Act(reply(200, {"jobs": [{"job_id": 600, "state": ["PENDING"]}]})),
@@ -303,7 +305,7 @@ UNCOUNTED = Act(reply(200, {"nodes": [{"name": "n1", "alloc_cpus": 0, "state": [
 UNCHANGED = Act(reply(304, b""))
 
 
-async def test_before_nodes_are_read_one_by_one_what_is_allocated_is_counted_once_for_all() -> None:
+async def test_allocations_are_counted_once_before_nodes_are_read_one_by_one() -> None:
     async with peer(UNCHANGED, NODE, NODE, NODE) as served, client_of(served) as slurm:
         await slurm.connect()
         found = await asyncio.gather(*(slurm.node(f"n{number}") for number in (1, 2, 3)))
@@ -323,12 +325,12 @@ async def test_uncounted_node_is_read_again_and_never_returned_as_free() -> None
     assert node.cpus_allocated == 3
 
 
-async def test_a_server_that_tells_all_nodes_all_the_same_does_no_harm() -> None:
+async def test_a_full_list_of_nodes_in_place_of_status_304_does_no_harm() -> None:
     async with peer(NODE, NODE) as served, client_of(served) as slurm:
         assert await slurm.node("n1") is not None
 
 
-async def test_a_node_whose_allocations_are_not_counted_is_not_told() -> None:
+async def test_a_node_is_not_read_if_counting_its_allocations_fails() -> None:
     down = Act(reply(500, slurm_error(1005)), closes=True)
     async with peer(down) as served, client_of(served) as slurm:
         with pytest.raises(SlurmError):
@@ -356,7 +358,7 @@ async def test_without_external_jobs_a_placeholder_is_a_script_that_sleeps(
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:6820", "unix://host/path", "ftp://x", "http://"])
-def test_a_url_that_cannot_be_one_is_refused(url: str) -> None:
+def test_an_invalid_url_is_rejected(url: str) -> None:
     with pytest.raises(ValueError, match="slurmrestd's URL"):
         SlurmRest(url, StaticToken("token"))
 
@@ -374,13 +376,13 @@ def test_a_url_that_cannot_be_one_is_refused(url: str) -> None:
         ("GET", "/slurm/v0.0.42/jobs/state/", "job_id=1&job_id=2", "GET jobs/state?job_id"),
     ],
 )
-def test_calls_go_by_what_they_ask_and_not_of_whom(
+def test_names_of_calls_contain_no_ids_and_no_api_version(
     method: str, path: str, query: str, call: str
 ) -> None:
     assert Request(method, path, query).call == call
 
 
-async def test_every_exchange_is_told_with_its_bytes() -> None:
+async def test_every_exchange_is_reported_with_its_number_of_bytes() -> None:
     heard: list[tuple[str, int, int]] = []
 
     def hear(*told: Any) -> None:
@@ -395,7 +397,7 @@ async def test_every_exchange_is_told_with_its_bytes() -> None:
     assert (back, answer) == (0, len(b'{"meta":{},"job_id":7,"errors":[]}'))
 
 
-async def test_the_two_numbers_of_an_arrays_tasks_are_no_jobs_id() -> None:
+async def test_ids_of_array_tasks_are_not_read_as_job_ids() -> None:
     """As 24.11 and 26.05 write them; the last while an array is being taken apart."""
     told = [{"job_id": text, "state": ["PENDING"]} for text in ("73", "7_3", "33_554432", "7_*")]
     async with peer(Act(reply(200, {"jobs": told}))) as served, client_of(served) as slurm:
@@ -403,7 +405,7 @@ async def test_the_two_numbers_of_an_arrays_tasks_are_no_jobs_id() -> None:
     assert (set(states), states.entries) == ({73}, 4)
 
 
-async def test_jobs_that_wait_count_by_the_ids_that_they_have_by_themselves() -> None:
+async def test_waiting_array_tasks_are_counted_under_the_id_of_their_array() -> None:
     """Tasks that wait together have the array's; one that was taken out of them has its own."""
     waiting = ("73", "7_0", "7_1", "7_4", "9_3", "5_*", "12+1")
     told = [{"job_id": text, "state": ["PENDING"]} for text in waiting]
@@ -413,7 +415,7 @@ async def test_jobs_that_wait_count_by_the_ids_that_they_have_by_themselves() ->
     assert states.waiting == {73: 1, 7: 3, 9: 1, 5: 1, 12: 1}
 
 
-async def test_backup_that_leads_has_not_started_before_it_was_seen_to_lead() -> None:
+async def test_boot_time_of_a_leading_backup_is_when_it_was_first_seen_to_lead() -> None:
     """A backup reports its own start, long before it took over."""
     statistics = Act(reply(200, {"statistics": {"req_time_start": {"set": True, "number": 1000}}}))
     async with peer([statistics] * 5) as served, client_of(served) as slurm:

@@ -74,7 +74,7 @@ async def test_an_ended_job_is_forgotten_after_min_job_age(slurm: InMemorySlurm,
     assert await slurm.submit(spec(), 1) == 1
 
 
-async def test_a_higher_tier_goes_first_and_blocks_immediate_allocations_below(
+async def test_a_higher_priority_tier_starts_first_and_blocks_lower_allocations(
     slurm: InMemorySlurm, clock: Clock
 ) -> None:
     for job_id in (1, 2):
@@ -98,7 +98,7 @@ async def test_a_job_with_required_nodes_does_not_block_the_others(
     assert [await base(slurm, job_id) for job_id in (2, 3)] == ["PENDING", "RUNNING"]
 
 
-async def test_a_job_of_two_nodes_has_the_required_one_wherever_it_stands() -> None:
+async def test_a_job_of_two_nodes_gets_its_required_node_at_any_position() -> None:
     slurm = InMemorySlurm(
         [node(f"n{number}", cpus=8) for number in range(1, 5)],
         [partition("main", "n[1-4]", default=True)],
@@ -113,7 +113,7 @@ async def test_a_job_of_two_nodes_has_the_required_one_wherever_it_stands() -> N
 
 
 @pytest.mark.alone
-async def test_a_job_among_thousands_of_nodes_and_jobs_costs_little() -> None:
+async def test_an_allocation_among_thousands_of_nodes_and_jobs_takes_little_cpu_time() -> None:
     """Load tests are to measure something else."""
     names = [f"n{number}" for number in range(5000)]
     slurm = InMemorySlurm(
@@ -135,7 +135,7 @@ async def test_a_preempted_job_ends_and_frees_its_node(slurm: InMemorySlurm) -> 
     await slurm.allocate(spec(gres=GPU, required_nodes=("n1",)), 2)
 
 
-async def test_a_failed_node_takes_its_jobs_along(slurm: InMemorySlurm) -> None:
+async def test_a_failed_node_ends_its_jobs(slurm: InMemorySlurm) -> None:
     await slurm.allocate(spec(required_nodes=("n1",)), 1)
     await slurm.allocate(spec(required_nodes=("n2",)), 2)
     slurm.fail_node("n1")
@@ -156,7 +156,7 @@ async def test_a_suspended_job_keeps_its_node(slurm: InMemorySlurm) -> None:
     assert (await slurm.states([1]))[1].running
 
 
-async def test_a_requeued_batch_job_may_start_smaller_and_ends(clock: Clock) -> None:
+async def test_a_requeued_batch_job_may_restart_with_fewer_cpus_and_then_ends(clock: Clock) -> None:
     """Real Slurm: test_rest.test_a_batch_placeholder_that_its_owner_requeues_ends."""
     nodes = [node("n1", cpus=8, gres="gpu:h100:4")]
     slurm = InMemorySlurm(
@@ -187,13 +187,13 @@ async def test_an_external_job_cannot_be_requeued(slurm: InMemorySlurm) -> None:
         slurm.requeue(1)
 
 
-async def test_an_administrator_may_cancel(slurm: InMemorySlurm) -> None:
+async def test_an_administrator_may_cancel_a_job(slurm: InMemorySlurm) -> None:
     await slurm.allocate(spec(), 1)
     slurm.admin_cancel(1)
     assert await base(slurm, 1) == "CANCELLED"
 
 
-async def test_an_outage_does_nothing_until_it_is_over(slurm: InMemorySlurm) -> None:
+async def test_calls_fail_and_do_nothing_during_an_outage(slurm: InMemorySlurm) -> None:
     slurm.outage(Unreachable("down"))
     for call in (slurm.ping(), slurm.submit(spec(), 1), slurm.states([1]), slurm.nodes()):
         with pytest.raises(Unreachable):
@@ -202,7 +202,7 @@ async def test_an_outage_does_nothing_until_it_is_over(slurm: InMemorySlurm) -> 
     assert await slurm.states([1]) == {}
 
 
-async def test_a_lost_reply_hides_work_that_was_done(slurm: InMemorySlurm) -> None:
+async def test_a_submission_with_a_lost_reply_creates_its_job(slurm: InMemorySlurm) -> None:
     slurm.lose_reply_of_next("submit")
     with pytest.raises(OutcomeUnknown):
         await slurm.submit(spec(), 1)
@@ -254,11 +254,11 @@ async def test_a_killed_slurmctld_forgets_which_nodes_were_made_and_deleted(
         ("a,b", True),
     ],
 )
-def test_feature_expressions(expression: str, holds: bool) -> None:
+def test_feature_expressions_are_evaluated(expression: str, holds: bool) -> None:
     assert features.satisfied(expression, ("a", "b")) is holds
 
 
-def test_devices_of_several_types_are_numbered_through() -> None:
+def test_devices_of_several_types_are_numbered_consecutively() -> None:
     pools = Pools("gpu:h100:2,gpu:a100:2(S:0),shard:8")
     found = pools.find([("gpu", 3), ("shard", 1)])
     assert found is not None
@@ -278,7 +278,7 @@ STEPS = st.lists(
 
 @settings(max_examples=60)
 @given(STEPS)
-async def test_no_gpu_is_ever_given_twice(steps: list[tuple[str, int, int]]) -> None:
+async def test_no_gpu_is_ever_allocated_twice(steps: list[tuple[str, int, int]]) -> None:
     clock = Clock()
     slurm = InMemorySlurm(
         [node(name, cpus=8, gres="gpu:h100:4") for name in ("n1", "n2")],

@@ -58,7 +58,7 @@ async def client(*documents: dict[str, Any]) -> AsyncIterator[tuple[SlurmRest, l
 
 
 @pytest.mark.parametrize("entry", NAMELESS, ids=lambda entry: str(entry)[:40])
-async def test_no_job_is_absent_while_an_entry_does_not_tell_its_job(entry: Any) -> None:
+async def test_no_job_counts_as_absent_while_an_entry_has_no_job_id(entry: Any) -> None:
     """An absent job is taken for one that has ended."""
     async with client({"jobs": [entry, GOOD]}) as (slurm, told):
         assert await slurm.states([7, 8, 9]) == {7: RUNNING, 8: UNREAD, 9: UNREAD}
@@ -74,7 +74,7 @@ async def test_a_job_whose_state_cannot_be_read_is_neither_absent_nor_ended(entr
         assert len(told) == 1
 
 
-async def test_the_question_about_all_jobs_says_how_many_are_nameless() -> None:
+async def test_all_states_count_the_entries_without_a_job_id() -> None:
     async with client({"jobs": [None, STATELESS[0], GOOD, {"job_id": "7_3", "state": ["RUNNING"]}]}) as (
         slurm,
         told,
@@ -85,7 +85,7 @@ async def test_the_question_about_all_jobs_says_how_many_are_nameless() -> None:
 
 
 @pytest.mark.parametrize("number", ["7_3", "7_*", "7_[1-5,8]", "7+1"])
-async def test_tasks_and_parts_are_no_malformed_entries(number: str) -> None:
+async def test_array_tasks_and_components_of_jobs_are_not_malformed_entries(number: str) -> None:
     async with client({"jobs": [{"job_id": number, "state": ["RUNNING"]}]}) as (slurm, told):
         assert await slurm.states([7, 8]) == {}
     assert not told
@@ -105,7 +105,7 @@ async def test_a_job_that_cannot_be_read_is_not_absent(entry: Any) -> None:
 
 
 @pytest.mark.parametrize("entry", [None, 7, {}, {"name": "n2", "state": 7}, {"name": "n2", "cpus": "x"}])
-async def test_a_node_that_cannot_be_read_leaves_the_others(entry: Any) -> None:
+async def test_a_malformed_node_does_not_hide_other_nodes(entry: Any) -> None:
     listed = {"nodes": [entry, {"name": "n1"}]}
     async with client(listed, {"nodes": []}, {"nodes": [entry]}) as (slurm, told):
         assert [node.name for node in await slurm.nodes()] == ["n1"]
@@ -117,14 +117,14 @@ async def test_a_node_that_cannot_be_read_leaves_the_others(entry: Any) -> None:
 @pytest.mark.parametrize(
     "entry", [None, {}, {"name": "p", "nodes": {"configured": "n[1"}}, {"name": "p", "partition": [1]}]
 )
-async def test_a_partition_that_cannot_be_read_leaves_the_others(entry: Any) -> None:
+async def test_a_malformed_partition_does_not_hide_other_partitions(entry: Any) -> None:
     async with client({"partitions": [entry, {"name": "main"}]}) as (slurm, told):
         assert [partition.name for partition in await slurm.partitions()] == ["main"]
         assert [call for call, _ in told] == ["GET partitions"]
 
 
 @pytest.mark.parametrize("entry", [None, 7, {}, {"name": "r", "node_list": "n[1"}])
-async def test_a_reservation_that_cannot_be_read_is_not_left_out(entry: Any) -> None:
+async def test_a_malformed_reservation_is_an_error(entry: Any) -> None:
     """Its nodes would be taken for nobody's."""
     async with client({"reservations": [{"name": "r"}, entry]}) as (slurm, told):
         with pytest.raises(Unreadable):
@@ -133,7 +133,7 @@ async def test_a_reservation_that_cannot_be_read_is_not_left_out(entry: Any) -> 
 
 
 @pytest.mark.parametrize("errors", [7, "no", [7], [None], [[]]])
-async def test_an_error_that_cannot_be_read_is_an_error_all_the_same(errors: Any) -> None:
+async def test_a_malformed_error_is_still_an_error(errors: Any) -> None:
     act = Act(reply(200, {"jobs": [], "errors": errors}))
     async with peer(act) as served:
         slurm = SlurmRest(served.url, StaticToken("token"))
@@ -143,7 +143,7 @@ async def test_an_error_that_cannot_be_read_is_an_error_all_the_same(errors: Any
 
 
 @given(st.lists(JSON, max_size=4))
-def test_any_entries_are_read_or_told_of(entries: list[Any]) -> None:
+def test_any_entry_is_read_or_reported_as_malformed(entries: list[Any]) -> None:
     found = responses.states(entries)
     assert len(found.malformed) >= found.nameless
     for read in (responses.job, responses.node, responses.partition, responses.reservation):
@@ -159,7 +159,7 @@ FIELDS = (
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))
-def test_any_value_of_a_field_is_read_or_told_of(entry: dict[str, Any]) -> None:
+def test_any_field_value_is_read_or_reported_as_malformed(entry: dict[str, Any]) -> None:
     for read in (
         responses.job,
         responses.node,
@@ -179,7 +179,9 @@ PARTS = st.lists(st.dictionaries(PART_OF_A_NODE, JSON, max_size=3), max_size=2)
 
 
 @given(st.lists(st.dictionaries(PART_OF_A_NODE, JSON | PARTS, max_size=4), max_size=3))
-def test_any_description_of_a_jobs_nodes_is_read_or_told_of(on_nodes: list[dict[str, Any]]) -> None:
+def test_any_description_of_job_nodes_is_read_or_reported_as_malformed(
+    on_nodes: list[dict[str, Any]],
+) -> None:
     told = {"job_id": 7, "nodes": "n1", "job_resources": {"nodes": {"allocation": on_nodes}}}
     responses.Reader(responses.job)(told)
     responses.Reader(responses.grant)({"nodes": [{"node": "n1", **one} for one in on_nodes]})
@@ -207,12 +209,12 @@ READ_BOOKS = responses.Reader(partial(responses.canceller, cluster="local"))
         ([], None),
     ],
 )
-def test_who_cancelled_a_job_is_read_of_its_newest_entry(
+def test_the_canceller_of_a_job_is_read_from_its_newest_record(
     entries: list[dict[str, Any]], who: str | None
 ) -> None:
     assert READ_BOOKS({"jobs": entries}) == who
 
 
 @pytest.mark.parametrize("entry", [None, 7, {}, {"time": {"submission": 1}}, {"time": 1, "state": "x"}])
-def test_an_entry_of_the_books_that_cannot_be_read_raises_nothing_else(entry: Any) -> None:
+def test_an_unreadable_accounting_record_is_malformed(entry: Any) -> None:
     assert isinstance(READ_BOOKS({"jobs": [entry]}), responses.Malformed)

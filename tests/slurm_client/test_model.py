@@ -35,13 +35,13 @@ def test_a_state_reads_as_squeue_shows_it() -> None:
 
 
 @given(st.lists(st.text()))
-def test_an_unknown_name_never_crashes_and_nothing_is_concluded_from_it(names: list[str]) -> None:
+def test_an_unknown_state_is_neither_running_nor_pending_nor_ended(names: list[str]) -> None:
     state = JobState.parse(names)
     if state.base == UNKNOWN_STATE:
         assert not any((state.running, state.pending, state.ended))
 
 
-def test_an_unknown_flag_leaves_the_base() -> None:
+def test_an_unknown_flag_does_not_change_the_base_state() -> None:
     assert JobState.parse(["RUNNING", "NEW_IN_27"]) == JobState("RUNNING", frozenset({"NEW_IN_27"}))
 
 
@@ -53,6 +53,6 @@ def test_a_node_that_takes_no_jobs_is_not_schedulable(state: str) -> None:
     assert not closed.schedulable
 
 
-def test_external_nodes_say_so() -> None:
+def test_external_nodes_are_recognised() -> None:
     assert node("n").external
     assert not node("n", external=False).external

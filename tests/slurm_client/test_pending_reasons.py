@@ -21,7 +21,7 @@ NONE = {"InvalidReason", "InvaildReason"}
 
 @pytest.mark.real
 @pytest.mark.parametrize("release", list(DEBIAN_SUITES))
-def test_slurms_own_library_has_the_reasons_that_are_kept_and_no_other(release: str) -> None:
+def test_known_pending_reasons_equal_the_reasons_of_slurms_library(release: str) -> None:
     """A program that runs with the tree's own C library can load what needs it."""
     tree, _ = Cluster.prepare(ClusterSpec(kubernetes=False, extender=False, release=release))
     (library,) = tree.glob("usr/lib/*/slurm-wlm/libslurmfull.so")

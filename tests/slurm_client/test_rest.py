@@ -63,7 +63,7 @@ async def test_before_connecting_there_are_no_capabilities(rest: SlurmRest) -> N
         _ = rest.capabilities
 
 
-async def test_tasks_of_arrays_are_taken_for_no_other_jobs(
+async def test_array_tasks_are_not_mistaken_for_other_jobs(
     cluster: Cluster, real_bench: RealBench
 ) -> None:
     """Slurm calls them by two numbers: 7_3 is not 73."""
@@ -98,7 +98,7 @@ async def test_wrong_token_needs_an_operator_and_is_described(
     await slurm.aclose()
 
 
-async def test_a_token_signed_with_another_key_is_told_from_an_expired_one(cluster: Cluster) -> None:
+async def test_a_token_signed_with_another_key_is_reported_with_its_cause(cluster: Cluster) -> None:
     head, claims, signature = cluster.mint_token("root").split(".")
     slurm = SlurmRest(cluster.slurmrestd_url, StaticToken(f"{head}.{claims}.{signature[::-1]}"))
     with pytest.raises(NeedsOperator, match="signed with Slurm's key"):
@@ -106,7 +106,7 @@ async def test_a_token_signed_with_another_key_is_told_from_an_expired_one(clust
     await slurm.aclose()
 
 
-async def test_a_rotated_token_is_taken_at_once(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_rotated_token_is_used_at_once(cluster: Cluster, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(cluster.mint_token("root", -200))
     slurm = SlurmRest(cluster.slurmrestd_url, file)
@@ -119,7 +119,7 @@ async def test_a_rotated_token_is_taken_at_once(cluster: Cluster, tmp_path: Path
     await slurm.aclose()
 
 
-async def test_a_refused_token_is_read_again_even_if_the_file_looks_the_same(
+async def test_a_refused_token_is_read_again_even_if_its_file_looks_unchanged(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
@@ -166,7 +166,7 @@ async def test_an_error_reply_does_not_disturb_the_next_call(real_bench: RealBen
         await real_bench.slurm.ping()
 
 
-async def test_an_error_tells_slurms_number_status_and_words(real_bench: RealBench) -> None:
+async def test_an_error_has_slurms_number_http_status_and_message(real_bench: RealBench) -> None:
     with pytest.raises(InvalidRequest) as refused:
         await real_bench.submit(partition="nowhere")
     error = refused.value
@@ -177,7 +177,7 @@ async def test_an_error_tells_slurms_number_status_and_words(real_bench: RealBen
     assert "2000" in str(error)
 
 
-async def test_nobody_listening_is_unreachable(cluster: Cluster) -> None:
+async def test_an_address_without_a_server_is_unreachable(cluster: Cluster) -> None:
     slurm = SlurmRest("http://127.0.0.1:1", cluster.token_file)
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
         await slurm.connect()
@@ -186,7 +186,9 @@ async def test_nobody_listening_is_unreachable(cluster: Cluster) -> None:
         await gone.connect()
 
 
-async def test_a_restart_of_slurmrestd_is_not_noticed(cluster: Cluster, real_bench: RealBench) -> None:
+async def test_calls_succeed_after_a_restart_of_slurmrestd(
+    cluster: Cluster, real_bench: RealBench
+) -> None:
     slurm = real_bench.slurm
     # Many connections, all of which the restart closes.
     await asyncio.gather(*(slurm.ping() for _ in range(16)))
@@ -195,7 +197,7 @@ async def test_a_restart_of_slurmrestd_is_not_noticed(cluster: Cluster, real_ben
     await asyncio.gather(*(real_bench.submit(priority=0) for _ in range(16)))
 
 
-async def test_an_api_without_external_jobs_has_scripts_that_sleep(
+async def test_without_external_jobs_placeholders_are_scripts_that_sleep(
     cluster: Cluster, real_bench: RealBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What 24.11 offers too.
@@ -240,7 +242,7 @@ async def test_a_batch_placeholder_that_its_owner_requeues_ends(
 # -- accounting
 
 
-async def test_a_placeholder_is_charged_to_whom_it_names(real_office: RealBench) -> None:
+async def test_a_placeholder_is_charged_to_its_user_account_and_qos(real_office: RealBench) -> None:
     job_id = await real_office.submit(
         user_id=2001,
         group_id=2002,
@@ -270,7 +272,7 @@ async def test_a_placeholder_is_charged_to_whom_it_names(real_office: RealBench)
 # -- slurmctld down
 
 
-async def test_without_slurmctld_nothing_is_concluded_created_or_cancelled(
+async def test_calls_fail_without_side_effects_while_slurmctld_is_down(
     cluster: Cluster, real_bench: RealBench
 ) -> None:
     slurm, job_id = real_bench.slurm, next(real_bench.ids)

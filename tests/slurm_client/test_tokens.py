@@ -33,7 +33,7 @@ def test_a_file_that_was_replaced_is_read_again(file: Path, tmp_path: Path) -> N
     assert source.token() == "other"
 
 
-def test_a_refresh_tells_whether_the_token_is_another_one(file: Path) -> None:
+def test_refresh_returns_whether_the_token_has_changed(file: Path) -> None:
     file.write_text("first")
     source = TokenFile(file)
     source.token()
@@ -51,7 +51,7 @@ def seldom(file: Path) -> tuple[TokenFile, Clock]:
     return TokenFile(file, look_every_s=1.0, ticks=clock), clock
 
 
-def test_a_file_is_looked_at_once_a_second_and_after_a_refusal(
+def test_the_token_file_is_read_once_a_second_and_after_a_refusal(
     file: Path, seldom: tuple[TokenFile, Clock]
 ) -> None:
     file.write_text("first")
@@ -67,9 +67,7 @@ def test_a_file_is_looked_at_once_a_second_and_after_a_refusal(
     assert source.token() == "third"
 
 
-def test_a_file_without_a_token_is_looked_at_each_time(
-    file: Path, seldom: tuple[TokenFile, Clock]
-) -> None:
+def test_a_file_without_a_token_is_read_each_time(file: Path, seldom: tuple[TokenFile, Clock]) -> None:
     source, _ = seldom
     with pytest.raises(NeedsOperator, match=f"{file} cannot be read"):
         source.token()
@@ -85,14 +83,16 @@ def test_a_file_without_a_token_is_looked_at_each_time(
     ("ago", "words"),
     [(5, "5 seconds"), (60, "1 minute"), (200, "3 minutes"), (7300, "2 hours"), (2e5, "2 days")],
 )
-def test_an_expired_token_says_since_when(file: Path, ago: float, words: str) -> None:
+def test_an_expired_token_is_described_with_the_time_since_expiry(
+    file: Path, ago: float, words: str
+) -> None:
     file.write_text(jwt(exp=NOW - ago, sun="root"))
     source = TokenFile(file, Clock(NOW))
     source.token()
     assert source.describe() == f"the token in {file} expired {words} ago"
 
 
-def test_a_token_that_is_not_expired_says_whose_it_is() -> None:
+def test_a_valid_token_is_described_with_its_user() -> None:
     text = StaticToken(jwt(exp=NOW + 5, sun="slurm"), Clock(NOW)).describe()
     assert "user slurm" in text
     assert "Slurm's key" in text
@@ -104,12 +104,12 @@ def test_claims_are_read_without_checking_the_signature() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "garbage", "a.b.c", "a.####.c", "e30.W10.x"])
-def test_what_is_no_jwt_has_no_claims(token: str) -> None:
+def test_an_invalid_jwt_has_no_claims(token: str) -> None:
     assert expiry(token) is None
     assert user(token) is None
 
 
-def test_a_token_says_how_long_it_lives(file: Path) -> None:
+def test_the_lifetime_of_a_token_is_read_from_its_claims(file: Path) -> None:
     source = TokenFile(file)
     for claims, expected in (
         ({"iat": 10, "exp": 70.5}, (10.0, 70.5)),

@@ -219,7 +219,7 @@ def drained(bench: RealBench, loop: asyncio.Runner) -> Iterator[None]:
 
 @pytest.mark.real
 @pytest.mark.timeout(300)
-def test_what_is_admitted_is_taken_as_it_was_asked(slurm: Slurm) -> None:
+def test_slurm_keeps_each_requested_field_of_an_admitted_pod(slurm: Slurm) -> None:
     @settings(
         max_examples=EXAMPLES, derandomize=True, database=None, suppress_health_check=[*HealthCheck]
     )

@@ -47,7 +47,7 @@ def named(made: list[Step]) -> list[str]:
     return [f"{step.action} {Entity(step.kind, step.key, {})}" for step in made]
 
 
-def test_all_is_made_in_an_order_in_which_each_finds_what_it_names(wants: State) -> None:
+def test_objects_are_created_after_the_objects_that_they_name(wants: State) -> None:
     assert named(steps(NORMAL, wants, prune=False)) == [
         "+ qos low",
         "+ qos high",
@@ -76,7 +76,7 @@ def test_plan_prints_changes_as_text_and_as_json(
     assert shown.stdout.startswith("+ qos low")
 
 
-def test_the_same_change_of_many_users_is_one_command(tmp_path: Path) -> None:
+def test_the_same_change_of_many_users_takes_few_commands(tmp_path: Path) -> None:
     users = "".join(
         f"  - {{name: u{each}, accounts: [{{name: a}}, {{name: b, fairshare: 2}}]}}\n"
         for each in range(150)
@@ -88,11 +88,11 @@ def test_the_same_change_of_many_users_is_one_command(tmp_path: Path) -> None:
     assert sorted(map(str, (step for group in grouped for step in group))) == sorted(map(str, todo))
 
 
-def test_what_is_there_needs_nothing(wants: State) -> None:
+def test_existing_objects_need_no_change(wants: State) -> None:
     assert steps({**NORMAL, **wants}, wants, prune=True) == []
 
 
-def test_a_field_that_differs_is_changed_alone(wants: State) -> None:
+def test_only_fields_that_differ_are_changed(wants: State) -> None:
     key = (Kind.QOS, ("high",))
     old = Entity(*key, {**wants[key].fields, "MaxJobsPerUser": "9", "GrpJobs": "3"})
     (step,) = steps({**NORMAL, **wants, key: old}, wants, prune=False)
@@ -115,13 +115,13 @@ def has_more(wants: State) -> State:
     return {**NORMAL, **wants, **{(entity.kind, entity.key): entity for entity in old}}
 
 
-def test_nothing_is_removed_unless_the_file_says_so(wants: State) -> None:
+def test_nothing_is_removed_without_prune(wants: State) -> None:
     has = has_more(wants)
     assert steps(has, wants, prune=False) == []
     assert len(others(has, wants)) == 6
 
 
-def test_what_is_removed_goes_before_what_it_needs_and_slurms_own_stays(wants: State) -> None:
+def test_removals_are_ordered_and_slurms_own_objects_stay(wants: State) -> None:
     assert named(steps(has_more(wants), wants, prune=True)) == [
         "- user bob",
         "- user alice in account past",
@@ -152,14 +152,14 @@ def test_what_is_removed_goes_before_what_it_needs_and_slurms_own_stays(wants: S
         ("{name: research, limits", "{name: research, coordinators: [eve], limits", "coordinator eve"),
     ],
 )
-def test_a_wrong_name_or_limit_is_told(tmp_path: Path, before: str, after: str, words: str) -> None:
+def test_a_wrong_name_or_limit_is_reported(tmp_path: Path, before: str, after: str, words: str) -> None:
     assert before in FILE
     with pytest.raises(WrongAccounts) as wrong:
         wanted(document(tmp_path, FILE.replace(before, after)), NORMAL)
     assert any(words in problem for problem in wrong.value.problems)
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     text = FILE.replace("[low, normal]", "[lowest]").replace("parent: research", "parent: lab")
     with pytest.raises(WrongAccounts) as wrong:
         wanted(document(tmp_path, text), NORMAL)
@@ -175,12 +175,12 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
         ("fairshare: 10", "fairshare: ten", "fairshare"),
     ],
 )
-def test_a_wrong_form_is_told_with_its_line(tmp_path: Path, before: str, after: str, words: str) -> None:
+def test_a_wrong_field_or_value_is_reported(tmp_path: Path, before: str, after: str, words: str) -> None:
     with pytest.raises(WrongFile, match=words):
         document(tmp_path, FILE.replace(before, after))
 
 
-def test_names_that_slurmdbd_has_may_be_used_unless_they_are_removed(tmp_path: Path) -> None:
+def test_existing_names_may_be_used_unless_prune_removes_them(tmp_path: Path) -> None:
     text = "accounts: [{name: a, qos: [old]}]\n"
     has = {**NORMAL, (Kind.QOS, ("old",)): Entity(Kind.QOS, ("old",), {})}
     assert wanted(document(tmp_path, text), has)
@@ -203,7 +203,7 @@ def test_names_that_slurmdbd_has_may_be_used_unless_they_are_removed(tmp_path: P
         (values.minutes, "-1", ""),
     ],
 )
-def test_tres_and_times_have_one_form(form: values.Form, given: str, told: str) -> None:
+def test_tres_and_times_are_normalised(form: values.Form, given: str, told: str) -> None:
     assert form(given) == told
 
 
@@ -221,5 +221,7 @@ def test_tres_and_times_have_one_form(form: values.Form, given: str, told: str) 
         ("PreemptExemptTime", "", "90", "-1"),
     ],
 )
-def test_what_goes_is_said_as_sacctmgr_wants_it(name: str, value: str, before: str, given: str) -> None:
+def test_changed_and_removed_values_are_written_for_sacctmgr(
+    name: str, value: str, before: str, given: str
+) -> None:
     assert values.argument(name, value, before) == given

@@ -130,7 +130,7 @@ def show(cluster: Cluster, *arguments: str) -> str:
     return cluster.run_slurm("sacctmgr", "-nP", "show", *arguments).stdout
 
 
-def test_apply_does_what_the_plan_shows_and_once(slurm: Cluster, accounts: Accounts) -> None:
+def test_apply_makes_the_planned_changes_once(slurm: Cluster, accounts: Accounts) -> None:
     assert accounts.plan(FILE) is Status.DIFFERS
     planned = list(accounts.said)
     assert "+ qos high" in planned
@@ -169,7 +169,7 @@ def test_job_of_the_chart_applies_a_list_or_rejects_it(
     assert (rule["action"], run() in rule["onExitCodes"]["values"]) == ("FailJob", True)
 
 
-def test_slurm_has_what_the_file_says(slurm: Cluster, accounts: Accounts) -> None:
+def test_slurmdbd_has_the_values_of_the_file(slurm: Cluster, accounts: Accounts) -> None:
     assert accounts.apply(FILE) is Status.DONE, accounts.said
     limits = "format=priority,maxjobspu,maxtrespu,maxwall,grpwall,flags,usagefactor"
     names, shown = limits.partition("=")[2], show(slurm, "qos", "name=high", limits)
@@ -193,7 +193,9 @@ def test_slurm_has_what_the_file_says(slurm: Cluster, accounts: Accounts) -> Non
     )
 
 
-def test_coordinators_are_of_the_file_and_accounts_above(slurm: Cluster, accounts: Accounts) -> None:
+def test_coordinators_come_from_the_file_and_from_parent_accounts(
+    slurm: Cluster, accounts: Accounts
+) -> None:
     def of(account: str) -> str:
         return show(
             slurm, "account", f"name={account}", "withcoordinators", "format=coordinators"
@@ -212,7 +214,7 @@ def test_coordinators_are_of_the_file_and_accounts_above(slurm: Cluster, account
     assert accounts.plan(below) is Status.DONE
 
 
-def test_a_limit_of_minus_one_is_none(slurm: Cluster, accounts: Accounts) -> None:
+def test_a_limit_of_minus_one_removes_the_limit(slurm: Cluster, accounts: Accounts) -> None:
     assert accounts.apply(FILE) is Status.DONE, accounts.said
     fewer = FILE.replace("MaxJobs: 50", "MaxJobs: -1").replace("gres/gpu=32", "gres/gpu=-1")
     assert accounts.apply(fewer) is Status.DONE, accounts.said
@@ -221,7 +223,9 @@ def test_a_limit_of_minus_one_is_none(slurm: Cluster, accounts: Accounts) -> Non
     assert limits.split() == ["|mem=1T", "|", "|"]
 
 
-def test_what_slurmdbd_refuses_is_told_with_what_is_made(slurm: Cluster, accounts: Accounts) -> None:
+def test_a_refused_change_is_reported_and_other_changes_are_made(
+    slurm: Cluster, accounts: Accounts
+) -> None:
     """An account in which a job runs cannot go."""
     assert accounts.apply(FILE) is Status.DONE, accounts.said
     job = run_job(slurm, "teaching")
@@ -232,7 +236,7 @@ def test_what_slurmdbd_refuses_is_told_with_what_is_made(slurm: Cluster, account
     end_job(slurm, job)
 
 
-def test_a_change_made_by_hand_is_shown_and_taken_back(slurm: Cluster, accounts: Accounts) -> None:
+def test_a_change_made_by_hand_is_shown_and_reverted(slurm: Cluster, accounts: Accounts) -> None:
     assert accounts.apply(FILE) is Status.DONE
     slurm.run_slurm("sacctmgr", "-i", "modify", "qos", "high", "set", "MaxJobsPerUser=9", "GrpJobs=3")
     slurm.run_slurm(
@@ -251,7 +255,7 @@ def test_a_change_made_by_hand_is_shown_and_taken_back(slurm: Cluster, accounts:
     assert accounts.plan(FILE) is Status.DONE
 
 
-def test_every_field_can_be_taken_away_again(accounts: Accounts) -> None:
+def test_every_field_can_be_removed(accounts: Accounts) -> None:
     assert accounts.apply(FILE) is Status.DONE
     fewer = FILE.replace("[DenyOnLimit, NoReserve]", "[NoReserve]").replace("mem=16G,", "")
     assert accounts.apply(fewer) is Status.DONE, accounts.said
@@ -267,7 +271,7 @@ def test_every_field_can_be_taken_away_again(accounts: Accounts) -> None:
     assert accounts.plan(bare) is Status.DONE, accounts.said
 
 
-def test_what_is_not_in_the_file_stays_unless_it_says_prune(slurm: Cluster, accounts: Accounts) -> None:
+def test_objects_outside_the_file_stay_without_prune(slurm: Cluster, accounts: Accounts) -> None:
     assert accounts.apply(FILE) is Status.DONE
     less = "accounts: [{name: teaching}]\nusers: [{name: bob, accounts: [{name: teaching}]}]\n"
     assert accounts.apply(less) is Status.DONE
@@ -318,7 +322,7 @@ def test_plan_waits_for_a_missing_database(slurm: Cluster, accounts: Accounts, c
     assert accounts.plan(FILE) is Status.DONE
 
 
-def test_users_may_do_what_the_file_says(slurm: Cluster, accounts: Accounts) -> None:
+def test_a_user_may_run_a_job_in_an_account_of_the_file(slurm: Cluster, accounts: Accounts) -> None:
     assert accounts.apply(FILE) is Status.DONE
     job = run_job(slurm, "research")
     end_job(slurm, job)

@@ -132,7 +132,7 @@ def port() -> Iterator[int]:
         yield lease.ports["one more"]
 
 
-def test_what_a_reconfiguration_is_enough_for_arrives_and_jobs_run_on(bench: Bench) -> None:
+def test_a_change_by_reconfiguration_is_applied_and_jobs_keep_running(bench: Bench) -> None:
     job, pid = bench.submit(), bench.cluster.pid("slurmctld")
     bench.want(bench.conf.replace("KillWait=40", "KillWait=41") + BATCH)
     outcome = bench.look()
@@ -146,7 +146,7 @@ def test_what_a_reconfiguration_is_enough_for_arrives_and_jobs_run_on(bench: Ben
 
 
 @pytest.mark.timeout(120 + RESTART_S)
-def test_another_port_takes_a_restart_and_jobs_run_on(port: int, bench: Bench) -> None:
+def test_a_new_port_is_applied_by_a_restart_and_jobs_keep_running(port: int, bench: Bench) -> None:
     job, pid = bench.submit(), bench.cluster.pid("slurmctld")
     old = bench.cluster.ports["slurmctld"]
     bench.want(bench.conf.replace(f"SlurmctldPort={old}", f"SlurmctldPort={port}"))
@@ -160,7 +160,7 @@ def test_another_port_takes_a_restart_and_jobs_run_on(port: int, bench: Bench) -
 
 
 @pytest.mark.timeout(120 + 2 * RESTART_S)
-def test_another_order_of_devices_arrives_by_no_reconfiguration(bench: Bench) -> None:
+def test_a_new_order_of_devices_is_applied_without_reconfiguration(bench: Bench) -> None:
     """slurmd executes itself at a reconfiguration, and has this variable then."""
     job, pid, before = bench.submit(), bench.cluster.pid("slurmctld"), bench.others()["gres.conf"]
     bench.cluster.restart("slurmd-node-1")
@@ -188,7 +188,7 @@ def test_a_wrong_configuration_leaves_everything_as_it_is(bench: Bench) -> None:
 
 
 @pytest.mark.one_release("The configurer alone decides when to try again")
-def test_what_was_refused_is_tried_again_later_and_at_once_when_it_changes(bench: Bench) -> None:
+def test_a_refused_configuration_is_retried_later_or_at_once_after_a_change(bench: Bench) -> None:
     looks = bench.configurer()
     bench.want(bench.conf + "Include later.conf\n")
     assert looks.look(0.0, waited=False).verdict is Verdict.REFUSED
@@ -212,7 +212,7 @@ class OwningController(Controller):
         return super().reconfigure()
 
 
-def test_rotation_of_keys_arrives_in_steps_and_jobs_run_on(bench: Bench, tmp_path: Path) -> None:
+def test_a_key_rotation_is_applied_in_steps_and_jobs_keep_running(bench: Bench, tmp_path: Path) -> None:
     job = bench.submit()
     keys: jwks.Keys = (Key("first", (bench.places.running / SLURM_KEY).read_bytes(), signs=True),)
     secret = tmp_path / "secret"
@@ -239,7 +239,7 @@ def rotation(keys: jwks.Keys) -> Iterator[jwks.Keys]:
 
 
 @pytest.mark.one_release("The configurer alone compares partitions with jobs")
-def test_jobs_hold_up_what_would_end_them(bench: Bench) -> None:
+def test_jobs_delay_a_change_that_would_end_them(bench: Bench) -> None:
     bench.want(bench.conf + BATCH)
     assert bench.look().verdict is Verdict.APPLIED
     job = bench.submit("--partition=batch")
@@ -253,7 +253,7 @@ def test_jobs_hold_up_what_would_end_them(bench: Bench) -> None:
     assert bench.running() == bench.conf
 
 
-def test_partitions_set_by_scontrol_are_lost_only_after_their_jobs(bench: Bench) -> None:
+def test_partitions_set_by_scontrol_stay_until_their_jobs_end(bench: Bench) -> None:
     slurm = bench.cluster.run_slurm
     slurm("scontrol", "create", "PartitionName=live", "Nodes=node-2", "State=UP", "MaxTime=INFINITE")
     slurm("scontrol", "update", "PartitionName=main", "State=DRAIN")
@@ -273,7 +273,7 @@ def test_partitions_set_by_scontrol_are_lost_only_after_their_jobs(bench: Bench)
 
 
 @pytest.mark.one_release("The configurer alone compares the files")
-def test_what_would_lose_all_jobs_is_left_to_a_person(bench: Bench) -> None:
+def test_a_change_that_would_lose_all_jobs_is_refused(bench: Bench) -> None:
     bench.want(
         bench.conf.replace("StateSaveLocation=/var/lib/slurm/state", "StateSaveLocation=/tmp/state")
     )
@@ -284,9 +284,7 @@ def test_what_would_lose_all_jobs_is_left_to_a_person(bench: Bench) -> None:
 
 
 @pytest.mark.one_release("The configurer alone decides when to place the files again")
-def test_slurmctld_that_ends_at_a_reconfiguration_gets_its_files_back(
-    bench: Bench, tmp_path: Path
-) -> None:
+def test_files_are_restored_if_slurmctld_ends_at_a_reconfiguration(bench: Bench, tmp_path: Path) -> None:
     """The second line: a trial that found nothing wrong, and files that slurmctld cannot start with."""
     job = bench.submit()
     blind = tmp_path / "blind"
@@ -304,7 +302,7 @@ def test_slurmctld_that_ends_at_a_reconfiguration_gets_its_files_back(
     assert bench.state_of(job) == "RUNNING"
 
 
-def test_a_start_with_a_wrong_configuration_begins_with_the_last_good_one(bench: Bench) -> None:
+def test_a_start_with_a_wrong_configuration_uses_the_last_valid_one(bench: Bench) -> None:
     bench.want("NoSuchKey=1\n")
     (bench.places.running / "slurm.conf").unlink()
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 from slurm_cluster.configuration.folders import File, Kept, digest, read, read_keys, remove, write
 
 
-def test_a_configmap_is_read_by_its_link_alone(tmp_path: Path) -> None:
+def test_a_configmap_folder_is_read_only_through_its_data_link(tmp_path: Path) -> None:
     """As kubelet lays it out: names, a link to a folder of the moment, and that folder."""
     moment = tmp_path / "..2026_11_27"
     (moment / "prolog.d").mkdir(parents=True)
@@ -17,7 +17,7 @@ def test_a_configmap_is_read_by_its_link_alone(tmp_path: Path) -> None:
     assert read(tmp_path) == {"slurm.conf": File(b"a"), "prolog.d/one": File(b"b", executable=True)}
 
 
-def test_files_are_written_with_their_modes_and_the_same_file_stays(tmp_path: Path) -> None:
+def test_files_are_written_with_their_modes_and_unchanged_files_stay(tmp_path: Path) -> None:
     files = {
         "slurm.conf": File(b"a"),
         "x/run": File(b"b", executable=True),
@@ -33,7 +33,7 @@ def test_files_are_written_with_their_modes_and_the_same_file_stays(tmp_path: Pa
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["k", "run", "slurm.conf", "x"]
 
 
-def test_what_is_kept_is_the_last_whole_one(tmp_path: Path) -> None:
+def test_the_last_complete_configuration_is_kept(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     assert kept.read() == {}
     first, second = {"slurm.conf": File(b"1")}, {"slurm.conf": File(b"2"), "a": File(b"")}
@@ -59,13 +59,13 @@ def test_keys_of_several_folders_are_secret(tmp_path: Path) -> None:
     assert {name: file.mode for name, file in keys.items()} == {"a.key": 0o600, "b.key": 0o600}
 
 
-def test_removed_files_may_be_gone(tmp_path: Path) -> None:
+def test_removing_missing_files_succeeds(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     remove(tmp_path, ["a", "b"])
     assert not list(tmp_path.iterdir())
 
 
-def test_a_digest_tells_files_apart_by_name_mode_and_content() -> None:
+def test_a_digest_depends_on_name_mode_and_content() -> None:
     files = [{"a": File(b"1")}, {"b": File(b"1")}, {"a": File(b"2")}, {"a": File(b"1", executable=True)}]
     assert len({digest(each) for each in files}) == len(files)
     assert digest(files[0]) == digest({"a": File(b"1")})

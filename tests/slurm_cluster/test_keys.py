@@ -43,7 +43,7 @@ async def data(kubernetes: Kubernetes, name: str) -> dict[str, bytes]:
     return {key: b64decode(value) for key, value in secret["data"].items()}
 
 
-async def test_missing_secrets_are_made_and_others_left_as_they_are(kubernetes: Kubernetes) -> None:
+async def test_missing_secrets_are_created_and_existing_secrets_stay(kubernetes: Kubernetes) -> None:
     assert await secrets.ensure(kubernetes, NAMES) == [
         "Secret slurm-key is created",
         "Secret slurm-jwt-key is created",
@@ -77,7 +77,7 @@ async def test_a_rotation_has_three_steps_and_a_pause_between_them(kubernetes: K
     assert (signing, known) == ([True, False, False], [2, 2, 1])
 
 
-async def test_a_secret_of_one_key_alone_is_rotated_too(kubernetes: Kubernetes) -> None:
+async def test_a_secret_without_a_jwks_is_rotated(kubernetes: Kubernetes) -> None:
     await kubernetes.write_secret(
         opaque_secret({"namespace": "default", "name": NAMES.slurm_key}, {SLURM_KEY: b"x" * 64})
     )
@@ -86,7 +86,9 @@ async def test_a_secret_of_one_key_alone_is_rotated_too(kubernetes: Kubernetes) 
     assert [(key.value == b"x" * 64, key.signs) for key in keys] == [(True, True), (False, False)]
 
 
-async def test_a_rotation_loses_no_other_one(kubernetes: Kubernetes) -> None:
+async def test_a_write_based_on_a_stale_secret_conflicts_after_a_rotation(
+    kubernetes: Kubernetes,
+) -> None:
     await secrets.ensure(kubernetes, NAMES)
     stale = await kubernetes.read_secret("default", NAMES.slurm_key)
     assert stale is not None
@@ -95,7 +97,9 @@ async def test_a_rotation_loses_no_other_one(kubernetes: Kubernetes) -> None:
         await kubernetes.write_secret(secrets._changed(stale, {SLURM_KEY: b""}, {}))
 
 
-async def test_the_key_of_jwt_is_replaced_and_what_that_ends_is_told(kubernetes: Kubernetes) -> None:
+async def test_a_rotation_of_the_jwt_key_replaces_it_and_reports_the_next_step(
+    kubernetes: Kubernetes,
+) -> None:
     await secrets.ensure(kubernetes, NAMES)
     old = await data(kubernetes, NAMES.jwt_key)
     _, ends = await secrets.rotate_jwt_key(kubernetes, NAMES, NOW)
@@ -103,7 +107,7 @@ async def test_the_key_of_jwt_is_replaced_and_what_that_ends_is_told(kubernetes:
     assert await data(kubernetes, NAMES.jwt_key) != old
 
 
-async def test_what_is_not_there_is_not_rotated(kubernetes: Kubernetes) -> None:
+async def test_a_missing_secret_is_not_rotated(kubernetes: Kubernetes) -> None:
     for rotation in (
         secrets.rotate_slurm_key(kubernetes, NAMES, NOW, PAUSE),
         secrets.rotate_jwt_key(kubernetes, NAMES, NOW),
@@ -118,6 +122,6 @@ def test_keys_are_read_as_they_were_written() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"keys": [{}]}', b'{"keys": 1}', b"[]"])
-def test_what_is_no_jwks_is_refused(text: bytes) -> None:
+def test_an_invalid_jwks_is_rejected(text: bytes) -> None:
     with pytest.raises(WrongKeys):
         jwks.parse(text)

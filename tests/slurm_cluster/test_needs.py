@@ -30,7 +30,7 @@ def entries(manual: str) -> dict[str, str]:
     return {head[1]: part[head.end() : end] for head, end in zip(heads, ends, strict=True)}
 
 
-def test_listening_needs_a_restart_and_all_else_does_not_unless_it_is_said(manual: str) -> None:
+def test_listening_settings_need_a_restart_as_in_the_manual(manual: str) -> None:
     assert "Changes to TCP listening settings will require a daemon restart" in manual
     assert "unless otherwise noted" in manual
     for key in ("SlurmctldPort", "SlurmctldHost", "SlurmdPort", "CommunicationParameters"):
@@ -38,7 +38,7 @@ def test_listening_needs_a_restart_and_all_else_does_not_unless_it_is_said(manua
         assert of_setting(key).need >= Need.RESTART
 
 
-def test_what_the_manual_wants_daemons_to_be_restarted_for_is_in_the_table(manual: str) -> None:
+def test_settings_that_need_a_restart_in_the_manual_are_in_the_table(manual: str) -> None:
     told = {
         key
         for key, text in entries(manual).items()
@@ -50,6 +50,6 @@ def test_what_the_manual_wants_daemons_to_be_restarted_for_is_in_the_table(manua
     assert {key for key in told if of_setting(key).need < Need.RESTART} == set()
 
 
-def test_the_table_has_only_keys_that_there_are(manual: str) -> None:
+def test_the_table_has_only_keys_of_the_manual(manual: str) -> None:
     known = {key.lower() for key in entries(manual)}
     assert {key for key in TABLE if key not in known} <= {"slurmctldaddr"}

@@ -17,7 +17,7 @@ REFUSED = Outcome(Verdict.REFUSED, "Parsing error at unrecognized key: KilWait")
 POD = PodName("default", "slurmctld-0", "6f3a")
 
 
-def test_the_same_words_are_news_once() -> None:
+def test_the_same_outcome_is_reported_once() -> None:
     registry = CollectorRegistry()
     notices = Notices(registry)
     other = Outcome(Verdict.REFUSED, "another")

@@ -24,7 +24,7 @@ def planned(wanted: str, *jobs: Job) -> Plan:
     return plan(configuration(BASE), configuration(wanted), jobs, {})
 
 
-def test_the_same_configuration_in_other_words_changes_nothing() -> None:
+def test_an_equivalent_configuration_changes_nothing() -> None:
     same = planned(BASE.replace("SlurmctldDebug=info", "slurmctlddebug = info # as before"))
     assert (same.need, same.lines()) == (Need.NOTHING, ["nothing changes"])
 
@@ -46,7 +46,9 @@ def test_the_same_configuration_in_other_words_changes_nothing() -> None:
         ("Nodes=n1", "Nodes=n2", Need.RECONFIGURE, "partition batch: nodes n1 -> n2"),
     ],
 )
-def test_each_change_has_its_need_and_its_words(before: str, after: str, need: Need, line: str) -> None:
+def test_each_change_has_its_need_and_its_line_in_the_plan(
+    before: str, after: str, need: Need, line: str
+) -> None:
     made = planned(BASE.replace(before, after))
     assert made.need is need
     assert line in made.lines() or not line
@@ -58,7 +60,7 @@ def test_the_greatest_need_counts() -> None:
     assert made.lines()[-1] == "needs: a restart of slurmctld, then scontrol reconfigure"
 
 
-def test_numbers_of_devices_change_by_no_reconfiguration() -> None:
+def test_new_device_numbers_need_a_restart_without_reconfiguration() -> None:
     before = configuration(BASE, **{"gres.conf": b"a"})
     other = BASE.replace("SlurmctldDebug=info", "CommunicationParameters=NoInAddrAny")
     made = plan(before, configuration(other, **{"gres.conf": b"b"}), (), {})
@@ -70,7 +72,7 @@ def test_numbers_of_devices_change_by_no_reconfiguration() -> None:
     assert new_node.need is Need.RECONFIGURE
 
 
-def test_jobs_of_a_partition_or_a_node_that_goes_are_told() -> None:
+def test_jobs_of_a_removed_partition_or_node_are_listed() -> None:
     jobs = (
         Job("1", frozenset({"batch"})),
         Job("2", frozenset({"main"}), frozenset({"n3"})),
@@ -106,7 +108,7 @@ def test_partitions_set_by_scontrol_are_lost_unless_slurm_keeps_them(
     assert made.jobs == jobs
 
 
-def test_a_state_of_slurm_conf_counts_as_no_change_by_scontrol() -> None:
+def test_a_partition_state_in_slurm_conf_is_not_a_change_by_scontrol() -> None:
     closed = BASE.replace("Nodes=ALL", "Nodes=ALL State=DOWN").replace("Nodes=n1", "Nodes=n1 State=down")
     live = {"main": "UP", "batch": "DOWN"}
     made = plan(configuration(BASE), configuration(closed), (), live)
@@ -116,13 +118,13 @@ def test_a_state_of_slurm_conf_counts_as_no_change_by_scontrol() -> None:
     ]
 
 
-def test_another_size_of_a_node_ends_its_jobs_and_another_feature_does_not() -> None:
+def test_a_new_node_size_ends_jobs_of_the_node_and_a_new_feature_does_not() -> None:
     job = Job("1", frozenset({"main"}), frozenset({"n1"}))
     assert planned(BASE.replace("CPUs=4", "CPUs=8"), job).jobs == ("1",)
     assert planned(BASE.replace("CPUs=4", "CPUs=4 Feature=x"), job).jobs == ()
 
 
-def test_files_beside_slurm_conf_count() -> None:
+def test_changes_of_files_beside_slurm_conf_are_in_the_plan() -> None:
     before = configuration(BASE, **{"gres.conf": b"a", "old.lua": b"", "slurm.key": b"1"})
     after = configuration(BASE, **{"gres.conf": b"b", "new.yaml": b"", "slurm.key": b"1"})
     lines = plan(before, after, (), {}).lines()[:3]
@@ -156,7 +158,7 @@ def test_each_step_of_a_rotation_of_the_keys_needs_a_reconfiguration() -> None:
 
 
 @pytest.mark.parametrize("after", [keys_of(NEW), {"slurm.key": b"2"}, {}, {"slurm.jwks": b"no keys"}])
-def test_keys_of_which_no_daemon_knows_one_are_left_to_a_person(after: dict[str, bytes]) -> None:
+def test_a_replacement_of_all_known_keys_must_be_made_by_hand(after: dict[str, bytes]) -> None:
     made = plan(configuration(BASE, **keys_of(OLD)), configuration(BASE, **after), (), {})
     assert made.need is Need.BY_HAND
 

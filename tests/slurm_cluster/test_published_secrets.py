@@ -11,7 +11,7 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_cluster.programs import ProgramFailed
 from slurm_cluster.published_secrets import password, writer
 from slurm_cluster.published_secrets.places import Copy, Place
-from slurm_cluster.published_secrets.writer import Missing, Wanted, hand_out, mint
+from slurm_cluster.published_secrets.writer import Missing, Wanted, mint, publish
 
 TOKEN = Place("slurm-extender", "slurm-token", "token")
 
@@ -50,7 +50,7 @@ async def contents(kubernetes: InMemoryKubernetes, namespace: str, name: str) ->
 async def test_token_is_written_beside_other_keys(
     kubernetes: InMemoryKubernetes, slurm: list[tuple[str, ...]]
 ) -> None:
-    said = await hand_out(kubernetes, Wanted(token=TOKEN, lifespan_s=3600))
+    said = await publish(kubernetes, Wanted(token=TOKEN, lifespan_s=3600))
     assert said == ["Secret slurm-extender/slurm-token is written: token"]
     found = await contents(kubernetes, "slurm-extender", "slurm-token")
     assert found == {"other": b"kept", "token": b"e30.e30.x"}
@@ -62,22 +62,22 @@ async def test_files_are_copied_and_removed(kubernetes: InMemoryKubernetes, tmp_
     key.write_bytes(b"\0key")
     copies = [Copy.parse(f"slurm-nodes/slurmd/{path.name}={path}") for path in (key, jwks)]
     kept = {"other": b"kept"}
-    await hand_out(kubernetes, Wanted(copies=copies))
+    await publish(kubernetes, Wanted(copies=copies))
     assert await contents(kubernetes, "slurm-nodes", "slurmd") == kept | {"slurm.key": b"\0key"}
     jwks.write_text("{}")
     key.unlink()
-    await hand_out(kubernetes, Wanted(copies=copies))
+    await publish(kubernetes, Wanted(copies=copies))
     assert await contents(kubernetes, "slurm-nodes", "slurmd") == kept | {"slurm.jwks": b"{}"}
-    said = await hand_out(kubernetes, Wanted(copies=copies))
+    said = await publish(kubernetes, Wanted(copies=copies))
     assert said == ["Secret slurm-nodes/slurmd is up to date"]
 
 
-async def test_a_secret_that_is_not_there_is_named(kubernetes: InMemoryKubernetes) -> None:
+async def test_a_missing_secret_is_named_in_the_error(kubernetes: InMemoryKubernetes) -> None:
     with pytest.raises(Missing, match="elsewhere/slurm-token"):
-        await hand_out(kubernetes, Wanted(token=TOKEN._replace(namespace="elsewhere")))
+        await publish(kubernetes, Wanted(token=TOKEN._replace(namespace="elsewhere")))
 
 
-async def test_a_secret_that_another_writes_meanwhile_is_read_again(
+async def test_a_secret_is_read_again_after_a_conflict(
     kubernetes: InMemoryKubernetes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, failures = kubernetes.write_secret, [Conflict(409, "changed")]
@@ -88,11 +88,11 @@ async def test_a_secret_that_another_writes_meanwhile_is_read_again(
         await write(secret)
 
     monkeypatch.setattr(kubernetes, "write_secret", write_later)
-    await hand_out(kubernetes, Wanted(token=TOKEN))
+    await publish(kubernetes, Wanted(token=TOKEN))
     assert "token" in await contents(kubernetes, "slurm-extender", "slurm-token")
 
 
-def test_a_slurmctld_that_does_not_answer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_creation_of_a_token_waits_for_slurmctld(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "_EACH_S", 0.01)
     away = ProgramFailed(("scontrol",), "no slurmctld")
     answers: list[str | ProgramFailed] = [away, "SLURM_JWT=a.b.c\n"]
@@ -112,7 +112,7 @@ def test_a_slurmctld_that_does_not_answer_is_waited_for(monkeypatch: pytest.Monk
         mint(60, 60.0, scontrol)
 
 
-async def test_a_password_is_made_once() -> None:
+async def test_a_password_is_created_once() -> None:
     kubernetes, place = InMemoryKubernetes(), Place("slurm", "mariadb", "password")
     assert await password.ensure(kubernetes, place) == "Secret mariadb is created"
     first = await contents(kubernetes, "slurm", "mariadb")
@@ -122,7 +122,7 @@ async def test_a_password_is_made_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["a/b", "a/b/c/d", "a//c", ""])
-def test_a_place_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_place_of_a_secret_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not NAMESPACE/SECRET/KEY"):
         Place.parse(text)
     with pytest.raises(ValueError, match="is not NAMESPACE/SECRET/KEY"):

@@ -65,7 +65,7 @@ def ping(cluster: Cluster) -> str:
         return str(error)
 
 
-def test_three_steps_lose_no_job(cluster: Cluster) -> None:
+def test_a_rotation_in_three_steps_loses_no_job(cluster: Cluster) -> None:
     script = "#!/bin/sh\nsleep 600\n"
     job = cluster.run_slurm(
         "sbatch", "--parsable", "--mem=10", user="alice", stdin=script
@@ -113,7 +113,7 @@ def taken(cluster: Cluster, token: str) -> dict[str, bool]:
     }
 
 
-def test_a_key_that_is_replaced_at_once_is_refused_by_those_who_lag(cluster: Cluster) -> None:
+def test_a_key_replaced_in_one_step_is_refused_by_daemons_with_the_old_key(cluster: Cluster) -> None:
     """Why a rotation has three steps."""
     place(cluster, (Key("second", NEW.value, signs=True),))
     cluster.restart("slurmctld")

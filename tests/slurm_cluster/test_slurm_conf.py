@@ -9,7 +9,7 @@ def conf(text: str, **included: str) -> SlurmConf:
     return parse(text, lambda path: included[path])
 
 
-def test_settings_are_told_by_key_without_comments_and_quotes() -> None:
+def test_settings_are_read_by_key_without_comments_and_quotes() -> None:
     read = conf(
         'ClusterName = a # "b"\nslurmctldhost=x(1.2.3.4)\nSlurmctldHost=y\nMailProg="/bin/a b"\n'
     )
@@ -20,7 +20,7 @@ def test_settings_are_told_by_key_without_comments_and_quotes() -> None:
     }
 
 
-def test_several_keys_in_a_line_and_lines_that_go_on_are_read() -> None:
+def test_several_keys_in_a_line_and_continued_lines_are_read() -> None:
     found = conf("SlurmctldPort=1 SlurmdPort=2\nAuthType=\\\nauth/slurm").settings()
     assert found == {"slurmctldport": ("1",), "slurmdport": ("2",), "authtype": ("auth/slurm",)}
 
@@ -32,25 +32,25 @@ def test_nodes_have_the_defaults_of_the_lines_before() -> None:
     assert read.settings() == {}
 
 
-def test_partitions_and_node_sets_are_objects() -> None:
+def test_partitions_and_node_sets_are_read() -> None:
     read = conf("PartitionName=main Nodes=ALL Default=YES\nNodeSet=gpu Feature=gpu\n")
     assert read.partitions() == {"main": {"nodes": "ALL", "default": "YES"}}
     assert read.others() == {"nodeset=gpu": {"feature": "gpu"}}
 
 
-def test_an_included_file_stands_in_its_place() -> None:
+def test_an_included_file_takes_the_place_of_its_include_line() -> None:
     read = conf("A=1\ninclude more\nC=3\n", more="B=2\n")
     assert [line.pairs for line in read.lines] == [(("A", "1"),), (("B", "2"),), (("C", "3"),)]
 
 
-def test_what_includes_itself_or_nothing_is_told() -> None:
+def test_a_recursive_or_missing_include_is_an_error() -> None:
     with pytest.raises(LookupError, match="itself"):
         conf("include a", a="include a")
     with pytest.raises(LookupError):
         conf("include a")
 
 
-def test_a_line_of_another_form_stays_as_it_is() -> None:
+def test_a_line_of_another_form_stays_unchanged() -> None:
     (line,) = conf("this is nothing # really").lines
     assert (line.pairs, line.text, line.kind) == ((), "this is nothing", "")
 

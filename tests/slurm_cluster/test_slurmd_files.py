@@ -42,7 +42,7 @@ def problems(conf: str, gres: str, *scripts: str) -> list[str]:
     ],
     ids=[*FEWER, "nodes without GPUs", "no GresTypes"],
 )
-def test_a_contradiction_is_named_with_its_nodes(conf: str, gres: str, words: str) -> None:
+def test_a_contradiction_with_slurm_conf_is_reported(conf: str, gres: str, words: str) -> None:
     (problem,) = problems(conf, gres)
     assert problem.startswith(f"gres.conf: {words}")
 
@@ -65,7 +65,7 @@ def test_a_contradiction_is_named_with_its_nodes(conf: str, gres: str, words: st
         ),
     ],
 )
-def test_files_without_a_contradiction_are_right(before: str, after: str, gres: str) -> None:
+def test_files_without_a_contradiction_have_no_problems(before: str, after: str, gres: str) -> None:
     assert before in GPUS
     assert problems(GPUS.replace(before, after) if before else GPUS, gres) == []
 
@@ -80,7 +80,7 @@ def test_files_without_a_contradiction_are_right(before: str, after: str, gres: 
         ('PrologSlurmctld=other.sh\nEpilog=""', ""),
     ],
 )
-def test_a_script_without_a_path_is_one_of_the_files(line: str, missing: str) -> None:
+def test_a_script_without_a_path_must_be_one_of_the_files(line: str, missing: str) -> None:
     words = "slurm.conf: {} is not in the files: Slurm drains each node at its first job"
     assert problems(f"{line}\n", "", "epilog.sh") == ([words.format(missing)] if missing else [])
 
@@ -94,7 +94,7 @@ def test_slurmd_has_fewer_devices_than_slurm_conf(name: str, release: str, tmp_p
 
 
 @pytest.mark.real
-def test_slurmd_ends_without_the_files_of_other_nodes(tmp_path: Path) -> None:
+def test_slurmd_ends_if_device_files_of_other_nodes_are_missing(tmp_path: Path) -> None:
     """slurmd waits 19 s for a file."""
     printed = slurmd_prints(next(iter(DEBIAN_SUITES)), tmp_path, SWAPPED, gres=ALL_NODES)
     assert "fatal: can't stat gres.conf file /dev/nvidia0" in printed

@@ -170,7 +170,7 @@ def second_of(cluster: Cluster, tmp_path: Path) -> Iterator[Standby]:
         second.close()
 
 
-def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> None:
+def test_a_standby_slurmctld_takes_over_with_the_same_configuration(two: Two) -> None:
     started = two.second.said().count("background mode")
     old = two.submit()
     two.want(two.conf + NEW)
@@ -204,7 +204,7 @@ def test_one_that_stands_by_takes_over_with_what_the_first_one_has(two: Two) -> 
 
 
 @pytest.mark.one_release("The configurer alone waits for the first slurmctld")
-def test_a_second_one_waits_until_the_first_one_knows_of_it(two: Two) -> None:
+def test_a_second_slurmctld_waits_until_the_first_slurmctld_lists_it(two: Two) -> None:
     """`slurmctld.replicas` was 1."""
     alone = "".join(line for line in two.conf.splitlines(keepends=True) if f"={HOST}(" not in line)
     files = folders.read(two.kept)
@@ -222,7 +222,7 @@ def test_a_second_one_waits_until_the_first_one_knows_of_it(two: Two) -> None:
     assert two.of_second(look).verdict is Verdict.CURRENT
 
 
-def test_a_restart_ends_one_of_both_at_a_time(two: Two) -> None:
+def test_a_restart_ends_one_slurmctld_at_a_time(two: Two) -> None:
     job, started = two.submit(), two.second.said().count("background mode")
     two.want(two.conf.replace(f"({ADDRESS})", f"({HOST})"))
     with kubelet(two.cluster):

@@ -199,7 +199,7 @@ def problems(tmp_path: Path, conf: str, others: Mapping[str, bytes] = {}) -> lis
     return configurer(tmp_path, conf, others).plan()[1]
 
 
-def test_a_right_configuration_is_right(programs: Path, tmp_path: Path) -> None:
+def test_a_valid_configuration_has_no_problems(programs: Path, tmp_path: Path) -> None:
     assert problems(tmp_path, BASE) == []
     lines = ["slurmctld would start with the wanted configuration"]
     assert print_plan(places_of(tmp_path)) == (lines, 0)
@@ -214,7 +214,9 @@ def test_wrong_configuration_is_refused_by_slurmctld(programs: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("name", list(DIFFERENT))
-def test_each_release_has_its_own_words(programs: Path, release: str, tmp_path: Path, name: str) -> None:
+def test_each_release_reports_its_own_problems(
+    programs: Path, release: str, tmp_path: Path, name: str
+) -> None:
     (before, after), others, words = DIFFERENT[name]
     assert before in BASE
     found = problems(tmp_path, BASE.replace(before, after, 1), others)
@@ -246,7 +248,7 @@ def test_each_release_has_its_own_words(programs: Path, release: str, tmp_path: 
         ("NodeName=n[1-4]", "NodeName=n[1-4] NodeAddr=10.255.0.[1-4] NodeHostname=h[1-4] Port=6818"),
     ],
 )
-def test_right_configurations_pass(programs: Path, tmp_path: Path, before: str, after: str) -> None:
+def test_valid_configurations_pass(programs: Path, tmp_path: Path, before: str, after: str) -> None:
     assert before in BASE
     assert problems(tmp_path, BASE.replace(before, after, 1)) == []
 
@@ -259,7 +261,7 @@ def test_configuration_of_the_chart_passes_without_any_state(programs: Path, tmp
     assert problems(tmp_path, conf, made) == []
 
 
-def test_right_files_of_slurmd_are_right(programs: Path, tmp_path: Path) -> None:
+def test_valid_files_of_slurmd_have_no_problems(programs: Path, tmp_path: Path) -> None:
     files = {
         "gres.conf": b"# GPUs\nAutoDetect=nvidia\nNodeName=n[1-4] Name=gpu \\\n  File=/dev/n0\n"
         b"Name=shard Count=16 Flags=CountOnly\nInclude more-gres.conf\n",
@@ -271,7 +273,7 @@ def test_right_files_of_slurmd_are_right(programs: Path, tmp_path: Path) -> None
     assert problems(tmp_path, conf, files) == []
 
 
-def test_a_topology_may_name_nodes_that_join_by_themselves(programs: Path, tmp_path: Path) -> None:
+def test_a_topology_may_name_dynamic_nodes(programs: Path, tmp_path: Path) -> None:
     """topology.yaml counts since 25.05, and then topology.conf does not."""
     files = {
         "topology.yaml": b"- topology: t\n  cluster_default: true\n  tree:\n    switches:\n"
@@ -284,7 +286,9 @@ def test_a_topology_may_name_nodes_that_join_by_themselves(programs: Path, tmp_p
     assert problems(tmp_path, conf, files) == []
 
 
-def test_trial_leaves_nothing(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_leaves_no_files_and_no_processes(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", os.fspath(tmp_path))
     assert problems(tmp_path, BASE) == []
     assert not list(tmp_path.glob("slurm-trial-*"))

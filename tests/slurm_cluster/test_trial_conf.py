@@ -45,7 +45,7 @@ def conf(text: str = TEXT) -> SlurmConf:
     return parse(text, lambda path: path)
 
 
-def test_it_has_its_own_addresses_ports_state_and_files(tmp_path: Path) -> None:
+def test_the_trial_conf_has_its_own_addresses_ports_state_and_files(tmp_path: Path) -> None:
     settings = conf(trial_text(conf(), place(tmp_path, with_database=False))).settings()
     own = {
         "slurmctldhost": ("ctl-0(127.0.0.1)",),
@@ -61,7 +61,7 @@ def test_it_has_its_own_addresses_ports_state_and_files(tmp_path: Path) -> None:
     assert settings.items() >= own.items()
 
 
-def test_it_runs_no_program_and_writes_to_no_other_server(tmp_path: Path) -> None:
+def test_the_trial_conf_runs_no_program_and_uses_no_other_server(tmp_path: Path) -> None:
     settings = conf(trial_text(conf(), place(tmp_path, with_database=True))).settings()
     assert "slurmctldprimaryonprog" not in settings
     assert settings["suspendprogram"] == settings["mailprog"] == ("/bin/true",)
@@ -70,37 +70,37 @@ def test_it_runs_no_program_and_writes_to_no_other_server(tmp_path: Path) -> Non
     assert settings["accountingstorageport"] == ("4002",)
 
 
-def test_it_reaches_no_node(tmp_path: Path) -> None:
+def test_the_trial_conf_reaches_no_node(tmp_path: Path) -> None:
     nodes = conf(trial_text(conf(), place(tmp_path, with_database=True))).nodes()
     assert nodes["n1"] == {"cpus": "4", "nodeaddr": "127.0.0.1", "port": "4002"}
     assert len(nodes) == 9
 
 
-def test_with_what_is_known_of_slurmdbd_its_names_are_tried(tmp_path: Path) -> None:
+def test_the_trial_conf_keeps_qos_and_accounts_with_a_database(tmp_path: Path) -> None:
     text = conf(trial_text(conf(), place(tmp_path, with_database=True)))
     assert text.partitions()["main"] == {"nodes": "ALL", "qos": "part", "allowaccounts": "a"}
     assert text.settings()["accountingstorageenforce"] == ("qos",)
     assert text.settings()["accountingstoragetres"] == ("gres/gpu",)
 
 
-def test_without_it_slurmdbd_is_left_out(tmp_path: Path) -> None:
+def test_the_trial_conf_omits_accounting_without_a_database(tmp_path: Path) -> None:
     text = conf(trial_text(conf(), place(tmp_path, with_database=False)))
     assert text.partitions()["main"] == {"nodes": "ALL"}
     assert not [key for key in text.settings() if key.startswith("accountingstorage")]
 
 
-def test_a_line_that_cannot_be_read_is_left_to_slurmctld(tmp_path: Path) -> None:
+def test_the_trial_conf_keeps_unreadable_lines(tmp_path: Path) -> None:
     assert "\nKill Wait=30\n" in trial_text(conf(), place(tmp_path, with_database=False))
 
 
-def test_slurm_user_is_replaced_for_root_alone(tmp_path: Path) -> None:
+def test_slurm_user_is_replaced_only_for_root(tmp_path: Path) -> None:
     as_root = conf(trial_text(conf(), place(tmp_path, with_database=False, user="root")))
     assert as_root.settings()["slurmuser"] == ("root",)
     as_itself = conf(trial_text(conf(), place(tmp_path, with_database=False)))
     assert as_itself.settings()["slurmuser"] == ("slurm",)
 
 
-def test_what_is_replaced_is_looked_at_without_slurmctld() -> None:
+def test_valid_settings_that_the_trial_replaces_have_no_problems() -> None:
     assert untried(conf(), "ctl-0") == []
     assert untried(conf(), "ctl-1.slurm.svc") == []
 
@@ -114,6 +114,6 @@ def test_what_is_replaced_is_looked_at_without_slurmctld() -> None:
         ("gres/new", "gers/new", "AccountingStorageTRES=gers/new is not a TRES"),
     ],
 )
-def test_each_of_it_is_refused_by_its_name(before: str, after: str, words: str) -> None:
+def test_a_wrong_setting_that_the_trial_replaces_is_named(before: str, after: str, words: str) -> None:
     (problem,) = untried(conf(TEXT.replace(before, after)), "ctl-0")
     assert words in problem

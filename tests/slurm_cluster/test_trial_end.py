@@ -32,7 +32,7 @@ def put_program(folder: Path, prints: str, end: str = "exec sleep 60") -> Path:
         ("exec sleep 60", "slurmctld does not serve; last line of its log: slurmctld: starting"),
     ],
 )
-def test_trial_names_the_end_of_slurmctld(
+def test_a_trial_reports_how_slurmctld_ended(
     end: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slurm_cluster.configuration.trial._WITHIN_S", 1.0)
@@ -49,7 +49,7 @@ def test_trial_names_the_end_of_slurmctld(
         (b"{", "SIGSEGV ended slurmctld; "),
     ],
 )
-def test_trial_names_the_cause_of_a_crash(text: bytes, begins: str, tmp_path: Path) -> None:
+def test_a_trial_reports_the_cause_of_a_crash(text: bytes, begins: str, tmp_path: Path) -> None:
     program = put_program(tmp_path, "slurmctld: starting", "kill -SEGV $$")
     trial = Trial(tmp_path / "etc", tmp_path / "state", program=str(program))
     (found,) = trial.problems({"topology.yaml": File(text)}, parse(CONF, str), frozenset())

@@ -63,11 +63,11 @@ def state_is_saved(cluster: Cluster) -> None:
     reconfigure(cluster)
 
 
-def test_what_runs_is_right(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_valid_configuration_has_no_problems(cluster: Cluster, tmp_path: Path) -> None:
     assert problems(cluster, tmp_path, "KillWait=40", "KillWait=41") == []
 
 
-def test_a_qos_that_there_is_not_is_refused_until_there_is_one(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_unknown_qos_is_refused_until_it_exists(cluster: Cluster, tmp_path: Path) -> None:
     change = ("Default=YES", "Default=YES QOS=limits AllowQos=normal,limits")
     assert any("limits" in words for words in problems(cluster, tmp_path, *change))
     cluster.run_slurm("sacctmgr", "-i", "add", "qos", "limits")
@@ -76,18 +76,18 @@ def test_a_qos_that_there_is_not_is_refused_until_there_is_one(cluster: Cluster,
     cluster.run_slurm("sacctmgr", "-i", "delete", "qos", "limits")
 
 
-def test_a_new_tres_is_not_asked_of_slurmdbd(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_trial_adds_no_tres_to_slurmdbd(cluster: Cluster, tmp_path: Path) -> None:
     change = ("AccountingStorageTRES=gres/gpu", "AccountingStorageTRES=gres/gpu,gres/tape")
     assert problems(cluster, tmp_path, *change) == []
     assert "tape" not in cluster.run_slurm("sacctmgr", "-nP", "show", "tres").stdout
 
 
-def test_a_name_that_is_not_the_states_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_cluster_name_that_differs_from_the_state_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     found = problems(cluster, tmp_path, "ClusterName=local", "ClusterName=other")
     assert any("CLUSTER NAME MISMATCH" in words for words in found)
 
 
-def test_slurmdbd_knows_the_running_slurmctld_and_no_other(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_trial_does_not_register_with_slurmdbd(cluster: Cluster, tmp_path: Path) -> None:
     def known() -> str:
         asked = ("show", "cluster", "format=Cluster,ControlHost,ControlPort")
         return cluster.run_slurm("sacctmgr", "-nP", *asked).stdout

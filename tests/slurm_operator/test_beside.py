@@ -58,7 +58,7 @@ def takes(running: Cluster, lines: list[str]) -> None:
     running.start("slurmctld")
 
 
-def test_a_node_of_slurms_has_its_nodes_name_and_leaves_everything_to_pods(
+def test_slurmd_runs_once_on_each_node_and_reserves_no_resources(
     objects: list[Manifest],
 ) -> None:
     spec = one(objects, "NodeSet")["spec"]
@@ -68,11 +68,11 @@ def test_a_node_of_slurms_has_its_nodes_name_and_leaves_everything_to_pods(
     assert not spec["template"]["spec"]["resources"]
 
 
-def test_numbers_of_the_page_stay_numbers(objects: list[Manifest]) -> None:
+def test_quoted_numbers_of_the_page_stay_integers(objects: list[Manifest]) -> None:
     assert {"MaxJobId=33554432", "KillWait=40"} <= {*slurm_conf(objects)}
 
 
-def test_a_number_without_quotes_does_not(work: Path) -> None:
+def test_a_number_without_quotes_becomes_a_float(work: Path) -> None:
     """Why the page has quotes."""
     given = {"controller": {"extraConfMap": {"MaxJobId": 33554432}}}
     assert "MaxJobId=3.3554432e+07" in slurm_conf(rendered(work, given))
@@ -106,7 +106,9 @@ def test_preflight_passes_on_a_slurmctld_with_the_charts_lines(preflight: Prefli
     assert passed >= {"token", "token-rights", "job-ids", "kill-wait", "partitions"}
 
 
-def test_preflight_warns_without_them(preflight: Preflight, cluster: Cluster, work: Path) -> None:
+def test_preflight_warns_on_a_slurmctld_without_the_charts_lines(
+    preflight: Preflight, cluster: Cluster, work: Path
+) -> None:
     """The chart's default values have neither line, and neither has the operator's own slurm.conf."""
     lines = slurm_conf(rendered(work, {}))
     assert not [line for line in lines if line.startswith(("MaxJobId", "KillWait"))]

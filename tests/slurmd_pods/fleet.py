@@ -119,7 +119,7 @@ class Fleet:
         runner: SlurmdRunner
 
         def hears() -> None:
-            runner.hears()
+            runner.wake()
 
         pods = NodePods(api, node, hears, lambda _: None, POOLS_NAMESPACE)
         here = Here(

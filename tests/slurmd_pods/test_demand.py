@@ -36,12 +36,12 @@ def few_nodes(world: World) -> list[int]:
     return [job]
 
 
-def test_without_partitions_nothing_is_told(world: World) -> None:
+def test_a_pool_without_partitions_reports_no_waiting_jobs(world: World) -> None:
     time.sleep(1)
     assert pending(world) == {}
 
 
-def test_what_waits_for_nodes_is_told_until_it_runs(world: World) -> None:
+def test_jobs_that_wait_for_nodes_are_reported_until_they_run(world: World) -> None:
     """A native job, an array and a gated Pod wait for nodes; a job that is held, and one for a later
     time, do not."""
     world.write(pools(partitions=["dynamic"]))

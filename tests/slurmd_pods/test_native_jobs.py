@@ -45,11 +45,11 @@ def exchange_words(world: World, mpi: str, *program: str) -> None:
     assert all(nodes[rank] != nodes[(rank + 1) % RANKS] for rank in range(RANKS))
 
 
-def test_ranks_on_two_nodes_exchange_words_by_pmi2(world: World) -> None:
+def test_ranks_on_two_nodes_exchange_messages_by_pmi2(world: World) -> None:
     exchange_words(world, "pmi2", "bash", "-c", RANK)
 
 
-def test_ranks_on_two_nodes_exchange_words_by_pmix(world: World) -> None:
+def test_ranks_on_two_nodes_exchange_messages_by_pmix(world: World) -> None:
     if world.cluster.spec.release == "26.05":
         pytest.skip("Debian's Slurm 26.05 has no mpi/pmix")
     assert shutil.which("cc"), "a C compiler is needed: apt-get install gcc libc6-dev"
@@ -69,7 +69,7 @@ def test_an_array_writes_into_a_folder_that_all_nodes_share(world: World) -> Non
     assert set(lines.values()) == set(NODES)
 
 
-def test_salloc_gives_an_allocation_to_steps(world: World) -> None:
+def test_steps_run_in_an_allocation_of_salloc(world: World) -> None:
     steps = "srun -l printenv SLURMD_NODENAME; srun -N 1 -n 1 echo second"
     *first, second = alices(world, "salloc", *DYNAMIC, "-N", "2", "sh", "-c", steps)
     assert {line.split(": ")[0] for line in first} == {"0", "1"}
@@ -77,7 +77,7 @@ def test_salloc_gives_an_allocation_to_steps(world: World) -> None:
     assert second == "second"
 
 
-def test_a_step_outlives_its_slurmd(world: World) -> None:
+def test_a_step_survives_a_kill_of_its_slurmd(world: World) -> None:
     """slurmd is killed, and started again beside it (node_agent/slurmd/start.sh)."""
     node, output = NODES[0], home(world) / "outlives"
     script = "srun sh -c 'echo begun; until [ -e go ]; do sleep 0.2; done; echo ended'"
@@ -108,7 +108,7 @@ def more_of_slurm_conf(world: World, lines: str) -> Iterator[None]:
         world.cluster.run_slurm("scontrol", "reconfigure")
 
 
-def test_a_job_runs_on_while_slurm_reads_its_configuration_again(world: World) -> None:
+def test_a_job_keeps_running_while_slurm_is_reconfigured(world: World) -> None:
     """The new partition has the pool's nodes, by their feature."""
     job = world.sbatch(8, "-w", NODES[0])
     eventually(lambda: world.runs(job), "the native job runs")

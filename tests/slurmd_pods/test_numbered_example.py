@@ -27,19 +27,19 @@ def rolled_out(world: World, folder: Path, image: str, **given: str) -> Told:
     return Reader(world.cluster).runs(EXAMPLE, **{**chosen, **commands, **given})
 
 
-def test_it_passes(world: World, tmp_path: Path) -> None:
+def test_the_example_passes(world: World, tmp_path: Path) -> None:
     told = rolled_out(world, tmp_path, "slurmd:2")
     assert told.verdict == "PASS", told
     world.all_serve("dynamic-1", "dynamic-2", "dynamic-3", "dynamic-4")
 
 
-def test_a_template_that_changes_nothing_is_no_roll_out(world: World, tmp_path: Path) -> None:
+def test_the_example_fails_if_the_template_changes_nothing(world: World, tmp_path: Path) -> None:
     told = rolled_out(world, tmp_path, "slurmd:1", WITHIN="5")
     assert told.verdict == "FAIL", told
     assert "the slurmd Pods of the 3 other Nodes are replaced: not within 10 s" in told.why
 
 
-def test_nobodys_pool_is_chosen_by_chance(world: World, tmp_path: Path) -> None:
+def test_the_example_is_skipped_without_the_name_of_a_pool(world: World, tmp_path: Path) -> None:
     told = rolled_out(world, tmp_path, "slurmd:2", POOL="")
     assert told.verdict == "SKIPPED", told
     assert "POOL names no pool" in told.why

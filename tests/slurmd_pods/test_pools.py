@@ -40,7 +40,7 @@ def world(whole: World) -> Iterator[World]:
     yield from serving(whole, whole.image_of_all())
 
 
-def test_a_roll_out_waits_for_jobs_and_goes_on_below_a_pod(world: World) -> None:
+def test_a_roll_out_waits_for_jobs_and_continues_under_a_running_pod(world: World) -> None:
     job = world.sbatch(25, "-w", NODES[0])
     eventually(lambda: world.runs(job), "the native job runs")
     world.actors.create("p", annotations={"partition": "dynamic", "required-nodes": NODES[1]})
@@ -61,7 +61,7 @@ def test_a_roll_out_waits_for_jobs_and_goes_on_below_a_pod(world: World) -> None
         assert world.actors.see("p") is not None
 
 
-def test_a_slurmd_that_crashes_goes_back_below_pods(world: World) -> None:
+def test_a_crashing_slurmd_is_rolled_back_under_running_pods(world: World) -> None:
     if world.cluster.spec.release != "26.05":
         pytest.skip("24.11's placeholders are batch jobs: their slurmd is not replaced")
     names = {f"p{number}": node for number, node in enumerate(NODES)}
@@ -84,7 +84,7 @@ def test_a_slurmd_that_crashes_goes_back_below_pods(world: World) -> None:
 @pytest.mark.one_release(
     "Slurm's part, a node that is deleted, is tested on each release in tests/slurm_client"
 )
-def test_a_node_that_a_person_has_slurm_forget_is_told_anew(world: World) -> None:
+def test_a_node_deleted_by_hand_registers_with_its_current_devices(world: World) -> None:
     """What the agent has found since then, say: Slurm takes it when it makes the node."""
 
     def gres(node: str) -> str:
@@ -107,7 +107,7 @@ def test_a_node_that_a_person_has_slurm_forget_is_told_anew(world: World) -> Non
         world.fleet.gres = ""
 
 
-def test_a_roll_out_goes_on_below_an_adopted_pod(world: World) -> None:
+def test_a_roll_out_continues_under_an_adopted_pod(world: World) -> None:
     cluster, node = world.cluster, NODES[1]
     cluster.stop("extender")
     cluster.start("extender", env={"SLURM_EXTENDER_UNMANAGED_PODS": "adopt"})
@@ -131,7 +131,7 @@ def test_a_roll_out_goes_on_below_an_adopted_pod(world: World) -> None:
 
 
 @pytest.mark.one_release("Slurm's reservations are tested on each release in tests/slurm_client")
-def test_a_node_that_is_to_be_reserved_serves_on_and_is_not_forgotten(world: World) -> None:
+def test_a_node_with_a_future_reservation_keeps_serving_and_is_not_deleted(world: World) -> None:
     node, others = NODES[0], NODES[1:]
     with reserved(world.cluster, Reservation("course", (node,), ("root",), start="now+1hours")):
         world.write(pools(world.image, slurm={"weight": 9}))
@@ -151,7 +151,7 @@ def test_a_node_that_is_to_be_reserved_serves_on_and_is_not_forgotten(world: Wor
 
 
 @pytest.mark.one_release("Slurm's reservations are tested on each release in tests/slurm_client")
-def test_a_reservation_of_all_nodes_gets_those_that_join_and_is_not_waited_for(world: World) -> None:
+def test_a_reservation_of_all_nodes_gets_new_nodes_and_delays_no_roll_out(world: World) -> None:
     world.label(*NODES[1:])
     eventually(lambda: NODES[0] not in world.nodes(), "it has left", 60)
     others = world.nodes().keys() - {*NODES}
@@ -166,7 +166,7 @@ def test_a_reservation_of_all_nodes_gets_those_that_join_and_is_not_waited_for(w
 
 
 @pytest.mark.one_release("Roll-outs, tested on each release, also end slurmd Pods after their jobs")
-def test_a_slurmd_pod_that_somebody_deletes_ends_after_its_jobs_and_comes_back(world: World) -> None:
+def test_a_deleted_slurmd_pod_ends_after_its_jobs_and_is_recreated(world: World) -> None:
     node = NODES[1]
     job = world.sbatch(6, "-w", node)
     eventually(lambda: world.runs(job), "the native job runs")
@@ -182,7 +182,7 @@ def test_a_slurmd_pod_that_somebody_deletes_ends_after_its_jobs_and_comes_back(w
 @pytest.mark.one_release(
     "Slurm's part, a node that is deleted, is tested on each release in tests/slurm_client"
 )
-def test_nodes_whose_nodes_are_gone_are_given_up_or_forgotten_after_a_minute(world: World) -> None:
+def test_nodes_without_a_kubernetes_node_are_down_or_deleted_after_a_minute(world: World) -> None:
     """One slurmd has left in order; the other has crashed, and its Node comes anew later."""
     left, crashed = OTHERS
     cordoned = "slurm-extender pool dyn: the Node is cordoned, and slurmd has left it"
@@ -208,7 +208,7 @@ def test_nodes_whose_nodes_are_gone_are_given_up_or_forgotten_after_a_minute(wor
 
 
 @pytest.mark.one_release("The extender compares reasons, which are text on each release")
-def test_a_persons_drain_stays(world: World) -> None:
+def test_a_drain_by_an_administrator_stays(world: World) -> None:
     node = NODES[3]
     update = (f"NodeName={node}", "State=DRAIN", "Reason=loud disk")
     world.cluster.run_slurm("scontrol", "update", *update)
@@ -239,7 +239,7 @@ def test_a_node_that_is_external_in_slurm_is_left_alone(world: World) -> None:
 
 
 @pytest.mark.one_release("kube-apiserver alone decides")
-def test_an_agent_may_make_the_slurmd_pod_of_its_own_node_and_no_other_pod(world: World) -> None:
+def test_an_agent_may_create_only_the_slurmd_pod_of_its_own_node(world: World) -> None:
     """Of another name it would take the place of another Node's."""
     pods = f"/api/v1/namespaces/{POOLS_NAMESPACE}/pods"
     uses = world.cluster.kubectl("get", "configmap", TEMPLATES, "-n", POOLS_NAMESPACE, "-o", "json")
@@ -272,7 +272,7 @@ def test_an_agent_may_make_the_slurmd_pod_of_its_own_node_and_no_other_pod(world
 
 
 @pytest.mark.one_release("The leader's records are in Kubernetes")
-def test_a_leader_that_is_killed_leaves_nothing_undone(world: World) -> None:
+def test_a_roll_out_completes_after_kills_of_the_leader(world: World) -> None:
     world.write(pools("v4", update={"maxUnavailable": 2}))
     for _ in range(3):
         time.sleep(1.5)

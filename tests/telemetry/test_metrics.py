@@ -47,7 +47,7 @@ def value(telemetry: Telemetry, name: str, **labels: str) -> float | None:
 # The table
 
 
-async def test_a_replica_tells_what_the_table_has_and_nothing_else() -> None:
+async def test_replica_exposes_exactly_the_metrics_of_the_table() -> None:
     page = (await Listeners().metrics.get("/metrics")).text
     told = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
     own = {name: kind for name, kind in told.items() if not name.startswith(("process_", "http_"))}
@@ -69,7 +69,7 @@ OF_TARGETS = {
 
 
 @pytest.mark.parametrize("metric", [*METRICS, *node_agent.METRICS], ids=lambda metric: metric.name)
-def test_names_and_labels_are_by_prometheus_conventions(metric: Any) -> None:
+def test_names_and_labels_follow_the_conventions_of_prometheus(metric: Any) -> None:
     assert metric.name.endswith("_total") == (metric.kind == "counter")
     assert metric.kind != "histogram" or metric.name.endswith("_seconds")
     assert not re.search(r"_(ms|minutes|mb|percent|count|sum|bucket)$", metric.name)
@@ -80,7 +80,7 @@ def test_names_and_labels_are_by_prometheus_conventions(metric: Any) -> None:
     assert OF_TARGETS.isdisjoint(metric.labels)
 
 
-def test_the_page_has_the_table() -> None:
+def test_page_has_the_table_of_metrics() -> None:
     page = (CHECKOUT / "docs/reference/metrics.md").read_text()
     assert renewed("docs/reference/metrics.md", page) == page, "run `make docs`"
 
@@ -104,12 +104,12 @@ def test_the_page_has_the_table() -> None:
         (State.EVICTING, Reason.SLURM_JOB_PREEMPTED, None),
     ],
 )
-def test_a_pod_waits_for_one_thing(state: State, reason: str, expected: WaitsFor | None) -> None:
+def test_each_waiting_pod_has_one_reason(state: State, reason: str, expected: WaitsFor | None) -> None:
     assert waits_for(state, reason) is expected
 
 
 @pytest.mark.parametrize("row", PENDING_REASONS, ids=lambda row: row.name)
-def test_slurms_words_tell_an_owners_limit_from_a_lack_of_resources(row: Any) -> None:
+def test_slurm_reason_separates_limits_of_owners_from_lack_of_resources(row: Any) -> None:
     assert waits_for(State.QUEUED, row.name) is (
         WaitsFor.OWNER if row.of_its_owner else WaitsFor.RESOURCES
     )
@@ -120,7 +120,7 @@ def waiting(name: str, created: str, state: State, reason: str = "") -> Placehol
     return placeholder_of(pod(name=name)._replace(created=created), state, cause=cause)
 
 
-async def test_pods_that_wait_are_counted_with_the_age_of_the_oldest() -> None:
+async def test_waiting_pods_are_counted_with_the_age_of_the_oldest() -> None:
     pods = (
         waiting("a", "2026-11-21T08:00:05Z", State.QUEUED, "Resources"),
         waiting("b", "2026-11-21T08:00:02Z", State.QUEUED),
@@ -142,14 +142,14 @@ async def test_pods_that_wait_are_counted_with_the_age_of_the_oldest() -> None:
     assert value(telemetry, oldest, waits_for="resources") is None
 
 
-async def test_counting_very_many_pods_leaves_turns_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_count_of_many_pods_yields_to_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
     pods, telemetry = [waiting("a", "", State.QUEUED)] * 100, Telemetry()
     with telemetry.placement.leading(Sources(lambda: pods)):
         assert await turns_of_others(telemetry.placement.count_pods()) >= 99
 
 
-async def test_a_count_that_outlives_the_lead_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_count_that_ends_after_the_lead_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
     pods, telemetry = [waiting("a", "", State.QUEUED)] * 10, Telemetry()
     with telemetry.placement.leading(Sources(lambda: pods)):
@@ -178,7 +178,7 @@ def observe(telemetry: Telemetry, *moves: tuple[State, float]) -> Placeholder:
     return after
 
 
-def test_waits_for_a_turn_and_in_slurms_queue_are_no_handling() -> None:
+def test_waits_for_a_submit_slot_and_in_the_queue_are_no_handling() -> None:
     telemetry = Telemetry()
     observe(
         telemetry,
@@ -189,7 +189,7 @@ def test_waits_for_a_turn_and_in_slurms_queue_are_no_handling() -> None:
     assert value(telemetry, "slurm_extender_placement_handling_seconds_sum") == pytest.approx(0.75)
 
 
-def test_each_attempt_counts_and_nothing_is_kept_of_a_pod_that_is_gone() -> None:
+def test_handling_time_of_a_deleted_pod_is_forgotten() -> None:
     durations, record = Durations(), placeholder_of(pod())
     seen = moved(record, to=State.SEEN, at=0.0)
     asked = moved(record, to=State.SUBMITTING, at=5.0)
@@ -203,13 +203,13 @@ def test_each_attempt_counts_and_nothing_is_kept_of_a_pod_that_is_gone() -> None
     )  # the wait of the one that is gone is not known any more
 
 
-def test_a_pod_that_was_bound_before_this_leader_saw_it_counts_for_nothing() -> None:
+def test_pod_bound_before_this_leader_has_no_handling_time() -> None:
     telemetry = Telemetry()
     observe(telemetry, (State.BOUND, 50.0))
     assert value(telemetry, "slurm_extender_placement_handling_seconds_count") == 0
 
 
-def test_an_eviction_is_measured_from_its_cause_to_the_deletion_and_once() -> None:
+def test_eviction_is_measured_once_from_its_cause_to_the_deletion() -> None:
     now = [100.0]
     durations, record = Durations(lambda: now[0]), placeholder_of(pod(), State.BOUND)
     durations.note_eviction(record, moved(record, to=State.EVICTING, at=1.0))
@@ -221,7 +221,7 @@ def test_an_eviction_is_measured_from_its_cause_to_the_deletion_and_once() -> No
     assert durations.evicted(record.uid) is None
 
 
-def test_a_deletion_that_was_carried_out_is_counted() -> None:
+def test_deletion_of_an_evicted_pod_is_counted() -> None:
     telemetry = Telemetry()
     record = observe(telemetry, (State.BOUND, 0.0), (State.EVICTING, 1.0))
     telemetry.placement.done(EvictPod(record.uid, pod(), cause_of("x")), 0.01)
@@ -231,7 +231,7 @@ def test_a_deletion_that_was_carried_out_is_counted() -> None:
 # What is lost, and found
 
 
-def test_a_job_that_slurm_has_lost_is_counted_once() -> None:
+def test_job_lost_by_slurm_is_counted_once() -> None:
     telemetry, record = Telemetry(), placeholder_of(pod(), State.BOUND)
     lost = record.with_phase(Phase.ASKED, 0.0)
     telemetry.placement.observe(record, lost)
@@ -240,7 +240,7 @@ def test_a_job_that_slurm_has_lost_is_counted_once() -> None:
     assert value(telemetry, "slurm_extender_placeholder_transitions_total", state="Bound") == 0
 
 
-def test_the_time_of_the_audit_is_told_while_this_replica_leads() -> None:
+def test_time_of_the_last_audit_is_exposed_while_this_replica_leads() -> None:
     telemetry = Telemetry()
     name = "slurm_extender_audit_last_success_timestamp_seconds"
     with telemetry.placement.leading(Sources()):
@@ -264,7 +264,7 @@ def counted(*nodes: Node, known: Iterable[str] = ("n1", "n2", "n3", "n4")) -> Ca
     return Capacity.of(nodes, view(*(kube_node(name) for name in known)))
 
 
-def test_resources_are_jobs_or_free_or_closed() -> None:
+def test_resources_are_allocated_idle_or_closed() -> None:
     found = counted(
         slurm_node("n1", "IDLE"),
         slurm_node("n2", "MIXED", allocated=3, gres_used="gpu:h100:1(IDX:0)", memory_allocated_mb=400),
@@ -277,7 +277,7 @@ def test_resources_are_jobs_or_free_or_closed() -> None:
     assert found.memory_bytes[Share.ALLOCATED] == 400 * 1024 * 1024
 
 
-def test_nodes_without_a_node_are_not_shared() -> None:
+def test_slurm_nodes_without_a_node_are_not_counted() -> None:
     assert counted(slurm_node("n1", "IDLE"), slurm_node("native", "IDLE")).nodes == {NodeState.IDLE: 1}
 
 
@@ -294,7 +294,7 @@ def test_node_agents_are_counted_on_nodes_that_are_ready() -> None:
     assert Capacity.of((), view(*nodes, kube_node("without"))).agents == 1
 
 
-def test_a_reading_is_counted_once() -> None:
+def test_capacity_of_a_reading_is_counted_once() -> None:
     readings = [Reading((slurm_node("n1", "IDLE"),), 0.0, 0.0)]
     views = iter([view(kube_node("n1")), view()])
     now = CapacityNow(lambda: readings[-1], lambda: next(views))
@@ -303,7 +303,7 @@ def test_a_reading_is_counted_once() -> None:
     assert now().nodes == {}
 
 
-def test_nodes_whose_kubelets_reject_pods_are_counted_once_for_each_kind() -> None:
+def test_nodes_that_reject_pods_are_counted_once_for_each_kind() -> None:
     telemetry = Telemetry()
     closed = [("n1", True), ("n1", False), ("n2", False), ("n2", False)]
     closures = [Closure(node, to_all, 60.0, cause_of("x")) for node, to_all in closed]
@@ -321,7 +321,7 @@ JOB_INFO = "slurm_extender_job_info"
 
 async def job_info(tells_jobs: bool, *records: Placeholder) -> list[dict[str, str]]:
     telemetry = Telemetry()
-    with telemetry.placement.leading(Sources(lambda: records, tells_jobs=tells_jobs)):
+    with telemetry.placement.leading(Sources(lambda: records, reports_jobs=tells_jobs)):
         await telemetry.placement.count_pods()
         families = telemetry.registry.collect()
         return [each.labels for of in families if of.name == JOB_INFO for each in of.samples]
@@ -349,7 +349,7 @@ async def test_each_bound_pod_has_the_user_and_account_of_its_job() -> None:
     ]
 
 
-async def test_job_that_was_not_read_has_what_the_pod_asks_for() -> None:
+async def test_series_of_an_unread_job_has_the_request_of_its_pod() -> None:
     (labels,) = await job_info(True, bound())
     assert [labels[name] for name in ("user", "account", "partition")] == ["", "asked", "main"]
 

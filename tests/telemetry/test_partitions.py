@@ -55,7 +55,7 @@ def told(telemetry: Telemetry, name: str) -> dict[str, float]:
     }
 
 
-async def test_a_pod_counts_where_a_node_of_its_partition_is_idle() -> None:
+async def test_pod_counts_if_a_node_of_its_partition_is_idle() -> None:
     assert await startable(queued(), node("n1"), node("n3", "other")) == {"main": 1, "other": 0}
     assert await startable(queued(partition="other"), node("n1")) == {"main": 0, "other": 0}
     both = queued(partition="other,main,nowhere")
@@ -71,11 +71,11 @@ async def test_a_pod_counts_where_a_node_of_its_partition_is_idle() -> None:
     ],
     ids=str,
 )
-async def test_one_that_does_not_fit_or_may_not_does_not_count(asked: dict[str, Any]) -> None:
+async def test_pod_that_does_not_fit_or_is_excluded_does_not_count(asked: dict[str, Any]) -> None:
     assert (await startable(queued(**asked), node("n1")))["main"] == 0
 
 
-async def test_one_that_fits_exactly_counts() -> None:
+async def test_pod_that_fits_exactly_counts() -> None:
     most = queued(cpus=7, memory_mb=15_000, gres=(("gpu:h100", 4),), constraints="a&b")
     has = node("n1", cpus_reserved=1, memory_reserved_mb=1000)
     assert (await startable(most, has))["main"] == 1
@@ -83,11 +83,11 @@ async def test_one_that_fits_exactly_counts() -> None:
 
 
 @pytest.mark.parametrize("states", [("IDLE", "DRAIN"), ("IDLE", "PLANNED"), ("IDLE", "RESERVED")])
-async def test_a_node_that_is_not_idle_and_open_does_not_count(states: tuple[str, ...]) -> None:
+async def test_closed_or_busy_node_does_not_count(states: tuple[str, ...]) -> None:
     assert (await startable(queued(), node("n1", "main", *states)))["main"] == 0
 
 
-async def test_a_mixed_node_or_a_partition_that_starts_no_jobs_does_not_count() -> None:
+async def test_mixed_node_and_closed_partition_do_not_count() -> None:
     assert (await startable(queued(), node("n1", "main", "MIXED", cpus_allocated=1)))["main"] == 0
     assert await startable(queued(), node("n1"), partitions=(replace(MAIN, up=False),)) == {"main": 0}
 
@@ -96,11 +96,11 @@ async def test_a_mixed_node_or_a_partition_that_starts_no_jobs_does_not_count() 
     ("reason", "count"),
     [("", 1), ("Priority", 1), ("QOSMaxJobsPerUserLimit", 0), ("Licenses", 0), ("BeginTime", 0)],
 )
-async def test_a_pod_that_waits_for_something_else_does_not_count(reason: str, count: int) -> None:
+async def test_pod_counts_only_if_it_waits_for_resources(reason: str, count: int) -> None:
     assert (await startable(queued(reason), node("n1")))["main"] == count
 
 
-def test_pods_that_are_bound_are_counted_by_the_partitions_that_they_asked_for() -> None:
+def test_bound_pods_are_counted_by_requested_partition() -> None:
     telemetry, known = Telemetry(), view(kube_node("n1"), partitions=(MAIN, OTHER))
     name = "slurm_extender_bound_pods_total"
     with telemetry.placement.leading(Sources(view=lambda: known)):
@@ -114,7 +114,7 @@ def test_pods_that_are_bound_are_counted_by_the_partitions_that_they_asked_for()
     assert told(telemetry, name) == {}
 
 
-def test_a_pod_that_was_bound_stays_where_it_was_counted() -> None:
+def test_bound_pod_is_counted_by_its_partition_at_the_time_of_binding() -> None:
     """A count that went down with another default partition would look like a restart."""
     telemetry, name = Telemetry(), "slurm_extender_bound_pods_total"
     views = [view(kube_node("n1"), partitions=(MAIN, OTHER))]

@@ -6,7 +6,7 @@ from extender.turns.backoff import Backoff
 from wellknown.pauses import Pauses
 
 
-def test_a_pause_ends_earlier_and_never_later() -> None:
+def test_pause_can_be_shortened_and_not_prolonged() -> None:
     backoff = Backoff(Pauses(1.0, 15.0))
     backoff.pause(10.0)
     assert not backoff.hasten(12.0)

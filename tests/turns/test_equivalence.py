@@ -62,6 +62,6 @@ def test_pods_of_other_owners_may_be_alike(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [*fields_that_decide(Decides.NOTHING), *fields_that_decide(Decides.QUEUE)]
 )
-def test_what_decides_nothing_else_tells_nobody_apart(name: str) -> None:
+def test_pods_that_differ_in_other_fields_are_alike(name: str) -> None:
     other = with_other(name)
     assert (kind_of(other), owner_of(other)) == (kind_of(PLAIN), owner_of(PLAIN))

@@ -110,7 +110,7 @@ def test_a_wave_of_preemption_passes_at_once() -> None:
     assert story.told == []
 
 
-def test_what_is_over_the_limit_waits_until_the_minute_has_slid_on() -> None:
+def test_evictions_over_the_limit_wait_for_the_sliding_minute() -> None:
     story = Story(limit=3)
     assert story.lose_jobs_of(0, 1) == names(0, 2)
     assert story.pass_time(30) == []
@@ -123,7 +123,7 @@ def test_what_is_over_the_limit_waits_until_the_minute_has_slid_on() -> None:
     assert story.pass_time(30) == names(6, 7)
 
 
-def test_those_who_come_later_do_not_overtake() -> None:
+def test_later_evictions_do_not_overtake_waiting_evictions() -> None:
     story = Story(limit=1)
     assert story.lose_jobs_of(0, 1) == names(0, 1)
     story.now += 60.0
@@ -131,7 +131,7 @@ def test_those_who_come_later_do_not_overtake() -> None:
     assert story.pass_time(60.0) == names(2, 3)
 
 
-def test_it_says_how_many_are_held_back_and_why_and_when_none_is_any_more() -> None:
+def test_limiter_reports_number_and_reasons_of_delayed_evictions() -> None:
     story = Story(limit=1)
     story.lose_jobs_of(*range(6))
     said = story.told[-1]
@@ -145,7 +145,7 @@ def test_it_says_how_many_are_held_back_and_why_and_when_none_is_any_more() -> N
 
 
 @pytest.mark.parametrize("end", ["CANCELLED", "PREEMPTED", "TIMEOUT"])
-def test_a_limit_of_none_holds_everything(end: str) -> None:
+def test_limit_of_zero_delays_every_eviction(end: str) -> None:
     """A person has said so, who knows of a mistake that is not to be seen from here."""
     story = Story(limit=0)
     assert story.lose_jobs_of(0, 1, to=end) == []
@@ -153,7 +153,7 @@ def test_a_limit_of_none_holds_everything(end: str) -> None:
     assert "2 are held back" in (story.told[-1] or "")
 
 
-def test_a_pod_that_is_held_back_is_told_so_once() -> None:
+def test_delayed_eviction_is_reported_on_its_pod_once() -> None:
     story = Story(limit=0)
     story.lose_jobs_of(0)
     story.now += 1.0
@@ -165,7 +165,7 @@ def test_a_pod_that_is_held_back_is_told_so_once() -> None:
     assert story.tell(PodObserved(bound(0)._replace(resource_version="101"))) == []
 
 
-def test_those_who_are_held_back_are_told_one_after_the_other() -> None:
+def test_reports_of_many_delayed_evictions_are_spread_over_time() -> None:
     """There may be thousands, and other Pods wait to be written to."""
     story = Story(limit=0)
     story.lose_jobs_of(*range(100))
@@ -175,7 +175,7 @@ def test_those_who_are_held_back_are_told_one_after_the_other() -> None:
     assert len(story.tell(Tick())) == 50
 
 
-def test_a_pod_that_goes_by_itself_waits_no_more_and_takes_nobodys_turn() -> None:
+def test_deleted_pod_leaves_its_turn_to_the_next_eviction() -> None:
     story = Story(limit=1)
     story.lose_jobs_of(0, 1, 2)
     story.tell(PodVanished("u1"))
@@ -222,7 +222,7 @@ def missing(*numbers: int) -> list[Event]:
     return [PodVanished(f"u{n}", seen=False) for n in numbers]
 
 
-def test_the_jobs_of_pods_that_nobody_saw_go_end_at_the_eviction_limiters_pace() -> None:
+def test_jobs_of_pods_missing_from_a_list_end_at_the_limiters_rate() -> None:
     story = running(5, limit=2)
     assert ended_jobs(story.tell(*missing(*range(5)))) == ["u0", "u1"]
     assert "3 are held back (3 OrphanJob), first default/p2" in (story.told[-1] or "")
@@ -243,7 +243,7 @@ def test_a_pod_that_was_missing_and_is_seen_again_keeps_its_job() -> None:
     assert ended_jobs(story.tell(PodVanished("u1"))) == ["u1"]
 
 
-def test_a_pod_that_is_held_back_and_was_missing_for_a_while_gets_its_turn_all_the_same() -> None:
+def test_delayed_eviction_of_a_temporarily_missing_pod_keeps_its_turn() -> None:
     story = running(2, limit=1)
     for n in (0, 1):
         job = replace(placeholder_job(bound(n), node="n1"), preempt_time=1)
@@ -255,7 +255,7 @@ def test_a_pod_that_is_held_back_and_was_missing_for_a_while_gets_its_turn_all_t
 
 
 @pytest.mark.parametrize("over", [True, False])
-def test_a_pod_that_was_taken_for_gone_and_is_seen_again_goes_by_its_job(over: bool) -> None:
+def test_missing_pod_seen_again_is_evicted_after_its_job_has_ended(over: bool) -> None:
     """Its cancellation may not have arrived yet, or may never."""
     story = running(1, limit=2)
     assert ended_jobs(story.tell(*missing(0))) == ["u0"]
@@ -269,14 +269,14 @@ def test_a_pod_that_was_taken_for_gone_and_is_seen_again_goes_by_its_job(over: b
     assert deleted(story.tell(job_of_has_ended(story, 0))) == names(0, 1)
 
 
-def test_a_pod_that_was_taken_for_gone_and_is_told_to_leave_begins_nothing_anew() -> None:
+def test_missing_pod_seen_again_as_terminating_causes_no_action() -> None:
     story = running(1, limit=2)
     story.tell(*missing(0))
     assert story.tell(PodObserved(changed(seen_again(0), deleting=True))) == []
     assert story.ledger.holding("n1") == ()
 
 
-def test_a_missing_pod_whose_job_ends_meanwhile_has_nothing_to_wait_for() -> None:
+def test_missing_pod_whose_job_has_ended_leaves_the_limiter() -> None:
     story = running(3, limit=1)
     story.tell(*missing(0, 1, 2))
     assert story.tell(job_of_has_ended(story, 1)) == []
@@ -284,7 +284,7 @@ def test_a_missing_pod_whose_job_ends_meanwhile_has_nothing_to_wait_for() -> Non
     assert [each.lead.name for each in story.ledger.holding("n1")] == ["p2"]
 
 
-def test_orphan_jobs_count_and_jobs_of_pods_that_were_seen_to_go_do_not() -> None:
+def test_orphan_jobs_count_and_jobs_of_deleted_pods_do_not() -> None:
     story = Story(limit=1)
     jobs = [placeholder_job(pod(name=f"o{n}", uid=f"gone{n}"), node="n1") for n in range(3)]
     keys = [PlaceholderKey.parse(job.admin_comment) for job in jobs]
@@ -302,7 +302,7 @@ def test_orphan_jobs_count_and_jobs_of_pods_that_were_seen_to_go_do_not() -> Non
 
 
 @pytest.mark.parametrize("end", ["TIMEOUT", "DEADLINE", "COMPLETED"])
-def test_ends_that_are_nobodys_mistake_neither_wait_nor_count(end: str) -> None:
+def test_regular_job_ends_are_neither_delayed_nor_counted(end: str) -> None:
     story = Story(limit=1)
     assert story.lose_jobs_of(*range(100), to=end) == names(0, 100)
     assert story.told == []
@@ -312,7 +312,7 @@ def test_ends_that_are_nobodys_mistake_neither_wait_nor_count(end: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["CANCELLED", "PREEMPTED", "FAILED", "OUT_OF_MEMORY"])
-def test_whatever_may_be_a_mistake_counts(end: str) -> None:
+def test_job_ends_that_may_be_mistakes_count(end: str) -> None:
     """slurmctld does not tell an owner's scancel from an administrator's."""
     story = Story(limit=3)
     assert story.lose_jobs_of(*range(5), to=end) == names(0, 3)
@@ -329,7 +329,7 @@ def test_a_preemption_passes_beside_a_namespace_that_ends_all_its_jobs() -> None
     assert len(story.pass_time(59.0)) == 207  # three quarters, rounded up, of 500 - 125 - 100
 
 
-def test_a_preemption_passes_beside_any_number_of_namespaces_that_end_all_their_jobs() -> None:
+def test_preemption_passes_beside_many_namespaces_that_end_all_their_jobs() -> None:
     """A quarter of the limit is kept: whoever got those nodes would not wait a minute."""
     story = Story(RULES.evictions_per_minute)
     lost = [range(2000 * n, 2000 * (n + 1)) for n in range(6)]
@@ -340,7 +340,7 @@ def test_a_preemption_passes_beside_any_number_of_namespaces_that_end_all_their_
     assert story.pass_time(60.0)[0] == "p20125"
 
 
-def test_a_namespace_that_ends_all_its_jobs_leaves_the_others_something() -> None:
+def test_namespace_that_ends_all_its_jobs_leaves_turns_to_other_namespaces() -> None:
     story = Story(RULES.evictions_per_minute)
     story.lose_jobs_of(*range(2000), namespace="greedy")
     story.now += 1.0
@@ -349,7 +349,7 @@ def test_a_namespace_that_ends_all_its_jobs_leaves_the_others_something() -> Non
     assert story.lose_jobs_of(2020, namespace="late") == names(2020, 2021)
 
 
-def test_preemptions_that_wait_go_before_others() -> None:
+def test_waiting_preemptions_go_before_other_evictions() -> None:
     story = Story(limit=2)
     story.lose_jobs_of(0, 1, 2, 3)
     story.lose_jobs_of(4, 5, 6, to="PREEMPTED")
@@ -358,7 +358,7 @@ def test_preemptions_that_wait_go_before_others() -> None:
     assert story.pass_time(60.0) == names(3, 4)
 
 
-def test_those_that_wait_go_by_turns_over_their_namespaces() -> None:
+def test_waiting_evictions_alternate_between_namespaces() -> None:
     story = Story(limit=3)
     story.lose_jobs_of(*range(10), namespace="a")
     story.lose_jobs_of(*range(10, 12), namespace="b")
@@ -368,7 +368,7 @@ def test_those_that_wait_go_by_turns_over_their_namespaces() -> None:
     assert story.pass_time(60.0) == names(6, 9)
 
 
-def test_an_old_list_of_pods_trips_it_as_a_cancellation_of_everything_does() -> None:
+def test_outdated_list_of_pods_is_limited_like_a_mass_cancellation() -> None:
     story = running(100, limit=4)
     assert len(ended_jobs(story.tell(*missing(*range(100))))) == 3
     assert "97 are held back (97 OrphanJob)" in (story.told[-1] or "")

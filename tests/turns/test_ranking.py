@@ -11,7 +11,7 @@ _CHANGES = st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 5)),
 
 
 @given(_CHANGES)
-def test_the_first_is_the_one_with_the_smallest_key(changes: list[tuple[int, int | None]]) -> None:
+def test_first_returns_the_smallest_key(changes: list[tuple[int, int | None]]) -> None:
     """A change gives a thing a key, or (None) takes it out."""
     ranking: Ranking[int, int] = Ranking()
     keys: dict[int, int] = {}
@@ -29,7 +29,7 @@ def test_the_first_is_the_one_with_the_smallest_key(changes: list[tuple[int, int
         assert (thing in ranking) is (thing in keys)
 
 
-def test_of_equal_keys_the_first_to_have_it_comes_first() -> None:
+def test_equal_keys_keep_the_order_of_insertion() -> None:
     ranking: Ranking[str, int] = Ranking()
     for thing in "cab":
         ranking.put(thing, 1)
@@ -38,7 +38,7 @@ def test_of_equal_keys_the_first_to_have_it_comes_first() -> None:
     assert ranking.first() == (1, "a")
 
 
-def test_what_is_out_of_date_does_not_pile_up() -> None:
+def test_outdated_entries_do_not_accumulate() -> None:
     ranking: Ranking[str, int] = Ranking()
     ranking.put("first", 0)
     for key in range(1, 10_000):

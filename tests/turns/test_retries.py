@@ -69,7 +69,7 @@ def asked(done: list[Effect]) -> list[str]:
     return [effect.uid for effect in done if isinstance(effect, Submit)]
 
 
-def test_a_refused_pod_is_asked_for_again_as_told_and_placed_once_mended(site: Site) -> None:
+def test_refused_pod_is_retried_at_the_reported_time_and_placed(site: Site) -> None:
     uid = site.refused()
     due = site.told(uid)
     assert FIRST <= due <= 1.25 * FIRST
@@ -79,7 +79,7 @@ def test_a_refused_pod_is_asked_for_again_as_told_and_placed_once_mended(site: S
     assert site.state_of(uid) is State.ALLOCATED
 
 
-def test_it_rests_longer_each_time_up_to_half_an_hour_and_says_so(site: Site) -> None:
+def test_reported_backoff_grows_up_to_half_an_hour(site: Site) -> None:
     uid = site.refused()
     rests = []
     for _ in range(7):
@@ -107,7 +107,7 @@ def test_equal_requests_share_one_try_and_all_go_on_once_it_succeeds(site: Site)
     assert {site.state_of(uid) for uid in uids} <= {State.QUEUED, State.ALLOCATED}
 
 
-def test_those_that_are_alike_go_on_when_a_new_pod_shows_that_it_is_mended(site: Site) -> None:
+def test_success_of_a_new_pod_releases_equal_refused_requests(site: Site) -> None:
     refused = site.refused()
     other = site.refused(cpus=2)
     site.mended = True
@@ -117,7 +117,7 @@ def test_those_that_are_alike_go_on_when_a_new_pod_shows_that_it_is_mended(site:
     assert site.state_of(other) is State.INVALID
 
 
-def test_another_try_is_made_by_another_pod_where_the_one_that_tried_is_gone(site: Site) -> None:
+def test_another_pod_retries_after_the_first_pod_is_gone(site: Site) -> None:
     first, second = site.refused(), site.refused()
     site.remove_pod(first)
     site.mended = True
@@ -126,7 +126,7 @@ def test_another_try_is_made_by_another_pod_where_the_one_that_tried_is_gone(sit
     assert len(site.ledger._retries) == 0
 
 
-def test_nothing_is_kept_of_requests_whose_pods_are_gone(site: Site) -> None:
+def test_requests_of_deleted_pods_are_forgotten(site: Site) -> None:
     tried, new = site.refused(), site.refused(cpus=2)
     site.live_on(site.told(tried) + 2)
     for uid in (tried, new):
@@ -135,7 +135,7 @@ def test_nothing_is_kept_of_requests_whose_pods_are_gone(site: Site) -> None:
     assert len(site.ledger._retries) == 0
 
 
-def test_a_pod_that_is_annotated_and_those_alike_are_asked_for_at_once(site: Site) -> None:
+def test_annotated_pod_and_equal_pods_are_retried_at_once(site: Site) -> None:
     annotated, alike = site.refused(), site.refused()
     site.live_on(15)
     site.mended = True
@@ -144,7 +144,7 @@ def test_a_pod_that_is_annotated_and_those_alike_are_asked_for_at_once(site: Sit
     assert {site.state_of(uid) for uid in (annotated, alike)} == {State.ALLOCATED}
 
 
-def test_a_pod_that_is_annotated_all_the_time_is_asked_for_now_and_then(site: Site) -> None:
+def test_continually_annotated_pod_is_retried_at_intervals(site: Site) -> None:
     uid = site.refused()
     done = []
     for _ in range(100):
@@ -157,14 +157,14 @@ def cordoned(name: str) -> ClusterView:
     return VIEW.with_node(name, replace(VIEW.nodes[name], unschedulable=True))
 
 
-def test_a_change_of_nodes_has_no_refused_pod_asked_for_again(site: Site) -> None:
+def test_irrelevant_node_change_causes_no_retry_of_a_refused_pod(site: Site) -> None:
     site.refused()
     site.live_on(FIRST / 2)
     for _ in range(5):
         assert asked(site.tell_and_settle(ClusterObserved(VIEW.with_node("n3", None)))) == []
 
 
-def test_nodes_that_come_and_go_have_it_asked_for_again_now_and_then(site: Site) -> None:
+def test_repeated_node_changes_cause_retries_at_intervals(site: Site) -> None:
     site.refused()
     done: list[Effect] = []
     for number in range(60):
@@ -174,7 +174,7 @@ def test_nodes_that_come_and_go_have_it_asked_for_again_now_and_then(site: Site)
 
 
 @pytest.mark.parametrize("what", ["its node is open again", "its partition is made"])
-def test_a_request_is_made_again_when_what_it_may_use_has_changed(site: Site, what: str) -> None:
+def test_refused_request_is_retried_when_its_node_or_partition_changes(site: Site, what: str) -> None:
     site.tell(ClusterObserved(cordoned("n1")))
     uid = site.refused()
     site.live_on(1.25 * FIRST + 2)  # from now on it rests for longer
@@ -188,7 +188,7 @@ def test_a_request_is_made_again_when_what_it_may_use_has_changed(site: Site, wh
     assert site.state_of(uid) is State.ALLOCATED
 
 
-def test_a_pod_that_may_not_ask_any_more_is_not_asked_for(site: Site) -> None:
+def test_forbidden_pod_is_not_retried(site: Site) -> None:
     uid = site.refused()
     site.edit(uid, forbidden=True)
     assert asked(site.live_on(10 * MINUTE)) == []
@@ -196,7 +196,7 @@ def test_a_pod_that_may_not_ask_any_more_is_not_asked_for(site: Site) -> None:
     assert (sentence(shown), shown.dues) == ("forbidden", ())
 
 
-def test_authors_of_very_many_pods_are_told_one_after_the_other(site: Site) -> None:
+def test_reports_on_many_refused_pods_are_spread_over_time(site: Site) -> None:
     uids = [site.refused() for _ in range(200)]
     site.live_on(1.25 * FIRST)
     told = [effect for effect in site.live_on(1) if isinstance(effect, ReportWaiting)]
@@ -205,7 +205,7 @@ def test_authors_of_very_many_pods_are_told_one_after_the_other(site: Site) -> N
     assert len({site.told(uid) for uid in uids}) == 1
 
 
-def test_a_refused_pod_that_is_changed_all_the_time_is_not_asked_for_each_time(site: Site) -> None:
+def test_continually_changed_refused_pod_is_retried_at_intervals(site: Site) -> None:
     uid = site.refused()
     done: list[str] = []
     for number in range(200):
@@ -222,7 +222,7 @@ def test_a_refused_pod_that_is_changed_all_the_time_is_not_asked_for_each_time(s
     assert again
 
 
-def test_others_are_told_why_they_wait_before_many_that_are_refused(site: Site) -> None:
+def test_waiting_pod_is_reported_before_many_refused_pods(site: Site) -> None:
     uids = [site.create_pod(request=asking()) for _ in range(500)]
     site.live_on(30)
     site.write(site.pods[uids[0]]._replace(touch=1))

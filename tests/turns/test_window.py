@@ -94,7 +94,7 @@ def test_turns_go_by_priority_then_by_age_then_by_uid(line: Line) -> None:
     assert line.take() == ["high", "a", "b", "late", "low"]
 
 
-def test_place_in_line_is_asked_for_a_pod() -> None:
+def test_place_in_line_counts_the_pods_ahead() -> None:
     line = Line(size=2)
     for uid in ("a1", "a2", "a3"):
         line.put(uid, State.SEEN)
@@ -125,7 +125,7 @@ def test_places_in_line_are_the_order_of_turns(seed: int) -> None:
     assert [places[uid] for uid in line.take()] == [*range(30)]
 
 
-def test_no_more_wait_in_slurm_than_the_window_holds() -> None:
+def test_no_more_jobs_wait_in_slurm_than_the_window_holds() -> None:
     line = Line(size=2)
     line.come(*"abcd")
     assert line.take() == ["a", "b"]
@@ -154,13 +154,13 @@ def test_a_job_that_starts_or_ends_makes_room() -> None:
         assert line.take() == ["b"], state
 
 
-def test_who_leaves_the_line_is_passed_over(line: Line) -> None:
+def test_pod_that_leaves_the_line_gets_no_turn(line: Line) -> None:
     line.come("a", "b")
     line.put("a", State.DONE)
     assert line.take() == ["b"]
 
 
-def test_who_comes_back_gets_one_turn(line: Line) -> None:
+def test_pod_that_returns_to_the_line_gets_one_turn(line: Line) -> None:
     line.come("a")
     line.put("a", State.INVALID)
     line.come("a")
@@ -184,7 +184,7 @@ def test_a_next_attempt_gets_a_turn_of_its_own(line: Line) -> None:
     assert line.take() == ["a"]
 
 
-def test_the_fast_path_is_open_while_nothing_of_ours_waits(line: Line) -> None:
+def test_fast_path_is_open_while_no_placeholder_waits(line: Line) -> None:
     assert line.window.fast("main", 0.0)
     line.ask("a")
     assert line.window.fast("main", 0.0)
@@ -196,7 +196,7 @@ def test_the_fast_path_is_open_while_nothing_of_ours_waits(line: Line) -> None:
     assert not line.window.fast("main", 0.0)
 
 
-def test_a_refusal_on_the_fast_path_rests_it_for_a_while(line: Line) -> None:
+def test_refusal_closes_the_fast_path_for_a_while(line: Line) -> None:
     line.window.had_no_room("main", 10.0)
     assert not line.window.fast("main", 10.9)
     assert line.window.fast("main", 11.0)
@@ -214,7 +214,7 @@ def refuse_all(line: Line) -> int:
     return len(refused)
 
 
-def test_who_is_refused_for_now_gives_its_place_to_those_of_another_size() -> None:
+def test_refused_pods_give_their_places_to_pods_of_another_size() -> None:
     line = Line(size=2)
     line.come("a1", "a2", "a3", priority=5)
     line.come("b", cpu="2")
@@ -226,7 +226,7 @@ def test_who_is_refused_for_now_gives_its_place_to_those_of_another_size() -> No
     assert line.window.why("b") is IN_LINE
 
 
-def test_one_of_those_that_were_refused_tries_again_after_a_rest_and_the_others_follow() -> None:
+def test_one_refused_pod_retries_first_and_the_other_pods_follow() -> None:
     line = Line()
     line.come(*"abcdef")
     refuse_all(line)
@@ -241,7 +241,7 @@ def test_one_of_those_that_were_refused_tries_again_after_a_rest_and_the_others_
     assert submitting(line) == ["d", "e", "f"]
 
 
-def test_a_refusal_while_others_of_its_kind_are_let_through_again_closes_their_line(line: Line) -> None:
+def test_refusal_during_the_retries_of_a_line_closes_the_line_again(line: Line) -> None:
     line.come(*"abcd")
     refuse_all(line)
     line.now = line.window.opens
@@ -251,7 +251,7 @@ def test_a_refusal_while_others_of_its_kind_are_let_through_again_closes_their_l
     assert submitting(line) == []
 
 
-def test_a_line_that_is_refused_again_and_again_is_asked_less_and_less_often(line: Line) -> None:
+def test_retries_of_a_refused_line_become_less_frequent(line: Line) -> None:
     line.come("a")
     tries = 0
     while line.now < 600:
@@ -261,7 +261,7 @@ def test_a_line_that_is_refused_again_and_again_is_asked_less_and_less_often(lin
     assert 600 / 15 < tries < 60
 
 
-def test_a_try_that_is_never_answered_does_not_close_its_line_for_ever(line: Line) -> None:
+def test_unanswered_retry_does_not_close_its_line_for_ever(line: Line) -> None:
     line.come("a", "b")
     refuse_all(line)
     line.now = line.window.opens
@@ -270,7 +270,7 @@ def test_a_try_that_is_never_answered_does_not_close_its_line_for_ever(line: Lin
     assert submitting(line) == ["b"]
 
 
-def test_a_pod_of_higher_priority_that_comes_later_is_the_first_to_try_again(line: Line) -> None:
+def test_later_pod_of_higher_priority_retries_first(line: Line) -> None:
     line.come("a")
     refuse_all(line)
     line.come("high", priority=5)
@@ -278,7 +278,7 @@ def test_a_pod_of_higher_priority_that_comes_later_is_the_first_to_try_again(lin
     assert submitting(line) == ["high"]
 
 
-def test_news_of_the_nodes_ends_a_rest(line: Line) -> None:
+def test_node_change_ends_the_backoff(line: Line) -> None:
     line.come("a")
     refuse_all(line)
     line.window.wake(100_000)
@@ -296,7 +296,7 @@ def refused() -> Line:
     return line
 
 
-def test_many_sizes_that_were_refused_are_tried_again_a_few_at_a_time(refused: Line) -> None:
+def test_many_refused_sizes_are_retried_a_few_at_a_time(refused: Line) -> None:
     tried = 0
     while refused.now < 60:
         refused.now = max(refused.now, refused.window.opens)
@@ -304,7 +304,7 @@ def test_many_sizes_that_were_refused_are_tried_again_a_few_at_a_time(refused: L
     assert 500 <= tried <= 620, "ten a second: each size within a minute"
 
 
-def test_when_slurm_takes_one_size_again_more_and_more_of_the_others_follow(refused: Line) -> None:
+def test_more_sizes_follow_after_slurm_accepts_one_size_again(refused: Line) -> None:
     taken = 0
     while refused.now < 3:
         refused.now = max(refused.now, refused.window.opens)
@@ -312,7 +312,7 @@ def test_when_slurm_takes_one_size_again_more_and_more_of_the_others_follow(refu
     assert taken > 400
 
 
-def test_news_of_the_nodes_lets_a_few_of_many_sizes_try_at_once(refused: Line) -> None:
+def test_node_change_lets_a_few_of_many_sizes_retry_at_once(refused: Line) -> None:
     refused.window.wake(100_000)
     assert len(submitting(refused)) == 10
 
@@ -330,7 +330,7 @@ def test_every_partition_has_a_window_of_its_own(windows: Windows) -> None:
     assert list(windows.turns(0.0)) == [("b", "b")]
 
 
-def test_who_changes_its_partition_leaves_the_line_and_the_place_it_had(windows: Windows) -> None:
+def test_pod_that_changes_its_partition_leaves_its_line_and_place(windows: Windows) -> None:
     put(windows, "a", State.SEEN)
     put(windows, "b", State.SEEN)
     assert list(windows.turns(0.0)) == [("b", "u")]
@@ -340,7 +340,7 @@ def test_who_changes_its_partition_leaves_the_line_and_the_place_it_had(windows:
     assert not windows.fast("a", 0.0)
 
 
-def test_who_is_over_is_forgotten(windows: Windows) -> None:
+def test_forgotten_pod_frees_its_place(windows: Windows) -> None:
     put(windows, "a", State.QUEUED)
     put(windows, "a", State.SEEN, "next")
     assert list(windows.turns(0.0)) == []
@@ -349,7 +349,7 @@ def test_who_is_over_is_forgotten(windows: Windows) -> None:
     windows.forget("never-heard-of")
 
 
-def test_a_partition_that_nobody_is_in_costs_nothing(windows: Windows) -> None:
+def test_empty_partition_is_not_kept(windows: Windows) -> None:
     for number in range(100):
         put(windows, f"p{number}", State.SEEN)
         for _ in windows.turns(0.0):
@@ -377,7 +377,7 @@ def test_owners_take_turns_whatever_their_pods_priorities() -> None:
     assert shares(line.take()) == {"a": 3, "b": 2, "c": 1}
 
 
-def test_who_comes_last_gets_a_share_at_once_beyond_a_full_window() -> None:
+def test_new_owner_gets_a_share_at_once_beyond_a_full_window() -> None:
     line = Line(size=20)
     many(line, "a", 100)
     line.take()
@@ -386,7 +386,7 @@ def test_who_comes_last_gets_a_share_at_once_beyond_a_full_window() -> None:
         assert shares(line.take()) == {account: 20 // position}
 
 
-def test_what_a_window_holds_beyond_its_size_is_worn_off_before_the_first_goes_on() -> None:
+def test_window_above_its_size_shrinks_before_the_first_owner_continues() -> None:
     line = Line(size=4)
     many(line, "a", 100)
     line.take()
@@ -399,7 +399,7 @@ def test_what_a_window_holds_beyond_its_size_is_worn_off_before_the_first_goes_o
     assert line.take() == ["a0004"]
 
 
-def test_an_owner_of_few_goes_before_one_of_many_when_a_place_becomes_free() -> None:
+def test_owner_of_fewer_jobs_gets_a_free_place_first() -> None:
     line = Line(size=4)
     many(line, "a", 100)
     many(line, "b", 100)
@@ -408,7 +408,7 @@ def test_an_owner_of_few_goes_before_one_of_many_when_a_place_becomes_free() -> 
     assert line.take() == ["b0002"]
 
 
-def test_owners_with_as_many_go_one_after_the_other() -> None:
+def test_owners_of_equally_many_jobs_take_turns() -> None:
     line = Line(size=4)
     for account in "abc":
         many(line, account, 5)
@@ -422,7 +422,7 @@ def test_owners_with_as_many_go_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize(("why", "left"), [("QOSMaxJobsPerUserLimit", 4), ("Resources", 2)])
-def test_jobs_that_wait_for_their_owner_count_against_that_owner_alone(why: str, left: int) -> None:
+def test_jobs_held_by_their_owners_limit_count_only_for_that_owner(why: str, left: int) -> None:
     line = Line(size=4)
     many(line, "a", 100)
     for uid in line.take():
@@ -440,7 +440,7 @@ def test_immediate_jobs_in_submission_count_against_all_owners() -> None:
     assert shares(line.take()) == {"b": 2}
 
 
-def test_a_job_that_waits_for_its_owner_overtakes_nobody_and_leaves_the_fast_path_open() -> None:
+def test_job_that_its_owner_holds_leaves_the_fast_path_open() -> None:
     line = Line()
     line.put("a", State.QUEUED, why="JobHeldUser")
     assert line.window.fast("main", 0.0)
@@ -456,17 +456,17 @@ def test_an_owner_is_a_user_an_account_a_qos_and_a_reservation(other: dict[str, 
     assert owner(other) != owner({})
 
 
-def test_the_order_of_a_list_and_the_case_of_a_name_make_no_other_owner() -> None:
+def test_list_order_and_name_case_do_not_change_the_owner() -> None:
     assert owner({"qos": "a,B", "account": "Lab"}) == owner({"qos": "b,A", "account": "lab"})
 
 
-def test_where_pods_have_no_user_their_namespace_takes_its_place() -> None:
+def test_namespace_takes_the_place_of_a_missing_user() -> None:
     assert owner({}, "red") != owner({}, "blue")
     assert owner({"user-id": "7"}, "red") == owner({"user-id": "7"}, "blue")
 
 
 @pytest.mark.parametrize(("why", "places"), [("JobHeldAdmin", 10), ("ReqNodeNotAvail", 5)])
-def test_jobs_of_one_namespace_that_cannot_start_keep_no_other_from_slurm(why: str, places: int) -> None:
+def test_unstartable_jobs_of_a_namespace_do_not_block_another_namespace(why: str, places: int) -> None:
     """None of them has a user. Those that are held leave the whole window, the others a share of it."""
     line = Line(size=10)
     line.come(*(f"red-{number:02}" for number in range(20)), namespace="red")
@@ -528,7 +528,7 @@ def waits(windows: Windows, uid: str) -> bool:
     return windows.why(uid) is NO_PLACE
 
 
-def test_a_user_has_at_most_a_quarter_of_the_places_however_many_partitions_it_asks_for() -> None:
+def test_user_has_at_most_a_quarter_of_places_over_many_partitions() -> None:
     windows = Windows(1000, 1.0, 2000)
     gone = [uid for n in range(63) for uid in fill(windows, f"p{n},", "a", 100, user=7)]
     assert len(gone) == 250
@@ -536,7 +536,7 @@ def test_a_user_has_at_most_a_quarter_of_the_places_however_many_partitions_it_a
     assert len(fill(windows, "main", "a", 300, user=8)) == 150, "a fifth of the others"
 
 
-def test_a_user_has_at_most_a_quarter_of_the_places_however_many_accounts_it_names() -> None:
+def test_user_has_at_most_a_quarter_of_places_over_many_accounts() -> None:
     windows = Windows(1000, 1.0, 2000)
     for n in range(500):
         windows.follow("main", waiting(f"{n}", f"account-{n}", 7), 0.0)
@@ -557,7 +557,7 @@ def test_the_last_tenth_is_kept_for_users_that_have_no_place() -> None:
     assert taken[20:] == [1] * 79
 
 
-def test_the_tokens_user_makes_way_for_others_when_they_come() -> None:
+def test_token_user_gives_way_to_other_users() -> None:
     windows = Windows(1000, 1.0, 2000)
     for n in range(60):
         fill(windows, f"p{n}", "a", 1000)

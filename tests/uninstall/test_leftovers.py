@@ -31,7 +31,7 @@ async def gates(kubernetes: InMemoryKubernetes, name: str) -> list[str]:
     return [gate["name"] for gate in manifest["spec"].get("schedulingGates") or ()]
 
 
-async def test_the_gate_is_lifted_and_those_of_others_stay() -> None:
+async def test_only_the_gate_of_the_extender_is_removed() -> None:
     kubernetes, done = InMemoryKubernetes(), Done()
     for manifest in (
         pod_manifest("waits"),
@@ -55,7 +55,7 @@ def asked(key: PlaceholderKey) -> JobSpec:
     return replace(spec, admin_comment=str(key))
 
 
-async def test_live_jobs_of_this_cluster_are_ended_and_no_others() -> None:
+async def test_only_live_jobs_of_this_cluster_are_cancelled() -> None:
     world, done = slurm(), Done()
     ours = PlaceholderKey(RULES.cluster, "default", "p", "u1", 1)
     anothers = PlaceholderKey("another-cluster", "default", "p", "u2", 1)
@@ -69,7 +69,7 @@ async def test_live_jobs_of_this_cluster_are_ended_and_no_others() -> None:
     assert (done.ended, done.problems) == (1, [])
 
 
-async def test_nothing_is_done_while_a_replica_leads() -> None:
+async def test_uninstall_stops_while_a_replica_leads() -> None:
     kubernetes = InMemoryKubernetes()
     await kubernetes.create_lease("kube-system", LEASE)
 
@@ -87,5 +87,5 @@ async def test_nothing_is_done_while_a_replica_leads() -> None:
     await nobody_leads(kubernetes, "kube-system", 1, 0.5)
 
 
-async def test_an_extender_that_never_led_has_no_lease() -> None:
+async def test_extender_that_never_led_has_no_lease() -> None:
     await nobody_leads(InMemoryKubernetes(), "kube-system", 5, 0.0)

@@ -99,7 +99,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adopter, "_TOGETHER_S", 0.001)
 
 
-async def test_guests_have_jobs_for_as_long_as_they_are_there() -> None:
+async def test_adopted_pods_have_jobs_until_the_pods_are_gone() -> None:
     world = World()
     world.add("a", cpu="3")
     async with world.running():
@@ -111,7 +111,7 @@ async def test_guests_have_jobs_for_as_long_as_they_are_there() -> None:
         assert await world.jobs() == 1
 
 
-async def test_the_coming_and_going_of_a_guest_begins_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_new_or_deleted_adopted_pod_starts_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adopter, "_INTERVAL_S", 1000.0)
     world = World()
     async with world.running():
@@ -122,7 +122,7 @@ async def test_the_coming_and_going_of_a_guest_begins_a_round(monkeypatch: pytes
         await world.has_jobs(0)
 
 
-async def test_an_outage_is_told_and_holds_nothing_back_afterwards() -> None:
+async def test_outage_is_reported_and_adoption_resumes_after_the_outage() -> None:
     world = World()
     world.slurm.outage(Unreachable("slurmctld was not reached"))
     world.add("a")
@@ -133,7 +133,7 @@ async def test_an_outage_is_told_and_holds_nothing_back_afterwards() -> None:
         assert world.health.parts() == {"Slurm": False}
 
 
-async def test_what_fails_is_logged_with_the_pod_and_its_job() -> None:
+async def test_failed_effect_is_logged_with_the_pod_and_its_job() -> None:
     world = World()
     world.add("a")
     world.slurm.lose_reply_of_next("submit")
@@ -145,7 +145,7 @@ async def test_what_fails_is_logged_with_the_pod_and_its_job() -> None:
     assert (line["pod"], line["job"]) == ("default/a", job_id)
 
 
-async def test_without_guests_slurm_is_not_asked() -> None:
+async def test_no_request_is_sent_to_slurm_without_adopted_pods() -> None:
     world = World()
     world.slurm.outage(Unreachable("slurmctld was not reached"))
     async with world.running():
@@ -153,7 +153,7 @@ async def test_without_guests_slurm_is_not_asked() -> None:
     assert world.health.parts() == {}
 
 
-def test_the_metric_counts_guests_by_stage() -> None:
+def test_metric_counts_adopted_pods_by_stage() -> None:
     telemetry = Telemetry()
     metric = "slurm_extender_adopted", {"stage": "rejected_by_slurm"}
     with telemetry.placement.leading(Sources(adopted_pods=lambda: {Stage.REJECTED_BY_SLURM: 2})):

@@ -125,7 +125,7 @@ async def adopted(world: World) -> World:
     return world
 
 
-def test_a_guest_is_what_slurm_would_count_of_a_pod_that_others_bound() -> None:
+def test_adopted_pod_has_the_requests_of_its_manifest() -> None:
     translation = replace(ADOPTS, cluster_name="prod")
     adopted_pod = adoptable(manifest_of_adopted(cpu="1500m", memory="1Gi", gpus=2), translation)
     comment = f"Kubernetes Pod default/g of cluster prod; {COMMENT}"
@@ -155,11 +155,11 @@ def test_adopted_pod_asks_for_a_cpu_and_some_memory(
         pytest.param({"cpu": "1" + "0" * 20}, id="requests what cannot be"),
     ],
 )
-def test_others_are_no_guests(given: dict[str, Any]) -> None:
+def test_ineligible_pods_are_not_adopted(given: dict[str, Any]) -> None:
     assert adoptable(manifest_of_adopted(**given), ADOPTS) is None
 
 
-def test_no_pod_of_a_daemon_set_and_no_pod_without_the_setting_is_adopted() -> None:
+def test_daemonset_pods_and_pods_without_the_setting_are_not_adopted() -> None:
     manifest = manifest_of_adopted()
     assert adoptable(manifest, TranslationConfig()) is None
     manifest["metadata"]["ownerReferences"] = [DAEMON]
@@ -189,7 +189,7 @@ def submitted(effects: list[Effect]) -> JobSpec:
     return job
 
 
-async def test_adopted_job_is_what_the_rule_of_the_pod_gives(world: World) -> None:
+async def test_adopted_job_follows_the_policy_rule(world: World) -> None:
     partitions = [partition("main", ("n1",), default=True), partition("other", ("n1",))]
     world.view = view(kube_node("n1"), partitions=partitions)
     world.policy = Policy((TEAM,))
@@ -241,12 +241,12 @@ def test_annotated_pod_of_another_scheduler_is_adopted() -> None:
         assert adoptable(annotated, translation) is not None
 
 
-def test_who_names_our_scheduler_out_of_scope_is_a_guest() -> None:
+def test_pod_of_slurm_scheduler_out_of_scope_is_adopted() -> None:
     scoped = TranslationConfig(adopts=True, scope=Scope.of(("ml",), ""))
     assert adoptable(manifest_of_adopted(schedulerName="slurm-scheduler"), scoped) is not None
 
 
-async def test_a_guest_gets_a_job_that_runs_on_its_node_and_says_so_on_the_pod(world: World) -> None:
+async def test_adopted_pod_gets_a_job_on_its_node_and_the_annotation(world: World) -> None:
     world.add(cpu="3", memory="2Gi", node="n2")
     await world.rounds()
     job = await world.job()
@@ -259,20 +259,20 @@ async def test_a_guest_gets_a_job_that_runs_on_its_node_and_says_so_on_the_pod(w
 
 
 @pytest.mark.parametrize("given", [{"node": "n3"}, {"node": "n4"}], ids=["not Slurm's", "not known"])
-async def test_on_other_nodes_nobody_needs_a_job(world: World, given: dict[str, str]) -> None:
+async def test_pod_on_a_node_outside_slurm_gets_no_job(world: World, given: dict[str, str]) -> None:
     world.add(**given)
     assert await world.rounds() == []
     assert world.stages == {}
 
 
-async def test_the_job_lasts_as_long_as_the_partition_lets_it() -> None:
+async def test_job_has_the_time_limit_of_the_partition() -> None:
     world = World(max_time_minutes=90)
     world.add()
     await world.rounds()
     assert (await world.job()).time_limit_minutes == 90
 
 
-async def test_the_first_partition_with_the_node_is_asked_where_the_default_one_lacks_it(
+async def test_first_open_partition_with_the_node_replaces_the_default_partition(
     world: World,
 ) -> None:
     parts = [partition("a", "n2", default=True), partition("b", "n1", up=False), partition("c", "n1")]
@@ -283,14 +283,14 @@ async def test_the_first_partition_with_the_node_is_asked_where_the_default_one_
     assert asked.job.partition == "c"
 
 
-async def test_no_job_is_asked_for_on_a_node_that_several_nodes_name(world: World) -> None:
+async def test_no_job_is_requested_on_a_contested_slurm_node(world: World) -> None:
     nodes = (kube_node("n1", {"slurm": "gpu"}), kube_node("n2", {"slurm": "gpu"}))
     world.view = view(*nodes, partitions=[partition("a", "gpu", default=True)])
     world.adoptions.see({"u": AdoptedPod("u", "default", "g", "n1", 1, 1)}, world.view)
     assert list(world.adoptions.round({}, Context(0.0, RULES, world.view))) == []
 
 
-async def test_the_pods_end_ends_the_job(adopted: World) -> None:
+async def test_deleted_pod_ends_its_running_job(adopted: World) -> None:
     adopted.kubernetes.remove("pods", "g")
     (cancelled,) = await adopted.rounds()
     assert isinstance(cancelled, CancelJob)
@@ -298,7 +298,7 @@ async def test_the_pods_end_ends_the_job(adopted: World) -> None:
     assert adopted.adoptions.job_ids == frozenset()
 
 
-async def test_a_pod_that_ends_while_its_job_waits_ends_it(world: World) -> None:
+async def test_deleted_pod_ends_its_waiting_job(world: World) -> None:
     await world.slurm.allocate(JobSpec("native", 8, 1, required_nodes=("n1",)), 7)
     world.add()
     await world.rounds()
@@ -309,7 +309,7 @@ async def test_a_pod_that_ends_while_its_job_waits_ends_it(world: World) -> None
     assert (await world.jobs()).keys() == {7}
 
 
-async def test_a_job_waits_for_its_node_before_all_others_and_holds_up_no_other_node(
+async def test_adopted_job_is_first_in_line_and_blocks_no_other_node(
     world: World,
 ) -> None:
     for number, name in ((7, "native"), (8, "next")):
@@ -326,7 +326,7 @@ async def test_a_job_waits_for_its_node_before_all_others_and_holds_up_no_other_
     assert (await world.jobs())[8].state.pending
 
 
-async def test_an_admins_cancellation_counts(adopted: World) -> None:
+async def test_job_cancelled_by_an_administrator_is_not_requested_again(adopted: World) -> None:
     adopted.slurm.admin_cancel((await adopted.job()).id)
     await adopted.rounds(400)  # Slurm has forgotten it by then
     assert await adopted.jobs() == {}
@@ -335,7 +335,7 @@ async def test_an_admins_cancellation_counts(adopted: World) -> None:
     assert adopted.told == [Stage.RUNNING, Stage.CANCELLED]
 
 
-async def test_what_was_cancelled_before_it_led_says_nothing_to_a_leader(adopted: World) -> None:
+async def test_new_leader_ignores_an_earlier_cancellation(adopted: World) -> None:
     """It may have been ended by another, under another setting."""
     adopted.slurm.admin_cancel((await adopted.job()).id)
     adopted.lead()
@@ -343,7 +343,7 @@ async def test_what_was_cancelled_before_it_led_says_nothing_to_a_leader(adopted
     assert adopted.stages == {Stage.RUNNING: 1}
 
 
-async def test_a_job_that_was_preempted_is_asked_for_again_after_a_pause(adopted: World) -> None:
+async def test_preempted_job_is_requested_again_after_a_pause(adopted: World) -> None:
     first = await adopted.job()
     adopted.slurm.preempt(first.id)
     await adopted.rounds(8)
@@ -353,14 +353,14 @@ async def test_a_job_that_was_preempted_is_asked_for_again_after_a_pause(adopted
     assert adopted.noted() == str((await adopted.job()).id) != str(first.id)
 
 
-async def test_a_job_whose_time_is_over_is_asked_for_again_at_once(adopted: World) -> None:
+async def test_timed_out_job_is_requested_again_at_once(adopted: World) -> None:
     adopted.slurm.end((await adopted.job()).id, "TIMEOUT")
     (taken_off, asked) = await adopted.round()
     assert isinstance(taken_off, RecordAdoption)
     assert isinstance(asked, Submit)
 
 
-async def test_what_slurm_can_never_give_is_asked_for_seldom(world: World) -> None:
+async def test_impossible_job_is_requested_rarely(world: World) -> None:
     world.add(cpu="12")
     effects = await world.rounds(300)
     assert world.stages == {Stage.REJECTED_BY_SLURM: 1}
@@ -370,7 +370,7 @@ async def test_what_slurm_can_never_give_is_asked_for_seldom(world: World) -> No
     assert world.stages == {}
 
 
-async def test_who_was_refused_is_taken_up_once_slurm_has_what_it_needs(world: World) -> None:
+async def test_rejected_pod_is_adopted_after_slurm_is_corrected(world: World) -> None:
     world.slurm.error = InvalidRequest("no such association")
     world.add()
     await world.rounds()
@@ -380,7 +380,7 @@ async def test_who_was_refused_is_taken_up_once_slurm_has_what_it_needs(world: W
     assert world.stages == {Stage.RUNNING: 1}
 
 
-async def test_trouble_is_no_reason_to_hurry(world: World) -> None:
+async def test_requests_are_rare_while_slurm_needs_an_operator(world: World) -> None:
     world.slurm.error = NeedsOperator("the token's user may not choose job ids")
     world.add()
     effects = await world.rounds(60)
@@ -398,7 +398,7 @@ async def test_a_lost_reply_makes_no_second_job(world: World) -> None:
     assert world.stages == {Stage.RUNNING: 1}
 
 
-async def test_a_slurm_that_has_lost_the_job_is_asked_for_it_again(adopted: World) -> None:
+async def test_job_lost_by_slurm_is_requested_again(adopted: World) -> None:
     first = await adopted.job()
     adopted.slurm.forget_since(0.0)
     assert await adopted.jobs() == {}
@@ -414,7 +414,7 @@ async def test_a_second_leader_takes_the_same_job(adopted: World) -> None:
     assert (await adopted.job()).id == job.id
 
 
-async def test_a_leader_goes_on_with_the_jobs_that_it_found_whatever_their_tries(adopted: World) -> None:
+async def test_new_leader_keeps_the_job_of_a_later_try(adopted: World) -> None:
     adopted.slurm.preempt((await adopted.job()).id)
     await adopted.rounds(20)
     key, job = await adopted.keyed()
@@ -439,7 +439,7 @@ async def test_a_later_try_that_lost_its_key_is_found_by_the_pods_annotation(ado
     assert adopted.stages == {Stage.RUNNING: 1}
 
 
-async def test_a_job_that_lost_its_key_is_the_guests_still_for_the_next_leader(adopted: World) -> None:
+async def test_next_leader_keeps_an_adopted_job_without_its_key(adopted: World) -> None:
     job = await adopted.job()
     await adopted.slurm.update(job.id, JobChanges(admin_comment="by a plugin"))
     adopted.lead()
@@ -450,7 +450,7 @@ async def test_a_job_that_lost_its_key_is_the_guests_still_for_the_next_leader(a
     assert await adopted.jobs() == {}
 
 
-async def test_of_two_jobs_the_one_that_runs_stays(adopted: World) -> None:
+async def test_running_job_is_kept_of_two_jobs(adopted: World) -> None:
     key, job = await adopted.keyed()
     second = PlaceholderKey(key.cluster, "default", "g", "uid-g", 0, 3)
     spec = JobSpec("second", 1, 1, admin_comment=str(second), priority=0)
@@ -462,7 +462,7 @@ async def test_of_two_jobs_the_one_that_runs_stays(adopted: World) -> None:
     assert (await adopted.job()).id == job.id
 
 
-async def test_a_job_of_somebody_else_under_the_id_is_passed_over_and_left_alone(world: World) -> None:
+async def test_foreign_job_with_the_id_is_skipped_and_left_alone(world: World) -> None:
     first = PlaceholderKey(RULES.cluster, "default", "g", "uid-g", 0).job_id(RULES.ids)
     await world.slurm.submit(JobSpec("foreign", 1, 1), first)
     world.add()
@@ -475,7 +475,7 @@ async def test_a_job_of_somebody_else_under_the_id_is_passed_over_and_left_alone
     assert (await world.jobs()).keys() == {first}
 
 
-async def test_a_job_that_is_not_known_to_be_ours_is_read_before_it_is_ended(world: World) -> None:
+async def test_unverified_job_is_read_before_it_is_cancelled(world: World) -> None:
     first = PlaceholderKey(RULES.cluster, "default", "g", "uid-g", 0).job_id(RULES.ids)
     await world.slurm.submit(JobSpec("foreign", 1, 1), first)
     world.add()
@@ -486,7 +486,7 @@ async def test_a_job_that_is_not_known_to_be_ours_is_read_before_it_is_ended(wor
     assert (await world.jobs()).keys() == {first}
 
 
-async def test_a_pod_that_cannot_be_written_to_is_tried_now_and_then(world: World) -> None:
+async def test_failed_annotation_of_a_pod_is_retried_rarely(world: World) -> None:
     world.add()
     world.kubernetes.outage(NotFound(404, "deaf"))
     effects = await world.rounds(25)
@@ -496,13 +496,13 @@ async def test_a_pod_that_cannot_be_written_to_is_tried_now_and_then(world: Worl
     assert world.noted() is not None
 
 
-def test_a_note_that_is_no_number_is_none() -> None:
+def test_adoption_annotation_without_a_number_is_ignored() -> None:
     adopted_pod = adoptable(manifest_of_adopted(annotations={ADOPTED: "soon"}), ADOPTS)
     assert adopted_pod is not None
     assert adopted_pod.noted is None
 
 
-def test_attempt_zero_is_nobody_elses() -> None:
+def test_job_ids_of_attempt_zero_are_unique() -> None:
     keys = {
         PlaceholderKey("c", "d", "g", "u", attempt, n).job_id(RULES.ids)
         for attempt in (0, 1)
@@ -511,13 +511,13 @@ def test_attempt_zero_is_nobody_elses() -> None:
     assert len(keys) == 8
 
 
-def test_a_record_in_its_stage_is_itself() -> None:
+def test_record_is_unchanged_in_its_own_stage() -> None:
     adopted_pod = AdoptedPod("u", "default", "g", "n1", 1, 1)
     record = Adopted(adopted_pod, PlaceholderKey("c", "default", "g", "u", 0), 1)
     assert record.at(Stage.WAITING) is record
 
 
-async def test_the_cpus_of_jobs_that_run_are_counted_by_whole_cores(world: World) -> None:
+async def test_cpus_of_running_jobs_are_counted_by_whole_cores(world: World) -> None:
     world.add("a", cpu="3")
     world.add("b", cpu="1")
     world.add("other", node="n2", cpu="2")
@@ -540,7 +540,7 @@ async def test_the_cpus_of_jobs_that_run_are_counted_by_whole_cores(world: World
     assert world.adoptions.cpus_on("n1", 1) == 0
 
 
-async def test_the_next_leader_knows_the_cpus_of_the_jobs_that_it_finds(world: World) -> None:
+async def test_next_leader_counts_the_cpus_of_found_jobs(world: World) -> None:
     world.add(cpu="3")
     await world.rounds()
     key, job = await world.keyed()

@@ -44,12 +44,12 @@ def refused(
     return UnschedulablePod(uid, "default", uid, priority, asked, at)
 
 
-def test_a_pod_asks_for_parts_of_cpus_bytes_and_devices() -> None:
+def test_requests_of_a_pod_are_millicpus_bytes_and_devices() -> None:
     asked = requested(unmanaged(cpu="1500m", memory="1Gi", gpus=2), TRANSLATION)
     assert asked == Amounts(1500, GI, {"gpu": 2})
 
 
-def test_a_typed_device_is_one_of_its_name_too() -> None:
+def test_typed_device_counts_also_as_untyped_device() -> None:
     typed = TranslationConfig(gres={"nvidia.com/gpu": "gpu:h100"})
     assert requested(unmanaged(gpus=2), typed).gres == {"gpu": 2, "gpu:h100": 2}
 
@@ -60,7 +60,7 @@ def test_pod_without_requests_fits_everywhere_and_a_huge_request_nowhere() -> No
     assert not requested(unmanaged(cpu="1" + "0" * 20), TRANSLATION).within(WHOLE)
 
 
-def test_jobs_leave_what_they_were_not_allocated() -> None:
+def test_free_capacity_excludes_allocated_resources() -> None:
     one = node("n1", cpus=8, memory_mb=16_000, gres="gpu:h100:4(S:0-1)")
     used = replace(one, cpus_allocated=3, memory_allocated_mb=6000, gres_used="gpu:h100:3(IDX:0,2-3)")
     assert left_by_jobs(used, TRANSLATION) == Amounts(5000, 10_000 * MEBIBYTE, {"gpu": 1, "gpu:h100": 1})
@@ -68,12 +68,12 @@ def test_jobs_leave_what_they_were_not_allocated() -> None:
 
 
 @pytest.mark.parametrize(("unit", "left"), [("0.1", 500), ("1", 5000), ("2", 10_000)])
-def test_what_jobs_leave_is_counted_in_the_cpus_that_pods_ask_for(unit: str, left: int) -> None:
+def test_free_cpus_are_counted_in_kubernetes_cpus(unit: str, left: int) -> None:
     used = replace(node("n1", cpus=8), cpus_allocated=3)
     assert left_by_jobs(used, TranslationConfig(cpu_unit=Decimal(unit))).cpu == left
 
 
-def test_where_a_job_is_ending_nothing_is_left_to_unmanaged_pods() -> None:
+def test_node_with_an_ending_job_has_no_free_capacity() -> None:
     """Slurm shows the node as free already, but the job's processes may still be there."""
     ending = replace(node("n1"), states=frozenset({"IDLE", "COMPLETING"}))
     assert open_to_pods(ending, TRANSLATION) == Amounts()
@@ -90,15 +90,15 @@ def test_where_a_job_is_ending_nothing_is_left_to_unmanaged_pods() -> None:
         (Amounts(gres={"gpu": 4}), True),
     ],
 )
-def test_a_pod_fits_when_everything_that_it_asks_for_is_left(asked: Amounts, fits: bool) -> None:
+def test_pod_fits_if_all_requested_resources_are_free(asked: Amounts, fits: bool) -> None:
     assert (occupancy(n1=WHOLE).closed(asked, ["n1"]) == []) is fits
 
 
-def test_a_node_that_is_not_slurms_is_open() -> None:
+def test_node_outside_slurm_is_open() -> None:
     assert occupancy(n1=Amounts()).closed(WHOLE, ["n1", "n2"]) == ["n1"]
 
 
-def test_unmanaged_pods_take_from_what_jobs_leave_until_they_are_gone() -> None:
+def test_unmanaged_pods_use_free_capacity_until_they_are_gone() -> None:
     seen, half = occupancy(n1=WHOLE), replace(WHOLE, cpu=4500)
     seen.pod_seen("a", "n1", half)
     assert seen.closed(half, ["n1"]) == ["n1"]
@@ -113,7 +113,7 @@ def test_unmanaged_pods_take_from_what_jobs_leave_until_they_are_gone() -> None:
     assert before_slurm.closed(Amounts(1), ["n1"]) == ["n1"]
 
 
-def test_evicted_pods_leave_what_they_have_and_jobs_keep_what_slurm_gave_them() -> None:
+def test_eviction_frees_only_the_resources_of_the_evicted_pods() -> None:
     seen = occupancy(n1=replace(WHOLE, cpu=6000))  # jobs have 2 CPUs of 8
     seen.pod_seen("a", "n1", Amounts(3000))
     seen.pod_seen("b", "n1", Amounts(2000))
@@ -123,7 +123,7 @@ def test_evicted_pods_leave_what_they_have_and_jobs_keep_what_slurm_gave_them() 
     assert seen.fits_without(WHOLE, "not Slurm's", ())
 
 
-def test_pods_that_are_leaving_count_until_they_are_gone_but_for_whom_they_make_room() -> None:
+def test_leaving_pods_use_capacity_except_for_the_preempting_pod() -> None:
     seen, half = occupancy(n1=WHOLE), replace(WHOLE, cpu=5000)
     seen.pod_seen("a", "n1", half)
     assert not seen.fits_without_leaving(WHOLE, "n1")
@@ -139,12 +139,12 @@ def test_pods_that_are_leaving_count_until_they_are_gone_but_for_whom_they_make_
     ("state", "counts"),
     [("RUNNING", 0), ("RUNNING,COMPLETING", 1), ("CANCELLED,COMPLETING", 1), ("CANCELLED", 1)],
 )
-def test_a_pod_of_ours_counts_from_when_its_job_has_given_its_room_back(state: str, counts: int) -> None:
+def test_managed_pod_uses_capacity_after_the_end_of_its_job(state: str, counts: int) -> None:
     ours = pod_manifest(annotations={JOB_ID: "7", NODE: "n1"})
     assert len(list(uncounted([ours], {7: JobState.parse(state)}, TRANSLATION))) == counts
 
 
-def test_pods_without_a_job_count_whatever_their_annotations_say() -> None:
+def test_pods_without_a_running_job_use_capacity_despite_annotations() -> None:
     forged = unmanaged(annotations={JOB_ID: "7", NODE: "n1"})
     jobless, lost = pod_manifest(), pod_manifest(annotations={JOB_ID: "8", NODE: "n1"})
     running = {7: JobState("RUNNING")}
@@ -176,13 +176,15 @@ DAEMON_SET: Manifest = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "a
         ([], 1_000_000_000, False),
     ],
 )
-def test_exempt_pods(owners: list[Manifest], priority: int, is_exempt: bool) -> None:
+def test_daemonset_and_critical_pods_are_exempt(
+    owners: list[Manifest], priority: int, is_exempt: bool
+) -> None:
     manifest = unmanaged(priority=priority)
     manifest["metadata"]["ownerReferences"] = owners
     assert exempt(manifest) is is_exempt
 
 
-def test_exempt_pods_are_counted_but_are_no_guests() -> None:
+def test_exempt_pods_use_capacity_and_are_not_adopted() -> None:
     seen = occupancy(n1=WHOLE)
     seen.pod_seen("agent", "n1", Amounts(500), exempt=True)
     assert seen.closed(Amounts(8000), ["n1"]) == ["n1"]
@@ -191,7 +193,7 @@ def test_exempt_pods_are_counted_but_are_no_guests() -> None:
     assert seen.has_adopted_pods("n1")
 
 
-def test_a_pod_is_told_once_when_a_job_leaves_it_room() -> None:
+def test_refused_pod_is_woken_once_when_a_job_frees_capacity() -> None:
     seen = occupancy(n1=Amounts(), n2=Amounts())
     seen.remember(refused())
     seen.slurm_seen({"n1": Amounts(), "n2": replace(WHOLE, cpu=7999)})
@@ -201,7 +203,7 @@ def test_a_pod_is_told_once_when_a_job_leaves_it_room() -> None:
     assert woken(seen) == []
 
 
-def test_a_pod_is_told_when_an_unmanaged_pod_leaves_it_room() -> None:
+def test_refused_pod_is_woken_when_an_unmanaged_pod_frees_capacity() -> None:
     seen = occupancy(n1=WHOLE)
     seen.pod_seen("a", "n1", Amounts(1))
     seen.remember(refused())
@@ -210,7 +212,7 @@ def test_a_pod_is_told_when_an_unmanaged_pod_leaves_it_room() -> None:
     assert woken(seen) == ["u"]
 
 
-def test_room_that_was_there_all_along_tells_nobody() -> None:
+def test_unchanged_free_capacity_wakes_no_pod() -> None:
     """The Pod cannot use it, for a reason that is not ours: it would be woken for ever."""
     seen = occupancy(n1=WHOLE, n2=Amounts())
     seen.remember(refused())
@@ -218,7 +220,7 @@ def test_room_that_was_there_all_along_tells_nobody() -> None:
     assert woken(seen) == []
 
 
-def test_a_node_that_is_read_by_itself_is_news_and_of_the_others_nothing_changes() -> None:
+def test_reading_of_a_single_node_updates_only_this_node() -> None:
     seen = occupancy(n1=WHOLE, n2=Amounts())
     seen.pod_seen("a", "n1", Amounts(cpu=1000))
     seen.remember(refused(asked=Amounts(cpu=4000)))
@@ -230,13 +232,13 @@ def test_a_node_that_is_read_by_itself_is_news_and_of_the_others_nothing_changes
     assert woken(seen) == ["u"]
 
 
-def test_a_node_may_be_read_before_all_are() -> None:
+def test_single_node_can_be_read_before_all_nodes() -> None:
     seen = Occupancy()
     seen.node_seen("n1", Amounts())
     assert seen.closed(WHOLE, ["n1", "n2"]) == ["n1"]
 
 
-def test_all_room_is_news_after_an_outage_or_for_no_request() -> None:
+def test_pods_are_woken_after_an_outage_or_with_an_empty_request() -> None:
     seen = occupancy(n1=WHOLE)
     seen.remember(refused())
     seen.slurm_seen({"n1": WHOLE}, after_outage=True)
@@ -246,7 +248,7 @@ def test_all_room_is_news_after_an_outage_or_for_no_request() -> None:
     assert woken(seen) == ["u"]
 
 
-def test_the_most_important_are_told_first() -> None:
+def test_pods_of_higher_priority_are_woken_first() -> None:
     seen = occupancy(n1=Amounts())
     for uid, priority in (("a", 0), ("b", 5), ("c", 0)):
         seen.remember(refused(uid, priority=priority))
@@ -254,7 +256,7 @@ def test_the_most_important_are_told_first() -> None:
     assert woken(seen) == ["b", "a", "c"]
 
 
-def test_those_who_got_a_node_or_ask_no_more_are_forgotten() -> None:
+def test_bound_pods_and_old_refusals_are_forgotten() -> None:
     seen = occupancy(n1=Amounts())
     for uid, at in (("old", 1.0), ("bound", 9.0), ("new", 9.0)):
         seen.remember(refused(uid, at=at))
@@ -265,7 +267,7 @@ def test_those_who_got_a_node_or_ask_no_more_are_forgotten() -> None:
     assert not seen.forget_before(5.0)
 
 
-def test_memory_is_bounded_however_many_wait() -> None:
+def test_number_of_remembered_pods_is_limited() -> None:
     seen = Occupancy(remembered=2)
     for uid in "abc":
         seen.remember(refused(uid))

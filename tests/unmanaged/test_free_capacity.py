@@ -93,7 +93,7 @@ async def full(world: World) -> list[int]:
     ]
 
 
-async def test_slurm_is_asked_once_and_then_no_more_until_an_unmanaged_pod_is_there() -> None:
+async def test_slurm_nodes_are_read_once_without_unmanaged_pods() -> None:
     world = World()
     async with world.running():
         await world.until(lambda: world.view.stale)
@@ -103,7 +103,7 @@ async def test_slurm_is_asked_once_and_then_no_more_until_an_unmanaged_pod_is_th
     assert world.kubernetes.touched == []
 
 
-async def test_who_came_before_anything_was_known_learns_the_true_reason() -> None:
+async def test_pod_refused_before_the_first_reading_gets_the_real_reason() -> None:
     world = World()
     await full(world)
     assert world.ask() == {"n1": UNKNOWN, "n2": UNKNOWN}
@@ -126,7 +126,7 @@ async def test_wake_touches_no_pod_outside_of_the_namespaces_in_scope() -> None:
     assert world.kubernetes.touched == ["of-team-a"]
 
 
-async def test_of_nodes_that_name_the_same_slurm_node_each_has_what_that_one_has_left() -> None:
+async def test_nodes_of_the_same_slurm_node_share_its_free_capacity() -> None:
     """Nobody knows which of them it is."""
     both = view(kube_node("n1", {"slurm": "n2"}), kube_node("n2"))
     world = World(nodes=lambda: both)
@@ -135,7 +135,7 @@ async def test_of_nodes_that_name_the_same_slurm_node_each_has_what_that_one_has
         await world.until(lambda: world.ask() == {"n1": FULL, "n2": FULL})
 
 
-async def test_slurm_is_asked_no_more_once_nobody_asks_or_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_readings_stop_if_no_pod_asks_or_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_capacity, "_IDLE_S", 0.05)
     monkeypatch.setattr(free_capacity, "_ASKS_AGAIN_S", 0.3)
     world = World()
@@ -151,7 +151,7 @@ async def test_slurm_is_asked_no_more_once_nobody_asks_or_waits(monkeypatch: pyt
         assert world.slurm.reads["nodes"] <= before + 1
 
 
-async def test_an_outage_is_over_though_nobody_asks_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_end_of_an_outage_is_noticed_without_new_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_capacity, "_IDLE_S", 0.0)
     world = World()
     world.slurm.outage(Unreachable("slurmctld is down"))
@@ -163,7 +163,7 @@ async def test_an_outage_is_over_though_nobody_asks_any_more(monkeypatch: pytest
         await world.until(lambda: world.view.stale)
 
 
-async def test_stale_reading_preempts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stale_reading_preempts_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_capacity, "_IDLE_S", 0.0)
     world = World(unmanaged("low", cpu="5", node="n1"))
     asked = unmanaged("u", cpu="8"), {"n1": ["uid-low"]}
@@ -192,7 +192,7 @@ async def test_a_refused_pod_is_touched_when_a_native_job_ends_and_not_before() 
         assert world.kubernetes.touched == ["u"]
 
 
-async def test_a_pod_that_is_gone_does_not_keep_others_from_being_touched() -> None:
+async def test_deleted_pod_does_not_block_the_touch_of_other_pods() -> None:
     world = World()
     jobs = await full(world)
     async with world.running():
@@ -205,19 +205,19 @@ async def test_a_pod_that_is_gone_does_not_keep_others_from_being_touched() -> N
         await world.until(lambda: world.kubernetes.touched == ["first"])
 
 
-async def test_bound_pods_count_from_the_list_and_the_watch_until_they_are_gone() -> None:
+async def test_listed_and_watched_pods_use_capacity_until_they_are_gone() -> None:
     listed, seen = unmanaged("a", cpu="5", node="n1"), unmanaged("b", cpu="5", node="n2")
     world = World(listed)
     async with world.running():
         world.kubernetes.put("pods", seen)
         world.kubernetes.remove("pods", "a")
-        await world.kubernetes.all_told()
+        await world.kubernetes.all_sent()
         await world.until(lambda: world.ask(cpu="4") == {"n2": FULL})
     (selector,) = world.kubernetes.selectors
     assert (selector or "").startswith("spec.nodeName!=,spec.schedulerName!=slurm-scheduler")
 
 
-async def test_who_waits_for_slurm_is_touched_when_it_answers_again() -> None:
+async def test_pod_refused_during_an_outage_is_touched_after_the_outage() -> None:
     world = World()
     world.slurm.outage(Unreachable("slurmctld was not reached"))
     async with world.running():

@@ -147,7 +147,7 @@ class Listeners:
     @property
     def feasible_nodes(self) -> list[Any]:
         """What the Pods are about to be told of refused Nodes."""
-        told = self._extender.replica.feasible_nodes.told
+        told = self._extender.replica.feasible_nodes.offers
         while not told.empty():
             self._refusals.append(told.get_nowait())
         return self._refusals

@@ -153,7 +153,7 @@ def test_a_job_without_this_pods_key_grants_nothing(comment: str) -> None:
         check(placeholder_job(POD, node="gpu-04", admin_comment=comment, name="another@default"))
 
 
-def test_a_job_that_has_lost_its_key_and_nothing_else_is_its_pods_still() -> None:
+def test_job_without_its_key_still_belongs_to_its_pod() -> None:
     """See `verdict`."""
     submitted = int(datetime.fromisoformat(POD.created).timestamp())
     unsigned = placeholder_job(POD, node="gpu-04", admin_comment="by hand", submit_time=submitted)
@@ -169,7 +169,7 @@ def test_a_job_that_its_owner_has_made_smaller_grants_nothing(less: dict[str, An
 
 
 @pytest.mark.parametrize("slurm_node", ["n5", "n4", "native-01", None])
-def test_a_job_elsewhere_grants_nothing_here(slurm_node: str | None) -> None:
+def test_job_on_another_node_grants_nothing(slurm_node: str | None) -> None:
     """n4 stands for gpu-04, so the Slurm node n4 is another."""
     with pytest.raises(NotBound, match="does not run on n4"):
         check(placeholder_job(POD, node=slurm_node))
@@ -242,7 +242,7 @@ async def test_immediate_job_that_began_earlier_is_read(age_s: float, *, binds: 
     assert len(cluster.kubernetes.bindings) == binds
 
 
-async def test_a_job_that_was_granted_at_once_binds_nowhere_else() -> None:
+async def test_immediate_job_binds_only_to_its_node() -> None:
     cluster = Cluster(granted())
     cluster.knows(granted(), immediate=True)
     assert "does not run on n5" in await cluster.bind(Node="n5")
@@ -254,7 +254,7 @@ def asked(*jobs: Job) -> tuple[FakeSlurm, RunningJobs]:
     return slurm, RunningJobs(cast(Slurm, slurm))
 
 
-async def test_a_job_whose_prolog_runs_still_is_waited_for() -> None:
+async def test_bind_waits_for_the_prolog_of_the_job() -> None:
     slurm, running_jobs = asked(placeholder_job(POD, "RUNNING,CONFIGURING", node="gpu-04"))
     running = asyncio.ensure_future(running_jobs.runs(JOB.id))
     await asyncio.sleep(0.02)
@@ -263,7 +263,7 @@ async def test_a_job_whose_prolog_runs_still_is_waited_for() -> None:
     assert await running
 
 
-async def test_binds_that_come_together_share_a_question() -> None:
+async def test_concurrent_binds_share_a_request() -> None:
     slurm, running = asked(JOB)
     assert await asyncio.gather(*(running.runs(job_id) for job_id in (JOB.id, 7, JOB.id, 8))) == [
         True,
@@ -274,7 +274,7 @@ async def test_binds_that_come_together_share_a_question() -> None:
     assert slurm.calls == ["read states"]
 
 
-async def test_who_is_on_the_node_is_asked_about_in_the_same_question() -> None:
+async def test_jobs_of_the_node_are_read_in_the_same_request() -> None:
     slurm, running = asked(JOB)
     runs, hold = await asyncio.gather(running.runs(JOB.id), running.hold_nodes([JOB.id, 7]))
     assert runs
@@ -282,7 +282,7 @@ async def test_who_is_on_the_node_is_asked_about_in_the_same_question() -> None:
     assert slurm.calls == ["read states"]
 
 
-async def test_what_is_asked_while_a_question_is_under_way_is_asked_anew() -> None:
+async def test_bind_during_a_request_makes_another_request() -> None:
     """An answer that was on its way may be older than the question."""
     slurm, running = asked(JOB)
     first = asyncio.ensure_future(running.runs(JOB.id))
@@ -294,7 +294,7 @@ async def test_what_is_asked_while_a_question_is_under_way_is_asked_anew() -> No
     assert slurm.calls == ["read states", "read states"]
 
 
-async def test_binds_that_come_one_after_the_other_share_questions_too() -> None:
+async def test_consecutive_binds_share_requests() -> None:
     """The first is asked about at once, those that come in the pause after it together."""
     slurm, over, pauses = FakeSlurm(JOB), asyncio.Event(), list[float]()
 
@@ -338,18 +338,18 @@ async def paused_after(*waiting: int, beside: int = 0) -> list[float]:
     return pauses
 
 
-async def test_only_pods_that_come_fast_wait_for_each_other() -> None:
+async def test_only_a_burst_of_binds_gets_a_long_pause() -> None:
     """25 a second are no burst: each has its question, and none waits for a long pause."""
     rare, burst = 0.01, 0.05
     assert await paused_after(1, 1, 1) == [rare, rare, rare]
     assert await paused_after(1, 2, 3, 4, 2, 1) == [rare, burst, burst, burst, rare, rare]
 
 
-async def test_the_jobs_beside_a_pods_own_make_no_burst() -> None:
+async def test_other_jobs_of_the_node_do_not_count_as_a_burst() -> None:
     assert await paused_after(1, 1, beside=5) == [0.01, 0.01]
 
 
-async def test_a_question_that_fails_fails_for_all_who_asked_it() -> None:
+async def test_failed_request_fails_for_all_its_callers() -> None:
     slurm, running = asked(JOB)
     slurm.error = Unreachable("down")
     answers = await asyncio.gather(*(running.runs(n) for n in (1, 2)), return_exceptions=True)
@@ -358,7 +358,7 @@ async def test_a_question_that_fails_fails_for_all_who_asked_it() -> None:
     assert await running.runs(JOB.id)
 
 
-async def test_a_pod_that_is_not_as_it_was_known_is_read() -> None:
+async def test_pod_with_an_unknown_version_is_read() -> None:
     cluster = Cluster(granted(version="42"))
     cluster.knows(granted(version="41"))
     assert await cluster.bind() == ""
@@ -378,7 +378,7 @@ async def test_a_pod_that_changes_after_it_was_read_is_not_bound() -> None:
     assert cluster.kubernetes.bindings == []
 
 
-async def test_what_slurm_granted_counts_and_not_what_the_pod_says_of_it() -> None:
+async def test_allocation_of_slurm_overrides_the_annotations_of_the_pod() -> None:
     annotations = {ATTEMPT: "1", JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:8(IDX:0-7)")}
     cluster = Cluster(granted(annotations=annotations))
     assert await cluster.bind() == ""
@@ -408,7 +408,7 @@ async def test_pod_is_not_bound_to_the_new_cores_of_its_job_beside_another_pod(k
     assert (UID, own) in cluster.listeners.reported
 
 
-async def test_a_pod_bound_there_already_is_success_without_another_binding() -> None:
+async def test_bind_of_an_already_bound_pod_succeeds_without_a_binding() -> None:
     cluster = Cluster(granted(node="n4"))
     assert await cluster.bind() == ""
     assert cluster.kubernetes.bindings == []
@@ -461,13 +461,13 @@ async def test_pod_without_an_allocation_there_is_not_bound(
         KubernetesError(418, "a teapot"),
     ],
 )
-async def test_a_binding_that_may_not_have_been_made_is_never_success(error: KubernetesError) -> None:
+async def test_failed_binding_is_never_reported_as_success(error: KubernetesError) -> None:
     cluster = Cluster(granted())
     cluster.kubernetes.outage(error, "bind_pod")
     assert error.message in await cluster.bind()
 
 
-async def test_a_pod_that_goes_while_it_is_bound_is_an_error() -> None:
+async def test_pod_deleted_during_its_bind_is_an_error() -> None:
     cluster = Cluster(granted())
     cluster.kubernetes.before_next("bind_pod", lambda: cluster.kubernetes.remove("pods", NAME))
     assert "does not exist any more" in await cluster.bind()
@@ -481,7 +481,7 @@ async def test_a_pod_that_goes_while_it_is_bound_is_an_error() -> None:
         NeedsOperator("the token expired", number=6001),
     ],
 )
-async def test_while_slurm_does_not_answer_nothing_is_bound(error: SlurmError) -> None:
+async def test_no_pod_is_bound_while_slurm_does_not_answer(error: SlurmError) -> None:
     cluster = Cluster(granted())
     cluster.slurm.error = error
     assert error.words in await cluster.bind()
@@ -540,7 +540,7 @@ async def test_no_pod_is_bound_beside_containers_that_outlive_their_pod_and_its_
     assert [node for node, _ in cluster.kubernetes.bindings] == ["n4"]
 
 
-async def test_containers_that_still_have_their_job_are_in_nobodys_way() -> None:
+async def test_containers_with_a_running_job_block_no_bind() -> None:
     """Slurm gives what they use to nobody else."""
     job = placeholder_job(GONE, node="gpu-04", cores=("8-15",))
     containers = LingeringNote(job.id, "default/gone", 35.0, cores="8-9")

@@ -109,7 +109,7 @@ async def test_bind_names_a_silent_kube_apiserver(call: str, patiently: Callable
         (deadline.slurm_in_time, deadline.kubernetes_in_time, OutcomeUnknown),
     ],
 )
-async def test_the_system_that_leaves_the_other_no_time_is_named(
+async def test_error_names_the_system_that_used_up_the_time(
     slow: InTime, other: InTime, error: type[Exception]
 ) -> None:
     async def ask_both() -> None:
@@ -163,7 +163,7 @@ async def test_text_is_the_same_for_every_kind_of_outage(error: Exception) -> No
     assert await cluster.bind(unmanaged(), "n1") == told
 
 
-async def test_text_names_the_time_that_another_replica_has_told() -> None:
+async def test_message_repeats_the_time_reported_by_another_replica() -> None:
     """Otherwise two replicas alternate, and kube-scheduler retries at once after each change."""
     told = "0/1 nodes are available: 1 Slurm has not answered since 03:36 UTC; free capacity of its"
     asks = unmanaged()
@@ -181,7 +181,7 @@ async def test_silence_begins_after_the_last_answer() -> None:
     assert any(f"{when:%H:%M} UTC" in told for when in (before, datetime.now(UTC)))
 
 
-async def test_a_token_that_slurm_rejects_is_no_silence(patiently: Callable[[], None]) -> None:
+async def test_rejected_token_is_not_reported_as_silence(patiently: Callable[[], None]) -> None:
     patiently()
     cluster = await guests(unmanaged())
     cluster.slurm.error = BadToken("the token expired", number=6001)
@@ -220,7 +220,9 @@ async def test_a_late_failure_of_a_binding_is_no_unhandled_error() -> None:
     assert unhandled == []
 
 
-async def test_a_late_binding_keeps_its_room_until_its_answer(patiently: Callable[[], None]) -> None:
+async def test_late_binding_reserves_its_capacity_until_its_answer(
+    patiently: Callable[[], None],
+) -> None:
     """Two Pods need 5 CPUs each, and the node has 8 CPUs: a single Pod may be bound."""
     pods = [unmanaged(name, cpu="5") for name in ("first", "second")]
     cluster = await guests(*pods)
@@ -234,7 +236,7 @@ async def test_a_late_binding_keeps_its_room_until_its_answer(patiently: Callabl
     assert [node for node, _ in cluster.kubernetes.bindings] == ["n1"]
 
 
-async def test_nothing_is_posted_after_the_answer() -> None:
+async def test_no_binding_is_sent_after_the_answer() -> None:
     cluster = Cluster(granted())
     cluster.kubernetes.hold("read_pod")
     assert await cluster.bind() == NO_KUBERNETES

@@ -73,13 +73,13 @@ async def test_every_node_fails_for_one_constant_reason_without_an_allocation(se
     assert await Listeners().ask("filter", sent) == NONE_YET
 
 
-async def test_where_the_allocated_node_is_not_offered_every_node_fails() -> None:
+async def test_every_node_fails_if_the_allocated_node_is_not_offered() -> None:
     answer = await Listeners().ask("filter", call(job_id="40000000", node="n9"))
     assert answer["NodeNames"] == []
     assert answer["FailedAndUnresolvableNodes"] == dict.fromkeys(OFFERED, ELSEWHERE)
 
 
-async def test_the_nominated_node_alone_is_judged_like_any_other() -> None:
+async def test_nominated_node_is_filtered_like_any_other_node() -> None:
     for offered, expected in ((["n4"], ["n4"]), (["n1"], [])):
         sent = call(job_id="40000000", node="n4") | {"NodeNames": offered}
         assert (await Listeners().ask("filter", sent))["NodeNames"] == expected
@@ -91,19 +91,19 @@ async def test_the_same_question_gets_the_same_answer() -> None:
     assert first == second
 
 
-async def test_an_annotation_alone_makes_a_pod_ours_at_its_creation_only() -> None:
+async def test_annotation_makes_a_pod_managed_only_at_its_creation() -> None:
     """Placement hears of Pods by our scheduler's name: any other would wait for ever."""
     sent = call(partition="gpu")
     sent["Pod"]["spec"]["schedulerName"] = "default-scheduler"
     assert await Listeners().ask("filter", sent) != NONE_YET
 
 
-async def test_no_nodes_offered_are_no_nodes_failed() -> None:
+async def test_empty_node_list_gives_no_failed_nodes() -> None:
     answer = await Listeners().ask("filter", body("filter") | {"NodeNames": []})
     assert answer == {"NodeNames": [], "FailedAndUnresolvableNodes": {}}
 
 
-async def test_a_scheduler_that_sends_no_names_is_told_which_setting_is_missing() -> None:
+async def test_call_without_node_names_gets_an_error_with_the_missing_setting() -> None:
     sent = body("filter") | {"NodeNames": None, "Nodes": {"items": []}}
     assert await Listeners().ask("filter", sent) == {"Error": NO_NAMES}
     del sent["NodeNames"]
@@ -115,7 +115,7 @@ def refused_call(job_id: int, node: str = "elsewhere", offer: str | None = None)
     return call(job_id=str(job_id), node=node, **({"offer": offer} if offer else {}))
 
 
-async def test_a_node_that_is_not_offered_is_a_refusal_that_the_pod_tells_of() -> None:
+async def test_offered_nodes_are_reported_if_the_allocated_node_is_refused() -> None:
     listeners = Listeners()
     sent = refused_call(7)
     await listeners.ask("filter", sent)
@@ -124,7 +124,7 @@ async def test_a_node_that_is_not_offered_is_a_refusal_that_the_pod_tells_of() -
     assert offer == FeasibleNodes(7, tuple(OFFERED))
 
 
-async def test_a_refusal_is_told_once_for_each_job() -> None:
+async def test_refusal_is_reported_once_per_job() -> None:
     listeners = Listeners()
     await listeners.ask("filter", refused_call(7, offer="7 n1 n2"))
     assert listeners.feasible_nodes == []
@@ -132,7 +132,7 @@ async def test_a_refusal_is_told_once_for_each_job() -> None:
     assert len(listeners.feasible_nodes) == 1
 
 
-async def test_a_pod_whose_node_is_offered_or_that_has_none_was_refused_nothing() -> None:
+async def test_pod_without_a_node_or_with_an_offered_node_reports_no_refusal() -> None:
     listeners = Listeners()
     await listeners.ask("filter", refused_call(7, node=OFFERED[0]))
     await listeners.ask("filter", call())
@@ -143,7 +143,7 @@ def retried_call(**offer: str) -> Manifest:
     return call(attempt="2", **offer)
 
 
-async def test_the_nodes_found_for_a_pod_whose_attempt_was_in_vain_are_told_once() -> None:
+async def test_feasible_nodes_of_a_retried_pod_are_reported_once() -> None:
     listeners = Listeners()
     assert await listeners.ask("filter", retried_call()) == NONE_YET
     ((_, offer),) = listeners.feasible_nodes
@@ -155,7 +155,7 @@ async def test_the_nodes_found_for_a_pod_whose_attempt_was_in_vain_are_told_once
     assert len(listeners.feasible_nodes) == 1
 
 
-async def test_nodes_that_slurm_would_not_choose_are_not_told() -> None:
+async def test_feasible_nodes_outside_the_partition_are_not_reported() -> None:
     partition = Partition("main", ("gpu-1",), default=True)
     seen = view(kube_node(OFFERED[0]), kube_node("gpu-1"), partitions=[partition])
     listeners = Listeners(view=seen)
@@ -165,7 +165,7 @@ async def test_nodes_that_slurm_would_not_choose_are_not_told() -> None:
     assert len(listeners.feasible_nodes) == 1
 
 
-async def test_the_partition_that_the_policy_gives_a_pod_is_the_one_that_counts(tmp_path: Path) -> None:
+async def test_feasible_nodes_follow_the_partition_of_the_policy(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text("rules: [{namespaces: [default], default: {user: 1000, partition: gpu}}]")
     partitions = Partition("cpu", ("c1",), default=True), Partition("gpu", ("g1",))

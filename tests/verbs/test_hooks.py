@@ -117,7 +117,9 @@ async def test_a_new_token_counts_at_once(pushed: Pushed) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "\n"])
-async def test_missing_token_admits_nobody(pushed: Pushed, token_file: Path, text: str | None) -> None:
+async def test_missing_token_rejects_every_push(
+    pushed: Pushed, token_file: Path, text: str | None
+) -> None:
     pushed.rotate(text)
     with capture_logs() as logs:
         answer = await pushed.push(authorization="Bearer ")
@@ -161,7 +163,7 @@ def test_strangers_cannot_fill_the_log() -> None:
 # The gate
 
 
-async def test_a_clear_node_is_told_so_in_a_status_without_words(pushed: Pushed) -> None:
+async def test_clear_node_gets_an_empty_answer_with_status_204(pushed: Pushed) -> None:
     answer = await pushed.is_clear()
     assert (answer.status_code, answer.content) == (204, b"")
     assert "Slurm-Extender-Job" not in answer.headers
@@ -169,7 +171,7 @@ async def test_a_clear_node_is_told_so_in_a_status_without_words(pushed: Pushed)
 
 
 @pytest.mark.parametrize(("query", "agent_away"), [("agent=away", True), ("wait=5", False)])
-async def test_gate_hears_that_the_agent_of_the_node_is_away(
+async def test_query_reports_an_absent_node_agent_to_the_gate(
     pushed: Pushed, query: str, agent_away: bool
 ) -> None:
     assert (await pushed.is_clear(f"node-1?{query}")).status_code == 204
@@ -184,7 +186,7 @@ async def test_placeholder_of_this_cluster_waits_for_no_pods(pushed: Pushed) -> 
     assert (pushed.gate.asked_of, pushed.gate.asked) == ([("node-1", JOB)], [])
 
 
-async def test_answers_are_counted_in_a_word(pushed: Pushed) -> None:
+async def test_answers_are_counted_by_kind(pushed: Pushed) -> None:
     for answer in ((), ("default/a",), NotOurs(), NotLeading(), Unreachable("slurmctld is down")):
         pushed.gate.answer = answer
         await pushed.is_clear()
@@ -216,16 +218,16 @@ async def test_gate_answers_with_a_status(
 
 
 @pytest.mark.parametrize("query", ["wait=-1", "wait=31", "wait=nan", "wait=x", "job=0", "job=x"])
-async def test_nobody_waits_for_ever(pushed: Pushed, query: str) -> None:
+async def test_invalid_wait_time_or_job_id_is_rejected(pushed: Pushed, query: str) -> None:
     assert (await pushed.is_clear(f"node-1?{query}")).status_code == 400
 
 
-async def test_the_gate_asks_for_the_token_as_well(pushed: Pushed) -> None:
+async def test_gate_requires_the_token(pushed: Pushed) -> None:
     assert (await pushed.is_clear(token="wrong")).status_code == 401
     assert pushed.gate.asked == []
 
 
-async def test_a_replica_that_does_not_lead_sends_the_question_on(token_file: Path) -> None:
+async def test_replica_that_does_not_lead_answers_with_status_503(token_file: Path) -> None:
     hooks = Listeners(hooks_token_file=token_file).hooks
     asked = await hooks.get("/hooks/v1/nodes/n1/clear", headers={"Authorization": "Bearer secret"})
     assert asked.status_code == 503

@@ -133,7 +133,7 @@ def test_every_wrong_annotation_is_named(annotations: dict[str, str], verb: str)
 
 
 @given(st.dictionaries(VALUES, VALUES, max_size=5), st.sampled_from(VERBS))
-def test_any_name_under_the_prefix_is_told(annotations: dict[str, str], verb: str) -> None:
+def test_unknown_names_under_the_prefix_are_reported(annotations: dict[str, str], verb: str) -> None:
     response = answered(verb, annotated(annotations))
     told = [*problems(response), *response.get("warnings", ())]
     assert len(told) >= min(len(annotations.keys() - set(NAMES)), 15)
@@ -142,7 +142,7 @@ def test_any_name_under_the_prefix_is_told(annotations: dict[str, str], verb: st
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("half", ["\ud800", "n1\udfff", "\udc00\ud800"])
-def test_half_a_character_is_no_text(verb: str, half: str) -> None:
+def test_lone_surrogate_is_rejected(verb: str, half: str) -> None:
     """kube-apiserver's own JSON has none."""
     for name, value in (("comment", half), (half, "x")):
         status, answer = asyncio.run(_post(verb, annotated({name: value}), LISTENERS))
@@ -179,7 +179,7 @@ def test_any_requests_become_a_job_or_are_refused_by_name(
         assert all(0 < count < 2**65 for _, count in job.gres)
 
 
-def test_a_message_has_an_end_however_long_the_names_in_it_are() -> None:
+def test_number_of_problems_in_a_message_is_limited() -> None:
     """Mutation comes before validation: no name has been looked at yet."""
     wrong = container({f"{n}" + "x" * 1000: "lots" for n in range(100)}) | {"name": "c\n" * 100_000}
     for verb in VERBS:
@@ -231,7 +231,7 @@ def test_field_of_any_shape_is_answered(ruled: Listeners, field: str, value: Any
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_gates_keep_their_names_alone(verb: str) -> None:
+def test_gates_keep_only_their_names(verb: str) -> None:
     """Whatever else stands there is nothing that kube-apiserver has, and may be more than JSON holds."""
     answered(verb, call(pod_manifest(gates=(), schedulingGates=[{"name": "a", "b": 10**30}])))
 
@@ -278,7 +278,7 @@ def bomb(shape: str | tuple[str, str, str]) -> str:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("shape", BOMBS.values(), ids=BOMBS)
-def test_no_value_or_name_holds_up_the_others(shape: str | tuple[str, str, str]) -> None:
+def test_long_values_and_names_are_answered_soon(shape: str | tuple[str, str, str]) -> None:
     value = bomb(shape)
     for verb in VERBS:
         for name in NAMES:
@@ -288,7 +288,7 @@ def test_no_value_or_name_holds_up_the_others(shape: str | tuple[str, str, str])
 
 @pytest.mark.alone
 @pytest.mark.parametrize("name", ["{}", "partition{}", "{}partition", "user_i{}"])
-def test_no_number_of_names_holds_up_the_others(name: str) -> None:
+def test_many_annotation_names_are_answered_soon(name: str) -> None:
     many = {name.format(n): "" for n in range(ALL_ANNOTATIONS // (len(PREFIX) + len(name) + 3))}
     for verb in VERBS:
         soon(verb, annotated(many), "many")
@@ -296,7 +296,7 @@ def test_no_number_of_names_holds_up_the_others(name: str) -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("excess", EXCESSES)
-def test_no_spec_beyond_the_limits_holds_up_the_others(excess: str) -> None:
+def test_spec_beyond_the_limits_is_rejected_soon(excess: str) -> None:
     sent = call(pod_manifest(**EXCESSES[excess]()))
     for verb in VERBS:
         soon(verb, sent, excess)
@@ -306,7 +306,7 @@ def test_no_spec_beyond_the_limits_holds_up_the_others(excess: str) -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("demand", DEMANDS)
-def test_no_spec_within_the_limits_holds_up_the_others(demand: str) -> None:
+def test_large_spec_within_the_limits_is_allowed_soon(demand: str) -> None:
     sent = call(pod_manifest(**DEMANDS[demand](1)))
     for verb in VERBS:
         soon(verb, sent, demand)
@@ -323,7 +323,7 @@ SPECS = {name: make() for name, make in EXCESSES.items()} | {
     ("annotations", "spec"),
     [*((name, "noise") for name in ANNOTATED), *(("lists of names", spec) for spec in SPECS)],
 )
-def test_what_the_watch_reads_holds_up_nobody(annotations: str, spec: str) -> None:
+def test_watch_parses_large_pods_soon(annotations: str, spec: str) -> None:
     line = json.dumps(annotated_pod(ANNOTATED[annotations], **SPECS[spec])).encode()
 
     def read() -> None:

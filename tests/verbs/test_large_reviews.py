@@ -44,7 +44,7 @@ class Crowd:
 
 @pytest.mark.alone
 @pytest.mark.parametrize("verb", ["mutate", "validate/every-pod"])
-async def test_the_event_loop_is_held_up_by_one_of_them_at_a_time(verb: str) -> None:
+async def test_only_one_large_review_at_a_time_blocks_the_event_loop(verb: str) -> None:
     """By CPU time: what else runs on this machine does not count."""
     crowd, late = Crowd(verb, LARGEST), [0.0]
     began = process_time()
@@ -65,7 +65,7 @@ async def test_the_event_loop_is_held_up_by_one_of_them_at_a_time(verb: str) -> 
     assert max(late) < 3 * one, f"held up for {max(late):.3f} s, and one of them takes {one:.3f} s"
 
 
-async def test_small_ones_are_answered_between_them() -> None:
+async def test_small_reviews_are_answered_between_large_reviews() -> None:
     crowd, between = Crowd("mutate", LARGE), set[int]()
 
     async def small() -> None:
@@ -80,7 +80,7 @@ async def test_small_ones_are_answered_between_them() -> None:
     assert len(between) > AT_ONCE / 2, between
 
 
-def test_what_is_large() -> None:
+def test_number_of_separators_makes_a_review_large() -> None:
     assert not is_large(review(_ORDINARY_SEPARATORS))
     assert is_large(review(_ORDINARY_SEPARATORS + 50))
     assert not is_large(POD % (b'"name": "%s"' % (b"n" * 100_000), b""))

@@ -117,7 +117,7 @@ HOSTILE = {
 
 @pytest.mark.alone
 @pytest.mark.parametrize(("verb", "sent"), HOSTILE.values(), ids=HOSTILE)
-def test_what_is_wrong_is_told_in_few_words_however_much_it_is(verb: str, sent: bytes) -> None:
+def test_large_malformed_request_gets_a_short_error_soon(verb: str, sent: bytes) -> None:
     listeners = Listeners()
     with capture_logs() as logs:
         clock = CpuClock()
@@ -168,7 +168,7 @@ def test_events_that_strangers_cause_are_logged_at_a_limited_rate() -> None:
     ]
 
 
-def test_no_text_in_the_log_is_long(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_long_text_is_truncated_in_the_log(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     before = structlog.get_config()
     try:
         configure_logging("INFO")

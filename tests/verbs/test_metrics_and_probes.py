@@ -20,7 +20,7 @@ async def test_every_verb_is_measured_under_its_own_name() -> None:
         assert f"slurm_extender_verb_seconds_count{{{labels}}} 1.0" in page
 
 
-async def test_our_own_metrics_are_there_from_the_start() -> None:
+async def test_extender_metrics_exist_from_the_start() -> None:
     page = (await Listeners().metrics.get("/metrics")).text
     for name in (
         "placement_seconds",
@@ -40,7 +40,7 @@ async def test_the_program_is_alive_before_it_is_ready() -> None:
     assert ready.json() == {"ready": False, "troubles": ["Slurm"]}
 
 
-async def test_once_recovered_trouble_is_told_and_takes_nobody_out_of_service() -> None:
+async def test_problem_of_a_ready_extender_does_not_change_the_status_of_readyz() -> None:
     listeners = Listeners()
     listeners.health.ready = True
     listeners.health.says("Slurm", "slurmctld was not reached")
@@ -50,7 +50,7 @@ async def test_once_recovered_trouble_is_told_and_takes_nobody_out_of_service() 
     assert (await listeners.probes.get("/readyz")).json() == {"ready": True, "troubles": []}
 
 
-async def test_strangers_read_which_parts_are_in_trouble_and_people_read_why() -> None:
+async def test_readyz_and_metrics_name_the_component_and_the_log_the_reason() -> None:
     listeners, why = Listeners(), "/run/secrets/token is over since 10:00: slurmctld on ctl1 refuses it"
     with capture_logs() as logs:
         listeners.health.says("Slurm", why)
@@ -73,7 +73,7 @@ async def test_strangers_read_which_parts_are_in_trouble_and_people_read_why() -
     ]
 
 
-def test_words_that_came_too_soon_to_be_logged_are_logged_later() -> None:
+def test_rate_limited_message_is_logged_later() -> None:
     now = [0.0]
     health = Health(lambda: now[0])
     with capture_logs() as logs:
@@ -88,7 +88,9 @@ def test_words_that_came_too_soon_to_be_logged_are_logged_later() -> None:
     ]
 
 
-async def test_they_are_logged_though_their_part_says_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rate_limited_message_is_logged_without_another_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     looked, now = asyncio.Event(), [0.0]
     health = Health(lambda: now[0])
 

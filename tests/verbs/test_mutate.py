@@ -67,7 +67,7 @@ async def admitted(sent: Manifest, **settings: Any) -> Manifest:
     return stored(sent, await respond(sent, **settings))
 
 
-async def test_a_pod_gets_our_scheduler_our_gate_and_its_first_attempt_and_nothing_else() -> None:
+async def test_managed_pod_gets_only_scheduler_name_gate_and_attempt() -> None:
     sent = call(terminationGracePeriodSeconds=20)
     expected = deepcopy(sent["request"]["object"])
     expected["spec"] |= {"schedulerName": "slurm-scheduler", "schedulingGates": [{"name": GATE}]}
@@ -75,7 +75,7 @@ async def test_a_pod_gets_our_scheduler_our_gate_and_its_first_attempt_and_nothi
     assert await admitted(sent) == expected
 
 
-async def test_what_is_stored_waits_for_its_first_placement() -> None:
+async def test_mutated_pod_waits_for_its_first_placement() -> None:
     pod = parse_pod(await admitted(call()), TRANSLATION)
     assert (pod.gated, pod.scheduling.attempt, pod.scheduling.job_id, pod.scheduling.allocation) == (
         True,
@@ -87,7 +87,7 @@ async def test_what_is_stored_waits_for_its_first_placement() -> None:
     assert pod.request.problems == ()
 
 
-async def test_a_pod_that_names_our_scheduler_needs_no_annotation() -> None:
+async def test_pod_that_names_slurm_scheduler_needs_no_annotation() -> None:
     sent = call(schedulerName="slurm-scheduler")
     del sent["request"]["object"]["metadata"]["annotations"]
     pod = await admitted(sent)
@@ -107,7 +107,7 @@ async def test_gates_of_others_stay_in_order_before_one_gate(gates: list[str], k
     assert pod["spec"]["schedulingGates"] == [{"name": name} for name in kept]
 
 
-async def test_being_called_again_changes_nothing_more() -> None:
+async def test_second_mutation_changes_nothing() -> None:
     """reinvocationPolicy: IfNeeded."""
     sent = call()
     once = await admitted(sent)
@@ -118,12 +118,12 @@ async def test_being_called_again_changes_nothing_more() -> None:
 FORGED = {ATTEMPT: "7", JOB_ID: "4711", NODE: "n1", DOMAIN + "anything": "x"}
 
 
-async def test_what_is_ours_to_write_is_dropped_where_a_user_brought_it() -> None:
+async def test_extender_annotations_from_a_user_are_dropped() -> None:
     kept = {PREFIX + "qos": "high", "example.com/owner": "ana"}
     assert (await admitted(call(kept | FORGED)))["metadata"]["annotations"] == kept | {ATTEMPT: "1"}
 
 
-async def test_a_copy_of_a_pod_that_is_not_ours_has_nothing_of_what_was_noted_on_the_first() -> None:
+async def test_copy_of_an_unmanaged_pod_loses_extender_annotations() -> None:
     noted = {DOMAIN + "adopted-as": "40000000", DOMAIN + "capacity-freed": "2026-11-24T12:00:00Z"}
     sent = call({"example.com/owner": "ana"} | noted, containers=[{"name": "c"}])
     expected = deepcopy(sent["request"]["object"])
@@ -147,7 +147,7 @@ async def test_a_pod_that_chooses_its_node_itself_is_refused() -> None:
     assert '"soon" is not' in told
 
 
-async def test_what_a_kubelet_runs_already_is_let_pass_without_forged_annotations() -> None:
+async def test_mirror_pod_is_allowed_without_forged_annotations() -> None:
     """Otherwise a restart would take its word for it that job 4711 is its own."""
     mirror = {"kubernetes.io/config.mirror": "x", PREFIX + "qos": "high"}
     sent = call(mirror | FORGED, nodeName="n1", schedulerName="slurm-scheduler")
@@ -162,7 +162,7 @@ async def test_a_pod_of_a_scheduling_group_is_refused() -> None:
     assert "spec.schedulingGroup: PodGroups, beta in Kubernetes 1.37, are not supported yet" in told
 
 
-async def test_a_pod_that_is_not_ours_is_allowed_untouched() -> None:
+async def test_unmanaged_pod_is_allowed_untouched() -> None:
     sent = call({"example.com/owner": "ana"}, containers=[{"name": "c"}])
     assert await respond(sent) == {"uid": UID, "allowed": True}
 
@@ -189,7 +189,7 @@ async def test_pod_taken_from_another_scheduler_gets_a_warning(annotations: dict
     assert not any("volcano" in each for each in others)
 
 
-async def test_pod_of_no_other_scheduler_gets_no_such_warning() -> None:
+async def test_pod_of_slurm_or_default_scheduler_gets_no_takeover_warning() -> None:
     for named in ("slurm-scheduler", "default-scheduler", None):
         sent = call({PREFIX + "qos": "high"}, schedulerName=named, terminationGracePeriodSeconds=5)
         response = await respond(sent, take_schedulers="slurm-scheduler,volcano")
@@ -204,7 +204,7 @@ async def test_rejection_of_a_pod_taken_over_names_its_scheduler() -> None:
     assert "schedulerName: volcano becomes slurm-scheduler" in response["warnings"][0]
 
 
-async def test_only_notes_are_dropped_from_a_pod_of_another_scheduler() -> None:
+async def test_pod_of_another_scheduler_loses_only_extender_annotations() -> None:
     """The other scheduler may be another release's, whose webhook writes notes again."""
     sent = call({ATTEMPT: "1", PREFIX + "qos": "high"}, schedulerName="another-release")
     expected = deepcopy(sent["request"]["object"])
@@ -213,7 +213,7 @@ async def test_only_notes_are_dropped_from_a_pod_of_another_scheduler() -> None:
 
 
 @pytest.mark.parametrize("cpu", [None, "1e30", "1e999999", "9" * 5000])
-async def test_all_problems_of_a_pod_are_told_in_one_message(cpu: str | None) -> None:
+async def test_all_problems_of_a_pod_are_reported_in_one_message(cpu: str | None) -> None:
     asked = {"memory": "1Gi"} | ({"cpu": cpu} if cpu else {})
     response = await respond(call({PREFIX + "timeout": "soon"}, containers=[container(asked)]))
     assert not response["allowed"]
@@ -224,7 +224,7 @@ async def test_all_problems_of_a_pod_are_told_in_one_message(cpu: str | None) ->
 
 
 @pytest.mark.parametrize("selector", [{}, {"nodeSelectorTerms": None}])
-async def test_what_kube_apiserver_will_refuse_itself_is_left_to_it(selector: Any) -> None:
+async def test_invalid_affinity_is_left_to_kube_apiserver(selector: Any) -> None:
     """Validation comes after mutation: half-made objects arrive here."""
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
     assert (await admitted(call(affinity=affinity)))["spec"]["affinity"] == affinity
@@ -241,7 +241,7 @@ async def test_a_pod_whose_gpus_a_native_job_may_use_is_refused_with_the_fixes()
     await admitted(call({PREFIX + "exclusive": "none"}, containers=[GPU]))
 
 
-async def test_a_pod_whose_gpus_a_native_job_may_use_is_warned_of_where_that_is_allowed() -> None:
+async def test_pod_whose_gpus_a_native_job_may_use_gets_a_warning_if_allowed() -> None:
     response = await respond(call(containers=[GPU]), shared_gpus="allow")
     assert response["allowed"]
     assert response["warnings"][0].startswith("a native job may use the GPUs of this Pod")
@@ -282,7 +282,7 @@ async def test_any_other_grace_stays_or_is_refused(
         assert f"terminationGracePeriodSeconds: {grace} is not" in response["status"]["message"]
 
 
-async def test_what_slurm_tells_of_its_kill_wait_counts_more_than_the_setting() -> None:
+async def test_kill_wait_of_slurm_overrides_the_setting() -> None:
     listeners = Listeners(kill_wait_s=300)
     listeners.slurm_tells_kill_wait(20)
     response = (await listeners.ask("mutate", call(terminationGracePeriodSeconds=30)))["response"]
@@ -293,7 +293,7 @@ NAMES = st.sampled_from([PREFIX + row.name for row in ANNOTATIONS]) | st.text(ma
 
 
 @given(st.dictionaries(NAMES, st.text()))
-def test_any_annotations_are_admitted_or_refused_in_words(annotations: dict[str, str]) -> None:
+def test_any_annotations_are_admitted_or_rejected_with_a_message(annotations: dict[str, str]) -> None:
     sent = call(annotations | {PREFIX + "comment": "ours"})["request"]
     response = review(PodRequest.model_validate(sent), TRANSLATION, OPEN)["response"]
     assert response["patch"] if response["allowed"] else response["status"]["message"]
@@ -305,19 +305,19 @@ async def test_a_pod_out_of_scope_is_allowed_untouched(given: dict[str, Any]) ->
     assert await respond(wrong, **given) == {"uid": UID, "allowed": True}
 
 
-async def test_a_pod_in_scope_becomes_ours() -> None:
+async def test_pod_in_scope_becomes_managed() -> None:
     sent = call()
     sent["request"]["object"]["metadata"]["labels"] = {"slurm": "yes"}
     assert GATE in json.dumps(await admitted(sent, scope="ml", pod_selector="slurm=yes"))
 
 
-async def test_the_request_says_in_which_namespace_a_pod_is() -> None:
+async def test_scope_uses_the_namespace_of_the_request() -> None:
     sent = call()
     sent["request"]["object"]["metadata"]["namespace"] = "web"
     assert await respond(sent, scope="web") == {"uid": UID, "allowed": True}
 
 
-async def test_our_marks_on_a_pod_out_of_scope_are_dropped() -> None:
+async def test_extender_annotations_are_dropped_from_a_pod_out_of_scope() -> None:
     sent = call({ATTEMPT: "3", "kept": "so"})
     pod = await admitted(sent, scope="web")
     assert pod["metadata"]["annotations"] == {"kept": "so"}
@@ -343,7 +343,7 @@ async def test_every_pod_is_taken_if_the_namespace_has_the_label(
     assert "patch" not in await respond(sent, "mutate/every-pod", scope="web")
 
 
-async def test_a_daemonsets_pod_stays_kube_schedulers() -> None:
+async def test_daemonset_pod_is_not_taken_over() -> None:
     """One that is not of Kubernetes' own kind is not collected with its owner: it may be made up."""
     owner = {"kind": "DaemonSet", "controller": True, "name": "d", "apiVersion": "apps/v1", "uid": "u"}
     for change, taken in (

@@ -39,7 +39,7 @@ def of_team(annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:
     return sent
 
 
-async def test_a_pod_is_judged_by_its_namespace_and_service_account(ruled: Listeners) -> None:
+async def test_namespace_and_service_account_select_the_rule(ruled: Listeners) -> None:
     assert await told(ruled, of_team({PREFIX + "priority": "10"})) is None
     refusal_of = await told(ruled, of_team({PREFIX + "priority": "11"}, serviceAccountName="default"))
     assert refusal_of is not None
@@ -48,7 +48,7 @@ async def test_a_pod_is_judged_by_its_namespace_and_service_account(ruled: Liste
     )
 
 
-async def test_what_a_rule_forbids_is_told_with_all_other_problems(ruled: Listeners) -> None:
+async def test_policy_violations_are_reported_with_all_other_problems(ruled: Listeners) -> None:
     wrong = {PREFIX + "user-id": "2002", PREFIX + "priority": "11", PREFIX + "timeout": "soon"}
     message = await told(ruled, of_team(wrong))
     assert message is not None
@@ -56,17 +56,17 @@ async def test_what_a_rule_forbids_is_told_with_all_other_problems(ruled: Listen
         assert part in message
 
 
-async def test_the_namespace_that_the_request_is_made_in_counts(ruled: Listeners) -> None:
+async def test_policy_uses_the_namespace_of_the_request(ruled: Listeners) -> None:
     sent = of_team()
     sent["request"]["namespace"] = "elsewhere"
     sent["request"]["object"]["metadata"]["namespace"] = "team-a"
     assert "namespace elsewhere" in str(await told(ruled, sent))
 
 
-async def test_a_pod_that_is_not_ours_needs_no_rule(ruled: Listeners) -> None:
+async def test_unmanaged_pod_needs_no_rule(ruled: Listeners) -> None:
     sent = of_team({"example.com/owner": "ana"}, serviceAccountName="default")
     assert await told(ruled, sent) is None
 
 
-async def test_without_a_policy_no_pod_of_ours_is_admitted() -> None:
+async def test_managed_pod_is_rejected_without_a_policy() -> None:
     assert "no rule of the policy" in str(await told(Listeners(policy=None), call()))

@@ -45,24 +45,24 @@ async def preempt(cluster: Cluster, manifest: Manifest, **proposed: Manifest) ->
     return answer["NodeNameToMetaVictims"]
 
 
-async def test_nobody_is_preempted_for_a_pod_of_ours_whoever_was_chosen() -> None:
+async def test_no_pod_is_preempted_for_a_managed_pod() -> None:
     sent = body("preempt")
     assert sent["NodeNameToMetaVictims"], "the call names victims"
     assert sent["Pod"]["spec"]["schedulerName"] == "slurm-scheduler"
     assert await Listeners().ask("preempt", sent) == {"NodeNameToMetaVictims": {}}
 
 
-async def test_nobody_is_preempted_for_a_pod_of_ours_on_a_node_that_is_not_slurms_either() -> None:
+async def test_no_pod_is_preempted_for_a_managed_pod_on_a_node_outside_slurm() -> None:
     cluster = await scene(adopted_pod("low", "elsewhere"))
     assert await preempt(cluster, pod_manifest(priority=9), elsewhere=proposal("low")) == {}
 
 
-async def test_another_pod_gets_on_nodes_that_are_not_slurms_what_was_proposed() -> None:
+async def test_proposal_on_a_node_outside_slurm_is_accepted() -> None:
     proposed = proposal("b", "a", "never-seen", violations=2)
     assert await preempt(await scene(), unmanaged(), elsewhere=proposed) == {"elsewhere": proposed}
 
 
-async def test_another_pod_gets_slurms_nodes_on_which_the_room_of_the_victims_is_enough() -> None:
+async def test_proposal_is_accepted_only_if_the_victims_free_enough_capacity() -> None:
     """8 CPUs each: jobs have 0, 0 and 3, victims 5, and on n2 another Pod has 2 and stays."""
     nodes = (machine("n1"), machine("n2"), machine("n3", cpus=3))
     bound = [adopted_pod(f"low-{node}", node) for node in ("n1", "n2", "n3")]
@@ -80,7 +80,7 @@ async def test_eviction_does_not_free_what_jobs_have(full: dict[str, int]) -> No
     assert await preempt(cluster, asks, n1=proposal("low")) == {}
 
 
-async def test_no_pod_of_ours_is_preempted_for_others_not_even_for_critical_ones() -> None:
+async def test_no_managed_pod_is_preempted_even_for_a_critical_pod() -> None:
     annotations = {JOB_ID: "7", NODE: "n1"}
     ours = pod_manifest("ours", cpu="5", node="n1", annotations=annotations)
     jobless = pod_manifest("jobless", cpu="5", node="n1")
@@ -93,7 +93,7 @@ async def test_no_pod_of_ours_is_preempted_for_others_not_even_for_critical_ones
         assert await preempt(cluster, asks, n1=proposal("low")) == {"n1": proposal("low")}
 
 
-async def test_a_pod_of_which_nothing_is_known_is_not_preempted() -> None:
+async def test_unknown_pod_is_not_preempted() -> None:
     cluster = await scene(adopted_pod("gone"))
     cluster.listeners.occupancy.pod_gone("gone")
     assert await preempt(cluster, unmanaged(), n1=proposal("gone")) == {}
@@ -106,12 +106,12 @@ async def only_elsewhere_is_open(cluster: Cluster) -> None:
     assert answer == {"elsewhere": proposal("any")}
 
 
-async def test_nobody_is_preempted_where_a_job_is_ending() -> None:
+async def test_no_pod_is_preempted_on_a_node_with_an_ending_job() -> None:
     ending = machine("n1", states=frozenset({"IDLE", "COMPLETING"}))
     await only_elsewhere_is_open(await scene(adopted_pod("low"), nodes=(ending,)))
 
 
-async def test_while_slurm_does_not_answer_nobody_is_preempted_on_its_nodes() -> None:
+async def test_no_pod_is_preempted_on_slurm_nodes_during_an_outage() -> None:
     cluster = await scene(adopted_pod("low"))
     cluster.slurm.error = DOWN
     for _ in range(3):
@@ -121,7 +121,7 @@ async def test_while_slurm_does_not_answer_nobody_is_preempted_on_its_nodes() ->
 
 
 @pytest.mark.parametrize("by", ["priority", "owner"])
-async def test_pods_that_run_whatever_slurm_does_need_no_room_of_it(by: str) -> None:
+async def test_critical_and_daemonset_pods_preempt_without_a_request_to_slurm(by: str) -> None:
     asks = unmanaged(cpu="5", priority=CRITICAL if by == "priority" else 9)
     if by == "owner":
         asks["metadata"]["ownerReferences"] = DAEMON_SET
@@ -131,7 +131,7 @@ async def test_pods_that_run_whatever_slurm_does_need_no_room_of_it(by: str) -> 
     assert cluster.slurm.calls == []
 
 
-async def test_what_an_adopted_pods_job_leaves_is_slurms_to_give() -> None:
+async def test_preemption_of_an_adopted_pod_with_a_job_frees_no_capacity() -> None:
     """Of 8 CPUs the jobs of two adopted Pods have 6. A third has no job yet."""
     adopted = [adopted_pod(name, cpu="3", annotations={ADOPTED: "77"}) for name in ("a", "b")]
     cluster = await scene(
@@ -146,11 +146,11 @@ async def test_what_an_adopted_pods_job_leaves_is_slurms_to_give() -> None:
     assert await preempt(cluster, critical, n1=proposal("a")) == {"n1": proposal("a")}
 
 
-async def test_where_unmanaged_pods_are_ignored_nobody_is_preempted_on_slurms_nodes() -> None:
+async def test_no_pod_is_preempted_on_slurm_nodes_if_unmanaged_pods_are_ignored() -> None:
     await only_elsewhere_is_open(await scene(nodes=(machine("n1"),), unmanaged_pods="ignore"))
 
 
-async def test_what_is_known_is_not_read_again() -> None:
+async def test_known_slurm_nodes_are_not_read_again() -> None:
     cluster = await scene(adopted_pod("low"))
     cluster.slurm.calls.clear()
     await preempt(cluster, unmanaged(priority=9), n1=proposal("low"))
@@ -158,7 +158,7 @@ async def test_what_is_known_is_not_read_again() -> None:
 
 
 @pytest.mark.parametrize("cpus", [0, 8])
-async def test_where_nobody_has_asked_for_long_slurms_nodes_are_read_first(cpus: int) -> None:
+async def test_stale_slurm_nodes_are_read_before_preemption(cpus: int) -> None:
     cluster = await scene(adopted_pod("low"))
     cluster.listeners.occupancy.stale = True
     cluster.slurm.all_nodes = (machine("n1", cpus=cpus),)
@@ -168,7 +168,7 @@ async def test_where_nobody_has_asked_for_long_slurms_nodes_are_read_first(cpus:
 
 
 @pytest.mark.parametrize("trouble", ["fails", "is silent"])
-async def test_nobody_is_preempted_on_unread_nodes(
+async def test_no_pod_is_preempted_on_unread_nodes(
     trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(free_capacity, "_PATIENCE_S", 0.01)
@@ -192,7 +192,7 @@ async def test_nominated_node_is_open_while_the_victims_leave() -> None:
     assert await cluster.closed(asks) == FULL
 
 
-async def test_the_victims_that_are_leaving_must_be_gone_before_a_pod_is_bound() -> None:
+async def test_pod_is_not_bound_before_its_victims_are_gone() -> None:
     low, asks = adopted_pod("low"), unmanaged(cpu="8")
     low["metadata"]["deletionTimestamp"] = "2026-11-24T00:00:00Z"
     cluster = await scene(low)
@@ -202,7 +202,7 @@ async def test_the_victims_that_are_leaving_must_be_gone_before_a_pod_is_bound()
     assert await cluster.bind(asks, "n1") == ""
 
 
-async def test_a_node_that_is_newer_than_the_last_reading_of_slurms_nodes_is_slurms() -> None:
+async def test_node_newer_than_the_last_reading_counts_as_a_slurm_node() -> None:
     """Slurm may have placed a Pod of ours there already."""
     annotations = {JOB_ID: "7", NODE: "n2"}
     ours = pod_manifest("ours", cpu="5", node="n2", annotations=annotations)
@@ -211,7 +211,7 @@ async def test_a_node_that_is_newer_than_the_last_reading_of_slurms_nodes_is_slu
         assert await preempt(cluster, unmanaged(priority=9), n2=proposal(victim)) == {}
 
 
-async def test_without_node_cache_capable_nobody_is_preempted() -> None:
+async def test_no_pod_is_preempted_without_node_cache_capable() -> None:
     """/filter refuses every Node then, and says why."""
     sent = {
         "Pod": unmanaged(),

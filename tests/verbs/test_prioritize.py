@@ -12,5 +12,5 @@ async def test_no_names_get_no_scores() -> None:
     assert await Listeners().ask("prioritize", body("prioritize") | {"NodeNames": None}) == []
 
 
-async def test_an_unheard_of_verb_is_not_found() -> None:
+async def test_unknown_verb_is_not_found() -> None:
     assert (await Listeners().post("evict", {})).status_code == 404

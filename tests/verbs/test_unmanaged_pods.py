@@ -81,7 +81,7 @@ class Cluster:
 # /filter
 
 
-async def test_a_pod_may_use_the_nodes_that_jobs_leave_room_on_and_those_that_are_not_slurms() -> None:
+async def test_pod_fits_nodes_with_free_capacity_and_nodes_outside_slurm() -> None:
     nodes = (machine("n1", cpus=7), machine("n2", memory_mb=15_500), machine("gpu-04", gpus=3))
     cluster = await Cluster(nodes=nodes).known()
     names = ("n1", "n2", "n4", "elsewhere")
@@ -98,7 +98,7 @@ async def test_a_pod_that_fits_everywhere_gets_the_same_nodes_back() -> None:
     assert await cluster.filter(unmanaged(), "n1", "n2") == expected
 
 
-async def test_until_something_is_known_of_slurm_its_nodes_are_closed_and_others_open() -> None:
+async def test_only_slurm_nodes_are_closed_until_slurm_is_known() -> None:
     cluster = Cluster(nodes=(machine("n1"),))
     answer = await cluster.filter(unmanaged(), "n1", "n4", "elsewhere")
     assert answer["FailedAndUnresolvableNodes"] == {"n1": UNKNOWN, "n4": UNKNOWN}
@@ -106,7 +106,7 @@ async def test_until_something_is_known_of_slurm_its_nodes_are_closed_and_others
     assert cluster.slurm.calls == [], "nobody waits for Slurm"
 
 
-async def test_filter_asks_again_for_a_pod_out_of_scope_until_slurm_is_known() -> None:
+async def test_filter_of_a_pod_out_of_scope_is_an_error_until_slurm_is_known() -> None:
     """The extender does not wake such a Pod: it would wait for up to five minutes."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), scope="elsewhere")
     assert await cluster.filter(unmanaged(), "n1") == {"Error": UNKNOWN}
@@ -115,7 +115,7 @@ async def test_filter_asks_again_for_a_pod_out_of_scope_until_slurm_is_known() -
     assert await cluster.closed(unmanaged()) == FULL
 
 
-async def test_while_slurm_does_not_answer_its_nodes_are_closed_and_others_open() -> None:
+async def test_only_slurm_nodes_are_closed_while_slurm_does_not_answer() -> None:
     cluster = await Cluster(nodes=(machine("n1"),)).known()
     cluster.slurm.error = DOWN
     for _ in range(3):
@@ -130,13 +130,13 @@ async def test_while_slurm_does_not_answer_its_nodes_are_closed_and_others_open(
     assert await cluster.closed(unmanaged()) is None
 
 
-async def test_a_daemon_sets_pod_is_filtered_by_nobody() -> None:
+async def test_daemonset_pod_fits_every_node() -> None:
     daemon = unmanaged()
     daemon["metadata"]["ownerReferences"] = DAEMON_SET
     assert (await Cluster().filter(daemon, "n1", "n2"))["NodeNames"] == ["n1", "n2"]
 
 
-async def test_where_unmanaged_pods_are_ignored_they_may_go_anywhere() -> None:
+async def test_ignored_unmanaged_pods_fit_every_node() -> None:
     cluster = Cluster(unmanaged(), unmanaged_pods="ignore")
     assert await cluster.closed(unmanaged()) is None
     assert await cluster.bind(unmanaged()) == ""
@@ -145,7 +145,7 @@ async def test_where_unmanaged_pods_are_ignored_they_may_go_anywhere() -> None:
 
 @pytest.mark.alone
 @pytest.mark.parametrize(("names", "within_ms"), [(50, 0.5), (5000, 6.0)])
-async def test_the_verdict_is_cheap(names: int, within_ms: float) -> None:
+async def test_filter_takes_little_cpu_time(names: int, within_ms: float) -> None:
     """Measured were 0.05 and 1.4 ms."""
     every = [f"node-{number}" for number in range(names)]
     slurm = FakeSlurm(nodes=tuple(machine(name, cpus=7) for name in every))
@@ -170,7 +170,7 @@ async def test_a_pod_that_fits_is_bound_without_a_job() -> None:
 
 
 @pytest.mark.parametrize("full", [{"cpus": 8}, {"memory_mb": 15_500}, {"gpus": 4}])
-async def test_a_pod_is_not_bound_where_a_job_started_meanwhile(full: dict[str, int]) -> None:
+async def test_pod_is_not_bound_to_a_node_that_a_new_job_fills(full: dict[str, int]) -> None:
     asks = unmanaged(gpus=1)
     cluster = await Cluster(asks, nodes=(machine("n1"),)).known()
     cluster.slurm.all_nodes = (machine("n1", **full),)
@@ -184,7 +184,7 @@ async def test_a_pod_is_not_bound_where_a_job_is_ending() -> None:
     assert await (await Cluster(unmanaged(), nodes=(ending,)).known()).bind(unmanaged()) == FULL
 
 
-async def test_of_two_pods_bound_at_once_only_one_gets_room_for_one() -> None:
+async def test_concurrent_binds_do_not_share_free_capacity() -> None:
     pods = [unmanaged(name, cpu="2") for name in "ab"]
     cluster = await Cluster(*pods, nodes=(machine("n1", cpus=5),)).known()
     answers = await asyncio.gather(*(cluster.bind(one) for one in pods))
@@ -192,7 +192,7 @@ async def test_of_two_pods_bound_at_once_only_one_gets_room_for_one() -> None:
     assert len(cluster.kubernetes.bindings) == 1
 
 
-async def test_of_slurms_nodes_only_those_are_read_that_pods_are_bound_to() -> None:
+async def test_bind_reads_only_the_slurm_node_of_the_pod() -> None:
     pods = [unmanaged(name) for name in "ab"]
     nodes = tuple(machine(name) for name in OWN_NAMES)
     cluster = await Cluster(*pods, nodes=nodes).known()
@@ -202,21 +202,21 @@ async def test_of_slurms_nodes_only_those_are_read_that_pods_are_bound_to() -> N
     assert sorted(read) == ["read node n1", "read node n2"]
 
 
-async def test_unmanaged_pod_is_not_bound_beside_containers_that_outlive_their_pod_and_job() -> None:
+async def test_pod_is_not_bound_beside_containers_that_outlive_their_pod_and_job() -> None:
     cluster = await Cluster(unmanaged(), nodes=(machine("n1"),)).known()
     cluster.listeners.lingering_notes.add("n1", LingeringNote(7, "default/gone", 30.0))
     words = "containers of a Pod that was deleted by force still end there: default/gone"
     assert await cluster.bind(unmanaged()) == words
 
 
-async def test_before_anything_is_known_of_slurm_a_bind_says_nothing_of_other_nodes() -> None:
+async def test_bind_before_the_first_reading_leaves_other_nodes_unknown() -> None:
     cluster = Cluster(unmanaged(), nodes=(machine("n1"), machine("n2", cpus=8)))
     assert await cluster.bind(unmanaged()) == ""
     answer = await cluster.filter(unmanaged(), "n1", "n2")
     assert answer["FailedAndUnresolvableNodes"] == {"n1": UNKNOWN, "n2": UNKNOWN}
 
 
-async def test_a_node_that_slurm_has_no_more_leaves_its_room_to_everybody_once_that_is_seen() -> None:
+async def test_node_removed_from_slurm_is_open_after_the_next_reading() -> None:
     """A reply without the one that was asked for is also what some failures look like."""
     nodes = (machine("n1", cpus=8), machine("n2"))
     cluster = await Cluster(unmanaged(), nodes=nodes).known()
@@ -227,7 +227,7 @@ async def test_a_node_that_slurm_has_no_more_leaves_its_room_to_everybody_once_t
     assert await cluster.bind(unmanaged()) == ""
 
 
-async def test_a_pod_of_ours_that_outlasts_its_job_counts_until_it_is_gone() -> None:
+async def test_managed_pod_that_outlives_its_job_uses_capacity_until_it_is_gone() -> None:
     ours = pod_manifest("ours", cpu="4", node="n1", annotations={JOB_ID: "7", NODE: "n1"})
     cluster = await Cluster(unmanaged(cpu="5"), ours, nodes=(machine("n1"),)).known()
     assert await cluster.bind(unmanaged(cpu="5")) == FULL
@@ -235,7 +235,7 @@ async def test_a_pod_of_ours_that_outlasts_its_job_counts_until_it_is_gone() -> 
     assert await cluster.bind(unmanaged(cpu="5")) == ""
 
 
-async def test_while_slurm_does_not_answer_nothing_is_bound_to_its_nodes() -> None:
+async def test_no_pod_is_bound_to_slurm_nodes_while_slurm_does_not_answer() -> None:
     cluster = await Cluster(unmanaged(), nodes=(machine("n1"),)).known()
     cluster.slurm.error = DOWN
     assert "Slurm has not answered since" in await cluster.bind(unmanaged())
@@ -243,7 +243,7 @@ async def test_while_slurm_does_not_answer_nothing_is_bound_to_its_nodes() -> No
     assert await cluster.bind(unmanaged(), "elsewhere") == ""
 
 
-async def test_a_daemon_sets_pod_is_bound_without_asking_slurm() -> None:
+async def test_daemonset_pod_is_bound_without_a_request_to_slurm() -> None:
     daemon = unmanaged()
     daemon["metadata"]["ownerReferences"] = DAEMON_SET
     cluster = Cluster(daemon, nodes=(machine("n1", cpus=8),))
@@ -265,7 +265,7 @@ def ours(cluster: Cluster, attempt: int = 1, cores: str = "") -> Manifest:
     return manifest
 
 
-async def test_what_slurm_granted_is_not_bound_where_unmanaged_pods_have_it() -> None:
+async def test_managed_pod_is_not_bound_if_unmanaged_pods_use_its_allocation() -> None:
     """A native job of 4, the placeholder's 2 and the unmanaged Pod's 3 CPUs: 9 of 8. kube-scheduler
     sees 5, Slurm sees 6."""
     cluster = await Cluster(unmanaged(cpu="3"), nodes=(machine("n1", cpus=4),)).known()
@@ -284,7 +284,7 @@ async def test_what_slurm_granted_is_not_bound_where_unmanaged_pods_have_it() ->
     assert await cluster.closed(another) is None
 
 
-async def test_what_slurm_granted_is_bound_beside_unmanaged_pods_that_fit() -> None:
+async def test_managed_pod_is_bound_beside_unmanaged_pods_that_fit() -> None:
     cluster = await Cluster(unmanaged(cpu="2"), nodes=(machine("n1", cpus=4),)).known()
     assert await cluster.bind(unmanaged(cpu="2")) == ""
     cluster.slurm.all_nodes = (machine("n1", cpus=6),)
@@ -301,7 +301,7 @@ async def test_allocation_beside_unmanaged_pods_needs_a_known_node() -> None:
     assert await cluster.bind(granted) == "", "it keeps its allocation"
 
 
-async def test_where_no_unmanaged_pods_are_slurms_nodes_are_not_read() -> None:
+async def test_slurm_nodes_are_not_read_without_unmanaged_pods() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=8),)).known()
     assert await cluster.bind(ours(cluster)) == ""
     assert cluster.kubernetes.calls == ["read_pod", "read job", "list pods", "bind_pod"]
@@ -337,7 +337,7 @@ def leads(cluster: Cluster, manifest: Manifest, beside: Placeholder) -> None:
     cluster.listeners.leads({seen.uid: record}, holding=[beside])
 
 
-async def test_who_was_bound_a_moment_ago_is_waited_for_too() -> None:
+async def test_bind_waits_for_a_recently_bound_pod_without_a_running_job() -> None:
     """The watch has yet to show the Binding of a Pod that has lost its job since."""
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
@@ -358,7 +358,7 @@ async def test_who_was_bound_a_moment_ago_is_waited_for_too() -> None:
         ("CANCELLED,COMPLETING", 3, ""),
     ],
 )
-async def test_what_slurm_granted_is_bound_when_who_had_it_is_gone(
+async def test_managed_pod_is_bound_after_the_previous_pod_is_gone(
     state: str, allocated: int, answer: str, *, leader: bool
 ) -> None:
     """Of 8 CPUs Slurm has given 2 to this Pod, and others to native jobs: 5 and the 5 of the Pod that
@@ -401,7 +401,7 @@ async def test_a_pod_waits_for_the_pod_on_its_cores(
 
 
 @pytest.mark.parametrize("forgotten", ["the job", "its start"])
-async def test_what_slurm_granted_is_given_back_where_it_forgot_who_stays_there(forgotten: str) -> None:
+async def test_allocation_is_returned_if_slurm_lost_the_job_of_another_pod(forgotten: str) -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "PENDING")
     if forgotten == "the job":
@@ -417,7 +417,7 @@ async def test_what_slurm_granted_is_given_back_where_it_forgot_who_stays_there(
     assert await cluster.bind(manifest) == TAKEN
 
 
-async def test_a_pod_whose_job_is_known_to_be_over_counts_whatever_slurm_says_of_its_id() -> None:
+async def test_pod_of_an_ended_job_uses_capacity_whatever_slurm_reports() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
     leads(cluster, manifest, beside._replace(state=State.EVICTING).with_phase(Phase.ENDED, 0.0))
@@ -439,14 +439,16 @@ def adopted(cluster: Cluster, state: str) -> None:
 @pytest.mark.parametrize(
     ("state", "allocated", "answer"), [("RUNNING", 5, ""), ("RUNNING", 6, FULL), ("PENDING", 0, FULL)]
 )
-async def test_a_guest_whose_job_runs_is_counted_once(state: str, allocated: int, answer: str) -> None:
+async def test_adopted_pod_with_a_running_job_is_counted_once(
+    state: str, allocated: int, answer: str
+) -> None:
     asks = unmanaged(cpu="3" if state == "RUNNING" else "4")
     cluster = Cluster(asks, nodes=(machine("n1", cpus=allocated),), unmanaged_pods="adopt")
     adopted(await cluster.known(), state)
     assert await cluster.bind(asks) == answer
 
 
-async def test_where_none_are_adopted_what_stands_on_a_pod_means_nothing() -> None:
+async def test_adoption_annotation_is_ignored_if_adoption_is_off() -> None:
     asks = unmanaged(cpu="4")
     cluster = Cluster(asks, nodes=(machine("n1"),))
     adopted(await cluster.known(), "RUNNING")
@@ -462,7 +464,9 @@ async def test_where_none_are_adopted_what_stands_on_a_pod_means_nothing() -> No
         ("PENDING,COMPLETING", LEAVING),
     ],
 )
-async def test_what_slurm_granted_is_bound_beside_guests_that_it_counts(state: str, answer: str) -> None:
+async def test_managed_pod_is_bound_beside_adopted_pods_with_running_jobs(
+    state: str, answer: str
+) -> None:
     """8 of 8 CPUs are allocated: the guest's 5, the placeholder's 2 and a native job's."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), unmanaged_pods="adopt")
     adopted(await cluster.known(), state)
@@ -487,7 +491,7 @@ async def test_new_adopted_pod_may_be_counted_already(bound_s: int, adopting: st
     assert await cluster.bind(ours(cluster)) == answer
 
 
-async def test_where_slurm_counts_all_guests_its_nodes_are_read_no_more() -> None:
+async def test_slurm_nodes_are_not_read_if_all_adopted_pods_have_jobs() -> None:
     cluster = await Cluster(unmanaged(), nodes=(machine("n1"),), unmanaged_pods="adopt").known()
     assert await cluster.bind(unmanaged()) == ""
     cluster.kubernetes.remove("pods", "u")
@@ -501,7 +505,7 @@ async def test_where_slurm_counts_all_guests_its_nodes_are_read_no_more() -> Non
     assert cluster.kubernetes.calls == ["read_pod", "read job", "list pods", "read states", "bind_pod"]
 
 
-async def test_filter_leaves_guests_that_slurm_counts_to_slurm() -> None:
+async def test_filter_does_not_count_adopted_pods_with_jobs() -> None:
     cluster = await Cluster(nodes=(machine("n1", cpus=5),), unmanaged_pods="adopt").known()
     occupancy, asks = cluster.listeners.occupancy, unmanaged(cpu="3")
     adopted_pod = unmanaged("guest", cpu="5", node="n1")
@@ -513,7 +517,7 @@ async def test_filter_leaves_guests_that_slurm_counts_to_slurm() -> None:
     assert not occupancy.may_have_adopted_pods("n1")
 
 
-async def test_who_will_have_a_job_needs_room_for_what_slurm_counts() -> None:
+async def test_pod_to_be_adopted_needs_room_for_whole_slurm_cpus() -> None:
     """A Pod of half a CPU takes a whole one of Slurm's; a DaemonSet's gets no job."""
     cluster = await Cluster(nodes=(machine("n1", cpus=6),), unmanaged_pods="adopt").known()
     occupancy = cluster.listeners.occupancy
@@ -526,14 +530,14 @@ async def test_who_will_have_a_job_needs_room_for_what_slurm_counts() -> None:
     assert (await cluster.filter(unmanaged(cpu="500m"), "n1"))["NodeNames"] == []
 
 
-async def test_a_node_that_is_newer_than_the_last_reading_of_slurms_nodes_is_read_at_bind() -> None:
+async def test_node_newer_than_the_last_reading_is_read_at_bind() -> None:
     pod = unmanaged(cpu="8")
     cluster = await Cluster(pod, nodes=(machine("n1"),)).known()
     cluster.slurm.all_nodes = (machine("n1"), machine("n2", cpus=8))
     assert await cluster.bind(pod, "n2") == FULL
 
 
-async def test_a_node_that_slurm_does_not_name_is_not_open_before_its_nodes_were_ever_read() -> None:
+async def test_node_is_not_open_before_the_first_reading_of_slurm_nodes() -> None:
     pod = unmanaged(cpu="8")
     cluster = Cluster(pod, nodes=())
     assert await cluster.bind(pod) == UNKNOWN

@@ -67,7 +67,7 @@ def annotated(**values: str) -> dict[str, str]:
     return {PREFIX + name.replace("_", "-"): value for name, value in values.items()} | {ATTEMPT: "1"}
 
 
-async def test_all_problems_of_a_pod_are_told_in_one_message_each_with_its_page() -> None:
+async def test_one_message_lists_all_problems_of_a_pod_with_their_pages() -> None:
     wrong = annotated(exclusive="maybe", timeout="soon", partiton="main")
     new = pod_manifest(annotations=wrong, containers=NO_REQUESTS, terminationGracePeriodSeconds=60)
     told = [
@@ -86,13 +86,13 @@ async def test_all_problems_of_a_pod_are_told_in_one_message_each_with_its_page(
         assert line.endswith(f" ({PUBLISHED}docs/reference/annotations.md#{page})")
 
 
-async def test_where_the_page_is_served_is_a_setting() -> None:
+async def test_setting_changes_the_address_of_the_page() -> None:
     wrong = pod_manifest(annotations=annotated(timeout="soon"))
     told = await refusal(wrong, docs_url="https://wiki.example/slurm")
     assert "(https://wiki.example/slurm#timeout)" in told
 
 
-async def test_every_quantity_that_cannot_be_read_is_told_and_no_other_is_called_missing() -> None:
+async def test_every_invalid_quantity_is_reported_and_none_as_missing() -> None:
     asked = [container({"cpu": "1e30", "memory": "1Gi"}), container(limits={"memory": "9e90"})]
     told = await refusal(pod_manifest(containers=asked, overhead={"cpu": "lots"}))
     for part in (
@@ -104,12 +104,12 @@ async def test_every_quantity_that_cannot_be_read_is_told_and_no_other_is_called
     assert "requests no" not in told
 
 
-async def test_a_pod_whose_requests_are_those_of_a_sidecar_is_allowed() -> None:
+async def test_pod_with_requests_only_on_a_sidecar_is_allowed() -> None:
     helper = container({"cpu": "1", "memory": "1Gi"}, sidecar=True)
     assert not await warnings(pod_manifest(containers=NO_REQUESTS, initContainers=[helper]))
 
 
-async def test_an_author_is_warned_of_what_is_allowed_all_the_same() -> None:
+async def test_required_nodes_and_unknown_annotation_cause_warnings() -> None:
     new = pod_manifest(annotations=annotated(required_nodes="n1", lock="x"))
     required, unknown = await warnings(new)
     assert f"{PREFIX}required-nodes" in required
@@ -117,7 +117,7 @@ async def test_an_author_is_warned_of_what_is_allowed_all_the_same() -> None:
     assert f"{PREFIX}lock is unknown here" in unknown
 
 
-async def test_a_message_has_an_end() -> None:
+async def test_length_of_a_message_is_limited() -> None:
     holders = [container({f"example.com/{n}": "lots"}) for n in range(400)]
     message = await refusal(pod_manifest(containers=holders))
     assert len(message) < 10_000
@@ -136,7 +136,7 @@ async def test_valid_or_unmanaged_pod_is_allowed_without_a_word(new: Manifest) -
     assert await respond(call(new)) == {"uid": UID, "allowed": True}
 
 
-async def test_what_mutate_made_of_a_pod_is_allowed() -> None:
+async def test_mutated_pod_is_allowed() -> None:
     sent = body("mutate")
     assert (await Listeners().ask("validate", sent))["response"]["allowed"] is True
 
@@ -151,19 +151,19 @@ async def test_grace_must_end_before_kill_wait(kill_wait: int, grace: int, fits:
 
 
 @pytest.mark.parametrize(("default", "fits"), [("lower", True), ("refuse", False)])
-async def test_a_setting_says_what_becomes_of_kubernetes_default(default: str, fits: bool) -> None:
+async def test_setting_allows_or_rejects_the_default_grace(default: str, fits: bool) -> None:
     for new in (pod_manifest(terminationGracePeriodSeconds=30), pod_manifest()):
         assert (await respond(call(new), default_grace=default))["allowed"] is fits
 
 
-async def test_a_slurm_that_does_not_wait_is_told_of() -> None:
+async def test_too_short_kill_wait_of_slurm_is_reported() -> None:
     listeners = Listeners()
     listeners.slurm_tells_kill_wait(3)
     response = (await listeners.ask("validate", call(pod_manifest())))["response"]
     assert "KillWait" in response["status"]["message"]
 
 
-async def test_a_gated_pod_may_be_mended() -> None:
+async def test_gated_pod_accepts_corrections() -> None:
     wrong = pod_manifest(annotations=annotated(timeout="soon", priority="high"))
     half = pod_manifest(annotations=annotated(timeout="soon", priority="5"))
     right = pod_manifest(annotations=annotated(timeout="60", priority="5"))
@@ -182,7 +182,7 @@ async def test_invalid_change_of_a_gated_pod_is_rejected_with_the_new_problems()
     assert "no cpu" not in message
 
 
-async def test_changes_of_other_pods_are_none_of_our_business() -> None:
+async def test_changes_of_ungated_and_unmanaged_pods_are_not_checked() -> None:
     wrong = pod_manifest(annotations=annotated(timeout="soon"), gates=())
     for before in (pod_manifest(gates=()), pod_manifest()):
         assert not await warnings(wrong, before)
@@ -197,7 +197,7 @@ async def test_a_warning_is_given_once() -> None:
     assert len(await warnings(old, pod_manifest())) == 1
 
 
-async def test_a_pod_that_is_deleted_is_let_go() -> None:
+async def test_deletion_of_a_pod_is_allowed() -> None:
     sent = call(None, pod_manifest(containers=NO_REQUESTS))
     sent["request"]["operation"] = "DELETE"
     assert (await respond(sent))["allowed"] is True
@@ -283,7 +283,7 @@ async def told_of(
     return list(response.get("warnings", ()))
 
 
-async def test_a_template_goes_by_the_namespace_of_its_object_and_by_its_labels() -> None:
+async def test_scope_of_a_template_uses_its_labels_and_its_objects_namespace() -> None:
     placed = {**WRONG, "metadata": {**WRONG["metadata"], "namespace": "elsewhere"}}
     assert await told_of("validate", placed, scope="ml")
     assert not await told_of("validate", placed, scope="elsewhere")
@@ -292,7 +292,7 @@ async def test_a_template_goes_by_the_namespace_of_its_object_and_by_its_labels(
     assert not await told_of("validate", WRONG, pod_selector="slurm=yes")
 
 
-async def test_where_every_pod_is_taken_every_template_is_looked_at() -> None:
+async def test_every_template_is_checked_in_an_every_pod_namespace() -> None:
     assert await told_of("validate/every-pod", UNASKED)
     assert not await told_of("validate/every-pod", UNASKED, DAEMON_SET)
     assert await told_of("validate/every-pod", WRONG, DAEMON_SET)
@@ -309,7 +309,7 @@ async def test_template_of_another_scheduler_is_left_alone_unless_taken_over() -
         assert refused.startswith("spec.template: Pods would be refused: ")
 
 
-async def test_a_pod_at_our_gate_may_not_leave_the_scope() -> None:
+async def test_gated_pod_may_not_leave_the_scope() -> None:
     before = pod_manifest(annotations=annotated())
     before["metadata"]["labels"] = {"slurm": "yes"}
     after = pod_manifest(annotations=annotated())
@@ -379,7 +379,7 @@ WELL_FORMED = [
 
 @settings(max_examples=300)
 @given(st.data())
-def test_a_review_with_anything_anywhere_is_answered(data: st.DataObject) -> None:
+def test_review_with_any_value_in_any_field_is_answered(data: st.DataObject) -> None:
     document = deepcopy(data.draw(st.sampled_from(WELL_FORMED)))
     place = data.draw(st.sampled_from(places(document)))
     sent = replaced(document, place, data.draw(JSON))
@@ -401,7 +401,7 @@ def test_any_bytes_are_answered(content: bytes) -> None:
 
 
 @given(st.dictionaries(NAMES, st.text()))
-def test_any_annotations_are_allowed_or_refused_in_words(annotations: dict[str, str]) -> None:
+def test_any_annotations_are_allowed_or_rejected_with_a_message(annotations: dict[str, str]) -> None:
     new = pod_manifest(annotations=annotations)
     response = review_pod(PodRequest.model_validate(call(new)["request"]), TRANSLATION, OPEN)["response"]
     assert response["allowed"] or response["status"]["message"]

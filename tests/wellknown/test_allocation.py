@@ -21,11 +21,11 @@ PLACED = {JOB_ID: "7", NODE: "n1"}
         Allocation(7, "n1", cores="0", memory_mb=1),
     ],
 )
-def test_an_allocation_comes_back_from_its_annotations(allocation: Allocation) -> None:
+def test_allocation_is_read_back_from_its_annotations(allocation: Allocation) -> None:
     assert Allocation.parse(allocation.annotations()) == allocation
 
 
-def test_sockets_come_back_and_make_no_other_allocation() -> None:
+def test_sockets_are_read_back_and_do_not_affect_equality() -> None:
     allocation = Allocation(7, "n1", cores="0", sockets="8x1")
     read = Allocation.parse(allocation.annotations())
     assert read == allocation == Allocation(7, "n1", cores="0")
@@ -42,7 +42,7 @@ def test_allocation_names_the_slurm_node_of_the_grant() -> None:
     assert named == Allocation(7, "n1")
 
 
-def test_what_is_written_is_compact_and_says_its_version() -> None:
+def test_annotation_is_compact_json_with_a_version() -> None:
     written = Allocation(7, "n1", "gpu:2(IDX:0-1)", "0-3", 512).annotations()
     assert written[GRANTED] == '{"v":1,"cores":"0-3","memoryMiB":512,"gres":"gpu:2(IDX:0-1)"}'
     assert Allocation(7, "n1").annotations()[GRANTED] == '{"v":1}'
@@ -51,7 +51,7 @@ def test_what_is_written_is_compact_and_says_its_version() -> None:
 @pytest.mark.parametrize(
     "annotations", [{}, {JOB_ID: "7"}, {NODE: "n1"}, {JOB_ID: "7", NODE: ""}, {JOB_ID: "", NODE: "n1"}]
 )
-def test_half_an_allocation_is_none(annotations: dict[str, str]) -> None:
+def test_incomplete_allocation_is_not_read(annotations: dict[str, str]) -> None:
     assert Allocation.parse(annotations) is None
 
 
@@ -77,10 +77,10 @@ def test_half_an_allocation_is_none(annotations: dict[str, str]) -> None:
         json.dumps({"v": 1, "gres": "g" * 70_000}),
     ],
 )
-def test_what_cannot_be_read_is_no_allocation(granted: str) -> None:
+def test_malformed_annotation_is_no_allocation(granted: str) -> None:
     assert Allocation.parse(PLACED | {GRANTED: granted}) is None
 
 
 @given(st.text())
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_is_parsed_without_an_exception(text: str) -> None:
     Allocation.parse(PLACED | {GRANTED: text})

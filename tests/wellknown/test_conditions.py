@@ -9,7 +9,7 @@ from wellknown.conditions import condition, is_stale, timestamp
 NOW = datetime(2026, 11, 23, 12, 0, 0, 999_999, tzinfo=UTC)
 
 
-def test_a_condition_says_since_when_it_holds() -> None:
+def test_condition_has_the_time_of_its_transition() -> None:
     assert condition("Ready", "Because", "of this", NOW, holds=True) == {
         "type": "Ready",
         "status": "True",
@@ -24,7 +24,7 @@ def test_a_condition_whose_status_is_the_same_keeps_its_time() -> None:
     assert (written["status"], "lastTransitionTime" in written) == ("False", False)
 
 
-def test_a_time_is_told_in_utc() -> None:
+def test_timestamp_is_in_utc() -> None:
     elsewhere = NOW.astimezone(timezone(timedelta(hours=2)))
     assert timestamp(elsewhere) == timestamp(NOW) == "2026-11-23T12:00:00Z"
 

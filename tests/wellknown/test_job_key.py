@@ -18,19 +18,19 @@ KEY = PlaceholderKey("prod", "default", "p", "4bdf6d45-03c1-446f-97f1-6397df445d
     st.from_regex(r"[a-z0-9.-]{1,253}", fullmatch=True),
     st.from_regex(r"[a-z0-9-]{1,63}", fullmatch=True),
 )
-def test_a_jobs_name_begins_with_the_pods_and_tells_both(name: str, namespace: str) -> None:
+def test_job_name_has_the_name_and_namespace_of_the_pod(name: str, namespace: str) -> None:
     called = job_name(namespace, name)
     assert called.startswith(name)
     assert called.split("@") == [name, namespace]
 
 
-def test_a_key_reads_as_a_person_would_want_it_in_squeue() -> None:
+def test_text_of_a_key_is_readable_in_squeue() -> None:
     expected = "slurm-extender/prod/default/p/4bdf6d45-03c1-446f-97f1-6397df445d62/2.1"
     assert str(KEY) == expected
 
 
 @given(KEYS)
-def test_a_key_comes_back_from_its_text(key: PlaceholderKey) -> None:
+def test_key_is_read_back_from_its_text(key: PlaceholderKey) -> None:
     assert PlaceholderKey.parse(str(key)) == key
 
 
@@ -55,31 +55,31 @@ def test_a_foreign_admin_comment_is_no_key(text: str) -> None:
         " slurm-extender/prod/default/p/u/1.0",
     ],
 )
-def test_what_is_nearly_a_key_is_none(text: str) -> None:
+def test_malformed_key_is_not_read(text: str) -> None:
     assert PlaceholderKey.parse(text) is None
 
 
 @given(st.lists(st.text(), min_size=5, max_size=5))
 @example(["c", "n", "p", "u", "1" * 5000 + ".0"])
 @example(["c", "n", "p", "u", "1." + "1" * 5000])
-def test_no_admin_comment_breaks_the_reader(parts: list[str]) -> None:
+def test_any_admin_comment_is_parsed_without_an_exception(parts: list[str]) -> None:
     key = PlaceholderKey.parse("/".join(["slurm-extender", *parts]))
     assert key is None or key.uid == parts[3]
 
 
-def test_an_id_is_the_same_in_every_release() -> None:
+def test_job_id_is_the_same_in_each_release() -> None:
     """Changing how ids are made would orphan every placeholder at an upgrade."""
     assert KEY.job_id(IDS) == 55_189_157
 
 
 @given(KEYS, st.integers(1, 2**26), st.integers(1, 2**26))
-def test_an_id_is_within_its_range(key: PlaceholderKey, first: int, size: int) -> None:
+def test_job_id_is_within_its_range(key: PlaceholderKey, first: int, size: int) -> None:
     ids = JobIdRange(first, first + size)
     assert key.job_id(ids) in ids
     assert first <= key.job_id(ids) < first + size
 
 
-def test_cluster_workload_attempt_and_try_each_make_another_id() -> None:
+def test_cluster_workload_attempt_and_try_each_change_the_job_id() -> None:
     others = [
         PlaceholderKey("test", KEY.namespace, KEY.name, KEY.uid, 2, 1),
         PlaceholderKey("prod", KEY.namespace, KEY.name, "another", 2, 1),
@@ -96,7 +96,7 @@ def test_ids_spread_over_the_whole_range() -> None:
     assert {(job_id - IDS.first) // eighth for job_id in ids} >= set(range(8))
 
 
-def test_the_range_ends_before_its_end() -> None:
+def test_range_excludes_its_end() -> None:
     ids = JobIdRange(10, 12)
     assert [job_id in ids for job_id in (9, 10, 11, 12)] == [False, True, True, False]
 

@@ -22,7 +22,7 @@ def read(text: str | None) -> NotesOnNode:
     return lingering_on({} if text is None else {LINGERING: text})
 
 
-def test_text_is_read_as_it_was_written() -> None:
+def test_notes_are_read_back_from_their_text() -> None:
     chat = LingeringNote(4711, "default/chat", 35.0, "0-3", "gpu:h100:2(IDX:0-1)")
     web = LingeringNote(0, "team-a/web.v2", 4.2)
     assert read(text_of([chat, web])) == ((chat, web._replace(seconds=5.0)), "")

@@ -38,7 +38,7 @@ def literals(code: str) -> Iterator[str]:
             yield node.value
 
 
-def test_no_other_module_spells_a_name() -> None:
+def test_only_the_names_module_spells_a_name() -> None:
     spelt = (names.DOMAIN, names.DEFAULT_PREFIX, names.NODE_NAME_LABEL)
     for file in FILES:
         found = [text for text in literals(file.read_text()) if any(name in text for name in spelt)]

@@ -25,14 +25,14 @@ from wellknown.node_mapping import NodeNames, is_kubelets, slurm_name, trouble
 NAMES = st.sampled_from(["a", "b", "c"])
 
 
-def test_a_node_names_the_slurm_node_of_its_label_else_of_its_own_name() -> None:
+def test_node_names_the_slurm_node_by_its_label_or_its_own_name() -> None:
     assert slurm_name("a", {"label": "gpu-01"}, "label") == "gpu-01"
     assert slurm_name("a", {"other": "gpu-01"}, "label") == "a"
     assert slurm_name("a", {"label": ""}, "label") == "a"
 
 
 @given(st.dictionaries(NAMES, NAMES))
-def test_one_node_stands_for_a_slurm_node_and_both_ways_agree(named: dict[str, str]) -> None:
+def test_one_node_represents_a_slurm_node_in_both_directions(named: dict[str, str]) -> None:
     names = NodeNames(named)
     for slurm_node in "abc":
         naming = {node for node, says in named.items() if says == slurm_node}
@@ -46,7 +46,7 @@ def test_one_node_stands_for_a_slurm_node_and_both_ways_agree(named: dict[str, s
         )
 
 
-def test_who_names_the_same_node_is_told_and_who_of_them_counts() -> None:
+def test_nodes_that_name_the_same_slurm_node_are_reported() -> None:
     assert trouble(NodeNames({"a": "a", "b": "x"}), "label") is None
     assert trouble(NodeNames({"a": "x", "x": "x", "c": "y", "d": "y"}), "label") == (
         "Nodes a, x name Slurm's node x: a alone stands for it; "
@@ -54,7 +54,7 @@ def test_who_names_the_same_node_is_told_and_who_of_them_counts() -> None:
     )
 
 
-def test_of_very_many_a_few_are_told() -> None:
+def test_report_names_a_few_of_many_contested_nodes() -> None:
     told = trouble(
         NodeNames({f"n{number}": f"s{number // 20}" for number in range(1000)}), NODE_NAME_LABEL
     )
@@ -75,7 +75,7 @@ def test_of_very_many_a_few_are_told() -> None:
         ("node-restriction.kubernetes.io", True),
     ],
 )
-def test_a_kubelet_may_label_its_node_as_it_likes_but_for_one_kind(label: str, kubelets: bool) -> None:
+def test_labels_that_a_kubelet_may_set_are_known(label: str, kubelets: bool) -> None:
     assert is_kubelets(label) is kubelets
 
 
@@ -90,7 +90,7 @@ def bound_on(node: str) -> tuple[Pod, Job]:
     return changed(before, job_id=job.id, allocation=Allocation(job.id, node)), job
 
 
-def test_no_placeholder_is_asked_for_on_a_contested_node() -> None:
+def test_placeholder_excludes_a_contested_node() -> None:
     main = Partition("main", ("gpu", "n3"), default=True)
     seen = view(*CONTESTED, partitions=[main])
     assert seen.node_of("gpu") is None
@@ -107,7 +107,7 @@ def test_label_of_a_node_overrides_the_own_name_of_another() -> None:
 
 
 @pytest.mark.parametrize("others", [(), (kube_node("gpu"),)], ids=["by nobody", "by its namesake"])
-def test_a_pod_that_runs_keeps_its_job_when_its_node_becomes_contested(others: tuple[Node, ...]) -> None:
+def test_running_pod_keeps_its_job_after_its_node_becomes_contested(others: tuple[Node, ...]) -> None:
     """The next leader takes it up, and doubts no job that runs where the Pod's Node says."""
     at, (running, job) = moment(*CONTESTED, *others), bound_on("n1")
     record, unwanted = recovered((running,), (job,), at)

@@ -13,23 +13,23 @@ NUMBERS = st.sets(st.integers(0, number_list.MOST - 1), max_size=50)
     ("text", "numbers"),
     [("", ()), ("7", (7,)), ("0-3", (0, 1, 2, 3)), ("0-1,8", (0, 1, 8)), ("8,0-1,1", (0, 1, 8))],
 )
-def test_a_list_is_its_numbers_in_order(text: str, numbers: tuple[int, ...]) -> None:
+def test_list_expands_to_its_numbers_in_order(text: str, numbers: tuple[int, ...]) -> None:
     assert number_list.expand(text) == numbers
 
 
 @given(NUMBERS)
-def test_a_list_comes_back(numbers: set[int]) -> None:
+def test_numbers_are_read_back_from_their_list(numbers: set[int]) -> None:
     assert set(number_list.expand(number_list.compress(numbers))) == numbers
 
 
-def test_neighbours_are_one_range() -> None:
+def test_consecutive_numbers_are_one_range() -> None:
     assert number_list.compress([9, 2, 0, 1, 4, 4]) == "0-2,4,9"
 
 
 @pytest.mark.parametrize(
     "text", [",", "0,", "-1", "3-1", "0x1", "1 ", "٣", "0-1-2", "0-8192", "999999", "0-5000,6000-9500"]
 )
-def test_what_is_no_list_of_so_many_is_an_error(text: str) -> None:
+def test_malformed_or_too_long_list_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"no number|ends before|more than"):
         number_list.expand(text)
 

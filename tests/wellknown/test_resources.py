@@ -58,7 +58,7 @@ def sidecar(cpu: str) -> dict[str, Any]:
         ({"containers": [container(limits={"cpu": "4"})], "overhead": {"cpu": "1"}}, 5),
     ],
 )
-def test_what_a_pod_may_use_goes_by_its_limits_where_it_has_some(
+def test_effective_limit_of_cpu_comes_from_the_limits_of_the_pod(
     spec: dict[str, Any], most: int
 ) -> None:
     assert effective_limits(spec)["cpu"] == most
@@ -124,13 +124,13 @@ NOT_QUANTITIES += ["0x10", "1\n", "1Gi\n", "\N{ARABIC-INDIC DIGIT THREE}"]
 @pytest.mark.parametrize(
     "text", ["1e28", "-1e28", "-1.0000000000000002e28", "10000000000Gi", "-9223372036854775808.5"]
 )
-def test_what_is_beyond_64_bits_is_too_large_whatever_its_sign(text: str) -> None:
+def test_quantity_beyond_64_bits_is_too_large(text: str) -> None:
     with pytest.raises(ValueError, match="is too large a quantity"):
         parse_quantity(text)
 
 
 @pytest.mark.parametrize("text", NOT_QUANTITIES)
-def test_what_kubernetes_does_not_take_is_not_a_quantity(text: str) -> None:
+def test_text_that_kubernetes_rejects_is_not_a_quantity(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(text)
 
@@ -145,7 +145,7 @@ def test_any_text_is_a_quantity_or_a_value_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["1e30", "1e400", "1e999999", "1e9999999", "9" * 5000, "100Ei"])
-def test_no_quantity_is_larger_than_kubernetes_largest(text: str) -> None:
+def test_no_quantity_exceeds_the_largest_quantity_of_kubernetes(text: str) -> None:
     try:
         assert parse_quantity(text) <= KUBERNETES_LARGEST
     except ValueError as refusal:
@@ -153,7 +153,7 @@ def test_no_quantity_is_larger_than_kubernetes_largest(text: str) -> None:
 
 
 @given(st.decimals(0, 10**15, places=3))
-def test_what_is_written_in_milli_units_comes_back(amount: Decimal) -> None:
+def test_quantity_in_milli_units_is_read_back(amount: Decimal) -> None:
     assert parse_quantity(f"{int(amount * 1000)}m") == amount
 
 
@@ -164,14 +164,14 @@ def test_binary_suffixes_are_powers_of_1024(count: int, suffix: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "pieces"), [("1", 1), ("1001m", 2), ("1n", 1), ("0", 0)])
-def test_cpus_are_counted_by_the_piece_rounded_up(text: str, pieces: int) -> None:
+def test_cpus_are_rounded_up_to_whole_cpus(text: str, pieces: int) -> None:
     assert whole(parse_quantity(text)) == pieces
 
 
 @pytest.mark.parametrize(
     ("text", "megabytes"), [("1Mi", 1), ("1", 1), ("1M", 1), ("1049k", 2), ("1Gi", 1024)]
 )
-def test_memory_is_counted_in_mebibytes_rounded_up(text: str, megabytes: int) -> None:
+def test_memory_is_rounded_up_to_mebibytes(text: str, megabytes: int) -> None:
     assert mebibytes(parse_quantity(text)) == megabytes
 
 
@@ -179,15 +179,13 @@ MOST = st.integers(0, KUBERNETES_LARGEST)
 
 
 @given(MOST | st.builds(Decimal, st.integers(0, KUBERNETES_LARGEST * 1000)).map(lambda n: n / 1000))
-def test_slurm_is_asked_for_all_the_memory_and_less_than_a_mebibyte_more(asked: int | Decimal) -> None:
+def test_requested_memory_exceeds_the_pod_by_less_than_a_mebibyte(asked: int | Decimal) -> None:
     more = Fraction(mebibytes(Decimal(asked)) * MEBIBYTE) - Fraction(asked)
     assert 0 <= more < MEBIBYTE
 
 
 @given(MOST, st.integers(1, 1_024_000))
-def test_slurm_is_asked_for_all_the_cpus_and_less_than_one_of_its_own_more(
-    asked: int, unit: int
-) -> None:
+def test_requested_cpus_exceed_the_pod_by_less_than_one_cpu_unit(asked: int, unit: int) -> None:
     """Both in thousandths of a CPU."""
     more = whole(Decimal(asked) / 1000, Decimal(unit) / 1000) * unit - asked
     assert 0 <= more < unit
@@ -206,31 +204,31 @@ def test_whole_cpus_are_written_whole(cpus: str, text: str) -> None:
 # What a Pod reserves
 
 
-def test_containers_add_up() -> None:
+def test_requests_of_containers_are_summed() -> None:
     assert cpus(app("1"), app("500m")) == Decimal("1.5")
 
 
-def test_resources_add_up_each_for_itself() -> None:
+def test_each_resource_is_summed_separately() -> None:
     spec = {"containers": [container({"cpu": "1", "memory": "1Gi"}), container({"nvidia.com/gpu": "2"})]}
     assert effective_requests(spec) == {"cpu": 1, "memory": GI, "nvidia.com/gpu": 2}
 
 
-def test_an_init_container_counts_only_where_it_asks_for_more() -> None:
+def test_init_container_counts_only_if_it_requests_more() -> None:
     assert cpus(app("2"), init=(app("1"),)) == 2
     assert cpus(app("2"), init=(app("3"),)) == 3
 
 
-def test_init_containers_run_one_after_another() -> None:
+def test_largest_init_container_counts() -> None:
     assert cpus(app("1"), init=(app("2"), app("3"), app("2"))) == 3
 
 
-def test_an_init_container_may_ask_for_what_no_app_does() -> None:
+def test_init_container_may_request_a_resource_of_its_own() -> None:
     spec = {"containers": [app("1")], "initContainers": [container({"nvidia.com/gpu": "1"})]}
     assert effective_requests(spec) == {"cpu": 1, "nvidia.com/gpu": 1}
 
 
 @pytest.mark.alone
-def test_thousands_of_sidecars_with_resources_of_their_own_are_soon_added_up() -> None:
+def test_requests_of_thousands_of_sidecars_are_summed_quickly() -> None:
     """Any Pod on a Node is read so, whoever placed it."""
     holders = [container({f"example.com/{n}": "1"}, sidecar=True) for n in range(5_000)]
     amounts: list[dict[str, Decimal]] = []
@@ -239,7 +237,7 @@ def test_thousands_of_sidecars_with_resources_of_their_own_are_soon_added_up() -
     assert amounts[0] == {f"example.com/{n}": 1 for n in range(5_000)}
 
 
-def test_sidecars_run_beside_the_apps() -> None:
+def test_requests_of_sidecars_and_containers_are_summed() -> None:
     assert cpus(app("1"), init=(sidecar("2"), sidecar("3"))) == 6
 
 
@@ -251,11 +249,11 @@ def test_an_init_container_runs_before_the_sidecars_listed_after_it() -> None:
     assert cpus(app("1"), init=(app("4"), sidecar("2"))) == 4
 
 
-def test_overhead_comes_on_top_of_whatever_counts() -> None:
+def test_overhead_is_added_to_the_requests() -> None:
     assert cpus(app("1"), init=(app("3"),), overhead={"cpu": "250m"}) == Decimal("3.25")
 
 
-def test_pod_level_requests_take_the_containers_place() -> None:
+def test_pod_level_requests_replace_requests_of_containers() -> None:
     spec = {
         "containers": [container({"cpu": "1", "memory": "1Gi"})],
         "resources": {"requests": {"cpu": "4"}},
@@ -264,31 +262,31 @@ def test_pod_level_requests_take_the_containers_place() -> None:
     assert effective_requests(spec) == {"cpu": 5, "memory": GI}
 
 
-def test_pod_level_limits_alone_count_where_no_container_asks() -> None:
+def test_pod_level_limits_count_if_no_container_has_requests() -> None:
     spec = {"containers": [{"name": "c"}], "resources": {"limits": {"cpu": "4"}}}
     assert effective_requests(spec) == {"cpu": 4}
 
 
-def test_pod_level_limits_alone_leave_what_containers_ask_as_it_is() -> None:
+def test_pod_level_limits_do_not_change_requests_of_containers() -> None:
     """Source: pkg/apis/core/v1/defaults.go, defaultPodRequests."""
     assert cpus(app("1"), resources={"limits": {"cpu": "4"}}) == 1
 
 
-def test_a_limit_without_a_request_is_a_request() -> None:
+def test_limit_without_a_request_counts_as_the_request() -> None:
     assert cpus(container(limits={"cpu": "2"})) == 2
 
 
-def test_a_request_counts_and_its_limit_does_not() -> None:
+def test_request_counts_instead_of_its_limit() -> None:
     assert cpus(container({"cpu": "1"}, limits={"cpu": "2"})) == 1
 
 
 @pytest.mark.parametrize("spec", [{}, {"containers": None, "initContainers": None, "overhead": None}])
-def test_a_spec_that_asks_for_nothing_reserves_nothing(spec: dict[str, Any]) -> None:
+def test_spec_without_requests_reserves_nothing(spec: dict[str, Any]) -> None:
     assert effective_requests(spec) == {}
 
 
 @pytest.mark.parametrize("resources", [None, {}, {"requests": None, "limits": None}])
-def test_a_container_may_leave_its_resources_out(resources: dict[str, Any] | None) -> None:
+def test_container_may_omit_its_resources(resources: dict[str, Any] | None) -> None:
     assert effective_requests({"containers": [{"name": "c", "resources": resources}]}) == {}
 
 
@@ -296,7 +294,7 @@ AMOUNT = st.integers(0, 8)
 
 
 @given(st.lists(AMOUNT), st.lists(st.tuples(AMOUNT, st.booleans())))
-def test_the_reservation_covers_every_moment_of_the_pods_life_and_no_more(
+def test_reservation_is_the_largest_use_at_any_moment_of_the_pod(
     apps: list[int], starts: list[tuple[int, bool]]
 ) -> None:
     """An independent reading of KEP-753: replay the start-up, and take the largest moment."""

@@ -162,10 +162,10 @@ async def cancel_job(stage: Stage) -> str:
     assert pod.job_id is not None
     await stage.slurm.cancel(pod.job_id)
     await stage.pods.until(lambda: pod.gone, f"{pod.name} deleted", 45.0)
-    return f"{pod.name}: {await _told(stage, pod, 'SlurmJobCancelled')}"
+    return f"{pod.name}: {await _event_message(stage, pod, 'SlurmJobCancelled')}"
 
 
-async def _told(stage: Stage, pod: Sighting, reason: str) -> str:
+async def _event_message(stage: Stage, pod: Sighting, reason: str) -> str:
     """Waits for an Event about a Pod. An Event appears approximately one second after its cause."""
     events = await stage.pods.events(pod)
     for _ in range(_EVENT_LOOKS):

@@ -18,7 +18,7 @@ _END: Final = ("the output ended without a status: the guest or its runner is go
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandResult:
     """The exit status and the output of a program. If a signal ended the program, the status is
     negative."""
 
@@ -75,16 +75,16 @@ class Connection:
         except (OSError, ValueError):
             return False
 
-    def run(self, command: str, *, within_s: float = 60.0, check: bool = True) -> Said:
+    def run(self, command: str, *, within_s: float = 60.0, check: bool = True) -> CommandResult:
         """Runs a command. Raises ClusterError if the command does not run or takes too long. With
         `check`, a failed command also raises ClusterError."""
         try:
-            said = self._run(["bash", "-c", command], b"", within_s)
+            result = self._run(["bash", "-c", command], b"", within_s)
         except (OSError, ValueError) as error:
             raise ClusterError(f"in the guest: {command}: {error!r}") from error
-        if check and said.status != 0:
-            raise ClusterError(f"in the guest: {command} ({said.status}): {said.output.strip()}")
-        return said
+        if check and result.status != 0:
+            raise ClusterError(f"in the guest: {command} ({result.status}): {result.output.strip()}")
+        return result
 
     def start(self, argv: Sequence[str]) -> Program:
         """Starts a program, whose messages the caller reads. Raises OSError."""
@@ -98,19 +98,19 @@ class Connection:
             files.add(source, arcname=target.strip("/") or ".", filter=_without_bytecode)
         unpack = ["tar", "-x", "--numeric-owner", "-C", "/", "-f", "-"]
         try:
-            said = self._run(unpack, archive.getvalue(), within_s)
+            result = self._run(unpack, archive.getvalue(), within_s)
         except (OSError, ValueError) as error:
             raise ClusterError(f"{source} was not copied into the guest: {error!r}") from error
-        if said.status != 0:
-            raise ClusterError(f"{source} was not copied into the guest: {said.output.strip()}")
+        if result.status != 0:
+            raise ClusterError(f"{source} was not copied into the guest: {result.output.strip()}")
 
-    def _run(self, argv: Sequence[str], given: bytes, within_s: float) -> Said:
+    def _run(self, argv: Sequence[str], given: bytes, within_s: float) -> CommandResult:
         output: list[str] = []
         deadline = time.monotonic() + within_s
         with closing(Program(self._port, argv, given, within_s)) as program:
             for message in program.messages():
                 if "status" in message:
-                    return Said(int(message["status"]), "".join(output))
+                    return CommandResult(int(message["status"]), "".join(output))
                 output.append(message["output"])
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"the program still runs after {within_s} s")

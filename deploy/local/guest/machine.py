@@ -16,7 +16,7 @@ SAME_PORTS: Final = ("slurmd-guest", "kubelet", "node-agent-metrics", "node-agen
 """Listeners in the guest. The host forwards the port of each name to the same port of the guest."""
 PORTS: Final = (GUEST, *SAME_PORTS)
 
-_KERNEL_SAYS: Final = (
+_KERNEL_OPTIONS: Final = (
     *("console=ttyS0", "quiet", "root=/dev/nvme0n1", "rw", "rootwait", "rootfstype=ext4"),
     "net.ifnames=0",  # keeps the name eth0, even with udev
     # The kernel reboots instead of hanging. With -no-reboot, QEMU then ends.
@@ -52,7 +52,7 @@ def _qemu(
 ) -> tuple[str, ...]:
     inside = {ports[GUEST]: PORT, **{ports[name]: ports[name] for name in SAME_PORTS}}
     forwarded = ",".join(f"hostfwd=tcp:127.0.0.1:{here}-:{there}" for here, there in inside.items())
-    said = " ".join((*_KERNEL_SAYS, f"init={_FIRST[spec.guest_cgroups]}"))
+    kernel_line = " ".join((*_KERNEL_OPTIONS, f"init={_FIRST[spec.guest_cgroups]}"))
     console = f"file,id=console,path={layout.log(GUEST)},append=on"
     return (
         "qemu-system-x86_64",
@@ -63,7 +63,7 @@ def _qemu(
         *("-nodefaults", "-no-user-config", "-no-reboot"),
         *("-display", "none"),
         *("-chardev", console, "-serial", "chardev:console"),
-        *("-kernel", image.kernel, "-append", said),
+        *("-kernel", image.kernel, "-append", kernel_line),
         *("-drive", f"file={image.disk},format=raw,if=none,id=disk,snapshot=on"),
         *("-device", "nvme,drive=disk,serial=disk"),
         *(_store(image.store) if image.store else ()),

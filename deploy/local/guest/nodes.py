@@ -227,8 +227,8 @@ def _write_slurm(spec: ClusterSpec, folder: Path, layout: Layout) -> None:
     (folder / "gres.conf").write_text(f"NodeName={GUEST} Name=gpu Type=h100 File={files}\n")
     key = layout.slurm / "etc/slurm.key"
     shutil.copy2(key, folder)
-    told = key.stat()
-    shutil.chown(folder / key.name, told.st_uid, told.st_gid)
+    status = key.stat()
+    shutil.chown(folder / key.name, status.st_uid, status.st_gid)
 
 
 def _is_ready(client: httpx.Client) -> bool:

@@ -139,8 +139,8 @@ def compile_python(tree: Path, folder: str) -> None:
 
 
 def _try(release: str, tree: Path) -> None:
-    said = debian.run(["chroot", str(tree), "/usr/sbin/slurmd", "-V"])
-    require_release(release, "slurmd", said)
+    version = debian.run(["chroot", str(tree), "/usr/sbin/slurmd", "-V"])
+    require_release(release, "slurmd", version)
     for program in ("containerd", "runc"):
         debian.run(["chroot", str(tree), program, "--version"])
     configuration = _of_kernel(tree, "config")

@@ -83,10 +83,10 @@ class Supervision:
             )
         assert process.stdin is not None
         assert process.stdout is not None
-        with process.stdin as tell, process.stdout as told:
-            tell.write(json.dumps(plan) + "\n")
-            tell.flush()
-            if told.readline() != "ready\n":
+        with process.stdin as stdin, process.stdout as stdout:
+            stdin.write(json.dumps(plan) + "\n")
+            stdin.flush()
+            if stdout.readline() != "ready\n":
                 process.wait()
                 log_tail = tail(layout.log("supervisor"))
                 raise ClusterError(f"the supervisor did not start:\n{log_tail}")

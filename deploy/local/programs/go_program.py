@@ -79,8 +79,8 @@ def progress(compiled: Sequence[str], sizes: Mapping[str, int], elapsed_s: float
     lines of `go build -v`. The build may end earlier, because Go does not compile packages that are
     already in Go's own cache."""
     done = sum(sizes.get(line.strip(), 0) for line in compiled)
-    told = f"compiled {len(compiled)} of at most {len(sizes)} packages"
+    text = f"compiled {len(compiled)} of at most {len(sizes)} packages"
     if not done:
-        return told
+        return text
     left_s = elapsed_s * (sum(sizes.values()) / done / (1 - _LINKED_SHARE) - 1)
-    return f"{told}, about {max(1, round(left_s / 60))} min left"
+    return f"{text}, about {max(1, round(left_s / 60))} min left"

@@ -160,8 +160,8 @@ def _patch_release(release: str) -> str:
 def _linker_flags(release: str) -> str:
     """Returns linker flags for the binaries' reported version."""
     major, minor = _version(release)
-    said = {"gitVersion": f"v{_patch_release(release)}", "gitMajor": major, "gitMinor": minor}
-    sets = (f"-X k8s.io/component-base/version.{name}={value}" for name, value in said.items())
+    variables = {"gitVersion": f"v{_patch_release(release)}", "gitMajor": major, "gitMinor": minor}
+    sets = (f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
     return " ".join((STRIPPED, *sets))
 
 

@@ -80,16 +80,16 @@ def tree_place(spec: ClusterSpec) -> Path:
     return trees_folder() / f"slurm-{spec.release}-{DEBIAN_SUITES[spec.release]}{kind}-{key}"
 
 
-def require_release(release: str, program: str, said: str) -> None:
+def require_release(release: str, program: str, version: str) -> None:
     """Raises ClusterError unless a program's `-V` ("slurm-wlm 26.05.5") is of this release of Slurm."""
-    if f" {release}." not in said:
-        raise ClusterError(f"{program} should be of Slurm {release}, and says {said.strip()!r}")
+    if f" {release}." not in version:
+        raise ClusterError(f"{program} should be of Slurm {release}, and says {version.strip()!r}")
 
 
 def _try_daemons(release: str, tree: Path) -> None:
     for daemon in _DAEMONS:
-        said = debian.run(["chroot", str(tree), f"/usr/sbin/{daemon}", "-V"])
-        require_release(release, daemon, said)
+        version = debian.run(["chroot", str(tree), f"/usr/sbin/{daemon}", "-V"])
+        require_release(release, daemon, version)
 
 
 def _add_database(suite: str, tree: Path, trial: Trial, report: Report) -> None:

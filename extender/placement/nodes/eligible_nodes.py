@@ -135,7 +135,7 @@ def in_its_words(rejection: str) -> str:
 def why_rejected(record: Placeholder) -> Cause:
     """Returns the cause for the end of an attempt: kube-scheduler rejected Slurm's Node."""
     name, _ = record.rejections.nodes[-1]
-    cause = Cause.of(Kind.NODE_REFUSED, node=name, said=_said(record))
+    cause = Cause.of(Kind.NODE_REFUSED, node=name, message=_message(record))
     return replace(cause, dues=exclusions(record))
 
 
@@ -146,7 +146,7 @@ def beside(record: Placeholder, cause: Cause) -> Cause:
     if not nodes:
         return cause
     names, several = tuple([name for name, _ in nodes[-_NAMED:]]), len(nodes) > 1
-    refused = Cause.of(Kind.NODES_REFUSED, nodes=names, said=_said(record), several=several)
+    refused = Cause.of(Kind.NODES_REFUSED, nodes=names, message=_message(record), several=several)
     return replace(cause, aside=refused, dues=cause.dues + exclusions(record))
 
 
@@ -155,5 +155,5 @@ def exclusions(record: Placeholder) -> tuple[Due, ...]:
     return tuple(Due(Step.NODE_ALLOWED, at, name) for name, at in record.rejections.nodes[-_NAMED:])
 
 
-def _said(record: Placeholder) -> str:
-    return in_its_words(record.said)
+def _message(record: Placeholder) -> str:
+    return in_its_words(record.last_rejection)

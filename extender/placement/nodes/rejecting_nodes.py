@@ -232,7 +232,7 @@ class RejectingNodes:
             Kind.KUBELET_REJECTS_PODS,
             number=len(case.recent),
             last=pod.full_name,
-            said=pod.life.kubelet_rejection,
+            message=pod.life.kubelet_rejection,
             pause_s=case.pause,
             closed_to=self._closed_to(pod, kind),
         )

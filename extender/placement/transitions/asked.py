@@ -71,8 +71,8 @@ def _refused(failure: Failure, request: Request, at: Context) -> Cause:
             return Cause.of(Kind.UNKNOWN_USER, user=user)
         lacks = rights.lacking(failure.number, request.job, partition, at.rights)
     values = tuple(_rejected_values(failure, request, at))
-    said = Cause.of(Kind.SLURM_REFUSES, said=failure.message)
-    return Cause.of(Kind.REFUSED_BY_SLURM, parts=(lacks, *values) if lacks else (*values, said))
+    refusal = Cause.of(Kind.SLURM_REFUSES, message=failure.message)
+    return Cause.of(Kind.REFUSED_BY_SLURM, parts=(lacks, *values) if lacks else (*values, refusal))
 
 
 def _rejected_values(failure: Failure, request: Request, at: Context) -> Iterator[Cause]:
@@ -80,8 +80,8 @@ def _rejected_values(failure: Failure, request: Request, at: Context) -> Iterato
     PriorityClass or the policy). Also yields the values that Slurm knows. Yields nothing if the
     failure's number does not stand for a value."""
     prefix = at.rules.annotation_prefix
-    told = (_value(field, request, prefix) for field in _REFUSED.get(failure.number or 0, ()))
-    yield from (each for each in (*told, _known(failure, request, at)) if each is not None)
+    causes = (_value(field, request, prefix) for field in _REFUSED.get(failure.number or 0, ()))
+    yield from (each for each in (*causes, _known(failure, request, at)) if each is not None)
 
 
 def _value(field: str, request: Request, prefix: str) -> Cause | None:

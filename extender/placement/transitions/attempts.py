@@ -69,11 +69,11 @@ def _why_invalid(record: Placeholder) -> WhyInvalid | None:
 def _in_line(record: Placeholder, at: Context) -> Placeholder:
     """Sets the cause of a Pod that is kept back, and removes the cause afterwards. A missing claim is
     reported late, because a claim may be created a moment after its Pod."""
-    why, told = kept_back(record, at.now), record.cause
+    why, current = kept_back(record, at.now), record.cause
     if why is not None:
         soon = why.reason == Reason.CLAIM_NOT_READY and at.now < record.since + at.rules.report_after
-        return record if soon and told is None else record._replace(cause=why)
-    return record if told is None or told.reason not in REASONS else record._replace(cause=None)
+        return record if soon and current is None else record._replace(cause=why)
+    return record if current is None or current.reason not in REASONS else record._replace(cause=None)
 
 
 def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
@@ -204,5 +204,5 @@ def trouble(failure: Failure) -> Cause:
     what = "NeedsOperator" if failure.remedy is Remedy.OPERATOR else "Unavailable"
     known = {Remedy.LATER: Reason.SLURM_BUSY, Remedy.NO_ROOM: Reason.PARTITION_CLOSED}
     reason = known.get(failure.remedy) or Reason(f"{failure.system}{what}")
-    cause = Cause.of(Kind.REQUEST_REPEATED, said=failure.message)
+    cause = Cause.of(Kind.REQUEST_REPEATED, message=failure.message)
     return replace(cause, reason=reason, outlook=codes(failure.codes))

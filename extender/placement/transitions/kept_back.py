@@ -86,7 +86,7 @@ def rested(record: Placeholder, at: Context) -> Placeholder:
     waits for a pause, and the pauses grow. If kube-scheduler gave no message, the first attempt does not
     count, because kube-scheduler may have been down. A gated Pod waits only for the pause, because
     kube-scheduler does not look at gated Pods."""
-    if names_other_pods(record.said):  # the places of other Pods change all the time
+    if names_other_pods(record.last_rejection):  # the places of other Pods change all the time
         return record.with_rejections(asks_first=not record.gated, rests_until=0.0)
     unbindable = record.rejections.in_a_row + 1
     in_a_row = unbindable if record.node_rejected else unbindable - 1
@@ -149,5 +149,5 @@ def _not_bindable(record: Placeholder) -> Cause:
     if record.gated:
         return Cause.of(Kind.NOT_WRITABLE, in_a_row=in_a_row)
     rejections = (pod.scheduling.node_rejection for pod in record.pods if pod.scheduling.node_rejection)
-    said = in_its_words(next(rejections, record.said))
-    return Cause.of(Kind.NOT_BINDABLE, in_a_row=in_a_row, said=said)
+    message = in_its_words(next(rejections, record.last_rejection))
+    return Cause.of(Kind.NOT_BINDABLE, in_a_row=in_a_row, message=message)

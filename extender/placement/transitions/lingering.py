@@ -23,7 +23,7 @@ from slurm_client.model import Job
 from wellknown.allocation import Allocation
 
 _WORDS = "Pod gone: its containers may run for another {} s"
-_SAID = re.compile(_WORDS.format(r"(\d{1,6})") + rf"(?:{SEPARATOR}|\Z)")
+_WORDS_PATTERN = re.compile(_WORDS.format(r"(\d{1,6})") + rf"(?:{SEPARATOR}|\Z)")
 
 
 def lingering(
@@ -53,15 +53,15 @@ def still_held(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """Returns the record of a job without a Pod after the job was read. If an earlier leader has written
     a remaining time into the job's comment, this time begins again. The job's user may have written the
     comment, so the time is at most the longest allowed grace period."""
-    said = _SAID.match(job.comment)
-    nodes = {name: node.name for name in job.nodes if (node := at.view.node_of(name))} if said else {}
-    if said is None or not nodes:
+    match = _WORDS_PATTERN.match(job.comment)
+    nodes = {name: node.name for name in job.nodes if (node := at.view.node_of(name))} if match else {}
+    if match is None or not nodes:
         return record
-    until = at.now + min(float(said[1]), at.rules.leaves_within)
+    until = at.now + min(float(match[1]), at.rules.leaves_within)
     slots = (whole_on(slurm, job.grant, job.id, name) for slurm, name in nodes.items())
     found = tuple([LingeringContainers(slot, until) for slot in slots if slot is not None])
     held = record._replace(lingering=found)
-    return held.with_comment(job.comment[said.end() :])
+    return held.with_comment(job.comment[match.end() :])
 
 
 def without_expired(record: Placeholder, at: Context) -> Placeholder:

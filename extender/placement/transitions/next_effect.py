@@ -94,12 +94,12 @@ def record_job(record: Placeholder, at: Context) -> Iterator[OnPod]:
     """BOUND: writes the running job and its slots onto the Pods."""
     settled = record.job.phase is not Phase.ASKED and not record.job.unverified
     for member in _due(record.members, at.now) if settled else ():
-        if _says_otherwise(record, member):
+        if _is_outdated(record, member):
             now = changed_slot(member.pod, member.slot)
             yield RecordJobId(record.uid, member.pod, record.job.known_id, record.attempt, now)
 
 
-def _says_otherwise(record: Placeholder, member: Member) -> bool:
+def _is_outdated(record: Placeholder, member: Member) -> bool:
     pod = member.pod
     if pod.scheduling.job_id not in (None, record.job.id) or pod.scheduling.attempt != record.attempt:
         return True
@@ -172,7 +172,7 @@ def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
     # no name.
     name = None if job.mistrust.renamed else job_name(record.workload.namespace, record.workload.name)
     first = _is_ended_first(record)
-    return CancelJob(record.uid, job_id, name, _last_words(record, again=first), says_first=first)
+    return CancelJob(record.uid, job_id, name, _last_words(record, again=first), comment_first=first)
 
 
 def _last_words(record: Placeholder, *, again: bool) -> str:
@@ -207,7 +207,7 @@ def _write_allocation(
     record: Placeholder, member: Member, slot: Allocation, at: Context
 ) -> WriteAllocation:
     pod = member.pod
-    told = member.shown is not None or pod.told_to_wait
-    nominate = told or pod.scheduling.looked_at or len(at.view.nodes) >= at.rules.nominate_from
-    heard_at = record.since if told and pod.scheduling.allocation != slot else None
-    return WriteAllocation(record.uid, pod, slot, nominate, heard_at)
+    reported = member.shown is not None or pod.shows_wait
+    nominate = reported or pod.scheduling.looked_at or len(at.view.nodes) >= at.rules.nominate_from
+    learned_at = record.since if reported and pod.scheduling.allocation != slot else None
+    return WriteAllocation(record.uid, pod, slot, nominate, learned_at)

@@ -140,7 +140,7 @@ def _written(record: Placeholder, effect: OnPod, result: Any, at: Context) -> Pl
     if isinstance(effect, WriteAllocation):
         pod = _as_written(member.pod, effect, result)
         shown = None if effect.nominate else member.shown  # the condition has another cause now
-        written = record.with_member(pod, pod=pod, shown=shown, said="")
+        written = record.with_member(pod, pod=pod, shown=shown, last_rejection="")
         by = at.now + at.rules.unbound_deadline
         waited = record.cause is not None and record.cause.kind is Kind.CORES_IN_USE
         return (written._replace(cause=None) if waited else written).with_retry(unbound_by=by)
@@ -296,7 +296,7 @@ def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
     refuses = failure.remedy in (Remedy.CHANGE, Remedy.UNEXPLAINED)
     if not refuses or record.retry.failures < REPEATEDLY or not goes_on:
         return record
-    cause = Cause.of(Kind.UPDATE_REFUSED, job=record.job.id, said=failure.message)
+    cause = Cause.of(Kind.UPDATE_REFUSED, job=record.job.id, message=failure.message)
     return record._replace(cause=replace(cause, outlook=codes(failure.codes)))
 
 

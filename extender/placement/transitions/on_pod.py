@@ -144,9 +144,9 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     request = member.pod.request
     if record.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
-    said = "" if pod.life.node is not None else pod.scheduling.node_rejection or member.said
+    message = "" if pod.life.node is not None else pod.scheduling.node_rejection or member.last_rejection
     left = member.left_with(pod)
-    record = record.with_member(pod, pod=pod, unlisted=False, said=said, left_slots=left)
+    record = record.with_member(pod, pod=pod, unlisted=False, last_rejection=message, left_slots=left)
     if pod.request is request or (record.workload.size > 1 and pod.request == request):
         return record  # the joint request stays; a group may have many Pods
     return record._replace(request=record.workload.request([each.request for each in record.pods]))

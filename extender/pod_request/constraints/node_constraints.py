@@ -80,8 +80,8 @@ class Node:
         capacity, allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
         cpus = parse_quantity(capacity["cpu"]) if "cpu" in capacity else None
         slurm_name = node_mapping.slurm_name(name, labels, name_label)
-        told = (each for each in status.get("conditions") or () if each.get("type") == DEVICE_PROBLEM)
-        has_agent = any(not is_stale(each, now, AGENT_SILENT_S) for each in told)
+        reports = (each for each in status.get("conditions") or () if each.get("type") == DEVICE_PROBLEM)
+        has_agent = any(not is_stale(each, now, AGENT_SILENT_S) for each in reports)
         devices = frozenset(_extended(capacity))
         return cls(name, slurm_name, labels, taints, cordoned, cpus, allocatable, has_agent, devices)
 

@@ -214,8 +214,8 @@ def _resource_needs(manifest: Manifest) -> Iterator[Need]:
     """Yields the ResourceClaims that a Pod needs. If a template makes a claim, the Pod's status has the
     name of the claim. If the status has null, the Pod needs no claim."""
     metadata, entries = manifest["metadata"], manifest["spec"].get("resourceClaims") or ()
-    told = (manifest.get("status") or {}).get("resourceClaimStatuses") or ()
-    made = {each["name"]: each.get("resourceClaimName") for each in told}
+    statuses = (manifest.get("status") or {}).get("resourceClaimStatuses") or ()
+    made = {each["name"]: each.get("resourceClaimName") for each in statuses}
     namespace = metadata.get("namespace") or "default"
     for entry in entries:
         name, own = entry.get("resourceClaimName"), "resourceClaimTemplateName" in entry

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from node_agent.machine.devices import ITSELF, Device, GpuVendor
-from node_agent.machine.sysfs import PCI_DEVICES, gpus_of, near, told
+from node_agent.machine.sysfs import PCI_DEVICES, gpus_of, near, text_of
 
 _UNCORRECTABLE: Final = re.compile(r"^ue: (\d+)$", re.MULTILINE | re.ASCII)
 _UNNAMED: Final = "amd_gpu"
@@ -31,10 +31,10 @@ class _Amd(GpuVendor):
 
     def _device(self, place: Path, index: int, count: int) -> Device:
         numa_node, cpus = near(place.name, place.parent)
-        unique = told(place / "unique_id")
+        unique = text_of(place / "unique_id")
         return Device(
             "gpu",
-            told(place / "product_name").lower().replace(" ", "_") or _UNNAMED,
+            text_of(place / "product_name").lower().replace(" ", "_") or _UNNAMED,
             tuple(f"/dev/dri/{file.name}" for file in sorted(place.glob("drm/renderD*"))),
             uuid=f"GPU-{unique}" if unique else "",
             bus=place.name,
@@ -47,7 +47,7 @@ class _Amd(GpuVendor):
 
 
 def _problems(place: Path) -> Iterator[str]:
-    errors = _UNCORRECTABLE.search(told(place / "ras" / "umc_err_count"))
+    errors = _UNCORRECTABLE.search(text_of(place / "ras" / "umc_err_count"))
     if errors and int(errors[1]):
         yield f"{errors[1]} errors of its memory could not be corrected"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from node_agent.machine.devices import Device, DriverWatch, GpuVendor, Number
-from node_agent.machine.sysfs import CHARACTER_DEVICES, MIG_MINORS, PCI_DEVICES, told
+from node_agent.machine.sysfs import CHARACTER_DEVICES, MIG_MINORS, PCI_DEVICES, text_of
 
 _GPUS: Final = frozenset(Number(195, minor) for minor in range(254))
 """Numbers of the files of GPUs. Minors 254 and 255 are files for all GPUs together, and give access to
@@ -43,7 +43,7 @@ class _Nvidia(GpuVendor):
         """Returns the numbers of all GPUs, and of the file for MIG's configuration. With this file, a
         program could end the instances of other jobs. Source: NVIDIA MIG User Guide, Device Nodes and
         Capabilities."""
-        major, minor = _CAPS.search(told(kernel)), _MIG_CONFIG.search(told(mig_minors))
+        major, minor = _CAPS.search(text_of(kernel)), _MIG_CONFIG.search(text_of(mig_minors))
         config = {Number(int(major[1]), int(minor[1]))} if major and minor else set[Number]()
         return _GPUS | config
 

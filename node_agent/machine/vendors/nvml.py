@@ -117,20 +117,20 @@ class _Gpu(NamedTuple):
         """Returns the number of NVLinks to each GPU. A link to a switch does not count."""
         links = [ITSELF if index == self.number else 0 for index in range(len(buses))]
         for lane in range(pynvml.NVML_NVLINK_MAX_LINKS):
-            if _told(False, pynvml.nvmlDeviceGetNvLinkState, self.handle, lane):
-                far = _told(None, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, self.handle, lane)
+            if _reply(False, pynvml.nvmlDeviceGetNvLinkState, self.handle, lane):
+                far = _reply(None, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, self.handle, lane)
                 bus = "" if far is None else _bus(far)
                 if bus in buses and bus != self.bus:
                     links[buses.index(bus)] += 1
         return tuple(links)
 
     def _in_mig_mode(self) -> bool:
-        current, _ = _told((0, 0), pynvml.nvmlDeviceGetMigMode, self.handle)
+        current, _ = _reply((0, 0), pynvml.nvmlDeviceGetMigMode, self.handle)
         return bool(current)
 
     def _instances(self, whole: Device, minors: _Minors) -> Iterator[Device]:
-        for index in range(_told(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, self.handle)):
-            mig = _told(None, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, self.handle, index)
+        for index in range(_reply(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, self.handle)):
+            mig = _reply(None, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, self.handle, index)
             if mig is not None:
                 yield _instance(mig, whole, minors)
 
@@ -160,14 +160,14 @@ def _instance(mig: Any, whole: Device, minors: _Minors) -> Device:
 def _problems(gpu: Any) -> Iterator[str]:
     """Yields reasons why work on a GPU would fail. If the driver has repaired an error (remapped ECC
     errors), this is not a problem."""
-    remapped = _told(None, pynvml.nvmlDeviceGetRemappedRows, gpu)
+    remapped = _reply(None, pynvml.nvmlDeviceGetRemappedRows, gpu)
     if remapped is not None:
         _, _, pending, failed = remapped
         if failed:
             yield "a row of its memory cannot be remapped: it is to be replaced"
         elif pending:
             yield "a row of its memory is remapped at the next reset"
-    if _told(0, pynvml.nvmlDeviceGetRetiredPagesPendingStatus, gpu):
+    if _reply(0, pynvml.nvmlDeviceGetRetiredPagesPendingStatus, gpu):
         yield "a page of its memory is retired at the next reset"
 
 
@@ -194,7 +194,7 @@ def _type(name: str) -> str:
     return name.lower().replace(" ", "_")
 
 
-def _told(otherwise: _Value, ask: Callable[..., _Value], *of: object) -> _Value:
+def _reply(otherwise: _Value, ask: Callable[..., _Value], *of: object) -> _Value:
     """Returns NVML's reply, or `otherwise` if the GPU or the driver has no such data."""
     try:
         return ask(*of)

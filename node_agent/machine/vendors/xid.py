@@ -43,9 +43,9 @@ class XidWatch:
             except pynvml.NVMLError:
                 self._restart()
                 raise
-            return self._hears(event.device, event.eventData)
+            return self._note(event.device, event.eventData)
 
-    def _hears(self, gpu: Any, code: int) -> bool:
+    def _note(self, gpu: Any, code: int) -> bool:
         if code in _OF_PROGRAMS:
             return False
         if code in _OF_MEMORY:

@@ -98,18 +98,18 @@ def test_labels_make_a_topology(rules: Rules, rows: str, units: str, wrong: dict
 
 
 @pytest.mark.parametrize("value", ["cluster", "unlabelled", "7" * 19])
-def test_a_value_that_can_be_no_name_is_told(value: str) -> None:
+def test_a_label_value_that_is_no_valid_name_is_reported(value: str) -> None:
     built = build(TREE, places("n1 s1 l1", f"n2 s1 {value}"))
     assert shown(built.topology)["unlabelled"] == "n2"
     assert [*told(built).values()] == ["n2"]
 
 
-def test_a_path_may_be_too_long() -> None:
+def test_a_path_that_is_too_long_is_reported() -> None:
     built = build(replace(TREE, names=Names.PATH), places(f"n1 {'s' * 40} {'l' * 40}"))
     assert "longer than 64" in next(iter(told(built)))
 
 
-def test_a_node_that_goes_changes_one_line() -> None:
+def test_a_removed_node_changes_one_line() -> None:
     found = racks(6, 4, spines=2)
     before = build(TREE, found).topology
     after = build(TREE, found[1:], before).topology
@@ -117,28 +117,28 @@ def test_a_node_that_goes_changes_one_line() -> None:
     assert len(lines[0] - lines[1]) == 1
 
 
-def test_a_switch_whose_nodes_are_all_away_stays_where_it_was() -> None:
+def test_a_switch_without_nodes_keeps_its_place() -> None:
     before = build(TREE, racks(4, 2, spines=2)).topology
     after = build(TREE, racks(1, 2), before).topology
     assert after.parents == before.parents
     assert [unit.name for unit in after.units] == [unit.name for unit in before.units]
 
 
-def test_a_block_that_comes_moves_no_other() -> None:
+def test_a_new_block_moves_no_other_block() -> None:
     """Slurm joins neighbours: a block in the middle would break up all larger blocks after it."""
     before = build(BLOCKS, places("n1 b1", "n3 b3")).topology
     after = build(BLOCKS, places("n2 b2", "n3 b3"), before).topology
     assert [*shown(after).items()] == [("b1", ""), ("b3", "n3"), ("b2", "n2")]
 
 
-def test_a_switch_that_stays_is_no_child_of_one_with_nodes() -> None:
+def test_a_kept_switch_is_no_child_of_a_switch_with_nodes() -> None:
     """Other tiers than before: Slurm takes no switch with nodes and switches."""
     before = Topology(Kind.TREE, (Unit("l1", children=("old",)), Unit("old", ("n9",))))
     assert made(TREE, places("n1 s1 l1"), before)["cluster"] == "old s1"
 
 
 @given(PLACES, PLACES, st.sampled_from(list(Names)), st.randoms())
-def test_whatever_the_labels_are_it_is_a_tree_and_always_the_same(
+def test_any_labels_make_the_same_valid_tree_each_time(
     found: list[Place], earlier: list[Place], names: Names, order: object
 ) -> None:
     rules = Rules(Kind.TREE, (ZONE, SPINE, LEAF), names=names)
@@ -169,7 +169,7 @@ def is_a_tree(topology: Topology) -> None:
             name = topology.parents[name]  # noqa: PLW2901 -- up to the root
 
 
-def test_nodes_are_read_by_the_selector_and_slurms_name() -> None:
+def test_nodes_match_the_selector_and_have_their_slurm_name() -> None:
     reader = Reader((SPINE, LEAF), {"example.io/gpu": "", "example.io/pool": "a"}, "example.io/slurm")
     assert reader.place_of(node("n1", gpu="h100", pool="b", leaf="l1")) is None
     assert reader.place_of(node("n1", pool="a", leaf="l1")) is None
@@ -177,7 +177,7 @@ def test_nodes_are_read_by_the_selector_and_slurms_name() -> None:
     assert reader.place_of(taken) == Place("gpu-01", (None, "l1"))
 
 
-def test_of_nodes_that_name_one_node_of_slurms_one_counts() -> None:
+def test_at_most_one_kubernetes_node_counts_for_a_slurm_node() -> None:
     one, other = places("gpu-01 s1 l1", "gpu-01 s1 l2")
     assert standing({"gpu-01": one, "ip-1": other}) == (other,)
     assert standing({"ip-1": one, "ip-2": other}) == ()

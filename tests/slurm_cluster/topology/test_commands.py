@@ -33,26 +33,26 @@ def tree(nodes: Path, *options: str) -> Result:
     return render(nodes, "--kind", "tree", "--tier", SPINE, "--tier", LEAF, *options)
 
 
-def test_a_tree_is_printed_and_what_is_wrong_beside_it(nodes: Path) -> None:
+def test_a_tree_is_printed_with_problems_on_stderr(nodes: Path) -> None:
     done = tree(nodes)
     assert done.exit_code == 1
     assert '{switch: "l0", nodes: "n[0-1]"}' in done.stdout
     assert done.stderr == f"label {LEAF} is missing: 1 nodes: control-plane\n"
 
 
-def test_nodes_of_a_selector_alone(nodes: Path) -> None:
+def test_only_nodes_of_the_selector_are_printed(nodes: Path) -> None:
     done = tree(nodes, "--selector", "example.io/gpu=yes")
     assert (done.exit_code, done.stderr) == (0, "")
     assert "control-plane" not in done.stdout
 
 
-def test_topology_conf(nodes: Path) -> None:
+def test_topology_conf_is_printed(nodes: Path) -> None:
     done = tree(nodes, "--output", "conf", "--selector", "example.io/gpu", "--root", "none")
     conf = "SwitchName=l0 Nodes=n[0-1]\nSwitchName=l1 Nodes=n[2-3]\nSwitchName=s1 Switches=l[0-1]\n"
     assert done.stdout == conf
 
 
-def test_what_24_11_does_not_take_is_left_out_of_topology_conf(nodes: Path) -> None:
+def test_topology_conf_omits_entries_that_24_11_rejects(nodes: Path) -> None:
     sizes = ("--block-size", "2", "--selector", "example.io/gpu", "--output", "conf")
     blocks = render(nodes, "--kind", "block", "--tier", SPINE, *sizes)
     assert blocks.stdout == "BlockName=s1 Nodes=n[0-3]\nBlockSizes=2\n"
@@ -61,7 +61,7 @@ def test_what_24_11_does_not_take_is_left_out_of_topology_conf(nodes: Path) -> N
     assert "omitted" in told.stderr
 
 
-def test_the_names_of_the_file_as_it_is_stay(nodes: Path, tmp_path: Path) -> None:
+def test_the_names_of_the_previous_file_stay(nodes: Path, tmp_path: Path) -> None:
     before = tmp_path / "topology.yaml"
     before.write_text(tree(nodes).stdout)
     nodes.write_text(json.dumps({"items": [node("n0", spine="s1", leaf="l0")]}))
@@ -69,14 +69,14 @@ def test_the_names_of_the_file_as_it_is_stay(nodes: Path, tmp_path: Path) -> Non
     assert '{switch: "l1"}' in after.stdout
 
 
-def test_without_labels_there_is_no_file_of_blocks(nodes: Path) -> None:
+def test_no_file_of_blocks_is_printed_without_labels(nodes: Path) -> None:
     done = render(nodes, "--kind", "block", "--tier", "other", "--block-size", "2")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "no file is printed" in done.stderr
 
 
 @pytest.mark.parametrize("preset", list(Preset))
-def test_presets(preset: Preset, tmp_path: Path) -> None:
+def test_each_preset_reads_its_labels(preset: Preset, tmp_path: Path) -> None:
     labels = {PRESETS[preset, Kind.BLOCK][-1]: "8f1c2d3e-0000-4000-8000-000000000001.32766"}
     path = tmp_path / "nodes.json"
     path.write_text(json.dumps({"items": [{"metadata": {"name": "n1", "labels": labels}}]}))
@@ -94,13 +94,13 @@ def test_presets(preset: Preset, tmp_path: Path) -> None:
         (("--kind", "tree", "--tier", LEAF, "--before", "/no/such"), "No such file"),
     ],
 )
-def test_a_wrong_command_says_why(nodes: Path, options: tuple[str, ...], words: str) -> None:
+def test_a_wrong_command_reports_its_problem(nodes: Path, options: tuple[str, ...], words: str) -> None:
     done = render(nodes, *options)
     assert done.exit_code == 2
     assert words in done.stderr
 
 
-def test_a_wrong_file_of_nodes_is_told(tmp_path: Path) -> None:
+def test_an_invalid_file_of_nodes_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "nodes.json"
     path.write_text("NAME  STATUS\n")
     done = tree(path)
@@ -108,7 +108,7 @@ def test_a_wrong_file_of_nodes_is_told(tmp_path: Path) -> None:
     assert "kubectl get nodes -o json" in done.stderr
 
 
-def test_a_wrong_target_is_told() -> None:
+def test_an_invalid_target_is_rejected() -> None:
     done = run("watch", "--kind", "tree", "--tier", LEAF, "--config-map", "slurm-topology")
     assert done.exit_code == 2
 
@@ -122,7 +122,7 @@ def test_a_file_is_drawn(nodes: Path, tmp_path: Path) -> None:
     assert "tree default: 5 switches, 5 nodes" in done.stdout
 
 
-def test_a_slurm_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_scontrol_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/no/such")
     done = run("draw")
     assert done.exit_code == 1

@@ -57,7 +57,7 @@ def test_few_nodes_have_their_names_in_the_picture() -> None:
 
 
 @pytest.mark.parametrize(("leaves", "size"), [(32, 32), (8, 128)])
-def test_a_thousand_nodes_are_squares_of_which_none_lies_over_another(leaves: int, size: int) -> None:
+def test_squares_of_a_thousand_nodes_do_not_overlap(leaves: int, size: int) -> None:
     topology = build(TREE, racks(leaves, size, spines=4)).topology
     picture = draw(topology, {f"node-{index}": "allocated" for index in range(1024)})
     cells = boxes(picture)
@@ -92,7 +92,7 @@ AggregatedBlock=b[1-2] BlockIndex=2 Nodes=node-[1-4] BlockSize=4
 """
 
 
-def test_what_scontrol_shows_is_read() -> None:
+def test_the_output_of_scontrol_is_read() -> None:
     tree, blocks = topology_of(SHOWN_TREE), topology_of(SHOWN_BLOCKS)
     assert tree.by_name["cluster"] == Unit("cluster", children=("l1", "l2"))
     assert tree.by_name["l2"].nodes == ("node-3", "node-4")

@@ -32,14 +32,14 @@ SwitchName=spine-1 Switches=leaf-1
 SMALL_BLOCK = Topology(Kind.BLOCK, (Unit("b1", ("n1", "n2")), Unit("b2", ("n3",)), Unit("b3")), (2, 4))
 
 
-def test_a_tree_as_text() -> None:
+def test_a_tree_is_written_and_read() -> None:
     tree = build(TREE, racks(2, 2, spines=2)).topology
     assert files.to_yaml(tree) == TREE_YAML
     assert files.to_conf(tree) == (TREE_CONF, ())
     assert files.read(TREE_YAML) == files.read(TREE_CONF) == tree
 
 
-def test_blocks_as_text() -> None:
+def test_blocks_are_written_and_read() -> None:
     conf = files.to_conf(SMALL_BLOCK)
     assert conf.text == "BlockName=b1 Nodes=n[1-2]\nBlockSizes=2,4\n"
     assert conf.left_out == ("b2", "b3")
@@ -47,7 +47,7 @@ def test_blocks_as_text() -> None:
     assert files.read(conf.text) == replace(SMALL_BLOCK, units=SMALL_BLOCK.units[:1])
 
 
-def test_a_switch_without_nodes_and_who_has_no_other_are_in_no_conf() -> None:
+def test_topology_conf_omits_switches_without_nodes_and_their_parents() -> None:
     before = build(TREE, racks(2, 2, spines=2)).topology
     gone = build(TREE, racks(1, 2), before).topology
     assert files.to_conf(gone).left_out == ("leaf-1", "spine-1")
@@ -55,14 +55,14 @@ def test_a_switch_without_nodes_and_who_has_no_other_are_in_no_conf() -> None:
 
 
 @pytest.mark.parametrize("name", ["1", "007", "1e3", "0x10", "null", "true", "1.5", "2026-11-27", "no"])
-def test_names_that_yaml_takes_for_something_else_stay_names(name: str) -> None:
+def test_names_that_yaml_would_misread_stay_strings(name: str) -> None:
     tree = build(TREE, places(f"n1 s1 {name}")).topology
     text = files.to_yaml(tree)
     assert files.read(text) == tree
     assert {type(each["switch"]) for each in yaml.safe_load(text)[0]["tree"]["switches"]} == {str}
 
 
-def test_a_file_that_a_person_wrote_is_read() -> None:
+def test_a_file_written_by_hand_is_read() -> None:
     text = """
     # ours
     - topology: flat
@@ -81,7 +81,7 @@ def test_a_file_that_a_person_wrote_is_read() -> None:
 @pytest.mark.parametrize(
     "text", ["- topology: flat\n  flat: true", "- {", "- 1", "Nodes", "SwitchName=a Nodes=n[", "a: b"]
 )
-def test_what_is_no_topology_is_told(text: str) -> None:
+def test_an_invalid_topology_is_rejected(text: str) -> None:
     with pytest.raises(WrongTopology):
         files.read(text)
 

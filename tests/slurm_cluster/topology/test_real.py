@@ -58,7 +58,7 @@ def test_slurm_shows_the_same_tree_and_a_job_is_in_one_rack(slurm: RealSlurm) ->
     assert len(slurm.nodes_for("--nodes=8")) == 8
 
 
-def test_slurm_shows_the_same_blocks_and_a_job_is_in_one(slurm: RealSlurm) -> None:
+def test_slurm_shows_the_same_blocks_and_a_job_is_in_one_block(slurm: RealSlurm) -> None:
     blocks = build(BLOCKS, in_blocks()).topology
     slurm.takes(slurm.text_of(blocks), Kind.BLOCK)
     assert slurm.shown() == blocks
@@ -66,13 +66,13 @@ def test_slurm_shows_the_same_blocks_and_a_job_is_in_one(slurm: RealSlurm) -> No
     assert len(slurm.nodes_for("--nodes=8")) == 8
 
 
-def test_values_of_labels_that_are_numbers_are_names(slurm: RealSlurm) -> None:
+def test_numeric_label_values_are_valid_switch_names(slurm: RealSlurm) -> None:
     tree = build(TREE, in_racks(numbers=("007", "12"))).topology
     slurm.takes(slurm.text_of(tree))
     assert slurm.shown().by_name == tree.by_name
 
 
-def test_nodes_without_labels_run_jobs_beside_all_others(slurm: RealSlurm) -> None:
+def test_nodes_without_labels_run_jobs_with_all_other_nodes(slurm: RealSlurm) -> None:
     found = [place for place in in_racks() if place.node not in ("node-7", "node-8")]
     built = build(TREE, [*found, *places("node-7 - -", "node-8 spine -")])
     assert [trouble.nodes for trouble in built.troubles] == [("node-7", "node-8")]
@@ -102,7 +102,7 @@ def test_without_a_root_no_job_has_nodes_of_two_racks(slurm: RealSlurm) -> None:
     assert slurm.nodes_for("--nodes=5") == ()
 
 
-def test_nodes_that_slurm_does_not_know_are_passed_over(slurm: RealSlurm) -> None:
+def test_nodes_that_slurm_does_not_know_are_ignored(slurm: RealSlurm) -> None:
     slurm.takes(slurm.text_of(build(TREE, in_racks("gone spine rack-1")).topology))
     assert slurm.nodes_for("--nodes=4") in (ODD, EVEN)
 
@@ -141,13 +141,15 @@ def test_slurm_ends_at_wrong_block_sizes(slurm: RealSlurm) -> None:
         (f"SwitchName={'x' * 65} Nodes=node-[1-8]\n", Kind.TREE, "must be shorter"),
     ],
 )
-def test_24_11_ends_at_what_is_left_out(slurm: RealSlurm, conf: str, kind: Kind, says: str) -> None:
+def test_24_11_ends_at_entries_that_topology_conf_omits(
+    slurm: RealSlurm, conf: str, kind: Kind, says: str
+) -> None:
     if slurm.has_yaml:
         pytest.skip("this release takes it, or reads topology.yaml")
     assert says in slurm.refusal_of(conf, kind)
 
 
-def test_what_is_too_small_or_empty_does_no_harm(slurm: RealSlurm) -> None:
+def test_too_small_blocks_and_empty_switches_do_no_harm(slurm: RealSlurm) -> None:
     """26.05 takes it; in topology.conf it is left out."""
     before = build(BLOCKS, in_blocks("gone-1 rack-9")).topology
     small = build(BLOCKS, in_blocks()[:-1], before).topology
@@ -158,7 +160,7 @@ def test_what_is_too_small_or_empty_does_no_harm(slurm: RealSlurm) -> None:
     assert slurm.nodes_for("--nodes=4") in (ODD, EVEN)
 
 
-def test_told_nodes_are_where_they_say(tmp_path: Path) -> None:
+def test_nodes_are_in_the_switch_that_slurmd_reports(tmp_path: Path) -> None:
     """26.05: the file has the switches, and slurmd -Z tells its own. A switch that a node names must
     stay in the file: else slurmctld does not start again."""
     spec = ClusterSpec(nodes=1, dynamic_nodes=4, kubernetes=False, extender=False)
@@ -188,7 +190,7 @@ def test_told_nodes_are_where_they_say(tmp_path: Path) -> None:
         slurm.takes(slurm.text_of(after))
 
 
-def test_a_node_that_names_a_switch_of_no_file_is_invalid_and_then_drained(tmp_path: Path) -> None:
+def test_a_node_that_names_an_unknown_switch_is_invalid_and_then_drained(tmp_path: Path) -> None:
     """26.05. The path from the root on is safe: Slurm makes the switch."""
     spec = ClusterSpec(nodes=1, dynamic_nodes=3, kubernetes=False, extender=False)
     told = replace(TREE, members=Members.TOLD)

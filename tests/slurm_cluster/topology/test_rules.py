@@ -50,5 +50,5 @@ def test_a_preset_has_tiers_of_its_own() -> None:
         tiers_of(Kind.TREE, Preset.TOPOGRAPH, ("a",))
 
 
-def test_names_are_in_the_order_of_people() -> None:
+def test_names_are_sorted_in_natural_order() -> None:
     assert in_order(["b10", "b2", "a", "b2x", "10", "9"]) == ("a", "b2", "b2x", "b10", "9", "10")

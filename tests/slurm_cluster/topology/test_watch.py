@@ -75,17 +75,17 @@ async def test_the_config_map_is_made_and_follows_the_labels() -> None:
         await until(lambda: follower.health.ready, within_s=20)
 
 
-async def test_heartbeats_and_labels_that_do_not_count_write_nothing() -> None:
+async def test_heartbeats_and_labels_of_no_tier_write_nothing() -> None:
     async with written() as (kubernetes, follower):
         kubernetes.edit("nodes", "node-0", {"status": {"conditions": []}})
         kubernetes.edit("nodes", "node-0", {"metadata": {"labels": {"other": "x"}}})
-        await kubernetes.all_told()
+        await kubernetes.all_sent()
         await asyncio.sleep(3 * QUICK.settle)
         assert follower.writes == 1
         assert kubernetes.calls.count("read_config_map") == 1
 
 
-async def test_labels_that_change_nothing_write_nothing() -> None:
+async def test_a_label_change_without_effect_writes_nothing() -> None:
     async with written() as (kubernetes, follower):
         kubernetes.edit("nodes", "node-0", {"metadata": {"labels": {SPINE: None}}})
         await until(lambda: kubernetes.calls.count("read_config_map") == 2, within_s=20)
@@ -96,12 +96,12 @@ async def test_labels_that_change_nothing_write_nothing() -> None:
         )
 
 
-async def test_nothing_waits_longer_than_the_longest() -> None:
+async def test_a_write_waits_no_longer_than_the_longest_delay() -> None:
     async with written(Pace(settle=600, longest=0.05)) as (kubernetes, _):
         assert has_text(kubernetes, "leaf-1")
 
 
-async def test_many_nodes_at_once_are_one_write() -> None:
+async def test_many_nodes_at_once_cause_one_write() -> None:
     async with written() as (kubernetes, follower):
         for manifest in manifests(50, 4):
             kubernetes.put("nodes", manifest)
@@ -110,7 +110,7 @@ async def test_many_nodes_at_once_are_one_write() -> None:
         assert follower.writes == 2
 
 
-async def test_labels_that_never_rest_are_written_all_the_same() -> None:
+async def test_labels_that_change_constantly_are_still_written() -> None:
     async with written(Pace(settle=0.2, longest=0.3)) as (kubernetes, _):
         for index in range(200):
             kubernetes.put("nodes", node("moves", spine="spine-0", leaf=f"leaf-{index % 2 + 7}"))
@@ -120,7 +120,7 @@ async def test_labels_that_never_rest_are_written_all_the_same() -> None:
         raise AssertionError("nothing was written for 2 s")
 
 
-async def test_a_config_map_that_a_person_has_written_stays() -> None:
+async def test_a_config_map_written_by_hand_stays() -> None:
     kubernetes = cluster()
     own = {"metadata": {"namespace": "slurm", "name": "slurm-topology"}, "data": {files.YAML: "mine"}}
     kubernetes.put("configmaps", own)
@@ -151,7 +151,7 @@ async def test_after_a_restart_the_names_of_the_config_map_stay() -> None:
         await kubernetes.until(lambda: has_text(kubernetes, '{switch: "leaf-2"}'))
 
 
-async def test_without_any_label_there_is_no_block_and_no_file() -> None:
+async def test_no_file_of_blocks_is_written_without_labels() -> None:
     """slurmctld ends at a topology without blocks."""
     kubernetes = InMemoryKubernetes()
     kubernetes.put("nodes", node("n1"))
@@ -162,7 +162,7 @@ async def test_without_any_label_there_is_no_block_and_no_file() -> None:
         assert not kubernetes.objects("configmaps")
 
 
-async def test_of_slurms_nodes_alone_one_that_joins_is_a_change() -> None:
+async def test_a_node_that_joins_slurm_changes_the_config_map() -> None:
     kubernetes, has = cluster(leaves=1, size=3), {"node-0"}
 
     async def known() -> frozenset[str]:
@@ -185,7 +185,7 @@ async def test_of_slurms_nodes_alone_one_that_joins_is_a_change() -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_an_outage_is_waited_for() -> None:
+async def test_the_follower_is_not_ready_during_an_outage() -> None:
     kubernetes = cluster()
     kubernetes.outage(Unavailable(0, "down"), "pages nodes")
     async with following(kubernetes) as follower:
