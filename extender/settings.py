@@ -164,8 +164,7 @@ class Settings(BaseSettings):
     """First job id of placeholders, the jobs of Pods. Set Slurm's MaxJobId to this id. If several
     clusters share a Slurm, set MaxJobId to the lowest such id."""
     job_id_end: int = Field(default=JobIdRange().end, ge=2, le=JobIdRange().end)
-    """First id after the placeholders' ids. Clusters that share a Slurm need separate ranges of
-    ids."""
+    """First id after the placeholders' ids. Clusters that share a Slurm need separate ranges."""
     window: int = Field(default=1000, ge=1)
     """Largest number of placeholders that compete for a partition at a time. The owners of the
     placeholders share this number. Other Pods wait in line, without a job."""

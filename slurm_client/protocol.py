@@ -9,7 +9,8 @@ the call creates a job, the second call must use the same id, or the same name.
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from slurm_client.model import AllStates, Grant, Job, JobChanges, JobSpec, JobState, Node, Partition
+from slurm_client.job_state import AllStates, JobState
+from slurm_client.model import Grant, Job, JobChanges, JobSpec, Node, Partition
 from slurm_client.reservation import Reservation
 from slurm_client.rights import UserRights
 from slurm_client.server import Capabilities, Configuration

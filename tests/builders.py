@@ -15,7 +15,8 @@ from extender.pod_request.translation import TranslationConfig
 from extender.record.config import Context, PlacementConfig
 from extender.record.placeholder import Placeholder
 from extender.record.states import State, phase_in
-from slurm_client.model import Job, JobState, Partition
+from slurm_client.job_state import JobState
+from slurm_client.model import Job, Partition
 from wellknown.job_key import PlaceholderKey, job_name
 from wellknown.names import GATE, Reason
 

@@ -18,7 +18,8 @@ from extender.placement.recovery import with_their_pods
 from extender.placement.transitions.on_job import waits_for_its_pods_nodes
 from extender.pod_request.pod import Pod
 from extender.record.config import PlacementConfig
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 from slurm_client.model import Node as SlurmNode
 from wellknown.job_key import JobIdRange, PlaceholderKey
 from wellknown.names import JOB_ID

@@ -21,7 +21,8 @@ from extender.pod_request.translation import TranslationConfig
 from extender.record.config import PlacementConfig
 from extender.unmanaged.adoption import adoptable
 from kubernetes_client.protocol import Kubernetes, Manifest
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 
 

@@ -33,7 +33,7 @@ from extender.unmanaged.capacity import (
 from extender.unmanaged.free_capacity import FULL, LEAVING, TAKEN, UNKNOWN, FreeCapacity
 from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.errors import OUTAGE, SlurmError
-from slurm_client.model import JobState
+from slurm_client.job_state import JobState
 from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
 

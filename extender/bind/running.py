@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
 from extender.node_view.job_states import JobStates
-from slurm_client.model import UNKNOWN_STATE, JobState
+from slurm_client.job_state import UNKNOWN_STATE, JobState
 from slurm_client.protocol import Slurm
 
 _PROLOG_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.8)

@@ -14,7 +14,7 @@ from extender.record.events import JobRead, JobsPolled
 from service.health import Health
 from service.periodic import periodically
 from slurm_client.errors import SlurmError, Unreadable
-from slurm_client.model import JobState
+from slurm_client.job_state import JobState
 from slurm_client.protocol import Slurm
 
 PART = "jobs"  # part of the health report

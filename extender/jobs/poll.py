@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from extender.jobs.phase import Phase
 from extender.jobs.tracked_job import TrackedJob
-from slurm_client.model import UNKNOWN_STATE, JobState
+from slurm_client.job_state import UNKNOWN_STATE, JobState
 
 FAILED_BEFORE_START = frozenset({"FAILED", "BOOT_FAIL"})
 """States of a job that ended without having run. The id of the job cannot be used again."""

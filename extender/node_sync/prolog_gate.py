@@ -27,7 +27,8 @@ from extender.record.states import State
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes
 from slurm_client.errors import SlurmError
-from slurm_client.model import Grant, Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Grant, Job
 from slurm_client.protocol import Slurm
 
 _LOOK_AGAIN_S = 0.1

@@ -6,7 +6,7 @@ same job."""
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from slurm_client.model import JobState
+from slurm_client.job_state import JobState
 from slurm_client.protocol import Slurm
 
 

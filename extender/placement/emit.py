@@ -25,7 +25,8 @@ from extender.record.events import (
     WriteAllocation,
 )
 from extender.record.member import Member
-from extender.record.placeholder import Placeholder, Waits
+from extender.record.placeholder import Placeholder
+from extender.record.retry import Waits
 from extender.record.states import IN_QUEUES, State
 from extender.turns.equivalence import window_of
 from extender.turns.eviction_limiter import EvictionLimiter

@@ -35,7 +35,8 @@ from extender.record.config import Context, PlacementConfig
 from extender.record.member import Member, with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 

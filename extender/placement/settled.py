@@ -24,7 +24,8 @@ from extender.record.events import (
     Effect,
 )
 from extender.record.member import new_slots
-from extender.record.placeholder import NO_NODES, NO_OFFER, Placeholder, orphan_uid
+from extender.record.placeholder import NO_NODES, Placeholder, orphan_uid
+from extender.record.rejections import NO_OFFER
 from extender.record.states import IN_QUEUES, State
 from extender.turns import eviction_limiter
 from extender.turns.backoff import Retries

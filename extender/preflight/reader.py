@@ -30,7 +30,7 @@ from kubernetes_client.protocol import Kubernetes, Manifest
 from service.settings import unknown_variables
 from slurm_client import tokens
 from slurm_client.errors import BadToken, SlurmError
-from slurm_client.model import AllStates
+from slurm_client.job_state import AllStates
 from slurm_client.protocol import Slurm
 from slurm_client.server import Configuration
 from wellknown.names import LEASE

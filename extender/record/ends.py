@@ -1,7 +1,7 @@
 """The ways in which a job may end, and the reason that users get for each end."""
 
 from extender.explain.cause import Cause, Kind
-from slurm_client.model import JobState
+from slurm_client.job_state import JobState
 from wellknown.names import Reason
 
 PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"})

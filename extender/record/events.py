@@ -9,7 +9,8 @@ from extender.explain.cause import Cause
 from extender.node_view.node_hardware import NodeHardware
 from extender.node_view.view import ClusterView
 from extender.pod_request.pod import Pod
-from slurm_client.model import Job, JobSpec, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job, JobSpec
 from slurm_client.rights import UserRights
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey

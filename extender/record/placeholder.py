@@ -15,8 +15,6 @@ without members stands for a job that no Pod needs.
 
 from collections.abc import Container, Iterable
 from dataclasses import replace
-from enum import Enum, auto
-from math import inf
 from typing import Any, NamedTuple, Self
 
 from extender.explain.cause import Cause
@@ -27,101 +25,21 @@ from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Pod
 from extender.pod_request.workload import Workload
 from extender.record.config import PlacementConfig
-from extender.record.events import Failure
 from extender.record.member import Member
+from extender.record.rejections import NO_OFFER, Rejections
+from extender.record.retry import Retry, Waits
 from extender.record.states import HOLDING, MOVES, OPEN, OVER, WATCHED, State, phase_in
-from extender.record.why_invalid import WhyInvalid
 from slurm_client.model import JobSpec
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey
 
 REPEATEDLY = 5  # failures within some three seconds; a single failure may be a coincidence
 NO_NODES: frozenset[str] = frozenset()
-NO_OFFER: tuple[tuple[str, ...], float] = ((), 0.0)
 _UNKNOWN = Request(JobSpec("", 0, 0), ANYWHERE)
 
 
 class IllegalMove(RuntimeError):
     """Raised for a move that the table of states does not contain. This is a defect of the extender."""
-
-
-class Waits(Enum):
-    """The event for which a placeholder's next effect waits."""
-
-    FOR_TIME = auto()
-    """The effect waits until `Retry.not_before`. In most cases this time is past, so the effect is
-    due."""
-    FOR_TURN = auto()
-    """Slurm has rejected the submission for now. The submission waits for another turn (`Windows`)."""
-    FOR_LIMITER = auto()
-    """The eviction limiter delays the effect (`EvictionLimiter`)."""
-
-
-class Retry(NamedTuple):
-    """Progress of effects: the effect under way, past failures, and the time of the next try."""
-
-    in_flight: bool = False
-    """True while an effect on the job is under way. For effects on Pods, see the members (`Write`)."""
-    failures: int = 0
-    """Number of failed effects in a row."""
-    waits: Waits = Waits.FOR_TIME
-    not_before: float = 0.0
-    """Time before which the next effect is not tried."""
-    unbound_by: float = inf
-    """Time at which the extender gives back an unbound allocation."""
-    denied: Failure | None = None
-    """Last failed submission for which Slurm gave no cause. Slurm may not have created the job
-    (`Mistrust.denials`)."""
-    asked_why: float | None = None
-    """Time at which the current read of the waiting reason began; None without such a read. No other
-    effect waits for this read."""
-
-    @property
-    def due(self) -> float:
-        """Returns the time of the next try. Returns infinity while an effect is under way, or while the
-        next effect waits for a turn or for the limiter."""
-        return inf if self.in_flight or self.waits is not Waits.FOR_TIME else self.not_before
-
-
-class Rejections(NamedTuple):
-    """Nodes rejected by kube-scheduler, requests rejected by Slurm, and failed attempts."""
-
-    nodes: tuple[tuple[str, float], ...] = ()
-    """Nodes that kube-scheduler rejected for the Pod, each with the time at which the rejection
-    expires."""
-    offered: tuple[tuple[str, ...], float] = NO_OFFER
-    """Nodes that kube-scheduler offered instead of Slurm's Node, and the time at which the offer
-    expires. A thousand Nodes are possible, so the names are compressed (`FeasibleNodes.taken`)."""
-    waiting_for_departures: bool = False
-    """True if kube-scheduler rejected the Node while other Pods were leaving the Node. Such a rejection
-    does not count."""
-    rejection_counts: bool = False
-    """True after kube-scheduler was asked again about the allocated Node. Then the next rejection
-    counts."""
-    asks_first: bool = False
-    """True after a failed attempt. Then kube-scheduler must find a Node before the extender requests
-    another job."""
-    in_a_row: int = 0
-    """Number of attempts in a row that failed because kube-scheduler bound no Pod and offered no
-    Node."""
-    rests_until: float = 0.0
-    """After such attempts, the time from which the Pod may wait for a turn again."""
-    because_of_pods: int = 0
-    """Number of attempts that failed because of other Pods on the Node. These attempts do not make the
-    pauses longer."""
-    forbidden_because: WhyInvalid | None = None
-    """Reason why the Pod counts as invalid after its job has ended. Reset when the Pod's request
-    changes."""
-    asks_from: float = -inf
-    """Time before which the extender does not ask Slurm again. Set if Slurm rejects the Pod, the user
-    changes the Pod, and Slurm rejects the Pod once more."""
-    spread_ignored: bool = False
-    """True if the ledger leaves topology spread to kube-scheduler (`PodsApart`)."""
-
-    @property
-    def invalid_until(self) -> float:
-        """Returns the time at which the Pod may be placed again; infinity if there is no such time."""
-        return inf if self.forbidden_because is None else self.forbidden_because.until
 
 
 class LingeringContainers(NamedTuple):

@@ -35,7 +35,8 @@ from extender.record.events import (
 )
 from extender.unmanaged.capacity import adopted_as, exempt, is_mirror
 from kubernetes_client.protocol import Manifest
-from slurm_client.model import UNKNOWN_STATE, Job, JobSpec, JobState, Partition
+from slurm_client.job_state import UNKNOWN_STATE, JobState
+from slurm_client.model import Job, JobSpec, Partition
 from wellknown.job_key import ADOPTED_ATTEMPT, JobIdRange, PlaceholderKey, job_name
 from wellknown.pauses import Pauses
 from wellknown.resources import effective_requests, mebibytes, whole

@@ -19,7 +19,7 @@ from extender.pod_request.job_request import gres_of
 from extender.pod_request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
 from slurm_client import gres
-from slurm_client.model import JobState
+from slurm_client.job_state import JobState
 from slurm_client.model import Node as SlurmNode
 from wellknown.allocation import Allocation
 from wellknown.job_key import whole_number

@@ -17,6 +17,7 @@ from typing import Any, Final
 from slurm_client import gres, hostlist, model, server
 from slurm_client.checks import TEXTS
 from slurm_client.errors import SlurmError
+from slurm_client.job_state import JobState
 from slurm_client.reservation import Reservation
 from slurm_client.rest.responses import number
 from wellknown import number_list
@@ -59,7 +60,7 @@ def _on_nodes(grant: model.Grant) -> list[Document]:
     return entries
 
 
-def _state(state: model.JobState) -> list[str]:
+def _state(state: JobState) -> list[str]:
     return [state.base, *sorted(state.flags)]
 
 
@@ -123,7 +124,7 @@ def openapi(capabilities: server.Capabilities) -> bytes:
     return _OPENAPI.replace('"$flag"', flag).replace('"$books": {},', books).encode()
 
 
-def states(known: Mapping[int, model.JobState]) -> Document:
+def states(known: Mapping[int, JobState]) -> Document:
     return {"jobs": [{"job_id": str(job_id), "state": _state(one)} for job_id, one in known.items()]}
 
 

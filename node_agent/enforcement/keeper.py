@@ -52,8 +52,7 @@ class Keeper:
         self._gres = gres
         self._awaits_list = self._slurmd_starts_placeholders = False
         self._closed = ""
-        """Reason why no Pod gets further devices, or "". The reason is set while slurmd may number its
-        devices in another order than the last list."""
+        """Why no Pod gets further devices, or "": slurmd may number them in another order now."""
         self._own_pod = own_pod
         self._read: Stamp | None = None
         self.numbering = Numbering(gres.with_name(FILE))
@@ -66,9 +65,8 @@ class Keeper:
         self.core_map: Cpus | None = None
         """CPUs of each core that Slurm counts; None while unknown."""
         self.cores_lost = False
-        """True if the map is unknown although Pods have cores, or may have cores. In this case, an
-        earlier agent of this boot has known the map, or slurm.conf declares other cores than the machine
-        has."""
+        """True if the map is unknown although Pods may have cores: an earlier agent of this boot has
+        known the map, or slurm.conf declares other cores than the machine has."""
         self.cgroups: Sequence[PodCgroup] = ()
         """The cgroups of Pods at the last check."""
         self._memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
@@ -79,11 +77,10 @@ class Keeper:
         self.other_programs = ""
         """Foreign device programs on the cgroups of all Pods, as text."""
         self.held_by_gone: Mapping[str, Sequence[str]] = {}
-        """Devices that slurmd's Pod lacks because a gone Pod still has processes. The key is the uid of
-        the gone Pod. The values are Slurm's numbers of the devices."""
+        """Slurm's numbers of the devices that slurmd's Pod lacks, by the uid of the Pod that is gone and
+        still has processes."""
         self.machine: Machine | None = None
-        """The devices with the kernel's numbers, or None before the first successful read of slurmd's
-        list."""
+        """The devices with the kernel's numbers; None before the first read of slurmd's list."""
         self._listed: tuple[Device, ...] = ()
         """The devices of slurmd's list."""
         self.names: Mapping[Files, Names] = {}

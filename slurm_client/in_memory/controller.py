@@ -15,7 +15,8 @@ from slurm_client.in_memory.jobs import Jobs, Journal
 from slurm_client.in_memory.machines import Machine, Slot
 from slurm_client.in_memory.record import RUNNING, Record, as_read
 from slurm_client.in_memory.reservations import Reservations
-from slurm_client.model import Job, JobChanges, JobSpec, JobState, Node, Partition
+from slurm_client.job_state import JobState
+from slurm_client.model import Job, JobChanges, JobSpec, Node, Partition
 from slurm_client.rights import UserRights
 from slurm_client.server import Configuration, counts_memory
 

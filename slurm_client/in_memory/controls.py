@@ -10,7 +10,8 @@ from slurm_client.errors import OutcomeUnknown, SlurmError
 from slurm_client.in_memory.controller import DEFAULT_PRIORITY, Controller, Plugin
 from slurm_client.in_memory.machines import SILENT
 from slurm_client.in_memory.record import PENDING, RUNNING, SUSPENDED, Record, kept
-from slurm_client.model import Job, JobState, Node, Power
+from slurm_client.job_state import JobState
+from slurm_client.model import Job, Node, Power
 from slurm_client.reservation import Reservation
 
 

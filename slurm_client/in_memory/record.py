@@ -4,7 +4,8 @@ record."""
 from dataclasses import dataclass, replace
 
 from slurm_client.in_memory.machines import Slot
-from slurm_client.model import Job, JobSpec, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job, JobSpec
 from wellknown import number_list
 
 PENDING = JobState("PENDING")

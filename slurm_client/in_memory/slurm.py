@@ -10,17 +10,8 @@ from slurm_client import checks, ownership
 from slurm_client.in_memory.accounting import Accounting
 from slurm_client.in_memory.controller import Controller
 from slurm_client.in_memory.controls import Controls
-from slurm_client.model import (
-    AllStates,
-    Grant,
-    Job,
-    JobChanges,
-    JobSpec,
-    JobState,
-    Node,
-    Partition,
-    grant_of,
-)
+from slurm_client.job_state import AllStates, JobState
+from slurm_client.model import Grant, Job, JobChanges, JobSpec, Node, Partition, grant_of
 from slurm_client.reservation import Reservation
 from slurm_client.rights import UserRights
 from slurm_client.server import Capabilities, Configuration

@@ -27,18 +27,8 @@ from slurm_client.errors import (
     Unreadable,
     classify,
 )
-from slurm_client.model import (
-    UNREAD,
-    AllStates,
-    Grant,
-    Job,
-    JobChanges,
-    JobSpec,
-    JobState,
-    Node,
-    Partition,
-    grant_of,
-)
+from slurm_client.job_state import UNREAD, AllStates, JobState
+from slurm_client.model import Grant, Job, JobChanges, JobSpec, Node, Partition, grant_of
 from slurm_client.reservation import Reservation
 from slurm_client.rest import ask_rights, error_mapping, requests, responses
 from slurm_client.rest.backup_leader import BackupLeader

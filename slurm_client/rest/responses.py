@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from slurm_client import gres, hostlist
-from slurm_client.model import UNREAD, AllStates, Grant, Job, JobState, Node, Partition
+from slurm_client.job_state import UNREAD, AllStates, JobState
+from slurm_client.model import Grant, Job, Node, Partition
 from slurm_client.reservation import Reservation
 from slurm_client.server import Configuration
 from wellknown import number_list

@@ -32,7 +32,8 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Manifest
 from service.health import Health
 from slurm_client.errors import Unreachable
-from slurm_client.model import AllStates, Job, JobState, Node
+from slurm_client.job_state import AllStates, JobState
+from slurm_client.model import Job, Node
 from slurm_client.protocol import Slurm
 from tests.builders import (
     RULES,

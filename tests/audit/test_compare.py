@@ -11,7 +11,8 @@ from extender.audit.compare import Finding, FindingKind, Snapshot, compare, shar
 from extender.explain.sentences import sentence
 from extender.pod_request.constraints.node_constraints import Node
 from extender.pod_request.pod import Pod
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 from slurm_client.model import Node as SlurmNode
 from tests.builders import RULES, changed, kube_node, placeholder_job, pod, view
 from wellknown.job_key import JobIdRange, PlaceholderKey

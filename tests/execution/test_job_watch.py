@@ -20,7 +20,8 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import InMemorySlurm, node, partition
-from slurm_client.model import Job, JobSpec, JobState, Partition
+from slurm_client.job_state import JobState
+from slurm_client.model import Job, JobSpec, Partition
 from tests.builders import RULES, kube_node, placeholder_job, pod, view
 from tests.eventually import until
 

@@ -20,7 +20,8 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from kubernetes_client.protocol import Kubernetes
 from service.health import Health
 from slurm_client.errors import Unexplained, Unreachable, Unreadable
-from slurm_client.model import UNREAD, AllStates, Job, JobChanges, JobState
+from slurm_client.job_state import UNREAD, AllStates, JobState
+from slurm_client.model import Job, JobChanges
 from slurm_client.protocol import Slurm
 from slurm_client.server import Configuration
 from tests.builders import RULES, TRANSLATION, Manifest, placeholder_job, pod, pod_manifest, unmanaged

@@ -8,7 +8,7 @@ from extender.jobs.phase import OVER, PHASE_MOVES, Phase
 from extender.jobs.poll import News, polled
 from extender.jobs.tracked_job import IllegalPhase, TrackedJob
 from extender.jobs.verdict import TAKEN
-from slurm_client.model import UNKNOWN_STATE, JobState
+from slurm_client.job_state import UNKNOWN_STATE, JobState
 
 RUNNING, PENDING, ENDED = JobState("RUNNING"), JobState("PENDING"), JobState("COMPLETED")
 CANCELLED, FAILED, SUSPENDED = JobState("CANCELLED"), JobState("FAILED"), JobState("SUSPENDED")

@@ -12,7 +12,8 @@ from extender.jobs.claim import JobClaim, JobIdentity, identity_of
 from extender.jobs.grants import covers
 from extender.jobs.verdict import Ownership, Part, Verdict, judge
 from extender.pod_request.workload import Workload
-from slurm_client.model import Grant, Job, JobSpec, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Grant, Job, JobSpec
 from tests.builders import kube_node, pod, view
 from wellknown.job_key import PlaceholderKey
 

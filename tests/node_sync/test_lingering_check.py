@@ -8,7 +8,8 @@ import pytest
 
 from extender.node_sync.lingering_check import LingeringCheck
 from extender.node_view.lingering_notes import LingeringNotes
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 from tests.builders import kube_node, view
 from wellknown.lingering import LingeringNote

@@ -20,7 +20,8 @@ from extender.record.states import State
 from kubernetes_client.errors import Unavailable
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import Unreachable
-from slurm_client.model import Grant, Job, JobState, grant_of
+from slurm_client.job_state import JobState
+from slurm_client.model import Grant, Job, grant_of
 from slurm_client.protocol import Slurm
 from tests.builders import RULES, changed, kube_node, pod_manifest, view
 from tests.placement.ledger_world import VIEW, World

@@ -8,7 +8,7 @@ import pytest
 
 from extender.node_view.job_states import JobStates
 from slurm_client.errors import RetryLater, SlurmError
-from slurm_client.model import JobState
+from slurm_client.job_state import JobState
 from slurm_client.protocol import Slurm
 
 RUNNING = JobState("RUNNING")

@@ -58,7 +58,8 @@ from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.unmanaged.free_capacity import TAKEN
 from slurm_client import hostlist
-from slurm_client.model import UNREAD, Grant, Job, JobSpec, JobState, Partition
+from slurm_client.job_state import UNREAD, JobState
+from slurm_client.model import Grant, Job, JobSpec, Partition
 from tests.builders import TRANSLATION, changed
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey, job_name

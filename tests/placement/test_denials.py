@@ -9,7 +9,7 @@ import pytest
 from extender.explain.sentences import sentence
 from extender.record.events import Effect, Failure, ReadJob, Remedy, ReportWaiting, Submit
 from extender.record.states import State
-from slurm_client.model import JobState
+from slurm_client.job_state import JobState
 from tests.placement.ledger_world import LOST, World, of_kind
 
 MINUTE = 60

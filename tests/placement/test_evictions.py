@@ -8,7 +8,7 @@ from extender.explain.sentences import sentence
 from extender.record.ends import end_of
 from extender.record.events import EvictPod
 from extender.record.states import State
-from slurm_client.model import JobState
+from slurm_client.job_state import JobState
 from tests.builders import changed
 from tests.placement.ledger_world import World, calm_down
 from wellknown.allocation import Allocation

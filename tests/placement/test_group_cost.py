@@ -22,7 +22,8 @@ from extender.record.events import (
     WriteAllocation,
 )
 from extender.record.states import State
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 from tests.builders import changed, kube_node, pod, view
 from tests.clock import slowness
 

@@ -30,7 +30,8 @@ from extender.record.events import (
 )
 from extender.record.states import State
 from slurm_client import hostlist
-from slurm_client.model import Job, JobState, Partition
+from slurm_client.job_state import JobState
+from slurm_client.model import Job, Partition
 from tests.builders import PREFIX, TRANSLATION, kube_node, pod
 from tests.clock import slowness
 from tests.hostile import ANNOTATED, DEMANDS, EXCESSES, affinity, annotated, expression

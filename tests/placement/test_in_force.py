@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from extender.explain.sentences import sentence
 from extender.record.events import ClusterObserved, EvictPod, ReadJob, RecordJobId, Submit
 from extender.record.states import State
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 from tests.builders import RULES, changed
 from tests.placement.ledger_world import NODES, VIEW, World, calm_down, ends_well, kinds, of_kind
 from wellknown.allocation import Allocation

@@ -12,7 +12,7 @@ from extender.explain.sentences import sentence
 from extender.pod_request.constraints.node_constraints import Taint
 from extender.record.events import CancelJob, ClusterObserved, EvictPod, JobRead, ReadJob
 from extender.record.states import State
-from slurm_client.model import JobState
+from slurm_client.job_state import JobState
 from tests.placement.ledger_world import REQUEST, VIEW, World, kinds, of_kind, only
 
 

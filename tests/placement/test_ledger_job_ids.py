@@ -9,7 +9,8 @@ import pytest
 
 from extender.record.events import CancelJob, EvictPod, Failure, ReadJob, Remedy, Submit, WriteAttempt
 from extender.record.states import State
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 from tests.builders import placeholder_job, pod
 from tests.placement.ledger_world import REQUEST, World, kinds, of_kind
 

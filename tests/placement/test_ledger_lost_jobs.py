@@ -20,7 +20,7 @@ from extender.record.events import (
 )
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from slurm_client.model import JobState
+from slurm_client.job_state import JobState
 from tests.placement.ledger_world import CORDONED, VIEW, World, kinds, only
 from wellknown.job_key import PlaceholderKey
 

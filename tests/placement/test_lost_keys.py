@@ -10,7 +10,8 @@ from extender.explain.cause import Step
 from extender.explain.sentences import sentence
 from extender.record.events import CancelJob, ReadJob, ReportWaiting, Submit
 from extender.record.states import State
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 from tests.builders import placeholder_job, pod
 from tests.placement.ledger_world import REQUEST, World, calm_down, ends_well, of_kind
 

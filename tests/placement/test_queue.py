@@ -23,7 +23,7 @@ from extender.record.events import (
 )
 from extender.record.states import State
 from extender.turns.window import IN_LINE, NO_PLACE
-from slurm_client.model import JobState
+from slurm_client.job_state import JobState
 from tests.clock import CpuClock
 from tests.placement.ledger_world import (
     CORDONED,

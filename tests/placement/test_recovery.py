@@ -15,7 +15,8 @@ from extender.placement.transitions.table import after_read
 from extender.pod_request.pod import Pod
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 from tests.builders import RULES, kube_node, moment, placeholder_job, pod
 from wellknown.allocation import Allocation
 from wellknown.job_key import ADOPTED_ATTEMPT, TRIES_AT_RECOVERY, JobIdRange, PlaceholderKey

@@ -16,7 +16,8 @@ from extender.node_view.node_hardware import NodeHardware
 from extender.placement.transitions.waiting import granted, why_it_waits
 from extender.pod_request.pod import Pod
 from extender.record.config import Context, PlacementConfig
-from slurm_client.model import Job, JobState, Partition
+from slurm_client.job_state import JobState
+from slurm_client.model import Job, Partition
 from tests.builders import PREFIX, pod, view
 from wellknown.allocation import Allocation
 

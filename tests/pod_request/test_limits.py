@@ -25,7 +25,8 @@ from extender.pod_request.limits import (
 from extender.pod_request.pod import Pod, parse_pod
 from extender.policy.rules import Choice, Policy, Rule, judged
 from extender.record.events import ClusterObserved, PodObserved, Recovered, Tick
-from extender.record.placeholder import NO_OFFER, Placeholder
+from extender.record.placeholder import Placeholder
+from extender.record.rejections import NO_OFFER
 from slurm_client.model import Partition
 from tests.builders import PREFIX, TRANSLATION, Manifest, container, kube_node, pod_manifest
 from tests.hostile import (

@@ -9,7 +9,8 @@ from extender.explain.pending_reasons import PENDING_REASONS
 from extender.pools.demand import Demand, demand
 from extender.pools.pool import Pool
 from slurm_client.in_memory import node, partition
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 
 PARTITIONS = {name: partition(name, ()) for name in ("gpu", "big", "cpu")}
 WAITS = JobState("PENDING")

@@ -22,7 +22,8 @@ from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
 from deploy.local.users import JOB_USERS
 from slurm_client.in_memory import Accounting, Association, InMemorySlurm, Limits, Qos, node, partition
-from slurm_client.model import Job, JobSpec, JobState, Node
+from slurm_client.job_state import JobState
+from slurm_client.model import Job, JobSpec, Node
 from slurm_client.protocol import Slurm
 from slurm_client.rest.client import SlurmRest
 from tests.directory_away import directory_away

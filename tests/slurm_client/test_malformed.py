@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_client.errors import OutcomeUnknown, Unreadable
-from slurm_client.model import UNREAD, JobState
+from slurm_client.job_state import UNREAD, JobState
 from slurm_client.rest import responses
 from slurm_client.rest.client import SlurmRest
 from slurm_client.tokens import StaticToken

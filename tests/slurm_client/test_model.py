@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_client.in_memory import node
-from slurm_client.model import UNKNOWN_STATE, JobState
+from slurm_client.job_state import UNKNOWN_STATE, JobState
 
 STATES = {
     "running": ("RUNNING", "RUNNING,RESIZING", "RUNNING,SIGNALING"),

@@ -30,7 +30,8 @@ from extender.telemetry.leader_states import Sources
 from extender.telemetry.waiting import WaitsFor, waits_for
 from node_agent import metrics as node_agent
 from service import cooperative
-from slurm_client.model import Job, JobState, Node
+from slurm_client.job_state import JobState
+from slurm_client.model import Job, Node
 from tests.builders import PREFIX, cause_of, changed, kube_node, placeholder_of, pod, view
 from tests.service.turns import turns_of_others
 from tests.verbs.callers import Listeners

@@ -17,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from extender.explain.cause import Cause
 from extender.jobs.tracked_job import Asked, TrackedJob
 from extender.pod_request.pod import Pod
-from extender.record.placeholder import Placeholder, Retry, Waits
+from extender.record.placeholder import Placeholder
+from extender.record.retry import Retry, Waits
 from extender.record.states import State
 from extender.turns.equivalence import Owner, kind_of, turn_of
 from extender.turns.window import IN_LINE, NO_PLACE, InLine, Windows

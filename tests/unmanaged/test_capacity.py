@@ -17,7 +17,7 @@ from extender.unmanaged.capacity import (
     uncounted,
 )
 from slurm_client.in_memory import node
-from slurm_client.model import JobState
+from slurm_client.job_state import JobState
 from tests.builders import TRANSLATION, Manifest, pod_manifest, unmanaged
 from wellknown.names import JOB_ID, NODE
 from wellknown.resources import MEBIBYTE

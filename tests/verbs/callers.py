@@ -25,7 +25,8 @@ from extender.record.placeholder import Placeholder
 from extender.settings import Settings
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.errors import SlurmError
-from slurm_client.model import Job, JobState, Node
+from slurm_client.job_state import JobState
+from slurm_client.model import Job, Node
 from slurm_client.protocol import Slurm
 from tests.builders import Manifest
 

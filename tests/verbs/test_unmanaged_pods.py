@@ -17,7 +17,8 @@ from extender.record.states import State
 from extender.unmanaged.free_capacity import FULL, LEAVING, TAKEN, UNKNOWN
 from slurm_client.errors import Unreachable
 from slurm_client.in_memory import node
-from slurm_client.model import JobState, Node
+from slurm_client.job_state import JobState
+from slurm_client.model import Node
 from tests.builders import (
     Manifest,
     changed,

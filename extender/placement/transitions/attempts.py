@@ -14,7 +14,8 @@ from extender.placement.transitions.on_pod import invalid, now_bound
 from extender.record.config import Context
 from extender.record.events import Failure, Remedy
 from extender.record.member import Member
-from extender.record.placeholder import Placeholder, Waits
+from extender.record.placeholder import Placeholder
+from extender.record.retry import Waits
 from extender.record.states import State
 from extender.record.why_invalid import WhyInvalid
 from slurm_client.model import JobSpec

@@ -11,7 +11,8 @@ from extender.record.ends import PLACE_AGAIN, end_of
 from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
-from slurm_client.model import Grant, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Grant
 from wellknown.allocation import Allocation
 
 

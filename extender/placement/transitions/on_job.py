@@ -36,7 +36,8 @@ from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.record.why_invalid import WhyInvalid
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 from wellknown.names import Reason
 
 _BEGINS_S: Final = 10

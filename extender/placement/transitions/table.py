@@ -22,7 +22,8 @@ from extender.record.events import Effect, OnPod
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, OVER, WITHOUT_JOB, State
-from slurm_client.model import Job, JobState
+from slurm_client.job_state import JobState
+from slurm_client.model import Job
 
 
 def _no_effect(*_: object) -> None:
