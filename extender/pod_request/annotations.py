@@ -187,7 +187,7 @@ ANNOTATIONS: tuple[Annotation, ...] = (
         "Absent: the same number as `user-id`."
     ),
     Annotation("partition", "partition", _A_LIST, "--partition", "main").noted(
-        "A list (`main,spare`): the first partition with room. Absent: Slurm's default partition."
+        "A list (`main,spare`): the partition in which the job starts first. Absent: Slurm's default."
     ),
     Annotation("prefer", "prefer", _A_TEXT, "--prefer", "h100").noted(
         "Slurm first tries `prefer` **instead of** `constraints`: repeat mandatory features here."
