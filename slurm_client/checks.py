@@ -5,6 +5,7 @@ from typing import Final
 
 from slurm_client import ownership
 from slurm_client.errors import InvalidRequest
+from slurm_client.gres import SHARED
 from slurm_client.model import MOST_CPUS, MOST_MINUTES, JobSpec, Sharing
 from wellknown.quoting import quoted
 
@@ -27,8 +28,7 @@ def check_node(name: str) -> None:
 def check(spec: JobSpec) -> None:
     """Raises InvalidRequest for requests that Slurm (24.11, 26.05) changes without an error, or carries
     out despite an error."""
-    if not 0 < spec.cpus <= MOST_CPUS:
-        raise InvalidRequest(f"cpus is {spec.cpus}; Slurm counts from 1 to {MOST_CPUS} on a node")
+    _check_amounts(spec)
     if spec.shared is not None and spec.shared not in {*Sharing}:
         # Slurm would answer HTTP 500, and still run a job with the whole node (26.05.5).
         raise InvalidRequest(f"shared is {quoted(spec.shared)}; allowed are {', '.join(Sharing)}")
@@ -41,3 +41,15 @@ def check(spec: JobSpec) -> None:
     for field in TEXTS:
         if "\0" in (getattr(spec, field) or ""):
             raise InvalidRequest(f"{field} has a NUL; Slurm would not see what follows it")
+
+
+def _check_amounts(spec: JobSpec) -> None:
+    if not 0 < spec.cpus <= MOST_CPUS:
+        raise InvalidRequest(f"cpus is {spec.cpus}; Slurm counts from 1 to {MOST_CPUS} on a node")
+    if spec.tasks is None:
+        return
+    if spec.tasks < 1:
+        raise InvalidRequest(f"tasks is {spec.tasks}; Slurm counts from 1")
+    if any(name in SHARED for name, _ in spec.gres):
+        # Slurm gives a task parts of a single GPU on each node, and spreads the tasks (24.11, 26.05).
+        raise InvalidRequest("packed tasks cannot have parts of GPUs (shard, mps)")

@@ -5,7 +5,8 @@ values about the server itself. The module `protocol` has the calls to Slurm.
 """
 
 import enum
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from typing import Self
 
 from slurm_client.job_state import JobState
 
@@ -64,6 +65,11 @@ class JobSpec:
     gres: tuple[tuple[str, int], ...] = field(default=(), metadata=_DEMAND)
     """Name (or name:type) and count on each node, as pairs: (("gpu", 2),) or (("gpu:h100", 2),)."""
     nodes: int = field(default=1, metadata=_DEMAND)
+    """Number of nodes. With `tasks`, the lowest number of nodes."""
+    tasks: int | None = field(default=None, metadata=_DEMAND)
+    """Number of equal parts that Slurm packs onto as few nodes as possible, several on a node. `cpus`,
+    `memory_mb` and `gres` are then amounts of each task, and `cpus` are whole cores: Slurm counts memory
+    for rounded CPUs, too. None: a job with the same amounts on each node."""
     partition: str | None = field(default=None, metadata=_QUEUE)
     account: str | None = field(default=None, metadata=_OWNER)
     qos: str | None = field(default=None, metadata=_OWNER)
@@ -87,6 +93,12 @@ class JobSpec:
     """At most MOST_MINUTES."""
     admin_comment: str = field(default="", metadata=_NOTHING)
     """Only root and SlurmUser may set the AdminComment, so other users cannot forge this text."""
+
+    def of_tasks(self, number: int) -> Self:
+        """Returns the request for a number of packed tasks on a single node."""
+        gres = tuple((name, number * count) for name, count in self.gres)
+        amounts = {"cpus": number * self.cpus, "memory_mb": number * self.memory_mb, "gres": gres}
+        return replace(self, nodes=1, tasks=None, **amounts)  # type: ignore[arg-type]
 
 
 def fields_that_decide(what: Decides) -> tuple[str, ...]:
@@ -180,9 +192,12 @@ class Job:
     """Memory on each node. None if the job requests memory for each CPU."""
     memory_per_cpu_mb: int | None = None
     tres_per_node: str = ""
+    tres_per_task: str = ""
+    tasks: int | None = None
     gpus: int = 0
     """GPUs on all nodes."""
     node_count: int | None = None
+    """Number of nodes; an estimate of Slurm for a waiting job with packed tasks."""
     constraints: str = ""
     prefer: str = ""
     required_nodes: tuple[str, ...] = ()

@@ -170,15 +170,18 @@ def errors(error: SlurmError) -> Document:
 
 
 def spec(fields: Document) -> model.JobSpec:
-    asked = fields["tres_per_node"].split(",") if "tres_per_node" in fields else []
-    wanted = (one.removeprefix("gres/").rpartition(":") for one in asked)
+    packed = "maximum_nodes" not in fields
+    asked = fields.get("tres_per_task" if packed else "tres_per_node", "")
+    wanted = (one.removeprefix("gres/").rpartition(":") for one in filter(None, asked.split(",")))
+    memory_mb = (number(fields.get("memory_per_cpu")) or 0) * fields["cpus_per_task"]
     owner: Document = {name: int(fields[name]) for name in ("user_id", "group_id") if name in fields}
     return model.JobSpec(
         name=fields["name"],
         cpus=fields["cpus_per_task"],
-        memory_mb=number(fields["memory_per_node"]) or 0,
+        memory_mb=memory_mb if packed else number(fields["memory_per_node"]) or 0,
         gres=tuple((name, int(count)) for name, _, count in wanted),
         nodes=fields["minimum_nodes"],
+        tasks=fields["tasks"] if packed else None,
         priority=number(fields.get("priority")),
         shared=next(iter(fields.get("shared", ())), None),
         required_nodes=tuple(fields.get("required_nodes", ())),

@@ -2,7 +2,9 @@
 record."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
+from slurm_client.gres import gpus
 from slurm_client.in_memory.machines import Slot
 from slurm_client.job_state import JobState
 from slurm_client.model import Job, JobSpec
@@ -96,7 +98,8 @@ class Record:
             gres=tuple(slot.gres for slot in held) if any(slot.gres for slot in held) else (),
             cores=tuple(number_list.compress(slot.cores) for slot in held),
             memory_allocated_mb=tuple(slot.memory_mb for slot in held),
-            cpus_allocated=sum(slot.cpus for slot in self.slots) or spec.cpus * spec.nodes,
+            cpus_allocated=sum(slot.cpus for slot in self.slots)
+            or spec.cpus * (spec.tasks or spec.nodes),
             reason=self.reason,
             system_comment=self.system_comment,
             restart_count=self.restarts,
@@ -108,10 +111,9 @@ class Record:
             sluid=f"s{self.order:013X}",
             external=self.external,
             cpus_per_node=spec.cpus,
-            memory_mb=spec.memory_mb,
-            tres_per_node=",".join(f"gres/{name}:{count}" for name, count in spec.gres),
-            gpus=spec.nodes * sum(n for name, n in spec.gres if name.partition(":")[0] == "gpu"),
-            node_count=spec.nodes,
+            **_amounts(spec),
+            gpus=(spec.tasks or spec.nodes) * gpus(_tres(spec)),
+            node_count=len(self.slots) or spec.nodes,
             constraints=spec.constraints or "",
             prefer=spec.prefer or "",
             required_nodes=spec.required_nodes,
@@ -121,6 +123,18 @@ class Record:
             time_limit_minutes=spec.time_limit_minutes,
             held=self.held,
         )
+
+
+def _amounts(spec: JobSpec) -> dict[str, Any]:
+    """Returns the fields for amounts on each node, or of each task."""
+    if spec.tasks is None:
+        return {"memory_mb": spec.memory_mb, "tres_per_node": _tres(spec), "tasks": spec.nodes}
+    per_cpu = -(-spec.memory_mb // spec.cpus)
+    return {"memory_per_cpu_mb": per_cpu, "tres_per_task": _tres(spec), "tasks": spec.tasks}
+
+
+def _tres(spec: JobSpec) -> str:
+    return ",".join(f"gres/{name}:{count}" for name, count in spec.gres)
 
 
 def kept(written: bytes) -> str:

@@ -85,6 +85,9 @@ def never(record: Record, partition: Partition, machines: Mapping[str, Machine])
     spec = record.spec
     if _over_the_partition(record, partition, machines):
         return False
+    if spec.tasks is not None:
+        most = [machine.most_tasks(spec) for machine in allowed(record, partition, machines)]
+        return sum(most) < spec.tasks or len(list(filter(None, most))) < spec.nodes
     needed = set(_needed(spec))
     able = (m.name for m in allowed(record, partition, machines) if m.could_ever(spec))
     found = set(able if needed else islice(able, spec.nodes))
@@ -111,7 +114,7 @@ def _over_the_partition(record: Record, partition: Partition, machines: Mapping[
     spec = record.spec
     if spec.nodes > len(partition.nodes):
         return True
-    lacking = spec.cpus * spec.nodes
+    lacking = spec.cpus * (spec.tasks or spec.nodes)
     for name in partition.nodes:
         lacking -= machines[name].configured.cpus
         if lacking <= 0:
@@ -123,8 +126,10 @@ def _enough_are_up(record: Record, partition: Partition, machines: Mapping[str, 
     spec = record.spec
     if not all(machines[name].open_to(spec) for name in _needed(spec)):
         return False
-    candidates = allowed(record, partition, machines)
-    able = (m for m in candidates if m.open_to(spec) and m.could_ever(spec))
+    candidates = [m for m in allowed(record, partition, machines) if m.open_to(spec)]
+    if spec.tasks is not None:
+        return sum(machine.most_tasks(spec) for machine in candidates) >= spec.tasks
+    able = (machine for machine in candidates if machine.could_ever(spec))
     return len(list(islice(able, spec.nodes))) == spec.nodes
 
 
@@ -132,6 +137,8 @@ def place(record: Record, candidates: Iterable[Machine]) -> tuple[Slot, ...] | N
     """Returns slots on the requested number of nodes, including all required nodes. Returns None if the
     nodes lack room."""
     spec = record.spec
+    if spec.tasks is not None:
+        return _packed(record, spec.tasks, candidates)
     required = set(_needed(spec))
     others = spec.nodes - len(required)
     chosen: dict[str, Slot] = {}
@@ -143,4 +150,19 @@ def place(record: Record, candidates: Iterable[Machine]) -> tuple[Slot, ...] | N
         chosen[machine.name] = slot
         if len(chosen) == spec.nodes:
             return tuple(chosen[name] for name in sorted(chosen))
+    return None
+
+
+def _packed(record: Record, tasks: int, candidates: Iterable[Machine]) -> tuple[Slot, ...] | None:
+    """Returns slots for packed tasks, on at least the requested number of nodes; None without room."""
+    spec = record.spec
+    slots: list[Slot] = []
+    for machine in candidates:
+        later = max(0, spec.nodes - len(slots) - 1)  # at least one task for each node that is required
+        here = min(machine.most_tasks(spec, record.user_id), tasks - later)
+        if here > 0 and (slot := machine.offer(spec.of_tasks(here), record.user_id)):
+            slots.append(slot)
+            tasks -= here
+        if not tasks:
+            return tuple(sorted(slots, key=lambda slot: slot.node))
     return None

@@ -55,19 +55,40 @@ def _job(spec: JobSpec) -> dict[str, Any]:
     checks.check(spec)
     body: dict[str, Any] = {
         "name": spec.name,
-        # Each node has one task with all CPUs, so the job gets exactly spec.cpus on each node. Slurm
-        # rounds this number up to whole cores. With threads_per_core=1, each CPU would take a whole
-        # core. Slurm ignores tres_per_task: the job would get one CPU.
-        "tasks": spec.nodes,
-        "tasks_per_node": 1,
         "cpus_per_task": spec.cpus,
         "minimum_nodes": spec.nodes,
-        "maximum_nodes": spec.nodes,
-        "memory_per_node": _number(spec.memory_mb),
         # A requeued placeholder would come back under the same id without its Pod.
         "requeue": False,
     }
-    return body | _given(spec)
+    return body | (_on_each_node(spec) if spec.tasks is None else _packed(spec)) | _given(spec)
+
+
+def _on_each_node(spec: JobSpec) -> dict[str, Any]:
+    """Returns the fields for equal amounts on each node."""
+    return {
+        # Each node has one task with all CPUs, so the job gets exactly spec.cpus on each node. Slurm
+        # rounds this number up to whole cores. With threads_per_core=1, each CPU would take a whole
+        # core. Slurm ignores the CPUs of tres_per_task: the job would get one CPU.
+        "tasks": spec.nodes,
+        "tasks_per_node": 1,
+        "maximum_nodes": spec.nodes,
+        "memory_per_node": _number(spec.memory_mb),
+        **_tres("tres_per_node", spec),
+    }
+
+
+def _packed(spec: JobSpec) -> dict[str, Any]:
+    """Returns the fields for tasks on as few nodes as possible. There is no `maximum_nodes`, because
+    Slurm would then spread the tasks (24.11, 26.05)."""
+    return {
+        "tasks": spec.tasks,
+        "memory_per_cpu": _number(-(-spec.memory_mb // spec.cpus)),
+        **_tres("tres_per_task", spec),
+    }
+
+
+def _tres(field: str, spec: JobSpec) -> dict[str, Any]:
+    return {field: ",".join(f"gres/{name}:{count}" for name, count in spec.gres)} if spec.gres else {}
 
 
 def _given(spec: JobSpec) -> dict[str, Any]:
@@ -75,8 +96,6 @@ def _given(spec: JobSpec) -> dict[str, Any]:
     body: dict[str, Any] = {
         field: value for field in checks.TEXTS if (value := getattr(spec, field)) is not None
     }
-    if spec.gres:
-        body["tres_per_node"] = ",".join(f"gres/{name}:{count}" for name, count in spec.gres)
     for field in ("required_nodes", "excluded_nodes"):
         if nodes := _node_list(getattr(spec, field)):
             body[field] = nodes

@@ -1,0 +1,72 @@
+"""Jobs with packed tasks, for gangs: several members on a node, each with its own amounts.
+
+The facts were measured on 24.11 and 26.05, and hold on the Slurm in memory.
+"""
+
+import pytest
+
+from slurm_client import gres
+from slurm_client.errors import InvalidRequest, NoRoomNow, SlurmError
+from slurm_client.model import Job
+from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, Bench
+from wellknown import number_list
+
+
+def tasks_on_each(job: Job, cpus: int) -> list[int]:
+    """Returns the number of tasks for which the job has cores, on each node."""
+    return [len(number_list.expand(cores)) // cpus for cores in job.cores]
+
+
+async def test_tasks_are_packed_onto_as_few_nodes_as_possible(bench: Bench) -> None:
+    job = await bench.allocate(tasks=4, cpus=2, memory_mb=500)
+    assert (len(job.nodes), job.cpus_allocated) == (1, CPUS)
+    assert job.memory_allocated_mb == (2000,)
+    assert (job.tasks, job.memory_per_cpu_mb) == (4, 250)
+
+
+async def test_the_last_node_has_fewer_tasks(bench: Bench) -> None:
+    """Five tasks of three CPUs: two on each node of eight CPUs, and no room for the fifth."""
+    job = await bench.allocate(tasks=3, cpus=3, memory_mb=300)
+    assert sorted(tasks_on_each(job, 3)) == [1, 2]
+    assert sorted(job.memory_allocated_mb) == [300, 600]
+    with pytest.raises(NoRoomNow):
+        await bench.allocate(tasks=3, cpus=3, memory_mb=300)
+
+
+async def test_each_node_has_the_devices_of_its_tasks(bench: Bench) -> None:
+    job = await bench.allocate(tasks=3, cpus=1, memory_mb=100, gres=(("gpu", 2),))
+    devices = [gres.numbers(each)["gpu"] for each in job.gres]
+    assert sorted(map(len, devices)) == [2, GPUS]
+    assert [len(own) // 2 for own in devices] == tasks_on_each(job, 1)
+    assert job.tres_per_task == "gres/gpu:2"
+    assert job.gpus == 6
+
+
+async def test_nodes_is_the_lowest_number_of_nodes(bench: Bench) -> None:
+    job = await bench.allocate(tasks=3, nodes=2, cpus=1, memory_mb=100)
+    assert job.nodes == NODES
+    assert sum(tasks_on_each(job, 1)) == 3
+
+
+async def test_a_job_has_all_tasks_or_does_not_start(bench: Bench) -> None:
+    held = await bench.allocate(cpus=CPUS - 1)
+    job_id = await bench.submit(tasks=5, cpus=2, memory_mb=100)
+    await bench.until_waiting_for(job_id, "Resources")
+    waiting = await bench.read(job_id)
+    assert (waiting.tasks, waiting.cpus_allocated, waiting.nodes) == (5, 10, ())
+    await bench.slurm.cancel(held.id)
+    job = await bench.until_running(job_id)
+    assert sum(tasks_on_each(job, 2)) == 5
+
+
+async def test_tasks_that_never_fit_together_are_refused(bench: Bench) -> None:
+    """By 26.05, only at once: a submitted job waits (PartitionConfig)."""
+    with pytest.raises(SlurmError):
+        await bench.allocate(tasks=5, cpus=4, memory_mb=100)
+    with pytest.raises(InvalidRequest):
+        await bench.allocate(tasks=2, cpus=1, memory_mb=2 * MEMORY_MB)
+
+
+async def test_parts_of_gpus_are_refused(bench: Bench) -> None:
+    with pytest.raises(InvalidRequest, match="parts of GPUs"):
+        await bench.allocate(tasks=2, gres=(("shard", 1),))
