@@ -126,13 +126,7 @@ def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> J
         sluid=str((entry.get("step_id") or {}).get("sluid") or ""),
         external="EXTERNAL_JOB" in (entry.get("flags") or ()),
         restart_count=number(entry.get("restart_cnt")) or 0,
-        cpus_per_node=number(entry.get("cpus_per_task")),
-        memory_mb=number(entry.get("memory_per_node")),
-        memory_per_cpu_mb=number(entry.get("memory_per_cpu")),
-        tres_per_node=_text(entry, "tres_per_node"),
-        tres_per_task=_text(entry, "tres_per_task"),
-        tasks=number(entry.get("tasks")),
-        gpus=_gpus(entry),
+        **_amounts(entry),
         node_count=number(entry.get("node_count")),
         constraints=_text(entry, "features"),
         prefer=_text(entry, "prefer"),
@@ -146,6 +140,19 @@ def job(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> J
         more_tasks=_more_tasks(entry, others),
         begun_tasks=len(others),
     )
+
+
+def _amounts(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a job for the requested amounts."""
+    return {
+        "cpus_per_node": number(entry.get("cpus_per_task")),
+        "memory_mb": number(entry.get("memory_per_node")),
+        "memory_per_cpu_mb": number(entry.get("memory_per_cpu")),
+        "tres_per_node": _text(entry, "tres_per_node"),
+        "tres_per_task": _text(entry, "tres_per_task"),
+        "tasks": number(entry.get("tasks")),
+        "gpus": _gpus(entry),
+    }
 
 
 def _gpus(entry: Mapping[str, Any]) -> int:

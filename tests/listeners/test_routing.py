@@ -102,6 +102,7 @@ async def test_caller_that_disconnects_within_a_body_gets_no_reply() -> None:
     assert verbs.observed == []
 
 
+@pytest.mark.alone
 async def test_many_small_requests_do_not_block_the_event_loop() -> None:
     routes, gaps = APIRouter(route_class=VerbRoute), [0.0]
 
