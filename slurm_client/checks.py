@@ -48,8 +48,8 @@ def _check_amounts(spec: JobSpec) -> None:
         raise InvalidRequest(f"cpus is {spec.cpus}; Slurm counts from 1 to {MOST_CPUS} on a node")
     if spec.tasks is None:
         return
-    if spec.tasks < 1:
-        raise InvalidRequest(f"tasks is {spec.tasks}; Slurm counts from 1")
-    if any(name in SHARED for name, _ in spec.gres):
+    if spec.tasks < max(1, spec.nodes) or spec.required_nodes:
+        raise InvalidRequest(f"{spec.tasks} packed tasks need at most as many nodes, and none by name")
+    if any(name.partition(":")[0] in SHARED for name, _ in spec.gres):
         # Slurm gives a task parts of a single GPU on each node, and spreads the tasks (24.11, 26.05).
         raise InvalidRequest("packed tasks cannot have parts of GPUs (shard, mps)")

@@ -61,7 +61,7 @@ class JobSpec:
     """CPUs on each node, at most MOST_CPUS. slurm.conf decides if a CPU of the node is a thread, a core
     or another unit. A job has whole cores, so the job may get more CPUs if a core is several CPUs."""
     memory_mb: int = field(metadata=_DEMAND)
-    """MiB on each node."""
+    """MiB on each node; with `tasks`, MiB of each task."""
     gres: tuple[tuple[str, int], ...] = field(default=(), metadata=_DEMAND)
     """Name (or name:type) and count on each node, as pairs: (("gpu", 2),) or (("gpu:h100", 2),)."""
     nodes: int = field(default=1, metadata=_DEMAND)
@@ -94,10 +94,16 @@ class JobSpec:
     admin_comment: str = field(default="", metadata=_NOTHING)
     """Only root and SlurmUser may set the AdminComment, so other users cannot forge this text."""
 
+    @property
+    def memory_per_cpu_mb(self) -> int:
+        """MiB for each CPU of a packed task, rounded up."""
+        return -(-self.memory_mb // self.cpus)
+
     def of_tasks(self, number: int) -> Self:
         """Returns the request for a number of packed tasks on a single node."""
         gres = tuple((name, number * count) for name, count in self.gres)
-        amounts = {"cpus": number * self.cpus, "memory_mb": number * self.memory_mb, "gres": gres}
+        memory_mb = number * self.cpus * self.memory_per_cpu_mb
+        amounts = {"cpus": number * self.cpus, "memory_mb": memory_mb, "gres": gres}
         return replace(self, nodes=1, tasks=None, **amounts)  # type: ignore[arg-type]
 
 
@@ -361,7 +367,7 @@ class Partition:
 
 
 def grant_of(job: Job | None) -> Grant | None:
-    """Returns the job's grant. Returns None if the job has no nodes."""
+    """Returns the job's grant. Returns None if the job has no nodes, or has ended."""
     if job is None or job.state.ended or not job.nodes:
         return None
     return job.grant

@@ -19,7 +19,7 @@ _ROOTS: Final = (
     *("extender", "kubernetes_client", "node_agent", "service", "slurm_client", "slurm_cluster"),
     *("deploy", "loadtest", "tests", "wellknown"),
 )
-_PAGE_TESTS: Final = ("tests.documentation", "tests.pages")
+_PAGE_TESTS: Final = ("tests.documentation", "tests.language", "tests.pages")
 
 
 def near(paths: Sequence[Path]) -> list[Path]:

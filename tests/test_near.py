@@ -38,7 +38,11 @@ def test_each_spelling_of_a_path_finds_the_same_tests() -> None:
 )
 def test_tests_near_a_page_are_the_tests_of_all_pages(page: str) -> None:
     files = near([Path(page)])
-    assert {str(file.parent) for file in files} == {"tests/documentation", "tests/pages"}
+    assert {str(file.parent) for file in files} == {
+        "tests/documentation",
+        "tests/language",
+        "tests/pages",
+    }
 
 
 def test_file_without_a_module_has_no_tests() -> None:

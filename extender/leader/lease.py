@@ -2,7 +2,7 @@
 
 Every replica answers kube-scheduler and admission; the leader also places Pods. The election saves work,
 but safety does not depend on the election: chosen job ids and the Pods' resourceVersion make two leaders
-harmless (DESIGN section 3). So an outage of kube-apiserver does not end a leadership. A leader that
+harmless (invariants I1 and I2). So an outage of kube-apiserver does not end a leadership. A leader that
 cannot renew the Lease pauses its effects on Slurm and Kubernetes. The leader stops only after another
 replica holds the Lease. Each replica measures on its own clock how long the Lease has not changed. So
 the clocks of replicas are never compared."""

@@ -83,7 +83,7 @@ class EvictionLimiter:
 
     def turns(self, now: float) -> Iterator[str]:
         """Yields the uids of delayed records that have their turns now. The caller must use the turn
-        before the next uid, by a call of `passes`. Otherwise the turn is lost."""
+        before the next uid, by a call of `passes`. Otherwise the record is not delayed any more."""
         while (first := self._first(now)) is not None:
             lines, namespace = first
             lines[namespace] = lines.pop(namespace)

@@ -129,8 +129,8 @@ def _amounts(spec: JobSpec) -> dict[str, Any]:
     """Returns the fields for amounts on each node, or of each task."""
     if spec.tasks is None:
         return {"memory_mb": spec.memory_mb, "tres_per_node": _tres(spec), "tasks": spec.nodes}
-    per_cpu = -(-spec.memory_mb // spec.cpus)
-    return {"memory_per_cpu_mb": per_cpu, "tres_per_task": _tres(spec), "tasks": spec.tasks}
+    amounts = {"memory_per_cpu_mb": spec.memory_per_cpu_mb, "tres_per_task": _tres(spec)}
+    return {**amounts, "tasks": spec.tasks}
 
 
 def _tres(spec: JobSpec) -> str:

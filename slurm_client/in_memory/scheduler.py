@@ -128,7 +128,8 @@ def _enough_are_up(record: Record, partition: Partition, machines: Mapping[str, 
         return False
     candidates = [m for m in allowed(record, partition, machines) if m.open_to(spec)]
     if spec.tasks is not None:
-        return sum(machine.most_tasks(spec) for machine in candidates) >= spec.tasks
+        most = [tasks for machine in candidates if (tasks := machine.most_tasks(spec))]
+        return sum(most) >= spec.tasks and len(most) >= spec.nodes
     able = (machine for machine in candidates if machine.could_ever(spec))
     return len(list(islice(able, spec.nodes))) == spec.nodes
 

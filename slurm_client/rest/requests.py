@@ -82,7 +82,7 @@ def _packed(spec: JobSpec) -> dict[str, Any]:
     Slurm would then spread the tasks (24.11, 26.05)."""
     return {
         "tasks": spec.tasks,
-        "memory_per_cpu": _number(-(-spec.memory_mb // spec.cpus)),
+        "memory_per_cpu": _number(spec.memory_per_cpu_mb),
         **_tres("tres_per_task", spec),
     }
 

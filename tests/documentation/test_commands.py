@@ -68,6 +68,7 @@ PREPARED = {
 """What pages take to be there; a Pod `chat`, README's first, is there always."""
 FOLDERS = {
     ".",
+    "docs",
     *(f"docs/{kind}" for kind in ("concepts", "design", "reference", "tasks", "troubleshooting")),
 }
 """Folders of so many pages that a test of one names no page by its folder."""

@@ -3,6 +3,9 @@
 The facts were measured on 24.11 and 26.05, and hold on the Slurm in memory.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from slurm_client import gres
@@ -25,7 +28,7 @@ async def test_tasks_are_packed_onto_as_few_nodes_as_possible(bench: Bench) -> N
 
 
 async def test_the_last_node_has_fewer_tasks(bench: Bench) -> None:
-    """Five tasks of three CPUs: two on each node of eight CPUs, and no room for the fifth."""
+    """A node of eight CPUs has room for two tasks of three CPUs."""
     job = await bench.allocate(tasks=3, cpus=3, memory_mb=300)
     assert sorted(tasks_on_each(job, 3)) == [1, 2]
     assert sorted(job.memory_allocated_mb) == [300, 600]
@@ -67,6 +70,20 @@ async def test_tasks_that_never_fit_together_are_refused(bench: Bench) -> None:
         await bench.allocate(tasks=2, cpus=1, memory_mb=2 * MEMORY_MB)
 
 
-async def test_parts_of_gpus_are_refused(bench: Bench) -> None:
+@pytest.mark.parametrize("name", ["shard", "shard:h100"])
+async def test_parts_of_gpus_are_refused(bench: Bench, name: str) -> None:
     with pytest.raises(InvalidRequest, match="parts of GPUs"):
-        await bench.allocate(tasks=2, gres=(("shard", 1),))
+        await bench.allocate(tasks=2, gres=((name, 1),))
+
+
+@pytest.mark.parametrize("more", [{"nodes": 3}, {"required_nodes": ("node-1",)}])
+async def test_more_nodes_than_tasks_and_named_nodes_are_refused(
+    bench: Bench, more: Mapping[str, Any]
+) -> None:
+    with pytest.raises(InvalidRequest, match="2 packed tasks"):
+        await bench.allocate(tasks=2, **more)
+
+
+async def test_memory_is_rounded_up_to_each_cpu(bench: Bench) -> None:
+    job = await bench.allocate(tasks=2, cpus=3, memory_mb=1000)
+    assert sum(job.memory_allocated_mb) == 2 * 1002
