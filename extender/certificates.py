@@ -53,7 +53,7 @@ class KeyPair:
     key: bytes
 
     @classmethod
-    def authority(cls, now: datetime) -> Self:
+    def ca(cls, now: datetime) -> Self:
         """Returns a new CA that signs only the extender's certificates."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("slurm-extender webhooks")
@@ -80,7 +80,7 @@ class KeyPair:
         """Returns a server certificate for these DNS names and addresses, signed by this CA."""
         issuer = x509.load_pem_x509_certificate(self.certificate)
         signer = load_pem_private_key(self.key, password=None)
-        assert isinstance(signer, ec.EllipticCurvePrivateKey)  # the key type of `authority`
+        assert isinstance(signer, ec.EllipticCurvePrivateKey)  # the key type of `ca`
         key = ec.generate_private_key(ec.SECP256R1())
         own = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
         builder = (
@@ -188,17 +188,17 @@ class SelfSigned:
     async def read(self) -> KeyPair:
         now = datetime.now(UTC)
         kept = await self.kubernetes.read_secret(self.namespace, self.secret)
-        authority, pair = self._parsed(kept)
-        if authority is None:
-            authority = KeyPair.authority(now)
+        ca, pair = self._parsed(kept)
+        if ca is None:
+            ca = KeyPair.ca(now)
         if pair is None or not pair.serves(self.names, now):
-            pair = authority.signs(self.names, now)
+            pair = ca.signs(self.names, now)
             try:
-                await self._keep(kept, authority, pair)
+                await self._keep(kept, ca, pair)
             except Conflict:  # another replica was faster: uses the certificate of the other replica
                 return await self.read()
             log.info("webhook certificate created", secret=self.secret, names=list(self.names))
-        await self.kubernetes.trust(self.configuration, authority.certificate)
+        await self.kubernetes.trust(self.configuration, ca.certificate)
         return pair
 
     def _parsed(self, secret: Manifest | None) -> tuple[KeyPair | None, KeyPair | None]:
@@ -208,13 +208,13 @@ class SelfSigned:
             certificate, key = data.get(f"{name}.crt"), data.get(f"{name}.key")
             return KeyPair(certificate, key) if certificate and key else None
 
-        authority = pair("ca")
-        return authority, pair("tls") if authority is not None else None
+        ca = pair("ca")
+        return ca, pair("tls") if ca is not None else None
 
-    async def _keep(self, kept: Manifest | None, authority: KeyPair, pair: KeyPair) -> None:
+    async def _keep(self, kept: Manifest | None, ca: KeyPair, pair: KeyPair) -> None:
         files = {
-            "ca.crt": authority.certificate,
-            "ca.key": authority.key,
+            "ca.crt": ca.certificate,
+            "ca.key": ca.key,
             "tls.crt": pair.certificate,
             "tls.key": pair.key,
         }

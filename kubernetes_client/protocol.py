@@ -132,7 +132,7 @@ class Kubernetes(Protocol):
 
     # Webhooks and Services
 
-    async def trust(self, configuration: str, authority: bytes) -> None:
+    async def trust(self, configuration: str, ca: bytes) -> None:
         """Makes kube-apiserver trust a CA (one certificate, PEM) in every webhook of the mutating and
         validating configurations with this name. kube-apiserver also still trusts the previous CA,
         because replicas may serve with a certificate of the previous CA for a while. Skips missing

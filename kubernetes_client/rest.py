@@ -185,11 +185,11 @@ class KubernetesRest:
 
     # Webhooks and Services
 
-    async def trust(self, configuration: str, authority: bytes) -> None:
+    async def trust(self, configuration: str, ca: bytes) -> None:
         for kind in _CONFIGURATIONS:
             path = f"{kind}/{configuration}"
             with suppress(NotFound):
-                patch = trusting((await self._ask("GET", path)).get("webhooks") or (), authority)
+                patch = trusting((await self._ask("GET", path)).get("webhooks") or (), ca)
                 if patch is not None:
                     await self._patch(path, patch)
 

@@ -9,18 +9,18 @@ from kubernetes_client.protocol import Manifest
 _END = b"-----END CERTIFICATE-----\n"
 
 
-def trusting(webhooks: Iterable[Manifest], authority: bytes) -> dict[str, Any] | None:
+def trusting(webhooks: Iterable[Manifest], ca: bytes) -> dict[str, Any] | None:
     """Returns the strategic merge patch that makes webhooks trust a CA (one certificate, PEM) and the
     previous CA. Returns None if all webhooks already trust the CA."""
     bundles = {one["name"]: b64decode(one["clientConfig"].get("caBundle") or "") for one in webhooks}
-    if all(authority in bundle for bundle in bundles.values()):
+    if all(ca in bundle for bundle in bundles.values()):
         return None
-    bundled = {name: {"caBundle": _bundle(authority, before)} for name, before in bundles.items()}
+    bundled = {name: {"caBundle": _bundle(ca, before)} for name, before in bundles.items()}
     return {"webhooks": [{"name": name, "clientConfig": config} for name, config in bundled.items()]}
 
 
-def _bundle(authority: bytes, before: bytes) -> str:
+def _bundle(ca: bytes, before: bytes) -> str:
     """Returns a bundle with a CA and the first of the previous CAs."""
     first, found, _ = before.partition(_END)
-    kept = first + found if found and first + found != authority else b""
-    return b64encode(authority + kept).decode()
+    kept = first + found if found and first + found != ca else b""
+    return b64encode(ca + kept).decode()

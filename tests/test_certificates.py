@@ -121,7 +121,7 @@ async def test_replicas_that_start_together_use_the_same_certificate() -> None:
 
 async def test_old_certificate_is_renewed_by_the_same_ca() -> None:
     secrets = Secrets()
-    old = KeyPair.authority(NOW - timedelta(days=400))
+    old = KeyPair.ca(NOW - timedelta(days=400))
     worn = old.signs(NAMES, NOW - timedelta(days=250))
     files = {"ca.crt": old.certificate, "ca.key": old.key}
     files |= {"tls.crt": worn.certificate, "tls.key": worn.key}
@@ -139,7 +139,7 @@ async def test_old_certificate_is_renewed_by_the_same_ca() -> None:
 
 
 async def test_a_certificate_for_other_names_is_replaced() -> None:
-    authority = KeyPair.authority(NOW)
+    authority = KeyPair.ca(NOW)
     pair = authority.signs(NAMES[:1], NOW)
     assert pair.serves(NAMES[:1], NOW)
     assert not pair.serves(NAMES, NOW)
@@ -176,7 +176,7 @@ async def test_broken_secret_is_reported_and_not_overwritten() -> None:
 
 
 async def test_changed_files_are_read_and_a_mismatched_pair_is_ignored(tmp_path: Path) -> None:
-    authority = KeyPair.authority(NOW)
+    authority = KeyPair.ca(NOW)
     pairs = [authority.signs(NAMES, NOW) for _ in range(2)]
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     health = Health()
@@ -200,7 +200,7 @@ async def test_handshake_fails_with_another_ca() -> None:
     await replica.look()
     async with served(replica) as port:
         with pytest.raises(ssl.SSLError):
-            await shown_to(port, KeyPair.authority(NOW).certificate)
+            await shown_to(port, KeyPair.ca(NOW).certificate)
 
 
 async def test_certificate_is_stored_in_a_tls_secret() -> None:

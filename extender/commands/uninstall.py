@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from extender.commands.systems import kubernetes_of, slurm_of
 from extender.settings import Settings
-from extender.uninstall.leftovers import Done, StillLeads, end_jobs, lift_gates, nobody_leads
+from extender.uninstall.leftovers import Done, StillLeads, end_jobs, lift_gates, no_leader
 from kubernetes_client.errors import KubernetesError, NoCredentials
 from service.logging import configure_logging
 from service.settings import from_environment
@@ -63,7 +63,7 @@ def run(choice: Choice) -> int:
 async def _clean_up(settings: Settings, choice: Choice) -> Done:
     done = Done()
     async with slurm_of(settings) as slurm, kubernetes_of(settings) as kubernetes:
-        await nobody_leads(kubernetes, settings.namespace, settings.lease_duration_s, choice.timeout_s)
+        await no_leader(kubernetes, settings.namespace, settings.lease_duration_s, choice.timeout_s)
         if choice.jobs is Jobs.END:
             rules = settings.placement_config(await kubernetes.cluster_uid())
             await end_jobs(slurm, rules, done)

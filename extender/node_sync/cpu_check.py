@@ -44,5 +44,5 @@ class CpuCheck:
         sentences = whole_cores(nodes, self._unit)
         for sentence in sentences:
             if sentence not in self._logged:
-                log.warning("CPUs are not counted alike", where=sentence)
+                log.warning("CPU counts differ", where=sentence)
         self._logged = sentences

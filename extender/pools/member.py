@@ -36,7 +36,7 @@ _SHARE: Final = 3
 node's last answer may be a third of SlurmdTimeout old when slurmd ends. The new slurmd has the
 second third to register. The previous slurmd, if it has to return, has the last third."""
 _CRASHES: Final = 2
-_SILENT: Final = "its slurmd has not told slurmctld of itself"
+_SILENT: Final = "its slurmd has not registered at slurmctld"
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class Webhook:
     """Name of the configuration for kubectl, like "mutatingwebhookconfiguration/slurm-extender"."""
     address: Address
     path: str
-    authority: str
+    ca: str
     """The CA bundle (caBundle, in base64 of PEM); "" if there is no CA bundle."""
     required: bool
     """True if kube-apiserver rejects an object when the webhook does not answer."""

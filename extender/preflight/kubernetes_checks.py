@@ -108,7 +108,7 @@ def webhooks(facts: Facts) -> Finding:
     ]
     if not found:
         return failed(f"webhook {_GATES_PODS} is missing: Pods are created without the extender's gate")
-    if not all(each.authority for each in found):
+    if not all(each.ca for each in found):
         return failed(f"webhook {_GATES_PODS} has no caBundle: kube-apiserver cannot call the webhook")
     return passed(f"webhook {_GATES_PODS} gates Pods")
 

@@ -71,7 +71,7 @@ async def called(webhooks: Iterable[Webhook], kubernetes: Kubernetes) -> Mapping
 async def _call(webhook: Webhook, kubernetes: Kubernetes) -> Called:
     address = webhook.address
     if address.url:
-        return await _call_url(address.url, webhook.authority)
+        return await _call_url(address.url, webhook.ca)
     try:
         return _answered(
             await kubernetes.call_service(address.namespace, address.service, address.port, webhook.path)
@@ -96,9 +96,9 @@ def _answered(status: int) -> Called:
     return Called(Answer.YES, "answers")
 
 
-async def _call_url(url: str, authority: str) -> Called:
+async def _call_url(url: str, ca: str) -> Called:
     try:
-        tls = _trusting(authority)
+        tls = _trusting(ca)
     except (ssl.SSLError, ValueError):
         return Called(Answer.NO, "has an invalid caBundle: kube-apiserver cannot call it")
     try:
@@ -114,12 +114,12 @@ async def _call_url(url: str, authority: str) -> Called:
         return Called(Answer.UNKNOWN, f"does not answer from here: {error}")
 
 
-def _trusting(authority: str) -> ssl.SSLContext:
+def _trusting(ca: str) -> ssl.SSLContext:
     """Returns a TLS context that trusts the CAs of a caBundle. Without a caBundle, the context trusts
     the system's CAs. The PEM may have comments in any encoding. Raises ssl.SSLError or ValueError for a
     caBundle without a certificate."""
-    pem = b64decode(authority).decode("ascii", "ignore") + "\n"
-    return ssl.create_default_context(cadata=pem if authority else None)
+    pem = b64decode(ca).decode("ascii", "ignore") + "\n"
+    return ssl.create_default_context(cadata=pem if ca else None)
 
 
 async def _exchanged(endpoint: Endpoint) -> Called:

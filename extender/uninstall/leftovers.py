@@ -33,9 +33,7 @@ class Done:
     problems: list[str] = field(default_factory=list)
 
 
-async def nobody_leads(
-    kubernetes: Kubernetes, namespace: str, duration_s: int, timeout_s: float
-) -> None:
+async def no_leader(kubernetes: Kubernetes, namespace: str, duration_s: int, timeout_s: float) -> None:
     """Waits until no replica leads: until the Lease is missing, or has not changed for `duration_s`.
     Raises StillLeads if a replica still leads after `timeout_s`."""
     clock = asyncio.get_running_loop().time

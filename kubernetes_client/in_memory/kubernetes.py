@@ -178,11 +178,11 @@ class InMemoryKubernetes(Controls):
 
     # Webhooks and Services
 
-    async def trust(self, configuration: str, authority: bytes) -> None:
+    async def trust(self, configuration: str, ca: bytes) -> None:
         async with self._call("trust"):
             for kind in _CONFIGURATIONS:
                 found = self._store.find(kind, "", configuration)
-                patch = found and trusting(found.get("webhooks") or (), authority)
+                patch = found and trusting(found.get("webhooks") or (), ca)
                 if found and patch:
                     self._store.update(kind, merged(found, patch))
 

@@ -98,7 +98,7 @@ class DeviceHealth:
             return ""
         problems = (self._answers or Answers()).problems
         why = [*problems.values(), *filter(None, [self._silence])]
-        return f"no driver tells of the GPU at {buses[0]}" + (f" ({'; '.join(why)})" if why else "")
+        return f"no driver reports the GPU at {buses[0]}" + (f" ({'; '.join(why)})" if why else "")
 
     def note(self, reason: Reason, trouble: Exception | str | None) -> None:
         """Notes a problem that concerns all devices or jobs. `trouble` is None after the problem has

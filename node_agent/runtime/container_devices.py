@@ -81,7 +81,7 @@ def _variables(vendor: GpuVendor, called: Sequence[tuple[Device, Names]]) -> dic
         return {}
     for device, name in called:
         if not name.uuid:
-            raise ValueError(f"the driver does not tell the UUID of {', '.join(device.files)}")
+            raise ValueError(f"the driver does not report the UUID of {', '.join(device.files)}")
     uuids = ",".join(name.uuid for _, name in called)
     by_runtime = _NOTHING if any(_cdi(called)) else uuids
     return {vendor.library: uuids} | ({vendor.runtime: by_runtime} if vendor.runtime else {})

@@ -153,8 +153,8 @@ class Connections:
         except httpx.ReadTimeout as error:
             raise OutcomeUnknown(f"{request.text}: {error}") from error
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            nobody = f"no connection to slurmrestd at {self._url}: {error}"
-            raise Unreachable(nobody) from error
+            words = f"no connection to slurmrestd at {self._url}: {error}"
+            raise Unreachable(words) from error
         except httpx.PoolTimeout as error:
             raise RetryLater(f"slurmrestd at {self._url}: {error}") from error
         finally:

@@ -46,7 +46,7 @@ OF_NO_POD = {
     "deleted in Slurm",
     "a pool's Node is gone",
     "pools",
-    "CPUs are not counted alike",
+    "CPU counts differ",
     "drained",
     "drain taken back",
     "waits for the end of a reservation",

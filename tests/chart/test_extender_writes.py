@@ -279,7 +279,7 @@ def test_extender_writes_the_ca_bundle_of_its_webhooks(
 ) -> None:
     """Twice: a new authority is trusted beside the one before."""
     for _ in range(2):
-        certificate = KeyPair.authority(datetime.now(UTC)).certificate
+        certificate = KeyPair.ca(datetime.now(UTC)).certificate
         patch = trusting(read(admin, webhooks)["webhooks"], certificate)
         extender.ask("PATCH", webhooks, patch).raise_for_status()
         assert trusting(read(admin, webhooks)["webhooks"], certificate) is None

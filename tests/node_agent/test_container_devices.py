@@ -83,7 +83,7 @@ def test_device_with_a_cdi_specification_is_given_by_cdi_alone() -> None:
 
 def test_only_gpus_need_a_uuid() -> None:
     assert container_devices([FPGA], {}, (), ()) == ContainerDevices(frozenset({"/dev/fpga7"}))
-    with pytest.raises(ValueError, match="does not tell the UUID of /dev/nvidia0"):
+    with pytest.raises(ValueError, match="does not report the UUID of /dev/nvidia0"):
         container_devices([GPU0], {}, (), ())
 
 

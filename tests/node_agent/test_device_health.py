@@ -131,7 +131,7 @@ async def test_gpu_without_a_driver_is_awaited(
     monkeypatch.setattr(names, "without_driver", partial(names.without_driver, pci=tmp_path))
     drivers.answer = Answers(problems={"NVIDIA": "NVML: Driver Not Loaded"})
     await node.health.ask()
-    words = f"no driver tells of the GPU at {GPU.bus} (NVML: Driver Not Loaded)"
+    words = f"no driver reports the GPU at {GPU.bus} (NVML: Driver Not Loaded)"
     assert node.health.awaited == words
     drivers.answer = Answers((GPU,))
     await node.health.ask()

@@ -487,7 +487,7 @@ async def test_failed_creation_of_the_pod_is_reported_on_the_node(bench: Bench) 
 
 async def test_slurmd_pod_waits_for_drivers_if_the_agent_finds_devices(bench: Bench) -> None:
     """Slurm takes what a node has when it makes the node, and never again."""
-    bench.awaited = "no driver tells of the GPU at 0000:19:00.0"
+    bench.awaited = "no driver reports the GPU at 0000:19:00.0"
     words = f"no slurmd Pod is made yet: {bench.awaited}; with slurm.gres in the pool it would be"
     await bench.assign("gpu-1")
     await until(lambda: bench.condition == ("False", words))

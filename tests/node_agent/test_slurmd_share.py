@@ -159,7 +159,7 @@ async def test_slurmd_pod_waits_for_drivers(node: Node, monkeypatch: pytest.Monk
     async def told() -> bool:
         conditions = (await node.kubernetes.read_node("n1"))["status"].get("conditions") or ()
         messages = {each["type"]: each["message"] for each in conditions}
-        return "no driver tells of the GPU at 0000:19:00.0" in messages.get(SLURMD_PROBLEM, "")
+        return "no driver reports the GPU at 0000:19:00.0" in messages.get(SLURMD_PROBLEM, "")
 
     async with node.agent():
         await until_equal(told, expected=True)

@@ -110,7 +110,7 @@ def test_device_with_a_problem_of_its_driver_is_not_usable() -> None:
 
 def test_gpu_without_a_uuid_is_not_given() -> None:
     keeper = Three(Names("GPU-a", kubelet="GPU-a"), Names(kubelet="GPU-b"))
-    with pytest.raises(ValueError, match="does not tell the UUID of /dev/nvidia1"):
+    with pytest.raises(ValueError, match="does not report the UUID of /dev/nvidia1"):
         devices_of(keeper).whole_node(["GPU-a", "GPU-b"])
 
 

@@ -168,7 +168,7 @@ def test_a_new_slurmd_has_a_third_of_slurmd_timeout_if_placeholders_are_there(
     )
     assert not replace(follows, now=made + after_s - 1).failing
     silent = replace(follows, now=made + after_s)
-    assert "has not told slurmctld of itself for" in silent.failing
+    assert "has not registered at slurmctld for" in silent.failing
     assert silent.goes_back
     for other in (
         replace(silent, assigned=ASSIGNED),

@@ -441,7 +441,7 @@ def test_slurmds_that_never_register_stop_a_roll_out_with_the_reason() -> None:
     assert not world.state.stopped
     world.settle(20)
     assert sum(each.running is not None for each in world.machines.values()) == 2
-    assert "has not told slurmctld of itself for 10 minutes" in world.state.stopped
+    assert "has not registered at slurmctld for 10 minutes" in world.state.stopped
 
 
 def test_template_with_a_rejected_registration_stops_after_two_nodes() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from extender.uninstall.leftovers import Done, StillLeads, end_jobs, lift_gates, nobody_leads
+from extender.uninstall.leftovers import Done, StillLeads, end_jobs, lift_gates, no_leader
 from kubernetes_client.in_memory import InMemoryKubernetes
 from slurm_client.in_memory import InMemorySlurm, builders
 from slurm_client.model import JobSpec
@@ -82,10 +82,10 @@ async def test_uninstall_stops_while_a_replica_leads() -> None:
 
     leads = asyncio.ensure_future(renews())
     with pytest.raises(StillLeads, match="kube-system/slurm-extender"):
-        await nobody_leads(kubernetes, "kube-system", 1, 0.5)
+        await no_leader(kubernetes, "kube-system", 1, 0.5)
     leads.cancel()
-    await nobody_leads(kubernetes, "kube-system", 1, 0.5)
+    await no_leader(kubernetes, "kube-system", 1, 0.5)
 
 
 async def test_extender_that_never_led_has_no_lease() -> None:
-    await nobody_leads(InMemoryKubernetes(), "kube-system", 5, 0.0)
+    await no_leader(InMemoryKubernetes(), "kube-system", 5, 0.0)

@@ -157,9 +157,9 @@ def _certificate_settings(spec: ClusterSpec, layout: Layout) -> dict[str, object
 
 
 def _caller_settings(spec: ClusterSpec, layout: Layout) -> dict[str, object]:
-    authority = layout.kubernetes / "callers.crt"
+    ca = layout.kubernetes / "callers.crt"
     names = ("SCHEDULER_CLIENT_CA_FILE", "ADMISSION_CLIENT_CA_FILE")
-    return dict.fromkeys(names, authority) if spec.client_certificates else {}
+    return dict.fromkeys(names, ca) if spec.client_certificates else {}
 
 
 def api_client(ports: dict[str, int], layout: Layout) -> httpx.Client:

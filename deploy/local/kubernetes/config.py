@@ -113,10 +113,10 @@ def ca_bundle(layout: Layout) -> str:
 def _write_certificates(folder: Path) -> None:
     """Writes a CA, and a key and a certificate for each server. The kubelet identifies kube-apiserver by
     the common name."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.crt")
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(folder / "ca.crt")
     for name in ("kube-apiserver", "extender", "service-account"):
-        issued = authority.issue_cert(*_SERVER_NAMES, common_name=name)
+        issued = ca.issue_cert(*_SERVER_NAMES, common_name=name)
         issued.private_key_pem.write_to_path(folder / f"{name}.key")
         for blob in issued.cert_chain_pems:
             blob.write_to_path(folder / f"{name}.crt", append=True)
@@ -125,9 +125,9 @@ def _write_certificates(folder: Path) -> None:
 def _write_callers(folder: Path, port: int) -> None:
     """Writes a CA for callers only, and a certificate from this CA. Also writes kube-apiserver's
     configuration with the paths of these files."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "callers.crt")
-    issued = authority.issue_cert("caller.slurm-extender.io")
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(folder / "callers.crt")
+    issued = ca.issue_cert("caller.slurm-extender.io")
     issued.private_key_pem.write_to_path(folder / "caller.key")
     issued.cert_chain_pems[0].write_to_path(folder / "caller.crt")
     (folder / "admission.yaml").write_text(render("admission.yaml.j2", folder=folder))

@@ -47,7 +47,7 @@ def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]],
             until = now + at.rules.tombstone
             return record.move(State.DONE, now, cause=record.cause).with_retry(not_before=until)
         case State.REPLACING if is_replaced(record):
-            return follow(_begin_anew(record, at), at, clear_at)
+            return follow(_restart(record, at), at, clear_at)
         case State.ALLOCATED if record.retry.unbound_by < inf:
             return _until_bound(record, at, clear_at)
     return record
@@ -77,7 +77,7 @@ def _in_line(record: Placeholder, at: Context) -> Placeholder:
     return record if current is None or current.reason not in REASONS else record._replace(cause=None)
 
 
-def _begin_anew(record: Placeholder, at: Context) -> Placeholder:
+def _restart(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record at the start of the next attempt, without a job. The extender then looks at the
     Pods again (`table.after_pods`). The Pods may be invalid, or another replica may have placed the
     Pods."""
