@@ -55,6 +55,7 @@ def test_task_page_has_before_you_begin_and_verify(page: Path) -> None:
     headings = re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE)
     assert headings[0] == "Before you begin"
     assert "Verify" in headings
+    assert "Clean up" in headings or page.stem in ("images", "uninstall", "upgrade")
 
 
 @pytest.mark.parametrize(("old", "new"), _redirects().items())
