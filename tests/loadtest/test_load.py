@@ -21,7 +21,7 @@ def test_page_shows_calls_of_a_load_beside_their_budgets() -> None:
     at = {**told["conditions"], "minutes": 6.5, "slurm": "stub", "seconds": 60, "pods_per_s": 20.0}
     loads = [{"nodes": 1000, "calls": {"filter": call, "failed_calls": 2, "overdue_pods": 0}}]
     page = renewed(PAGE, {**told, "load": {"conditions": at, "loads": loads}})
-    assert ", 6.5 minutes, commit " in page
+    assert ", 6.5 minutes." in page
     assert "- 20 Pods a second for 60 s, Slurm: stub.\n\n|  | calls |" in page
     assert (
         f"| **1,000 Nodes** |{'  |' * 8}\n| filter | 1,234 | 2 | 1.2 | 3.0 | 4.6 | 78.9 | 5 | 50 |\n"

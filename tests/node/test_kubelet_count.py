@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import shlex
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
@@ -40,7 +39,6 @@ print(json.dumps({pod: sorted(devices) for pod, devices in found}))
 _CHOSEN: Final = "the kubelet chooses devices"
 ANSWER_MS, LONGEST_MS = 100, 1000
 """The bounds of the 99th percentile on a machine that is not emulated, and of all answers anywhere."""
-_ANSWER: Final = re.compile(r'"event": ?"devices preferred".*?"ms": ?(\d+)')
 
 
 def counted(node: RealNode, resource: str) -> dict[str, list[str]]:
@@ -49,6 +47,12 @@ def counted(node: RealNode, resource: str) -> dict[str, list[str]]:
     argv = (*environment, "python3", "-c", _LIST, _SOCKET, resource)
     told: dict[str, list[str]] = json.loads(node.guest.run(shlex.join(argv)).output.splitlines()[-1])
     return told
+
+
+def answers_ms(log: str) -> list[float]:
+    """Returns the times of the agent's answers to the kubelet."""
+    lines = (json.loads(line) for line in log.splitlines() if '"devices preferred"' in line)
+    return [float(line["ms"]) for line in lines]
 
 
 class Bursts:
@@ -95,6 +99,7 @@ def test_kubelet_counts_the_granted_devices(node: RealNode) -> None:
     for number in range(-(-PODS // 3)):
         bursts.burst(number)
         assert bursts.differ == []
+        assert number or answers_ms(log.read_bytes()[begins:].decode())
         turn, rest = divmod(number, _RESTARTS_EACH)
         if rest == _RESTARTS_EACH // 2:
             node.restart("node-agent" if turn % 2 else "kubelet")
@@ -102,7 +107,7 @@ def test_kubelet_counts_the_granted_devices(node: RealNode) -> None:
     assert bursts.differ == []
     assert node.metric_of_gpus("node_agent_pods_with_other_devices") == 0
     said = log.read_bytes()[begins:].decode()  # of all starts of the agent
-    answers = [float(ms) for ms in _ANSWER.findall(said)]
+    answers = answers_ms(said)
     in_ms, slower = p99(answers), times_slower(node)
     told = {
         "pods": bursts.compared,
