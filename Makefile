@@ -1,4 +1,4 @@
-# Each command installs what it needs. `make` prints them.
+# Each command installs its needs. `make` prints all commands.
 .PHONY: help demo test test-long test-releases test-oldest test-node test-install test-slurm-chart test-pools test-gpu
 .PHONY: conformance bench bench-quick bench-restart bench-scale performance-page load chaos check looks prepared docs site words
 .PHONY: protocols lock clean
@@ -8,12 +8,12 @@ DURATION = 1500
 SEED = 0
 SLURM = stub
 
-# Where bytecode is not written, each of pytest's workers rewrites all tests again, and each program of ours
-# that a test starts takes 2 s longer.
+# Without written bytecode, each worker of pytest compiles all tests again, and each program that a test starts
+# takes 2 s longer.
 export PYTHONDONTWRITEBYTECODE =
 
-# Until Python 3.11.4, ast.parse fails if garbage is collected meanwhile that logs a traceback: to mark the columns of
-# a line, the traceback calls ast.parse, too.
+# Until Python 3.11.4, ast.parse fails if a garbage collection during the call logs a traceback: the traceback also calls
+# ast.parse, to mark the columns of a line.
 export PYTHONNODEBUGRANGES = 1
 
 help:
@@ -23,7 +23,7 @@ demo:  ## a whole cluster on this machine, live: Pods in squeue, jobs that evict
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local.demo
 
-# What computes on one core goes on beside what downloads and unpacks.
+# Work on one core runs beside downloads and unpacking.
 test:  ## every check and test, real components included
 	@./bootstrap --cluster
 	@$(MAKE) --no-print-directory --jobs 2 looks prepared
@@ -40,36 +40,34 @@ prepared:
 	@.venv/bin/python -m deploy.local prepare --no-kubernetes --release 24.11 --accounting
 	@.venv/bin/python -m deploy.images build login sssd
 
-# What needs a real kubelet and a real slurmd: a virtual machine is a Node, with the node agent of this checkout.
+# Tests with a real kubelet and a real slurmd: a virtual machine is a Node, with the node agent of this checkout.
 test-node:  ## the node agent on a real kubelet and kernel, in a virtual machine
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --guest
 	@.venv/bin/python -m deploy.local prepare --guest --release 24.11
 	.venv/bin/pytest -m node tests/node --durations 10
 
-# Each suite that takes too long for make test, one after the other; SUITES="chaos load" runs two of them. The table of
-# docs/design/development.md says when each passed.
+# All suites that are too long for make test, one after the other. SUITES="chaos load" runs only these two. The table in
+# docs/design/development.md has the last success of each suite.
 test-long:  ## what takes too long for make test, for some hours
 	@./bootstrap
 	.venv/bin/python -m tests.long $(SUITES)
 
-# Each real test on both releases of Slurm, where make test runs most tests on one; and tests that wait for minutes.
+# All real tests on both releases of Slurm (make test runs most tests on one release), and tests that wait for minutes.
 test-releases:  ## the real tests on both releases of Slurm
 	@./bootstrap --cluster
 	@$(MAKE) --no-print-directory prepared
 	.venv/bin/python -m tests.real --all-releases tests
 	.venv/bin/pytest -m long tests --durations 10
 
-# What is published: the images are built, and the chart is installed with them on a virtual machine. What is found is
-# left in build/deploy.json.
+# Builds the images, and installs the chart with them on a virtual machine. build/deploy.json has the results.
 test-install:  ## images and the chart, installed on a virtual machine
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --guest
 	.venv/bin/pytest -m install tests/images tests/install --durations 10
 
-# The chart of a whole Slurm: parts of it without a kubelet, 20 kills of slurmctld under load, and all of it, with
-# slurm-extender beside, in a virtual machine. What is found is left in build/slurm_chart.json.
-# TESTS=FILE::TEST does one of them.
+# The chart of a whole Slurm: parts without a kubelet, 20 kills of slurmctld under load, and the whole chart beside
+# slurm-extender in a virtual machine. build/slurm_chart.json has the results. TESTS=FILE::TEST runs one test.
 test-slurm-chart:  ## the chart of a whole Slurm, on a virtual machine
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare --accounting
@@ -77,8 +75,8 @@ test-slurm-chart:  ## the chart of a whole Slurm, on a virtual machine
 	@.venv/bin/python -m deploy.local prepare --guest
 	.venv/bin/pytest -m install $(or $(TESTS),tests/slurm_chart) --durations 10
 
-# Pools of slurmd Pods: 20 roll-outs under load on each release of Slurm, and one of a thousand nodes. What is found is
-# left in build/pools.json. It needs 8 GB of memory and 40 minutes.
+# Pools of slurmd Pods: 20 roll-outs under load on each release of Slurm, and one of a thousand nodes. The suite needs
+# 8 GB of memory and 40 minutes. build/pools.json has the results.
 test-pools: export POOLS_ROLL_OUTS = 20
 test-pools:  ## pools of slurmd Pods: roll-outs under load, a thousand nodes
 	@./bootstrap --cluster
@@ -86,12 +84,12 @@ test-pools:  ## pools of slurmd Pods: roll-outs under load, a thousand nodes
 	@.venv/bin/python -m deploy.local prepare --release 24.11
 	.venv/bin/pytest -m "real or pools" tests/slurmd_pods --durations 10
 
-# What needs a GPU of NVIDIA, its driver and root, and nothing else: on such a machine, by a person.
+# Tests that need only a GPU of NVIDIA, its driver and root. A person runs these tests on such a machine.
 test-gpu:  ## the node agent beside NVIDIA's driver, on a machine with a GPU
 	@./bootstrap
 	.venv/bin/pytest -m gpu tests/node_agent
 
-# The end-to-end tests, and the charts', on the oldest Kubernetes that is supported; it is built for them, once.
+# The end-to-end tests and the tests of the charts on the oldest supported Kubernetes, which is built once.
 test-oldest: export KUBERNETES_RELEASE = 1.31
 test-oldest:  ## the end-to-end tests on the oldest Kubernetes
 	@./bootstrap --cluster
@@ -99,13 +97,13 @@ test-oldest:  ## the end-to-end tests on the oldest Kubernetes
 	.venv/bin/python -m tests.real tests/end_to_end tests/chart tests/gitops \
 		tests/slurm_chart/test_rendered.py tests/slurm_chart/test_release.py
 
-# Kubernetes' own specs of scheduling without the extender and with it; the results are left in build/conformance.json.
+# Kubernetes' own specs of scheduling, without and with the extender. build/conformance.json has the results.
 conformance:  ## Kubernetes' own specs of scheduling
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m tests.conformance
 
-# The whole path beside what bounds it, an hour or more; BENCH="--only 'ways'" does a part of it (--help).
+# The extender beside other schedulers, for an hour or more. BENCH="--only 'ways'" runs a part (--help).
 bench:  ## Pods per second and latency beside other schedulers, for an hour or more
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
@@ -113,7 +111,7 @@ bench:  ## Pods per second and latency beside other schedulers, for an hour or m
 	@failed=0; $(if $(BENCH),,.venv/bin/python -m loadtest bench-scale || failed=1;) \
 		.venv/bin/python -m loadtest bench $(BENCH) || failed=1; exit $$failed
 
-# What the pages say in figures, from what make bench, make load and make bench-scale have left in build.
+# The figures of pages, from the results of make bench, make load and make bench-scale in build.
 performance-page:  ## the pages that show figures, from what bench and load measured
 	@./bootstrap
 	@.venv/bin/python -m loadtest performance-page
@@ -123,7 +121,7 @@ bench-quick:  ## a part of it, in five minutes
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest bench-quick
 
-# How soon an extender that was killed acts again, with 10,000 placeholders.
+# The time until a killed extender acts again, with 10,000 placeholders.
 bench-restart:  ## a restart with 10,000 placeholders
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
@@ -135,13 +133,13 @@ bench-scale:  ## 50,000 waiting Pods on 5,000 Nodes
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest bench-scale
 
-# kube-scheduler's calls at 50, 1,000 and 5,000 Nodes; SLURM=real asks no stub. See loadtest/budgets.toml.
+# kube-scheduler's calls at 50, 1,000 and 5,000 Nodes; SLURM=real uses no stub. See loadtest/budgets.toml.
 load:  ## times of kube-scheduler's calls
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest load --slurm $(SLURM)
 
-# Everything fails at random for DURATION seconds; the figures are left in build/chaos.json.
+# Random failures of all parts for DURATION seconds. build/chaos.json has the results.
 chaos:  ## everything fails at random for DURATION seconds
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
@@ -150,7 +148,7 @@ chaos:  ## everything fails at random for DURATION seconds
 check:  ## format, lint, types, layers, fast tests: before each commit
 	@./check
 
-# What of the pages is made from the code; ./check fails where it was not.
+# The generated parts of pages. ./check fails if a part is stale.
 docs:  ## the parts of pages that are made from the code
 	@./bootstrap
 	.venv/bin/python -m extender.pages
@@ -160,7 +158,7 @@ docs:  ## the parts of pages that are made from the code
 	.venv/bin/python -m deploy.settings_page
 	.venv/bin/python -m tests.long --page
 
-# How many of Slurm's pending reasons there are, and how many are explained: build/words.json.
+# Counts Slurm's pending reasons, and the explained reasons: build/words.json.
 words:  ## how many of Slurm's pending reasons are explained
 	@./bootstrap
 	.venv/bin/python -m tests.words build/words.json
