@@ -48,8 +48,10 @@ def _check_amounts(spec: JobSpec) -> None:
         raise InvalidRequest(f"cpus is {spec.cpus}; Slurm counts from 1 to {MOST_CPUS} on a node")
     if spec.tasks is None:
         return
-    if spec.tasks < max(1, spec.nodes) or spec.required_nodes:
-        raise InvalidRequest(f"{spec.tasks} packed tasks need at most as many nodes, and none by name")
+    if spec.tasks < spec.nodes:
+        raise InvalidRequest(f"{spec.tasks} packed tasks cannot be on {spec.nodes} nodes")
+    if spec.required_nodes:
+        raise InvalidRequest("packed tasks cannot name their nodes")
     if any(name.partition(":")[0] in SHARED for name, _ in spec.gres):
         # Slurm gives a task parts of a single GPU on each node, and spreads the tasks (24.11, 26.05).
         raise InvalidRequest("packed tasks cannot have parts of GPUs (shard, mps)")

@@ -170,7 +170,7 @@ def errors(error: SlurmError) -> Document:
 
 
 def spec(fields: Document) -> model.JobSpec:
-    packed = "maximum_nodes" not in fields
+    packed = "memory_per_cpu" in fields
     asked = fields.get("tres_per_task" if packed else "tres_per_node", "")
     wanted = (one.removeprefix("gres/").rpartition(":") for one in filter(None, asked.split(",")))
     memory_mb = (number(fields.get("memory_per_cpu")) or 0) * fields["cpus_per_task"]

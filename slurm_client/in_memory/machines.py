@@ -86,17 +86,6 @@ class Machine:
         """Returns True if a job may start here as soon as the node has enough room."""
         return self.schedulable and self.reservation == (spec.reservation or "")
 
-    def most_tasks(self, spec: JobSpec, user_id: int | None = None) -> int:
-        """Returns the largest number of packed tasks that fit on the node: now, or without a user on the
-        empty node."""
-
-        def fits(tasks: int) -> bool:
-            part = spec.of_tasks(tasks)
-            return self.could_ever(part) if user_id is None else self.offer(part, user_id) is not None
-
-        most = min(spec.tasks or 1, self.configured.cpus // spec.cpus)
-        return next((tasks for tasks in range(most, 0, -1) if fits(tasks)), 0)
-
     def could_ever(self, spec: JobSpec) -> bool:
         """Returns True if the job fits on the empty node. A job with a reservation fits only on a node
         of this reservation."""

@@ -86,8 +86,7 @@ def never(record: Record, partition: Partition, machines: Mapping[str, Machine])
     if _over_the_partition(record, partition, machines):
         return False
     if spec.tasks is not None:
-        most = [machine.most_tasks(spec) for machine in allowed(record, partition, machines)]
-        return sum(most) < spec.tasks or len(list(filter(None, most))) < spec.nodes
+        return not _have_room(spec, allowed(record, partition, machines))
     needed = set(_needed(spec))
     able = (m.name for m in allowed(record, partition, machines) if m.could_ever(spec))
     found = set(able if needed else islice(able, spec.nodes))
@@ -128,8 +127,7 @@ def _enough_are_up(record: Record, partition: Partition, machines: Mapping[str, 
         return False
     candidates = [m for m in allowed(record, partition, machines) if m.open_to(spec)]
     if spec.tasks is not None:
-        most = [tasks for machine in candidates if (tasks := machine.most_tasks(spec))]
-        return sum(most) >= spec.tasks and len(most) >= spec.nodes
+        return _have_room(spec, candidates)
     able = (machine for machine in candidates if machine.could_ever(spec))
     return len(list(islice(able, spec.nodes))) == spec.nodes
 
@@ -159,11 +157,27 @@ def _packed(record: Record, tasks: int, candidates: Iterable[Machine]) -> tuple[
     spec = record.spec
     slots: list[Slot] = []
     for machine in candidates:
-        later = max(0, spec.nodes - len(slots) - 1)  # at least one task for each node that is required
-        here = min(machine.most_tasks(spec, record.user_id), tasks - later)
-        if here > 0 and (slot := machine.offer(spec.of_tasks(here), record.user_id)):
+        later = max(0, spec.nodes - len(slots) - 1)  # one task for each further node that is required
+        shares = ((n, machine.offer(spec.of_tasks(n), record.user_id)) for n in _numbers(spec, machine))
+        here, slot = next(((n, slot) for n, slot in shares if slot and n <= tasks - later), (0, None))
+        if slot is not None:
             slots.append(slot)
             tasks -= here
         if not tasks:
             return tuple(sorted(slots, key=lambda slot: slot.node))
     return None
+
+
+def _have_room(spec: JobSpec, machines: Iterable[Machine]) -> bool:
+    """Returns True if packed tasks fit on these nodes when the nodes are empty."""
+    fit = (
+        next((n for n in _numbers(spec, machine) if machine.could_ever(spec.of_tasks(n))), 0)
+        for machine in machines
+    )
+    most = list(filter(None, fit))
+    return sum(most) >= (spec.tasks or 0) and len(most) >= spec.nodes
+
+
+def _numbers(spec: JobSpec, machine: Machine) -> range:
+    """Returns the numbers of packed tasks for which a node has CPUs, the largest first."""
+    return range(min(spec.tasks or 0, machine.configured.cpus // spec.cpus), 0, -1)

@@ -76,12 +76,12 @@ async def test_parts_of_gpus_are_refused(bench: Bench, name: str) -> None:
         await bench.allocate(tasks=2, gres=((name, 1),))
 
 
-@pytest.mark.parametrize("more", [{"nodes": 3}, {"required_nodes": ("node-1",)}])
+@pytest.mark.parametrize("more", [{"nodes": 3}, {"tasks": 0}, {"required_nodes": ("node-1",)}])
 async def test_more_nodes_than_tasks_and_named_nodes_are_refused(
     bench: Bench, more: Mapping[str, Any]
 ) -> None:
-    with pytest.raises(InvalidRequest, match="2 packed tasks"):
-        await bench.allocate(tasks=2, **more)
+    with pytest.raises(InvalidRequest, match="packed tasks cannot"):
+        await bench.allocate(**{"tasks": 2, **more})
 
 
 async def test_memory_is_rounded_up_to_each_cpu(bench: Bench) -> None:
