@@ -113,6 +113,7 @@ def test_range_of_job_ids_is_configurable(slurmctld: Slurmctld, extenders: list[
     assert extenders[0].pushed() == "/hooks/v1/jobs/150"
 
 
+@pytest.mark.alone
 def test_silent_extender_does_not_delay_the_hook(slurmctld: Slurmctld) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         silent.settimeout(5)

@@ -456,6 +456,7 @@ def test_template_with_a_rejected_registration_stops_after_two_nodes() -> None:
     assert len(world.serving) == 20
 
 
+@pytest.mark.alone
 def test_decision_about_5000_nodes_takes_less_than_a_second() -> None:
     world = World(5000)
     world.settle(6)
