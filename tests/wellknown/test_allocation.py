@@ -1,4 +1,5 @@
-"""The allocation on a Pod: what the extender writes, the node reads."""
+"""Tests of the allocation in a Pod's annotations. The extender writes the allocation, and the node agent
+reads it."""
 
 import json
 
@@ -34,7 +35,7 @@ def test_sockets_are_read_back_and_do_not_affect_equality() -> None:
 
 
 def test_allocation_names_the_slurm_node_of_the_grant() -> None:
-    """Allocations of earlier versions lack the name."""
+    """Allocations of earlier versions have no name, so the name does not affect equality."""
     named = Allocation(7, "n1", slurm_node="gpu-07")
     read = Allocation.parse(named.annotations())
     assert read is not None

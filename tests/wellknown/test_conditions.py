@@ -1,4 +1,4 @@
-"""Conditions are written in one way onto Pods and Nodes."""
+"""Tests of the conditions on Pods and Nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Job ids that can be computed again, and keys that prove whose a job is."""
+"""Tests of job ids and job keys. A job id can be computed again from the key, and the key proves the
+owner of the job."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def test_any_admin_comment_is_parsed_without_an_exception(parts: list[str]) -> N
 
 
 def test_job_id_is_the_same_in_each_release() -> None:
-    """Changing how ids are made would orphan every placeholder at an upgrade."""
+    """If a release computed ids differently, an upgrade would orphan every placeholder."""
     assert KEY.job_id(IDS) == 55_189_157
 
 

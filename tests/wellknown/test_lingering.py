@@ -1,4 +1,4 @@
-"""The annotation of a Node about containers that may outlive their Pods."""
+"""Tests of a Node's annotation about containers after the end of their Pods."""
 
 from __future__ import annotations
 

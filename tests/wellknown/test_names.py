@@ -1,4 +1,4 @@
-"""Each name that stands in objects of Kubernetes is spelt in one place."""
+"""Only the module `names` spells the names of annotations, labels, taints and conditions."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ OTHERS = {
     names.RELEASE_NAMESPACE,
     names.REVISION,
 }
-"""What is no annotation of a Pod."""
+"""Names of labels, taints, conditions and gates, and of annotations on other objects than Pods."""
 OWN = {each for each in vars(names).values() if str(each).startswith(names.DOMAIN)} - {names.DOMAIN}
 NOTES = OWN - OTHERS
-"""The annotations that the extender alone writes."""
+"""Annotations for Pods. Only the extender writes these annotations."""
 
 
 def literals(code: str) -> Iterator[str]:
-    """The strings of a module that are no docstrings."""
+    """Yields the strings of a module, except the docstrings."""
     tree = ast.parse(code)
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

@@ -1,4 +1,5 @@
-"""Which Slurm node a Node stands for, both ways, and what becomes of Pods where that is contested."""
+"""Tests of the mapping between Nodes and Slurm nodes. If several Nodes name the same Slurm node, the
+running Pods there keep their jobs."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def test_labels_that_a_kubelet_may_set_are_known(label: str, kubelets: bool) -> 
     assert is_kubelets(label) is kubelets
 
 
-# Contested: n1 and n2 both name gpu, which is no Node's own name
+# Contested: n1 and n2 both name the Slurm node gpu, and no Node has this name
 
 CONTESTED = (kube_node("n1", {"slurm": "gpu"}), kube_node("n2", {"slurm": "gpu"}), kube_node("n3"))
 
@@ -98,7 +99,7 @@ def test_placeholder_excludes_a_contested_node() -> None:
 
 
 def test_label_of_a_node_overrides_the_own_name_of_another() -> None:
-    """A kubelet chooses the name of its Node, and cannot set the label."""
+    """A kubelet chooses the name of the Node, but cannot set the label."""
     labelled, namesake = kube_node("n1", {"slurm": "gpu"}), kube_node("gpu")
     seen = view(labelled, namesake)
     assert seen.node_of("gpu") is labelled
@@ -108,7 +109,7 @@ def test_label_of_a_node_overrides_the_own_name_of_another() -> None:
 
 @pytest.mark.parametrize("others", [(), (kube_node("gpu"),)], ids=["by nobody", "by its namesake"])
 def test_running_pod_keeps_its_job_after_its_node_becomes_contested(others: tuple[Node, ...]) -> None:
-    """The next leader takes it up, and doubts no job that runs where the Pod's Node says."""
+    """The next leader recovers the job, and does not doubt a job on the Pod's Node."""
     at, (running, job) = moment(*CONTESTED, *others), bound_on("n1")
     record, unwanted = recovered((running,), (job,), at)
     assert record is not None

@@ -1,4 +1,4 @@
-"""Lists of numbers in the kernel's list format."""
+"""Tests of lists of numbers in the kernel's list format."""
 
 import pytest
 from hypothesis import given

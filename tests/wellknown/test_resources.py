@@ -1,4 +1,4 @@
-"""Kubernetes' arithmetic: quantities, and what a Pod reserves."""
+"""Tests of Kubernetes' arithmetic: quantities, and the resources of a Pod."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_requested_memory_exceeds_the_pod_by_less_than_a_mebibyte(asked: int | D
 
 @given(MOST, st.integers(1, 1_024_000))
 def test_requested_cpus_exceed_the_pod_by_less_than_one_cpu_unit(asked: int, unit: int) -> None:
-    """Both in thousandths of a CPU."""
+    """`asked` and `unit` are in thousandths of a CPU."""
     more = whole(Decimal(asked) / 1000, Decimal(unit) / 1000) * unit - asked
     assert 0 <= more < unit
 
@@ -201,7 +201,7 @@ def test_whole_cpus_are_written_whole(cpus: str, text: str) -> None:
     assert in_millis(Decimal(cpus)) == text
 
 
-# What a Pod reserves
+# Resources of a Pod
 
 
 def test_requests_of_containers_are_summed() -> None:
@@ -229,7 +229,7 @@ def test_init_container_may_request_a_resource_of_its_own() -> None:
 
 @pytest.mark.alone
 def test_requests_of_thousands_of_sidecars_are_summed_quickly() -> None:
-    """Any Pod on a Node is read so, whoever placed it."""
+    """The extender reads every Pod on a Node in this way, and any scheduler may have placed the Pod."""
     holders = [container({f"example.com/{n}": "1"}, sidecar=True) for n in range(5_000)]
     amounts: list[dict[str, Decimal]] = []
     took = least(lambda: amounts.append(effective_requests({"initContainers": holders})), 0.1)
@@ -297,7 +297,8 @@ AMOUNT = st.integers(0, 8)
 def test_reservation_is_the_largest_use_at_any_moment_of_the_pod(
     apps: list[int], starts: list[tuple[int, bool]]
 ) -> None:
-    """An independent reading of KEP-753: replay the start-up, and take the largest moment."""
+    """Implements KEP-753 a second time: replays the start of the Pod, and takes the largest use of all
+    moments."""
     running, moments = 0, [0]
     for amount, lingering_pods in starts:
         moments.append(running + amount)
