@@ -1,4 +1,5 @@
-"""The slot of a Pod: what stands on a bound Pod, beside what its job has there now."""
+"""Tests of the slot of a bound Pod: the slot in the annotations is compared with the job's current
+slot."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ GPUS = "gpu:h100:2(IDX:0-1)"
 
 
 def pod_with(gres: str = "", cores: str = "", memory_mb: int = 0, *, says: str = "n1") -> Pod:
-    """A Pod on n1 whose annotations say that it is on a Node."""
+    """Returns a Pod that is bound to n1. The annotations name the Node `says`."""
     allocation = Allocation(7, says, gres, cores, memory_mb)
     return pod(uid="u1", gates=(), node="n1", annotations=allocation.annotations())
 
@@ -31,11 +32,11 @@ def pod_with(gres: str = "", cores: str = "", memory_mb: int = 0, *, says: str =
         ("gpu:1(IDX:1)", "gpu:2(IDX:0-1)", None),
         ("", "gpu:2(IDX:0-1)", None),
         ("craynetwork:1(CNT:1)", "craynetwork:1(CNT:1)", None),
-        (GPUS, "gpu:h100:2(CNT:2)", None),  # it does not say which
+        (GPUS, "gpu:h100:2(CNT:2)", None),  # the report has no numbers
         ("devices?", GPUS, None),
         (GPUS, "shard:2((null))", None),
         (GPUS, "shard:2(0/4,2/4)", "no gpu now, and the Pod runs on gpu 0-1"),
-        ("shard:2(IDX:1)", "shard:2(0/4,2/4)", None),  # as 26.05 tells it at first, and later
+        ("shard:2(IDX:1)", "shard:2(0/4,2/4)", None),  # Slurm 26.05 first reports IDX, later the shares
         (
             "shard:2(0/4,2/4)",
             "shard:2(2/4,0/4)",
@@ -104,7 +105,7 @@ def test_allocation_that_names_another_node_is_ignored() -> None:
     [
         (Allocation(7, "n1", GPUS, "0-3", 100), None),
         (Allocation(7, "n1", "gpu:2(IDX:0-1)", "0-3", 100), None),
-        (Allocation(7, "n1"), None),  # Slurm does not tell
+        (Allocation(7, "n1"), None),  # Slurm does not report the slot
         (Allocation(7, "n1", "shard:2((null))", "0-3", 100), None),
         (Allocation(7, "n1", "shard:2(2/4)", "0-3", 100), None),
         (Allocation(7, "n1", GPUS, "4-7", 100), Allocation(7, "n1", GPUS, "4-7", 100)),

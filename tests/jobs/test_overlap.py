@@ -1,4 +1,4 @@
-"""Cores and devices that two slots have in common."""
+"""Tests of the common cores and devices of two slots."""
 
 import pytest
 

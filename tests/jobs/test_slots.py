@@ -1,4 +1,4 @@
-"""The slots of a job: the part of the grant for each member."""
+"""Tests of the slots of a job. A slot is the part of the grant for a member."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_cores_that_cannot_be_divided_equally_stay_unused() -> None:
 
 
 def test_with_a_node_for_each_member_no_node_is_divided() -> None:
-    """A job may have whole nodes, and one node may be larger than the others."""
+    """A job may have whole nodes, and the nodes may differ in size."""
     found = slots_of(Grant(("n1", "n2"), cores=("0-63", "0-1")), 2)
     assert [(each.node, each.cores) for each in found] == [("n1", "0-63"), ("n2", "0-1")]
 

@@ -1,4 +1,4 @@
-"""A job's phases, and the news that polls bring in each phase."""
+"""Tests of a job's phases, and of the news from a poll in each phase."""
 
 from typing import Any
 
@@ -47,7 +47,8 @@ def test_poll_brings_news_without_bound_pods(phase: Phase, state: JobState, news
 
 @pytest.mark.parametrize(("state", "news"), [(CANCELLED, News.ENDED), (PENDING, News.DOUBTFUL)])
 def test_poll_brings_other_news_with_bound_pods(state: JobState, news: News) -> None:
-    """A cancelled job evicts its Pods at once. A job that waits again may have been forgotten."""
+    """A cancelled job evicts its Pods at once. Slurm may have lost the start of a job if the job waits
+    again."""
     assert polled(in_phase(Phase.RUNNING), state, 3, bound=True)[1] is news
 
 
@@ -71,7 +72,7 @@ def test_poll_without_a_readable_state_changes_nothing() -> None:
 
 
 def test_job_makes_only_the_moves_of_the_table() -> None:
-    """Each move notes its time, and ends the need to read the job."""
+    """Each move stores its time. After a move, the job counts as read."""
     for before in Phase:
         job = in_phase(before, unread=True)
         assert job.to(before, 7.0) == job

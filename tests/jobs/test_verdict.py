@@ -1,4 +1,4 @@
-"""The verdict on a job: whose it is, and what somebody has altered."""
+"""Tests of the verdict on a job: the owner of the job, and the altered parts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ BOTH = (Ownership.ALTERED, {Part.ADMIN_COMMENT, Part.NAME})
         (JOB, {"workload": Workload("u2", "default", "p")}, FOREIGN),
         (JOB, {"cluster": "there"}, FOREIGN),
         (JOB, {"cluster": "there", "known": identity_of(JOB), "taken": True}, FOREIGN),
-        # without its key
+        # Jobs without the key.
         (WITHOUT, {}, LOST_KEY),
         (replace(WITHOUT, admin_comment="by a plugin"), {}, LOST_KEY),
         (replace(WITHOUT, submit_time=CREATED - 299), {}, LOST_KEY),
@@ -63,7 +63,7 @@ BOTH = (Ownership.ALTERED, {Part.ADMIN_COMMENT, Part.NAME})
         (replace(WITHOUT, submit_time=None), {}, FOREIGN),
         (replace(WITHOUT, submit_time=None), {"workload": Workload("u1", "default", "p")}, LOST_KEY),
         (WITHOUT, {"ids": (40_000_002,)}, FOREIGN),
-        # and without its name
+        # Jobs without the key and the name.
         (RENAMED, {}, FOREIGN),
         (RENAMED, {"taken": True}, BOTH),
         (RENAMED, {"known": identity_of(JOB)}, BOTH),
@@ -89,7 +89,7 @@ def test_ownership_of_a_job_that_slurm_does_not_know_is_unknown() -> None:
 
 
 def misfit(asked: JobSpec, job: Job) -> str | None:
-    """Returns what a job lacks, in words."""
+    """Returns a message about the missing parts of the request; None if the job fits."""
     return "; ".join(map(sentence, _of_request(asked, job).lacks())) or None
 
 
@@ -135,15 +135,15 @@ def test_job_as_requested_fits() -> None:
     [
         {"cpus_allocated": 8},  # whole cores, or the whole node
         {"memory_mb": 8000},
-        {"memory_mb": 0},  # all of the node's
+        {"memory_mb": 0},  # the whole memory of the node
         {"memory_mb": None, "memory_per_cpu_mb": 1000},
-        {"time_limit_minutes": None},  # without limit
-        {"time_limit_minutes": 90},  # an administrator's present
+        {"time_limit_minutes": None},  # no time limit
+        {"time_limit_minutes": 90},  # an administrator gave more time
         {"partition": "main,spare", "state": JobState("PENDING"), "gres": ()},
         {"tres_per_node": "gres:gpu:h100:2, gres/shard:4"},
         {"gres": ("gpu:h100:4(IDX:0-3)",), "tres_per_node": "gres/gpu:h100:4"},
-        {"cpus_per_node": None, "node_count": None},  # not told
-        {"cpus_per_node": 1},  # of a task: it has what it has
+        {"cpus_per_node": None, "node_count": None},  # not reported
+        {"cpus_per_node": 1},  # for a running job, only the allocated CPUs count
         {"tres_per_node": "gres/gpu:h100=2"},
     ],
 )
@@ -179,7 +179,7 @@ SHARDS = replace(ASKED, gres=(("shard:h100", 2),))
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        ({"gres": ("shard:2(0/4,2/4)",)}, None),  # Slurm tells no type of parts that a job has
+        ({"gres": ("shard:2(0/4,2/4)",)}, None),  # for a job with shards, Slurm reports no type
         ({"gres": ("shard:1(0/4,1/4)",)}, "the job has 1 of GRES shard:h100 instead of 2"),
         (
             {"gres": (), "tres_per_node": "gres/shard:a100:2"},
