@@ -1,4 +1,5 @@
-"""A policy that is read again when its file changes, and kept when the file turns bad."""
+"""Tests of the current policy. The policy follows the changes of the file. An invalid file leaves the
+last valid policy in force."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +29,7 @@ def kept(file: Path) -> CurrentPolicy:
 
 
 def look(kept: CurrentPolicy, file: Path) -> None:
-    """As often as a change needs."""
+    """Looks at the file twice, because a change takes effect at the second look."""
     for _ in range(2):
         kept.look(file)
 
@@ -82,7 +83,8 @@ def test_file_with_the_same_rules_is_no_change(kept: CurrentPolicy, file: Path) 
 
 
 def test_changed_link_of_a_configmap_takes_effect(tmp_path: Path) -> None:
-    """..data leads to a folder of one version; kubelet lets it lead to another in one step."""
+    """The link `..data` leads to the folder of the current version. The kubelet replaces the link
+    atomically."""
     for version, text in (("v1", GOOD), ("v2", OTHER)):
         (tmp_path / version).mkdir()
         (tmp_path / version / "policy.yaml").write_text(text)

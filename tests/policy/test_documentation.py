@@ -1,4 +1,4 @@
-"""The page on policies shows what works, and nothing else."""
+"""The page about policies has a valid example, correct messages, and every field."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Policies as files: what they mean, and what is said of wrong ones."""
+"""Tests of policy files: the meaning of valid files, and the messages about invalid files."""
 
 import json
 from contextlib import suppress
@@ -44,7 +44,7 @@ def parsed(tmp_path: Path, text: str) -> Policy:
 
 
 def wrong(tmp_path: Path, text: str) -> list[str]:
-    """What is said, a line for each problem, without the file's name."""
+    """Returns the messages about an invalid file, without the name of the file."""
     with pytest.raises(WrongFile) as told:
         parsed(tmp_path, text)
     name = str(tmp_path / "policy.yaml")
@@ -189,7 +189,7 @@ def test_any_file_is_a_policy_or_a_wrong_file(
 
 
 def run(*arguments: str, status: int = 0) -> tuple[str, str]:
-    """Returns standard output and standard error of the program."""
+    """Runs the program, and returns the standard output and the standard error."""
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == status
     return done.stdout, done.stderr

@@ -1,4 +1,4 @@
-"""Who may ask for what, by rules."""
+"""Tests of the policy's rules. The rules limit the requests of Pods."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ def asked(
     preset: Policy = RESTRICTED,
     **annotations: str,
 ) -> tuple[JobSpec, tuple[str, ...]]:
-    """The job and the problems of a Pod with these annotations, under one rule."""
+    """Returns the job and the problems of a Pod with these annotations, under a rule."""
     named = {PREFIX + name.replace("_", "-"): value for name, value in annotations.items()}
     spec = {} if service_account is None else {"serviceAccountName": service_account}
     one = pod(namespace=namespace, annotations=named, **spec)
@@ -101,7 +101,7 @@ def test_rule_applies_with_the_open_preset() -> None:
 
 def test_job_has_the_user_of_the_rule_by_default() -> None:
     job = allowed()
-    assert (job.user_id, job.group_id) == (ALICE, None)  # the group: as slurm_client has it, the user's
+    assert (job.user_id, job.group_id) == (ALICE, None)  # slurm_client sets the user's group
 
 
 @pytest.mark.parametrize("asked_for", ["gpu,debug", "debug,gpu", "gpu", "gpu, debug"])
@@ -128,7 +128,7 @@ def test_a_foreign_user_is_refused_and_never_in_the_job() -> None:
 
 
 def test_pod_may_request_a_user_of_its_rule() -> None:
-    """Root is a user like any other."""
+    """A rule treats root like any other user."""
     assert '"0" is not allowed' in problem(user_id="0")
     assert allowed(Rule("r", ("*",), user=Choice(0))).user_id == 0
     rule = Rule("r", ("*",), user=Choice(ALICE, ("2002",)))
