@@ -1,4 +1,4 @@
-"""What each annotation asks of Slurm, and what is said where its value is wrong."""
+"""Tests of the annotations: the job's field for each annotation, and the messages about wrong values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +33,7 @@ def problem(name: str, value: str) -> str:
 
 
 def named(told: str) -> str:
-    """The annotation that something is told of."""
+    """Returns the annotation that a message names."""
     return told.split(": ", maxsplit=1)[0].removeprefix("annotation " + DEFAULT_PREFIX)
 
 
@@ -60,7 +60,7 @@ def named(told: str) -> str:
         *(("timeout", value, {"time_limit_minutes": m}) for value, m in (("61", 2), ("3600", 60))),
         ("timeout", "31536000", {"time_limit_minutes": 525_600}),
         ("priority", str(SLURM_LARGEST), {"priority": SLURM_LARGEST}),
-        # A list of nodes stays compressed, with each node once: each Pod is kept in memory.
+        # A list of nodes stays compressed, with each node once, because every Pod stays in memory.
         ("excluded-nodes", ",".join(THOUSAND), {"excluded_nodes": ("n[1000-1999]",)}),
         ("required-nodes", "n2,n[1-3],n1", {"required_nodes": ("n[1-3]",)}),
         *((name, "main\n", {name: "main"}) for name in ("account", *LISTS)),  # the end of a YAML block
@@ -146,7 +146,7 @@ def test_a_list_of_too_many_nodes_is_refused_with_their_number(value: str, many:
 
 
 def test_a_list_of_too_many_brackets_is_refused_with_their_number() -> None:
-    value = ("[1-1]" * 250 + ",") * 209  # 209 names, which took 0.1 s to read
+    value = ("[1-1]" * 250 + ",") * 209  # 209 names, each with 250 brackets
     assert "excluded-nodes: 52250 brackets, and at most 2000 are taken" in problem(
         "excluded-nodes", value
     )
@@ -186,7 +186,7 @@ def test_text_longer_than_slurm_accepts_is_a_problem(name: str, most: int) -> No
 
 
 def test_timeout_above_365_days_is_a_problem() -> None:
-    """While a job of 78 years waits, slurmctld of 24.11 answers no calls."""
+    """While a job with a time limit of 78 years waits, slurmctld of 24.11 answers no calls."""
     assert "from 1 to 31536000, 365 days" in problem("timeout", "31536001")
 
 

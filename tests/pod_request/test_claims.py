@@ -1,4 +1,4 @@
-"""What a Pod's claims mean for it: the rules are kube-scheduler's own."""
+"""Tests of the effects of a Pod's claims. The rules are the rules of kube-scheduler."""
 
 from typing import Any
 
@@ -31,7 +31,8 @@ ON_N2: Manifest = {
 
 
 def claim(*, bound: bool = True, **given: Any) -> Manifest:
-    """A PersistentVolumeClaim that is bound to "pv", or has no volume; keywords are its spec."""
+    """Returns a PersistentVolumeClaim. The claim is bound to the volume `pv`, or has no volume. The
+    keywords are fields of the spec."""
     annotations = {"pv.kubernetes.io/bind-completed": "yes"} if bound else {}
     spec = ({"volumeName": "pv"} if bound else {}) | given
     return {"metadata": {"name": "data", "annotations": annotations}, "spec": spec}
@@ -48,7 +49,8 @@ def owned(manifest: Manifest, uid: str) -> Manifest:
 def verdict(
     of: Manifest | None, volume: Manifest | None = None, needs: tuple[Need, ...] = (Need(DATA, "v"),)
 ) -> Verdict:
-    """What a claim means for a Pod of the uid "u1"; its volume is everywhere unless one is given."""
+    """Returns the verdict on a claim of the Pod "u1". Without `volume`, every Node has access to the
+    volume."""
     read = {} if of is None else {needs[0].key: VolumeClaim.parse(of)}
     volumes = {"pv": Volume.parse(volume or {"spec": {}})}
     return Claims(read, volumes, CLASSES, {}).verdict("u1", needs)
@@ -75,7 +77,7 @@ def test_names_of_resource_claims_come_from_the_spec_or_the_status() -> None:
         {"name": "d", "resourceClaimTemplateName": "t"},
     ]
     manifest = pod_manifest(resourceClaims=entries)
-    told = [{"name": "b", "resourceClaimName": "p-b-x7"}, {"name": "c"}]  # c: none is needed
+    told = [{"name": "b", "resourceClaimName": "p-b-x7"}, {"name": "c"}]  # c needs no claim
     manifest["status"]["resourceClaimStatuses"] = told
     names = [(need.entry, need.key.name, need.own) for need in needs_of(manifest)]
     assert names == [("a", "devices", False), ("b", "p-b-x7", True), ("d", "", True)]
@@ -85,7 +87,7 @@ def test_names_of_resource_claims_come_from_the_spec_or_the_status() -> None:
 
 
 def said(found: Verdict) -> str:
-    """Returns the obstacle in words."""
+    """Returns a message about the obstacle; "" without an obstacle."""
     return sentence(found.obstacle) if found.obstacle else ""
 
 

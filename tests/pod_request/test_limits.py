@@ -1,4 +1,5 @@
-"""How much a Pod may ask, what is told of more, and how little of it is kept."""
+"""Tests of the limits of a Pod's request: the messages about larger requests, and the memory for a
+request."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -53,7 +54,7 @@ def problems(pod: Manifest) -> tuple[str, ...]:
 
 
 def size(item: Any, seen: set[int]) -> int:
-    """The memory that something takes, with all that it refers to, each once."""
+    """Returns the memory of an object, with all referenced objects. Each object counts once."""
     if id(item) in seen or isinstance(item, type) or item is None:
         return 0
     seen.add(id(item))
@@ -126,7 +127,7 @@ LIMITS: Mapping[str, tuple[int, Callable[[int], Manifest]]] = {
 @pytest.mark.parametrize("limit", LIMITS)
 def test_amount_at_a_limit_is_accepted_and_one_more_is_refused(limit: str) -> None:
     most, spec = LIMITS[limit]
-    alone = {PREFIX + "exclusive": "none"}  # as who claims devices has to be
+    alone = {PREFIX + "exclusive": "none"}  # device claims need a whole node
     assert problems(pod_manifest(annotations=alone, **spec(most))) == ()
     (told,) = problems(pod_manifest(annotations=alone, **spec(most + 1)))
     assert f"{most + 1} " in told
@@ -135,7 +136,7 @@ def test_amount_at_a_limit_is_accepted_and_one_more_is_refused(limit: str) -> No
 
 def test_pod_beyond_several_limits_has_a_problem_for_each() -> None:
     both = EXCESSES["tolerations"]() | EXCESSES["expressions"]()
-    assert len(problems(pod_manifest(**both))) == 3  # they are too many bytes besides
+    assert len(problems(pod_manifest(**both))) == 3  # the third: too many bytes
 
 
 CLOUD = [
@@ -177,7 +178,7 @@ def test_pod_refused_for_its_size_keeps_its_user_and_cpus() -> None:
 
 HEAVY_ANNOTATIONS = ("unknown names", "wrong values")
 HEAVY_SPECS = ("all names that there are", "noise", "numbers")
-"""With one of these, a Pod uses the most memory."""
+"""A Pod uses the most memory with an item of HEAVY_ANNOTATIONS or HEAVY_SPECS."""
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_no_pod_takes_more_than_20_kb_of_memory(annotations: str, spec: str) -> 
 
 @pytest.mark.parametrize("offer", OFFERS)
 def test_the_record_of_a_retried_pod_takes_no_more_than_20_kb(offer: str) -> None:
-    """Though a thousand Nodes were found for it."""
+    """kube-scheduler has found a thousand Nodes for the Pod."""
     driver = Driver()
     pod = parse_pod(pod_manifest(gates=(), annotations=OFFERS[offer]), TRANSLATION)
     named = Nodes({f"n{n}": kube_node(f"n{n}") for n in range(1_000)})

@@ -1,4 +1,4 @@
-"""Which Nodes kube-scheduler itself would refuse to a Pod."""
+"""Tests of the rules by which kube-scheduler excludes Nodes for a Pod."""
 
 import tracemalloc
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
 
 
 def matches(operator: str, *values: str, label: str | None) -> bool:
-    """Whether a Node with `zone` labelled so matches an expression over `zone`."""
+    """Returns True if an expression about `zone` matches a Node with this label; None means no label."""
     node = kube_node(labels={} if label is None else {"zone": label})
     return admits(required({"matchExpressions": [expression("zone", operator, *values)]}), node)
 
@@ -100,7 +100,7 @@ def test_an_affinity_without_requirements_matches_no_node(terms: tuple[dict[str,
 
 @pytest.mark.parametrize("selector", [{}, {"nodeSelectorTerms": None}])
 def test_incomplete_affinity_before_validation_matches_no_node(selector: Any) -> None:
-    """A mutating webhook comes before validation, and Go writes a missing list as null."""
+    """A mutating webhook runs before validation, and Go writes a missing list as null."""
     spec = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}}
     assert not admits(spec, kube_node())
 
@@ -190,7 +190,7 @@ def test_a_node_without_labels_spec_or_taints_is_read() -> None:
 
 
 def test_node_is_equal_after_a_heartbeat() -> None:
-    """The cluster view is published where it changed: a heartbeat is no change."""
+    """The extender publishes the cluster view after a change. A heartbeat is no change."""
     beat = node_manifest("n1") | {"status": {"conditions": [{"lastHeartbeatTime": "now"}]}}
     assert Node.parse(beat, "slurm") == kube_node("n1")
 
@@ -211,8 +211,8 @@ def test_node_agent_is_gone_after_15_minutes_without_a_heartbeat() -> None:
 
 
 def test_node_constraints_take_less_than_500_bytes() -> None:
-    """A text of a hundred bytes may come in a buffer of thousands."""
-    kept = [NodeConstraints.parse({"nodeSelector": {"a": "b"}})]  # what is made once is there
+    """The text of a label may hold a buffer of thousands of bytes."""
+    kept = [NodeConstraints.parse({"nodeSelector": {"a": "b"}})]  # creates the shared objects
     tracemalloc.start()
     kept += [NodeConstraints.parse({"nodeSelector": {"a": str(number)}}) for number in range(1000)]
     taken, _ = tracemalloc.get_traced_memory()
@@ -229,7 +229,7 @@ GPU = "nvidia.com/gpu"
         ({"cpu": "8", GPU: "4"}, True),
         ({"cpu": "8", GPU: "0"}, False),  # the plugin has ended, or all devices have failed
         ({"cpu": "8"}, False),
-        ({}, True),  # of no kubelet yet: kube-scheduler rejects the Node
+        ({}, True),  # no kubelet yet: kube-scheduler rejects the Node
     ],
 )
 def test_a_node_serves_the_devices_that_are_allocatable(
@@ -243,7 +243,8 @@ def test_a_node_serves_the_devices_that_are_allocatable(
 
 
 def test_a_node_stays_open_to_waiting_jobs_while_a_device_plugin_restarts() -> None:
-    """The kubelet keeps the capacity for five minutes. Each waiting job would be changed twice."""
+    """The kubelet keeps the capacity for five minutes. If the extender closed the Node at once, each
+    waiting job would change twice."""
     amounts = {"capacity": {"cpu": "8", GPU: "4"}, "allocatable": {"cpu": "8", GPU: "0"}}
     node = Node.parse(node_manifest("n1") | {"status": amounts}, "slurm")
     assert not node.serves([GPU])

@@ -1,4 +1,4 @@
-"""A manifest as placement sees it."""
+"""Tests of the Pod that placement reads from a manifest."""
 
 import json
 from dataclasses import replace
@@ -75,7 +75,7 @@ def test_a_pod_is_finished_when_its_phase_is_final(phase: str, finished: bool) -
 
 
 def test_phase_of_a_pod_that_the_garbage_collector_ended_is_not_final() -> None:
-    """The Node is gone, and the containers may run."""
+    """The Node does not exist any more, but the containers may still run."""
     by_gc = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
     seen = pod_manifest(node="n1", phase="Failed")
     seen["status"]["conditions"] = [by_gc]
@@ -149,7 +149,8 @@ def test_comment_names_the_pod_unless_the_author_wrote_one(asked: dict[str, str]
 
 
 def with_devices(gres: dict[str, str] | None = None, **amounts: str) -> Request:
-    """Of a Pod that requests these resources, too; `gres` is the mapping."""
+    """Returns the request of a Pod with these resources and with CPU and memory. `gres` is the
+    mapping."""
     manifest = pod_manifest(containers=[container({"cpu": "1", "memory": "1Gi"} | amounts)])
     return read_request(manifest, TRANSLATION if gres is None else TranslationConfig(gres=gres))
 
@@ -160,7 +161,7 @@ TYPED = {"example.com/a100": "gpu:a100", "example.com/fpga": "fpga"}
 @pytest.mark.parametrize(
     ("mapped", "amounts", "gres"),
     [
-        (None, {"rdma/ib": "1", "ephemeral-storage": "1Gi"}, ()),  # kube-scheduler's alone
+        (None, {"rdma/ib": "1", "ephemeral-storage": "1Gi"}, ()),  # only kube-scheduler counts these
         (None, {"nvidia.com/gpu": "0"}, ()),
         (None, {"nvidia.com/gpu": "1", "amd.com/gpu": "2"}, (("gpu", 3),)),
         (TYPED, {"example.com/fpga": "1", "example.com/a100": "4"}, (("fpga", 1), ("gpu:a100", 4))),
@@ -173,7 +174,7 @@ def test_mapped_resources_become_gres(
 
 
 def test_a_pod_needs_nodes_with_allocatable_devices_of_mapped_resources() -> None:
-    """kube-scheduler may choose other devices than Slurm on other Nodes."""
+    """On other Nodes, kube-scheduler may choose other devices than Slurm."""
     asked = {"nvidia.com/gpu": "1", "amd.com/gpu": "0", "rdma/ib": "1"}
     assert with_devices(None, **asked).constraints.demands.devices == ["nvidia.com/gpu"]
     fpga = {"example.com/fpga": "1", "example.com/a100": "4"}
@@ -267,7 +268,7 @@ def test_request_that_slurm_can_count_causes_no_warning(unit: str, cpu: str) -> 
 
 
 def memory(requests: str | None, limits: str | None, **spec: Any) -> Request:
-    """Of a Pod with one container."""
+    """Returns the request of a Pod with one container."""
     asked = {"cpu": "1"} | ({"memory": requests} if requests else {})
     limited = {"memory": limits} if limits else None
     return pod(containers=[container(asked, limits=limited)], **spec).request
@@ -329,7 +330,8 @@ NO_LIMIT = [(seconds, None, None) for seconds in (None, 0, -1, 10**400, 31_536_0
 def test_time_limit_is_the_timeout_or_else_the_deadline(
     deadline: int | None, timeout: str | None, minutes: int | None
 ) -> None:
-    """A deadline is no limit if kube-apiserver rejects the deadline, or if Slurm plans for less."""
+    """A deadline gives no time limit if kube-apiserver rejects the deadline, or if the deadline is
+    beyond Slurm's longest limit."""
     asked = {} if timeout is None else {PREFIX + "timeout": timeout}
     job = pod(activeDeadlineSeconds=deadline, annotations=asked).request.job
     assert job.time_limit_minutes == minutes
@@ -355,7 +357,7 @@ def test_deleted_pod_leaves_within_the_eviction_grace(grace: int | None, leaves:
 
 @given(st.integers(6, 10**5), st.none() | st.integers(-1, 10**5))
 def test_pod_is_refused_if_its_grace_does_not_fit_kill_wait(kill_wait: int, grace: int | None) -> None:
-    """What is refused, and what is lowered, leaves a grace below KillWait - 5 s."""
+    """The extender accepts a Pod only if the grace, after lowering, is below KillWait - 5 s."""
     translation = TranslationConfig(grace=GraceRule(kill_wait))
     manifest = pod_manifest(terminationGracePeriodSeconds=grace)
     left = translation.grace.lowered(manifest["spec"])
@@ -389,7 +391,7 @@ def test_huge_quantity_is_a_problem_or_fits_64_bits() -> None:
 
 @pytest.mark.parametrize(("unit", "cpu", "most"), [("1", "65534", "65533"), ("0.001", "66", "65533m")])
 def test_more_cpus_than_slurm_can_count_are_refused(unit: str, cpu: str, most: str) -> None:
-    """It would take the number for a smaller one."""
+    """Slurm would misread a larger number as a smaller number."""
     (problem,) = asked_in(unit, cpu).problems
     assert problem.startswith(f"the Pod requests {cpu} CPU: Slurm counts up to {most} (")
     assert asked_in(unit, most).problems == ()
@@ -412,7 +414,8 @@ def test_incomplete_spec_before_validation_can_be_read(affinity: Any) -> None:
 
 
 def test_pod_asks_for_slurm_by_its_scheduler_or_an_annotation() -> None:
-    """The annotation alone is enough for admission only, which names our scheduler then."""
+    """At admission, the annotation alone is enough. /mutate then writes the name of the extender's
+    scheduler."""
     assert TRANSLATION.asks(pod_manifest())
     assert TRANSLATION.manages(pod_manifest())
     for named in ("default-scheduler", "", None):
@@ -423,7 +426,7 @@ def test_pod_asks_for_slurm_by_its_scheduler_or_an_annotation() -> None:
 
 @pytest.mark.parametrize("annotations", [{PREFIX + "qos": "x"}, {}], ids=["annotated", "without"])
 def test_pod_of_another_scheduler_asks_if_taken_over(annotations: dict[str, str]) -> None:
-    """A Pod that exists already keeps its scheduler, and does not become managed."""
+    """An existing Pod keeps its scheduler, and does not become managed."""
     foreign = pod_manifest(schedulerName="volcano", annotations=annotations)
     takes = replace(TRANSLATION, take_schedulers=("volcano",))
     assert not TRANSLATION.asks(foreign)
@@ -440,7 +443,7 @@ def test_pod_of_another_scheduler_is_not_managed(annotations: dict[str, str] | N
 
 
 def test_requests_are_compared_by_value() -> None:
-    """A changed request is news to the ledger; a changed label is not."""
+    """A changed request is news for the ledger. A changed label is no news."""
     assert pod(version="1").request == pod(version="2").request
     assert pod(cpu="1").request == pod(cpu=str(Decimal(1))).request
     assert pod(cpu="1").request != pod(cpu="2").request
@@ -462,7 +465,7 @@ def test_priority_class_sets_job_fields_unless_an_annotation_does() -> None:
 
 
 def unschedulable(message: str) -> Pod:
-    """After a look of kube-scheduler with this result."""
+    """Returns a Pod that kube-scheduler has rejected with this message."""
     manifest = pod_manifest()
     said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     manifest["status"]["conditions"] = [said]

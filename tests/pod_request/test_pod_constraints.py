@@ -1,4 +1,4 @@
-"""Constraints between Pods are read from manifests with the meaning that Kubernetes gives them."""
+"""The extender reads the constraints between Pods with the same meaning as Kubernetes."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def test_anti_affinity_excludes_both_ways(selector: Any, labels: dict[str, str],
         ({"namespaces": ["other"]}, "other", True),
         ({"namespaces": ["other"]}, "default", False),
         ({"namespaceSelector": {}}, "other", True),
-        # Labels of namespaces are not known: kube-scheduler decides.
+        # The labels of namespaces are unknown here, so kube-scheduler decides.
         ({"namespaceSelector": {"matchLabels": {"team": "x"}}}, "default", False),
     ],
 )

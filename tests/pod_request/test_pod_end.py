@@ -1,4 +1,4 @@
-"""How a Pod ended, in words for Slurm's admin."""
+"""Tests of the message in the job's comment about the end of a Pod."""
 
 from typing import Any
 

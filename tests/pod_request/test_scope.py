@@ -1,4 +1,4 @@
-"""Whose Pods an installation looks at."""
+"""Tests of the scope of an installation: the Pods that the extender manages."""
 
 from typing import Any
 

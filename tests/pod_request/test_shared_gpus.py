@@ -1,4 +1,4 @@
-"""What becomes of a Pod whose GPUs a native job may use as well."""
+"""Tests of the settings for a Pod with GPUs if native jobs may use the same GPUs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from tests.builders import PREFIX, TRANSLATION, Manifest, container, pod_manifes
 PODS, ALICE = 3000, 2001
 MAPPED = {"nvidia.com/gpu": "gpu", "nvidia.com/mig-1g.10gb": "gpu:1g.10gb", "example.com/npu": "npu"}
 TEAM = Policy((Rule("team", ("*",), user=Choice(PODS, ("*",))),), pod_users=frozenset({PODS}))
-"""Pods are the user's that only Pods have, unless they name another."""
+"""By default, Pods belong to the user PODS. Only Pods have this user."""
 
 
 def asked(
@@ -29,7 +29,7 @@ def asked(
     initContainers: Sequence[Manifest] = (),  # noqa: N803 -- as in a manifest
     **annotations: str,
 ) -> Request:
-    """What becomes of a Pod with a GPU."""
+    """Returns the request of a Pod with a GPU."""
     named = {PREFIX + name.replace("_", "-"): value for name, value in annotations.items()}
     amounts = {"cpu": "1", "memory": "1Gi", resource: "1"}
     manifest = pod_manifest(
@@ -73,7 +73,7 @@ NOT_APART: list[dict[str, Any]] = [{}, *({"exclusive": each} for each in ("ok", 
 def test_refusal_names_both_fixes(exclusive: dict[str, Any]) -> None:
     told = refused(setting="refuse", **exclusive)
     assert "exclusive to none, for a whole node, or to user, with a user that only Pods have" in told
-    assert "podUsers" not in told  # the Pod's user is one
+    assert "podUsers" not in told  # only Pods have the Pod's user
 
 
 @pytest.mark.parametrize("exclusive", NOT_APART)
@@ -101,14 +101,14 @@ def test_setting_allow_keeps_the_sharing_and_adds_a_warning() -> None:
     assert asked("allow").job.shared is None
     (warning,) = asked("allow").warnings
     assert warning.startswith("a native job may use the GPUs of this Pod: both share the node")
-    assert len(warning) <= 256  # what kube-apiserver passes on
+    assert len(warning) <= 256  # kube-apiserver's limit
 
 
 def test_setting_node_agent_keeps_the_sharing_and_demands_an_agent() -> None:
     request = asked("node-agent", exclusive="ok")
     assert (request.job.shared, request.problems, request.warnings) == (Sharing.ALLOWED, (), ())
     assert request.constraints.demands.agent
-    for exclusive in ("none", "user"):  # no native job is beside it
+    for exclusive in ("none", "user"):  # no native job shares the node
         assert not asked("node-agent", exclusive=exclusive).constraints.demands.agent
 
 

@@ -1,4 +1,4 @@
-"""Pods that were written for slurm-bridge are read as it reads them, where a setting says so."""
+"""With a setting, the extender reads Pods for slurm-bridge with the same meaning as slurm-bridge."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ READS = replace(TRANSLATION, slurm_bridge=True)
 
 
 def fields(**values: str) -> Mapping[str, Any]:
-    """The request that annotations of these names make."""
+    """Returns the request from annotations of these names."""
     read = read_slurm_bridge({PREFIX + name.replace("_", "-"): value for name, value in values.items()})
     assert not read.problems
     return read.fields
