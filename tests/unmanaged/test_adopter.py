@@ -1,4 +1,4 @@
-"""The leader's rounds for adopted Pods: when they are gone, and what an outage does to them."""
+"""Tests of the leader's rounds for adopted Pods: the end of adopted Pods, and outages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -32,7 +32,7 @@ WITHIN_S = 10.0
 
 
 class Seen(InMemoryKubernetes):
-    """What is written to a Pod is seen by the watch at once."""
+    """Shows each change of a Pod to the watch at once."""
 
     def __init__(self, world: "World") -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Seen(InMemoryKubernetes):
 
 
 class World:
-    """A Slurm of one node of 8 CPUs."""
+    """An adopter, with a Slurm of one node with 8 CPUs."""
 
     def __init__(self) -> None:
         self.health = Health()

@@ -1,5 +1,4 @@
-"""Adopted Pods' jobs: asked for, found again, left alone and ended, by rounds against a Slurm in
-memory."""
+"""Tests of adopted Pods' jobs. The rounds request, find, keep and end the jobs in a Slurm in memory."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -34,7 +33,7 @@ def manifest_of_adopted(name: str = "g", node: str | None = "n1", **given: Any) 
 
 
 class Refusing(InMemorySlurm):
-    """Answers every submission with an error, while there is one."""
+    """Answers every submission with `error`, while `error` is set."""
 
     error: Exception | None = None
 
@@ -45,7 +44,7 @@ class Refusing(InMemorySlurm):
 
 
 class World:
-    """Nodes n1, n2 of 8 CPUs in Slurm, n3 in Kubernetes only."""
+    """Nodes n1 and n2 have 8 CPUs in Slurm. Node n3 exists in Kubernetes only."""
 
     def __init__(self, slurm: Refusing | None = None, **partition_given: Any) -> None:
         self.now = 1000.0
@@ -62,7 +61,7 @@ class World:
         self.lead()
 
     def lead(self, *found: tuple[PlaceholderKey, Job]) -> None:
-        """Another leader begins."""
+        """Starts another leader, with the found jobs."""
         self.adoptions = Adoptions(
             RULES, found, lambda record: self.told.append(record.stage), lambda: self.policy
         )
@@ -75,7 +74,7 @@ class World:
         return {adopted_pod.uid: adopted_pod for adopted_pod in found if adopted_pod is not None}
 
     async def round(self, seconds: float = 1.0) -> list[Effect]:
-        """One round, and what it did; time passes then."""
+        """Runs one round, and returns the effects. Then time passes."""
         self.adoptions.see(self.adopted_pods(), self.view)
         states = await self.slurm.states(self.adoptions.job_ids)
         effects = self.adoptions.round(states, Context(self.now, RULES, self.view))
@@ -88,7 +87,7 @@ class World:
         return [effect for _ in range(count) for effect in await self.round()]
 
     async def jobs(self) -> dict[int, Job]:
-        """Live ones."""
+        """Returns the live jobs."""
         states = await self.slurm.all_states()
         read = [await self.slurm.job(job_id) for job_id, state in states.items() if not state.ended]
         return {job.id: job for job in read if job is not None}
@@ -119,7 +118,7 @@ async def world() -> World:
 
 @pytest.fixture
 async def adopted(world: World) -> World:
-    """With the Pod g, and the job of that Pod."""
+    """A world with the Pod g and the Pod's job."""
     world.add()
     await world.rounds()
     return world
@@ -137,7 +136,7 @@ def test_adopted_pod_has_the_requests_of_its_manifest() -> None:
 def test_adopted_pod_asks_for_a_cpu_and_some_memory(
     cpu: str | None, memory: str | None, asks: tuple[int, int]
 ) -> None:
-    """For Slurm, 0 memory is all memory."""
+    """Slurm reads 0 memory as the whole memory of the node."""
     adopted_pod = adoptable(manifest_of_adopted(cpu=cpu, memory=memory), ADOPTS)
     assert adopted_pod is not None
     assert (adopted_pod.cpus, adopted_pod.memory_mb) == asks
@@ -167,7 +166,7 @@ def test_daemonset_pods_and_pods_without_the_setting_are_not_adopted() -> None:
 
 
 def test_mirror_pod_is_not_adopted() -> None:
-    """A kubelet runs the static Pod already, whatever Slurm decides."""
+    """The kubelet already runs the static Pod, regardless of Slurm."""
     manifest = manifest_of_adopted(annotations={"kubernetes.io/config.mirror": "x"})
     assert adoptable(manifest, ADOPTS) is None
 
@@ -184,7 +183,7 @@ TEAM = Rule(
 
 
 def submitted(effects: list[Effect]) -> JobSpec:
-    """Returns the one submitted job."""
+    """Returns the only submitted job."""
     (job,) = (effect.job for effect in effects if isinstance(effect, Submit))
     return job
 
@@ -328,7 +327,7 @@ async def test_adopted_job_is_first_in_line_and_blocks_no_other_node(
 
 async def test_job_cancelled_by_an_administrator_is_not_requested_again(adopted: World) -> None:
     adopted.slurm.admin_cancel((await adopted.job()).id)
-    await adopted.rounds(400)  # Slurm has forgotten it by then
+    await adopted.rounds(400)  # until Slurm has forgotten the job
     assert await adopted.jobs() == {}
     assert adopted.stages == {Stage.CANCELLED: 1}
     assert adopted.noted() is None
@@ -336,7 +335,7 @@ async def test_job_cancelled_by_an_administrator_is_not_requested_again(adopted:
 
 
 async def test_new_leader_ignores_an_earlier_cancellation(adopted: World) -> None:
-    """It may have been ended by another, under another setting."""
+    """Another leader may have ended the job, under another setting."""
     adopted.slurm.admin_cancel((await adopted.job()).id)
     adopted.lead()
     await adopted.rounds()
@@ -419,14 +418,14 @@ async def test_new_leader_keeps_the_job_of_a_later_try(adopted: World) -> None:
     await adopted.rounds(20)
     key, job = await adopted.keyed()
     assert (key.adopted, key.attempt_try) == (True, 1)
-    adopted.now += 400  # the first try is forgotten
+    adopted.now += 400  # Slurm has forgotten the first try
     adopted.lead((key, job))
     assert not [effect for effect in await adopted.rounds() if isinstance(effect, Submit)]
     assert (await adopted.job()).id == job.id
 
 
 async def test_a_later_try_that_lost_its_key_is_found_by_the_pods_annotation(adopted: World) -> None:
-    """Slurm has forgotten the job of the first try, whose id is free again."""
+    """Slurm has forgotten the job of the first try, so another job may get the first id."""
     adopted.slurm.preempt((await adopted.job()).id)
     await adopted.rounds(15)
     later = await adopted.job()
@@ -522,7 +521,7 @@ async def test_cpus_of_running_jobs_are_counted_by_whole_cores(world: World) -> 
     world.add("b", cpu="1")
     world.add("other", node="n2", cpu="2")
     await world.round()
-    assert world.adoptions.cpus_on("n1", 1) == 0  # they wait
+    assert world.adoptions.cpus_on("n1", 1) == 0  # the jobs wait
     await world.rounds()
     assert world.adoptions.cpus_on("n1", 1) == 4
     assert world.adoptions.cpus_on("n1", 2) == 6
@@ -530,7 +529,7 @@ async def test_cpus_of_running_jobs_are_counted_by_whole_cores(world: World) -> 
     assert world.adoptions.cpus_on("n3", 1) == 0
     world.kubernetes.edit("pods", "a", {"spec": manifest_of_adopted("a", cpu="7")["spec"]})
     await world.round()
-    assert world.adoptions.cpus_on("n1", 1) == 4  # the job is as it was
+    assert world.adoptions.cpus_on("n1", 1) == 4  # the job has not changed
     (job,) = [job for job in (await world.jobs()).values() if job.cpus_per_node == 3]
     world.slurm.end(job.id, "PREEMPTED")
     await world.round()

@@ -1,4 +1,4 @@
-"""What Slurm's jobs leave to Pods that Slurm does not know of."""
+"""Tests of the capacity that Slurm's jobs leave to unmanaged Pods."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -34,7 +34,7 @@ def occupancy(**left: Amounts) -> Occupancy:
 
 
 def woken(seen: Occupancy) -> list[str]:
-    """The uids of the Pods that are told now."""
+    """Returns the uids of the woken Pods."""
     return [pod.uid for pod in seen.take_those_with_room()]
 
 
@@ -74,7 +74,7 @@ def test_free_cpus_are_counted_in_kubernetes_cpus(unit: str, left: int) -> None:
 
 
 def test_node_with_an_ending_job_has_no_free_capacity() -> None:
-    """Slurm shows the node as free already, but the job's processes may still be there."""
+    """Slurm already shows the node as free, but processes of the job may remain."""
     ending = replace(node("n1"), states=frozenset({"IDLE", "COMPLETING"}))
     assert open_to_pods(ending, TRANSLATION) == Amounts()
 
@@ -213,7 +213,7 @@ def test_refused_pod_is_woken_when_an_unmanaged_pod_frees_capacity() -> None:
 
 
 def test_unchanged_free_capacity_wakes_no_pod() -> None:
-    """The Pod cannot use it, for a reason that is not ours: it would be woken for ever."""
+    """The Pod does not fit for another reason. Without this rule, the Pod would be woken for ever."""
     seen = occupancy(n1=WHOLE, n2=Amounts())
     seen.remember(refused())
     seen.slurm_seen({"n1": WHOLE, "n2": Amounts(1)})

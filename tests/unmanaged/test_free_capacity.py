@@ -1,4 +1,4 @@
-"""The picture of what unmanaged Pods may use: when it is renewed, and who is told."""
+"""Tests of the free capacity for unmanaged Pods: the times of the readings, and the woken Pods."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -32,7 +32,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Touched(InMemoryKubernetes):
-    """Remembers which Pods were touched, and which Pods were asked for."""
+    """Remembers the touched Pods and the field selectors of lists."""
 
     def __init__(self, *pods: Manifest) -> None:
         super().__init__(*pods)
@@ -86,7 +86,7 @@ class World:
 
 
 async def full(world: World) -> list[int]:
-    """Native jobs, one on each node."""
+    """Starts a native job on each node, and returns the ids of the jobs."""
     return [
         await world.slurm.allocate(JobSpec("native", 8, 1, required_nodes=(name,)), number)
         for number, name in enumerate(("n1", "n2"), 100)
@@ -113,7 +113,7 @@ async def test_pod_refused_before_the_first_reading_gets_the_real_reason() -> No
 
 
 async def test_wake_touches_no_pod_outside_of_the_namespaces_in_scope() -> None:
-    """The chart's Roles allow no change there."""
+    """The chart's Roles do not allow changes of Pods in other namespaces."""
     world = World(translation=replace(TRANSLATION, scope=Scope.of(["team-a"])))
     jobs = await full(world)
     async with world.running():
@@ -127,7 +127,7 @@ async def test_wake_touches_no_pod_outside_of_the_namespaces_in_scope() -> None:
 
 
 async def test_nodes_of_the_same_slurm_node_share_its_free_capacity() -> None:
-    """Nobody knows which of them it is."""
+    """The extender does not know on which of the two Nodes the Slurm node runs."""
     both = view(kube_node("n1", {"slurm": "n2"}), kube_node("n2"))
     world = World(nodes=lambda: both)
     await full(world)
@@ -144,7 +144,7 @@ async def test_readings_stop_if_no_pod_asks_or_waits(monkeypatch: pytest.MonkeyP
         await world.until(lambda: world.ask() == {"n1": FULL, "n2": FULL})
         await asyncio.sleep(0.1)
         before = world.slurm.reads["nodes"]
-        await world.several_readings()  # beyond _IDLE_S, for the Pod that waits
+        await world.several_readings()  # longer than _IDLE_S, because a Pod waits
         await world.until(lambda: world.view.stale)
         before = world.slurm.reads["nodes"]
         await asyncio.sleep(0.1)
@@ -181,7 +181,7 @@ async def test_a_refused_pod_is_touched_when_a_native_job_ends_and_not_before() 
     jobs = await full(world)
     async with world.running():
         await world.until(lambda: world.ask() == {"n1": FULL, "n2": FULL})
-        await world.several_readings()  # what was refused before the first is told that it is known now
+        await world.several_readings()  # the first reading wakes the Pod once
         world.kubernetes.touched.clear()
         await world.several_readings()
         assert world.kubernetes.touched == []
