@@ -1,4 +1,4 @@
-"""The pauses between the tries of equal requests."""
+"""Tests of the pauses between the tries of equal requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""By which fields of a request Pods are alike: each field of a JobSpec has a part in one decision."""
+"""Tests of the classes of equal Pods. Each field of a JobSpec belongs to exactly one decision."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ OTHER: dict[str, Any] = {
     "excluded_nodes": ("n8",),
     "shared": "user",
 }
-"""Another value of a field that is neither a number nor a text."""
+"""Other values of the fields for which `with_other` cannot compute a value."""
 
 
 def with_other(name: str) -> Placeholder:
-    """A placeholder whose job differs in one field."""
+    """Returns a placeholder with another value in this field of the job."""
     plain = pod(name="p")
     value = getattr(plain.request.job, name)
     is_number = name.endswith(("_id", "_mb", "_minutes")) or name in ("cpus", "nodes", "priority")

@@ -1,4 +1,4 @@
-"""Not more than so many deletions a minute, whatever has ended."""
+"""Tests of the eviction limiter. At most a limited number of deletions pass in any minute."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from wellknown.job_key import PlaceholderKey
 
 
 class Story:
-    """A ledger and its clock, and what is heard of its eviction limiter."""
+    """A ledger with a clock, and the reports of the eviction limiter."""
 
     def __init__(self, limit: int) -> None:
         self.now = 1000.0
@@ -72,8 +72,8 @@ class Story:
     def lose_jobs_of(
         self, *numbers: int, namespace: str = "default", to: str = "CANCELLED"
     ) -> list[str]:
-        """Their jobs end, by scancel if nothing else is said; returns whose Pods are to be deleted at
-        once."""
+        """Ends the jobs of Pods, by default with scancel. Returns the names of the Pods that the ledger
+        deletes at once."""
         pods = [bound(n, namespace) for n in numbers]
         return deleted(self.tell(*(Recovered((each,), (ended(each, to),)) for each in pods)))
 
@@ -146,7 +146,7 @@ def test_limiter_reports_number_and_reasons_of_delayed_evictions() -> None:
 
 @pytest.mark.parametrize("end", ["CANCELLED", "PREEMPTED", "TIMEOUT"])
 def test_limit_of_zero_delays_every_eviction(end: str) -> None:
-    """A person has said so, who knows of a mistake that is not to be seen from here."""
+    """An administrator sets 0 because of a mistake that the extender cannot detect."""
     story = Story(limit=0)
     assert story.lose_jobs_of(0, 1, to=end) == []
     assert story.pass_time(3600.0) == []
@@ -166,7 +166,7 @@ def test_delayed_eviction_is_reported_on_its_pod_once() -> None:
 
 
 def test_reports_of_many_delayed_evictions_are_spread_over_time() -> None:
-    """There may be thousands, and other Pods wait to be written to."""
+    """Thousands of evictions may be delayed, and other Pods also need messages."""
     story = Story(limit=0)
     story.lose_jobs_of(*range(100))
     story.now += 1.0
@@ -193,7 +193,7 @@ def test_a_deletion_that_has_to_be_repeated_counts_once() -> None:
 
 
 def running(count: int, *, limit: int) -> Story:
-    """Returns a story of so many Pods with their jobs, which run."""
+    """Returns a story with `count` Pods and their running jobs."""
     story = Story(limit)
     story.tell(*(Recovered((bound(n),), (placeholder_job(bound(n), node="n1"),)) for n in range(count)))
     return story
@@ -218,7 +218,7 @@ def job_of_has_ended(story: Story, number: int) -> JobsPolled:
 
 
 def missing(*numbers: int) -> list[Event]:
-    """They are not in a new list of all Pods."""
+    """Returns the events for Pods that are missing from a new list of all Pods."""
     return [PodVanished(f"u{n}", seen=False) for n in numbers]
 
 
@@ -226,7 +226,7 @@ def test_jobs_of_pods_missing_from_a_list_end_at_the_limiters_rate() -> None:
     story = running(5, limit=2)
     assert ended_jobs(story.tell(*missing(*range(5)))) == ["u0", "u1"]
     assert "3 are held back (3 OrphanJob), first default/p2" in (story.told[-1] or "")
-    assert len(story.ledger.holding("n1")) == 3  # they may run on there
+    assert len(story.ledger.holding("n1")) == 3  # the Pods may still run
     assert jobs_ended_after(story, 60.0) == ["u2", "u3"]
     assert jobs_ended_after(story, 60.0) == ["u4"]
     assert story.told[-1] is None
@@ -256,7 +256,7 @@ def test_delayed_eviction_of_a_temporarily_missing_pod_keeps_its_turn() -> None:
 
 @pytest.mark.parametrize("over", [True, False])
 def test_missing_pod_seen_again_is_evicted_after_its_job_has_ended(over: bool) -> None:
-    """Its cancellation may not have arrived yet, or may never."""
+    """The cancellation of the job may arrive late, or never."""
     story = running(1, limit=2)
     assert ended_jobs(story.tell(*missing(0))) == ["u0"]
     if over:
@@ -298,7 +298,7 @@ def test_orphan_jobs_count_and_jobs_of_deleted_pods_do_not() -> None:
     assert len([effect for effect in gone if isinstance(effect, CancelJob)]) == 5
 
 
-# What counts, and whose turn it is
+# Counted evictions, and the order of turns
 
 
 @pytest.mark.parametrize("end", ["TIMEOUT", "DEADLINE", "COMPLETED"])
@@ -313,14 +313,15 @@ def test_regular_job_ends_are_neither_delayed_nor_counted(end: str) -> None:
 
 @pytest.mark.parametrize("end", ["CANCELLED", "PREEMPTED", "FAILED", "OUT_OF_MEMORY"])
 def test_job_ends_that_may_be_mistakes_count(end: str) -> None:
-    """slurmctld does not tell an owner's scancel from an administrator's."""
+    """slurmctld reports the same state after scancel by the owner and by an administrator."""
     story = Story(limit=3)
     assert story.lose_jobs_of(*range(5), to=end) == names(0, 3)
     assert "2 are held back" in (story.told[-1] or "")
 
 
 def test_a_preemption_passes_beside_a_namespace_that_ends_all_its_jobs() -> None:
-    """Slurm has given the node away: the gate holds up whoever got it."""
+    """The evicted Pod must leave soon: Slurm has given the node to another job, and the Prolog gate
+    delays the other job."""
     story = Story(RULES.evictions_per_minute)
     assert len(story.lose_jobs_of(*range(2000), namespace="greedy")) == 282
     story.now += 1.0
@@ -330,7 +331,8 @@ def test_a_preemption_passes_beside_a_namespace_that_ends_all_its_jobs() -> None
 
 
 def test_preemption_passes_beside_many_namespaces_that_end_all_their_jobs() -> None:
-    """A quarter of the limit is kept: whoever got those nodes would not wait a minute."""
+    """A quarter of the limit is reserved for preempted Pods, so the jobs that get these nodes do not
+    wait for a minute."""
     story = Story(RULES.evictions_per_minute)
     lost = [range(2000 * n, 2000 * (n + 1)) for n in range(6)]
     gone = [len(story.lose_jobs_of(*jobs, namespace=f"greedy-{jobs.start}")) for jobs in lost]
@@ -375,7 +377,8 @@ def test_outdated_list_of_pods_is_limited_like_a_mass_cancellation() -> None:
 
 
 class Queue:
-    """An eviction limiter by itself, and the books on what passes: nothing before its turn."""
+    """A single eviction limiter. Records the passed evictions, and checks that no eviction passes before
+    its turn."""
 
     def __init__(self, limit: int) -> None:
         self.now = 0.0
@@ -383,9 +386,10 @@ class Queue:
         self.eviction_limiter = EvictionLimiter(limit)
         self.waiting: dict[str, Placeholder] = {}
         self.passed: list[tuple[float, str]] = []
-        """When, and of which namespace."""
+        """Time and namespace of each counted eviction."""
         self.overtaken: Counter[tuple[str, str]] = Counter()
-        """How often a namespace that waits was, and by which other, since its own last turn."""
+        """Number of turns of the second namespace since the last turn of the first, waiting
+        namespace."""
         self._numbers = count()
 
     def ask(self, namespace: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Places in Slurm's queue."""
+"""Tests of the places in Slurm's queue."""
 
 from __future__ import annotations
 

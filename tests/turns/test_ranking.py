@@ -1,4 +1,4 @@
-"""Things in the order of their keys."""
+"""Tests of the collection of things in the order of their keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHANGES = st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 5)),
 
 @given(_CHANGES)
 def test_first_returns_the_smallest_key(changes: list[tuple[int, int | None]]) -> None:
-    """A change gives a thing a key, or (None) takes it out."""
+    """Each change gives a thing a key. The key None removes the thing."""
     ranking: Ranking[int, int] = Ranking()
     keys: dict[int, int] = {}
     for thing, key in changes:

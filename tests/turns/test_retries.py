@@ -1,4 +1,5 @@
-"""What Slurm refused is asked for again: slowly, once for all that are alike, and when it is mended."""
+"""The extender repeats a request that Slurm refused: after growing pauses, once for all equal Pods, and
+after a relevant change in Slurm."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ NO_ACCOUNT = Failure(Remedy.CHANGE, "Invalid account")
 
 
 class Site(World):
-    """A world in which Slurm refuses some requests until somebody mends that."""
+    """A world in which Slurm refuses requests for the account "new" until `mended` is set."""
 
     mended = False
 
@@ -32,7 +33,8 @@ class Site(World):
         return NO_ACCOUNT if wrong else super()._submit(effect)
 
     def refused(self, **wish: object) -> str:
-        """A Pod that Slurm refuses. The comment of its job names the Pod."""
+        """Creates a Pod with a refused request, and returns the uid. The comment of the job names the
+        Pod."""
         comment = own_comment(pod_in_words("default", f"p{self.made + 1}", ""))
         uid = self.create_pod(request=asking(comment=comment, **wish))
         self.settle()
@@ -40,7 +42,7 @@ class Site(World):
         return uid
 
     def live_on(self, seconds: float) -> list[Effect]:
-        """So much time passes, and the ledger is woken whenever it wants to be."""
+        """Lets time pass, and wakes the ledger at each requested time. Returns all effects."""
         done, until = self.settle(), self.now + seconds
         while self.now < until:
             wake = max(self.ledger.next_wake(), self.now + 0.001)
@@ -48,7 +50,7 @@ class Site(World):
         return done
 
     def told(self, uid: str) -> float:
-        """When the Pod's author was told that it is asked for again."""
+        """Returns the time of the next try, as shown to the Pod's author."""
         shown = self.shown(uid)
         assert (shown.reason, sentence(shown)) == ("Invalid", "Slurm refuses the job: Invalid account")
         (due,) = shown.dues
@@ -177,7 +179,7 @@ def test_repeated_node_changes_cause_retries_at_intervals(site: Site) -> None:
 def test_refused_request_is_retried_when_its_node_or_partition_changes(site: Site, what: str) -> None:
     site.tell(ClusterObserved(cordoned("n1")))
     uid = site.refused()
-    site.live_on(1.25 * FIRST + 2)  # from now on it rests for longer
+    site.live_on(1.25 * FIRST + 2)  # then the next pause is longer
     site.live_on(1.01 * FIRST)
     site.mended = True
     view = VIEW
@@ -212,7 +214,7 @@ def test_continually_changed_refused_pod_is_retried_at_intervals(site: Site) -> 
         site.change_request(uid, comment=f"change {number}")
         done += asked(site.live_on(0.1))
         if number == 0:
-            assert done == [uid]  # the first is heard at once
+            assert done == [uid]  # the first change is tried at once
     assert len(done) <= 3
     again: list[str] = []
     for _ in range(60):

@@ -1,4 +1,4 @@
-"""Whose turn it is."""
+"""Tests of the order in which Pods get turns to request their jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from wellknown.names import DEFAULT_PREFIX as PREFIX
 
 
 class Line:
-    """The window of a partition, and the placeholders that it follows."""
+    """The window of a partition, and the placeholders in the window."""
 
     def __init__(self, size: int = 10) -> None:
         self.window = Windows(size, 1.0, 100_000)
@@ -36,24 +36,25 @@ class Line:
         self.pods: dict[str, Pod] = {}
 
     def put(self, uid: str, state: State, *, why: str | None = None, **fields: Any) -> None:
-        """`why` is Slurm's pending reason; the fields are the Pod's, with its account and its CPUs."""
+        """Changes the state of a placeholder. `why` is Slurm's pending reason. The other keywords are
+        fields of the Pod, with the account and the CPUs."""
         if fields or uid not in self.pods:
             self.pods[uid] = self._pod(uid, **fields)
         self._follow(placeholder_of(self.pods[uid], state, cause=cause_of(why) if why else None))
 
     def come(self, *uids: str, **fields: Any) -> None:
-        """Pods come that wait for their turns."""
+        """Adds Pods that wait for their turns."""
         for uid in uids:
             self.put(uid, State.SEEN, **fields)
 
     def ask(self, uid: str) -> None:
-        """It is asked for on the fast path."""
+        """Requests the job of a Pod on the fast path."""
         self._follow(
             placeholder_of(self._pod(uid), State.SUBMITTING, job=TrackedJob(asked=Asked(immediate=True)))
         )
 
     def refuse(self, uid: str) -> None:
-        """Slurm refuses a submission for now."""
+        """Lets Slurm refuse a submission for now."""
         busy = cause_of("SlurmBusy")
         self._follow(
             placeholder_of(
@@ -62,7 +63,7 @@ class Line:
         )
 
     def take(self, then: State = State.QUEUED) -> list[str]:
-        """Lets everybody whose turn it is go on to a state."""
+        """Moves all Pods with a turn to a state, and returns the uids."""
         taken = []
         for _, uid in self.window.turns(self.now):
             taken.append(uid)
@@ -83,7 +84,7 @@ def line() -> Line:
 
 @pytest.fixture
 def windows() -> Windows:
-    """Returns windows of one place, in a Slurm with places for very many jobs."""
+    """Returns windows with a single place each. Slurm's MaxJobCount allows very many jobs."""
     return Windows(1, 1.0, 10_000)
 
 
@@ -193,7 +194,7 @@ def test_fast_path_is_open_while_no_placeholder_waits(line: Line) -> None:
     assert not line.window.fast("main", 0.0)
     line.put("b", State.ALLOCATED)
     assert line.window.fast("main", 0.0)
-    line.put("c", State.SUBMITTING)  # Slurm has not taken the job yet
+    line.put("c", State.SUBMITTING)  # Slurm has not accepted the job yet
     assert not line.window.fast("main", 0.0)
 
 
@@ -208,7 +209,7 @@ def submitting(line: Line) -> list[str]:
 
 
 def refuse_all(line: Line) -> int:
-    """Slurm refuses all that have their turn; returns how many."""
+    """Lets Slurm refuse all Pods with a turn, and returns their number."""
     refused = submitting(line)
     for uid in refused:
         line.refuse(uid)
@@ -288,7 +289,7 @@ def test_node_change_ends_the_backoff(line: Line) -> None:
 
 @pytest.fixture
 def refused() -> Line:
-    """Pods of 500 sizes of one owner, of which Slurm takes none."""
+    """Pods of a single owner, with 500 different sizes. Slurm refuses all of them."""
     line = Line(size=1000)
     for size in range(1, 501):
         line.come(f"{size:03}", cpu=str(size))
@@ -468,7 +469,8 @@ def test_namespace_takes_the_place_of_a_missing_user() -> None:
 
 @pytest.mark.parametrize(("why", "places"), [("JobHeldAdmin", 10), ("ReqNodeNotAvail", 5)])
 def test_unstartable_jobs_of_a_namespace_do_not_block_another_namespace(why: str, places: int) -> None:
-    """None of them has a user. Those that are held leave the whole window, the others a share of it."""
+    """The Pods have no user. If the jobs of red are held, blue gets the whole window; otherwise, blue
+    gets a share."""
     line = Line(size=10)
     line.come(*(f"red-{number:02}" for number in range(20)), namespace="red")
     for uid in line.take():
@@ -496,7 +498,7 @@ def test_the_order_within_an_owner_is_kept_across_sizes() -> None:
 def fill(
     windows: Windows, partition: str, account: str, number: int, user: int | None = None
 ) -> list[str]:
-    """Lets an owner have so many Pods, and returns those that went, of all owners."""
+    """Adds Pods of an owner. Returns the uids of all Pods that get a turn, also of other owners."""
     for each in range(number):
         uid = f"{partition}{account}{each}"
         windows.follow(partition, waiting(uid, account, user), 0.0)
@@ -504,7 +506,8 @@ def fill(
 
 
 def go(windows: Windows, account: str = "a", user: int | None = None) -> list[str]:
-    """Lets all go whose turn it is. Whoever has its place already keeps the owner that it had."""
+    """Gives turns while a Pod may have a turn, and returns the uids. A placeholder with a place still
+    counts for the first owner."""
     gone = []
     while True:
         for name, uid in windows.turns(0.0):
@@ -639,12 +642,12 @@ def test_a_turn_among_20_000_sizes_costs_next_to_nothing() -> None:
 
 
 USERS = {"c": 7, "d": 7, "g": 8}
-"""Other accounts' Pods name no user."""
+"""Pods of other accounts name no user."""
 
 
 class Refills(RuleBasedStateMachine):
-    """Pods of several owners come, go, start, and are refused and taken by Slurm, in any order, in two
-    partitions. The jobs of one user never start."""
+    """Pods of several owners come to two partitions. In any order, Slurm refuses, accepts, starts and
+    ends their jobs. The jobs of the account g never start."""
 
     size, most = 3, 10
 
@@ -759,8 +762,8 @@ class Refills(RuleBasedStateMachine):
             assert self.now < self.windows.opens < inf
 
     def teardown(self) -> None:
-        """Slurm takes everything from now on, and starts all but the greedy one's: nobody else is left
-        behind."""
+        """Slurm accepts all jobs, and starts all jobs except the jobs of the account g. No Pod of
+        another account stays in line."""
         for _ in range(200):
             self.now += 20.0
             self.refill()
