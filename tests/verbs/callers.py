@@ -1,7 +1,7 @@
-"""The extender's listeners without sockets, called as kube-scheduler and kube-apiserver call them.
+"""Calls the extender's listeners without sockets, in the way of kube-scheduler and kube-apiserver.
 
-The applications are the ones that the composition root builds; behind them stand the few methods of
-Slurm that the verbs use, and a kube-apiserver in memory.
+The composition root builds the applications. Slurm is a fake with the methods for the verbs, and
+kube-apiserver is in memory.
 """
 
 import asyncio
@@ -34,13 +34,14 @@ _BODIES = Path(__file__).parent / "bodies"
 
 
 def body(verb: str) -> Manifest:
-    """What kube-scheduler 1.36.2 really sent for a verb; for mutate, what kube-apiserver does."""
+    """Returns a request of kube-scheduler 1.36.2 for a verb. For mutate, returns a request of
+    kube-apiserver."""
     sent: Manifest = json.loads((_BODIES / f"{verb}.json").read_text())
     return sent
 
 
 class BoundPods(InMemoryKubernetes):
-    """Remembers the Bindings that were made: the Node and annotations of each."""
+    """Remembers the Node and the annotations of each Binding."""
 
     def __init__(self, *pods: Manifest) -> None:
         super().__init__(*pods)
@@ -52,7 +53,7 @@ class BoundPods(InMemoryKubernetes):
 
 
 class FakeSlurm:
-    """Knows jobs, and nodes."""
+    """A Slurm with some jobs and nodes."""
 
     def __init__(self, *jobs: Job, nodes: Sequence[Node] = (), calls: list[str] | None = None) -> None:
         self.jobs = {job.id: job for job in jobs}
@@ -60,7 +61,7 @@ class FakeSlurm:
         self.calls = [] if calls is None else calls
         self.error: SlurmError | None = None
         self.silent = False
-        """It takes questions, and answers none."""
+        """If true, requests to Slurm never get an answer."""
 
     async def job(self, job_id: int) -> Job | None:
         await self._asked("read job")
@@ -88,7 +89,7 @@ class FakeSlurm:
 
 
 class _Led(Leader):
-    """Leads as soon as it is given what it knows."""
+    """Leads as soon as `known` is set."""
 
     known: Ledger | None = None
     reported: tuple[tuple[str, Job], ...] = ()
@@ -101,7 +102,7 @@ class _Led(Leader):
 
 
 class Listeners:
-    """kube-scheduler's and kube-apiserver's way in. What is unforeseen comes back as HTTP 500."""
+    """The applications of all listeners. An unexpected exception becomes HTTP 500."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class Listeners:
         self._refusals: list[Any] = []
         self.occupancy = extender.replica.capacity
         self.lingering_notes = extender.replica.cluster.lingering_notes
-        self.occupancy.pods_listed(())  # none is bound yet
+        self.occupancy.pods_listed(())  # no Pod is bound yet
         by_port = {server.config.port: server.config.app for server in extender.servers()}
         self._scheduler = _client(by_port[settings.scheduler_port])
         self._admission = _client(by_port[settings.admission_port])
@@ -142,12 +143,12 @@ class Listeners:
 
     @property
     def reported(self) -> tuple[tuple[str, Job], ...]:
-        """The jobs that the ledger was told of, each with the uid of its workload."""
+        """Returns the jobs that were reported to the ledger, each with the uid of the workload."""
         return self._leader.reported
 
     @property
     def feasible_nodes(self) -> list[Any]:
-        """What the Pods are about to be told of refused Nodes."""
+        """Returns the offers of feasible Nodes for Pods with a rejected Node."""
         told = self._extender.replica.feasible_nodes.offers
         while not told.empty():
             self._refusals.append(told.get_nowait())
@@ -156,7 +157,8 @@ class Listeners:
     def leads(
         self, allocated: Mapping[str, Placeholder], *, holding: Sequence[Placeholder] = ()
     ) -> None:
-        """This replica leads, has seen these Pods with their allocations, and those on every Node."""
+        """Makes this replica the leader. The leader has seen the allocated Pods. `holding` are the Pods
+        on every Node."""
 
         def member(uid: str) -> tuple[Placeholder, Member] | None:
             return (allocated[uid], allocated[uid].members[0]) if uid in allocated else None
@@ -170,11 +172,11 @@ class Listeners:
         self._leader.known = cast(Ledger, ledger)
 
     def slurm_tells_kill_wait(self, seconds: int) -> None:
-        """As read from Slurm when it was last asked."""
+        """Sets KillWait as if the extender had read the value from Slurm."""
         self._extender.replica.cluster.kill_wait_s = seconds
 
     async def post(self, verb: str, sent: Any) -> httpx.Response:
-        """Sends a body (bytes as they are, anything else as JSON) to one of the verbs."""
+        """Sends a body to a verb: bytes unchanged, any other object as JSON."""
         content = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
         admission = verb.startswith(("mutate", "validate"))
         client, path = (
@@ -183,7 +185,7 @@ class Listeners:
         return await client.post(path, content=content, headers={"Content-Type": "application/json"})
 
     async def ask(self, verb: str, sent: Any) -> Any:
-        """Returns the answer to a body. kube-scheduler takes any other status for an error."""
+        """Returns the answer to a body. kube-scheduler treats any other status than 200 as an error."""
         response = await self.post(verb, sent)
         assert response.status_code == 200, response.text
         return response.json()

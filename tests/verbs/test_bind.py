@@ -1,4 +1,5 @@
-"""/bind: a Binding where Slurm really runs the Pod's job, and an error in words everywhere else."""
+"""/bind makes a Binding if Slurm runs the Pod's job on the Node. Otherwise /bind answers with an error
+message."""
 
 import asyncio
 from collections.abc import Sequence
@@ -49,23 +50,23 @@ JOB = placeholder_job(POD, node="gpu-04", gres=("gpu:2(IDX:0-1)",))
 
 
 def gpus(gres: str) -> str:
-    """What is written onto a Pod that has these devices."""
+    """Returns the annotation on a Pod with these devices."""
     return Allocation(JOB.id, "n4", gres, slurm_node="gpu-04").annotations()[GRANTED]
 
 
 BOUND = [("n4", {JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")})]
-"""The Binding of the Pod with its allocation."""
+"""The Binding of the Pod with the allocation."""
 
 
 def granted(**changed: Any) -> Manifest:
-    """The Pod after its allocation was written."""
+    """Returns the Pod with the annotations of the allocation."""
     annotations = {ATTEMPT: "1", JOB_ID: str(JOB.id), NODE: "n4", GRANTED: gpus("gpu:2(IDX:0-1)")}
     seen = {"name": NAME, "uid": UID, "version": "41", "gates": (), "annotations": annotations}
     return pod_manifest(**seen | changed)
 
 
 class Cluster:
-    """Both systems, and the extender's listeners before them."""
+    """Kubernetes and Slurm, and the extender's listeners."""
 
     def __init__(
         self,
@@ -87,8 +88,8 @@ class Cluster:
         holding: Sequence[Placeholder] = (),
         age_s: float = 0.0,
     ) -> None:
-        """The extender leads, and has seen this version of the Pod, and those on its Node. The job began
-        so long ago."""
+        """Makes the extender the leader, with this version of the Pod and with the Pods of `holding` on
+        the Node. The job began `age_s` seconds ago."""
         seen = parse_pod(manifest, TranslationConfig())
         since = asyncio.get_running_loop().time() - age_s
         known = placeholder_of(
@@ -100,13 +101,13 @@ class Cluster:
         self.listeners.leads({seen.uid: known}, holding=holding)
 
     async def bind(self, **changed: str) -> str:
-        """Returns the error, empty where kube-scheduler is told that the Pod is bound."""
+        """Returns the error message; "" if kube-scheduler gets a success."""
         answer = await self.listeners.ask("bind", CALL | changed)
         assert set(answer) == {"Error"}
         return str(answer["Error"])
 
 
-# What counts as granted
+# Conditions for an allocation
 
 
 def check(job: Job | None, node: str = "n4", attempt: int = 1) -> Allocation:
@@ -154,7 +155,7 @@ def test_a_job_without_this_pods_key_grants_nothing(comment: str) -> None:
 
 
 def test_job_without_its_key_still_belongs_to_its_pod() -> None:
-    """See `verdict`."""
+    """`extender.jobs.verdict` explains the rule."""
     submitted = int(datetime.fromisoformat(POD.created).timestamp())
     unsigned = placeholder_job(POD, node="gpu-04", admin_comment="by hand", submit_time=submitted)
     assert check(unsigned).job_id == JOB.id
@@ -170,7 +171,7 @@ def test_a_job_that_its_owner_has_made_smaller_grants_nothing(less: dict[str, An
 
 @pytest.mark.parametrize("slurm_node", ["n5", "n4", "native-01", None])
 def test_job_on_another_node_grants_nothing(slurm_node: str | None) -> None:
-    """n4 stands for gpu-04, so the Slurm node n4 is another."""
+    """n4 stands for gpu-04, so the Slurm node n4 is another node."""
     with pytest.raises(NotBound, match="does not run on n4"):
         check(placeholder_job(POD, node=slurm_node))
 
@@ -196,7 +197,7 @@ async def test_a_pod_is_bound_with_its_allocation_in_the_same_write() -> None:
 
 
 async def test_the_pod_is_read_before_the_job_and_both_before_the_binding() -> None:
-    """So whatever changes after the job was read changes the Pod's version, and the Binding fails."""
+    """Every change after the read of the job changes the version of the Pod. Then the Binding fails."""
     cluster = Cluster(granted())
     await cluster.bind()
     assert cluster.kubernetes.calls == ["read_pod", "read job", "list pods", "bind_pod"]
@@ -213,7 +214,7 @@ async def test_known_version_of_a_pod_is_not_read_again(immediate: bool, questio
 
 @pytest.mark.parametrize("known", [False, True])
 async def test_a_node_without_allocatable_devices_binds_nothing(known: bool) -> None:
-    """kube-scheduler may have chosen devices by Dynamic Resource Allocation since /filter."""
+    """Since /filter, kube-scheduler may have chosen devices by Dynamic Resource Allocation."""
     manifest = granted(gpus=2)
     job = replace(JOB, tres_per_node="gres/gpu:2")
     for amount, words in (("0", NOT_SERVED), ("4", "")):
@@ -235,7 +236,7 @@ async def test_immediate_job_that_no_longer_runs_binds_nothing(state: str) -> No
 
 @pytest.mark.parametrize(("age_s", "binds"), [(4.0, True), (6.0, False)])
 async def test_immediate_job_that_began_earlier_is_read(age_s: float, *, binds: bool) -> None:
-    """The job may have been suspended and resumed, which its state does not show."""
+    """The job may have been suspended and resumed, but the state does not show a past suspension."""
     cluster = Cluster(granted(), jobs=(replace(JOB, suspend_time=1),))
     cluster.knows(granted(), immediate=True, age_s=age_s)
     assert ("the job was suspended" in await cluster.bind()) is not binds
@@ -249,7 +250,7 @@ async def test_immediate_job_binds_only_to_its_node() -> None:
 
 
 def asked(*jobs: Job) -> tuple[FakeSlurm, RunningJobs]:
-    """Returns a Slurm with these jobs, and the questions of binds."""
+    """Returns a Slurm with these jobs, and the reader of job states."""
     slurm = FakeSlurm(*jobs)
     return slurm, RunningJobs(cast(Slurm, slurm))
 
@@ -283,11 +284,11 @@ async def test_jobs_of_the_node_are_read_in_the_same_request() -> None:
 
 
 async def test_bind_during_a_request_makes_another_request() -> None:
-    """An answer that was on its way may be older than the question."""
+    """The answer to the first request may be older than the second bind."""
     slurm, running = asked(JOB)
     first = asyncio.ensure_future(running.runs(JOB.id))
     await asyncio.sleep(0)
-    await asyncio.sleep(0)  # the question is on its way
+    await asyncio.sleep(0)  # the request is sent
     assert slurm.calls == ["read states"]
     assert await running.runs(JOB.id)
     assert await first
@@ -295,7 +296,8 @@ async def test_bind_during_a_request_makes_another_request() -> None:
 
 
 async def test_consecutive_binds_share_requests() -> None:
-    """The first is asked about at once, those that come in the pause after it together."""
+    """The first bind gets a request at once. The binds during the pause after the request share the next
+    request."""
     slurm, over, pauses = FakeSlurm(JOB), asyncio.Event(), list[float]()
 
     async def pause(seconds: float) -> None:
@@ -311,11 +313,12 @@ async def test_consecutive_binds_share_requests() -> None:
     assert await asyncio.gather(*rest) == [True, True, True]
     assert slurm.calls == ["read states", "read states"]
     await asyncio.sleep(0)
-    assert pauses[0] < pauses[1]  # alone, and then one of several that follow each other
+    assert pauses[0] < pauses[1]  # a single bind, then several binds in a row
 
 
 async def paused_after(*waiting: int, beside: int = 0) -> list[float]:
-    """How long it pauses after each of questions that so many binds wait for, and jobs beside theirs."""
+    """Returns the pause after each request. Each number in `waiting` is the number of binds that share a
+    request. Each request also reads `beside` other jobs."""
     turns, pauses, over = [*waiting[1:], 0], list[float](), asyncio.Event()
     answers = list[asyncio.Future[bool]]()
 
@@ -339,7 +342,8 @@ async def paused_after(*waiting: int, beside: int = 0) -> list[float]:
 
 
 async def test_only_a_burst_of_binds_gets_a_long_pause() -> None:
-    """25 a second are no burst: each has its question, and none waits for a long pause."""
+    """25 binds in a second are no burst. Each bind gets a request of its own, and waits for no long
+    pause."""
     rare, burst = 0.01, 0.05
     assert await paused_after(1, 1, 1) == [rare, rare, rare]
     assert await paused_after(1, 2, 3, 4, 2, 1) == [rare, burst, burst, burst, rare, rare]
@@ -387,7 +391,8 @@ async def test_allocation_of_slurm_overrides_the_annotations_of_the_pod() -> Non
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_pod_is_not_bound_to_the_new_cores_of_its_job_beside_another_pod(known: bool) -> None:
-    """slurmctld was killed, and has started both jobs again, each on the cores of the other Pod."""
+    """After a crash of slurmctld, Slurm has started both jobs again, each on the cores of the other
+    Pod."""
     other = pod(name="other", uid="other", node="n4", gates=())
     own, others = (placeholder_job(each, node="gpu-04", cores=("0-3",)) for each in (POD, other))
     there = Allocation(others.id, "n4", cores="0-3")
@@ -501,7 +506,7 @@ async def test_failed_bind_is_logged_with_the_job_except_in_an_outage() -> None:
     assert (told["pod"], told["uid"], told["job"]) == (f"default/{NAME}", UID, JOB.id)
 
 
-# Containers that outlive a Pod that was deleted by force
+# Containers of a Pod that was deleted by force
 
 GONE = pod(name="gone", uid="gone", gates=(), node="n4")
 
@@ -517,14 +522,14 @@ GONE = pod(name="gone", uid="gone", gates=(), node="n4")
         ("RUNNING", {"suspend_time": 1}),
         ("RUNNING", {"restart_count": 1}),
         ("RUNNING", {"nodes": ("gpu-05",)}),
-        ("RUNNING", {"cores": ("2-5",)}),  # started again on other cores, after a kill of slurmctld
+        ("RUNNING", {"cores": ("2-5",)}),  # restarted on other cores after a crash of slurmctld
     ],
 )
 async def test_no_pod_is_bound_beside_containers_that_outlive_their_pod_and_its_job(
     state: str, changes: dict[str, Any], version: str, *, immediate: bool, leads: bool
 ) -> None:
-    """No list of Pods has such containers. Slurm does not count these any more, or has given the cores
-    to other jobs meanwhile."""
+    """No list of Pods has such containers. Slurm does not count the resources of the containers any
+    more, or has given the cores to other jobs."""
     job = placeholder_job(GONE, state, **{"nodes": ("gpu-04",), "cores": ("0-3",), **changes})
     cluster = Cluster(granted(), jobs=(JOB, job))
     if leads:
@@ -541,7 +546,7 @@ async def test_no_pod_is_bound_beside_containers_that_outlive_their_pod_and_its_
 
 
 async def test_containers_with_a_running_job_block_no_bind() -> None:
-    """Slurm gives what they use to nobody else."""
+    """Slurm gives the resources of the containers to no other job."""
     job = placeholder_job(GONE, node="gpu-04", cores=("8-15",))
     containers = LingeringNote(job.id, "default/gone", 35.0, cores="8-9")
     for version in ("41", "40"):

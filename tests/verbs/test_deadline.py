@@ -1,4 +1,4 @@
-"""kube-scheduler gets an answer before its timeout, and the answer names the silent system."""
+"""kube-scheduler gets an answer before the timeout, and the answer names the silent system."""
 
 import asyncio
 import gc
@@ -32,16 +32,16 @@ USUAL = deadline._QUESTIONS_S, deadline._ANSWER_S
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short deadlines, so that a test without an answer ends soon. Half a second is between the
-    deadlines: after a pause of the process, both would pass in one turn of the event loop."""
+    """Sets short deadlines, so that a test without an answer ends soon. The deadlines are half a second
+    apart. Otherwise both would pass in one turn of the event loop after a pause of the process."""
     monkeypatch.setattr(deadline, "_QUESTIONS_S", 0.4)
     monkeypatch.setattr(deadline, "_ANSWER_S", 0.9)
 
 
 @pytest.fixture
 def patiently(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Restores the usual deadlines for calls that get an answer: a busy machine may take four tenths of
-    a second for one."""
+    """Restores the usual deadlines for calls with an answer, because a busy machine may need 0.4 s for
+    an answer."""
 
     def restore() -> None:
         monkeypatch.setattr(deadline, "_QUESTIONS_S", USUAL[0])
@@ -189,7 +189,7 @@ async def test_rejected_token_is_not_reported_as_silence(patiently: Callable[[],
     assert cluster.listeners.occupancy.unknown(unmanaged()) == UNKNOWN
 
 
-# A Binding under way at the deadline
+# A Binding in progress at the deadline
 
 
 async def test_a_late_binding_is_reported_to_the_next_call(patiently: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""/filter as kube-scheduler calls it."""
+"""Tests of /filter with the calls of kube-scheduler."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ NONE_YET = {"NodeNames": [], "FailedAndUnresolvableNodes": dict.fromkeys(OFFERED
 
 
 def call(**annotations: str | None) -> Manifest:
-    """kube-scheduler's own call, with other annotations on the Pod."""
+    """Returns a call of kube-scheduler, with other annotations on the Pod."""
     sent = body("filter")
     names = {"job_id": JOB_ID, "node": NODE, "attempt": ATTEMPT, "offer": FEASIBLE_NODES}
     names["granted"] = GRANTED
@@ -34,7 +34,7 @@ async def test_the_allocated_node_is_the_only_one_that_fits() -> None:
 
 
 def with_gpus(sent: Manifest) -> Manifest:
-    """The same call for a Pod that asks for a GPU."""
+    """Returns the same call for a Pod with a GPU."""
     sent["Pod"]["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "1"
     return sent
 
@@ -46,7 +46,7 @@ def with_gpus(sent: Manifest) -> Manifest:
 async def test_the_allocated_node_fits_while_its_devices_are_allocatable(
     allocatable: dict[str, str], *, fits: bool
 ) -> None:
-    """Else kube-scheduler would choose devices by Dynamic Resource Allocation."""
+    """Otherwise kube-scheduler would choose devices by Dynamic Resource Allocation."""
     listeners = Listeners(view=view(replace(kube_node("n4"), allocatable=allocatable)))
     without = call(job_id="40000000", node="n4")
     assert (await listeners.ask("filter", without))["NodeNames"] == ["n4"]
@@ -92,7 +92,8 @@ async def test_the_same_question_gets_the_same_answer() -> None:
 
 
 async def test_annotation_makes_a_pod_managed_only_at_its_creation() -> None:
-    """Placement hears of Pods by our scheduler's name: any other would wait for ever."""
+    """The extender manages Pods by the name of the extender's scheduler. Any other Pod would wait for
+    ever."""
     sent = call(partition="gpu")
     sent["Pod"]["spec"]["schedulerName"] = "default-scheduler"
     assert await Listeners().ask("filter", sent) != NONE_YET

@@ -1,4 +1,4 @@
-"""Pushes as slurm-extender-hook sends them."""
+"""Tests of the routes for slurm-extender-hook and slurm-extender-gate."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +25,7 @@ JOB = 40_000_000
 
 
 class Shut:
-    """A gate that says what it is told to."""
+    """A gate with a fixed answer."""
 
     def __init__(self) -> None:
         self.answer: tuple[str, ...] | Exception = ()
@@ -49,7 +49,7 @@ class Shut:
 
 
 class Pushed:
-    """The route, and what it passed on."""
+    """The routes, with the received jobs and the counted answers."""
 
     def __init__(self, token_file: Path) -> None:
         self._token_file = token_file
@@ -63,13 +63,13 @@ class Pushed:
         self._client = httpx.AsyncClient(transport=transport, base_url="http://extender")
 
     def rotate(self, token: str | None) -> None:
-        """Writes another token, or takes the file away."""
+        """Writes another token; None deletes the file."""
         self._token_file.unlink()
         if token is not None:
             self._token_file.write_text(token)
 
     async def is_clear(self, node: str = "node-1?wait=5", token: str = "secret") -> httpx.Response:
-        """As slurm-extender-gate asks; the name may have a query."""
+        """Sends the request of slurm-extender-gate. The node's name may have a query."""
         name, _, query = node.partition("?")
         path = f"/hooks/v1/nodes/{name}/clear?{query}"
         return await self._client.get(path, headers={"Authorization": f"Bearer {token}"})
@@ -124,7 +124,7 @@ async def test_missing_token_rejects_every_push(
     with capture_logs() as logs:
         answer = await pushed.push(authorization="Bearer ")
     assert answer.status_code == 503
-    assert str(token_file) in logs[0]["error"]  # for the log, and not for strangers
+    assert str(token_file) in logs[0]["error"]  # in the log, but not in the answer
     assert str(token_file) not in answer.text
     assert pushed.jobs == []
 

@@ -1,5 +1,5 @@
-"""/mutate and /validate by HTTP, about Pods whose author writes whatever can be written: they are
-answered soon, by a review that kube-apiserver takes, and in words that name what is wrong."""
+"""Tests of /mutate and /validate by HTTP, with arbitrary Pods. The extender answers soon, with a valid
+review, and the message names each wrong field."""
 
 import asyncio
 import json
@@ -31,33 +31,34 @@ UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 VERBS = ("mutate", "validate")
 NAMES = [row.name for row in ANNOTATIONS]
 ALL_ANNOTATIONS = 256 * 1024
-"""What kube-apiserver takes of an object's annotations, in bytes."""
+"""kube-apiserver's limit on the annotations of an object, in bytes."""
 SOON_S = 0.05
-"""No call may hold up the others for longer: kube-scheduler's come to the same event loop."""
+"""Longest time for a call. The calls of kube-scheduler wait meanwhile, because all calls share the event
+loop."""
 LISTENERS = Listeners()
 
 
 def call(pod: Manifest) -> bytes:
-    """kube-apiserver's call for a Pod that is created. What JSON cannot hold as it is comes escaped."""
+    """Returns kube-apiserver's call for a new Pod. JSON escapes special characters."""
     request = {"uid": UID, "kind": {"kind": "Pod"}, "operation": "CREATE", "namespace": "ml"}
     kinds = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
     return json.dumps(kinds | {"request": request | {"object": pod}}).encode()
 
 
 def annotated(annotations: Mapping[str, str]) -> bytes:
-    """About a Pod of which only these are to be told."""
+    """Returns a call for a Pod with these annotations and no other problems."""
     named = {PREFIX + name: value for name, value in annotations.items()}
     return call(pod_manifest(annotations=named, terminationGracePeriodSeconds=20))
 
 
 def names_another_scheduler(sent: bytes) -> bool:
-    """Such a Pod is left as it is."""
+    """Returns True for a Pod of another scheduler. /mutate does not change such a Pod."""
     named = json.loads(sent)["request"]["object"]["spec"].get("schedulerName")
     return bool(named) and named not in (DEFAULT_SCHEDULER, TRANSLATION.scheduler_name)
 
 
 def answered(verb: str, sent: bytes, listeners: Listeners = LISTENERS) -> Manifest:
-    """The response of a review as kube-apiserver takes one."""
+    """Returns the response of a review, and checks the response as kube-apiserver does."""
     status, answer = asyncio.run(_post(verb, sent, listeners))
     assert status == 200, answer
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
@@ -82,15 +83,15 @@ async def _post(verb: str, sent: bytes, listeners: Listeners) -> tuple[int, Any]
 
 
 def passed_on(warnings: list[str]) -> None:
-    """kube-apiserver cuts what is longer and drops what has a control character (apimachinery's
-    NewWarningHeader)."""
+    """Checks the limits of kube-apiserver for warnings. kube-apiserver cuts longer warnings, and drops
+    warnings with control characters (apimachinery's NewWarningHeader)."""
     assert max(map(len, warnings), default=0) <= 256
     assert sum(map(len, warnings)) <= 4096
     assert not any(ord(one) < 0x20 or 0x7F <= ord(one) < 0xA0 for one in "".join(warnings))
 
 
 def problems(response: Manifest) -> list[str]:
-    """What is wrong, each thing in a line of its own."""
+    """Returns the problems in a message. Each line has one problem."""
     if response["allowed"]:
         return []
     first, *lines = response["status"]["message"].split("\n")
@@ -143,7 +144,7 @@ def test_unknown_names_under_the_prefix_are_reported(annotations: dict[str, str]
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("half", ["\ud800", "n1\udfff", "\udc00\ud800"])
 def test_lone_surrogate_is_rejected(verb: str, half: str) -> None:
-    """kube-apiserver's own JSON has none."""
+    """The JSON of kube-apiserver has no lone surrogates."""
     for name, value in (("comment", half), (half, "x")):
         status, answer = asyncio.run(_post(verb, annotated({name: value}), LISTENERS))
         assert status == 400
@@ -156,7 +157,7 @@ _SUFFIXES = st.sampled_from(["", *"numkMGTPE", *(f"{one}i" for one in "KMGTPE")]
     "{}{}{}".format, st.sampled_from("eE"), st.sampled_from(["", "+", "-"]), st.integers(0, 99)
 )
 QUANTITIES = st.builds("{}{}{}".format, st.sampled_from(["", "+"]), _NUMBERS, _SUFFIXES)
-"""As apimachinery's ParseQuantity takes them."""
+"""Quantities that apimachinery's ParseQuantity accepts."""
 AMOUNTS = st.fixed_dictionaries(
     {}, optional=dict.fromkeys(["cpu", "memory", "nvidia.com/gpu"], QUANTITIES)
 )
@@ -180,7 +181,7 @@ def test_any_requests_become_a_job_or_are_refused_by_name(
 
 
 def test_number_of_problems_in_a_message_is_limited() -> None:
-    """Mutation comes before validation: no name has been looked at yet."""
+    """Mutation runs before validation, so kube-apiserver has checked no name yet."""
     wrong = container({f"{n}" + "x" * 1000: "lots" for n in range(100)}) | {"name": "c\n" * 100_000}
     for verb in VERBS:
         assert len(problems(answered(verb, call(pod_manifest(containers=[wrong]))))) == 51
@@ -232,7 +233,8 @@ def test_field_of_any_shape_is_answered(ruled: Listeners, field: str, value: Any
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_gates_keep_only_their_names(verb: str) -> None:
-    """Whatever else stands there is nothing that kube-apiserver has, and may be more than JSON holds."""
+    """A gate of kube-apiserver has no other fields. An unknown field may have a value beyond the limits
+    of JSON."""
     answered(verb, call(pod_manifest(gates=(), schedulingGates=[{"name": "a", "b": 10**30}])))
 
 

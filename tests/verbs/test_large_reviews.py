@@ -1,4 +1,4 @@
-"""Large reviews, many at once: the event loop is everybody's meanwhile."""
+"""While the extender reads many large reviews, the event loop also answers other calls."""
 
 import asyncio
 from time import process_time
@@ -14,7 +14,7 @@ TICK_S = 0.005
 
 
 def review(separators: int) -> bytes:
-    """About a Pod with about so many values that nobody reads."""
+    """Returns a review of a Pod with very many unused values."""
     values = b",".join([b"[]"] * ((separators - 20) // 2))
     return POD % (b'"managedFields": [' + values + b"]", b"")
 
@@ -24,7 +24,7 @@ LARGE = review(_MOST_SEPARATORS // 4)
 
 
 class Crowd:
-    """Some callers with the same review at once."""
+    """Callers that send the same review at the same time."""
 
     def __init__(self, verb: str, sent: bytes) -> None:
         self._verb = verb
@@ -33,7 +33,7 @@ class Crowd:
         self.answered: list[int] = []
 
     async def comes(self) -> None:
-        """Returns when all of them are answered."""
+        """Sends all reviews, and waits for all answers."""
         await asyncio.gather(*(self.asks(number) for number in range(AT_ONCE)))
 
     async def asks(self, number: int) -> None:
@@ -45,7 +45,7 @@ class Crowd:
 @pytest.mark.alone
 @pytest.mark.parametrize("verb", ["mutate", "validate/every-pod"])
 async def test_only_one_large_review_at_a_time_blocks_the_event_loop(verb: str) -> None:
-    """By CPU time: what else runs on this machine does not count."""
+    """The test measures CPU time, so other programs on the machine do not matter."""
     crowd, late = Crowd(verb, LARGEST), [0.0]
     began = process_time()
     await crowd.asks(0)

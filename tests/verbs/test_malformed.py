@@ -1,6 +1,8 @@
-"""Requests that no kube-scheduler and no kube-apiserver sends, as large as a listener takes them.
+"""Tests of malformed requests, up to the largest size of a request. kube-scheduler and kube-apiserver
+send no such requests.
 
-They are refused in a few words, in the reply as in the log, and soon. The message names the wrong field.
+The extender rejects such a request soon. The message in the reply and in the log is short, and names the
+wrong field.
 """
 
 import asyncio
@@ -127,7 +129,7 @@ def test_large_malformed_request_gets_a_short_error_soon(verb: str, sent: bytes)
     assert len(answer.content) < LONGEST
     assert [entry["event"] for entry in logs] == ["malformed request"]
     assert len(str(logs)) < LONGEST
-    assert took < 3  # and not a minute, for a kilobyte of memory each
+    assert took < 3  # much less than a minute
 
 
 MANY_VALUES = {
@@ -141,7 +143,7 @@ MANY_VALUES = {
 @pytest.mark.parametrize("verb", ["mutate", "validate"])
 @pytest.mark.parametrize("values", MANY_VALUES.values(), ids=MANY_VALUES)
 def test_body_with_too_many_values_is_rejected(verb: str, values: bytes) -> None:
-    """Nobody reads this part of a Pod."""
+    """The extender does not use this part of a Pod."""
     answer = asyncio.run(Listeners().post(verb, POD % (b'"managedFields": ' + values, b"")))
     assert answer.status_code == 400
     assert "brackets and commas, and at most 300000 are taken" in answer.text

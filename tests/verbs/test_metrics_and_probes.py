@@ -1,4 +1,4 @@
-"""What Prometheus and the kubelet see of the listeners."""
+"""Tests of the listeners for Prometheus and for the kubelet's probes."""
 
 import asyncio
 
@@ -112,7 +112,7 @@ async def test_rate_limited_message_is_logged_without_another_report(
 
 
 async def test_no_listener_answers_for_another() -> None:
-    """Who may reach the probes may not bind Pods."""
+    """A client with access to the probes cannot bind Pods."""
     listeners = Listeners()
     for client in (listeners.metrics, listeners.probes, listeners.hooks):
         for path in ("/scheduler/bind", "/mutate"):

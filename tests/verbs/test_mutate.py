@@ -1,4 +1,4 @@
-"""/mutate: what becomes of a Pod at its creation."""
+"""Tests of /mutate: the changes of a Pod at creation, and the rejected Pods."""
 
 import json
 from base64 import b64decode
@@ -23,7 +23,7 @@ UID = body("mutate")["request"]["uid"]
 
 
 def call(annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:
-    """kube-apiserver's call for a Pod, with other annotations and fields of its spec."""
+    """Returns kube-apiserver's call for a Pod, with other annotations and other fields in the spec."""
     sent = body("mutate")
     pod = sent["request"]["object"]
     if annotations is not None:
@@ -33,7 +33,7 @@ def call(annotations: dict[str, str] | None = None, **spec: Any) -> Manifest:
 
 
 def patched(pod: Manifest, patch: list[Manifest]) -> Manifest:
-    """Applies a JSON Patch as RFC 6902 says of `add` to a member of an object."""
+    """Applies a JSON Patch with `add` operations to members of objects (RFC 6902)."""
     result = deepcopy(pod)
     for operation in patch:
         assert set(operation) == {"op", "path", "value"}
@@ -55,7 +55,7 @@ async def respond(sent: Manifest, verb: str = "mutate", **settings: Any) -> Mani
 
 
 def stored(sent: Manifest, response: Manifest) -> Manifest:
-    """The Pod after an admission."""
+    """Returns the Pod after the admission."""
     assert response["allowed"] is True, response["status"]
     if "patch" not in response:
         return deepcopy(dict(sent["request"]["object"]))
@@ -108,7 +108,7 @@ async def test_gates_of_others_stay_in_order_before_one_gate(gates: list[str], k
 
 
 async def test_second_mutation_changes_nothing() -> None:
-    """reinvocationPolicy: IfNeeded."""
+    """kube-apiserver calls twice because of `reinvocationPolicy: IfNeeded`."""
     sent = call()
     once = await admitted(sent)
     sent["request"]["object"] = once
@@ -139,7 +139,7 @@ async def test_a_copy_has_no_label_with_the_job_of_the_first_pod(asked: dict[str
 
 
 async def test_a_pod_that_chooses_its_node_itself_is_refused() -> None:
-    """It would run without a job, whatever the policy says."""
+    """Such a Pod would run without a job, regardless of the policy."""
     response = await respond(call({PREFIX + "timeout": "soon"}, nodeName="n1"))
     assert response["allowed"] is False
     told = response["status"]["message"]
@@ -148,7 +148,7 @@ async def test_a_pod_that_chooses_its_node_itself_is_refused() -> None:
 
 
 async def test_mirror_pod_is_allowed_without_forged_annotations() -> None:
-    """Otherwise a restart would take its word for it that job 4711 is its own."""
+    """Otherwise the extender would believe after a restart that job 4711 belongs to the Pod."""
     mirror = {"kubernetes.io/config.mirror": "x", PREFIX + "qos": "high"}
     sent = call(mirror | FORGED, nodeName="n1", schedulerName="slurm-scheduler")
     pod = await admitted(sent)
@@ -205,7 +205,8 @@ async def test_rejection_of_a_pod_taken_over_names_its_scheduler() -> None:
 
 
 async def test_pod_of_another_scheduler_loses_only_extender_annotations() -> None:
-    """The other scheduler may be another release's, whose webhook writes notes again."""
+    """The Pod may belong to another release of the extender. The webhook of the other release then
+    writes the annotations again."""
     sent = call({ATTEMPT: "1", PREFIX + "qos": "high"}, schedulerName="another-release")
     expected = deepcopy(sent["request"]["object"])
     del expected["metadata"]["annotations"][ATTEMPT]
@@ -225,7 +226,7 @@ async def test_all_problems_of_a_pod_are_reported_in_one_message(cpu: str | None
 
 @pytest.mark.parametrize("selector", [{}, {"nodeSelectorTerms": None}])
 async def test_invalid_affinity_is_left_to_kube_apiserver(selector: Any) -> None:
-    """Validation comes after mutation: half-made objects arrive here."""
+    """Validation comes after mutation, so the webhook also gets incomplete objects."""
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
     assert (await admitted(call(affinity=affinity)))["spec"]["affinity"] == affinity
 
@@ -262,9 +263,9 @@ async def test_kubernetes_default_grace_is_lowered_with_a_warning(seconds: int, 
     [
         (36, "lower", 30, True),  # short enough
         (30, "lower", 10, True),
-        (30, "lower", 60, False),  # typed by somebody
+        (30, "lower", 60, False),  # not the default, so the user chose the value
         (30, "refuse", 30, False),
-        (6, "lower", 30, False),  # nothing is left to lower it to
+        (6, "lower", 30, False),  # no lower grace is possible
     ],
 )
 async def test_any_other_grace_stays_or_is_refused(
@@ -344,7 +345,8 @@ async def test_every_pod_is_taken_if_the_namespace_has_the_label(
 
 
 async def test_daemonset_pod_is_not_taken_over() -> None:
-    """One that is not of Kubernetes' own kind is not collected with its owner: it may be made up."""
+    """Only a DaemonSet of Kubernetes' own API group counts, as the controller of the Pod. A user may
+    invent another owner, because the garbage collector does not remove such a Pod."""
     owner = {"kind": "DaemonSet", "controller": True, "name": "d", "apiVersion": "apps/v1", "uid": "u"}
     for change, taken in (
         ({}, False),

@@ -1,4 +1,4 @@
-"""What the policy makes of Pods at admission."""
+"""Tests of the policy at admission."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def ruled(tmp_path: Path) -> Listeners:
 
 
 async def told(ruled: Listeners, sent: Manifest) -> str | None:
-    """The words of a refusal, None where the Pod is admitted."""
+    """Returns the message of a rejection; None if the Pod is admitted."""
     response = (await ruled.ask("mutate", sent))["response"]
     return None if response["allowed"] else str(response["status"]["message"])
 

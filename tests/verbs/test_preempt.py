@@ -1,4 +1,4 @@
-"""/preempt: who may be evicted for whom, by kube-scheduler."""
+"""Tests of /preempt: the Pods that kube-scheduler may evict for another Pod."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,19 +18,19 @@ CRITICAL = 2_000_000_000
 
 
 def proposal(*uids: str, violations: int = 0) -> Manifest:
-    """MetaVictims, as kube-scheduler sends them."""
+    """Returns MetaVictims in the format of kube-scheduler."""
     return {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
 
 
 def adopted_pod(name: str, node: str = "n1", cpu: str = "5", **given: Any) -> Manifest:
-    """An unmanaged Pod on a Node; its uid is its name."""
+    """Returns an unmanaged Pod on a Node. The uid is the same as the name."""
     manifest = unmanaged(name, cpu=cpu, node=node, **given)
     manifest["metadata"]["uid"] = name
     return manifest
 
 
 async def scene(*bound: Manifest, nodes: Sequence[Node] = (), **given: Any) -> Cluster:
-    """Pods on Nodes, and Slurm's nodes: n1 with 8 CPUs unless others are given."""
+    """Returns a cluster with these Pods on Nodes. By default, Slurm has the node n1 with 8 CPUs."""
     cluster = await Cluster(nodes=tuple(nodes) or (machine("n1"),), **given).known()
     for manifest in bound:
         cluster.listeners.occupancy.pod_seen(manifest)
@@ -63,7 +63,8 @@ async def test_proposal_on_a_node_outside_slurm_is_accepted() -> None:
 
 
 async def test_proposal_is_accepted_only_if_the_victims_free_enough_capacity() -> None:
-    """8 CPUs each: jobs have 0, 0 and 3, victims 5, and on n2 another Pod has 2 and stays."""
+    """Each node has 8 CPUs. Jobs use 0, 0 and 3 CPUs, and the victims use 5 each. Another Pod with 2
+    CPUs stays on n2."""
     nodes = (machine("n1"), machine("n2"), machine("n3", cpus=3))
     bound = [adopted_pod(f"low-{node}", node) for node in ("n1", "n2", "n3")]
     cluster = await scene(*bound, adopted_pod("stays", "n2", cpu="2"), nodes=nodes)
@@ -100,7 +101,7 @@ async def test_unknown_pod_is_not_preempted() -> None:
 
 
 async def only_elsewhere_is_open(cluster: Cluster) -> None:
-    """Of Slurm's Node n1 and another Node."""
+    """Checks a proposal with Slurm's Node n1 and with another Node: only the other Node is open."""
     proposed = {"n1": proposal("low"), "elsewhere": proposal("any")}
     answer = await preempt(cluster, unmanaged(priority=9), **proposed)
     assert answer == {"elsewhere": proposal("any")}
@@ -125,14 +126,15 @@ async def test_critical_and_daemonset_pods_preempt_without_a_request_to_slurm(by
     asks = unmanaged(cpu="5", priority=CRITICAL if by == "priority" else 9)
     if by == "owner":
         asks["metadata"]["ownerReferences"] = DAEMON_SET
-    cluster = Cluster()  # nothing is known of Slurm
+    cluster = Cluster()  # Slurm's nodes are unknown
     cluster.listeners.occupancy.pod_seen(adopted_pod("low"))
     assert await preempt(cluster, asks, n1=proposal("low")) == {"n1": proposal("low")}
     assert cluster.slurm.calls == []
 
 
 async def test_preemption_of_an_adopted_pod_with_a_job_frees_no_capacity() -> None:
-    """Of 8 CPUs the jobs of two adopted Pods have 6. A third has no job yet."""
+    """Slurm's node has 8 CPUs, and the jobs of two adopted Pods use 6. A third adopted Pod has no job
+    yet."""
     adopted = [adopted_pod(name, cpu="3", annotations={ADOPTED: "77"}) for name in ("a", "b")]
     cluster = await scene(
         *adopted, adopted_pod("new", cpu="2"), nodes=(machine("n1", cpus=6),), unmanaged_pods="adopt"
@@ -179,7 +181,8 @@ async def test_no_pod_is_preempted_on_unread_nodes(
 
 
 async def test_nominated_node_is_open_while_the_victims_leave() -> None:
-    """kube-scheduler counts them until they are gone. Meanwhile it would evict others elsewhere."""
+    """kube-scheduler counts the victims until the victims are gone. If the Node were closed,
+    kube-scheduler would also evict Pods on other Nodes."""
     low, asks = adopted_pod("low"), unmanaged(cpu="8", priority=9)
     cluster = await scene(low)
     asks["status"] = {"nominatedNodeName": "n1"}
@@ -203,7 +206,7 @@ async def test_pod_is_not_bound_before_its_victims_are_gone() -> None:
 
 
 async def test_node_newer_than_the_last_reading_counts_as_a_slurm_node() -> None:
-    """Slurm may have placed a Pod of ours there already."""
+    """Slurm may already have placed a managed Pod on the new node."""
     annotations = {JOB_ID: "7", NODE: "n2"}
     ours = pod_manifest("ours", cpu="5", node="n2", annotations=annotations)
     cluster = await scene(adopted_pod("low", node="n2"), ours)
@@ -212,7 +215,7 @@ async def test_node_newer_than_the_last_reading_counts_as_a_slurm_node() -> None
 
 
 async def test_no_pod_is_preempted_without_node_cache_capable() -> None:
-    """/filter refuses every Node then, and says why."""
+    """In this case, /filter closes every Node, and reports the missing setting."""
     sent = {
         "Pod": unmanaged(),
         "NodeNameToVictims": {"elsewhere": {"Pods": [adopted_pod("low")], "NumPDBViolations": 0}},

@@ -1,4 +1,4 @@
-"""/prioritize, which leaves everything to Slurm."""
+"""Tests of /prioritize. All Nodes get the same score, because Slurm chooses the node."""
 
 from tests.verbs.callers import Listeners, body
 

@@ -1,4 +1,5 @@
-"""Pods that are not ours, as kube-scheduler sends them: they get what Slurm leaves, and no more."""
+"""Tests of the verbs for unmanaged Pods. Unmanaged Pods get only the capacity that Slurm's jobs
+leave."""
 
 import asyncio
 from dataclasses import replace
@@ -43,14 +44,14 @@ DOWN = Unreachable("slurmctld was not reached", number=1001)
 
 
 def machine(name: str, *, cpus: int = 0, memory_mb: int = 0, gpus: int = 0, **given: Any) -> Node:
-    """A node of 8 CPUs, 16,000 MB and 4 GPUs of which jobs have so much."""
+    """Returns a Slurm node with 8 CPUs, 16,000 MB and 4 GPUs. Jobs use the amounts in the arguments."""
     whole = node(name, cpus=8, memory_mb=16_000, gres="gpu:h100:4(S:0-1)")
     used = f"gpu:h100:{gpus}(IDX:0)" if gpus else "gpu:h100:0(IDX:N/A)"
     return replace(whole, cpus_allocated=cpus, memory_allocated_mb=memory_mb, gres_used=used, **given)
 
 
 class Cluster:
-    """Both systems, and the extender's listeners before them."""
+    """Kubernetes and Slurm, and the extender's listeners."""
 
     def __init__(self, *pods: Manifest, nodes: tuple[Node, ...] = (), **given: Any) -> None:
         self.kubernetes = BoundPods(*pods)
@@ -61,7 +62,7 @@ class Cluster:
         return await self.listeners.ask("filter", {"Pod": manifest, "NodeNames": names})
 
     async def closed(self, manifest: Manifest) -> str | None:
-        """Why /filter closes n1, the only Node; None if open."""
+        """Returns the reason why /filter closes n1; None if n1 is open. The call has no other Node."""
         answer = await self.filter(manifest, "n1")
         reason = answer.get("FailedAndUnresolvableNodes", {}).get("n1")
         assert answer["NodeNames"] == ([] if reason else ["n1"])
@@ -108,7 +109,7 @@ async def test_only_slurm_nodes_are_closed_until_slurm_is_known() -> None:
 
 
 async def test_filter_of_a_pod_out_of_scope_is_an_error_until_slurm_is_known() -> None:
-    """The extender does not wake such a Pod: it would wait for up to five minutes."""
+    """The extender does not wake such a Pod, so the Pod would wait for up to five minutes."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), scope="elsewhere")
     assert await cluster.filter(unmanaged(), "n1") == {"Error": UNKNOWN}
     assert (await cluster.filter(unmanaged(), "n1", "other"))["NodeNames"] == ["other"]
@@ -147,7 +148,7 @@ async def test_ignored_unmanaged_pods_fit_every_node() -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize(("names", "within_ms"), [(50, 0.5), (5000, 6.0)])
 async def test_filter_takes_little_cpu_time(names: int, within_ms: float) -> None:
-    """Measured were 0.05 and 1.4 ms."""
+    """Typical times are 0.05 and 1.4 ms."""
     every = [f"node-{number}" for number in range(names)]
     slurm = FakeSlurm(nodes=tuple(machine(name, cpus=7) for name in every))
     occupancy = Listeners(slurm=slurm, view=view(*map(kube_node, every))).occupancy
@@ -218,7 +219,7 @@ async def test_bind_before_the_first_reading_leaves_other_nodes_unknown() -> Non
 
 
 async def test_node_removed_from_slurm_is_open_after_the_next_reading() -> None:
-    """A reply without the one that was asked for is also what some failures look like."""
+    """Some failures also cause a reply without the requested node."""
     nodes = (machine("n1", cpus=8), machine("n2"))
     cluster = await Cluster(unmanaged(), nodes=nodes).known()
     cluster.slurm.all_nodes = nodes[1:]
@@ -252,11 +253,11 @@ async def test_daemonset_pod_is_bound_without_a_request_to_slurm() -> None:
     assert cluster.kubernetes.calls == ["read_pod", "bind_pod"]
 
 
-# Pods of ours, beside them
+# Managed Pods and unmanaged Pods on a node
 
 
 def ours(cluster: Cluster, attempt: int = 1, cores: str = "") -> Manifest:
-    """A Pod whose job runs on n1 with 2 CPUs, that is not bound yet."""
+    """Returns an unbound Pod with a job on n1. The job has 2 CPUs."""
     job = placeholder_job(pod(name="ours"), node="n1", attempt=attempt, cores=(cores,))
     cluster.slurm.jobs[job.id] = job
     granted = Allocation(job.id, "n1", cores=cores).annotations()
@@ -267,8 +268,8 @@ def ours(cluster: Cluster, attempt: int = 1, cores: str = "") -> Manifest:
 
 
 async def test_managed_pod_is_not_bound_if_unmanaged_pods_use_its_allocation() -> None:
-    """A native job of 4, the placeholder's 2 and the unmanaged Pod's 3 CPUs: 9 of 8. kube-scheduler
-    sees 5, Slurm sees 6."""
+    """The node has 8 CPUs, but a native job uses 4, the placeholder 2 and the unmanaged Pod 3.
+    kube-scheduler counts 5, and Slurm counts 6."""
     cluster = await Cluster(unmanaged(cpu="3"), nodes=(machine("n1", cpus=4),)).known()
     assert await cluster.bind(unmanaged()) == ""
     cluster.slurm.all_nodes = (machine("n1", cpus=6),)
@@ -308,13 +309,14 @@ async def test_slurm_nodes_are_not_read_without_unmanaged_pods() -> None:
     assert cluster.kubernetes.calls == ["read_pod", "read job", "list pods", "bind_pod"]
 
 
-# Pods of ours that outlast their jobs
+# Managed Pods after the end of their jobs
 
 
 def leaving(
     cluster: Cluster, state: str, cpu: str = "5", cores: str = "", **job_fields: Any
 ) -> Placeholder:
-    """A Pod of ours on n1, the state of whose job the leader has not heard yet; returns its record."""
+    """Adds a managed Pod on n1 with a job in this state, and returns the record. The leader does not
+    know the state yet."""
     job = placeholder_job(pod(name="leaving"), state, node="n1", cores=(cores,), **job_fields)
     cluster.slurm.jobs[job.id] = job
     annotations = Allocation(job.id, "n1", cores=cores).annotations()
@@ -339,7 +341,7 @@ def leads(cluster: Cluster, manifest: Manifest, beside: Placeholder) -> None:
 
 
 async def test_bind_waits_for_a_recently_bound_pod_without_a_running_job() -> None:
-    """The watch has yet to show the Binding of a Pod that has lost its job since."""
+    """The watch has not shown the Binding yet, and the Pod has lost the job since."""
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
     assert beside.lead.scheduling.allocation is not None
@@ -362,8 +364,8 @@ async def test_bind_waits_for_a_recently_bound_pod_without_a_running_job() -> No
 async def test_managed_pod_is_bound_after_the_previous_pod_is_gone(
     state: str, allocated: int, answer: str, *, leader: bool
 ) -> None:
-    """Of 8 CPUs Slurm has given 2 to this Pod, and others to native jobs: 5 and the 5 of the Pod that
-    leaves are too many, 3 are not. kube-scheduler sees 7."""
+    """The node has 8 CPUs. Slurm has given 2 to this Pod, and the rest of `allocated` to native jobs.
+    The leaving Pod uses 5 CPUs. 5 for `allocated` is too many, 3 is not. kube-scheduler counts 7."""
     cluster = await Cluster(nodes=(machine("n1", cpus=allocated),)).known()
     manifest, beside = ours(cluster), leaving(cluster, state)
     if leader:
@@ -390,7 +392,7 @@ async def test_managed_pod_is_bound_after_the_previous_pod_is_gone(
 async def test_a_pod_waits_for_the_pod_on_its_cores(
     cores: str, state: str, job: dict[str, Any], answer: str, *, leader: bool
 ) -> None:
-    """Of 8 CPUs Slurm has given 2 away, cores 0 and 1: there is room for the other Pod's 2, too."""
+    """Slurm has given away 2 of 8 CPUs (cores 0 and 1), so the 2 CPUs of the other Pod also fit."""
     cluster = await Cluster(nodes=(machine("n1", cpus=2),)).known()
     manifest, beside = ours(cluster, cores="0-1"), leaving(cluster, state, "2", cores, **job)
     if leader:
@@ -423,14 +425,14 @@ async def test_pod_of_an_ended_job_uses_capacity_whatever_slurm_reports() -> Non
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
     leads(cluster, manifest, beside._replace(state=State.EVICTING).with_phase(Phase.ENDED, 0.0))
     assert await cluster.bind(manifest) == LEAVING
-    assert await cluster.closed(manifest) is None  # it is waited for
+    assert await cluster.closed(manifest) is None  # the Pod waits for the end
 
 
-# Adopted Pods that have a job
+# Adopted Pods with a job
 
 
 def adopted(cluster: Cluster, state: str) -> None:
-    """A Pod of 5 CPUs on n1, and the job that stands on it as its own."""
+    """Adds a Pod with 5 CPUs on n1, and the job in the Pod's annotation."""
     adopted_pod = unmanaged("guest", cpu="5", node="n1", annotations={ADOPTED: "77"})
     cluster.kubernetes.put("pods", adopted_pod)
     job = placeholder_job(pod(name="guest"), node="n1")
@@ -468,7 +470,7 @@ async def test_adoption_annotation_is_ignored_if_adoption_is_off() -> None:
 async def test_managed_pod_is_bound_beside_adopted_pods_with_running_jobs(
     state: str, answer: str
 ) -> None:
-    """8 of 8 CPUs are allocated: the guest's 5, the placeholder's 2 and a native job's."""
+    """All 8 CPUs are allocated: 5 to the guest, 2 to the placeholder, and 1 to a native job."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), unmanaged_pods="adopt")
     adopted(await cluster.known(), state)
     cluster.listeners.occupancy.pod_seen(cluster.kubernetes.read("pods", "guest"))
@@ -480,8 +482,8 @@ async def test_managed_pod_is_bound_beside_adopted_pods_with_running_jobs(
     ("bound_s", "adopting", "answer"), [(1, "adopt", LEAVING), (1, "fit", TAKEN), (9, "adopt", TAKEN)]
 )
 async def test_new_adopted_pod_may_be_counted_already(bound_s: int, adopting: str, answer: str) -> None:
-    """Its job may run before that stands on it, so that it counts twice. What Slurm granted is not given
-    back for that."""
+    """The job of an adopted Pod may run before the annotation is written, so the Pod counts twice. The
+    managed Pod still keeps its allocation."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), unmanaged_pods=adopting)
     adopted_pod = unmanaged("guest", cpu="5", node="n1")
     since = (datetime.now(UTC) - timedelta(seconds=bound_s)).isoformat(timespec="seconds")
@@ -519,7 +521,7 @@ async def test_filter_does_not_count_adopted_pods_with_jobs() -> None:
 
 
 async def test_pod_to_be_adopted_needs_room_for_whole_slurm_cpus() -> None:
-    """A Pod of half a CPU takes a whole one of Slurm's; a DaemonSet's gets no job."""
+    """A Pod with half a CPU takes a whole CPU of Slurm. A Pod of a DaemonSet gets no job."""
     cluster = await Cluster(nodes=(machine("n1", cpus=6),), unmanaged_pods="adopt").known()
     occupancy = cluster.listeners.occupancy
     for name in ("d", "e"):

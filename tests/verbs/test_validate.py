@@ -1,4 +1,4 @@
-"""/validate: what is refused to a Pod's author, and what the author of a Pod template is warned of."""
+"""Tests of /validate: the errors for authors of Pods, and the warnings for authors of Pod templates."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ NO_REQUESTS = [{"name": "c", "resources": {}}]
 
 
 def call(new: Any, old: Any = None, kind: tuple[str, str] = POD) -> Manifest:
-    """kube-apiserver's call about an object that is created, or changed from its old version."""
+    """Returns kube-apiserver's call for a new object; with `old`, for a changed object."""
     group, name = kind
     return {
         "kind": "AdmissionReview",
@@ -57,7 +57,7 @@ async def refusal(new: Manifest, old: Manifest | None = None, **given: Any) -> s
 
 
 async def warnings(new: Manifest, old: Manifest | None = None, kind: tuple[str, str] = POD) -> list[str]:
-    """What is told of an object that is allowed."""
+    """Returns the warnings for an allowed object."""
     response = await respond(call(new, old, kind))
     assert response["allowed"] is True, response["status"]
     return list(response.get("warnings", ()))
@@ -332,7 +332,7 @@ NAMES = st.sampled_from([PREFIX + row.name for row in ANNOTATIONS]) | st.text(ma
 
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Where something stands in a document."""
+    """Returns the path of each value in a document."""
     inner: Sequence[tuple[str | int, Any]] = ()
     if isinstance(value, dict):
         inner = list(value.items())
