@@ -1,4 +1,4 @@
-"""The world of the ledger's tests."""
+"""Fixture with the world of the ledger's tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Both systems, reduced to what the ledger can tell of them: a world for it to be wrong about.
+"""A model of Kubernetes and Slurm for tests of the ledger.
 
-Every effect may be lost, or done with its reply lost; what the ledger is told may come late. The world
-itself keeps the books on what must never happen.
+Every effect may be lost, or carried out with a lost reply. News for the ledger may come late. The world
+checks the invariants after each event.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ NATIVE = "native"
 
 
 def view_of(nodes: tuple[str, ...]) -> ClusterView:
-    """What is known of so many Nodes."""
+    """Returns the view of a cluster with these Nodes."""
     return ClusterView(
         cluster=PlacementConfig().cluster,
         nodes={
@@ -92,7 +92,7 @@ REQUEST = Request(JobSpec("p@default", 1, 1), ANYWHERE)
 
 
 def of_user(user: int | None) -> Request:
-    """What a Pod of a Slurm user asks for."""
+    """Returns the request of a Pod of a Slurm user."""
     return replace(REQUEST, job=replace(REQUEST.job, user_id=user))
 
 
@@ -102,7 +102,7 @@ _DATA = Cause.of(Kind.CLAIM, kind="PersistentVolumeClaim", name="data", entry="d
 NO_CLAIM = Cause.of(Kind.CLAIM_MISSING, claim=_DATA)
 
 NO_DEVICE = "UnexpectedAdmissionError: Allocate failed due to no healthy devices present"
-"""Why a kubelet rejects a Pod whose device plugin has no healthy device."""
+"""Message of a kubelet that rejects a Pod because the device plugin has no healthy device."""
 
 
 def kinds(effects: Iterable[Effect]) -> list[type]:
@@ -114,7 +114,7 @@ def of_kind(effects: Iterable[Effect], kind: type[E]) -> list[E]:
 
 
 def only(effects: Iterable[Effect], kind: type[E]) -> E:
-    """Returns the only effect, which is of this kind."""
+    """Returns the only effect. The effect must be of this kind."""
     (effect,) = effects
     assert isinstance(effect, kind)
     return effect
@@ -122,19 +122,21 @@ def only(effects: Iterable[Effect], kind: type[E]) -> E:
 
 @dataclass
 class Replica:
-    """One extender: what it knows, what it is doing, and the news that is on its way to it."""
+    """A replica of the extender: the ledger, the effects in progress, and the news on the way to the
+    replica."""
 
     ledger: Ledger
     effects: list[Effect] = field(default_factory=list)
     news: list[Event] = field(default_factory=list)
     poll: JobsPolled | None = None
     unaware_of: set[str] = field(default_factory=set)
-    """The workloads whose Pods it has not heard of: its watch broke off before they came."""
+    """Uids of the workloads whose Pods the replica does not know, because the watch broke off before the
+    Pods came."""
 
 
 @dataclass
 class World:
-    """Kubernetes, Slurm, a kube-scheduler, and one ledger between them."""
+    """Kubernetes, Slurm, kube-scheduler, and a ledger."""
 
     rules: PlacementConfig = field(
         default_factory=lambda: PlacementConfig(
@@ -145,93 +147,96 @@ class World:
     jobs_per_node: int = 1
     """Number of jobs that Slurm starts on a node. Slurm fills one node after the other."""
     unmanaged: list[tuple[PodConstraints, str]] = field(default_factory=list)
-    """Pods that only kube-scheduler knows, with their Nodes: Slurm does not place such Pods."""
+    """Pods known only to kube-scheduler, with their Nodes. Slurm does not place such Pods."""
     rejected_for_pods: Counter[str] = field(default_factory=Counter)
-    """How often kube-scheduler rejected a Pod's Node because of other Pods, and offered other Nodes."""
+    """Number of times that kube-scheduler rejected a Pod's Node because of other Pods, and offered other
+    Nodes."""
     now: float = 0.0
     pods: dict[str, Pod] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
     saved: dict[int, Job] | None = None
     saved_at: float = 0.0
     next_id: int = 1
-    """The next id that Slurm gives a job by itself: it is saved with the jobs. Where it is forgotten,
-    another job gets it."""
+    """Next id that Slurm chooses for a job. Slurm saves the number with the jobs. After a loss of the
+    number, another job gets the same id."""
     next_saved: int = 1
     under_way: list[Submit] = field(default_factory=list)
-    """Submissions that were not answered in time: they may yet arrive."""
+    """Submissions without a reply in time. The submissions may still arrive."""
     revived: set[int] = field(default_factory=set)
     late: set[int] = field(default_factory=set)
-    """Jobs that one of two replicas asked for when the Pod might not be placed any more, and it had not
-    heard of that."""
+    """Jobs that Slurm accepted after the reply was overdue, or for a forbidden Pod while two replicas
+    acted as leader."""
     shared: bool = False
-    """Whether there were ever two that believed to lead."""
+    """True after two replicas have acted as leader at the same time."""
     disturbed: set[str] = field(default_factory=set)
-    """Pods whose job ended, or was forgotten, by no doing of the ledger's: only those may be evicted."""
+    """Workloads whose job ended, changed or was forgotten without an action of the ledger. The ledger
+    may evict Pods of these workloads only."""
     acting: Replica = field(init=False)
-    """The replica whose turn it is."""
+    """The replica with the current turn."""
     other: Replica | None = None
-    """Another one that believes that it leads."""
+    """Another replica that acts as leader."""
     bindings: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Bindings that are on their way: the Pod's version and the Node, by uid."""
+    """Bindings on their way, by uid: the version of the Pod, and the Node."""
     annotated: dict[str, Allocation] = field(default_factory=dict)
-    """The allocation that each of them carries."""
+    """The allocation in each of the Bindings."""
     leaving: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Pods that use all of their grace, by uid: when they were deleted, and with how long a one."""
+    """Deleted Pods that use their whole grace, by uid: the time of the deletion, and the grace."""
     containers: dict[str, tuple[Pod, float]] = field(default_factory=dict)
-    """Pods that were deleted by force, by uid, and until when their containers run on."""
+    """Pods deleted by force, by uid, with the time until which their containers run."""
     vacated_in: dict[str, float] = field(default_factory=dict)
-    """Nodes that Pods are leaving, and how long that takes."""
+    """Seconds until leaving Pods are gone, by Node."""
     max_jobs: int | None = None
     """Slurm's limit on jobs."""
     external: bool = True
-    """Whether its jobs are EXTERNAL_JOBs, of which slurmd starts nothing."""
+    """True if the jobs are EXTERNAL_JOBs. slurmd starts no process of an EXTERNAL_JOB."""
     denied: set[str] = field(default_factory=set)
-    """Pods whose jobs a job_submit plugin refuses, with slurm.ERROR: Slurm says no more, and is asked
-    before it looks for a duplicate. Until their authors ask for something else."""
+    """Pods whose jobs a job_submit plugin refuses with slurm.ERROR. The reply has no reason, and Slurm
+    calls the plugin before the check for a duplicate id. Reset when the author changes the Pod."""
     tells_grants: bool = True
-    """Whether what was granted at once is known at once too."""
+    """True if the reply to an immediate request contains the grant."""
     numbers: bool = False
-    """Whether it is known which core and which GPU of a node a job has: at each start it gets another
-    core, and mostly another GPU."""
+    """True if Slurm reports the cores and GPUs of a job. At each start, a job gets another core, and
+    mostly another GPU."""
     may_run: dict[int, int] = field(default_factory=dict)
-    """Slurm's limit on the running jobs of each user (QOS MaxJobsPerUser); a user without one may run
-    any number."""
+    """Slurm's limit on the running jobs of each user (QOS MaxJobsPerUser). A user without an entry has
+    no limit."""
     gives_to: tuple[int, int] | None = None
-    """The user and group that Slurm gives every queued job to, whatever it is asked."""
+    """User and group of every queued job, regardless of the request."""
     unknown_users: set[int] = field(default_factory=set)
-    """Users that slurmctld cannot resolve: a job that is asked for as such a user's is nobody's, and a
-    batch job is held when Slurm would start it (24.11)."""
+    """Users that slurmctld cannot resolve. slurmctld holds a batch job of such a user at the start
+    (24.11)."""
     lacks_features: bool = False
-    """No node can run any job: slurmctld holds each job that waits, and does not release it."""
+    """True if no node can run any job. slurmctld then holds each waiting job, and does not release the
+    job."""
     refusals: dict[int | None, Failure] = field(default_factory=dict)
     """Slurm's answer to each request for a job of these users."""
     overwrites_keys: bool = False
-    """A job_submit plugin sets the AdminComment of every job that comes."""
+    """True if a job_submit plugin sets the AdminComment of every new job."""
     rewrites: dict[str, Any] = field(default_factory=dict)
-    """What else it sets."""
+    """Other fields that the plugin sets."""
     odd_names: set[int] = field(default_factory=set)
-    """Jobs whose names are bytes that are no UTF-8: no cancel can name one of them."""
+    """Jobs with names that are not UTF-8. No cancel request can contain such a name."""
     garbled: set[int] = field(default_factory=set)
-    """Jobs of which Slurm's answers cannot be read."""
+    """Jobs for which Slurm's replies are unreadable."""
     lost_keys: str | None = None
-    """What /readyz says of jobs without their keys."""
+    """Message of /readyz about jobs without their keys."""
     unbindable: set[str] = field(default_factory=set)
-    """Pods that kube-scheduler refuses everywhere, for ever, before it asks any extender."""
+    """Pods that kube-scheduler always rejects on every Node before kube-scheduler calls the extender."""
     taken: set[str] = field(default_factory=set)
-    """Nodes where Pods that Slurm does not count have all room."""
+    """Nodes where Pods unknown to Slurm use all capacity."""
     held_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """For how long jobs ran, by Pod, while it could not be bound."""
+    """Seconds of running jobs, by Pod, while the Pod could not be bound."""
     started: Counter[str] = field(default_factory=Counter)
-    """How many jobs of each Pod were started: each may have preempted somebody."""
+    """Number of started jobs of each Pod. Each start may have preempted another job."""
     made: int = 0
     started_at: dict[int, float] = field(default_factory=dict)
     given: int = 0
-    """The number of the last core that a job was given."""
+    """Number of the core in the last grant."""
     version: int = 0
     groups: dict[str, Workload] = field(default_factory=dict)
-    """The groups that there ever were, by uid: their controllers make a Pod for each that goes."""
+    """All groups so far, by uid. The controller of a group replaces each deleted Pod."""
     submitted: dict[int, str] = field(default_factory=dict)
-    """Which workload each job was asked for: what the world knows, whatever becomes of a job's key."""
+    """Workload of each job by the submission, even if the job's key changes later."""
 
     def __post_init__(self) -> None:
         self.view = VIEW if self.nodes == NODES else view_of(self.nodes)
@@ -252,13 +257,13 @@ class World:
         return self.acting.news
 
     def fail_over(self) -> None:
-        """Another replica takes over while this one does not know yet that it leads no more."""
+        """Makes another replica the leader. The previous leader does not know about the change yet."""
         deposed, self.shared = self.acting, True
         self.restart()
         self.other = deposed
 
     def swap(self) -> None:
-        """The other replica acts."""
+        """Gives the turn to the other replica."""
         assert self.other is not None
         self.acting, self.other = self.other, self.acting
 
@@ -268,22 +273,22 @@ class World:
                 replica.news.append(event)
 
     def list_again(self) -> None:
-        """The replica whose watch broke off lists all Pods: of some it has not heard before."""
+        """Lists all Pods for the replica with the broken watch. Some Pods are new to the replica."""
         unaware, self.acting.unaware_of = self.acting.unaware_of, set()
         for pod in self.pods.values():
             if pod.workload.uid in unaware:
                 self.news.append(PodObserved(pod))
 
     def list_lacks(self, uids: Iterable[str]) -> None:
-        """A list of all Pods lacks some that are there, and the next one has them again. Whatever was
-        asked of Slurm meanwhile is lost."""
+        """Lists all Pods, but without these Pods. The next list has the Pods again. Cancels in the
+        meantime are lost."""
         self.settle()
         uids = [uid for uid in uids if uid in self.pods and not self.pods[uid].life.deleting]
         for uid in uids:
             together = self.pods_of(self.pods[uid].workload.uid)
             if any(
                 pod.life.node is None for pod in together
-            ):  # the others may be bound before it is back
+            ):  # the other Pods may be bound before the Pod is back
                 self.disturbed.add(together[0].workload.uid)
             self.tell(PodVanished(uid, seen=False))
         for effect in [each for each in self.effects if isinstance(each, CancelJob)]:
@@ -299,7 +304,7 @@ class World:
         self.no_two_live_jobs()
 
     def restart(self) -> None:
-        """A new extender, which knows nothing, reads both systems."""
+        """Starts a new extender without state. The extender reads Kubernetes and Slurm."""
         self.lost_keys = None
         self.acting, self.saved = Replica(Ledger(self.rules, lost_keys=self._hear_of_keys)), None
         self.forget_containers()
@@ -324,14 +329,16 @@ class World:
         self.lost_keys = words
 
     def forget_containers(self) -> None:
-        """Of those that outlive their Pod a new leader knows what their job says, if it has its key."""
+        """Removes containers unknown to a new leader. A new leader knows containers only from the
+        comment of a job with the key."""
         for uid, (pod, _) in tuple(self.containers.items()):
             jobs = [job for job in self.live_jobs(pod.workload.uid) if key_of(job) is not None]
             if not any("may run for another" in (job.comment or "") for job in jobs):
                 del self.containers[uid]
 
     def sweep(self) -> None:
-        """Live jobs that the ledger does not know, of Pods that are gone or have moved on, are ended."""
+        """Ends live jobs unknown to the ledger if the Pod is gone, has a later attempt or another job,
+        or may have no job."""
         known, lost = {p.job.id for p in self.ledger.placeholders}, self._missing_keys()
         for job in tuple(self.jobs.values()):
             key = key_of(job) or lost.get(job.id)
@@ -344,7 +351,8 @@ class World:
                 self.tell(OrphanFound(key, job.id))
 
     def _missing_keys(self) -> dict[int, PlaceholderKey]:
-        """The keys of the jobs that have lost them, as far as their ids and names tell."""
+        """Computes the lost keys of live jobs from the ids and names of the jobs. Returns the keys by
+        job id."""
         without = [job for job in self.jobs.values() if key_of(job) is None and not job.state.ended]
         pods, found = {pod.workload.uid: pod for pod in self.pods.values()}, {}
         for uid, job in with_their_pods(without, pods.values(), self.rules):
@@ -365,11 +373,11 @@ class World:
     # Kubernetes
 
     def workloads(self) -> list[str]:
-        """The uids of those that have Pods."""
+        """Returns the uids of all workloads with Pods."""
         return list(dict.fromkeys(pod.workload.uid for pod in self.pods.values()))
 
     def pods_of(self, workload: str) -> tuple[Pod, ...]:
-        """The Pods of a workload."""
+        """Returns the Pods of a workload."""
         return tuple(pod for pod in self.pods.values() if pod.workload.uid == workload)
 
     def create_pod(
@@ -393,7 +401,7 @@ class World:
         return [self.create_pod(**given) for _ in range(number)]
 
     def create_group(self, size: int, request: Request = REQUEST) -> tuple[str, ...]:
-        """Pods that are placed together; returns their uids."""
+        """Creates a group of Pods, and returns the uids."""
         name = f"g{self.made + 1}"
         created = f"{datetime.fromtimestamp(self.made + 1, UTC):%FT%TZ}"
         group = Workload(f"uid-{name}", "default", name, created, size)
@@ -401,22 +409,22 @@ class World:
         return tuple(self.create_pod(request=request, group=group) for _ in range(size))
 
     def replace_member(self, workload: str, request: Request | None = None) -> str:
-        """A group's controller makes one Pod more, like the others; returns its uid."""
+        """Creates another Pod for a group, as the controller of the group does. Returns the uid."""
         alike = next((pod.request for pod in self.pods_of(workload)), REQUEST)
         return self.create_pod(request=request or alike, group=self.groups[workload])
 
     def is_kept_out(self, pod: Pod) -> bool:
-        """Whether the ledger does not count a Pod among its group's."""
+        """Returns True if the ledger does not count a Pod as a member of the group."""
         return pod.group is not None and self.ledger.record_of(pod.uid) is None
 
     def settled_pod(self, **given: Any) -> str:
-        """Creates a Pod, and does what follows: Slurm starts the job at once if a node is free."""
+        """Creates a Pod, and carries out all effects. Slurm starts the job at once if a node is free."""
         uid = self.create_pod(**given)
         self.settle()
         return uid
 
     def pod_and_submission(self, **given: Any) -> tuple[str, Submit]:
-        """Creates a Pod, and takes the submission of its job: the test decides its outcome."""
+        """Creates a Pod, and takes the submission of the job: the test decides the outcome."""
         uid = self.create_pod(**given)
         self.hear_all()
         return uid, self.take(Submit)
@@ -437,17 +445,18 @@ class World:
         return [self.bound_pod() for _ in self.nodes]
 
     def queued_pod(self, **given: Any) -> str:
-        """Creates a Pod whose job waits: each node has a job already."""
+        """Creates a Pod with a waiting job. Each node has a job already."""
         self.bind_a_pod_to_each_node()
         return self.settled_pod(**given)
 
     def claim(self, uid: str, *, missing: bool) -> None:
-        """What a Pod refers to goes, or comes."""
+        """Adds or removes an object to which a Pod refers."""
         pod = self.pods[uid]
         self.write(changed(pod, obstacle=NO_CLAIM if missing else None))
 
     def make_volume(self, uid: str, node: str | None) -> None:
-        """kube-scheduler has chosen a Node, and asked for a volume there; None: it is made."""
+        """Sets the Node that kube-scheduler has chosen for a new volume; None after the volume
+        exists."""
         self.write(changed(self.pods[uid], provisioned_on=node))
 
     def write(self, pod: Pod) -> None:
@@ -457,7 +466,7 @@ class World:
         self._announce(PodObserved(pod), pod.workload.uid)
 
     def remove_pod(self, uid: str, *, seen: bool = True) -> None:
-        """Its containers have ended, as its kubelet says first, and it is dropped."""
+        """Removes a Pod after the end of the containers. The kubelet reports the end first."""
         pod = self._drop(uid)
         if pod is not None:
             last = changed(pod, deleting=True, finished=pod.life.node is not None)
@@ -466,35 +475,35 @@ class World:
     def _drop(self, uid: str) -> Pod | None:
         pod = self.pods.pop(uid, None)
         self.leaving.pop(uid, None)
-        if pod is not None and pod.group is not None:  # the others may have to go, too
+        if pod is not None and pod.group is not None:  # the other Pods may also have to go
             self.disturbed.add(pod.group.uid)
         return pod
 
     def kubelet_starts(self, uid: str) -> None:
-        """Its kubelet starts a Pod's containers."""
+        """Starts a Pod's containers, as the kubelet does."""
         self.write(changed(self.pods[uid], started=True))
 
     def kubelet_rejects(self, uid: str, why: str = NO_DEVICE) -> None:
-        """Its kubelet rejects a Pod: the Pod has failed and never has containers. Its controller makes
-        another Pod."""
+        """Rejects a Pod, as the kubelet does. The Pod has failed, and never has containers. The
+        controller creates another Pod."""
         pod = self.pods[uid]
         if pod.life.node is not None and not pod.life.started and pod.group is None:
             self.write(changed(pod, finished=True, kubelet_rejection=why))
 
     def force_delete(self, uid: str, *, seen: bool = True) -> None:
-        """It is dropped at once; its kubelet ends its containers when it hears of that."""
+        """Removes a Pod at once. The kubelet ends the containers after the news of the removal."""
         pod = self._drop(uid)
         if pod is not None:
             replicas = [each for each in (self.acting, self.other) if each is not None]
             unaware = any(pod.workload.uid in each.unaware_of for each in replicas)
-            if seen and not unaware and not pod.life.finished:  # otherwise nobody can know
+            if seen and not unaware and not pod.life.finished:  # otherwise, the containers are unknown
                 self.containers[uid] = pod, self.now + pod.life.grace
             last = changed(pod, deleting=True)
             self._announce(PodVanished(uid, seen, last if seen else None), pod.workload.uid)
 
     def delete_pod(self, uid: str, grace: int) -> None:
-        """Somebody deletes a Pod with a grace of his choice, all of which it uses; one that is nowhere
-        is gone at once. A grace may be shortened, and no more (rest.BeforeDelete)."""
+        """Deletes a Pod with a grace. The Pod uses the whole grace, but an unbound Pod is gone at once.
+        A later deletion may only shorten the grace (rest.BeforeDelete)."""
         pod = self.pods[uid]
         deleted, before = self.leaving.get(uid, (self.now, grace + 1))
         if pod.life.node is None:
@@ -511,7 +520,8 @@ class World:
                 self.remove_pod(uid)
 
     def outwrite(self) -> None:
-        """Somebody else writes to a Pod a moment before we do, as often as we try now."""
+        """Writes to each Pod just before the writes of the ledger, so that the writes of the ledger
+        conflict."""
         versioned = (WriteAllocation, WriteAttempt, EvictPod)
         for effect in [each for each in self.effects if isinstance(each, versioned)]:
             if effect.pod.uid in self.pods:
@@ -520,12 +530,13 @@ class World:
             self.finish(effect, self.do(effect))
 
     def hear(self) -> None:
-        """The watch delivers its oldest undelivered change."""
+        """Delivers the oldest undelivered change to the ledger, as the watch does."""
         if self.news:
             self.tell(self.news.pop(0))
 
     def bind(self, uid: str) -> None:
-        """kube-scheduler binds, through what /bind checks, or refuses every Node, or finds some."""
+        """Lets kube-scheduler bind a Pod through the checks of /bind, reject every Node, or offer other
+        Nodes."""
         if self.cannot_be_bound(uid):
             self.refuse(uid, offers=False)
         if self.reject_for_pods(uid):
@@ -535,7 +546,7 @@ class World:
         self.finish_binding(uid)
 
     def begin_binding(self, uid: str) -> None:
-        """/bind reads both, and is about to post the Binding."""
+        """Reads the Pod and the job for /bind. The Binding follows."""
         pod = self.pods.get(uid)
         if pod is None or pod.gated or pod.life.node or pod.scheduling.allocation is None:
             return
@@ -547,7 +558,8 @@ class World:
         job, known = self.jobs.get(pod.scheduling.allocation.job_id), self.ledger.allocated(uid)
         as_seen = known is not None and known[1].pod.resource_version == pod.resource_version
         if known is not None and as_seen and known[0].job.asked.immediate:
-            # The leader asks no more of what was granted at once (Binder._still_granted).
+            # For an immediate grant, the leader checks only the state of the job
+            # (Binder._still_granted).
             if job is not None and job.state.running:
                 self.bindings[uid] = pod.resource_version, pod.scheduling.allocation.node
                 self.annotated[uid] = known[1].slot or pod.scheduling.allocation
@@ -560,8 +572,8 @@ class World:
         self.annotated[uid] = granted
 
     def reject_for_pods(self, uid: str) -> bool:
-        """kube-scheduler rejects the allocated Node because of Pods that are bound, and offers the Nodes
-        that it finds."""
+        """Lets kube-scheduler reject the allocated Node because of bound Pods, and offer the suitable
+        Nodes. Returns True after a rejection."""
         pod = self.pods.get(uid)
         if pod is None or pod.gated or pod.life.node or pod.scheduling.allocation is None:
             return False
@@ -574,7 +586,8 @@ class World:
         return True
 
     def closed_by_pods(self, pod: Pod, node: str) -> bool:
-        """Whether kube-scheduler's InterPodAffinity, NodePorts and PodTopologySpread reject a Node."""
+        """Returns True if kube-scheduler's InterPodAffinity, NodePorts or PodTopologySpread reject a
+        Node."""
         own, labels = (
             pod.scheduling.constraints,
             {name: each.labels for name, each in self.view.nodes.items()},
@@ -598,25 +611,27 @@ class World:
         return False
 
     def containers_end_on(self, node: str) -> bool:
-        """Whether the leader's /bind knows of containers that outlive their Pod and its job."""
+        """Returns True if the leader's /bind knows of containers on the Node whose Pod and job have
+        ended."""
         outlive = (each.job.id for each in self.ledger.holding(node) if each.lingering)
         running = self.running()
         return any(job_id not in running for job_id in outlive)
 
     def cannot_be_bound(self, uid: str) -> bool:
-        """Whether kube-scheduler refuses a Pod everywhere before it asks any extender."""
+        """Returns True if kube-scheduler rejects a Pod on every Node before kube-scheduler calls the
+        extender."""
         pod = self.pods.get(uid)
         return uid in self.unbindable or (pod is not None and pod.scheduling.obstacle is not None)
 
     def finish_binding(self, uid: str) -> None:
-        """The Binding arrives: it counts for that version of the Pod only."""
+        """Carries out the Binding, if the version of the Pod has not changed."""
         version, node = self.bindings.pop(uid, ("", ""))
         pod = self.pods.get(uid)
         if pod is not None and pod.resource_version == version:
             self.write(changed(pod, node=node, allocation=self.annotated[uid]))
 
     def nodes_in_use(self) -> Iterator[tuple[Pod, str]]:
-        """Pods that are bound, or whose Binding is on its way, with their Nodes."""
+        """Yields the Pods with a Binding, or with a Binding on its way, and the Nodes of the Pods."""
         for pod in self.pods.values():
             version, node = self.bindings.get(pod.uid, ("", ""))
             if (pod.life.node or version == pod.resource_version) and not pod.life.finished:
@@ -626,7 +641,7 @@ class World:
                 yield pod, pod.life.node
 
     def refuse(self, uid: str, *, offers: bool) -> None:
-        """kube-scheduler will not have the allocated Node, and has another to offer or none."""
+        """Lets kube-scheduler reject the allocated Node, and offer all other Nodes or none."""
         pod = self.pods[uid]
         if pod.gated or pod.life.node or pod.scheduling.allocation is None:
             return
@@ -635,18 +650,21 @@ class World:
         self.say(uid, REFUSAL, offered)
 
     def say(self, uid: str, refusal: str, offered: FeasibleNodes | None = None) -> None:
-        """kube-scheduler says why it finds no Node for a Pod."""
+        """Writes kube-scheduler's message onto a Pod without a suitable Node."""
         pod, room = self.pods[uid], lacks_room(refusal, TRANSLATION)
         refused = changed(
             pod, looked_at=True, node_rejection=refusal, lacks_room=room, feasible_nodes=offered
         )
-        if refused != pod:  # it writes the same condition once
+        if refused != pod:  # kube-scheduler writes the same condition once
             self.write(refused)
 
     def look(self, uid: str) -> None:
-        """kube-scheduler looks at a Pod again that it has not bound: if it finds Nodes, it asks /filter
-        about them, which notes that once for each attempt and each job. Where others have what Slurm
-        allocated, as /bind has found out, /filter refuses every Node."""
+        """Lets kube-scheduler look at an unbound Pod again. If some Nodes fit, kube-scheduler calls
+        /filter.
+
+        /filter records the Nodes once for each attempt and each job. If other Pods use the allocation,
+        as /bind has found out, /filter rejects every Node.
+        """
         pod = self.pods[uid]
         granted = pod.scheduling.allocation
         if pod.scheduling.gates or pod.life.node or self.cannot_be_bound(uid):
@@ -668,20 +686,20 @@ class World:
             self.write(told)
 
     def edit(self, uid: str, user: int | None = None, *, forbidden: bool = False) -> None:
-        """The Pod's author asks for something else, or the policy has become another."""
+        """Changes the Pod's request, as the author or a new policy does."""
         self.denied.discard(uid)
         pod, problems = self.pods[uid], ("forbidden",) if forbidden else ()
         job = replace(pod.request.job, comment=f"edited {self.version}", user_id=user)
         self.write(pod._replace(request=replace(pod.request, job=job, problems=problems)))
 
     def annotate(self, uid: str) -> None:
-        """Somebody annotates a Pod with what nobody here reads."""
+        """Adds an annotation without a meaning for the extender."""
         pod = self.pods[uid]
         self.write(pod._replace(touch=pod.touch + 1))
 
     def forge(self, uid: str, attempt: int) -> None:
-        """Somebody numbers another attempt on a Pod, and a job under the id that would be that one's:
-        whoever reads the code can compute it."""
+        """Writes another attempt onto a Pod, and the id of a job of this attempt. Every reader of the
+        source code can compute the id."""
         pod = self.pods[uid]
         own, namespace, name, *_ = pod.workload
         key = PlaceholderKey(self.rules.cluster, namespace, name, own, attempt)
@@ -692,7 +710,8 @@ class World:
     # Slurm
 
     def schedule(self) -> None:
-        """Slurm starts what fits: one job a node. A job over its owner's limit holds up no other job."""
+        """Starts each job that fits, up to `jobs_per_node` on a node. A job over the owner's limit
+        delays no other job."""
         for job in sorted(self.jobs.values(), key=lambda j: j.submit_time or 0):
             if not job.state.pending or job.held:
                 continue
@@ -725,7 +744,7 @@ class World:
         return [name for name in free if name not in wanted.excluded_nodes]
 
     def fail_unanswered(self, submit: Submit) -> None:
-        """slurmctld ends a job that it has just started if it cannot send its answer."""
+        """Fails a job just after the start, because slurmctld cannot send the reply."""
         job = self.jobs.get(submit.job_id)
         if job is not None and job.state.running and job.admin_comment == submit.job.admin_comment:
             self.jobs[job.id] = replace(job, state=JobState("FAILED"))
@@ -736,32 +755,34 @@ class World:
             self.jobs[job_id] = replace(job, state=JobState(base))
 
     def disturb(self, job_id: int, base: str) -> None:
-        """Slurm, or an admin, ends a job."""
+        """Ends a job, as Slurm or an administrator does."""
         self._blame(self.jobs[job_id])
         self.end_job(job_id, base)
 
     def begin_grace(self, job_id: int) -> None:
-        """Slurm preempts a job, which runs on for its GraceTime."""
+        """Preempts a job. The job still runs for the GraceTime."""
         job = self.jobs[job_id]
         if job.state.running:
             self._blame(job)
             self.jobs[job_id] = replace(job, preempt_time=1 + int(self.now))
 
     def suspend(self, job_id: int) -> None:
-        """The job's owner runs `scontrol suspend`. Slurm gives the cores to other jobs."""
+        """Suspends a job, as the owner does with `scontrol suspend`. Slurm gives the cores to other
+        jobs."""
         job = self.jobs[job_id]
         if job.state.running:
             self._blame(job)
             self.jobs[job_id] = replace(job, state=JobState("SUSPENDED"), suspend_time=1 + int(self.now))
 
     def resume(self, job_id: int) -> None:
-        """The job's owner runs `scontrol resume`, whoever has the cores now."""
+        """Resumes a job, as the owner does with `scontrol resume`, even if another job has the cores
+        now."""
         job = self.jobs[job_id]
         if job.state.suspended:
             self.jobs[job_id] = replace(job, state=JobState("RUNNING"))
 
     def read_jobs(self) -> None:
-        """The jobs of bound Pods are read."""
+        """Reads the jobs of bound Pods."""
         for uid, job_id in self.ledger.bound_jobs().items():
             if job_id in self.jobs and job_id not in self.garbled:
                 self.tell(JobRead(uid, self.jobs[job_id]))
@@ -771,22 +792,22 @@ class World:
             self.disturbed.add(self.workload_of(job))
 
     def workload_of(self, job: Job) -> str:
-        """The uid of the Pod that a job was asked for, empty where that was somebody else."""
+        """Returns the uid of the workload for which a job was submitted; "" for a native job."""
         key = key_of(job)
         submitted = "" if job.name == NATIVE else self.submitted.get(job.id, "")
         return key.uid if key else submitted.partition("#")[0]
 
     def overwrite_key(self, job_id: int, text: str = "") -> None:
-        """An administrator's `scontrol update JobId=... AdminComment=...`."""
+        """Runs an administrator's `scontrol update JobId=... AdminComment=...`."""
         self.jobs[job_id] = replace(self.jobs[job_id], admin_comment=text)
 
     def give_odd_name(self, job_id: int) -> None:
-        """Its owner's `scontrol update JobId=... JobName=$'\\xff'`."""
+        """Runs the owner's `scontrol update JobId=... JobName=$'\\xff'`."""
         self.odd_names.add(job_id)
         self.jobs[job_id] = replace(self.jobs[job_id], name="\ufffd")
 
     def change_job(self, job_id: int, **changes: Any) -> None:
-        """What the owner of a job that waits may do to it by `scontrol update`."""
+        """Changes a waiting job, as the owner does with `scontrol update`."""
         job = self.jobs[job_id]
         if job.state.pending:
             self.jobs[job_id] = replace(job, **changes)
@@ -795,7 +816,7 @@ class World:
         return sorted(job.id for job in self.jobs.values() if job.state.running)
 
     def start_native_job(self) -> None:
-        """A user's own job, which gets a node if there is one."""
+        """Submits a user's own job. The job starts if a node is free."""
         job = Job(self.next_id, JobState("PENDING"), name=NATIVE, submit_time=self.version)
         self.next_id += 1
         free = self.free_nodes(job)
@@ -806,15 +827,16 @@ class World:
         self.saved, self.saved_at, self.next_saved = dict(self.jobs), self.now, self.next_id
 
     def may_be_killed(self) -> bool:
-        """slurmctld forgets up to 5 s; a tombstone that a restart of ours lost is another matter."""
+        """Returns True if the saved state is at most 5 s old, because slurmctld loses at most 5 s. After
+        a longer loss, a restarted extender would not remember an ended job."""
         return self.saved is not None and self.now - self.saved_at <= 5.0
 
     def kill_slurmctld(self) -> None:
-        """What was done since the state was saved is forgotten."""
+        """Kills slurmctld. slurmctld forgets all changes since the saved state."""
         assert self.saved is not None
         for job in self.jobs.values():
-            # One that is not known at all ends no Pod; but another replica, which has yet to hear that
-            # the Pod is bound, may ask for it elsewhere.
+            # A job unknown to Slurm ends no Pod. But another replica may request the job on another Node
+            # before the replica knows that the Pod is bound.
             if self.saved.get(job.id, None if self.shared else job) != job:
                 self._blame(job)
         for job_id, job in self.saved.items():
@@ -823,7 +845,7 @@ class World:
         self.jobs, self.next_id = dict(self.saved), self.next_saved
 
     def ask(self) -> None:
-        """A poll reads the states; they are told later."""
+        """Reads the states of jobs for a poll. The ledger gets the states later."""
         asked = self.ledger.watched_jobs()
         states = {i: self._told_state(i) for i in asked if i in self.jobs}
         self.acting.poll = JobsPolled(asked, states, self.now)
@@ -839,7 +861,7 @@ class World:
     # Effects
 
     def do(self, effect: Effect) -> object:
-        """Carries an effect out and returns its result, as the dispatcher would."""
+        """Carries out an effect and returns the result, as the dispatcher does."""
         match effect:
             case Submit() | ReadJob() | ExcludeNodes() | HoldJob() | CancelJob():
                 return self._on_slurm(effect)
@@ -873,7 +895,7 @@ class World:
         if old and not (effect.in_any_version or (effect.in_this_attempt and same)):
             return Failure(Remedy.FRESHER, "the object has been modified")
         if current is not None:
-            # A group that cannot be bound whole goes whole.
+            # If a group cannot be bound as a whole, all Pods of the group are evicted.
             partly = current.group is not None and any(
                 not pod.life.node for pod in self.pods_of(effect.uid)
             )
@@ -944,7 +966,7 @@ class World:
         return self._start_at_once(job, effect.job)
 
     def arrive(self, submit: Submit) -> None:
-        """Slurm takes a submission that is not waited for any more."""
+        """Delivers an overdue submission to Slurm."""
         before = set(self.jobs)
         self._submit(submit)
         self.late |= self.jobs.keys() - before
@@ -1008,7 +1030,7 @@ class World:
         return self.gives_to or (user, user if asked.group_id is None else asked.group_id)
 
     def _granted(self, pod: Pod, allocation: Allocation) -> Pod:
-        """The refusal of an earlier allocation is taken off the Pod with it."""
+        """Returns the Pod with a new allocation, and without the rejection of the earlier allocation."""
         fresh = changed(pod, feasible_nodes=None, looked_at=False, node_rejection="", lacks_room=False)
         return changed(fresh, gates=pod.other_gates, allocation=allocation, job_id=allocation.job_id)
 
@@ -1018,7 +1040,7 @@ class World:
             return Failure(Remedy.GONE, "not found")
         if current.resource_version != seen.resource_version:
             return Failure(Remedy.FRESHER, "the object has been modified")
-        if wanted != current:  # kube-apiserver makes no version of what changes nothing
+        if wanted != current:  # kube-apiserver makes no new version without a change
             self.write(wanted)
         return self.pods[seen.uid].resource_version
 
@@ -1026,7 +1048,7 @@ class World:
         self.tell(Outcome(effect, result))
 
     def settle(self) -> list[Effect]:
-        """All is heard and done that there is; returns what was done."""
+        """Delivers all news, and carries out all effects. Returns the effects."""
         done: list[Effect] = []
         while self.news or self.effects:
             if self.news:
@@ -1038,12 +1060,12 @@ class World:
         return done
 
     def catch_up_with_slurm(self) -> None:
-        """All is heard and done that there is, and Slurm starts what fits."""
+        """Delivers all news, and carries out all effects. Then Slurm starts the jobs that fit."""
         self.settle()
         self.start_and_poll()
 
     def catch_up(self) -> None:
-        """And Pods are bound."""
+        """Runs `catch_up_with_slurm`, and then lets kube-scheduler bind the Pods."""
         self.catch_up_with_slurm()
         for uid in sorted(self.pods):
             self.bind(uid)
@@ -1056,17 +1078,17 @@ class World:
             self.hear()
 
     def poll_alone(self) -> None:
-        """A poll is asked and told. What follows is not done."""
+        """Polls the states of jobs. Does not carry out the effects."""
         self.ask()
         self.answer()
 
     def poll(self) -> list[Effect]:
-        """A poll is asked and told, and what follows is done; returns what was done."""
+        """Polls the states of jobs, and carries out the effects. Returns the effects."""
         self.poll_alone()
         return self.settle()
 
     def wait(self, seconds: float, times: int = 1) -> list[Effect]:
-        """Time passes so many times, and what follows is done each time; returns what was done."""
+        """Lets time pass, `times` times, and carries out the effects each time. Returns the effects."""
         done: list[Effect] = []
         for _ in range(times):
             self.pass_time(seconds)
@@ -1085,7 +1107,7 @@ class World:
         return self.settle()
 
     def change_request(self, uid: str, **changes: Any) -> None:
-        """The author of a Pod asks for another job."""
+        """Changes the requested job, as the Pod's author does."""
         request = self.pods[uid].request
         job = replace(request.job, **changes)
         self.write(self.pods[uid]._replace(request=replace(request, job=job)))
@@ -1111,35 +1133,38 @@ class World:
         return self.settle()
 
     def poll_until_lost(self) -> None:
-        """Polls until a job is lost that Slurm does not know. What follows is not done."""
+        """Polls until a job counts as lost, because Slurm does not know the job. Does not carry out the
+        effects."""
         for _ in range(self.rules.confirmations):
             self.poll_alone()
 
     def start_and_poll(self) -> list[Effect]:
-        """Slurm starts what fits, a poll tells it, and what follows is done; returns what was done."""
+        """Starts the jobs that fit, polls, and carries out the effects. Returns the effects."""
         self.schedule()
         return self.poll()
 
     def outlast(self, seconds: int) -> list[Effect]:
-        """Time passes with a poll in each second; returns what was done."""
+        """Lets time pass with a poll in each second. Returns the effects."""
         done: list[Effect] = []
         for _ in range(seconds):
             done += self.wait_and_poll(1.0)
         return done
 
     def settle_refused(self, uid: str) -> list[Effect]:
-        """kube-scheduler refuses the Node and offers none, as every replica has had the time to say."""
+        """Lets kube-scheduler reject the Node without an offer, and waits until every replica has had
+        the time for a report."""
         self.refuse(uid, offers=False)
         return self.settle() + self.wait(0.3)
 
     def take(self, kind: type[E]) -> E:
-        """Takes the only effect of a kind from those under way: the test decides its outcome."""
+        """Takes the only effect of a kind from the effects in progress: the test decides the outcome."""
         (effect,) = of_kind(self.effects, kind)
         self.effects.remove(effect)
         return effect
 
     def lose_job(self, uid: str, base: str) -> None:
-        """Slurm, or an admin, ends a Pod's job, and a poll tells it. What follows is not done."""
+        """Ends a Pod's job, as Slurm or an administrator does, and polls. Does not carry out the
+        effects."""
         self.disturb(self.job_id_of(uid), base)
         self.poll_alone()
 
@@ -1147,19 +1172,19 @@ class World:
         self.finish(effect, self.do(effect))
 
     def carry_out_all(self) -> None:
-        """Carries out what is under way, and what follows from the outcomes. No news is heard."""
+        """Carries out the effects in progress, and the effects of the outcomes. Delivers no news."""
         while self.effects:
             self.carry_out(self.effects.pop(0))
 
     def forget_the_start(self, uid: str, **changes: Any) -> int:
-        """slurmctld was killed before it had saved that this Pod's job runs."""
+        """Kills slurmctld before slurmctld has saved the start of this Pod's job."""
         job = self.job_of(uid)
         self.jobs[job.id] = replace(job, state=JobState("PENDING"), nodes=(), **changes)
         self.disturbed.add(uid)
         return job.id
 
     def forget_the_job(self, uid: str) -> int:
-        """slurmctld was killed before it had saved the submission."""
+        """Kills slurmctld before slurmctld has saved the submission."""
         return self.jobs.pop(self.job_id_of(uid)).id
 
     def record(self, uid: str) -> Placeholder:
@@ -1169,7 +1194,7 @@ class World:
         return next((each.state for each in self.ledger.placeholders if each.uid == uid), None)
 
     def shown(self, uid: str) -> Cause:
-        """Returns what the condition of a Pod by itself says."""
+        """Returns the cause in the condition of a Pod without a group."""
         shown = self.record(uid).members[0].shown
         assert shown is not None
         return shown
@@ -1187,18 +1212,19 @@ class World:
         return allocation
 
     def refusal_of(self, uid: str) -> Cause:
-        """Returns what the author of a refused Pod is told."""
+        """Returns the cause that the author of a refused Pod reads."""
         told = of_kind(self.settle() + self.poll(), ReportWaiting)
         assert self.state_of(uid) is State.INVALID
         return [each.cause for each in told if each.uid == uid][-1]
 
-    # What must hold
+    # Invariants
 
     def live_jobs(self, uid: str) -> list[Job]:
         return [j for j in self.jobs.values() if not j.state.ended and self.workload_of(j) == uid]
 
     def nothing_forbidden_is_asked(self, effects: Iterable[Effect]) -> None:
-        """Only for a Pod that runs, by what was allowed when it was bound."""
+        """Checks that the ledger submits no job for a forbidden request. A bound Pod is an exception:
+        the request at the time of the Binding counts."""
         asked = {effect.uid for effect in effects if isinstance(effect, Submit)}
         for record in self.ledger.placeholders if asked else ():
             if record.uid in asked and record.state is not State.BOUND:
@@ -1218,8 +1244,8 @@ class World:
                 assert len(ids) <= 1, f"invariant I1: {uid} has {ids}"
 
     def _will_be_swept(self, job: Job) -> bool:
-        """What a killed slurmctld brings back, and what one of two replicas asked for when the other
-        was at another attempt: it is ended as soon as it is heard of, or by the next sweep."""
+        """Returns True if the ledger ends the job at the next news or sweep. Such jobs come from a
+        killed slurmctld, or from a second replica with another attempt."""
         key = key_of(job)
         pods = self.pods_of(key.uid) if key else ()
         attempt = max((pod.scheduling.attempt for pod in pods), default=None)
@@ -1227,8 +1253,8 @@ class World:
         return over or job.id in self.revived | self.late
 
     def nobody_gets_a_node_before_its_pod_is_gone(self) -> None:
-        """Whoever is or may be on a Node without a job that runs there holds it (`prolog_gate`). Where a
-        Pod was deleted by force, and its job has lost its key, a replica that begins knows neither."""
+        """Checks that each Pod on a Node without a running job there holds the Node (`prolog_gate`). A
+        new replica cannot know a Pod deleted by force if the Pod's job has no key."""
         running = {job_id for job_id, job in self.jobs.items() if job.state.running}
         keyless = {self.workload_of(job) for job in self.jobs.values() if key_of(job) is None}
         for pod, node in self.nodes_in_use():
@@ -1248,13 +1274,13 @@ class World:
 
 
 def held_without_credential(job: Job) -> Job:
-    """Returns a batch job that slurmctld holds: slurmctld cannot resolve the job's user."""
+    """Returns a batch job that slurmctld holds, because slurmctld cannot resolve the job's user."""
     words = "slurm_cred_create failure, holding job."
     return replace(job, held=True, reason="JobHeldAdmin", restart_count=1, system_comment=words)
 
 
 def calm_down(world: World, rounds: int = 120) -> None:
-    """Nothing is lost any more, everybody is quick, and Slurm takes everything."""
+    """Lets time pass without any losses, delays or refusals."""
     world.max_jobs = None
     world.may_run.clear()
     world.overwrites_keys, world.rewrites = False, {}
@@ -1294,13 +1320,13 @@ def ends_well(world: World) -> None:
         elif pod.life.node or not any(world.cannot_be_bound(each.uid) for each in together):
             has_one_job(world, pod, together)
     for uid in world.uids() - set(world.workloads()):
-        # Without that: whose is it?
+        # a job without the key has no known owner
         left = [job for job in world.live_jobs(uid) if key_of(job) is not None]
         assert not left, f"the job of {uid} outlived its Pod"
 
 
 def has_what_its_job_has(world: World, pod: Pod, job: Job) -> None:
-    """The node agent goes by what stands on a Pod."""
+    """Checks the slot on a Pod, because the node agent limits the Pod to this slot."""
     stands = pod.scheduling.allocation
     if world.numbers and stands is not None:
         number = job.nodes.index(stands.node)
@@ -1312,7 +1338,7 @@ def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
     workload = pod.workload
     live = world.live_jobs(workload.uid)
     if pod.life.node is None and len(together) < workload.size:
-        if world.shared:  # of another replica's job that has lost its key nobody can tell whose it is
+        if world.shared:  # without the key, the owner of another replica's job is unknown
             live = [job for job in live if key_of(job) is not None]
         assert not live, f"{pod.name} waits for the others of its group, and has a job"
         return
@@ -1320,7 +1346,7 @@ def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
     if pod.life.node is None and problems:
         assert not live, f"{pod.name} has a job that is forbidden"
         return
-    if problems and not live:  # a later leader has only what nobody may ask for
+    if problems and not live:  # a later leader requests no job for a forbidden Pod
         return
     if workload.uid in world.denied and not live:
         of_pod = (p for p in world.ledger.placeholders if p.uid == pod.uid)
@@ -1330,7 +1356,7 @@ def has_one_job(world: World, pod: Pod, together: list[Pod]) -> None:
     assert len(live) == 1, f"{pod.name} is left without a placeholder: {pod}"
     known = [p.job.id for p in world.ledger.placeholders if p.uid == workload.uid]
     assert known == [live[0].id], f"{pod.name} is not watched: {known}"
-    if pod.life.node is not None and live[0].state.pending:  # lost, and its room is taken meanwhile
+    if pod.life.node is not None and live[0].state.pending:  # the job was lost, and its place is taken
         assert pod.life.node in live[0].required_nodes, f"{pod.name} may be given another Node"
     elif pod.life.node is not None:
         assert pod.life.node in live[0].nodes, f"{pod.name} is bound elsewhere"

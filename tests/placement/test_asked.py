@@ -1,4 +1,4 @@
-"""What Slurm refuses of what a Pod asks for, as its author is told."""
+"""Tests of the messages about requests that Slurm refuses."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_message_names_only_the_first_of_many_features() -> None:
 
 
 def large(at: Context = AT, number: int = 2014, **asked: Any) -> tuple[str, str]:
-    """The reason and the words of a refusal."""
+    """Returns the reason and the message of a refusal."""
     request = replace(REQUEST, job=replace(REQUEST.job, **asked))
     failure = Failure(Remedy.CHANGE, "no", codes="Slurm error 2014, HTTP 422", number=number)
     why = refused(failure, request, at)
@@ -158,7 +158,7 @@ def test_message_of_a_too_large_pod_states_what_nodes_have(asked: dict[str, Any]
 
 
 def test_cause_keeps_ten_of_many_partitions() -> None:
-    """Thousands of rejected Pods keep a cause each."""
+    """The extender keeps a cause for each of thousands of rejected Pods."""
     names = tuple([f"p{number}" for number in range(300)])
     main = Node("n1", frozenset(), 8, 9999, partitions=("main",))
     nodes = [main, Node("n2", frozenset(), 99, 9999, partitions=names)]

@@ -1,4 +1,5 @@
-"""A Pod whose Node kube-scheduler refused is told so, and asked for again when that Node changes."""
+"""If kube-scheduler rejects a Pod's Node, the Pod shows the reason, and gets a new job after a change of
+the Node."""
 
 from __future__ import annotations
 
@@ -29,17 +30,17 @@ NOW = datetime(2026, 11, 29, tzinfo=UTC)
 
 
 class Cluster(World):
-    """Two Nodes; of one Pod it is told what kube-scheduler says of it."""
+    """A world with two Nodes, where kube-scheduler rejects the Node of a Pod."""
 
     def placed(self) -> tuple[str, str]:
-        """A Pod that may be bound, and its Node."""
+        """Creates a Pod with an allocation. Returns the uid and the allocated Node."""
         uid = self.settled_pod()
         allocation = self.pods[uid].scheduling.allocation
         assert allocation is not None
         return uid, allocation.node
 
     def refuses(self, uid: str, *, offers: bool, words: str = LACKS) -> None:
-        """kube-scheduler refuses a Pod's Node, and says so a moment later."""
+        """Lets kube-scheduler reject a Pod's Node with a message, and waits a moment."""
         allocation = self.pods[uid].scheduling.allocation
         assert allocation is not None
         offered = FeasibleNodes(allocation.job_id, (OTHER[allocation.node],)) if offers else None
@@ -126,7 +127,7 @@ def test_pod_refused_on_every_node_shows_the_pause(cluster: Cluster) -> None:
 
 
 def test_allocation_clears_the_shown_cause() -> None:
-    """A Pod that no Node is open to, gets one, and loses it again."""
+    """First all Nodes are closed to the Pod, and then the Nodes open."""
     closed = VIEW
     for name in VIEW.nodes:
         closed = closed.with_node(name, replace(VIEW.nodes[name], unschedulable=True))
@@ -171,7 +172,7 @@ def test_node_is_parsed_with_its_allocatable_resources() -> None:
 def test_pod_gets_a_new_job_after_its_node_has_the_missing_resource(cluster: Cluster) -> None:
     uid, node = cluster.placed()
     cluster.refuses(uid, offers=False)
-    cluster.change_pod(uid, feasible_nodes=FeasibleNodes(0, (node,)))  # kube-scheduler finds it
+    cluster.change_pod(uid, feasible_nodes=FeasibleNodes(0, (node,)))  # kube-scheduler finds the Node
     cluster.live_on(1)
     assert cluster.state_of(uid) is State.SEEN
     cluster.tell(ClusterObserved(with_more(node, {"rdma/ib": "1"})))

@@ -1,4 +1,5 @@
-"""Pods that others write to: what is to be written or deleted is neither late nor put off for ever."""
+"""Tests of Pods with frequent writes by other clients. The ledger still writes to the Pods and evicts
+the Pods in time."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ VERSIONED = (EvictPod, WriteAllocation, WriteAttempt)
 
 
 def outwritten(world: World, uid: str, seconds: float = 60.0) -> None:
-    """Somebody annotates the Pod just before each of our writes, and is never late."""
+    """Annotates the Pod just before each write of the ledger."""
     assert uid in world.pods
     end = world.now + seconds
     while world.now < end and uid in world.pods:
@@ -43,7 +44,7 @@ def without_its_job(world: World) -> str:
 
 @pytest.mark.parametrize("heard", [True, False])
 def test_eviction_is_not_delayed_by_one_write_in_between(world: World, heard: bool) -> None:
-    """A kubelet's, or that of a controller; heard before the conflict or after it."""
+    """A kubelet or a controller may write. The ledger sees this write before or after the conflict."""
     uid = without_its_job(world)
     if heard:
         world.write(world.pods[uid])
@@ -62,7 +63,7 @@ def test_writes_to_a_bound_pod_do_not_delay_its_eviction(world: World) -> None:
 
 
 def unbound_without_its_job(world: World, *, gated: bool) -> str:
-    """A Pod whose job's time is over before it is bound."""
+    """Creates a Pod with a job whose time limit ends before the Pod is bound."""
     uid = world.queued_pod() if gated else world.settled_pod()
     assert world.pods[uid].gated is gated
     world.lose_job(uid, "TIMEOUT")
@@ -71,7 +72,8 @@ def unbound_without_its_job(world: World, *, gated: bool) -> str:
 
 @pytest.mark.parametrize("gated", [True, False])
 def test_writes_to_an_unbound_pod_do_not_delay_its_eviction(world: World, gated: bool) -> None:
-    """Until it is deleted it may be bound to what its job had: nobody else gets that."""
+    """Until the deletion, kube-scheduler may bind the Pod to the Node of the ended job. Therefore no
+    other job gets the Node."""
     uid = unbound_without_its_job(world, gated=gated)
     outwritten(world, uid, 10.0)
     assert uid not in world.pods
@@ -79,7 +81,7 @@ def test_writes_to_an_unbound_pod_do_not_delay_its_eviction(world: World, gated:
 
 
 def test_pod_placed_again_by_another_replica_is_not_evicted(world: World) -> None:
-    """Its job was over since that replica replaced it, and this one has not heard of the next."""
+    """Another replica has replaced the ended job. The acting replica does not know the next job yet."""
     uid = unbound_without_its_job(world, gated=False)
     for _ in range(3):
         world.outwrite()
@@ -104,7 +106,7 @@ def test_writes_do_not_delay_the_eviction_for_a_requeued_job(world: World) -> No
 
 
 def test_eviction_keeps_its_version_check_after_few_conflicts(world: World) -> None:
-    """What a replica decided that has heard nothing for a while is not to be done."""
+    """A replica without recent news must not carry out an old decision."""
     without_its_job(world)
     for _ in range(2):
         (eviction,) = of_kind(world.effects, EvictPod)
@@ -116,7 +118,7 @@ def test_eviction_keeps_its_version_check_after_few_conflicts(world: World) -> N
 def test_one_late_version_counts_as_one_conflict(world: World) -> None:
     uid = without_its_job(world)
     world.outwrite()
-    for _ in range(10):  # the watch hangs
+    for _ in range(10):  # the watch delivers nothing
         world.pass_time(1.0)
         eviction = world.take(EvictPod)
         assert not eviction.in_any_version
@@ -126,7 +128,7 @@ def test_one_late_version_counts_as_one_conflict(world: World) -> None:
 
 
 def wrong_job(world: World) -> tuple[str, int]:
-    """A Pod that waits, whose job was made smaller by its owner, and can start."""
+    """Creates a waiting Pod. The owner has made the job smaller, and the job can start."""
     uid, job_id = queued_big_pod(world)
     world.change_job(job_id, cpus_allocated=1)
     world.remove_and_settle("u1")
@@ -137,7 +139,7 @@ def test_writes_to_a_gated_pod_do_not_keep_a_job_to_be_replaced(world: World) ->
     uid, job_id = wrong_job(world)
     outwritten(world, uid)
     assert world.jobs[job_id].state.ended
-    assert not list(world.ledger.holding("n1"))  # Slurm may give the node to others
+    assert not list(world.ledger.holding("n1"))  # Slurm may give the node to other jobs
     world.settle()
     assert world.state_of(uid) is not State.REPLACING
 
@@ -154,7 +156,7 @@ def test_job_is_cancelled_once_and_not_at_every_write(world: World) -> None:
             if not isinstance(effect, VERSIONED):
                 asked += isinstance(effect, CancelJob)
                 world.effects.remove(effect)
-                cancels = isinstance(effect, CancelJob)  # without effect
+                cancels = isinstance(effect, CancelJob)  # the cancel has no effect
                 world.finish(effect, None if cancels else world.do(effect))
         world.write(world.pods[uid])
     assert (asked, world.state_of(uid)) == (1, State.REPLACING)
@@ -162,7 +164,7 @@ def test_job_is_cancelled_once_and_not_at_every_write(world: World) -> None:
 
 
 def test_job_of_an_ungated_pod_is_kept_until_the_next_attempt(world: World) -> None:
-    """A Binding may be under way."""
+    """A Binding may be on its way."""
     uid = world.settled_pod()
     job_id = world.job_id_of(uid)
     world.refuse(uid, offers=True)
@@ -188,14 +190,14 @@ def test_allocation_that_conflicts_keep_unwritten_is_given_back(world: World) ->
 
 
 def fail_to_write(world: World) -> None:
-    """kube-apiserver does not answer; Slurm does."""
+    """Fails all writes to kube-apiserver. Slurm answers."""
     for effect in tuple(world.effects):
         world.effects.remove(effect)
         world.finish(effect, LOST if isinstance(effect, VERSIONED) else world.do(effect))
 
 
 def away(world: World, uid: str) -> None:
-    """Somebody else was faster for a second; then kube-apiserver does not answer."""
+    """First another client writes faster for a second. Then kube-apiserver does not answer."""
     outwritten(world, uid, 1.0)
     end = world.now + world.rules.unbound_deadline + 6.0
     while world.now < end:
@@ -213,7 +215,7 @@ def kept_from_writing(world: World, uid: str) -> None:
 def test_pod_is_placed_after_its_allocation_can_be_written(
     hinder: Callable[[World, str], None],
 ) -> None:
-    """It has its gate still: kube-scheduler, which never looks at it, is not waited for."""
+    """The Pod still has the scheduling gate, so the ledger does not wait for kube-scheduler."""
     world = World()
     uid = world.create_pod()
     world.hear_all()
@@ -226,7 +228,7 @@ def test_pod_is_placed_after_its_allocation_can_be_written(
 
 
 def test_missing_reply_of_kube_apiserver_is_no_conflict(world: World) -> None:
-    """Its Pods keep what Slurm gave them until it is back."""
+    """The Pods keep their allocations until kube-apiserver answers again."""
     uid = world.create_pod()
     world.hear_all()
     for _ in range(300):
@@ -236,7 +238,8 @@ def test_missing_reply_of_kube_apiserver_is_no_conflict(world: World) -> None:
 
 
 def test_next_leader_keeps_a_pod_whose_job_was_cancelled_for_replacement() -> None:
-    """Others write to it all the time: its job is ended before the next attempt can be numbered."""
+    """Other clients write to the Pod all the time, so the job ends before the ledger can write the next
+    attempt."""
     world = World(PlacementConfig(fast_path=False))
     uid = world.settled_pod()
     world.edit(uid, 2001)

@@ -1,4 +1,5 @@
-"""What a job_submit plugin refuses (slurm.ERROR): Slurm's answer says nothing, and there is no job."""
+"""Tests of jobs that a job_submit plugin refuses with slurm.ERROR. Slurm's reply has no reason, and
+Slurm makes no job."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ MINUTE = 60
 
 
 def live_on(world: World, seconds: int) -> list[Effect]:
-    """So much time passes in calm weather; returns what was done."""
+    """Lets time pass without losses. Returns the effects."""
     return world.settle() + world.wait(1.0, times=seconds)
 
 
@@ -76,7 +77,8 @@ def test_refused_pod_is_retried_and_keeps_its_cause(world: World, denied: str) -
 
 @pytest.mark.parametrize("immediate", [True, False])
 def test_job_made_without_a_reply_is_found_before_a_refusal(immediate: bool) -> None:
-    """The plugin is asked before Slurm looks for a duplicate: its answer says nothing of that."""
+    """Slurm calls the plugin before the check for a duplicate id, so the reply does not show an existing
+    job."""
     world = World()
     uid, submit = world.pod_and_submission()
     submit = replace(submit, immediate=immediate)
@@ -100,7 +102,7 @@ def test_pod_is_not_refused_before_slurm_reports_that_no_job_exists(world: World
 
 
 def test_duplicate_id_error_without_a_job_counts_as_a_refusal(world: World) -> None:
-    """A plugin may return any number of Slurm's, this one as well."""
+    """A plugin may return any error number of Slurm, including this number."""
     uid = world.create_pod()
     world.hear()
     sent = 0

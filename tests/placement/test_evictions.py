@@ -1,4 +1,4 @@
-"""Evictions that the Pod's author, or whoever deletes it by hand, cannot put off."""
+"""A Pod's author, or a user who deletes the Pod, cannot delay an eviction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_end_of_its_job_shortens_the_grace_period_of_a_pod(world: World, grace: 
     uid = world.bound_pod()
     world.delete_pod(uid, grace)
     world.settle()
-    assert world.state_of(uid) is State.BOUND  # its job is its own until then
+    assert world.state_of(uid) is State.BOUND  # the Pod keeps the job until the job ends
     world.disturb(world.job_id_of(uid), "PREEMPTED")
     world.poll()
     assert world.pods[uid].life.deletion_grace == world.pods[uid].life.eviction_grace
@@ -38,12 +38,12 @@ def test_end_of_its_job_shortens_the_grace_period_of_a_pod(world: World, grace: 
 
 
 def test_eviction_is_repeated_while_the_pod_has_a_longer_grace_period(world: World) -> None:
-    """Its deletion by us had not begun when somebody else deleted it."""
+    """Another user deletes the Pod before the eviction of the ledger takes effect."""
     uid = world.bound_pod()
     world.lose_job(uid, "CANCELLED")
     (eviction,) = evictions(world)
     world.effects.remove(eviction)
-    world.finish(eviction, None)  # it is said to be done
+    world.finish(eviction, None)  # the eviction reports success
     world.delete_pod(uid, A_DAY)
     world.settle()
     world.wait(world.rules.reevict)
@@ -62,7 +62,8 @@ def test_terminating_pod_is_evicted_when_its_jobs_grace_time_starts(world: World
 
 
 def test_lost_job_of_a_terminating_pod_is_requested_again(world: World) -> None:
-    """It runs for a day without one otherwise, and Slurm would give its place to others."""
+    """Otherwise the Pod would run without a job for a day, and Slurm would give the resources to other
+    jobs."""
     uid = world.bound_pod()
     world.delete_pod(uid, A_DAY)
     world.settle()
@@ -78,7 +79,7 @@ def test_lost_job_of_a_terminating_pod_is_requested_again(world: World) -> None:
 def test_forged_attempt_does_not_prevent_the_eviction_of_a_bound_pod(world: World, attempt: int) -> None:
     uid = world.bound_pod()
     world.lose_job(uid, "CANCELLED")
-    world.forge(uid, attempt)  # hence the eviction conflicts
+    world.forge(uid, attempt)  # then the eviction conflicts
     calm_down(world, 5)
     assert uid not in world.pods
 
@@ -96,13 +97,14 @@ def test_forged_attempt_does_not_stop_the_eviction_at_a_grace_time(world: World)
 
 
 def test_evicted_pod_keeps_its_job_despite_a_forged_job_id(world: World) -> None:
-    """It says that it has an allocation by then; nothing is cancelled or watched for that."""
+    """The Pod has a forged allocation. The ledger neither cancels nor watches the job with the forged
+    id."""
     *_, uid = world.create_pod(), world.create_pod(), world.settled_pod()
     (job,) = world.live_jobs(uid)
     assert job.state.pending
     world.disturb(job.id, "CANCELLED")
     world.poll_alone()
-    read = world.effects.pop()  # it says itself whether it was ended to be replaced
+    read = world.effects.pop()  # reads whether the ledger ended the job
     world.carry_out(read)
     assert world.state_of(uid) is State.EVICTING
     pod = world.pods[uid]
@@ -112,7 +114,7 @@ def test_evicted_pod_keeps_its_job_despite_a_forged_job_id(world: World) -> None
     world.hear_all()
     record = world.record(uid)
     assert record.job.id == job.id
-    assert record.holds == {"n1"}  # another replica may have written it, and be binding the Pod there
+    assert record.holds == {"n1"}  # another replica may bind the Pod to n1 by this allocation
     calm_down(world, 5)
     assert uid not in world.pods
 

@@ -1,4 +1,4 @@
-"""Pods on which somebody has written the id of another job of theirs, or the number of an attempt."""
+"""Tests of Pods on which a user has written another job id or another attempt."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.placement.test_lost_keys import outlast
 
 
 def bound_at_the_second_attempt(world: World) -> tuple[str, int, int]:
-    """A Pod, its first job, which kube-scheduler refused and which has ended, and the one by which it
-    was bound on another Node."""
+    """Returns a bound Pod, the ended job of the first attempt, and the job of the second attempt.
+    kube-scheduler rejected the first Node, so the Pod is bound to another Node."""
     uid = world.settled_pod()
     first = world.job_id_of(uid)
     world.refuse(uid, offers=True)
@@ -37,7 +37,7 @@ def name(world: World, uid: str, job_id: int) -> None:
 def test_next_leader_ignores_a_forged_job_id(world: World) -> None:
     uid, first, second = bound_at_the_second_attempt(world)
     name(world, uid, first)
-    world.news.clear()  # nobody led then
+    world.news.clear()  # at this time, no replica led
     world.restart()
     outlast(world, 70)
     assert world.jobs[second].state.running
@@ -76,7 +76,8 @@ def test_forged_attempt_does_not_move_a_bound_pod(world: World) -> None:
 
 
 def test_pod_bound_together_with_a_forged_attempt_keeps_its_job(world: World) -> None:
-    """The same version of it says both: its job is the one that it was bound by."""
+    """The same version of the Pod shows the Binding and the forged attempt. The Pod's job is the job of
+    the Binding."""
     uid = world.settled_pod()
     job_id = world.job_id_of(uid)
     world.change_and_settle(uid, node="n1", attempt=2)

@@ -1,4 +1,5 @@
-"""The cost of an event does not grow with the number of Pods in a group, beyond copies of one tuple."""
+"""The cost of an event does not grow with the number of Pods in a group, except for copies of a
+tuple."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,7 +33,7 @@ _GROUP = "uid-g"
 
 
 class Timed:
-    """A ledger, and the CPU time of each event, in seconds."""
+    """A ledger, and the CPU seconds of each event."""
 
     def __init__(self, size: int) -> None:
         names = [f"n{number:04}" for number in range(size)]
@@ -57,7 +58,7 @@ class Timed:
         return record and record.state
 
     def write(self, effects: tuple[Effect, ...]) -> Iterator[Pod]:
-        """Carries all writes out; yields each Pod as its watch shows it next."""
+        """Carries out all writes. Yields each Pod as the watch shows the Pod next."""
         for effect in effects:
             assert isinstance(effect, WriteAllocation)
             self.apply(Outcome(effect, "2"))
@@ -70,7 +71,7 @@ class Timed:
             )
 
     def lives(self) -> None:
-        """The group is made, granted, bound, and deleted."""
+        """Creates, allocates, binds and deletes the group."""
         effects: tuple[Effect, ...] = ()
         for each in self.pods:
             effects = self.apply(PodObserved(each))

@@ -1,4 +1,5 @@
-"""A workload of several Pods: one job, one node for each, all of them or none."""
+"""Tests of a workload with several Pods: a single job, with a node for each Pod. All Pods are bound, or
+no Pod."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def bind_all(world: World) -> None:
 
 
 def group_of_three(request: Request = REQUEST, rules: PlacementConfig | None = None) -> World:
-    """A group that has what it needs of four Nodes, and is not bound yet."""
+    """Returns a world of four Nodes with an allocated, unbound group of three Pods."""
     world = World(rules or PlacementConfig(), nodes=("n1", "n2", "n3", "n4"))
     world.create_group(3, request)
     world.catch_up_with_slurm()
@@ -88,7 +89,7 @@ def allocated_group() -> World:
 
 
 def rejected_group() -> World:
-    """kube-scheduler has just said that it takes neither Node."""
+    """Returns a world where kube-scheduler has just rejected both Nodes."""
     world = allocated_group()
     for uid in world.pods:
         world.refuse(uid, offers=False)
@@ -114,7 +115,7 @@ def ends_well_by_one_job(world: World) -> None:
 
 
 def hear_of(world: World, uids: Iterable[str]) -> list[Effect]:
-    """Another replica, whose watch broke off before, lists these Pods; returns what was done."""
+    """Lists these Pods for another replica with a broken watch. Returns the effects."""
     world.acting = Replica(Ledger(world.rules))
     world.tell(ClusterObserved(world.view))
     done = list[Effect]()
@@ -166,7 +167,7 @@ def test_a_group_that_loses_a_pod_before_it_runs_gives_its_job_back() -> None:
 
 
 def test_partly_bound_group_is_evicted_as_a_whole() -> None:
-    """A Pod that is bound cannot be bound again: its controller makes another one."""
+    """A bound Pod cannot be bound again, so the controller creates another Pod."""
     world = allocated_group()
     first, second = world.pods
     world.bind(first)
@@ -182,7 +183,7 @@ def test_rejected_group_numbers_all_its_pods_for_the_next_attempt() -> None:
 
 
 BEGINNINGS = {"a new group": new_group, "a rejected group": rejected_group}
-"""Where a story begins; within six effects the Pods are bound, or wait again."""
+"""Beginnings of the test. Within six effects, the Pods are bound, or wait again."""
 
 
 @pytest.mark.parametrize("fate", ["done", "reply lost", "lost"])
@@ -275,7 +276,7 @@ def test_a_grant_with_too_few_slots_is_given_back(nodes: tuple[str, ...], words:
     assert sentence(replaced.cause) == f"Slurm chose {words}"
 
 
-# Its controller makes a Pod for each that goes
+# The controller replaces each deleted Pod
 
 
 def told_of(done: list[Effect], uid: str) -> str:
@@ -361,7 +362,7 @@ def test_group_is_valid_again_without_its_differing_pod() -> None:
 
 
 def test_queued_group_gives_its_job_back_after_a_pod_is_gone(world: World) -> None:
-    world.create_group(3)  # there are two nodes
+    world.create_group(3)  # a world of two Nodes
     world.settle()
     assert state_of(world) is State.QUEUED
     assert of_kind(world.remove_and_settle("u2"), CancelJob)
@@ -371,7 +372,7 @@ def test_queued_group_gives_its_job_back_after_a_pod_is_gone(world: World) -> No
 
 @pytest.mark.parametrize("request_", [REQUEST, of_user(7)], ids=["at once", "queued"])
 def test_a_late_pod_is_given_its_groups_attempt(request_: Request) -> None:
-    """/bind compares the number in the job's key with the Pod's."""
+    """/bind compares the attempt in the job's key with the Pod's attempt."""
     world = group_of_three(request_)
     world.remove_pod("u1")
     world.catch_up_with_slurm()
@@ -384,7 +385,7 @@ def test_a_late_pod_is_given_its_groups_attempt(request_: Request) -> None:
 
 @pytest.mark.parametrize("edited", [0, 1])
 def test_group_with_unlike_requests_is_rejected_whichever_pod_comes_last(edited: int) -> None:
-    """The name of the last Pod may be the first or the last of the group's names."""
+    """The last Pod may have the first or the last name in the group."""
     world = World(PlacementConfig())
     uids = world.create_group(2)
     pod = world.pods[uids[edited]]
@@ -396,12 +397,13 @@ def test_group_with_unlike_requests_is_rejected_whichever_pod_comes_last(edited:
     assert state_of(world) is State.INVALID
 
 
-# What a replica knows of it in part
+# A replica with partial knowledge of a group
 
 
 @pytest.mark.parametrize("bound", [0, 1, 3])
 def test_pods_that_are_first_seen_with_their_allocation_are_one_group(bound: int) -> None:
-    """Another replica has placed them, and this one lists all Pods after its watch broke off."""
+    """Another replica has placed the Pods. The acting replica lists all Pods after the watch broke
+    off."""
     world = group_of_three()
     (job,) = world.running()
     for uid in ("u1", "u2", "u3")[:bound]:
@@ -429,7 +431,7 @@ def test_group_that_stays_incomplete_gives_its_job_back() -> None:
 
 
 def test_remaining_pods_of_a_running_group_run_on() -> None:
-    """One of its Pods has ended before this replica heard of any."""
+    """A Pod of the group has ended before this replica knows any Pod."""
     world = group_of_three()
     bind_all(world)
     world.remove_pod("u3")

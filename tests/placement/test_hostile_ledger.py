@@ -1,4 +1,5 @@
-"""Whatever Pods ask for, the ledger takes each event in within milliseconds: all else waits for it."""
+"""The ledger applies each event within milliseconds, for any requests of Pods, because all other events
+wait."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ Turn = Callable[["Driver"], None]
 
 @cache
 def view(size: int) -> ClusterView:
-    """Nodes with many labels, half of which are their own."""
+    """Returns a view of Nodes with many labels. Half of the labels differ between the Nodes."""
     nodes = [kube_node(f"node-{n}", labels=labels(n), taints=taints(n)) for n in range(size)]
     names = tuple(node.name for node in nodes)
     return ClusterView(
@@ -67,7 +68,8 @@ def taints(number: int) -> list[dict[str, str]]:
 
 
 class Driver:
-    """A ledger, and two systems that do what it says at once and grant nothing."""
+    """A ledger, with models of Kubernetes and Slurm. The models carry out each effect at once, and grant
+    nothing."""
 
     def __init__(self) -> None:
         self.ledger = Ledger(RULES)
@@ -76,7 +78,7 @@ class Driver:
         self.jobs: dict[int, Job] = {}
 
     def tell(self, *events: Event) -> None:
-        """Tells each event, and what follows from it without a wait."""
+        """Applies each event, and the effects that need no wait."""
         for event in events:
             effects = self._apply(event)
             while effects or self.ledger.next_wake() <= self.now:
@@ -88,7 +90,7 @@ class Driver:
         self.tell(Tick())
 
     def start(self) -> None:
-        """All jobs start at once."""
+        """Starts all jobs."""
         self.jobs = {n: replace(job, state=RUNNING) for n, job in self.jobs.items()}
         asked = self.ledger.watched_jobs()
         self.tell(JobsPolled(asked, dict.fromkeys(asked, RUNNING), self.now))
@@ -118,9 +120,8 @@ class Driver:
 
 
 def longest(*turns: Turn) -> float:
-    """The longest that the ledger took for an event, in CPU seconds (`tests.clock`). The same is done
-    several times, and for each event the least counts: whatever else this process does only adds to
-    it."""
+    """Returns the longest CPU time of an event, in seconds (`tests.clock`). Runs the same events several
+    times, and takes the least time of each event, because other work only adds time."""
     least: list[float] = []
     gc.disable()
     try:
@@ -149,7 +150,7 @@ def gone(pods: Iterable[Pod]) -> Turn:
 
 
 def shown(cluster: ClusterView) -> Turn:
-    """Nothing has been worked out of it yet, each time."""
+    """Returns a turn that observes a cluster. The view has no cached results."""
     fresh = [*cluster.nodes.items()]
     return lambda driver: driver.tell(ClusterObserved(replace(cluster, nodes=Nodes(dict(fresh)))))
 
@@ -160,7 +161,7 @@ def cordoned(cluster: ClusterView, number: int) -> ClusterView:
 
 
 def life(size: int, pods: Sequence[Pod]) -> tuple[Turn, ...]:
-    """Pods come, wait while Nodes change, start, and go."""
+    """Returns the turns in which Pods come, wait during changes of Nodes, start, and go."""
     whole = view(size)
     return (
         shown(whole),
@@ -183,7 +184,7 @@ def test_no_event_takes_long_whatever_pods_demand_of_nodes(demand: str, size: in
 @pytest.mark.alone
 @pytest.mark.parametrize("annotations", ANNOTATED)
 def test_no_event_takes_long_whatever_annotations_say(annotations: str) -> None:
-    ours = [{"name": GATE}]  # others would hold it back
+    ours = [{"name": GATE}]  # another gate would hold the Pod back
     given = annotated(ANNOTATED[annotations], schedulingGates=ours, **DEMANDS["fields"](1))
     pods = [parse_pod(given, TRANSLATION)._replace(uid=f"u{n}") for n in range(20)]
     assert longest(*life(1_000, pods)) < LONGEST_S
@@ -199,7 +200,7 @@ def test_no_event_takes_long_for_a_pod_beyond_the_limits(excess: str) -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize("size", [1_000, 5_000])
 def test_no_event_takes_long_with_a_window_of_different_requests(size: int) -> None:
-    """A Node changes, and a window of Pods is to be asked about again."""
+    """After a change of a Node, the ledger evaluates all Pods in the window again."""
     kinds = list(DEMANDS.values())
     pods = [pod(f"p{n}", **kinds[n % len(kinds)](n)) for n in range(240)]
     assert longest(*life(size, pods)) < LONGEST_S
@@ -207,7 +208,7 @@ def test_no_event_takes_long_with_a_window_of_different_requests(size: int) -> N
 
 @pytest.mark.alone
 def test_no_event_takes_long_while_thousands_of_pods_wait_for_a_turn() -> None:
-    """They are all refused for now, and all that is known of it changes at once."""
+    """All Pods are refused for now. Then all facts about the refusal change at the same time."""
     pods = [pod(f"p{n}") for n in range(3_000)]
     closed = ClusterView(Nodes(), view(1_000).partitions, cluster=RULES.cluster)
     whole = view(1_000)
@@ -216,7 +217,7 @@ def test_no_event_takes_long_while_thousands_of_pods_wait_for_a_turn() -> None:
 
 @pytest.mark.alone
 def test_no_event_takes_long_with_thousands_of_partition_lists() -> None:
-    """They wait for a place in Slurm's queue, and one job leaves it, and then a Node changes."""
+    """The Pods wait for a place in Slurm's queue. A job leaves the queue, and then a Node changes."""
     names = [f"p{n}" for n in range(13)]
     lists = [",".join(each) for n in range(1, 14) for each in combinations(names, n)]
     whole = ClusterView(
@@ -230,7 +231,7 @@ def test_no_event_takes_long_with_thousands_of_partition_lists() -> None:
 
 
 def leaves(driver: Driver) -> None:
-    """One of the jobs in Slurm's queue is over; another takes its place."""
+    """Removes a job from Slurm's queue. Another job takes the place."""
     queued = driver.of(State.QUEUED)
     assert len(queued) == 180
     driver.tell(PodVanished(queued[0]))
@@ -239,7 +240,7 @@ def leaves(driver: Driver) -> None:
 
 @pytest.mark.alone
 def test_deferred_changes_of_excluded_nodes_are_all_made() -> None:
-    """Each Pod excludes other nodes, and then another Node is closed to all of them."""
+    """Each Pod excludes other Nodes. Then another Node is closed to all Pods."""
     whole, driver = view(1_000), Driver()
     own = [[f"node-{n}"] for n in range(60)]
     term = [affinity({"matchExpressions": [expression("rank", "NotIn", f"{n}")]}) for n in range(60)]

@@ -1,4 +1,4 @@
-"""Bound Pods whose jobs have other cores and devices of the same Node now."""
+"""Tests of bound Pods whose jobs have changed to other cores and devices of the same Node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def world() -> World:
 
 
 def with_the_same_devices(world: World, uid: str) -> Job:
-    """Slurm has started the job again, on other cores alone."""
+    """Restarts the job on other cores with the same devices."""
     job_id = world.job_id_of(uid)
     stands = world.allocation_of(uid)
     world.jobs[job_id] = replace(world.jobs[job_id], gres=(stands.gres,))
@@ -55,7 +55,7 @@ def two_pods(world: World, *cores: str) -> tuple[str, str]:
 
 
 def start_on(world: World, uids: tuple[str, str], *cores: str) -> None:
-    """Slurm has started both jobs again, on other cores alone."""
+    """Restarts both jobs on other cores with the same devices."""
     for uid, each in zip(uids, cores, strict=True):
         job = with_the_same_devices(world, uid)
         world.jobs[job.id] = replace(job, cores=(each,))
@@ -82,7 +82,7 @@ def test_pods_keep_their_cores_if_their_jobs_swap_cores(one_node: World) -> None
 
 
 def test_pods_move_to_the_free_cores_of_their_slots_first(one_node: World) -> None:
-    """Neither could move at once: each is on a core of the other's job."""
+    """Neither Pod can move at once, because each Pod is on a core of the other Pod's job."""
     uids = two_pods(one_node, "14-17", "10-11")
     start_on(one_node, uids, "10-13", "14-15")
     for _ in range(int(RULES.job_id_rewrite_pause) + 2):
@@ -110,7 +110,7 @@ def test_a_pod_gets_its_jobs_id_before_it_moves(one_node: World) -> None:
 
 
 def test_pod_of_a_resumed_job_is_evicted_if_another_job_has_its_cores() -> None:
-    """The Pod's job was suspended and resumed: no state shows that."""
+    """The Pod's job was suspended and resumed. The state does not show the suspension."""
     world = World(numbers=True, nodes=("n1",), jobs_per_node=2)
     uid = world.bound_pod()
     world.suspend(world.job_id_of(uid))
@@ -163,7 +163,8 @@ def test_pod_of_an_older_extender_keeps_its_restarted_job(world: World) -> None:
 
 @pytest.mark.parametrize("same_devices", [True, False])
 def test_next_leader_reads_the_jobs_of_bound_pods_once(world: World, same_devices: bool) -> None:
-    """The start was forgotten and the job started again while no extender ran: nothing else tells."""
+    """slurmctld forgot the start and restarted the job while no extender ran. Only a read of the job
+    shows the restart."""
     uid = world.bound_pod()
     world.forget_the_start(uid)
     world.schedule()
@@ -178,17 +179,17 @@ def test_next_leader_reads_the_jobs_of_bound_pods_once(world: World, same_device
 
 
 def test_next_leader_checks_devices_of_a_job_that_it_reads_at_its_start(world: World) -> None:
-    """As it does where another of the Pod's jobs lives."""
+    """The job waits when the next leader starts, so the leader reads the job at once."""
     uid = world.bound_pod()
     world.forget_the_start(uid)
     world.restart()
-    world.schedule()  # before anybody has asked about it
+    world.schedule()  # before the first read
     world.wait_and_poll(1.0)
     assert uid not in world.pods
     assert not world.live_jobs(uid)
 
 
-# Whatever comes in whatever order
+# Random steps in any order
 
 
 def lose_state(world: World) -> None:
@@ -197,7 +198,7 @@ def lose_state(world: World) -> None:
 
 
 def save_late(world: World) -> None:
-    """slurmctld saved what it knew before it started the jobs of the last seconds."""
+    """Saves the state of slurmctld from before the starts of the last seconds."""
     world.save()
     assert world.saved is not None
     late = [job_id for job_id, at in world.started_at.items() if world.now - at < SAVES_WITHIN_S]
@@ -243,7 +244,7 @@ STEPS: tuple[Callable[[World], object], ...] = (
 @settings(max_examples=200)
 @given(st.lists(st.sampled_from(STEPS), max_size=25))
 def test_pod_has_the_slot_of_its_job_if_slurm_forgets(steps: list[Callable[[World], object]]) -> None:
-    world = World(replace(RULES, fast_path=False), numbers=True)  # a job granted at once is saved whole
+    world = World(replace(RULES, fast_path=False), numbers=True)  # Slurm saves an immediate grant whole
     for _ in NODES:
         world.create_pod()
     world.catch_up()

@@ -1,4 +1,4 @@
-"""Pods that could not use a job get none: what that holds and costs others is bounded."""
+"""Pods that cannot be bound get few jobs, so that their cost for other Pods is limited."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ HOUR = 3600
 
 
 def told(world: World, uid: str) -> str:
-    """What the Pod's condition says."""
+    """Returns the message of the Pod's condition; "" without a condition."""
     shown = world.record(uid).members[0].shown
     return sentence(shown) if shown else ""
 
 
 def live_on(world: World, seconds: int) -> None:
-    """Everybody is quick, and kube-scheduler looks at the Pod every second."""
+    """Lets time pass without losses. kube-scheduler looks at the Pod every second."""
     for _ in range(seconds):
         world.catch_up()
         world.pass_time(1.0)
@@ -57,7 +57,8 @@ def live_on(world: World, seconds: int) -> None:
 
 
 def never_bound(seconds: int = HOUR) -> tuple[World, str]:
-    """A Pod that kube-scheduler refuses before it asks any extender, some time later."""
+    """Creates a Pod that kube-scheduler rejects before calling the extender. Returns the world after
+    `seconds`, and the uid."""
     world = World(PlacementConfig())
     uid = world.create_pod()
     world.unbindable.add(uid)
@@ -66,7 +67,8 @@ def never_bound(seconds: int = HOUR) -> tuple[World, str]:
 
 
 def test_next_leader_acts_on_a_refusal_that_comes_after_its_start(world: World) -> None:
-    """The Pod has its allocation already: nothing is written onto it, which would make a new version."""
+    """The Pod already has the allocation, so the ledger writes nothing, and the Pod gets no new
+    version."""
     uid = world.settled_pod()
     world.restart_and_settle()
     world.say(uid, REFUSAL)
@@ -75,7 +77,7 @@ def test_next_leader_acts_on_a_refusal_that_comes_after_its_start(world: World) 
     assert world.state_of(uid) is not State.ALLOCATED
 
 
-# An object that it refers to is not ready
+# A missing object of the Pod
 
 
 def test_no_job_is_requested_while_a_claim_is_missing(world: World) -> None:
@@ -115,7 +117,7 @@ def test_restarted_leader_cancels_the_job_of_a_pod_without_its_claim(world: Worl
 
 def test_job_of_a_deposed_leader_is_cancelled_while_the_claim_is_missing(world: World) -> None:
     world.fail_over()
-    world.swap()  # the deposed one does not know it yet
+    world.swap()  # the deposed leader does not know yet
     uid = world.create_pod()
     world.edit(uid, 2001)
     world.catch_up()
@@ -124,7 +126,7 @@ def test_job_of_a_deposed_leader_is_cancelled_while_the_claim_is_missing(world: 
     world.swap()
     world.other = None
     world.settle()
-    assert world.live_jobs(uid) == [job]  # the leader knows the Pod, and not the job
+    assert world.live_jobs(uid) == [job]  # the leader knows the Pod, but not the job
     calm_down(world, 61)
     assert not world.live_jobs(uid)
     world.claim(uid, missing=False)
@@ -144,7 +146,7 @@ def test_pod_shows_other_gates_before_a_missing_claim(world: World) -> None:
     assert told(world, uid) == sentence(NO_CLAIM)
 
 
-# kube-scheduler refuses every Node
+# kube-scheduler rejects every Node
 
 
 def test_pod_refused_before_the_extender_is_called_gets_only_one_job() -> None:
@@ -155,7 +157,7 @@ def test_pod_refused_before_the_extender_is_called_gets_only_one_job() -> None:
 
 
 def test_pod_without_a_kube_scheduler_message_gets_only_one_job() -> None:
-    """It is never tried while a ResourceClaim is missing."""
+    """kube-scheduler never tries the Pod while a ResourceClaim is missing."""
     world = World(PlacementConfig())
     uid = world.create_pod()
     for _ in range(HOUR):
@@ -199,7 +201,7 @@ def test_nodes_found_for_an_earlier_attempt_do_not_count_for_the_next() -> None:
 
 @pytest.mark.parametrize(("lasts", "most"), [(35, 2), (95, 3), (215, 4), (24 * HOUR, 52)])
 def test_backoff_grows_for_a_pod_that_is_refused_after_filter(lasts: int, most: int) -> None:
-    """A plugin that refuses in Reserve or Permit: Nodes are found each time."""
+    """A plugin rejects the Pod in Reserve or Permit, after kube-scheduler has found Nodes."""
     world = World(PlacementConfig())
     uid = world.create_pod()
     step = 1.0 if lasts < HOUR else 30.0
@@ -221,7 +223,7 @@ def another_comes_and_goes(world: World) -> None:
 
 
 def test_leaving_pods_do_not_end_the_backoff_after_several_refusals() -> None:
-    """Where some Nodes are full kube-scheduler says so too, whatever else it has against the others."""
+    """kube-scheduler reports full Nodes even if the other Nodes do not fit for another reason."""
     world = World(PlacementConfig())
     world.unbindable.add(uid := world.create_pod())
     full = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod affinity rules."
@@ -243,7 +245,7 @@ def test_pod_that_lacks_only_room_gets_a_second_job_after_the_backoff(lacking: s
 
 
 def test_pod_that_no_job_can_give_room_gets_only_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever else comes and goes on the Nodes."""
+    """Other Pods that come and go make no difference."""
     lacking = "0/2 nodes are available: 2 Insufficient example.com/license."
     monkeypatch.setattr("tests.placement.ledger_world.REFUSAL", lacking)
     world = World(PlacementConfig())
@@ -337,11 +339,11 @@ def test_more_than_a_few_unbindable_pods_are_reported() -> None:
     assert told[-1] is None
 
 
-# Its allocation cannot be written
+# Failed writes of the allocation
 
 
 class Unwritable(World):
-    """Somebody else writes to each Pod just before its allocation is written."""
+    """A world where another client writes to each Pod just before the write of the allocation."""
 
     def do(self, effect: Effect) -> object:
         if isinstance(effect, WriteAllocation):
@@ -350,7 +352,8 @@ class Unwritable(World):
 
 
 def test_backoff_grows_while_the_allocation_cannot_be_written() -> None:
-    """It is told so, and that kube-scheduler finds a Node is not waited for: it has its gate."""
+    """The Pod shows the problem. The ledger does not wait for kube-scheduler, because the Pod still has
+    the scheduling gate."""
     world = Unwritable(PlacementConfig())
     uid = world.create_pod()
     live_on(world, 60)
@@ -362,11 +365,12 @@ def test_backoff_grows_while_the_allocation_cannot_be_written() -> None:
     assert 7 <= world.started[uid] <= 8
 
 
-# Our own refusal of what Slurm chose
+# Nodes that the extender rejects
 
 
 def test_pod_without_room_on_a_node_waits_in_slurm_for_other_nodes() -> None:
-    """kube-scheduler would bind it there: that it is refused says nothing against the Pod."""
+    """kube-scheduler would accept the Node, so the rejection by the extender does not count against the
+    Pod."""
     world = World(PlacementConfig())
     blocking = world.bound_pod()
     (elsewhere,) = set(NODES) - {world.pods[blocking].life.node}

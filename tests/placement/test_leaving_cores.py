@@ -1,4 +1,4 @@
-"""A Pod gets its allocation after another Pod has left the cores: any replica may bind the Pod then."""
+"""A Pod gets the allocation after another Pod has left the cores. Then any replica may bind the Pod."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def world() -> World:
 
 
 def pod_after_another_on_its_cores(world: World) -> tuple[str, str]:
-    """The job of a bound Pod ends, and the next job gets the cores, while the Pod leaves."""
+    """Ends the job of a bound Pod. While this Pod leaves, the next job gets the same cores. Returns both
+    Pods."""
     uid = world.bound_pod()
     world.lose_job(uid, "PREEMPTED")
-    world.effects.clear()  # the eviction is under way for long
+    world.effects.clear()  # the eviction takes long
     world.given -= 1  # the next job gets the same core
     other = world.create_pod()
     assert WriteAllocation not in kinds(world.settle())
@@ -59,7 +60,7 @@ def test_allocation_waits_for_the_containers_of_a_pod_deleted_by_force(world: Wo
 
 
 def test_allocation_waits_for_containers_that_may_not_have_been_moved() -> None:
-    """Slurm has started the job of a Pod again, on other cores; the Pod is deleted by force before the
+    """Slurm has restarted the job of a Pod on other cores. A user deletes the Pod by force before the
     node agent has moved the containers."""
     world = World(numbers=True, nodes=("n1",), jobs_per_node=2)
     uid = world.bound_pod()
@@ -90,7 +91,7 @@ def test_pod_leaves_no_slot_before_the_binding(world: World) -> None:
 
 
 def test_allocation_is_given_back_if_the_other_pod_stays(world: World) -> None:
-    """A kubelet that is away ends no Pod."""
+    """A kubelet without a connection ends no Pod."""
     _, other = pod_after_another_on_its_cores(world)
     kept = world.rules.leaves_within + 5.0
     world.wait(kept - 1.0)

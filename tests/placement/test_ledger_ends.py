@@ -1,4 +1,5 @@
-"""What the ledger does where a Pod or its job ends, and which Pods hold a Node until they are gone."""
+"""Tests of the ledger at the end of a Pod or of a job, and of the Pods that hold a Node until they are
+gone."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def test_a_bound_pod_whose_job_no_longer_runs_is_evicted_with_a_reason(world: Wo
 
 @pytest.mark.parametrize("base", ["NODE_FAIL", "BOOT_FAIL"])
 def test_a_node_that_fails_in_slurm_alone_ends_no_pod(world: World, base: str) -> None:
-    """The next job can start nowhere but on the Pod's Node."""
+    """The next job can start only on the Pod's Node."""
     uid, job_id = world.bound_pod_and_job()
     world.end_job(job_id, base)
     assert not of_kind(world.poll(), EvictPod)
@@ -58,7 +59,7 @@ def test_a_node_that_fails_in_both_systems_ends_its_pods(world: World, base: str
 def test_pod_is_evicted_when_its_node_fails_in_kubernetes_after_slurm(
     world: World,
 ) -> None:
-    """A machine that shuts down ends slurmd first."""
+    """If a machine shuts down, slurmd ends first."""
     uid, job_id = world.bound_pod_and_job()
     world.end_job(job_id, "NODE_FAIL")
     world.poll()
@@ -86,7 +87,7 @@ def test_new_leader_requests_a_job_again_for_a_pod_whose_node_failed(world: Worl
 
 @pytest.mark.parametrize("failures", [5, 9])
 def test_pod_outlives_many_failures_of_its_node(world: World, failures: int) -> None:
-    """Each failure takes another id of the same attempt, and a leader that begins knows all of them."""
+    """Each failure uses another id of the same attempt, and a new leader knows all of the ids."""
     uid = world.bound_pod()
     for _ in range(failures):
         world.end_job(world.job_id_of(uid), "NODE_FAIL")
@@ -114,7 +115,7 @@ def test_terminating_pod_gets_no_new_job_after_its_node_fails(world: World) -> N
 def test_pod_is_evicted_when_its_jobs_grace_time_starts(world: World) -> None:
     uid, job_id = world.bound_pod_and_job()
     world.begin_grace(job_id)
-    assert world.poll() == []  # its state says nothing of it
+    assert world.poll() == []  # the state does not show the preemption
     world.read_jobs()
     eviction = only(world.effects, EvictPod)
     assert eviction.cause.reason == "SlurmJobPreempted"
@@ -142,7 +143,7 @@ def test_grace_time_of_another_job_or_an_ended_job_is_ignored(world: World) -> N
 
 
 def test_a_job_that_was_suspended_between_two_polls_evicts_its_pod(world: World) -> None:
-    """Another job may have got the cores meanwhile, and both run."""
+    """Another job may have the same cores, and both jobs run."""
     uid = world.bound_pod()
     job_id = world.job_id_of(uid)
     world.suspend(job_id)
@@ -150,7 +151,7 @@ def test_a_job_that_was_suspended_between_two_polls_evicts_its_pod(world: World)
     world.poll_alone()
     assert world.effects == []
     world.read_jobs()
-    assert only(world.effects, ReadJob).job_id == job_id  # the answer may have been old
+    assert only(world.effects, ReadJob).job_id == job_id  # the first answer may have been old
     evicted = of_kind(world.settle(), EvictPod)
     assert [(each.uid, each.cause.kind) for each in evicted] == [(uid, Kind.JOB_RESUMED)]
     assert world.live_jobs(uid) == []
@@ -179,7 +180,7 @@ def test_an_allocated_pods_job_that_was_suspended_is_replaced(world: World) -> N
 
 
 def test_record_has_the_cores_of_another_start_before_the_pod_is_bound() -> None:
-    """Slurm has started the job again. `/bind` then reads the Pod and the job."""
+    """Slurm has restarted the job. /bind then reads the Pod and the job."""
     world = World(numbers=True)
     uid = world.settled_pod()
     job_id = world.job_id_of(uid)
@@ -204,7 +205,7 @@ def graceful(**partition: Any) -> ClusterObserved:
 
 def test_only_jobs_with_a_grace_time_are_read_for_preemption(world: World) -> None:
     uid, leaving = world.bound_pod(), world.bound_pod()
-    world.create_pod()  # waits
+    world.create_pod()  # the Pod waits
     world.change_and_settle(leaving, deleting=True)
     assert world.ledger.jobs_with_grace() == {}
     world.tell(graceful())
@@ -299,7 +300,7 @@ def test_a_pod_that_may_yet_be_bound_holds_its_node_until_its_next_attempt(world
     world.lose_job(uid, "PREEMPTED")
     assert holders(world) == [State.REPLACING]
     world.settle()
-    assert holders(world) == [State.ALLOCATED]  # the next attempt's
+    assert holders(world) == [State.ALLOCATED]  # of the next attempt
     world.finish_binding(uid)
     assert (world.pods[uid].scheduling.attempt, world.pods[uid].life.node) == (2, None)
 
@@ -307,7 +308,7 @@ def test_a_pod_that_may_yet_be_bound_holds_its_node_until_its_next_attempt(world
 def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node(world: World) -> None:
     uid = world.settled_pod()
     world.disturb(world.job_id_of(uid), "PREEMPTED")
-    world.change_pod(uid, node="n1")  # /bind had looked before
+    world.change_pod(uid, node="n1")  # /bind has checked the job before
     world.poll_alone()
     assert holders(world) == [State.REPLACING]
     world.hear_all()
@@ -321,7 +322,7 @@ COMPLETING = JobState("CANCELLED", frozenset({"COMPLETING"}))
     ("queued", "external", "became", "by_a_person"),
     [
         (True, False, {"nodes": ("n1",)}, False),
-        (True, True, {"nodes": ("n1",)}, True),  # slurmd knows nothing of an EXTERNAL_JOB
+        (True, True, {"nodes": ("n1",)}, True),  # slurmd does not know an EXTERNAL_JOB
         (True, False, {}, True),
         (False, False, {}, False),
         (False, True, {}, True),
@@ -332,7 +333,7 @@ COMPLETING = JobState("CANCELLED", frozenset({"COMPLETING"}))
 def test_job_is_requested_again_if_slurmd_may_have_cancelled_it(
     queued: bool, external: bool, became: dict[str, Any], by_a_person: bool
 ) -> None:
-    """slurmd cancels a job that slurmd cannot start, as if a person did: a Prolog fails."""
+    """If a Prolog fails, slurmd cancels the job, as a person would."""
     world = World(external=external)
     uid = world.queued_pod() if queued else world.settled_pod()
     job_id = world.job_id_of(uid)
@@ -344,7 +345,7 @@ def test_job_is_requested_again_if_slurmd_may_have_cancelled_it(
 
 
 def test_pod_is_paused_after_three_jobs_that_do_not_start() -> None:
-    """Each of them may have drained a node, and the Pod may be what its Prolog does not like."""
+    """Each of the jobs may have drained a node, and the Pod may be the cause of the failed Prolog."""
     world = World(external=False)
     uid = world.create_pod()
     rest = int(world.rules.altered_job_pause)
@@ -358,7 +359,7 @@ def test_pod_is_paused_after_three_jobs_that_do_not_start() -> None:
 
 
 def cancelled_within(world: World, seconds: int) -> int:
-    """How many jobs got nodes, and were cancelled there before they began."""
+    """Returns the number of jobs that got nodes and were cancelled before the start."""
     cancelled = 0
     for _ in range(seconds):
         world.poll()

@@ -1,4 +1,4 @@
-"""Random interleavings of everything that either system may do, with lost, late and repeated news."""
+"""Tests of the ledger with random steps of both systems, and with lost, late and repeated news."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ _OWNER = st.sampled_from([None, 2001, 2002])
 
 
 class Interleavings(RuleBasedStateMachine):
-    """Chooses what happens next. Whatever it chose, in calm weather everything ends well."""
+    """Chooses random steps. After the steps, time passes without losses, and every workload must end
+    well."""
 
     def __init__(self) -> None:
         super().__init__()
         self.world = World(_RULES)
         self.leader = self.world.acting
         self.last_of_the_deposed: Event | None = None
-        """The leader has heard what a deposed one did when it has heard this."""
+        """Last event from the deposed replica. After this event, the leader knows all actions of the
+        deposed replica."""
         self.forged, self.keys_are_whole = False, True
 
     @initialize(numbers=st.booleans(), external=st.booleans())
     def begin(self, numbers: bool, external: bool) -> None:
-        """Slurm says which cores and devices a job has, or not. slurmd starts them, or not."""
+        """Chooses whether Slurm reports the cores and devices of jobs, and whether slurmd starts the
+        jobs."""
         self.world = World(_RULES, numbers=numbers, external=external)
         self.leader = self.world.acting
 
@@ -51,8 +54,8 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(size=st.integers(2, 3), user=_OWNER, heard=st.booleans())
     def create_group(self, size: int, user: int | None, heard: bool) -> None:
-        """Two nodes are all that there is: one of three Pods waits for ever. Perhaps the other replica's
-        watch has broken off."""
+        """Creates a group. With only two nodes, a group of three Pods waits for ever. The watch of the
+        other replica may be broken."""
         if self.world.made < 5:
             if self.world.other is not None and not heard:
                 self.world.other.unaware_of.add(f"uid-g{self.world.made + 1}")
@@ -60,7 +63,8 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(index=_INDEX, like=st.booleans(), user=_OWNER)
     def replace_member(self, index: int, like: bool, user: int | None) -> None:
-        """A group's controller makes a Pod in the place of one that is gone, or one too many."""
+        """Creates a Pod for a group, as the controller does. The Pod replaces a deleted Pod, or is
+        surplus."""
         world = self.world
         groups = [each for each in world.groups.values() if len(world.pods_of(each.uid)) <= each.size]
         if groups and world.made < 10:
@@ -109,7 +113,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(index=_INDEX, seen=st.booleans(), told=st.booleans())
     def delete_by_force(self, index: int, seen: bool, told: bool) -> None:
-        """One that is bound, if there is one. Perhaps what follows is done at once."""
+        """Deletes a Pod by force, preferably a bound Pod. May carry out the effects at once."""
         pods = self.world.pods
         there = sorted(uid for uid in pods if pods[uid].life.node) or sorted(pods)
         if there:
@@ -117,8 +121,8 @@ class Interleavings(RuleBasedStateMachine):
         if told:
             self.world.settle()
 
-    # Where somebody forges what a Pod carries (the admission policy lets nobody), its job's key says
-    # whose it is. Where that is lost too, or another replica has bound the Pod meanwhile, nothing does.
+    # If a user forges annotations despite the admission policy, the key of the job names the owner.
+    # Without the key, or if another replica has bound the Pod meanwhile, no fact names the owner.
     @precondition(lambda self: not self.world.shared and self.keys_are_whole)
     @rule(index=_INDEX, attempt=st.integers(2, 9))
     def forge(self, index: int, attempt: int) -> None:
@@ -164,14 +168,14 @@ class Interleavings(RuleBasedStateMachine):
         if pods:
             self.world.edit(pods[index % len(pods)], user, forbidden=forbidden)
 
-    # What the ledger asked for
+    # Effects of the ledger
 
     @precondition(lambda self: self.world.effects)
     @rule(index=_INDEX, fate=st.sampled_from(_FATES))
     def carry_out(self, index: int, fate: str) -> None:
         world = self.world
         effect = world.effects.pop(index % len(world.effects))
-        if isinstance(effect, Submit) and fate == "late":  # it arrives after all that follows from that
+        if isinstance(effect, Submit) and fate == "late":  # arrives after all consequences
             world.under_way.append(effect)
         result = LOST if fate in ("lost", "late") else world.do(effect)
         if fate == "undeliverable" and isinstance(effect, Submit) and isinstance(result, Grant):
@@ -181,7 +185,7 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.world.under_way)
     @rule(index=_INDEX)
     def arrive(self, index: int) -> None:
-        """A submission that nobody waits for any more."""
+        """Delivers an overdue submission."""
         late = self.world.under_way
         self.world.arrive(late.pop(index % len(late)))
 
@@ -191,7 +195,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 5))
     def somebody_else_is_faster(self, times: int) -> None:
-        """A controller, or a user who wants to keep what he has, writes to Pods."""
+        """Writes to Pods, as a controller or a hostile user does."""
         for _ in range(times):
             self.world.outwrite()
             while self.world.news:
@@ -222,8 +226,8 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(index=_INDEX, ends=st.booleans())
     def all_goes_well(self, index: int, ends: bool) -> None:
-        """For a moment nothing is lost or late, and everybody is told everything; then perhaps a job
-        ends, and so it is seen where the Pod of a job that has just ended is."""
+        """Runs without losses or delays for a moment. Then a job may end, so that the test also covers
+        the Pod of a job that has just ended."""
         self.world.catch_up()
         jobs = self.world.running()
         if ends and jobs:
@@ -273,7 +277,8 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(index=_INDEX, resumes=st.booleans())
     def suspend(self, index: int, resumes: bool) -> None:
-        """A job's owner does, and may resume the job at once: no poll sees that."""
+        """Suspends a job, as the owner does. The owner may resume the job at once, so that no poll sees
+        the suspension."""
         jobs = self.world.running()
         if jobs:
             job_id = jobs[index % len(jobs)]
@@ -292,7 +297,7 @@ class Interleavings(RuleBasedStateMachine):
         self.keys_are_whole = False
         self.world.overwrites_keys = overwrites
 
-    # Of a job that has lost its key and its name nothing is left to say whose it is.
+    # A job without the key and the name has no known owner.
 
     @precondition(lambda self: not self.forged)
     @rule(index=_INDEX)
@@ -304,7 +309,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(index=_INDEX)
     def rename_job(self, index: int) -> None:
-        """Its owner does."""
+        """Renames a job, as the owner does."""
         jobs = sorted(job.id for job in self.world.jobs.values() if key_of(job) is not None)
         if jobs:
             self.world.change_job(jobs[index % len(jobs)], name="mine")
@@ -319,7 +324,8 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(arrived=st.lists(st.booleans(), max_size=6))
     def kill_extender(self, arrived: list[bool]) -> None:
-        """Of what was under way some had reached its target, the rest never will."""
+        """Kills the extender. Some effects in progress have reached their target, and the other effects
+        are lost."""
         world = self.world
         for effect, reached in zip(world.effects, arrived, strict=False):
             if reached:
@@ -336,7 +342,7 @@ class Interleavings(RuleBasedStateMachine):
     @precondition(lambda self: self.world.other is not None)
     @rule()
     def the_other_replica_acts(self) -> None:
-        """Both believe that they lead."""
+        """Gives the turn to the other replica. Both replicas act as leader."""
         self.world.swap()
 
     @precondition(lambda self: self.world.other is not None)
@@ -367,8 +373,8 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def the_gate_is_shut_while_a_pod_is_there(self) -> None:
-        """Of two that believe to lead one may be wrong, and so may be one that has not heard yet what
-        the other did: there kube-apiserver has the last word."""
+        """If two replicas act as leader, one of them may be wrong. A leader without the news from the
+        deposed replica may also be wrong. In both cases, kube-apiserver decides."""
         if self.world.other is None and self.last_of_the_deposed not in self.world.news:
             self.world.nobody_gets_a_node_before_its_pod_is_gone()
 

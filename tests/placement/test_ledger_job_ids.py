@@ -1,4 +1,5 @@
-"""What the ledger does where a job's id is another's, or its answer was lost."""
+"""Tests of the ledger if another job has the id of the Pod's job, or if the reply to a request is
+lost."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.placement.ledger_world import REQUEST, World, kinds, of_kind
 
 
 def give_the_id_to_a_stranger(world: World, effect: Submit, **changes: Any) -> Job:
-    """Returns another's job, under the id of ours."""
+    """Gives the id of the Pod's job to a job of another owner, and returns this job."""
     other = World()
     other.do(effect)
     theirs = replace(other.jobs[effect.job_id], name="theirs", admin_comment="somebody else's")
@@ -25,21 +26,21 @@ def give_the_id_to_a_stranger(world: World, effect: Submit, **changes: Any) -> J
 
 
 def submit_and_lose_the_answer(world: World) -> tuple[str, Submit]:
-    """Whether Slurm has taken the job under the id is not known."""
+    """Submits a job with a lost reply. The ledger does not know whether Slurm has accepted the job."""
     uid, effect = world.pod_and_submission()
     world.finish(effect, Failure(Remedy.AGAIN, "timeout"))
     return uid, effect
 
 
 def a_rival_of(world: World) -> None:
-    """Another replica leads from now on; the deposed one acts."""
+    """Makes another replica the leader. The deposed replica acts."""
     world.fail_over()
     world.swap()
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "FAILED"])
 def test_pod_requests_the_next_job_id_at_once_if_its_id_is_taken(world: World, state: str) -> None:
-    """One Pod that queues is enough for all after it to queue behind it."""
+    """A single queued Pod would make all later Pods queue behind this Pod."""
     uid = world.create_pod()
     world.hear()
     (first,) = of_kind(world.effects, Submit)
@@ -107,11 +108,11 @@ def test_job_made_for_a_deleted_pod_is_cancelled(world: World, arrives: str) -> 
 
 
 def test_job_known_to_be_the_pods_own_is_cancelled_without_a_read(world: World) -> None:
-    """Thousands may be, at once."""
+    """Thousands of jobs may be cancelled at the same time."""
     uid = world.bound_pod()
     assert kinds(world.remove_and_settle(uid)) == [CancelJob]
     uid = world.bound_pod()
-    world.restart()  # then only the Pod says which it is, until the job is read
+    world.restart()  # then only the Pod names the job, until the job is read
     assert ReadJob in kinds(world.wait(world.rules.recovery_read_spread))
     assert kinds(world.remove_and_settle(uid)) == [CancelJob]
 
@@ -126,7 +127,8 @@ def test_cancelled_orphan_job_keeps_the_comment_of_its_author(world: World) -> N
 
 
 def test_queued_pod_requests_the_next_id_if_its_id_is_used_up(world: World) -> None:
-    """slurmctld forgot the queued job, and a deposed leader asked for it at once, in vain."""
+    """slurmctld forgot the queued job. A deposed leader made an immediate request under the same id,
+    without success."""
     uid = world.queued_pod()
     job = world.live_jobs(uid)[0]
     world.jobs[job.id] = replace(job, state=JobState("FAILED"))
@@ -147,9 +149,9 @@ def test_bound_pod_requests_the_next_id_if_its_id_is_used_up(world: World) -> No
     (again,) = world.live_jobs(uid)
     assert (again.id != job.id, again.nodes) == (True, (node,))
     assert world.state_of(uid) is State.BOUND
-    assert world.pods[uid].scheduling.job_id == again.id  # for people, who cancel what a Pod names
+    assert world.pods[uid].scheduling.job_id == again.id  # people use this id for scancel
     assert world.poll() == world.settle() == []
-    world.change_pod(uid, job_id=job.id)  # as if nobody had come to it
+    world.change_pod(uid, job_id=job.id)  # as if the ledger had not written the new id
     world.restart()
     world.wait(world.rules.recovery_read_spread)
     assert world.live_jobs(uid) == [again]
@@ -159,7 +161,7 @@ def test_bound_pod_requests_the_next_id_if_its_id_is_used_up(world: World) -> No
 @pytest.mark.parametrize("base", ["RUNNING", "PENDING", "CANCELLED"])
 @pytest.mark.parametrize("nodes", [("n1",), ("n2",)])
 def test_bound_pod_whose_job_id_is_taken_runs_on(base: str, nodes: tuple[str, ...]) -> None:
-    """Slurm forgot its own. Ids are computed, and two Pods' may be the same."""
+    """Slurm forgot the Pod's job. The ids are computed, and two Pods may have the same id."""
     world = World()
     uid = world.bound_pod()
     job_id = world.forget_the_job(uid)

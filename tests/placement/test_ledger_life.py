@@ -1,4 +1,4 @@
-"""What the ledger does for a Pod from its first attempt to its allocation."""
+"""Tests of the ledger from the first attempt of a Pod to the allocation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_idle_cluster_grants_at_once_and_the_allocation_is_written(tells_grants:
     world = World(tells_grants=tells_grants)
     uid = world.create_pod()
     done = world.settle()
-    # The first of a partition is read in any case: is its key there?
+    # The ledger reads the first job of each partition, to check the key.
     assert kinds(done) == [Submit, ReadJob, WriteAllocation]
     assert isinstance(done[0], Submit)
     assert done[0].immediate
@@ -100,7 +100,7 @@ def test_full_partition_gets_no_immediate_request_for_a_while(world: World) -> N
 
 
 def test_immediate_job_that_slurm_queues_anyway_is_queued(world: World) -> None:
-    """Slurm does that to a job beyond a limit of its partition (EnforcePartLimits=NO)."""
+    """Slurm queues a job over a limit of the partition (EnforcePartLimits=NO)."""
     uid, effect = world.pod_and_submission()
     world.do(replace(effect, immediate=False))
     world.finish(effect, None)

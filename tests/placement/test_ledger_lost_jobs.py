@@ -1,4 +1,4 @@
-"""What the ledger does where slurmctld has forgotten a job, or its start."""
+"""Tests of the ledger after slurmctld has forgotten a job, or the start of a job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from wellknown.job_key import PlaceholderKey
 
 
 def refused_by_slurm(world: World, kind: type[Effect], times: int) -> list[ReportWaiting]:
-    """Slurm refuses such requests, so many times; returns what was told meanwhile."""
+    """Lets Slurm refuse `times` requests of this kind. Returns the reports in the meantime."""
     told: list[ReportWaiting] = []
     while times:
         while world.effects:
@@ -86,7 +86,8 @@ def test_node_that_kube_scheduler_did_not_check_is_not_excluded(world: World) ->
 
 
 def test_forgotten_job_of_a_bound_pod_is_requested_on_the_pods_node(world: World) -> None:
-    """Invariant I5: absence ends no Pod; invariant I2: nor does one run on without a job."""
+    """A missing job ends no Pod (invariant I5), but the Pod does not run on without a job (invariant
+    I2)."""
     world.bound_pod()
     uid = world.bound_pod()
     key, node = world.live_jobs(uid)[0].admin_comment, world.pods[uid].life.node
@@ -94,7 +95,7 @@ def test_forgotten_job_of_a_bound_pod_is_requested_on_the_pods_node(world: World
     for _ in range(world.rules.confirmations - 1):
         assert world.poll() == []
     again = only(world.poll(), Submit)
-    assert again.job.priority == max(1 << 31, again.job.priority or 0)  # before all that wait
+    assert again.job.priority == max(1 << 31, again.job.priority or 0)  # before all waiting jobs
     world.schedule()
     world.wait_and_poll(1.1)
     (job,) = world.live_jobs(uid)
@@ -134,7 +135,7 @@ def test_observer_is_called_once_for_a_lost_job_of_a_bound_pod() -> None:
 
 
 def test_pod_in_binding_gets_its_forgotten_job_back(world: World) -> None:
-    """Invariant I5, in the moment between the leader's look and the Binding's arrival."""
+    """Tests invariant I5 between the leader's read of the Pod and the Binding."""
     uid = world.settled_pod()
     world.begin_binding(uid)
     world.forget_the_job(uid)
@@ -151,7 +152,7 @@ def test_pod_in_binding_gets_its_forgotten_job_back(world: World) -> None:
 def test_refused_pod_outlives_the_job_of_a_deposed_leader(world: World, what: str) -> None:
     uid = world.create_pod()
     world.hear_all()
-    late = world.take(Submit)  # the request of a leader that is deposed
+    late = world.take(Submit)  # the request of a deposed leader
     world.edit(uid, forbidden=True)
     world.restart_and_settle()
     assert world.state_of(uid) is State.INVALID
@@ -171,7 +172,7 @@ def test_refused_pod_outlives_the_job_of_a_deposed_leader(world: World, what: st
 
 
 def test_job_that_a_pod_needs_is_not_ended_as_an_orphan(world: World) -> None:
-    """It was allowed between the audit's last look and the order to end its job."""
+    """The Pod became allowed between the last read of the audit and the cancellation."""
     uid = world.settled_pod()
     (job,) = world.live_jobs(uid)
     key = PlaceholderKey.parse(job.admin_comment)
@@ -221,7 +222,7 @@ def test_bound_pod_runs_on_if_another_job_has_taken_its_node(world: World) -> No
 
 
 def test_refusal_of_a_bound_pods_lost_job_is_reported_once(world: World) -> None:
-    """By an Event: the Pod runs."""
+    """The extender reports by an Event, because the Pod runs."""
     uid = world.bound_pod()
     world.forget_the_job(uid)
     world.poll_until_lost()
@@ -237,7 +238,7 @@ def test_refused_change_of_a_queued_job_is_reported_once(world: World) -> None:
     uid = world.queued_pod()
     world.tell(ClusterObserved(CORDONED))
     world.pass_time(1.0)
-    assert refused_by_slurm(world, ExcludeNodes, 3) == []  # it may have crossed with something
+    assert refused_by_slurm(world, ExcludeNodes, 3) == []  # the first refusals may have another cause
     (told,) = refused_by_slurm(world, ExcludeNodes, 20)
     assert "Invalid account" in sentence(told.cause)
     assert (told.event_alone, told.job_id) == (False, world.job_id_of(uid))

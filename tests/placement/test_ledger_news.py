@@ -1,4 +1,4 @@
-"""What the ledger does with news that is late, unreadable or out of order."""
+"""Tests of the ledger with late, unreadable or unordered news."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_poll_that_began_before_the_grant_does_not_undo_the_grant(world: World) 
 
 
 def test_unreadable_replies_have_no_effect(world: World) -> None:
-    """Neither for a Pod that runs, nor for one that waits, nor at a restart."""
+    """Tests a running Pod and a waiting Pod, also after a restart."""
     waiting = world.queued_pod()
     running = next(uid for uid, each in world.pods.items() if each.life.node)
     world.garbled = {world.job_id_of(running), world.job_id_of(waiting)}
@@ -68,7 +68,7 @@ def test_pod_that_finished_before_it_was_seen_is_ignored(world: World) -> None:
 
 
 def test_a_job_that_was_queued_is_read_once_more_after_its_pod_is_bound() -> None:
-    """A killed slurmctld had it start elsewhere, before anybody asked."""
+    """A killed slurmctld started the job on another node before the first poll."""
     world = World(replace(PlacementConfig(), fast_path=False))
     uid = world.bound_pod()
     job = world.live_jobs(uid)[0]

@@ -1,4 +1,4 @@
-"""What the ledger does where Slurm or kube-scheduler refuses a Pod or its Node."""
+"""Tests of the ledger if Slurm refuses a Pod, or if kube-scheduler rejects the Node."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_node_refused_again_after_other_pods_left_is_given_back() -> None:
 
 
 def test_first_refusal_for_lack_of_room_keeps_the_allocation(world: World) -> None:
-    """kube-scheduler may see a deletion late, after an outage of kube-apiserver."""
+    """After an outage of kube-apiserver, kube-scheduler may see a deletion late."""
     uid = world.settled_pod()
     world.pass_time(20.0)
     allocated = world.allocation_of(uid)
@@ -140,7 +140,7 @@ def test_job_is_looked_up_if_a_refusal_follows_an_unknown_outcome() -> None:
     for remedy in (Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR, Remedy.NO_ROOM):
         world = World()
         uid, submit = world.pod_and_submission()
-        world.do(submit)  # it arrived, but the reply was lost
+        world.do(submit)  # Slurm accepts the job, but the reply is lost
         world.finish(submit, Failure(Remedy.AGAIN, "lost"))
         world.pass_time(1.0)
         world.finish(world.take(Submit), Failure(remedy, "refused"))
@@ -149,7 +149,7 @@ def test_job_is_looked_up_if_a_refusal_follows_an_unknown_outcome() -> None:
 
 
 def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it(world: World) -> None:
-    """This replica has seen the job start, and has not yet read where."""
+    """This replica knows that the job runs, but has not read the node yet."""
     uid = world.settled_pod()
     world.bind(uid)
     bound = world.pods[uid]
@@ -158,7 +158,7 @@ def test_a_pod_bound_by_another_replica_to_the_job_just_started_keeps_it(world: 
     )
     after = after_pod(started, bound, Context(world.now, world.rules, VIEW))
     assert (after.state, after.members[0].slot) == (State.BOUND, bound.scheduling.allocation)
-    assert after.job.unverified  # and so Slurm is asked
+    assert after.job.unverified  # so the ledger reads the job
 
 
 def test_refusal_with_an_offer_for_another_job_excludes_the_node(world: World) -> None:
@@ -221,7 +221,7 @@ def test_a_node_that_another_pod_has_left_is_not_avoided_any_more(world: World) 
     blocking = world.bound_pod()
     world.pods[blocking] = changed(world.pods[blocking], node="n1")
     (job,) = world.live_jobs(blocking)
-    world.jobs[job.id] = replace(job, nodes=("n2",))  # room for both in Slurm, not in Kubernetes
+    world.jobs[job.id] = replace(job, nodes=("n2",))  # Slurm has room for both jobs, Kubernetes has not
     uid = world.settled_pod()
     world.settle_refused(uid)
     world.poll()

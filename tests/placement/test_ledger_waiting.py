@@ -1,4 +1,4 @@
-"""What the ledger does for a Pod that waits for a Node, and what it tells of it."""
+"""Tests of the ledger for a Pod that waits for a Node, and of the reports about the wait."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_an_edited_partition_moves_a_waiting_pod_to_the_other_line() -> None:
 
 
 def test_queued_job_excludes_nodes_as_soon_as_its_pod_rules_them_out(world: World) -> None:
-    """A Pod with a gate may narrow its affinity."""
+    """The author of a gated Pod may narrow the affinity."""
     uid = world.queued_pod()
     field = {"key": "metadata.name", "operator": "In", "values": ["n2"]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}

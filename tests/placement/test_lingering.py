@@ -1,4 +1,5 @@
-"""Containers that outlive a Pod that is deleted by force: their place is nobody else's meanwhile."""
+"""Tests of containers after the forced deletion of their Pod. Until the containers end, no other Pod
+gets the resources of the containers."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from slurm_client.model import MOST_BYTES
 from tests.placement.ledger_world import REQUEST, World, kinds
 
 WORDS = "Pod gone: its containers may run for another 35 s"
-LINGERS_S = 35.0  # the default grace, and what its kubelet needs besides
+LINGERS_S = 35.0  # the default grace, and the extra time of the kubelet
 
 
 def job_of_a_pod_deleted_by_force(world: World, comment: str | None = None) -> int:
-    """The job of a bound Pod, perhaps with a comment of the Pod's author."""
+    """Deletes a bound Pod by force, and returns the job id. The Pod's author may have set a comment."""
     job_id = world.job_id_of(uid := commented(world, comment))
     world.force_delete(uid)
     world.settle()
@@ -72,12 +73,13 @@ def test_a_pod_that_finished_before_it_was_deleted_has_no_containers(world: Worl
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_node_is_held_while_containers_of_an_ended_job_run(world: World, when: str) -> None:
-    """Slurm gives it to others: their Prolog waits, and a Pod of theirs too."""
+    """Slurm gives the node to another job. The Prolog of the other job waits, and the other Pod gets no
+    allocation yet."""
     uid, job_id = world.bound_pod_and_job()
     if when == "before":
         world.disturb(job_id, "PREEMPTED")
         world.poll_alone()
-        world.effects.clear()  # it is deleted before its eviction
+        world.effects.clear()  # the Pod is deleted before the eviction
     world.force_delete(uid)
     world.hear_all()
     world.disturb(job_id, "PREEMPTED")
@@ -101,7 +103,7 @@ def taint(world: World, *taints: Taint) -> None:
 def test_time_of_containers_begins_after_the_node_is_reachable_again(
     world: World, away_for_s: float
 ) -> None:
-    """A kubelet without kube-apiserver does not know of the deletion."""
+    """A kubelet without a connection to kube-apiserver does not know of the deletion."""
     uid, job_id = world.bound_pod_and_job()
     taint(world, Taint("node.kubernetes.io/unreachable", "", "NoExecute"))
     world.force_delete(uid)
@@ -114,11 +116,12 @@ def test_time_of_containers_begins_after_the_node_is_reachable_again(
 
 @pytest.mark.parametrize("retried_s", [0.2, 25.0])
 def test_an_allocated_pod_is_bound_after_the_containers_have_ended(retried_s: float) -> None:
-    """Whenever kube-scheduler tries it again: its time to be bound begins only then."""
+    """The time limit for the Binding begins after the end of the containers, regardless of the retries
+    of kube-scheduler."""
     world = World()
     uid = world.bound_pod()
     world.lose_job(uid, "PREEMPTED")
-    world.effects.clear()  # it is deleted by force before its eviction
+    world.effects.clear()  # the Pod is deleted before the eviction
     other = world.settled_pod()
     allocation = world.allocation_of(other)
     assert allocation.node == "n1"
@@ -151,7 +154,7 @@ def test_the_next_leader_holds_the_node_of_a_held_job_that_ends_unread(world: Wo
     job_id = job_of_a_pod_deleted_by_force(world)
     world.restart()
     world.disturb(job_id, "CANCELLED")
-    for _ in range(2):  # before it has been read again, and after
+    for _ in range(2):  # before and after the next read
         (held,) = world.ledger.holding("n1")
         assert held.job.id == job_id
         world.poll()
@@ -164,13 +167,13 @@ FOR_LONG = WORDS.replace("35", "3600")
 
 @pytest.mark.parametrize("author", ["of its Pod", "of the job's change"])
 def test_comment_cannot_hold_a_job_longer_than_containers_may_run(world: World, author: str) -> None:
-    """Whoever owns a job can write its comment, and whoever makes a Pod the job's first."""
+    """The owner of a job can write the comment, and the author of a Pod can write the first comment."""
     uid = commented(world, FOR_LONG if author == "of its Pod" else "mine")
     job_id = world.job_id_of(uid)
     if author != "of its Pod":
         world.jobs[job_id] = replace(world.jobs[job_id], comment=FOR_LONG)
     world.remove_pod(uid)
-    world.news.clear()  # nobody led then
+    world.news.clear()  # at this time, no replica led
     world.restart_and_settle()
     world.wait(world.rules.leaves_within + 0.1)
     ended_at_last(world, job_id)
@@ -190,7 +193,7 @@ def test_unwritten_comment_does_not_keep_the_job(world: World) -> None:
     world.force_delete(uid)
     world.hear_all()
     words = world.take(HoldJob)
-    world.pass_time(LINGERS_S)  # it is under way all the time
+    world.pass_time(LINGERS_S)  # the write takes all this time
     world.finish(words, None)
     world.settle()
     ended_at_last(world, job_id)

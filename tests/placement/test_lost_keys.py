@@ -1,4 +1,4 @@
-"""Whose a job is where its AdminComment was overwritten, and where a cancel meets another job."""
+"""Tests of jobs with an overwritten AdminComment, and of cancels that could hit another job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def outlast(world: World, seconds: int) -> None:
 
 
 def live_on(world: World, seconds: int) -> None:
-    """As `outlast`; and kube-scheduler binds."""
+    """Lets time pass, and lets kube-scheduler bind the Pods."""
     for _ in range(seconds):
         outlast(world, 1)
         for uid in world.pods:
@@ -116,14 +116,14 @@ def test_readyz_reports_jobs_with_lost_keys(world: World) -> None:
     assert world.lost_keys is None
 
 
-# Cancels that name what they mean
+# Cancels with the name of the job
 
 NOT_UTF8 = "not UTF-8"
-"""A name that no cancel can say."""
+"""A name that no cancel request can contain."""
 
 
 def renamed_job_of_a_pod_that_goes(world: World, name: str = "mine") -> int:
-    """The owner of a bound Pod's job renames the job, and the Pod is deleted."""
+    """Renames the job of a bound Pod, as the owner does, and deletes the Pod. Returns the job id."""
     uid, job_id = world.bound_pod_and_job()
     if name == NOT_UTF8:
         world.give_odd_name(job_id)
@@ -134,7 +134,7 @@ def renamed_job_of_a_pod_that_goes(world: World, name: str = "mine") -> int:
 
 
 def give_the_id_to_another_job(world: World, job_id: int) -> Job:
-    """slurmctld was killed before the submission was saved."""
+    """Gives the id to another job, because slurmctld was killed before the submission was saved."""
     world.jobs[job_id] = Job(job_id, JobState("RUNNING"), name="train", nodes=("n2",), submit_time=999)
     world.submitted.pop(job_id)
     return world.jobs[job_id]
@@ -148,7 +148,7 @@ def test_a_job_that_its_owner_renamed_is_read_and_then_cancelled(world: World) -
 
 
 def test_a_renamed_job_is_read_again_before_its_cancellation_is_repeated(world: World) -> None:
-    """slurmctld was killed after the first, and the id is another job's by now."""
+    """slurmctld was killed after the first cancel, and another job has the id now."""
     job_id = renamed_job_of_a_pod_that_goes(world)
     world.settle()
     others = give_the_id_to_another_job(world, job_id)
@@ -157,7 +157,7 @@ def test_a_renamed_job_is_read_again_before_its_cancellation_is_repeated(world: 
 
 
 def test_another_job_under_a_reused_id_is_never_cancelled(world: World) -> None:
-    """slurmctld was killed, and has given the id to somebody else before anybody looked."""
+    """slurmctld was killed, and has given the id to another job before the next poll."""
     uid, job_id = world.bound_pod_and_job()
     others = give_the_id_to_another_job(world, job_id)
     world.remove_and_settle(uid)
@@ -195,7 +195,7 @@ def test_job_that_its_owner_keeps_renaming_is_cancelled(world: World, goes_on: b
 
 
 def asked_while_reads_miss(world: World, every: int, seconds: int) -> int:
-    """How much was asked of Slurm until then; one of `every` reads finds the job."""
+    """Returns the number of requests to Slurm. Only one of `every` reads finds the job."""
     asked, reads = 0, 0
     for _ in range(seconds * 10):
         world.hear_all()
@@ -239,7 +239,7 @@ def test_queued_pod_requests_the_next_id_if_another_job_has_its_id(world: World)
     assert world.job_id_of(uid) != job_id
 
 
-# Jobs that are not, or no longer, what their Pods ask for
+# Jobs that differ from the request of the Pod
 
 
 SHRUNK = [
@@ -258,7 +258,7 @@ BIG = replace(
 
 
 def queued_big_pod(world: World) -> tuple[str, int]:
-    """A Pod that waits, and its job."""
+    """Creates a Pod with a waiting job. Returns the uid and the job id."""
     uid = world.queued_pod(request=BIG)
     return uid, world.job_id_of(uid)
 
@@ -318,7 +318,7 @@ REWRITTEN: list[dict[str, object]] = [
 def test_plugin_that_changes_jobs_causes_few_jobs_and_is_reported(
     rewrites: dict[str, object], fast_path: bool
 ) -> None:
-    """Each is started, and may preempt somebody."""
+    """Each of the jobs starts, and may preempt another job."""
     world = World(rewrites=rewrites)
     world.rules = replace(world.rules, fast_path=fast_path)
     world.restart()
@@ -342,11 +342,11 @@ def test_plugin_that_changes_jobs_causes_few_jobs_and_is_reported(
 def test_owner_that_shrinks_jobs_repeatedly_is_not_taken_for_a_plugin(world: World) -> None:
     uid, _ = queued_big_pod(world)
     for _ in range(3):
-        world.change_job(world.job_id_of(uid), cpus_allocated=1)  # before it was read
+        world.change_job(world.job_id_of(uid), cpus_allocated=1)  # before the first read
         outlast(world, 15)
         assert world.state_of(uid) is State.QUEUED
         before = world.job_id_of(uid)
-        world.change_job(before, cpus_allocated=1)  # and one that was read as it was asked for
+        world.change_job(before, cpus_allocated=1)  # after a read without a difference
         for _ in range(200):
             world.wait_and_poll(0.1)
             if [job.id for job in world.live_jobs(uid)] not in ([], [before]):

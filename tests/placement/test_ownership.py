@@ -1,4 +1,4 @@
-"""Whose a job is: what Slurm was asked, and what it made of that; and a policy that changes."""
+"""Tests of the owner of a job: the requested owner, the owner in Slurm, and changes of the policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORBIDDEN = "annotation user-id: '2002' is not allowed"
 
 
 def asks(world: World, uid: str, user: int | None, *problems: str) -> None:
-    """The Pod's author, or a new policy, has it that the Pod's job is this user's."""
+    """Changes the user of the Pod's request, as the author or a new policy does."""
     now = world.pods[uid]
     job = replace(now.request.job, user_id=user)
     world.write(now._replace(request=replace(now.request, job=job, problems=problems)))
@@ -44,7 +44,7 @@ def queued_for_alice(world: World) -> str:
 
 
 def look(world: World) -> None:
-    """The job that waits is read."""
+    """Waits until the ledger has read the waiting job."""
     world.wait(2.0)
 
 
@@ -96,7 +96,7 @@ def test_a_pod_refused_for_its_jobs_owner_is_not_tried_again_until_it_changes() 
 
 
 def test_job_without_a_requested_user_may_belong_to_any_user() -> None:
-    """The token's user is Slurm's to know."""
+    """Only Slurm knows the user of the token."""
     world = World(gives_to=(64030, 64030), rules=replace(World().rules, fast_path=False))
     uid = world.create_pod()
     waits(world, uid)
@@ -104,7 +104,7 @@ def test_job_without_a_requested_user_may_belong_to_any_user() -> None:
     assert world.state_of(uid) is State.QUEUED
 
 
-# A policy, or a Pod, that changes
+# Changes of the policy or the Pod
 
 
 def test_queued_job_that_is_no_longer_allowed_is_given_back(world: World) -> None:
@@ -118,9 +118,10 @@ def test_queued_job_that_is_no_longer_allowed_is_given_back(world: World) -> Non
 
 
 def test_queued_job_is_requested_again_without_a_user(world: World) -> None:
-    """At once, where there is room: as nobody's it is not said to be another's."""
+    """The Pod gets a job at once if Slurm has room. Without a requested user, the job may belong to any
+    user."""
     uid = queued_for_alice(world)
-    world.tells_grants = False  # what was granted is read
+    world.tells_grants = False  # the ledger reads the grant
     asks(world, uid, None)
     world.poll()
     world.poll()
@@ -137,7 +138,7 @@ def test_queued_job_is_requested_again_for_another_user(world: World) -> None:
 
 
 def test_granted_job_stays_if_its_user_is_no_longer_allowed(world: World) -> None:
-    """Not even while it is not known yet what."""
+    """The job also stays while the ledger has not read the grant yet."""
     uid = queued_for_alice(world)
     world.schedule()
     world.poll_alone()
@@ -156,7 +157,7 @@ def test_bound_pod_keeps_its_first_request(forbidden: tuple[str, ...]) -> None:
     world.bind_and_settle(uid)
     asks(world, uid, BOB, *forbidden)
     assert world.settle() == []
-    world.jobs.clear()  # and even where Slurm has lost everything
+    world.jobs.clear()  # also after Slurm has lost all jobs
     for _ in range(world.rules.confirmations):
         world.poll()
     world.settle()

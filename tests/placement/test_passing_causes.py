@@ -1,4 +1,5 @@
-"""After the cause of a refusal is gone, Slurm is asked again within the longest backoff."""
+"""After the cause of a refusal is gone, the extender requests the job again within the longest
+backoff."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ ALICE, BOB = 2001, 2002
 RULES = PlacementConfig(retry=(20.0, 120.0), altered_job_pause=60.0)
 NODES = tuple(f"n{number}" for number in range(1, 13))
 LONGEST = 1.25 * RULES.retry[1] + RULES.altered_job_pause
-"""Seconds of the longest backoff with the random part, and of a single pause after a wrong job."""
+"""Seconds of the longest backoff with the random part, plus a single pause after a wrong job."""
 
 
 class Site(World):

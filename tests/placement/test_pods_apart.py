@@ -1,4 +1,5 @@
-"""Pods that may not share a Node or a topology domain are placed at once, though Slurm packs."""
+"""Pods that may not share a Node or a topology domain are placed at once, although Slurm fills node
+after node."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def world_of(nodes: int, *, fast: bool = True) -> World:
 
 
 class QuickWorld(World):
-    """A world for many Pods: without the check whose time grows with the square of the Pods."""
+    """A world for many Pods, without the check with quadratic cost."""
 
     def no_two_live_jobs(self) -> None:
         pass
@@ -81,7 +82,7 @@ def nodes_of(world: World) -> list[str]:
 
 
 def place(world: World, constraints: PodConstraints) -> str | None:
-    """Creates a Pod, and returns its Node after some time."""
+    """Creates a Pod, and returns the Node after some time."""
     uid = world.create_pod(constraints=constraints)
     calm_down(world, rounds=10)
     return world.pods[uid].life.node
@@ -128,7 +129,8 @@ def test_pods_are_spread_over_zones_and_never_rejected() -> None:
 
 
 def test_one_of_two_conflicting_templates_gives_its_grant_back_at_once() -> None:
-    """Slurm grants the same Node to both at once: the ledger gives a grant back, without a pause."""
+    """Slurm grants the same Node to both Pods at once. The ledger gives a grant back, without a
+    pause."""
     world = world_of(4)
     others = PodConstraints("default", labels("b"), anti_affinity=alone("a").anti_affinity)
     for constraints in (plain("a"), others) * 2:
@@ -164,7 +166,7 @@ def test_pods_without_a_free_node_wait_and_follow_a_pod_that_leaves() -> None:
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_a_pod_without_a_free_node_does_not_hold_up_other_pods(*, fast: bool) -> None:
-    """The Pod has no constraints of its own: other Pods exclude the Pod from all Nodes."""
+    """The Pod has no own constraints: other Pods exclude the Pod from all Nodes."""
     world = world_of(2, fast=fast)
     world.create_pods(2, constraints=alone())
     live(world, 4)
@@ -207,7 +209,8 @@ def test_a_held_job_does_not_hold_up_its_template() -> None:
 
 
 def test_all_jobs_of_a_template_are_queued_at_once_if_slurm_has_no_room() -> None:
-    """When nodes are free again, Slurm starts several jobs on one node: the ledger gives grants back."""
+    """When nodes are free again, Slurm starts several jobs on a node, and the ledger gives grants
+    back."""
     world = World(PlacementConfig(), tuple(f"n{number}" for number in range(16)), jobs_per_node=16)
     for _ in range(16 * 16):
         world.start_native_job()
@@ -224,7 +227,7 @@ def test_all_jobs_of_a_template_are_queued_at_once_if_slurm_has_no_room() -> Non
 
 
 def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
-    """A Pod outside of Slurm, unknown to the ledger, closes the Node each time."""
+    """Each time, a Pod outside Slurm closes the Node. The ledger does not know this Pod."""
     world = World(PlacementConfig(node_exclusion=1.0, unbindable=Pauses(5.0, 20.0)), ("n1", "n2"))
     uid = world.create_pod(constraints=alone())
     words = "0/2 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules"
@@ -252,12 +255,13 @@ def test_other_rejections_lengthen_the_backoff() -> None:
     assert record.rejections.rests_until > world.now
 
 
-# Pods that the ledger does not know
+# Pods unknown to the ledger
 
 
 @pytest.mark.parametrize("others", [("n1", "n1"), ("n1", "n1", "n2")])
 def test_spread_follows_kube_scheduler_beside_unmanaged_pods(others: tuple[str, ...]) -> None:
-    """kube-scheduler allows the second zone only, which the ledger closes after the first Pod."""
+    """kube-scheduler allows only the second zone. The ledger closes the second zone after the first
+    Pod."""
     world = world_of(2)
     world.unmanaged = [(spread(), node) for node in others]
     assert place(world, spread()) == "n2"
@@ -276,7 +280,7 @@ def test_spread_follows_kube_scheduler_if_the_ledger_closes_all_nodes() -> None:
 
 
 def test_spread_follows_kube_scheduler_if_the_open_zone_is_busy() -> None:
-    """Without the unmanaged Pods, the ledger opens only the first zone, where Slurm has no room."""
+    """Without the unmanaged Pods, the ledger opens only the first zone, but Slurm has no room there."""
     world = World(PlacementConfig(unbindable=Pauses(5.0, 20.0)), ("n1", "n2"), jobs_per_node=3)
     world.unmanaged = [(spread(), "n1"), (spread(), "n1")]
     assert place(world, spread()) == "n2"
@@ -289,11 +293,11 @@ def test_spread_follows_kube_scheduler_if_the_open_zone_is_busy() -> None:
     assert world.pods[second].life.node == "n2"
 
 
-# What placed Pods close
+# Nodes closed by placed Pods
 
 
 def placed(view_nodes: int, *pods: tuple[PodConstraints, str, bool]) -> tuple[PlacedPods, ClusterView]:
-    """Returns placed Pods (bound, or only granted a Node), and a view of their Nodes."""
+    """Returns placed Pods (bound, or only granted a Node), and a view of the Nodes."""
     book, view = PlacedPods(), view_of(tuple(f"n{number}" for number in range(view_nodes)))
     for number, (constraints, node, bound) in enumerate(pods):
         book.follow(f"u{number}", record_on(f"u{number}", constraints, node, bound=bound))
@@ -357,7 +361,7 @@ def test_spread_closes_nodes_without_the_label() -> None:
 
 @pytest.mark.parametrize("constraints", [alone(), spread(skew=2000)], ids=["anti-affinity", "spread"])
 def test_pods_of_one_template_cost_little_at_1000_nodes(constraints: PodConstraints) -> None:
-    """Compared with as many Pods without constraints in the same run, at 1,000 Nodes."""
+    """Compares the time with the time for as many Pods without constraints, at 1,000 Nodes."""
 
     def seconds(of: PodConstraints) -> float:
         names = tuple(f"n{number}" for number in range(1000))
@@ -424,9 +428,11 @@ def take(world: World, what: str, index: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(_STEP, max_size=25), fast=st.booleans())
 def test_any_mixture_is_placed_as_kube_scheduler_would(steps: list[tuple[str, int]], fast: bool) -> None:
-    """In the end no Pod waits while kube-scheduler finds a Node, and no job holds a Node in vain.
-    kube-scheduler offers other Nodes than the granted Node only if a leaving Pod makes the zone of this
-    Node too full, or because of Pods that the ledger does not know."""
+    """In the end, no Pod waits while kube-scheduler finds a Node, and no job holds a Node in vain.
+
+    kube-scheduler offers other Nodes than the granted Node for two reasons only. A leaving Pod makes the
+    zone of the granted Node too full, or the ledger does not know a Pod.
+    """
     world = world_of(6, fast=fast)
     for what, index in steps:
         take(world, what, index)

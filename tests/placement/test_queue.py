@@ -1,4 +1,4 @@
-"""What the ledger does with those that wait for a turn, and with what Slurm refuses for now."""
+"""Tests of the ledger for Pods that wait for a turn, and for requests that Slurm refuses for now."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_few_jobs_are_requested_while_slurm_accepts_none() -> None:
 
 
 def submitted_unheard_to_a_full_slurm() -> tuple[World, str]:
-    """Slurm has taken the job of a Pod, and the answer was lost. Now Slurm takes no job."""
+    """Submits the job of a Pod with a lost reply. After this submission, Slurm accepts no job."""
     world = of_window(10)
     uid, submit = world.pod_and_submission()
     world.do(submit)
@@ -153,7 +153,7 @@ def test_pods_without_an_open_node_let_other_pods_pass() -> None:
     other = world.settled_pod(request=required)
     assert world.state_of(other) is State.QUEUED
     world.tell_and_settle(ClusterObserved(VIEW))
-    assert len(world.jobs) == 3  # as many as the window holds, and the other partition's
+    assert len(world.jobs) == 3  # two in the window, and the job in the other partition
 
 
 def test_restarted_leader_submits_nothing_before_it_knows_the_queued_jobs() -> None:
@@ -187,11 +187,12 @@ def test_partition_lists_in_another_order_share_one_window() -> None:
     ]
 
 
-# Whose job is being read only to tell why it waits, which may take long
+# A read of the pending reason may take long
 
 
 def asked_why(world: World) -> tuple[str, ReadJob]:
-    """A Pod whose job waits, and the read of it that is not carried out yet."""
+    """Returns a Pod with a waiting job, and the pending read of the job. The test carries out the
+    read."""
     uids = [world.create_pod() for _ in range(3)]
     world.settle()
     world.bind_and_settle(uids[0])
@@ -237,7 +238,8 @@ def test_a_job_whose_pod_is_gone_is_cancelled_while_its_reason_is_read(world: Wo
 
 
 def test_reason_of_a_job_before_its_resubmission_is_not_reported(world: World) -> None:
-    """It was lost and is asked for anew under the same id: then it has another reason."""
+    """Slurm lost the job, and the ledger requests the job again under the same id. The new job has
+    another pending reason."""
     uid, read = asked_why(world)
     ended = replace(world.jobs[read.job_id], state=JobState("CANCELLED"))
     del world.jobs[read.job_id]
@@ -258,7 +260,7 @@ def test_excluded_nodes_change_while_the_pending_reason_is_read(world: World) ->
     (exclude,) = (e for e in world.effects if e.uid == uid)
     assert isinstance(exclude, ExcludeNodes)
     world.acting.effects = []
-    world.tell(ClusterObserved(VIEW))  # while that is under way
+    world.tell(ClusterObserved(VIEW))  # during the exclusion
     world.carry_out(read)
     assert [type(e) for e in world.effects] == [ReportWaiting]
     world.acting.effects = []
@@ -275,11 +277,11 @@ def test_failed_read_of_the_pending_reason_is_repeated_later(world: World) -> No
     assert [type(e) for e in world.settle()] == [ReadJob, ReportWaiting]
 
 
-# Owners who share one window
+# Owners in the same window
 
 
 def greedy(world: World, user: int = 1, pods: int = 1000) -> None:
-    """A user with very many Pods, none of whose jobs may start."""
+    """Creates very many Pods of a user. None of their jobs may start."""
     world.may_run[user] = 0
     world.create_pods(pods, request=of_user(user))
     world.catch_up()
@@ -365,7 +367,7 @@ def test_all_pods_of_owners_that_share_a_window_are_placed() -> None:
 
 
 def sizes(world: World, number: int) -> None:
-    """Pods of one owner, each of another size."""
+    """Creates Pods of the same owner, each with another size."""
     for memory in range(1, number + 1):
         request = of_user(1)
         world.create_pod(request=replace(request, job=replace(request.job, memory_mb=memory)))

@@ -1,4 +1,4 @@
-"""Where a placeholder stands, told from a Pod and the jobs found under its ids alone."""
+"""Tests of the recovery of a placeholder from a Pod and from the jobs under the Pod's ids."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def find(of: Pod, *jobs: Job) -> tuple[Placeholder | None, tuple[Job, ...]]:
 
 
 def record_of(of: Pod, *jobs: Job) -> Placeholder:
-    """The record, where no job is to be ended."""
+    """Returns the record. The test expects no job to end."""
     record, stray = find(of, *jobs)
     assert record is not None
     assert stray == ()
@@ -42,12 +42,12 @@ def record_of(of: Pod, *jobs: Job) -> Placeholder:
 
 
 def failed_before_start(of: Pod, attempt_try: int, attempt: int = 1) -> Job:
-    """What an immediate allocation that was refused leaves behind."""
+    """Returns the job of a refused immediate request."""
     return placeholder_job(of, "FAILED", attempt=attempt, attempt_try=attempt_try)
 
 
 def bound(job: Job, *, node: str = "n1", says: str | None = None, attempt: int = 1) -> Pod:
-    """A Pod on a Node, whose annotations name a job (and perhaps another Node)."""
+    """Returns a Pod on a Node. The annotations name the job and the Node `says`."""
     annotations = {ATTEMPT: str(attempt), JOB_ID: str(job.id), NODE: says or node}
     return pod(uid="u1", gates=(), node=node, phase="Running", annotations=annotations)
 
@@ -66,7 +66,7 @@ ENDED_N1, ENDED_N2 = (replace(CANCELLED, nodes=(node,)) for node in ("n1", "n2")
 SECOND_RUNS = placeholder_job(SECOND, attempt=2, node="n1")
 SECOND_ENDED = placeholder_job(SECOND, "TIMEOUT", attempt=2, node="n1")
 BARE = pod(uid="u1", gates=(), node="n1")
-"""A bound Pod that names no job."""
+"""A bound Pod without a job id."""
 LEAVING = pod(
     uid="u1", gates=(), node="n1", deleting=True, annotations={JOB_ID: str(RUNS.id), NODE: "n1"}
 )
@@ -103,10 +103,10 @@ def test_a_pod_without_a_job_waits_for_its_turn(
         (bound(RUNS), (RUNS, NEXT_WAITS), State.BOUND, RUNS),
         (bound(WAITS), (WAITS,), State.BOUND, WAITS),  # requeued: the next poll ends the Pod
         (LEAVING, (RUNS,), State.BOUND, RUNS),
-        # Somebody has removed or changed an annotation.
+        # A user has removed or changed an annotation.
         (BARE, (RUNS,), State.BOUND, RUNS),
         (bound(RUNS, says="n2"), (RUNS,), State.BOUND, RUNS),
-        # The bound Pod names a job of an earlier attempt, which has ended.
+        # The bound Pod names an ended job of an earlier attempt.
         (bound(ENDED_N1, attempt=2), (ENDED_N1, SECOND_RUNS), State.BOUND, SECOND_RUNS),
         (bound(ENDED_N2, attempt=2), (ENDED_N2, SECOND_RUNS), State.BOUND, SECOND_RUNS),
         (
@@ -161,7 +161,7 @@ def test_a_finished_pods_ended_job_is_left_alone() -> None:
     assert find(over, placeholder_job(GATED, "COMPLETED", node="n1")) == (None, ())
 
 
-# Pods that wait
+# Waiting Pods
 
 
 @pytest.mark.parametrize("state", ["RUNNING,CONFIGURING", "RUNNING,COMPLETING", "UNHEARD-OF"])
@@ -198,7 +198,8 @@ def test_a_job_that_ended_ends_its_pod(state: str) -> None:
 
 @pytest.mark.parametrize("state", ["CANCELLED", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"])
 def test_a_job_that_slurm_took_away_is_replaced(state: str) -> None:
-    """A Pod that has not started is placed again. slurmd cancels a job that slurmd cannot start."""
+    """The ledger places a Pod again before the containers have started. slurmd cancels a job that slurmd
+    cannot start."""
     record = record_of(GATED, placeholder_job(GATED, state, node="n1"))
     assert (record.state, record.job.over) == (State.REPLACING, True)
 
@@ -219,7 +220,8 @@ def test_an_old_attempts_live_job_is_ended_before_the_next_begins() -> None:
 
 
 def test_live_job_of_the_present_attempt_is_kept() -> None:
-    """Were it ended by us, its end would be taken for a person's, and evict the Pod."""
+    """If the extender ended the job, the end would look like a cancellation by a person, and would evict
+    the Pod."""
     for old_state, state in product(("PENDING", "RUNNING"), repeat=2):
         old = placeholder_job(SECOND, old_state, attempt=1, node="n1")
         job = placeholder_job(SECOND, state, attempt=2, node="n2")
@@ -265,7 +267,7 @@ def test_a_bound_pod_whose_job_ended_is_evicted() -> None:
 def test_a_bound_pod_whose_job_was_started_elsewhere_is_evicted(
     state: str, at_once: State, later: State
 ) -> None:
-    """Its owner may have requeued the job while nobody led."""
+    """The owner may have requeued the job while no replica led."""
     job = placeholder_job(GATED, state, node="n2", restart_count=1)
     record = record_of(bound(placeholder_job(GATED, node="n1")), job)
     assert (record.state, record.job.id) == (at_once, job.id)
@@ -276,7 +278,7 @@ def test_a_bound_pod_whose_job_slurm_does_not_know_runs_on() -> None:
     job = placeholder_job(GATED, node="n1", attempt_try=1)
     record = record_of(bound(job))
     assert (record.state, record.job.id) == (State.BOUND, job.id)
-    assert str(record.key(RULES.cluster)) == job.admin_comment  # so that it can be asked for again
+    assert str(record.key(RULES.cluster)) == job.admin_comment  # for a repeated request
 
 
 @pytest.mark.parametrize(
@@ -290,7 +292,8 @@ def test_a_bound_pod_whose_job_slurm_does_not_know_runs_on() -> None:
     ],
 )
 def test_a_bound_pod_of_a_forgotten_job_ignores_an_earlier_job(state: str, node: str | None) -> None:
-    """A killed slurmctld may have saved neither the earlier one's end nor the later one's start."""
+    """A killed slurmctld may have saved neither the end of the earlier job nor the start of the later
+    job."""
     forgotten = placeholder_job(SECOND, attempt=2, node="n1")
     earlier = placeholder_job(GATED, state, node=node)
     record, stray = find(bound(forgotten, attempt=2), earlier)
@@ -300,7 +303,8 @@ def test_a_bound_pod_of_a_forgotten_job_ignores_an_earlier_job(state: str, node:
 
 
 def test_a_forged_job_id_on_a_bound_pod_is_not_taken_over() -> None:
-    """The record's job is cancelled when the Pod goes: it must be ours (invariant I6)."""
+    """The ledger cancels the record's job when the Pod goes. Therefore the job must belong to the Pod
+    (invariant I6)."""
     other = placeholder_job(pod(uid="another"), node="n1")
     for foreign in (NATIVE, other):
         for jobs in ((), (foreign,)):
@@ -309,7 +313,7 @@ def test_a_forged_job_id_on_a_bound_pod_is_not_taken_over() -> None:
             assert record is None or record.job.id != foreign.id
 
 
-# Jobs that are not ours
+# Foreign jobs
 
 
 FOREIGN = {
@@ -328,7 +332,7 @@ def test_foreign_job_under_the_pods_id_is_neither_adopted_nor_ended(kind: str, s
     assert (record.state, record.job.id, record.job.asked.attempt_try) == (State.SEEN, None, 0)
 
 
-# Whatever is found
+# Any combination of jobs
 
 PODS: dict[str, Callable[[Job], Pod]] = {
     "gated": lambda _: GATED,
@@ -354,8 +358,8 @@ JOBS = [
 
 @pytest.mark.parametrize("kind", PODS)
 def test_every_live_job_is_either_kept_or_ended(kind: str) -> None:
-    """None is left without anybody to end it, none is ended under the record that holds it, and what
-    is not ours is neither."""
+    """Each live job has a record or is ended, but not both. A foreign job is neither recorded nor
+    ended."""
     for jobs in combinations(JOBS, 2):
         if jobs[0].id == jobs[1].id:
             continue
@@ -369,7 +373,7 @@ def test_every_live_job_is_either_kept_or_ended(kind: str) -> None:
         assert NATIVE.id not in held, jobs
 
 
-# Ids to ask about
+# Possible ids
 
 
 def test_possible_ids_cover_first_tries_of_this_and_the_last_attempt() -> None:
@@ -393,7 +397,7 @@ def test_possible_ids_contain_the_id_on_the_pod_once() -> None:
 
 
 def test_job_named_by_a_pod_is_accepted_by_its_key_whatever_its_id() -> None:
-    """So where the range of ids, or the secret, was changed, or the proof was taken off the Pod."""
+    """The Pod's job counts even if the range of ids has changed."""
     there = bound(job := placeholder_job(GATED, node="n1"))
     moved = replace(AT, rules=replace(RULES, ids=JobIdRange(end=job.id)))
     assert list(to_read([there], {job.id: job.state}, moved.rules)) == [job.id]
@@ -406,7 +410,7 @@ def test_job_named_by_a_pod_is_accepted_by_its_key_whatever_its_id() -> None:
 
 @pytest.mark.parametrize("became", ["CANCELLED", "NODE_FAIL", "PENDING", None])
 def test_an_allocated_pod_holds_its_node_whatever_its_job_became(became: str | None) -> None:
-    """A Binding may be under way."""
+    """A Binding may be on its way."""
     granted = placeholder_job(GATED, became or "RUNNING", node=None if became == "PENDING" else "n1")
     carries = pod(uid="u1", gates=(), annotations={ATTEMPT: "1", JOB_ID: str(granted.id), NODE: "n1"})
     record, _ = find(carries, *((granted,) if became else ()))
@@ -414,7 +418,7 @@ def test_an_allocated_pod_holds_its_node_whatever_its_job_became(became: str | N
     assert record.holds == {"n1"}
 
 
-# What has to be read
+# Jobs to read
 
 
 def read(of: Pod, *jobs: Job) -> set[int]:

@@ -1,4 +1,5 @@
-"""Messages about each of Slurm's refusals: the cause first, the numbers last, no Python values."""
+"""Tests of the messages about Slurm's refusals: the cause first, the numbers last, and no Python
+values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A Node whose kubelet rejects Pods is closed for a while: to Pods with the same requests, or to all."""
+"""A Node whose kubelet rejects Pods is closed for a while, to Pods with the same requests or to all
+Pods."""
 
 from __future__ import annotations
 
@@ -192,7 +193,8 @@ def with_gpus(count: int) -> Request:
 def test_a_pod_opens_a_node_only_with_devices_of_rejected_pods(
     known: RejectingNodes, count: int, opens: bool
 ) -> None:
-    """A Pod without GPUs starts beside a dead device plugin: its start says nothing about GPUs."""
+    """A Pod without GPUs starts even if the device plugin has failed, so the start proves nothing about
+    GPUs."""
     for namespace in ("a", "b", "c"):
         reject(known, 1, pod=rejected(with_gpus(2), namespace=namespace))
     started = rejected(with_gpus(count))
@@ -234,7 +236,7 @@ def test_nodes_that_no_longer_reject_pods_are_forgotten(known: RejectingNodes) -
 
 
 class Site(World):
-    """Three Nodes. The kubelets of the broken Nodes reject every Pod."""
+    """A world of three Nodes. The kubelets of the broken Nodes reject every Pod."""
 
     def __init__(self) -> None:
         super().__init__(nodes=("n1", "n2", "n3"))
@@ -295,7 +297,7 @@ def test_pod_that_no_kubelet_admits_waits_and_shows_the_cause(site: Site) -> Non
     assert shown.reason == "NoEligibleNode"
     assert "0/3 Nodes: 3 have a kubelet that rejects Pods" in sentence(shown)
     assert site.live_jobs(uid) == []
-    others = site.bound_pod(request=cpus(2))  # the Pod may be wrong, so others may go there
+    others = site.bound_pod(request=cpus(2))  # the Pod may be wrong, so other Pods may go there
     assert site.pods[others].life.node
 
 

@@ -1,4 +1,4 @@
-"""A volume that is made when its Pod's Node is chosen may take minutes: its job, and Node, are kept."""
+"""A Pod keeps the job and the Node while its volume is created, which may take minutes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def allocated() -> tuple[World, str]:
 
 
 def live_on(world: World, seconds: int, uid: str) -> None:
-    """kube-scheduler binds as soon as it can."""
+    """Lets time pass. kube-scheduler binds the Pod as soon as possible."""
     for _ in range(seconds):
         world.settle()
         world.bind(uid)

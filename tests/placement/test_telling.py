@@ -1,4 +1,4 @@
-"""When a Pod that waits is told why, and what is told again."""
+"""Tests of the reports about waiting Pods: the first report, and the repetitions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tests.placement.ledger_world import LOST, World, of_kind
 
 HALF_AN_HOUR = PlacementConfig().report_interval
 SOON = 3600
-"""A time of Slurm's, in a world that begins at 0."""
+"""An expected start in Slurm's format, in a world that begins at 0."""
 
 
 def told(world: World, seconds: float = 0.0, step: float = 10.0) -> list[ReportWaiting]:
-    """What is told while this time passes."""
+    """Lets time pass, and returns the reports."""
     return of_kind(world.settle() + world.wait(step, times=round(seconds / step)), ReportWaiting)
 
 
 def one_that_waits() -> tuple[World, str, int]:
-    """A world in which one Pod's job waits, and its author has been told so."""
+    """Returns a world with a waiting job, after the first report to the Pod's author."""
     world = World()
     world.bind_a_pod_to_each_node()
     uid = world.create_pod()

@@ -1,4 +1,4 @@
-"""What is believed of a Pod and its job, and what is asked first."""
+"""Tests of facts that the ledger checks with Slurm before an action on a Pod or a job."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ AWAY = Failure(Remedy.AGAIN, "slurmctld is down")
 
 @pytest.mark.parametrize("seen_before", [False, True])
 def test_pod_is_not_evicted_for_a_forgotten_start_while_slurm_is_away(seen_before: bool) -> None:
-    """It was killed just after it had started the job, and has to start it again when it is back."""
+    """slurmctld was killed just after the start of the job, and restarts the job later."""
     world = World(replace(PlacementConfig(), fast_path=False))
     uid = world.bound_pod()
     world.pass_time(5.0)
     world.forget_the_start(uid)
-    if seen_before:  # it was back for a moment, and said that the job waits
+    if seen_before:  # slurmctld answers once: the job waits
         world.pass_time(6.0)
         world.poll_alone()
     for _ in range(12):
@@ -56,7 +56,7 @@ def test_allocation_forged_during_the_submission_is_ignored(world: World) -> Non
 
 
 def test_no_job_is_requested_for_a_bound_pod_that_the_policy_forbids(world: World) -> None:
-    """Somebody put a Pod onto a Node, with an id of its own and without a rule of the policy."""
+    """A user has bound a Pod without a rule of the policy, and has written a job id onto the Pod."""
     job_id = PlaceholderKey(world.rules.cluster, "default", "p", "p", 1).job_id(world.rules.ids)
     refused = replace(REQUEST, problems=("no rule of the policy",))
     bound = Pod("p", "default", "p", "0", refused, Life("n1"), created="0001")

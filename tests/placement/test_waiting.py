@@ -1,4 +1,4 @@
-"""What the author of a Pod that waits in Slurm reads."""
+"""Tests of the messages for the author of a Pod that waits in Slurm."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GRANTED = (
     "Slurm job 54271915 runs on Node node-3; the Pod waited 4 min 10 s, 30 ms of it for slurm-extender"
 )
 EXAMPLES = (WAITS, BY_ITS_AUTHOR, TOO_LONG, TOO_LARGE)
-"""What docs/concepts/waiting.md shows."""
+"""The examples in docs/concepts/waiting.md."""
 
 
 def told(of: Pod = LARGE, **job: Any) -> Cause:
