@@ -1,4 +1,5 @@
-"""The actors of the end-to-end tests: a Pod author at kubectl, an admin at squeue, and what they see."""
+"""Actors of the end-to-end tests: a Pod author with kubectl, a Slurm administrator with squeue, and
+reads of both systems."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ Manifest = dict[str, Any]
 PREFIX = "sunk.coreweave.com/"
 CONDITION = "slurm-extender.io/Placeholder"
 SIGN = job_name("", "")
-"""What the names of placeholders have, and those of native jobs here have not."""
+"""String in the name of each placeholder, and of no native job in the tests."""
 _ROUNDS = itertools.count(1)
 _NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def fetch(url: str) -> httpx.Response:
-    """Sends a GET over plain HTTP. httpx.get alone would first read the certificates of this machine's
-    authorities, for 25 ms of CPU."""
+    """Sends a GET over plain HTTP. httpx.get alone would first read the CA certificates of this machine,
+    for 25 ms of CPU time."""
     return httpx.get(url, timeout=5, verify=_NO_AUTHORITIES)
 
 
@@ -49,7 +50,7 @@ class QueuedJob:
 
 @dataclass
 class Actors:
-    """Everybody who works with one cluster, or one namespace of it."""
+    """Users and administrators of one cluster, or of one namespace in the cluster."""
 
     cluster: Cluster
     namespace: str = "default"
@@ -66,21 +67,22 @@ class Actors:
         )
 
     def begin(self) -> None:
-        """Gives Pods other names from now on, each test anew: kwok's last word to one goes by name."""
+        """Changes the suffix of all Pod names for the next test. A late write of kwok to an old Pod then
+        reaches no new Pod."""
         self.round = next(_ROUNDS)
 
     def full(self, name: str) -> str:
-        """A Pod's whole name."""
+        """Returns the full name of a Pod."""
         return f"{name}-{self.round}"
 
     def job_name(self, name: str) -> str:
-        """What squeue calls the job of a Pod."""
+        """Returns the name of a Pod's job in squeue."""
         return job_name(self.namespace, self.full(name))
 
     # The Pod author
 
     def create(self, name: str, **given: Any) -> Manifest:
-        """Creates a Pod; see `pod` for what may be given."""
+        """Creates a Pod. The parameters are the parameters of `pod`."""
         manifest = pod(self.full(name), **given)
         manifest["metadata"]["namespace"] = self.namespace
         return dict(self.api.post("/pods", json=manifest).raise_for_status().json())
@@ -92,7 +94,7 @@ class Actors:
     def kubectl(
         self, *arguments: str, stdin: str | None = None, cwd: Path | None = None
     ) -> CompletedProcess[str]:
-        """Runs kubectl, which may fail."""
+        """Runs kubectl. If kubectl fails, raises no error."""
         kubectl = [str(self.cluster.directory / "bin" / "kubectl"), *arguments]
         return subprocess.run(kubectl, input=stdin, text=True, capture_output=True, check=False, cwd=cwd)
 
@@ -112,11 +114,11 @@ class Actors:
         return seen["spec"].get("nodeName") if seen else None
 
     def bound(self, name: str, within: float = 40.0) -> str:
-        """Waits until the Pod is bound, and returns its Node."""
+        """Waits until the Pod is bound, and returns the Node."""
         return str(eventually(lambda: self.node_of(name), f"{name} bound", within))
 
     def attempt(self, name: str) -> int:
-        """How many attempts at placing the Pod there were."""
+        """Returns the number of the current attempt to place the Pod."""
         seen = self.see(name)
         assert seen is not None, f"{name} is gone"
         return int((seen["metadata"].get("annotations") or {}).get("slurm-extender.io/attempt", "1"))
@@ -126,23 +128,24 @@ class Actors:
         return next((c for c in conditions if c["type"] == kind), {})
 
     def events(self, name: str) -> dict[str, str]:
-        """The reasons and messages of the Events about a Pod."""
+        """Returns the messages of the Events about a Pod, by reason."""
         listed = self.api.get(
             "/events", params={"fieldSelector": f"involvedObject.name={self.full(name)}"}
         )
         return {e["reason"]: e["message"] for e in listed.raise_for_status().json()["items"]}
 
     def event(self, name: str, reason: str) -> str:
-        """Waits for an Event about a Pod, which comes a second late, and returns its words."""
+        """Waits for an Event about a Pod, and returns the message. Events are created a second late."""
         return str(eventually(lambda: self.events(name).get(reason), f"Event {reason} about {name}"))
 
     def gone(self, name: str, within: float = 40.0) -> None:
         eventually(lambda: self.see(name) is None, f"{name} gone", within)
 
-    # The Slurm admin
+    # The Slurm administrator
 
     def squeue(self) -> dict[str, QueuedJob]:
-        """Live jobs by name. Two jobs of one name are a defect: no Pod may have two."""
+        """Returns the live jobs by name. Fails if two jobs have the same name, because no Pod may have
+        two jobs."""
         live = [job for job in self.jobs() if job.state != "COMPLETING"]
         named = {job.name: job for job in live}
         assert len(named) == len(live), f"two live jobs of one name: {live}"
@@ -158,7 +161,7 @@ class Actors:
         return self.squeue().get(self.job_name(name))
 
     def queued(self, name: str) -> QueuedJob:
-        """Waits until the Pod's job waits in Slurm."""
+        """Waits until the Pod's job is in Slurm's queue, and returns the job."""
 
         def see() -> QueuedJob | None:
             job = self.job_of(name)
@@ -171,14 +174,14 @@ class Actors:
         self.cluster.run_slurm("scancel", *ids)
 
     def scontrol(self, name: str) -> dict[str, str]:
-        """What scontrol shows of a Pod's job, field by field."""
+        """Returns the fields of a Pod's job in scontrol."""
         job = self.job_of(name)
         assert job is not None, f"{name} has no job"
         shown = self.cluster.run_slurm("scontrol", "show", "job", str(job.id)).stdout
         return dict(word.split("=", 1) for word in shown.split() if "=" in word)
 
     def in_the_books(self, job_id: int, books: Mapping[str, str]) -> None:
-        """Waits until sacct has this of a job; slurmdbd is told a moment later."""
+        """Waits until sacct shows the given values for a job. slurmdbd gets changes a moment later."""
         options = ("-nPX", f"--jobs={job_id}", f"--format={','.join(books)}")
 
         def differs() -> str:
@@ -187,10 +190,11 @@ class Actors:
 
         eventually_not(differs, f"in the books: {books}")
 
-    # The SRE
+    # The cluster administrator
 
     def kubernetes(self) -> tuple[int, int]:
-        """kube-apiserver's version, major and minor: what an older one lacks is tested to be lacking."""
+        """Returns the version of kube-apiserver (major, minor). For older versions, tests check that a
+        newer feature is missing."""
         told = self.api.get(f"{self.cluster.api_server_url}/version").raise_for_status().json()
         return int(told["major"]), int(told["minor"].rstrip("+"))
 
@@ -199,7 +203,8 @@ class Actors:
         return answer.status_code, answer.json()
 
     def trouble(self, part: str) -> str:
-        """What the extender's log says of a part that /readyz names; blank where it names it not."""
+        """Returns the last problem of a part in the extender's log; empty if /readyz does not name the
+        part."""
         if part not in self.ready()[1]["troubles"]:
             return ""
         lines = (self.cluster.logs / "extender.log").read_text().splitlines()
@@ -207,15 +212,16 @@ class Actors:
         return next((each["error"] for each in reversed(list(told)) if each["part"] == part), "")
 
     def clean_up(self) -> None:
-        """Without kubectl: there are many tests, and it takes longer to start than to be answered."""
+        """Ends all Pods and jobs. Does not use kubectl, because kubectl starts slowly and there are many
+        tests."""
         self.api.delete("/pods", params={"gracePeriodSeconds": 1}).raise_for_status()
         self.cluster.run_slurm("scancel", "-u", "alice")
         eventually(lambda: not self.pods(), "no Pods left", 30)
         eventually(self._no_jobs_are_left, "no jobs left", 30)
 
     def _no_jobs_are_left(self) -> bool:
-        """Native jobs, and those of our namespace. One that was cancelled just before slurmctld was
-        killed comes back."""
+        """Returns True if no native job and no job of the namespace is left. Cancels native jobs again:
+        if slurmctld was killed right after a cancellation, the job comes back."""
         queue = self.squeue()
         native = [str(job.id) for name, job in queue.items() if SIGN not in name]
         if native:
@@ -239,7 +245,8 @@ def pod(
     scheduler: str = "slurm-scheduler",
     **spec: Any,
 ) -> Manifest:
-    """A Pod that asks for Slurm; `annotations` without their prefix, `own_annotations` as they are."""
+    """Returns a Pod that requests Slurm. The keys of `annotations` have no prefix, the keys of
+    `own_annotations` are complete."""
     asked = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None}
     requests = {resource: amount for resource, amount in asked.items() if amount}
     container: Manifest = {"name": "c", "image": "busybox", "resources": {"requests": requests}}

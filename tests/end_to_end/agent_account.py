@@ -1,4 +1,5 @@
-"""The node agents' service account: a token for each Pod of an agent, as the kubelet asks for it."""
+"""Tokens of the node agents' service account: a token for each Pod of an agent, as the kubelet
+requests."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ _OF_THE_ACCOUNT = ("--namespace", NAMESPACE)
 
 
 def unbound_token(cluster: Cluster, *options: str) -> str:
-    """A token of the account, by default one that is bound to nothing."""
+    """Returns a token of the account. By default, the token is bound to no object."""
     return cluster.kubectl("create", "token", AGENT_NAME, *_OF_THE_ACCOUNT, *options).stdout.strip()
 
 
 @contextmanager
 def token_of_a_pod(cluster: Cluster, node: str | None) -> Iterator[str]:
-    """The token of an agent's Pod on a Node, or of one that is on none yet. It is good while there is
-    the Pod, which requests nothing."""
+    """Yields the token of an agent's Pod on a Node; None stands for a Pod without a Node. The token is
+    valid while the Pod exists. The Pod requests no resources."""
     name = f"agent-{node or 'nowhere'}"
     manifest = pod(name, cpu=None, memory=None, scheduler="nobody")
     manifest["metadata"]["namespace"] = NAMESPACE
@@ -43,7 +44,7 @@ def token_of_a_pod(cluster: Cluster, node: str | None) -> Iterator[str]:
 
 
 def authority(cluster: Cluster) -> Path:
-    """The certificate that kube-apiserver is known by."""
+    """Returns the path of kube-apiserver's CA certificate."""
     return Layout(cluster.directory).kubernetes / "ca.crt"
 
 

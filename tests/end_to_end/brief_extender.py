@@ -1,8 +1,8 @@
-"""The extender with shorter rests: `python -m tests.end_to_end.brief_extender`.
+"""The extender with shorter waiting times: `python -m tests.end_to_end.brief_extender`.
 
 If kube-scheduler has refused every Node, the extender asks for no job in the next half minute. If Slurm
 has refused a request, the extender waits for two minutes. If a kubelet rejects Pods, the extender closes
-the Node for a minute. Tests of the time after that wait less.
+the Node for a minute. With the shorter times, tests of the next step wait less.
 """
 
 from __future__ import annotations

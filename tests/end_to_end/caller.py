@@ -1,4 +1,4 @@
-"""A client of kube-apiserver with one account."""
+"""A client of kube-apiserver with a given account."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from tests.end_to_end.agent_account import authority
 
 
 class Caller:
-    """Calls kube-apiserver by one account. Patches are strategic merge patches."""
+    """Calls kube-apiserver with an account. Patches are strategic merge patches."""
 
     def __init__(self, cluster: Cluster, token: str = "", user: str = "", group: str = "") -> None:
-        """Parameter `token` is the account's; without a token, the administrator impersonates `user`."""
+        """`token` is the token of the account. Without a token, the administrator impersonates
+        `user`."""
         token = token or admin_token(Layout(cluster.directory))
         impersonates = {"Impersonate-User": user, "Impersonate-Group": group}
         headers = {name: value for name, value in impersonates.items() if value}
@@ -44,7 +45,7 @@ class Caller:
         return told | {"metadata": {key: metadata.get(key) for key in ("labels", "annotations")}}
 
     def may(self, namespace: str) -> set[tuple[str, str]]:
-        """Returns the resources of a namespace, and the verbs, that are allowed."""
+        """Returns the allowed resources and verbs in a namespace."""
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
         path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
         answer = self.ask("POST", path, review | {"spec": {"namespace": namespace}})

@@ -1,4 +1,4 @@
-"""The accounts that the chart gives to its Pods, and a way to kube-apiserver as one of them."""
+"""Creates the service accounts of the chart's Pods, and kubeconfigs for the accounts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleB
 
 
 def kubeconfig_of(component: str, cluster: Cluster, folder: Path) -> Path:
-    """Makes the account of a component of the chart ("check") and its roles; returns a kubeconfig."""
+    """Creates the account and the roles of a component of the chart ("check"), and returns a
+    kubeconfig."""
     chart = Rendered.of(helm(silent), with_needed(UNINSTALL))
     label = "app.kubernetes.io/component"
     labelled = (each for each in chart.manifests if each["metadata"]["labels"].get(label) == component)

@@ -1,4 +1,5 @@
-"""A real cluster of each Slurm for all end-to-end tests; each test starts the extender that it wants."""
+"""Fixtures of the end-to-end tests: a real cluster for each release of Slurm. Each test starts the
+extender that the test needs."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ from tests.end_to_end.state_loss import PARTITION, open_partition
 
 @pytest.fixture(scope="session", params=list(DEBIAN_SUITES))
 def slurm_release(request: pytest.FixtureRequest) -> str:
-    """One release after the other."""
+    """Returns a release of Slurm. All tests run on a release before the next release starts."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
 def cluster(slurm_release: str) -> Iterator[Cluster]:
-    """Four nodes of 8 CPUs and 4 GPUs, and Slurm's own default of KillWait."""
+    """Starts a cluster of four nodes with 8 CPUs and 4 GPUs, and with Slurm's default KillWait."""
     spec = ClusterSpec(nodes=4, release=slurm_release, validates_pods=True, kill_wait=30)
     with (
         tempfile.TemporaryDirectory(prefix="e2e-") as directory,
@@ -42,7 +43,7 @@ def all_actors(cluster: Cluster) -> Iterator[Actors]:
 
 @pytest.fixture
 def actors(all_actors: Actors) -> Iterator[Actors]:
-    """The actors of a cluster with a running extender; they leave it empty."""
+    """Actors of a cluster with a running extender. After the test, all Pods and jobs end."""
     all_actors.begin()
     if not all_actors.cluster.is_running("extender"):
         all_actors.cluster.start("extender")
@@ -52,7 +53,7 @@ def actors(all_actors: Actors) -> Iterator[Actors]:
 
 @pytest.fixture
 def quiet(all_actors: Actors) -> Iterator[Actors]:
-    """The actors of a cluster on which no extender runs yet."""
+    """Actors of a cluster without a running extender."""
     all_actors.begin()
     if all_actors.cluster.is_running("extender"):
         all_actors.cluster.stop("extender")
@@ -64,7 +65,7 @@ def quiet(all_actors: Actors) -> Iterator[Actors]:
 
 @pytest.fixture
 def brief(quiet: Actors) -> Iterator[Actors]:
-    """The actors of a cluster whose extender rests for less long."""
+    """Actors of a cluster with shorter waiting times of the extender."""
     quiet.cluster.start("extender", argv=brief_extender.ARGV)
     yield quiet
     quiet.cluster.stop("extender")
@@ -74,7 +75,7 @@ def brief(quiet: Actors) -> Iterator[Actors]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure comes with the end of the extender's log."""
+    """Adds the end of the extender's log to the report of a failed test."""
     report = yield
     actors = getattr(item, "funcargs", {}).get("all_actors")
     if report.failed and report.when != "teardown" and isinstance(actors, Actors):
@@ -86,8 +87,8 @@ def pytest_runtest_makereport(
 
 @pytest.fixture
 def closed(actors: Actors) -> Iterator[Actors]:
-    """What an administrator does: slurm.conf closes the partition before slurmctld starts. Both are as
-    they were after the test."""
+    """Closes the partition in slurm.conf, as an administrator does before slurmctld starts. After the
+    test, the partition is open again."""
     conf = Layout(actors.cluster.directory).slurm / "etc/slurm.conf"
     before = conf.read_text()
     line = next(line for line in before.splitlines() if line.startswith(PARTITION))

@@ -1,10 +1,10 @@
 """The extender, killed by kill -9 at chosen calls: `python -m tests.end_to_end.crashing_extender`.
 
 SLURM_EXTENDER_CRASH_AT names the calls in their order, and the side of each call:
-"SlurmRest.submit:before SlurmRest.submit:after". An extender dies before it makes a call, or after the
-call was carried out and before the extender learns of the result. The next extender follows at once, and
-does not import its modules again: this program forks the extenders. After the last crash this
-program ends itself by kill -9. The log names each crash.
+"SlurmRest.submit:before SlurmRest.submit:after". An extender dies before a call, or after the call and
+before the extender learns of the result. The next extender starts at once, without new imports of the
+modules, because this program forks the extenders. After the last crash, this program kills itself in the
+same way. The log names each crash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kubernetes_client.rest import KubernetesRest
 from slurm_client.rest.client import SlurmRest
 
 CRASHED: Final = "crashed at "
-"""Begins a line of the log; a call and its side follow."""
+"""Beginning of a line in the log; a call and a side follow."""
 _TARGETS: Final = {"Dispatcher": Dispatcher, "KubernetesRest": KubernetesRest, "SlurmRest": SlurmRest}
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -34,7 +34,7 @@ def die() -> NoReturn:
 
 
 def arm(point: str) -> None:
-    """Makes one call of an adapter deadly."""
+    """Makes the extender die at a call of an adapter."""
     call, side = point.split(":")
     adapter, method = call.split(".")
     original: Callable[..., Any] = getattr(_TARGETS[adapter], method)
@@ -50,7 +50,8 @@ def arm(point: str) -> None:
 
 
 def crash(points: Sequence[str]) -> NoReturn:
-    """Runs one extender after the other. If an extender ends by itself, its exit status is returned."""
+    """Runs one extender after the other. If an extender ends without a crash, this program ends with the
+    same exit status."""
     for point in points:
         child = os.fork()
         if not child:

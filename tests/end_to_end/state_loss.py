@@ -1,4 +1,4 @@
-"""What makes slurmctld come back without any state, and what is seen of it."""
+"""Makes slurmctld start again without any state, and reads the consequences."""
 
 from __future__ import annotations
 

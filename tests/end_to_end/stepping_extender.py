@@ -1,7 +1,7 @@
-"""The extender by a clock that can be set: `python -m tests.end_to_end.stepping_extender`.
+"""The extender with an adjustable clock: `python -m tests.end_to_end.stepping_extender`.
 
-SLURM_EXTENDER_CLOCK is a file that holds by how many seconds the time of day is wrong; it may change at
-any moment, as when somebody sets a machine's clock. The monotonic clock is another and goes on.
+The file SLURM_EXTENDER_CLOCK contains the error of the time of day in seconds. The error may change at
+any moment, as if an administrator set the machine's clock. The monotonic clock has no error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OFFSET = Path(os.environ.pop("SLURM_EXTENDER_CLOCK"))
 
 
 class Stepped(dt.datetime):
-    """Is asked for the time of day by the whole program."""
+    """Gives the wrong time of day to the whole program."""
 
     @classmethod
     def now(cls, tz: dt.tzinfo | None = None) -> Stepped:
@@ -30,6 +30,6 @@ def stepped() -> float:
 if __name__ == "__main__":
     dt.datetime = Stepped  # type: ignore[misc]
     time.time = stepped
-    from extender.app import main  # it must not have seen the real ones
+    from extender.app import main  # after the replacement of the real clocks
 
     main()

@@ -1,4 +1,4 @@
-"""What an author is told at `kubectl apply`, before anything runs."""
+"""Tests of the messages that an author gets at `kubectl apply`, before anything runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALIDATION = "validatingwebhookconfiguration/slurm-extender"
 
 @pytest.fixture
 def applied(actors: Actors) -> Iterator[list[Manifest]]:
-    """Objects that are no Pods; they go at the end."""
+    """Objects of other kinds than Pod. After the test, all objects are deleted."""
     objects: list[Manifest] = []
     yield objects
     for each in objects:
@@ -32,7 +32,7 @@ def workload(kind: str, version: str, spec: Manifest) -> Manifest:
 
 
 def template(**annotations: str) -> Manifest:
-    """A Pod template that asks for Slurm."""
+    """Returns a Pod template that requests Slurm."""
     made = pod("unnamed", annotations=annotations, terminationGracePeriodSeconds=10)
     labels = {"app": "p"}
     return {
@@ -47,7 +47,7 @@ def deployment(**annotations: str) -> Manifest:
 
 
 def custom_kind(group: str, kind: str, version: str) -> Manifest:
-    """A CustomResourceDefinition that takes any spec."""
+    """Returns a CustomResourceDefinition that accepts any spec."""
     plural = kind.lower() + "s"
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": anything}}}
@@ -73,7 +73,8 @@ def annotate(actors: Actors, name: str, **values: str) -> CompletedProcess[str]:
 
 
 def test_a_member_of_a_pod_group_is_refused(actors: Actors) -> None:
-    """An older kube-apiserver does not know the field; kubectl has it refuse what it does not know."""
+    """An older kube-apiserver does not know the field. kubectl requests the rejection of unknown
+    fields."""
     answer = actors.apply(pod("member", schedulingGroup={"podGroupName": "gang"}))
     assert answer.returncode != 0
     known = actors.kubernetes() >= (1, 36)
@@ -128,7 +129,7 @@ def test_the_default_grace_is_lowered_with_a_warning(actors: Actors) -> None:
 
 
 def test_kill_wait_of_slurm_overrides_the_setting(quiet: Actors, slurm_release: str) -> None:
-    """slurmrestd 24.11 does not tell it."""
+    """slurmrestd 24.11 does not report KillWait."""
     quiet.cluster.start("extender", env={"SLURM_EXTENDER_KILL_WAIT_S": "300"})
     try:
         quiet.create("p")
@@ -157,7 +158,7 @@ def test_active_deadline_of_a_pod_limits_its_job(actors: Actors) -> None:
     assert actors.scontrol("p")["TimeLimit"] == "00:02:00"
 
 
-# Pods that are changed
+# Changed Pods
 
 
 def test_gated_pod_accepts_corrections_and_rejects_invalid_annotations(actors: Actors) -> None:
@@ -176,7 +177,7 @@ def test_gated_pod_rejects_an_oversized_resize(actors: Actors) -> None:
     patch = json.dumps({"spec": {"containers": [huge]}})
     refused = actors.kubectl("patch", "pod", actors.full("p"), "--subresource=resize", "-p", patch)
     assert refused.returncode != 0
-    if actors.kubernetes() < (1, 33):  # where nobody changes requests, this way or another
+    if actors.kubernetes() < (1, 33):  # older releases allow no change of requests at all
         plain = actors.kubectl("patch", "pod", actors.full("p"), "-p", patch)
         assert "pod updates may not change fields other than" in plain.stderr
     else:
@@ -308,7 +309,7 @@ def test_invalid_change_without_the_webhook_is_reported_on_the_pod(actors: Actor
 
 
 def _fresh(saved: str) -> str:
-    """An object as it may be created again."""
+    """Returns a saved object without the metadata from kube-apiserver, for a new creation."""
     manifest: dict[str, Any] = json.loads(saved)
     manifest["metadata"] = {"name": manifest["metadata"]["name"]}
     return json.dumps(manifest)
@@ -318,7 +319,8 @@ def _fresh(saved: str) -> str:
 
 
 def serve(actors: Actors, amount: str | None) -> None:
-    """The kubelet of a Node counts another resource; None: no more."""
+    """Plays the kubelet: reports an amount of another resource on a Node, or removes the resource
+    (None)."""
     amounts = {kind: {"example.com/other": amount} for kind in ("capacity", "allocatable")}
     patch = json.dumps({"status": amounts})
     actors.cluster.kubectl("patch", "node", "node-1", "--subresource=status", "-p", patch)

@@ -1,4 +1,5 @@
-"""Pods that another scheduler bound are in Slurm's books while they are there, and no longer."""
+"""Tests of adoption: Pods that another scheduler has bound have jobs in Slurm, until the Pods are
+gone."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ NATIVE = "native-node-2"
 
 @pytest.fixture
 def adopting(quiet: Actors, monkeypatch: pytest.MonkeyPatch) -> Iterator[Actors]:
-    """The audit's command goes by the same settings."""
+    """Actors of a cluster with an extender that adopts Pods. The audit command gets the same
+    settings."""
     for name, value in SETTING.items():
         monkeypatch.setenv(name, value)
     quiet.cluster.start("extender", env=SETTING)
@@ -32,7 +34,7 @@ def adopting(quiet: Actors, monkeypatch: pytest.MonkeyPatch) -> Iterator[Actors]
 
 
 def runs(actors: Actors, name: str) -> QueuedJob:
-    """Waits until the Pod's job runs, and the Pod says so."""
+    """Waits until the Pod's job runs and the Pod names the job. Returns the job."""
 
     def see() -> QueuedJob | None:
         job = actors.job_of(name)
@@ -42,7 +44,7 @@ def runs(actors: Actors, name: str) -> QueuedJob:
 
 
 def noted(actors: Actors, name: str) -> str | None:
-    """The job that the Pod names, by its annotation and by its label."""
+    """Returns the job id that the Pod's annotation and label name."""
     metadata = (actors.see(name) or {"metadata": {}})["metadata"]
     job = (metadata.get("annotations") or {}).get(ADOPTED)
     assert (metadata.get("labels") or {}).get(JOB_ID) == job
@@ -55,7 +57,7 @@ def counted(actors: Actors, stage: str, count: int) -> None:
 
 
 def test_adopted_pods_have_jobs_until_the_pods_are_gone(adopting: Actors) -> None:
-    """node-2 has 8 CPUs: 6 are the guest's, one an unmanaged Pod's, one a Pod's of ours."""
+    """node-2 has 8 CPUs: 6 for the guest, 1 for an unmanaged Pod, and 1 for a managed Pod."""
     actors, cluster = adopting, adopting.cluster
     actors.create("guest", cpu="6", scheduler="another-scheduler", nodeName="node-2")
     actors.create("spared", cpu="1", scheduler="another-scheduler", nodeName="node-3")
@@ -108,7 +110,7 @@ def test_turning_adoption_off_ends_jobs_and_keeps_adopted_pods(adopting: Actors)
 
 
 def test_job_of_an_adopted_pod_follows_the_policy_rule(adopting: Actors) -> None:
-    """The rule comes after the Pod."""
+    """The policy gets the rule after the creation of the Pod."""
     actors, policy = adopting, Policy(adopting)
     policy.write(NOBODY)
     try:

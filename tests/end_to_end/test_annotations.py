@@ -1,7 +1,7 @@
-"""Every annotation of docs/reference/annotations.md on a Slurm with accounting: what the job has by
-scontrol and in the books, where its Pod lands and with whom, and what Slurm itself refuses.
+"""Tests of every annotation of docs/reference/annotations.md on a Slurm with accounting: the job in
+scontrol and sacct, the Node and the neighbours of the Pod, and Slurm's rejections.
 
-What is wrong by itself is refused earlier (test_admission), what the policy forbids too (test_policy).
+Invalid values are in test_admission, and violations of the policy in test_policy.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def cluster(slurm_release: str) -> Iterator[Cluster]:
 
 
 def make_blocks(cluster: Cluster) -> None:
-    """For --exclusive=topo. slurmctld reads its topology when it starts."""
+    """Adds blocks to the topology, for --exclusive=topo. slurmctld reads the topology at the start."""
     etc = cluster.directory / "slurm" / "etc"
     (etc / "topology.conf").write_text(BLOCKS)
     with (etc / "slurm.conf").open("a") as conf:
@@ -94,7 +94,7 @@ def all_actors(cluster: Cluster) -> Iterator[Actors]:
 
 
 def place(actors: Actors, name: str, *asked: Annotations, **given: Any) -> str:
-    """Creates a Pod with all these annotations, and returns its Node once it is bound."""
+    """Creates a Pod with all given annotations, waits until the Pod is bound, and returns the Node."""
     actors.create(name, annotations=joined(*asked), **given)
     return actors.bound(name)
 
@@ -108,25 +108,26 @@ def on(node: str) -> Annotations:
 
 
 def waits(actors: Actors, name: str, reason: str) -> str:
-    """Waits until a Pod is told that its job waits for that, and returns the words."""
+    """Waits until the Pod's condition has the reason, and returns the message."""
     eventually(lambda: actors.condition(name).get("reason") == reason, f"{name} waits for {reason}")
     assert actors.node_of(name) is None
     return actors.condition(name)["message"]
 
 
-# What a job has
+# Fields of a job
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a Pod asks for, and what its job has then: by scontrol, and by sacct."""
+    """Annotations of a Pod, and the expected values of the job in scontrol (`job`) and in sacct
+    (`books`)."""
 
     asked: Annotations
     job: Mapping[str, str] = field(default_factory=dict)
     books: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[str, ...] = NODES
     pod: Mapping[str, Any] = field(default_factory=dict)
-    """More of the Pod's spec."""
+    """Further fields of the Pod's spec."""
 
     def __str__(self) -> str:
         said = " ".join(f"{key}={value}" for key, value in (*self.asked.items(), *self.pod.items()))
@@ -136,7 +137,7 @@ class Case:
 CASES = [
     Case({}, {"Account": "root or ml", "QOS": "normal", "Partition": "main", "Reservation": ""}),
     Case({"account": "lab"}, {"Account": "lab"}, {"account": "lab"}),
-    Case({"comment": "for Ada's paper: a=b|c"}),  # see below: it has spaces
+    Case({"comment": "for Ada's paper: a=b|c"}),  # no field of scontrol: the comment has spaces
     Case({"constraints": "a100&ib"}, {"Features": "a100&ib"}, {"constraints": "a100&ib"}, ("node-4",)),
     Case({"constraints": "[ib|a100]"}, {"Features": "[ib|a100]"}, nodes=("node-1", "node-3", "node-4")),
     Case({"current-working-dir": "/home/bob"}, {"WorkDir": "/home/bob"}, {"workdir": "/home/bob"}),
@@ -184,7 +185,7 @@ def test_jobs_have_the_fields_of_the_annotations(actors: Actors) -> None:
 
 @real
 def test_a_job_gets_a_node_with_the_preferred_features(actors: Actors) -> None:
-    """Alone: with many jobs at once, Slurm may pass over the preferred nodes."""
+    """The test has few jobs. With many jobs at once, Slurm may ignore the preferred nodes."""
     assert place(actors, "prefers", {"prefer": "a100"}) in ("node-3", "node-4")
     assert place(actors, "hers", {"prefer": "a100"}, ALICE) in ("node-3", "node-4")
 
@@ -196,7 +197,8 @@ def test_a_job_has_the_reservation_that_its_pod_asks_for(actors: Actors) -> None
 
 
 def have_what_is_asked_for(actors: Actors, cases: Sequence[Case]) -> None:
-    """Creates two Pods for each case: a Pod that names no user, and a Pod of alice, for job/submit."""
+    """Creates two Pods for each case: a Pod without a user, and a Pod of alice, for job/submit. Compares
+    the jobs with the case."""
     pods = {
         f"{whose}-{number}": (case, joined(user, case.asked))
         for number, case in enumerate(cases)
@@ -219,14 +221,15 @@ def have_what_is_asked_for(actors: Actors, cases: Sequence[Case]) -> None:
 
 
 def shown_by_scontrol(actors: Actors) -> dict[int, dict[str, str]]:
-    """Returns the fields of each job, by its id."""
+    """Returns the fields of each job, by job id."""
     lines = actors.cluster.run_slurm("scontrol", "show", "jobs", "--oneliner").stdout.splitlines()
     jobs = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines]
     return {int(job["JobId"]): job for job in jobs}
 
 
 def differences(actors: Actors, expected: Mapping[int, Mapping[str, str]]) -> list[str]:
-    """Returns what sacct says of jobs instead of what is expected; slurmdbd is told a moment later."""
+    """Returns the differences between sacct and the expected values. slurmdbd gets changes a moment
+    later."""
     fields = sorted({field for books in expected.values() for field in books})
     options = (f"--jobs={','.join(map(str, expected))}", f"--format=jobid,{','.join(fields)}")
     shown = actors.cluster.run_slurm("sacct", "-nPX", "--delimiter=;", *options).stdout
@@ -241,7 +244,7 @@ def differences(actors: Actors, expected: Mapping[int, Mapping[str, str]]) -> li
 
 
 def told_by(actors: Actors, name: str, asked: Annotations) -> str:
-    """The comment of a Pod's job: its author's, or else the name of the Pod."""
+    """Returns the comment of a Pod's job: the author's comment, or the name of the Pod."""
     return asked.get("comment", f"Kubernetes Pod default/{actors.full(name)}; scancel evicts it")
 
 
@@ -258,13 +261,13 @@ def test_pod_and_job_name_each_other(actors: Actors) -> None:
     actors.in_the_books(job.id, {"comment": "for Ada's paper: ü; Pod deleted"})
 
 
-# With whom it shares its Node
+# Sharing of Nodes
 
 
 @dataclass(frozen=True)
 class Form:
-    """One value of `exclusive`, and how scontrol shows it: OverSubscribe, and in 26.05 Exclusive beside
-    it. `alone`: the job has all CPUs and GPUs of its node."""
+    """A value of `exclusive`, and scontrol's fields: OverSubscribe, and in 26.05 also Exclusive. If
+    `alone` is True, the job has all CPUs and GPUs of the node."""
 
     value: str | None
     words: Mapping[str, tuple[str, str]]
@@ -349,7 +352,7 @@ def test_a_node_is_shared(actors: Actors, first: Annotations, second: Annotation
         ({}, joined(BOB, on("node-1"), {"exclusive": "user"})),
         (MCS, joined(BOB, MCS, on("node-1"))),
         (MCS, joined(ALICE, MCS, {"account": "lab"}, on("node-1"))),
-        (MCS, joined(ALICE, on("node-1"))),  # of the same account, but not asking for mcs
+        (MCS, joined(ALICE, on("node-1"))),  # of the same account, but without mcs
         ({"exclusive": "topo"}, on("node-2")),  # the other node of the block
     ],
     ids=str,
@@ -365,7 +368,7 @@ def test_a_node_is_not_shared(actors: Actors, first: Annotations, second: Annota
     actors.bound("second")
 
 
-# Which Node it gets
+# Choice of Nodes
 
 
 @real
@@ -373,7 +376,7 @@ def test_a_node_is_not_shared(actors: Actors, first: Annotations, second: Annota
     "The choice of nodes follows from the job's fields, which are tested on each release"
 )
 def test_job_gets_an_open_node_of_the_required_nodes(actors: Actors) -> None:
-    """Closed to the Pod when it comes, or while it waits."""
+    """Kubernetes closes required nodes before the creation of the Pod, or while the Pod waits."""
     actors.cluster.kubectl("cordon", "node-2")
     try:
         assert place(actors, "p", on("node-[2-3]")) == "node-3"
@@ -417,7 +420,7 @@ def test_pod_does_not_wait_for_a_busy_preferred_node(actors: Actors) -> None:
 def test_preferred_features_override_the_required_features(
     actors: Actors,
 ) -> None:
-    """sbatch(1) --prefer: it overrides --constraint if that is possible."""
+    """As in sbatch(1), --prefer overrides --constraint if possible."""
     assert place(actors, "p", {"prefer": "a100", "constraints": "h100"}) in ("node-3", "node-4")
     assert place(actors, "q", {"prefer": "h100&ib", "constraints": "h100"}) == "node-1"
 
@@ -437,12 +440,13 @@ def test_waiting_pod_of_higher_priority_is_placed_first(actors: Actors) -> None:
     assert actors.queued("low")
 
 
-# What Slurm itself refuses
+# Rejections by Slurm
 
 
 @real
 def test_too_large_request_is_reported_with_the_maximum_of_a_node(actors: Actors) -> None:
-    """26.05 takes a job that asks for more CPUs than its partition has, and lets it wait for ever."""
+    """Slurm 26.05 accepts a job with more CPUs than the partition has, and lets the job wait for
+    ever."""
     actors.create("p", cpu="1000", memory="1Gi")
     if actors.cluster.spec.release == "26.05":
         end = r"\. Slurm job \d+ has waited in partition main since .* UTC \(PartitionConfig\)\."
@@ -515,7 +519,7 @@ def test_slurm_rejects_unknown_and_forbidden_values_at_once(actors: Actors) -> N
 def test_pod_with_a_new_account_is_placed_after_an_annotation_change(
     actors: Actors, cluster: Cluster
 ) -> None:
-    """With whatever annotation; and with it those that ask for the same."""
+    """Any annotation is enough. Other Pods with the same request are placed, too."""
     for name in ("p", "alike"):
         actors.create(name, annotations=joined(BOB, {"account": "later"}))
         assert "asks Slurm again after a change of the annotations, or at" in waits(
@@ -568,7 +572,7 @@ def test_job_that_cannot_start_waits_for_an_administrator(
     actors.bound("p")
 
 
-# Nothing is forgotten
+# Completeness of the cases
 
 
 def test_every_annotation_has_a_case() -> None:

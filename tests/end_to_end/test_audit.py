@@ -1,4 +1,5 @@
-"""Each difference between both systems, made for real: the audit says it; the leader mends its own."""
+"""Tests of the audit on real differences between both systems: the audit reports each difference, and
+the leader corrects differences in the extender's own Pods and jobs."""
 
 from __future__ import annotations
 
@@ -37,13 +38,13 @@ def slurm(actors: Actors, ask: Callable[[SlurmRest], Awaitable[Result]]) -> Resu
 
 
 def submit(actors: Actors, job_id: int, admin_comment: str = "") -> int:
-    """A job of one CPU that is held, by hand."""
+    """Submits a held job of one CPU by hand, and returns the id."""
     spec = JobSpec(f"by-hand-{job_id}", 1, 10, admin_comment=admin_comment, priority=0)
     return slurm(actors, lambda client: client.submit(spec, job_id))
 
 
 def audit(actors: Actors, *options: str) -> tuple[int, dict[Difference, dict[str, Any]]]:
-    """What the command says, and its exit status."""
+    """Runs the audit command. Returns the exit status and the findings."""
     environment = {**os.environ, **actors.cluster.extender_environment}
     command = [sys.executable, "-m", "extender", "audit", "--output", "json", *options]
     done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
@@ -66,7 +67,7 @@ def identity(actors: Actors) -> str:
 
 
 def bind_by_hand(actors: Actors, name: str, node: str) -> None:
-    """Ungated first: an annotation of the allocation is not written."""
+    """Removes the gate and binds the Pod. The Pod gets no annotation of an allocation."""
     actors.cluster.kubectl("patch", "pod", actors.full(name), "--type=json", "-p", GATE_OPENS)
     binding = {
         "apiVersion": "v1",
@@ -141,7 +142,8 @@ def run_by_now(actors: Actors) -> set[int]:
 
 
 def mended_by_the_leader(actors: Actors, foreign: int) -> None:
-    """What came while no leader was up when one starts, and what comes then in its rounds."""
+    """Asserts that a new leader corrects the differences from before the start, and later differences in
+    the next audits."""
     cluster = actors.cluster
     cluster.start("extender", env={"SLURM_EXTENDER_AUDIT_INTERVAL_S": "2"})
     for name in ("cancelled", "freed"):

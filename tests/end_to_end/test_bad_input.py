@@ -1,4 +1,4 @@
-"""Outages and mistakes: a clear word where the person looks, and nothing is lost."""
+"""Tests of outages and of wrong input: the person in charge gets a clear message, and no Pod is lost."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_rejected_pod_is_placed_after_its_correction(actors: Actors) -> None:
 
 
 def test_pods_wait_during_an_outage_of_the_user_directory(brief: Actors) -> None:
-    """24.11 holds the job of a user without a name, 26.05 runs it."""
+    """Slurm 24.11 holds the job of a user without a name. Slurm 26.05 runs the job."""
     asked = {"user": {"user-id": "2001"}, "group": {"user-id": "2001", "group-id": "2001"}}
     is_held = brief.cluster.spec.release == "24.11"
     with directory_away(brief.cluster, ["alice"]):

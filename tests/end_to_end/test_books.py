@@ -1,5 +1,5 @@
-"""What Slurm's books have of Pods that waited or were refused, and who they say cancelled one:
-docs/concepts/endings.md."""
+"""Tests of docs/concepts/endings.md: the accounting entries of waiting and refused Pods, and the user in
+the Event about a cancelled job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WITHOUT_REFUSALS = f"{SACCT} --nnodes=1-100000"
 
 @pytest.fixture(scope="module")
 def cluster(slurm_release: str) -> Iterator[Cluster]:
-    """One node, which a Pod can fill."""
+    """Starts a cluster with accounting and a single node. A Pod can fill the node."""
     spec = ClusterSpec(nodes=1, release=slurm_release, accounting=True)
     with (
         tempfile.TemporaryDirectory(prefix="books-") as directory,
@@ -51,17 +51,17 @@ class Entry(NamedTuple):
     elapsed: str
     nodes: str
     key: str
-    """AdminComment, of an entry that is over."""
+    """AdminComment of an ended job."""
 
     @property
     def refused(self) -> bool:
-        """Whether it is as the page tells of a request that was refused."""
+        """Returns True if the row looks like a refused request on the page."""
         what = ("FAILED", "1:0", "00:00:00", "None assigned")
         return self[:4] == what and self.key[-2:] in ("", ".0")
 
 
 def entries(actors: Actors, name: str, command: str = SACCT) -> list[Entry]:
-    """What a command shows of the jobs that there were for a Pod."""
+    """Returns the rows of all jobs of a Pod in the output of a command."""
     fields = "--format=jobname,state,exitcode,elapsed,nodelist,admincomment"
     late = ("--starttime=now-1hour", "--noheader", "--parsable2")
     shown = actors.cluster.run_slurm(*command.split(), *late, fields).stdout.splitlines()
@@ -70,7 +70,7 @@ def entries(actors: Actors, name: str, command: str = SACCT) -> list[Entry]:
 
 
 def states(actors: Actors, name: str) -> list[str]:
-    """Of entries in no order: ids are not."""
+    """Returns the states of a Pod's jobs, sorted by name: the ids have no order."""
     return sorted(entry.state for entry in entries(actors, name))
 
 
@@ -102,14 +102,15 @@ def test_only_a_too_large_request_leaves_an_accounting_entry(actors: Actors) -> 
 
 @pytest.mark.parametrize("who", ["alice", "root"])
 def test_eviction_event_names_the_user_that_cancelled_the_job(actors: Actors, who: str) -> None:
-    """The condition does not: it is written before the books have heard of it. After an answer that was
-    slow they are not asked for half a minute."""
+    """The condition does not name the user, because accounting learns of the cancellation later. After a
+    slow answer, the extender does not query accounting for half a minute."""
     names = (f"p{number}" for number in itertools.count())
     eventually(lambda: is_told(actors, next(names), who), f"an Event that says {who}", 60)
 
 
 def is_told(actors: Actors, name: str, who: str) -> bool:
-    """Cancels a Pod's job as a user, and tells whether its Event says whom, or else nothing of that."""
+    """Cancels a Pod's job as a user. Returns True if the Event names the user. Otherwise, the Event must
+    name no user."""
     actors.create(name, annotations=ALICE)
     actors.bound(name)
     job = actors.job_of(name)

@@ -1,4 +1,4 @@
-"""`helm test`: the check passes with the rights that the chart gives to its Pod, and no others."""
+"""Test of `helm test`: the rights that the chart gives to the Pod are enough for the check."""
 
 from __future__ import annotations
 

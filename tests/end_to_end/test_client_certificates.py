@@ -1,4 +1,5 @@
-"""kube-scheduler and kube-apiserver show certificates, and nobody else is listened to."""
+"""Tests of client certificates: the extender serves kube-scheduler and kube-apiserver, and rejects
+callers without a certificate."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Actors]:
-    """A cluster of its own, whose extender asks its callers for certificates."""
+    """Starts a separate cluster with an extender that requires client certificates."""
     with (
         tempfile.TemporaryDirectory(prefix="e2e-") as directory,
         Cluster.up(ClusterSpec(nodes=1, client_certificates=True), Path(directory)) as running,
@@ -30,7 +31,7 @@ def alone() -> Iterator[Actors]:
 
 
 def test_callers_with_a_certificate_are_served(alone: Actors) -> None:
-    """The gate comes by /mutate, the Node by /filter and /bind."""
+    """The Pod gets the gate from /mutate, and the Node from /filter and /bind."""
     alone.create("p")
     alone.bound("p")
     assert alone.job_of("p") is not None

@@ -1,6 +1,5 @@
-"""Kubernetes' CPUs and Slurm's, counted side by side on nodes that declare theirs in different ways:
-squeue, GET nodes/ and kubectl describe node say what docs/concepts/resources.md says.
-"""
+"""Tests of docs/concepts/resources.md: the CPUs of Kubernetes and of Slurm, on nodes with different
+declarations. The CPUs come from squeue, GET nodes/ and kubectl describe node."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ THREADS: dict[str, Any] = {"cpus_per_node": 8, "threads_per_core": 2}
 
 @contextmanager
 def one_node(release: str, **shape: Any) -> Iterator[Actors]:
-    """The people of a cluster of one node without GPUs."""
+    """Starts a cluster of a single node without GPUs, and yields the actors."""
     spec = ClusterSpec(release=release, gpus_per_node=0, **({"nodes": 1} | shape))
     with (
         tempfile.TemporaryDirectory(prefix="cpus-") as directory,
@@ -60,7 +59,7 @@ def bound(actors: Actors, names: list[str]) -> list[str]:
 
 
 def all_but(actors: Actors, names: list[str], waiting: int) -> list[str]:
-    """Returns the Pods that are bound, once only so many wait, and those are told that they do."""
+    """Waits until only `waiting` Pods wait and have a condition. Returns the bound Pods."""
     eventually(lambda: len(bound(actors, names)) == len(names) - waiting, f"{waiting} wait")
     placed = bound(actors, names)
     for name in set(names) - set(placed):
@@ -71,7 +70,7 @@ def all_but(actors: Actors, names: list[str], waiting: int) -> list[str]:
 
 
 def given_away(actors: Actors) -> int:
-    """CPUs, by GET nodes/."""
+    """Returns the CPUs that Slurm has allocated, from GET nodes/."""
     token = actors.cluster.token_file.read_text().strip()
     url = f"{actors.cluster.slurmrestd_url}/slurm/v0.0.42/nodes/"
     listed = httpx.get(url, headers={"X-SLURM-USER-TOKEN": token}, timeout=10).raise_for_status()
@@ -79,7 +78,7 @@ def given_away(actors: Actors) -> int:
 
 
 def described(actors: Actors) -> str:
-    """CPUs that Pods request, by kubectl describe node."""
+    """Returns the CPUs that Pods request, from kubectl describe node."""
     (node,) = actors.cluster.spec.node_names or actors.cluster.spec.external_names
     shown = actors.cluster.kubectl("describe", "node", node).stdout
     found = re.search(r"Allocated resources:.*?\n\s+cpu\s+(\S+)", shown, re.DOTALL)
@@ -88,7 +87,7 @@ def described(actors: Actors) -> str:
 
 
 def job_cpus(actors: Actors, name: str) -> int:
-    """By squeue."""
+    """Returns the CPUs of a Pod's job, from squeue."""
     job = actors.job_of(name)
     assert job is not None
     return int(actors.cluster.run_slurm("squeue", "-h", "-j", str(job.id), "-o", "%C").stdout)
@@ -108,8 +107,8 @@ def unmanaged(actors: Actors, name: str, cpu: str) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.one_release("How Slurm counts CPUs is tested on each release by cores of two threads")
 def test_small_pods_share_cpus_if_slurm_counts_tenths(release: str) -> None:
-    """Ten Pods of 100m on 4 CPUs: Slurm gives a job at least a CPU. A node of 4 CPUs may be declared as
-    40."""
+    """Slurm gives each job at least one CPU: of ten Pods of 100m, only four run on 4 CPUs. All ten Pods
+    run after slurm.conf declares 40 CPUs for the node."""
     with one_node(release, cpus_per_node=4) as actors:
         names = create(actors, 10, "100m")
         first, *_ = all_but(actors, names, waiting=6)
@@ -140,7 +139,7 @@ def share_cpus(actors: Actors) -> None:
     assert (job_cpus(actors, "odd"), given_away(actors), described(actors)) == (3, 13, "1250m")
     actors.cluster.run_slurm("sbatch", "-c10", "--mem=10", "--wrap", "sleep 900", user="alice")
     eventually(lambda: given_away(actors) == 23, "a native job runs")
-    unmanaged(actors, "large", "1800m")  # Kubernetes would have room for it, Slurm has 17 left
+    unmanaged(actors, "large", "1800m")  # room in Kubernetes, but Slurm has 17 tenths left
     eventually(lambda: refused_for_room(actors, "large"), "refused")
     unmanaged(actors, "small", "1700m")
     actors.bound("small")
@@ -152,7 +151,7 @@ def share_cpus(actors: Actors) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_pod_takes_whole_cores_of_two_threads(release: str) -> None:
-    """By squeue a job has whole cores if Slurm counts cores, and its own CPUs if Slurm counts CPUs."""
+    """squeue shows whole cores if Slurm counts cores, and the requested CPUs if Slurm counts CPUs."""
     with one_node(release, **THREADS) as actors:
         takes_whole_cores(actors, one=2, three=4)
         actors.clean_up()
@@ -176,8 +175,9 @@ def counts_by_cpu(cluster: Cluster) -> None:
 
 
 def takes_whole_cores(actors: Actors, *, one: int, three: int) -> None:
-    """4 cores of 2 threads are 8 CPUs to both. A core goes to one job only; what the job itself has by
-    squeue (`one`, `three`) is another matter. Unmanaged Pods get what whole cores leave."""
+    """Asserts that 4 cores of 2 threads are 8 CPUs in both systems, and that each core goes to a single
+    job. `one` and `three` are squeue's CPUs for jobs of 1 and 3 CPUs. Unmanaged Pods get the CPUs of
+    free cores."""
     log = (actors.cluster.logs / "extender.log").read_text
     eventually(lambda: "Slurm gives whole cores of 2 CPUs" in log(), "the log says so")
     actors.create("three", cpu="3", memory="10Mi")
@@ -188,7 +188,7 @@ def takes_whole_cores(actors: Actors, *, one: int, three: int) -> None:
     names = create(actors, 5, "1")
     placed = all_but(actors, names, waiting=1)
     assert (job_cpus(actors, placed[0]), given_away(actors), described(actors)) == (one, 8, "4")
-    unmanaged(actors, "u", "1")  # Kubernetes counts 4 CPUs free
+    unmanaged(actors, "u", "1")  # Kubernetes counts 4 free CPUs
     eventually(lambda: refused_for_room(actors, "u"), "refused")
     for name in placed[:3]:
         actors.delete(name)

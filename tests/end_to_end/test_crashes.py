@@ -1,4 +1,5 @@
-"""kill -9 of the extender at each effect of the flow: one placeholder a Pod, and every Pod bound."""
+"""Tests of the extender with kill -9 at each effect: every Pod is bound, and has a single
+placeholder."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ TO_KUBERNETES = (
 
 
 class Doomed:
-    """Extenders that die one after the other, each at its point, before a healthy extender follows."""
+    """Starts extenders that die one after the other at the given points, and then a healthy extender."""
 
     def __init__(self, actors: Actors, *points: str, **env: str) -> None:
         self.points = points
@@ -40,7 +41,8 @@ class Doomed:
         )
 
     def are_dead(self) -> bool:
-        """Returns whether each extender has died. The first such call starts the healthy extender."""
+        """Returns True if each extender has died. The first call after the last death starts the healthy
+        extender."""
         if not self._healthy and not self._cluster.is_running("extender"):
             assert self._cluster.wait_exit("extender") == -signal.SIGKILL
             self._cluster.start("extender")
@@ -48,7 +50,7 @@ class Doomed:
         return self._healthy and self.died() == self.points
 
     def died(self) -> tuple[str, ...]:
-        """Returns the points of the crashes until now."""
+        """Returns the points of all crashes so far."""
         return self._crashes()[self._before :]
 
     def _crashes(self) -> tuple[str, ...]:
@@ -61,7 +63,8 @@ def on_both_sides(*calls: str) -> list[str]:
 
 
 def test_a_crash_while_an_allocation_is_given_back_leaves_one_placeholder(quiet: Actors) -> None:
-    """kube-scheduler sleeps past the deadline: the Pod's next attempt is written, then the job ended."""
+    """kube-scheduler pauses beyond the deadline: the extender writes the Pod's next attempt, and then
+    ends the job."""
     actors, cluster = quiet, quiet.cluster
     points = on_both_sides("Dispatcher._write_attempt")
     doomed = Doomed(actors, *points, SLURM_EXTENDER_UNBOUND_DEADLINE_S="1")
@@ -137,7 +140,7 @@ def nothing_is_lost(actors: Actors, *calls: str) -> None:
 
     def settled(*bound: str) -> bool:
         doomed.are_dead()
-        actors.squeue()  # fails on two live jobs of one name
+        actors.squeue()  # fails if two live jobs have the same name
         return all(actors.node_of(name) for name in bound)
 
     def create(name: str) -> None:
@@ -161,10 +164,10 @@ def nothing_is_lost(actors: Actors, *calls: str) -> None:
     create(names[5])
     told(names[5])
     next_is("SlurmRest.cancel:before")
-    actors.delete(names[0])  # the first gives its node back: the fifth takes it
+    actors.delete(names[0])  # the fifth Pod gets the node of the first Pod
     eventually(lambda: settled(names[4]), "the fifth bound", 60)
     next_is("KubernetesRest.delete_pod:before")
-    actors.scancel(names[1])  # the second is evicted
+    actors.scancel(names[1])  # the second Pod is evicted
     eventually(lambda: settled() and actors.see(names[1]) is None, "the second gone", 60)
     eventually(lambda: settled(names[5]), "the sixth bound", 60)
 

@@ -1,8 +1,9 @@
-"""Where Slurm chooses a Node that Kubernetes will not have, both agree in the end; here is how soon.
+"""Tests of Nodes that Slurm chooses and Kubernetes refuses: both systems agree after at most two
+attempts.
 
-What follows from a Pod and a Node alone is told to Slurm beforehand: the first attempt is right. What
-depends on other Pods and on volumes is seen when kube-scheduler refuses the Node: it offers others, and
-the second attempt is right.
+The extender reports to Slurm in advance the limits that follow from the Pod and the Node alone. The
+first attempt is then right. Limits from other Pods and from volumes appear when kube-scheduler refuses
+the Node. kube-scheduler then offers other Nodes, and the second attempt is right.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 def requires(operator: str, *values: str) -> Manifest:
-    """Required node affinity to Nodes by name."""
+    """Returns a required node affinity to Nodes by name."""
     expression = {"key": HOSTNAME, "operator": operator, "values": list(values)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
 def apart(group: str) -> Manifest:
-    """No other Pod of the group on the same Node."""
+    """Returns an anti-affinity: no other Pod of the group on the same Node."""
     rule = {"labelSelector": {"matchLabels": {"group": group}}, "topologyKey": HOSTNAME}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
 
 
 def spread(group: str) -> list[Manifest]:
-    """As many Pods of the group on each Node, give or take one."""
+    """Returns a spread constraint: the numbers of the group's Pods on two Nodes differ by at most 1."""
     return [
         {
             "maxSkew": 1,
@@ -70,7 +71,7 @@ def occupy_all(actors: Actors, name: str = "holder", **given: Any) -> None:
         actors.bound(each)
 
 
-# Told beforehand
+# Limits that Slurm knows in advance
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_only_tolerant_pods_get_tainted_nodes(actors: Actors) -> None:
         actors.cluster.kubectl("taint", "node", *NODES[:3], "dedicated-")
 
 
-# Refused, and met at the second attempt
+# Limits that Slurm learns from the first attempt
 
 
 def test_pod_anti_affinity_is_met_within_two_attempts(actors: Actors) -> None:
@@ -158,7 +159,7 @@ def claim_of(name: str, storage_class: str) -> Manifest:
 def local_volume(
     actors: Actors, name: str, node: str, *, storage_class: str = "local"
 ) -> Iterator[None]:
-    """A claim that is bound to a volume on a Node; it may be there already."""
+    """Creates a claim and a volume on a Node, bound to each other. The claim may exist already."""
     affinity = requires("In", node)["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     claim = claim_of(name, storage_class)
     volume = {
@@ -183,7 +184,7 @@ def local_volume(
 
 
 def test_slow_volume_provisioning_keeps_the_allocation(quiet: Actors) -> None:
-    """Nobody makes one here but we: in more time than a Pod usually has to be bound."""
+    """The test itself creates the volume, after the usual deadline for the binding of a Pod."""
     actors = quiet
     actors.cluster.start("extender", env={"SLURM_EXTENDER_UNBOUND_DEADLINE_S": "3"})
     claimed = actors.full("data")
@@ -235,7 +236,7 @@ def test_pod_rejected_by_every_node_is_bound_when_a_node_is_free(brief: Actors) 
 
 
 def test_pod_shows_a_missing_resource_and_is_bound_when_it_appears(actors: Actors) -> None:
-    """Of a resource that Slurm does not count nobody could have told it before."""
+    """Slurm does not count the resource, so only the refusal by kube-scheduler shows the lack."""
     amounts = {"cpu": "1", "memory": "100Mi", "rdma/ib": "1"}
     container = {"name": "c", "image": "busybox", "resources": {"requests": amounts, "limits": amounts}}
     actors.create("wide", containers=[container], nodeSelector={HOSTNAME: "node-2"})
@@ -252,12 +253,13 @@ def test_pod_shows_a_missing_resource_and_is_bound_when_it_appears(actors: Actor
         actors.cluster.kubectl(*patch)
         if amount is not None:
             assert actors.bound("wide") == "node-2"
-    assert time.monotonic() - refused < 20  # it would rest for 30 s, and the Node be excluded for 60
+    assert time.monotonic() - refused < 20  # otherwise: 30 s until the next job, 60 s without the Node
     assert actors.condition("wide")["reason"] == "Allocated"
 
 
 def test_pod_waits_for_the_leaving_pod_on_its_node(actors: Actors) -> None:
-    """Slurm gives a cancelled job's GPUs away at once; Kubernetes counts them until the Pod is gone."""
+    """Slurm gives the GPUs of a cancelled job away at once. Kubernetes counts the GPUs until the Pod is
+    gone."""
     slow = {"local.slurm-extender.io/stop-after": "7"}
     occupy_all(actors, "leaver", own_annotations=slow)
     actors.create("heir", gpus=4)
@@ -270,7 +272,7 @@ def test_pod_waits_for_the_leaving_pod_on_its_node(actors: Actors) -> None:
     assert actors.attempt("heir") == 1
 
 
-# Nodes that come, go and close
+# New, deleted and closed Nodes
 
 
 def test_waiting_job_does_not_start_on_a_tainted_or_cordoned_node(actors: Actors) -> None:
@@ -329,7 +331,7 @@ def test_a_node_stands_for_the_slurm_node_that_its_label_names(actors: Actors) -
 
 
 def test_labelled_node_gets_a_contested_slurm_node(actors: Actors) -> None:
-    """What runs goes on; the other Node gets nothing, and an administrator is told."""
+    """The running Pod stays. The other Node gets no Pods, and the administrator gets a message."""
     actors.create("runs", annotations={"required-nodes": "node-2"})
     assert actors.bound("runs") == "node-2"
     actors.cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}=node-2")
@@ -347,12 +349,12 @@ def test_labelled_node_gets_a_contested_slurm_node(actors: Actors) -> None:
     assert actors.bound("nowhere") == "node-2"
 
 
-# Pods that come another way
+# Pods from other sources
 
 
 @contextmanager
 def without_webhook(actors: Actors) -> Iterator[None]:
-    """Pods are created as before the extender was installed."""
+    """Removes the webhooks during the block, as before the installation of the extender."""
     kinds = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
     found = [
         actors.cluster.kubectl("get", kind, "slurm-extender", "-o", "yaml").stdout for kind in kinds
@@ -369,7 +371,7 @@ def without_webhook(actors: Actors) -> Iterator[None]:
 
 
 def create_without_webhook(actors: Actors, name: str, **given: Any) -> None:
-    """kube-apiserver takes a moment to know that there is no webhook; the Pod must have no gate."""
+    """Creates a Pod without a gate. Tries again while kube-apiserver still calls the removed webhook."""
     with without_webhook(actors):
 
         def ungated() -> bool:
@@ -438,7 +440,7 @@ def test_edited_waiting_pod_gets_a_new_job(actors: Actors) -> None:
 
 
 def test_waiting_pod_with_a_new_node_selector_keeps_its_job(actors: Actors) -> None:
-    """A gated Pod's node selector may be added to."""
+    """Additions to the node selector of a gated Pod are allowed."""
     occupy_all(actors)
     actors.create("narrowed", gpus=4)
     before = actors.queued("narrowed")

@@ -1,5 +1,5 @@
-"""A Node that serves GPUs by Dynamic Resource Allocation: kube-scheduler would choose the GPUs of a Pod,
-so the extender keeps Pods with GPUs off the Node."""
+"""Tests of a Node that serves GPUs by Dynamic Resource Allocation (DRA). kube-scheduler would choose the
+GPUs of a Pod, so the extender keeps Pods with GPUs off the Node."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ SINCE = (1, 36)
 
 @pytest.fixture
 def dra(actors: Actors) -> Iterator[Actors]:
-    """The actors of a cluster with a DRA driver beside the kubelet of a Node: both may serve the GPUs of
-    the Node."""
+    """Actors of a cluster with a DRA driver beside the kubelet of a Node. Both may serve the GPUs of the
+    Node."""
     if actors.kubernetes() < SINCE:
         pytest.skip("this Kubernetes serves no extended resources by DRA")
     for made in (CLASS, SLICE):
@@ -60,7 +60,8 @@ def dra(actors: Actors) -> Iterator[Actors]:
 
 
 def kubelet_counts(actors: Actors, gpus: str | None) -> None:
-    """The kubelet of the Node counts so many GPUs; None: no device plugin has ever registered any."""
+    """Plays the kubelet: reports a number of GPUs on the Node. None: no device plugin has ever
+    registered GPUs."""
     amounts = {kind: {GPU: gpus} for kind in ("capacity", "allocatable")}
     patch = json.dumps({"status": amounts})
     actors.cluster.kubectl("patch", "node", NODE, "--subresource=status", "--type=merge", "-p", patch)
@@ -87,7 +88,7 @@ def test_managed_pod_gets_no_gpus_chosen_by_kube_scheduler(dra: Actors) -> None:
     assert dra.bound("plain") == NODE
     assert dra.node_of("p") is None
     assert dra.job_of("p") is None
-    kubelet_counts(dra, "4")  # the node agent has registered the GPUs
+    kubelet_counts(dra, "4")  # as after the registration of the GPUs by the node agent
     assert dra.bound("p") == NODE
     assert len(claims(dra)) == 1
 

@@ -1,7 +1,7 @@
-"""Every ending of docs/concepts/endings.md, both ways: what the other system does then, and what a
-person reads.
+"""Tests of every ending of docs/concepts/endings.md: the reaction of the other system, and the messages
+to the user.
 
-On a Slurm that preempts, with accounting: sacct is where an ended job is looked up.
+Slurm preempts and has accounting. The tests read the ended jobs in sacct.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ pytestmark = pytest.mark.real
 
 NODES = ("node-1", "node-2", "node-3", "node-4")
 DOOMED = "node-5"
-"""Its Node is deleted from Kubernetes."""
+"""Slurm node whose Node is deleted from Kubernetes."""
 OVERSTAYED = "node-6"
-"""A Pod stays there when its job has ended, for which the node is drained."""
+"""Slurm node with a Pod that stays after the end of the job. The extender drains the node."""
 GRACE_S = 20
-"""Of the Pods that somebody ends: another than anybody's default, and time to look at them."""
+"""Grace period of deleted Pods. The value differs from every default, and leaves time to read the
+Pods."""
 TIME_TO_LEAVE_S = 60
-"""GraceTime: far above what anything here takes."""
+"""GraceTime, much longer than any test takes."""
 CONF = (
     "PreemptType=preempt/qos",
     "PreemptMode=CANCEL",
@@ -93,7 +94,7 @@ def all_actors(cluster: Cluster) -> Iterator[Actors]:
 
 @pytest.fixture(scope="module")
 def by_tier(cluster: Cluster) -> None:
-    """From now on Slurm preempts by the partitions' tiers, and no more by QOS."""
+    """Makes Slurm preempt by the tiers of partitions instead of the QOS, for all later tests."""
     conf, by_tier = cluster.directory / "slurm" / "etc" / "slurm.conf", "preempt/partition_prio"
     conf.write_text(conf.read_text().replace("preempt/qos", by_tier))
     settings = SETTINGS | {"SLURM_EXTENDER_PREEMPT_TYPE": by_tier}
@@ -103,7 +104,8 @@ def by_tier(cluster: Cluster) -> None:
 
 
 def its_time_is_over(cluster: Cluster, job: Job) -> None:
-    """As if the hour had passed: Slurm has a look every half minute."""
+    """Moves the end of a job's time limit to two seconds from now. Slurm checks time limits every half
+    minute."""
     version = {"26.05": "v0.0.45", "24.11": "v0.0.42"}[cluster.spec.release]
     httpx.post(
         f"{cluster.slurmrestd_url}/slurm/{version}/job/{job.id}",
@@ -118,8 +120,8 @@ class Job(NamedTuple):
 
 
 def place(actors: Actors, name: str, node: str = "node-1", **given: Any) -> Job:
-    """Creates a Pod that gets this node, and returns its job once it is bound. It takes all of its grace
-    to end."""
+    """Creates a Pod on the node, waits until the Pod is bound, and returns the job. The Pod needs the
+    whole grace period to end."""
     annotations = {"required-nodes": node, **given.pop("annotations", {})}
     slow = {"local.slurm-extender.io/stop-after": str(GRACE_S)}
     given = {"own_annotations": slow, "terminationGracePeriodSeconds": GRACE_S, **given}
@@ -137,7 +139,7 @@ class Elsewhere(NamedTuple):
 
 @pytest.fixture(scope="module")
 def elsewhere(cluster: Cluster, by_tier: None) -> Iterator[Elsewhere]:
-    """Another namespace, where two endings take their time while the other tests run."""
+    """Starts two slow endings in another namespace. Both continue while the other tests run."""
     actors = Actors(cluster, namespace="elsewhere")
     cluster.kubectl("create", "namespace", actors.namespace)
     late = place(actors, "late", OVERSTAYED, annotations={"timeout": "3600"})
@@ -151,7 +153,7 @@ def elsewhere(cluster: Cluster, by_tier: None) -> Iterator[Elsewhere]:
 
 
 def native(actors: Actors, node: str, *options: str, runs: str = "sleep 600") -> None:
-    """Alice submits a job that wants the whole of a node."""
+    """Submits a job of alice for a whole node."""
     sbatch = ("sbatch", "-J", "native", "-w", node, "-n", "1", "-c", str(CPUS), "--mem=1000", *options)
     actors.cluster.run_slurm(*sbatch, "--wrap", runs, user="alice")
 
@@ -167,8 +169,8 @@ def native_is(actors: Actors, state: str) -> Job:
 def is_being_evicted(
     actors: Actors, name: str, reason: str, words: str, *, graces: tuple[int, ...] = (GRACE_S,)
 ) -> None:
-    """Its author reads why in an Event and on the Pod, which has the grace that it asked for. After the
-    grace, a Pod that a finalizer keeps has a grace of 0."""
+    """Asserts that an Event and the Pod name the reason, and that the Pod has the requested grace
+    period. After this time, a Pod with a finalizer has a grace period of 0."""
     eventually(lambda: words in actors.events(name).get(reason, ""), f"{name}: an Event {reason}")
     seen = eventually(lambda: deleted(actors, name), f"{name} deleted")
     assert seen is not None
@@ -184,27 +186,28 @@ def deleted(actors: Actors, name: str) -> Manifest | None:
 
 
 def hurry(actors: Actors, name: str) -> None:
-    """The Pod has ended before its grace is over."""
+    """Ends the Pod before the end of the grace period."""
     actors.cluster.kubectl("delete", "pod", actors.full(name), "--grace-period=1", "--wait=false")
 
 
 def slurm_says(
     actors: Actors, job_id: int, state: str, words: str = "", author: str = "", pod: str = "p"
 ) -> None:
-    """Waits for the state of the job of a Pod, and for its comment."""
+    """Waits until accounting has the state and the comment of a Pod's job."""
     comment = commented(f"default/{actors.full(pod)}", words, author)
     actors.in_the_books(job_id, {"state": state, "comment": comment})
 
 
 def commented(pod: str, words: str, author: str = "") -> str:
-    """The comment of a Pod's job: its author's, or else the name of the Pod, and words about the end."""
+    """Returns the comment of a Pod's job: the author's comment or the name of the Pod, and the words
+    about the end."""
     return f"{author or f'Kubernetes Pod {pod}'}; {words or 'scancel evicts it'}"
 
 
 CANCELLED = "CANCELLED by 0"
 
 
-# Preempted by QOS, which Slurm does first here
+# Preemption by QOS, the setting at the start
 
 
 def test_native_job_of_a_higher_qos_preempts_a_pod(actors: Actors) -> None:
@@ -244,15 +247,15 @@ BADLY = SOON | {"local.slurm-extender.io/exit-code": "3"}
 
 @dataclass(frozen=True)
 class PodEnds:
-    """How a Pod ends, and what is read of its job then."""
+    """A way to end a Pod, and the expected words about the end in the job's comment."""
 
     name: str
     words: str
     end: Callable[[Actors, str], None] | None = None
-    """None: by itself."""
+    """None if the Pod ends without help."""
     own_annotations: Mapping[str, str] | None = None
     comment: str = ""
-    """Its author's."""
+    """Comment of the author."""
 
 
 POD_ENDS = (
@@ -308,7 +311,7 @@ def preempt(actors: Actors, job: Job) -> None:
 
 @dataclass(frozen=True)
 class JobEnds:
-    """How a job ends, and what is read on its Pod and in Slurm's books then."""
+    """A way to end a job, and the expected texts on the Pod and in accounting."""
 
     end: Callable[[Actors, Job], None]
     reason: str
@@ -340,7 +343,7 @@ def test_ended_jobs_evict_their_pods_with_the_reason(actors: Actors) -> None:
 
 
 def test_node_failure_in_slurm_alone_evicts_no_pod(actors: Actors) -> None:
-    """slurmd is being replaced, or an administrator set the node DOWN. The kubelet is there."""
+    """slurmd is replaced, or an administrator sets the node DOWN. The kubelet still works."""
     first = place(actors, "p", **WHOLE)
     before = actors.see("p")
     fail_its_node(actors, first)
@@ -364,7 +367,7 @@ def test_node_failure_in_both_systems_evicts_its_pods(actors: Actors) -> None:
     unreachable = "node.kubernetes.io/unreachable:NoSchedule"
     actors.cluster.kubectl("taint", "node", job.node, unreachable)
     try:
-        time.sleep(1.0)  # the extender watches Nodes
+        time.sleep(1.0)  # the extender needs a moment to see the taint
         fail_its_node(actors, job)
         words = f"Slurm job {job.id} lost its node in Slurm (NODE_FAIL)"
         is_being_evicted(actors, "p", "SlurmNodeFailed", words)
@@ -391,7 +394,8 @@ def test_a_preempted_pod_leaves_at_the_start_of_its_jobs_grace_time(actors: Acto
 
 
 def leaves_in_time(actors: Actors, job: Job, began: float) -> None:
-    """The Pod has its own grace within the job's, and gives the rest of that back."""
+    """Asserts that the Pod ends with its own grace period within the GraceTime of the job. The native
+    job starts before the end of the GraceTime."""
     words = f"Slurm job {job.id} is being preempted: the GraceTime has begun"
     is_being_evicted(actors, "p", "SlurmJobPreempted", words)
     still = actors.job_of("p")
@@ -404,12 +408,12 @@ def leaves_in_time(actors: Actors, job: Job, began: float) -> None:
     slurm_says(actors, job.id, CANCELLED, f"Pod evicted: SlurmJobPreempted: {words}")
 
 
-# A Pod takes the place of a native job, by the same rules of Slurm's
+# Preemption of a native job by a Pod, by the same rules of Slurm
 
 
 @contextmanager
 def priority_class(actors: Actors, name: str) -> Iterator[Manifest]:
-    """What a Pod's spec says to be of that class."""
+    """Creates a PriorityClass. Yields the fields of a Pod's spec for the class."""
     manifest = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -440,9 +444,11 @@ def test_pod_of_a_higher_tier_preempts_a_native_job(actors: Actors) -> None:
 
 @pytest.mark.usefixtures("by_tier")
 def test_pod_starts_after_the_grace_time_of_the_preempted_native_job(actors: Actors) -> None:
-    """At its start Slurm sends SIGTERM to the steps: this one has something left to do.
+    """At the start of the GraceTime, Slurm sends SIGTERM to the steps. The step of this job then needs
+    two seconds.
 
-    Each process gets it by itself, a child perhaps before its shell: this shell goes on without it.
+    Each process gets the signal, and a child may get the signal before the shell. The shell continues
+    without the child.
     """
     ready, left = (actors.cluster.directory / "slurm" / "tmp" / name for name in ("ready", "left"))
     trap = 'trap "sleep 2; touch /tmp/left; exit" TERM; touch /tmp/ready; while :; do sleep 1; done'
@@ -455,7 +461,7 @@ def test_pod_starts_after_the_grace_time_of_the_preempted_native_job(actors: Act
 
 
 def what_slurm_did(actors: Actors, job: Job) -> str:
-    """Its daemons' own words about a job."""
+    """Returns the lines about a job in the logs of slurmctld and slurmd."""
     logs = [actors.cluster.logs / f"{name}.log" for name in ("slurmctld", f"slurmd-{job.node}")]
     return "".join(
         line
@@ -475,12 +481,12 @@ def test_priority_class_selects_a_partition(actors: Actors) -> None:
         assert actors.scontrol("q")["Partition"] == "main"
 
 
-# What ends nothing
+# Changes that end no Pod
 
 
 def run_on(actors: Actors, jobs: Mapping[str, Job], witness: str) -> None:
-    """The Pods have the same jobs as before, once the extender has had time to look at the jobs, several
-    times. A slurmctld that was killed may start again what it forgot to have started."""
+    """Asserts that the Pods have the same jobs as before, after the extender has polled the jobs several
+    times. A killed slurmctld may start a job a second time if the first start is not saved."""
     actors.create(witness, annotations={"required-nodes": jobs["p-1"].node})
     actors.queued(witness)
     eventually(lambda: actors.condition(witness).get("reason"), "the witness is told why it waits")
@@ -500,7 +506,7 @@ def has_its_job(actors: Actors, job: Job, name: str = "p") -> None:
 
 
 def requeue(actors: Actors, job: Job) -> None:
-    """Slurm refuses: no placeholder may be requeued."""
+    """Asserts that Slurm rejects the requeue, because no placeholder may be requeued."""
     with pytest.raises(ClusterError, match="disabled"):
         actors.cluster.run_slurm("scontrol", "requeue", str(job.id))
 
@@ -524,8 +530,8 @@ def restart_slurmctld(actors: Actors, job: Job) -> None:
 
 
 def kill_slurmctld(actors: Actors, job: Job) -> None:
-    """Once it has written down that the job runs. Slurm 24.11 fails one that it starts again on the
-    node where it has just ended it, and then the Pod is to go."""
+    """Kills slurmctld after the running job is saved. Without this save, Slurm 24.11 would start the job
+    again on the same node. Such a job fails, and the Pod is evicted."""
     saved = actors.cluster.directory / "slurm" / "var" / "state" / "job_state"
     now = time.time()
     actors.cluster.run_slurm("scontrol", "update", f"JobId={job.id}", "Comment=to be written down")
@@ -559,7 +565,7 @@ def test_running_pods_survive_job_changes_and_slurmctld_restarts(actors: Actors)
     run_on(actors, jobs, "witness-3")
 
 
-# What a Pod that waits is told
+# Messages on waiting Pods
 
 
 WAITS_FOR = {
@@ -593,8 +599,8 @@ def test_waiting_pods_show_why_their_jobs_may_not_start(actors: Actors) -> None:
     "Each kind of cancelled job is tested on each release; this test counts evictions"
 )
 def test_many_cancelled_jobs_evict_only_their_pods_at_once(actors: Actors) -> None:
-    """tests/chaos has 50 of 200; `make chaos` has the figure. This is a bound that a busy machine keeps,
-    too."""
+    """`make chaos` measures the time for 50 of 200 jobs. This test only sets a limit that a busy machine
+    can keep, too."""
     names = [f"p-{number}" for number in range(48)]
     with ThreadPoolExecutor(8) as authors:
         list(authors.map(lambda name: actors.create(name, memory="10Mi"), names))
@@ -611,7 +617,7 @@ def test_many_cancelled_jobs_evict_only_their_pods_at_once(actors: Actors) -> No
     assert left() == {actors.full(name) for name in names} - doomed
 
 
-# What takes its time, or leaves nothing as it was
+# Slow endings, and endings that change the cluster
 
 
 def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: Elsewhere) -> None:
@@ -624,16 +630,17 @@ def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: Elsewhere) 
 
 
 def test_pod_of_a_deleted_node_ends_its_job_with_the_reason(elsewhere: Elsewhere) -> None:
-    """kube-controller-manager waits for a minute before it believes that."""
+    """kube-controller-manager waits for a minute before the deletion of the Pod."""
     elsewhere.actors.gone("orphan", 110)
     words = "Pod evicted: DeletionByPodGC: PodGC: node no longer exists"
     comment = commented(f"elsewhere/{elsewhere.actors.full('orphan')}", words)
-    # By then Slurm may have lost by whom it is cancelled, which sacct says with its state.
+    # The state is not compared: sacct's state names the canceller, and Slurm may have lost the
+    # canceller.
     elsewhere.actors.in_the_books(elsewhere.orphan.id, {"comment": comment})
 
 
 def test_running_pod_gets_its_lost_job_again(actors: Actors) -> None:
-    """Not a single file of slurmctld's state is left."""
+    """All files of slurmctld's state are deleted."""
     job = place(actors, "p", **WHOLE)
     actors.cluster.kill("slurmctld")
     for file in (actors.cluster.directory / "slurm" / "var" / "state").iterdir():

@@ -1,4 +1,5 @@
-"""A mass of jobs that end at once: what is over the limit is held back, loudly, and lost nowhere."""
+"""Test of the eviction limit with many jobs that end at once. The extender delays and reports the
+evictions over the limit, and loses no eviction."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def test_evictions_over_the_limit_are_delayed_and_reported(quiet: Actors) -> Non
     held = eventually(lambda: held_back(actors), "two told that they are held back")
     eventually(lambda: set(actors.pods()) == {actors.full(name) for name in held}, "two deleted")
     status, report = actors.ready()
-    assert status == 200  # it serves on
+    assert status == 200  # the extender still serves
     assert report["troubles"] == ["eviction limiter"]
     trouble = actors.trouble("eviction limiter")
     assert trouble.startswith("the eviction limit is reached")
@@ -39,7 +40,7 @@ def test_evictions_over_the_limit_are_delayed_and_reported(quiet: Actors) -> Non
     metrics = fetch(f"http://127.0.0.1:{cluster.ports['extender-metrics']}/metrics").text
     assert "slurm_extender_evictions_throttled 2.0" in metrics
     assert "was cancelled" in actors.event(held[0], "EvictionThrottled")
-    # Whoever finds that they are to go all the same gives another limit.
+    # An administrator sets another limit to allow the evictions.
     cluster.stop("extender")
     cluster.start("extender")
     eventually(lambda: not actors.pods(), "all gone")

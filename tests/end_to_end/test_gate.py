@@ -1,6 +1,6 @@
-"""A native job that gets a Pod's node starts when the Pod is gone, and not before.
+"""Tests of the gate: a native job on a Pod's node does not start before the Pod is gone.
 
-A test watches several nodes at a time, each with its Pod and its native job.
+Each test uses several nodes at once, each with a Pod and a native job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NODES = ("node-1", "node-2", "node-3", "node-4")
 UNTOUCHED = "node-5"
 """No placeholder ever runs on this node."""
 GRACE = 4
-KILL_WAIT = GRACE + 6  # a Pod may have no more grace than that
+KILL_WAIT = GRACE + 6  # upper limit for the grace period of a Pod
 SLOW = {"local.slurm-extender.io/stop-after": str(GRACE)}
 HANGS = "local.slurm-extender.io/hangs"
 NEVER = {"local.slurm-extender.io/stop-after": "86400"}
@@ -46,14 +46,15 @@ SETTINGS = (
     f"PartitionName=closed {ALL} PreemptMode=OFF State=DOWN",
 )
 FAR_ON = "FirstJobId=33554432\nMaxJobId=67043328\n"
-"""Slurm's own count of ids has come as far as the placeholders'."""
+"""Lines of slurm.conf: Slurm's job ids continue in the range of the placeholders."""
 TRIES_S = 5
 REFUSED = "slurm-extender: the gate refused job "
 
 
 @pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
 def gated(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Nodes whose Prolog asks. Jobs of the partition `urgent` preempt others."""
+    """Starts a cluster with the gate in the Prolog. Jobs of the partition `urgent` preempt other
+    jobs."""
     spec = ClusterSpec(
         nodes=len(NODES) + 1,
         gpus_per_node=0,
@@ -83,7 +84,7 @@ def actors(gated: Cluster) -> Iterator[Actors]:
 
 
 class Native:
-    """A job of alice for a whole node. The first process of the job writes down when the job starts."""
+    """A job of alice for a whole node. The first process of the job records the time of the start."""
 
     def __init__(
         self, actors: Actors, node: str, kind: str = "batch", partition: str = "main", cpus: int = 8
@@ -97,7 +98,7 @@ class Native:
     def _run(self, kind: str, asked: tuple[str, ...]) -> None:
         says = f"date +%s.%N > {self._file.name}"
         how = ("-o", "/dev/null", "--wrap", says) if kind == "batch" else ("sh", "-c", says)
-        with suppress(ClusterError):  # it may be cancelled
+        with suppress(ClusterError):  # the job may be cancelled
             command = "sbatch" if kind == "batch" else kind
             self._actors.cluster.run_slurm(command, *asked, "-D", "/home/alice", *how, user="alice")
 
@@ -171,7 +172,7 @@ def place(
     cpu: str = "8",
     partition: str = "main",
 ) -> None:
-    """Places a Pod on each of these nodes, for the whole node as a rule."""
+    """Places a Pod on each node, by default for the whole node."""
     for node in nodes:
         annotations = {"required-nodes": node, "partition": partition}
         actors.create(pod_on(node), cpu=cpu, own_annotations=does, annotations=annotations)
@@ -180,7 +181,8 @@ def place(
 
 
 def overlap(native: Native, watched: Watched, pod: str, ended: float) -> float:
-    """Returns for how many seconds the job and the Pod ran together. The Pod used its grace."""
+    """Returns the seconds for which the job and the Pod ran together. Asserts that the Pod used the
+    grace period."""
     started = native.starts()
     seen = watched.last_seen(pod)
     assert seen - ended > GRACE - 2
@@ -194,7 +196,7 @@ def own_prolog_ended(actors: Actors, pod: str) -> None:
 def test_native_jobs_wait_for_the_whole_grace_of_a_cancelled_pod(
     actors: Actors, watched: Watched
 ) -> None:
-    """A job of each kind."""
+    """The test submits a job of each kind."""
     nodes = NODES[: len(KINDS)]
     place(actors, *nodes, does=SLOW)
     natives = [Native(actors, node, kind) for node, kind in zip(nodes, KINDS, strict=True)]
@@ -229,7 +231,8 @@ def deletion_grace(actors: Actors, name: str) -> int | None:
 def test_long_deletion_grace_does_not_delay_a_native_job(
     actors: Actors,
 ) -> None:
-    """`kubectl drain --grace-period=600`, and a day: each Pod would use all of its period."""
+    """The periods are 600 s (`kubectl drain --grace-period=600`) and a day. Each Pod would use the whole
+    period."""
     graces = {"node-1": 600, "node-2": 86_400}
     place(actors, *graces, does=NEVER)
     for node, seconds in graces.items():
@@ -238,7 +241,7 @@ def test_long_deletion_grace_does_not_delay_a_native_job(
         eventually(partial(leaves_within, actors, pod_on(node), seconds), "it leaves slowly")
     natives = [Native(actors, node).queued() for node in graces]
     for node in graces:
-        assert actors.job_of(pod_on(node)) is not None  # for as long as the Pod may be there
+        assert actors.job_of(pod_on(node)) is not None  # the job stays while the Pod exists
         actors.scancel(pod_on(node))
     for node in graces:
         eventually(partial(leaves_within, actors, pod_on(node), GRACE), "it has its own grace")
@@ -252,7 +255,8 @@ def leaves_within(actors: Actors, name: str, seconds: int) -> bool:
 
 
 def deletes_by_force(actors: Actors, name: str) -> float:
-    """Returns the time. The Pod is gone at once; only its kubelet knows of the containers."""
+    """Deletes a Pod by force. Returns the time before the deletion. The Pod is gone at once: only the
+    kubelet still knows of the containers."""
     began = time.time()
     actors.cluster.kubectl("delete", "pod", actors.full(name), "--force", "--grace-period=0")
     assert actors.see(name) is None
@@ -261,7 +265,7 @@ def deletes_by_force(actors: Actors, name: str) -> float:
 
 @pytest.mark.one_release("The extender alone counts the time after the Pod was deleted")
 def test_native_job_waits_for_the_grace_of_a_pod_deleted_by_force(actors: Actors) -> None:
-    """The second Pod is on its way out, and the first is not."""
+    """The second Pod is already being evicted, and the first Pod is not."""
     place(actors, "node-1", "node-2", does=SLOW)
     natives = [Native(actors, node).queued() for node in ("node-1", "node-2")]
     actors.scancel("p-node-2")
@@ -303,9 +307,8 @@ def test_job_on_other_cores_starts_during_the_grace_time_of_a_pod(
 def test_pod_waits_for_the_cores_of_a_leaving_pod_beside_a_native_job(
     actors: Actors,
 ) -> None:
-    """kube-scheduler counts both Pods and not the native job: 8 of 8 CPUs, of which 4 are taken. A job
-    is COMPLETING until EpilogSlurmctld is over, on the second node for 3 s; the node is free long
-    before."""
+    """kube-scheduler counts both Pods, and not the 4 CPUs of the native job. EpilogSlurmctld takes 3 s
+    on the second node: the job is COMPLETING, although the node is free long before."""
     nodes = ("node-1", "node-2")
     for node in nodes:
         sbatch = ("sbatch", f"-Jnative-{node}", "-w", node, "-n1", "-c4", "--mem=100", "-o", "/dev/null")
@@ -329,20 +332,21 @@ def test_pod_waits_for_the_cores_of_a_leaving_pod_beside_a_native_job(
 
 
 def is_believed(cluster: Cluster) -> bool:
-    """Returns whether slurmctld has run for so long that the gate believes what it does not know."""
+    """Returns True if slurmctld has run long enough: the gate does not trust a new slurmctld that lists
+    no job."""
     return time.time() - psutil.Process(cluster.pid("slurmctld")).create_time() > 31
 
 
 def remembered(cluster: Cluster, node: str) -> bool:
-    """Returns whether Slurm knows of a placeholder on a node."""
+    """Returns True if Slurm knows of a placeholder on a node."""
     ids = cluster.run_slurm("squeue", "-h", "-t", "all", "-w", node, "-o", "%A").stdout.split()
     return any(int(one) >= 1 << 25 for one in ids)
 
 
 def test_no_native_job_starts_beside_a_pod_without_an_extender(actors: Actors, watched: Watched) -> None:
-    """On node-1 the job waits until the next extender, which knows of the Pod. On node-2 a placeholder
-    starts. On node-3 the Prolog gives up: the job fails, and the node is drained until it is clear. No
-    placeholder was ever on the last node: Slurm itself is asked, and the job starts."""
+    """On node-1 the job waits for the next extender, and then for the Pod. On node-2 a placeholder
+    starts. On node-3 the Prolog gives up: the job fails, and the node is drained until the Pod is gone.
+    The last node never had a placeholder: the gate asks Slurm, and the job starts."""
     cluster = actors.cluster
     place(actors, "node-1", "node-3", does=SLOW)
     place(actors, "node-2")
@@ -415,18 +419,18 @@ def restarted(cluster: Cluster, **environment: str) -> Iterator[None]:
 
 
 def test_no_native_job_starts_beside_a_pod_after_a_state_loss(actors: Actors) -> None:
-    """On node-1 the Pod's job waits for its closed partition: the Pod is in the way while no extender
-    runs, too. On node-2 Slurm lost a native job that waited for a Pod: the job does not start, because
-    the node may be another job's. On node-3 a native job is faster than the Pod's job, and gives the
-    node back. No administrator acts."""
+    """On node-1 the Pod's job waits for a closed partition. The gate still protects the Pod, even
+    without an extender. On node-2 Slurm loses a native job that waits for a Pod. The job does not start,
+    because the node may belong to another job. On node-3 a native job is faster than the Pod's job, and
+    gives the node back. No administrator acts."""
     cluster = actors.cluster
-    cluster.run_slurm("scontrol", "update", "PartitionName=closed", "State=UP")  # until the loss
-    with restarted(cluster, SLURM_EXTENDER_POLL_INTERVAL_S="1"):  # the loss is seen after 12 s
+    cluster.run_slurm("scontrol", "update", "PartitionName=closed", "State=UP")  # until the state loss
+    with restarted(cluster, SLURM_EXTENDER_POLL_INTERVAL_S="1"):  # notices the loss after 12 s
         place(actors, "node-1", partition="closed")
         place(actors, "node-2", does=SLOW)
         place(actors, "node-3")
         before = uid(actors, "p-node-3")
-        # slurmctld would forget a Prolog, and the gate would refuse the placeholder, too.
+        # Otherwise slurmctld forgets a running Prolog, and the gate refuses the placeholder, too.
         for node in ("node-1", "node-3"):
             own_prolog_ended(actors, pod_on(node))
         lost = Native(actors, "node-2").queued()
@@ -458,8 +462,8 @@ def test_no_native_job_starts_beside_a_pod_after_a_state_loss(actors: Actors) ->
 
 
 def refusals(actors: Actors, *nodes: str) -> dict[str, str]:
-    """Waits until each of these nodes has been drained for a job that the gate refused, and returns the
-    reasons. The extender resumes a node soon."""
+    """Waits until the gate has refused a job on each node, and returns the reasons of the drained nodes.
+    The extender resumes a node soon."""
     refused = dict[str, str]()
 
     def look() -> bool:
@@ -486,7 +490,7 @@ def uid(actors: Actors, name: str) -> str:
 
 @pytest.mark.one_release("The script alone decides which extender it asks")
 def test_missing_replica_does_not_delay_the_job_of_a_pod(actors: Actors) -> None:
-    """A native job is held up for two seconds by a host that does not even refuse."""
+    """If a host does not even refuse connections, a native job waits for two seconds."""
     with gone() as url, gate_asks(actors.cluster, url):
         place(actors, "node-1")
         bound = time.monotonic()
@@ -496,7 +500,7 @@ def test_missing_replica_does_not_delay_the_job_of_a_pod(actors: Actors) -> None
 
 @contextmanager
 def gate_asks(cluster: Cluster, url: str) -> Iterator[None]:
-    """The Prolog asks an extender at this URL before the running extender."""
+    """Makes the Prolog ask an extender at the URL before the running extender."""
     with configured(cluster, f'SLURM_EXTENDER_HOOKS_URLS="{url} $SLURM_EXTENDER_HOOKS_URLS"'):
         yield
 
@@ -505,7 +509,8 @@ def gate_asks(cluster: Cluster, url: str) -> Iterator[None]:
     "The extender drains the node as in test_nodes; the Prolog that fails is tested on each release"
 )
 def test_node_is_drained_while_a_pod_outlives_its_job(actors: Actors) -> None:
-    """Before the Prolog gives up: Slurm would drain the node then, for a person to resume."""
+    """The extender drains the node before the Prolog gives up. If the Prolog gave up first, Slurm would
+    drain the node, and an administrator would have to resume the node."""
     place(actors, "node-1", does={HANGS: "true"})
     pod = actors.full("p-node-1")
     reason = f"slurm-extender: Pod default/{pod} is still there though its job has ended"
@@ -525,15 +530,15 @@ def test_node_is_drained_while_a_pod_outlives_its_job(actors: Actors) -> None:
 
 @contextmanager
 def gate_tries(cluster: Cluster, seconds: int) -> Iterator[None]:
-    """Limits the seconds for which the Prolog tries to let a job through."""
+    """Limits the seconds that the Prolog has to let a job through."""
     with configured(cluster, f"SLURM_EXTENDER_GATE_S={seconds}"):
         yield
 
 
 @contextmanager
 def resumed_unseen(actors: Actors, pod: str) -> Iterator[None]:
-    """The owner of a Pod's job suspends the job, and resumes the job when the block ends. The extender
-    does not look meanwhile."""
+    """Suspends the job of a Pod during the block, and resumes the job afterwards. The extender is
+    paused, and does not see the change."""
     job = actors.job_of(pod)
     assert job is not None
     actors.cluster.pause("extender")
@@ -549,8 +554,8 @@ def resumed_unseen(actors: Actors, pod: str) -> Iterator[None]:
 def test_a_native_job_with_the_cores_of_a_resumed_job_waits_for_the_pod(
     actors: Actors, watched: Watched, *, is_suspended: bool
 ) -> None:
-    """Slurm gives the cores of a suspended job away, and both jobs are RUNNING afterwards. slurmd starts
-    a native job after its Prolog, also while the job is suspended."""
+    """Slurm gives the cores of a suspended job to another job, and both jobs are RUNNING afterwards.
+    slurmd starts a native job after the Prolog, even while the job is suspended."""
     place(actors, "node-1", does=SLOW)
     native = Native(actors, "node-1").queued()
     with resumed_unseen(actors, "p-node-1"):
@@ -559,7 +564,7 @@ def test_a_native_job_with_the_cores_of_a_resumed_job_waits_for_the_pod(
             native_id = actors.squeue()[native.name].id
             actors.cluster.run_slurm("scontrol", "suspend", str(native_id))
     resumed = time.time()
-    if is_suspended:  # slurmd may have stopped the first process at once: it runs at the latest now
+    if is_suspended:  # slurmd may have stopped the process that records the start
         pod = actors.full("p-node-1")
         eventually(lambda: pod not in actors.pods(), "the Pod is evicted")
         with suppress(ClusterError):  # the job may have ended
@@ -602,8 +607,8 @@ def node_is(actors: Actors, node: str) -> str:
 def test_native_job_with_a_placeholder_id_waits_for_the_pod(
     actors: Actors, watched: Watched, gated: Cluster
 ) -> None:
-    """The last test of the file: Slurm counts on from here. If slurmrestd tells the next id, /readyz
-    reports it."""
+    """Must be the last test of the file, because Slurm continues with the high ids. If slurmrestd
+    reports the next id, /readyz reports the problem."""
     conf = Layout(gated.directory).slurm / "etc/slurm.conf"
     lines = conf.read_text().splitlines(keepends=True)
     conf.write_text("".join(line for line in lines if not line.startswith("MaxJobId=")) + FAR_ON)

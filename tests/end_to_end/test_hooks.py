@@ -1,4 +1,5 @@
-"""Slurm's pushes: they save the wait for a poll, and nothing depends on them."""
+"""Tests of Slurm's pushes: a push saves the wait for a poll, and everything also works without
+pushes."""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ from tests.eventually import eventually
 pytestmark = pytest.mark.real
 
 SELDOM = {"SLURM_EXTENDER_POLL_INTERVAL_S": "60"}
-# Slurm's own tick is up to a second; a poll would come after a minute.
+# Slurm takes up to a second. A poll would come after a minute.
 WITHOUT_A_POLL_S = 10.0
 
 
 @pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """One node, on a Slurm that pushes starts and ends; one release after the other."""
+    """Starts a cluster of a single node for each release of Slurm. Slurm pushes the starts and ends of
+    jobs."""
     spec = ClusterSpec(nodes=1, hooks=("PrologSlurmctld", "EpilogSlurmctld"), release=request.param)
     with (
         tempfile.TemporaryDirectory(prefix="e2e-") as directory,
@@ -43,7 +45,7 @@ def all_actors(cluster: Cluster) -> Iterator[Actors]:
 
 
 def push_to(cluster: Cluster, port: int, *more: str) -> None:
-    """Has Slurm push to that port from now on; `more` lines may widen what is pushed."""
+    """Makes Slurm push to the port. The lines in `more` can add jobs to the pushes."""
     config = cluster.directory / "slurm" / "etc" / f"{HOOK.name}.conf"
     settings = (f"SLURM_EXTENDER_HOOKS_URLS=http://127.0.0.1:{port}", *more)
     kept = [line for line in config.read_text().splitlines() if "TOKEN_FILE" in line]
@@ -52,7 +54,8 @@ def push_to(cluster: Cluster, port: int, *more: str) -> None:
 
 @pytest.fixture
 def nobody(cluster: Cluster) -> Iterator[socket.socket]:
-    """Takes connections and never answers; all jobs, native ones too, are pushed there."""
+    """Server that accepts connections and never answers. Slurm pushes all jobs to the server, even
+    native jobs."""
     with closing(socket.create_server(("127.0.0.1", 0), backlog=64)) as silent:
         silent.settimeout(5)
         push_to(cluster, silent.getsockname()[1], "SLURM_EXTENDER_JOB_ID_FIRST=1")
@@ -62,7 +65,7 @@ def nobody(cluster: Cluster) -> Iterator[socket.socket]:
 
 @pytest.fixture
 def all_pushed(cluster: Cluster) -> Iterator[None]:
-    """Native jobs are pushed to the extender too."""
+    """Makes Slurm push native jobs to the extender, too."""
     push_to(cluster, cluster.ports["extender-hooks"], "SLURM_EXTENDER_JOB_ID_FIRST=1")
     yield
     push_to(cluster, cluster.ports["extender-hooks"])
@@ -75,7 +78,8 @@ def restart_extender(actors: Actors, settings: dict[str, str]) -> None:
 
 
 def wait_for_start(actors: Actors, name: str) -> float:
-    """Returns how long the job was seen in CONFIGURING, which is as long as PrologSlurmctld ran."""
+    """Waits until the job runs. Returns the seconds in CONFIGURING, the time that PrologSlurmctld
+    took."""
     configuring = None
     while (job := actors.squeue().get(name)) is None or job.state != "RUNNING":
         if job is not None and job.state == "CONFIGURING":
@@ -113,7 +117,7 @@ def test_unanswered_pushes_delay_no_job_and_polls_replace_the_pushes(
     sbatch = ("sbatch", "-n", "1", "--mem=100", "-J", "native", "--wrap", "sleep 600")
     actors.cluster.run_slurm(*sbatch, user="alice")
     assert wait_for_start(actors, "native") < 1
-    nobody.accept()[0].close()  # it was pushed
+    nobody.accept()[0].close()  # the job was pushed
     actors.create("p")
     actors.bound("p")
     actors.scancel("p")

@@ -1,4 +1,5 @@
-"""A site's job_submit.lua that refuses jobs: their Pods are refused, and their authors are told."""
+"""Tests of a site's job_submit.lua that rejects jobs: the extender refuses the Pods, and the authors get
+the reason."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ def actors(site: Cluster) -> Iterator[Actors]:
 
 
 def refused(actors: Actors, name: str) -> str:
-    """Waits until its author is told that a Pod is refused, and returns the words: those of the
-    condition, which say besides when it is asked for again."""
+    """Waits until the condition and an Event report the refusal of a Pod. Returns the message of the
+    condition, the only text with the time of the next request."""
     eventually(lambda: actors.condition(name).get("reason") == "Invalid", f"{name} refused", 30)
     eventually(lambda: "Invalid" in actors.events(name), "event")
     words = actors.condition(name)["message"]
@@ -79,11 +80,11 @@ def test_pod_rejected_by_job_submit_lua_retries_after_a_change(
         words,
     )
     assert "Unspecified error: perhaps a plugin of Slurm's refuses it (job_submit.lua)" in words
-    # The script's own words, where Slurm leaves them.
+    # The message of the script is only in slurmrestd's log.
     log = (actors.cluster.logs / "slurmrestd.log").read_text()
     assert "error: the comment must name a project" in log
     asked = log.count("the comment must name a project")
-    actors.create("other")  # meanwhile others are placed
+    actors.create("other")  # other Pods are placed meanwhile
     eventually(lambda: actors.job_of("other"), "the other one has a job")
     assert (actors.cluster.logs / "slurmrestd.log").read_text().count(
         "the comment must name a project"
@@ -101,7 +102,8 @@ def test_error_number_of_job_submit_lua_is_reported_as_slurms_message(actors: Ac
 
 
 def test_overwritten_admin_comment_is_reported_and_leaves_no_job(actors: Actors) -> None:
-    """Whose such a job is nobody could tell later. One with a priority is queued, and read."""
+    """Without the key, the extender could not find the owner of the job later. A job with a priority is
+    queued, so the extender reads the job."""
     actors.create("p", annotations={"comment": "no key", "user-id": "2001", "priority": "100"})
     words = refused(actors, "p")
     assert "AdminComment" in words
@@ -109,7 +111,7 @@ def test_overwritten_admin_comment_is_reported_and_leaves_no_job(actors: Actors)
     assert "The extender cancels the job" in words
     assert re.search(r"; the extender requests another job at \d\d:\d\d:\d\d UTC$", words)
     eventually(lambda: "AdminComment" in actors.ready()[1]["troubles"], "/readyz tells")
-    actors.create("other")  # meanwhile others are placed
+    actors.create("other")  # other Pods are placed meanwhile
     actors.bound("other")
     actors.delete("p")
     eventually(lambda: "AdminComment" not in actors.ready()[1]["troubles"], "trouble over")

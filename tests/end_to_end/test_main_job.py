@@ -1,4 +1,5 @@
-"""A Pod lands on the Node that Slurm chose, and each system learns what happens in the other."""
+"""Tests of the main flow: a Pod is bound to the Node that Slurm chose, and each system learns of events
+in the other system."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def test_a_pod_is_bound_to_the_node_that_slurm_chose(actors: Actors) -> None:
 
 
 def test_plain_squeue_shows_different_names_of_pods(actors: Actors) -> None:
-    """It shows eight columns of a job's name."""
+    """squeue shows eight columns of a job's name."""
     for name in ("chat", "search"):
         actors.create(name)
         actors.bound(name)
@@ -241,7 +242,7 @@ def test_unmanaged_pod_is_left_alone(actors: Actors) -> None:
     assert actors.squeue() == {}
     metadata = (actors.see("p") or {})["metadata"]
     ours = {key for key in metadata.get("annotations", {}) if key.startswith(DOMAIN)}
-    assert ours <= {CAPACITY_FREED}  # it may have waited for a job that was still ending
+    assert ours <= {CAPACITY_FREED}  # the Pod may have waited for the end of a job
     assert (actors.see("p") or {})["spec"]["schedulerName"] == "default-scheduler"
     assert CONDITION not in {c["type"] for c in (actors.see("p") or {})["status"]["conditions"]}
 
@@ -280,7 +281,7 @@ def test_a_binding_under_way_is_answered_before_the_extender_ends(actors: Actors
         cluster.pause("slurmrestd")
         with ThreadPoolExecutor(1) as other:
             answer = other.submit(httpx.post, url, json=call, timeout=20)
-            assert not wait([answer], timeout=0.5).done  # it waits for Slurm
+            assert not wait([answer], timeout=0.5).done  # /bind waits for Slurm
             os.kill(cluster.pid("extender"), signal.SIGTERM)
             assert not wait([answer], timeout=0.5).done
             cluster.resume("slurmrestd")

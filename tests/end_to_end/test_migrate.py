@@ -1,5 +1,5 @@
-"""Follows docs/tasks/migrate.md: Pods of SUNK's scheduler are left alone, and the page's values take the
-Pods of one namespace over."""
+"""Tests of docs/tasks/migrate.md: Pods of SUNK's scheduler are left alone, and the page's values take
+over the Pods of one namespace."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def warned(actors: Actors, manifest: Manifest) -> str:
 
 
 def job_of(actors: Actors, name: str) -> dict[str, str]:
-    """Returns what scontrol shows of the job of a Pod of the page."""
+    """Returns scontrol's fields of the job of a Pod on the page."""
     job = actors.squeue()[job_name(actors.namespace, name)]
     shown = actors.cluster.run_slurm("scontrol", "show", "job", str(job.id)).stdout
     return dict(word.split("=", 1) for word in shown.split() if "=" in word)
@@ -193,7 +193,7 @@ def warning_of_the_page() -> str:
 
 
 def deployment(manifest: Manifest) -> Manifest:
-    """Returns a Deployment of Pods like this one."""
+    """Returns a Deployment with the Pod as the template."""
     labels = {"app": "d"}
     metadata = {**manifest["metadata"], "labels": labels}
     return {
@@ -208,7 +208,7 @@ def deployment(manifest: Manifest) -> Manifest:
 
 
 def upgrade(cluster: Cluster) -> None:
-    """Brings the page's values into the release."""
+    """Upgrades the release to the page's values."""
     cluster.policy_file.write_text(yaml.safe_dump(VALUES["policy"]))
     taken = ",".join(VALUES["extender"]["settings"]["takeSchedulers"])
     settings = (*DEFAULTS, ("TAKE_SCHEDULERS", taken))

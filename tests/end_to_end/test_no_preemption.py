@@ -1,7 +1,7 @@
-"""kube-scheduler evicts nobody for a Pod of ours, however high its priority: Slurm alone preempts.
+"""Tests that kube-scheduler evicts no Pod for a managed Pod of any priority: only Slurm preempts.
 
-Where DefaultPreemption is on and nobody answers preemptVerb, all Pods of lower priority go one after the
-other for one Pod that /filter refuses: each Node that becomes free is refused again.
+With DefaultPreemption and without preemptVerb, kube-scheduler would evict all Pods of lower priority for
+a single refused Pod. /filter refuses each freed Node again, so the evictions would continue.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ pytestmark = pytest.mark.real
 URGENT = {"priorityClassName": "urgent"}
 POD_GROUPS_SINCE = (1, 37)
 GIVEN_BACK_SOON = {"SLURM_EXTENDER_UNBOUND_DEADLINE_S": "8"}
-"""Whoever would be evicted goes within 3 s of the refusal; another node is asked for after this time."""
+"""Setting that ends an attempt after a few seconds. kube-scheduler would evict Pods within 3 s of the
+refusal."""
 
 
 def make_class(cluster: Cluster) -> None:
@@ -40,7 +41,7 @@ def make_class(cluster: Cluster) -> None:
 
 
 def fill(actors: Actors) -> set[str]:
-    """Two Pods of no priority on each Node have all of its CPUs; returns their names."""
+    """Fills the CPUs of each Node with two Pods of no priority. Returns the names."""
     names = [f"low-{number}" for number in range(2 * actors.cluster.spec.nodes)]
     for name in names:
         actors.create(name, cpu="4", scheduler="default-scheduler")
@@ -50,13 +51,13 @@ def fill(actors: Actors) -> set[str]:
 
 
 def staying(actors: Actors) -> set[str]:
-    """The Pods that nobody ends."""
+    """Returns the Pods that are not being deleted."""
     pods = actors.pods().items()
     return {name for name, manifest in pods if "deletionTimestamp" not in manifest["metadata"]}
 
 
 def refused(actors: Actors, name: str) -> str:
-    """Waits until all Nodes refuse a Pod for what others have of them, and returns the words."""
+    """Waits until all Nodes refuse a Pod for lack of CPUs, and returns the message."""
 
     def told() -> str:
         words = actors.events(name).get("FailedScheduling", "")
@@ -66,7 +67,7 @@ def refused(actors: Actors, name: str) -> str:
 
 
 def test_no_pod_is_evicted_for_a_managed_pod_that_every_node_rejects(quiet: Actors) -> None:
-    """Slurm, which does not know of the Pods there, gives it a node whose CPUs they have."""
+    """Slurm does not know of the unmanaged Pods, and grants a node without free CPUs."""
     actors = quiet
     actors.cluster.start("extender", env=GIVEN_BACK_SOON)
     try:
@@ -81,18 +82,18 @@ def test_no_pod_is_evicted_for_a_managed_pod_that_every_node_rejects(quiet: Acto
         actors.cluster.stop("extender")
 
 
-# kube-scheduler's configuration by itself: no extender refuses anything, and none answers preemptVerb
+# kube-scheduler's configuration alone: no extender refuses Nodes or answers preemptVerb
 
 
 def has_pod_groups() -> bool:
-    """Whether the Kubernetes of these tests does, which has to be known before it is started."""
+    """Returns True if the Kubernetes of the tests has PodGroups. The cluster need not run yet."""
     binaries = kubernetes_binaries(ClusterSpec().kubernetes_release, silent)
     return (version_of(Path(binaries["kube-apiserver"])) or (0, 0)) >= POD_GROUPS_SINCE
 
 
 @pytest.fixture(scope="module")
 def bare() -> Iterator[Cluster]:
-    """Two nodes of 8 CPUs, and PodGroups where Kubernetes has them."""
+    """Starts a cluster of two nodes with 8 CPUs. PodGroups are on if Kubernetes supports PodGroups."""
     gates = ("GenericWorkload",) if has_pod_groups() else ()
     spec = ClusterSpec(nodes=2, extender=False, feature_gates=gates)
     with (
@@ -114,12 +115,12 @@ def alone(bare: Cluster) -> Iterator[Actors]:
 
 
 def urgent(actors: Actors, name: str, scheduler: str, **given: Any) -> None:
-    """A Pod that has room only where those of a whole Node go."""
+    """Creates a Pod for a whole Node. The Pod fits only after the Pods of a Node leave."""
     actors.create(name, cpu="8", scheduler=scheduler, **URGENT, **given)
 
 
 def group(actors: Actors, name: str) -> Manifest:
-    """Creates a PodGroup of one; returns what its member's spec says."""
+    """Creates a PodGroup of one Pod. Returns the fields of the Pod's spec for the group."""
     manifest = {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
@@ -131,7 +132,8 @@ def group(actors: Actors, name: str) -> Manifest:
 
 
 def only_the_other_profile_preempts(actors: Actors, low: set[str]) -> None:
-    """Of two Pods alike the second gets one of the two Nodes; the first, which came before, none."""
+    """Asserts that "others", the Pod of the other profile, gets a Node by evictions. The older and equal
+    Pod "ours" gets no Node."""
     actors.bound("others")
     left = staying(actors) - {actors.full("ours"), actors.full("others")}
     assert len(left) == len(low) / 2

@@ -1,4 +1,5 @@
-"""The node agent as a program, beside the real systems: what Slurm granted is what a Pod may open."""
+"""Tests of the node agent as a program, on real systems: a Pod can open only devices that Slurm
+granted."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 GPUS = "abcd"
-"""A node's, by the names of their files, in Slurm's order."""
+"""GPUs of a node, by the names of the files, in Slurm's order."""
 CORES = ClusterSpec().cpus_per_node
 
 
@@ -46,8 +47,8 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 def environment_of(
     node: str, actors: Actors, tree: Tree, folder: Path, parts: tuple[str, int] = ("shard", 0)
 ) -> Iterator[tuple[dict[str, str], str]]:
-    """The settings of the agent of a Node, with the token of a Pod of its own there, and where the agent
-    answers about its health. Each GPU is counted as so many parts, too."""
+    """Yields the settings of a Node's agent, with the token of an agent's Pod, and the URL of the
+    agent's health check. `parts` is the name and the number of a GPU's parts."""
     kubeconfig = folder / "kubeconfig"
     files = make_devices(folder / "dev", *GPUS)
     lines = ((*parts, "SHARED"), ("gpu", 1, "HAS_FILE"))
@@ -68,7 +69,7 @@ def environment_of(
             "KUBECONFIG": str(kubeconfig),
             "CGROUPS": str(tree.root),
             "BPF": str(tree.bpf),
-            "NRI": "",  # this Node is kwok's
+            "NRI": "",  # kwok plays the kubelet of this Node
             "DEVICE_PLUGINS": "",
             "SOCKET": str(folder / "agent.sock"),
             "LISTEN_ADDRESS": "127.0.0.1",
@@ -81,7 +82,7 @@ def environment_of(
 
 @contextmanager
 def agent_in(environment: dict[str, str], folder: Path) -> Iterator[None]:
-    """An agent that finds the cores that the cluster's nodes declare."""
+    """Runs an agent. The agent finds the cores that the cluster's nodes declare."""
     system = folder / "system"
     for core in range(CORES):
         (place := system / f"cpu/cpu{core}/topology").mkdir(parents=True, exist_ok=True)
@@ -112,19 +113,20 @@ def is_ready(url: str) -> bool:
 
 
 def told(actors: Actors, node: str) -> tuple[Condition | None, str | None]:
-    """What the agent says on its Node: its condition and its annotation."""
+    """Returns the condition and the annotation from the agent on the Node."""
     shown = json.loads(actors.cluster.kubectl("get", "node", node, "--output=json").stdout)
     return Condition.on(shown), node_devices.text_on(shown)
 
 
 def all_told(actors: Actors, node: str, folder: Path) -> tuple[Condition, str] | None:
-    """The same, once it is of the agent with devices in a folder."""
+    """Returns the condition and the annotation after the agent has reported devices in the folder; None
+    before."""
     condition, devices = told(actors, node)
     return (condition, devices) if condition and devices and str(folder) in devices else None
 
 
 def granted(actors: Actors, name: str) -> tuple[str, tuple[int, ...]]:
-    """A Pod's uid, and the numbers of the GPUs of its job."""
+    """Returns the uid of a Pod, and the numbers of the job's GPUs."""
     metadata = (actors.see(name) or {})["metadata"]
     allocation = Allocation.parse(metadata["annotations"])
     assert allocation is not None
@@ -167,7 +169,8 @@ def test_pods_open_only_the_gpus_granted_by_slurm(actors: Actors, tree: Tree, tm
 def test_removed_agent_leaves_nothing_in_the_kernel_or_on_its_node(
     actors: Actors, tree: Tree, tmp_path: Path
 ) -> None:
-    """In two steps, where kube-apiserver is away at first."""
+    """The removal needs three runs: kube-apiserver does not answer, then a file is in the way, then the
+    removal succeeds."""
     container = "kubepods/burstable/pod0f5cbb08-9b1c-4f33-a4a7-0c8e3f1f5d1a/c"
     tree.make(container)
     with environment_of("node-1", actors, tree, tmp_path) as (environment, readyz):

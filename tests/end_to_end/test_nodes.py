@@ -1,4 +1,5 @@
-"""What one system takes out of service, the other does too; what a person did, nobody undoes."""
+"""Tests of Nodes out of service: if one system closes a Node, the other system closes the Node, too. The
+extender undoes no change of an administrator."""
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ PREFIX = "slurm-extender: "
 CORDONED = PREFIX + "cordoned in Kubernetes"
 BY_HAND = "disk is to be replaced"
 OPEN = {"idle", "mixed", "allocated", "completing"}
-"""States of a node that takes jobs."""
+"""States of a node that accepts jobs."""
 
 
 @pytest.fixture(autouse=True)
 def as_found(all_actors: Actors) -> Iterator[None]:
-    """All Nodes and nodes in service before the next test, whatever became of this one."""
+    """Puts all Nodes, and all nodes of Slurm, back into service after each test."""
     yield
     if not all_actors.cluster.is_running("extender"):
         all_actors.cluster.start("extender")
@@ -49,11 +50,11 @@ def is_quiet(found: Manifest) -> bool:
     return bool(conditions(found).get(CONDITION, {"reason": "InService"})["reason"] == "InService")
 
 
-# Slurm's side
+# Helpers for Slurm
 
 
 def node(actors: Actors, name: str) -> tuple[str, str]:
-    """A node's state and reason, as sinfo has them."""
+    """Returns the state and the reason of a node in sinfo."""
     shown = actors.cluster.run_slurm("sinfo", "-h", "-N", "-n", name, "-o", "%T|%E").stdout
     state, _, reason = shown.splitlines()[0].partition("|")
     return state.rstrip("*"), "" if reason == "none" else reason
@@ -88,7 +89,7 @@ def drain(actors: Actors, name: str, state: str = "DRAIN") -> None:
 
 
 def resume(actors: Actors, name: str) -> None:
-    """RESUME is for a node that is down or drained, and fails on others."""
+    """Resumes a node. RESUME fails if the node is not down or drained."""
     try:
         actors.cluster.run_slurm("scontrol", "update", f"NodeName={name}", "State=RESUME")
     except ClusterError:
@@ -96,7 +97,7 @@ def resume(actors: Actors, name: str) -> None:
             raise
 
 
-# Kubernetes' side
+# Helpers for Kubernetes
 
 
 def manifests(actors: Actors) -> dict[str, Manifest]:
@@ -140,8 +141,8 @@ def ending(actors: Actors, name: str) -> bool:
 
 
 def test_node_is_not_resumed_while_a_job_is_ending_there(actors: Actors) -> None:
-    """The job ignores SIGTERM, and ends when its file is gone. Slurm would drain the node for a job that
-    Slurm cannot kill."""
+    """The job ignores SIGTERM, and ends after the test deletes a file. If Slurm could not kill a job,
+    Slurm itself would drain the node."""
     wrap = 'trap "" TERM; touch /tmp/ignores-term; while [ -e /tmp/ignores-term ]; do sleep 0.2; done'
     job = ("sbatch", "--parsable", "-w", "node-1", "-n1", "--mem=100", "-o", "/dev/null", "--wrap", wrap)
     job_id = actors.cluster.run_slurm(*job, user="alice").stdout.strip()
@@ -186,21 +187,21 @@ def test_node_is_drained_while_it_is_not_ready(actors: Actors) -> None:
 
 
 def test_changes_by_an_administrator_in_slurm_stay(actors: Actors) -> None:
-    """node-1 is drained by hand before it is cordoned, node-2 after; node-3 is resumed by hand, and so
-    is node-4, before our drain of it counts as saved."""
+    """The administrator drains node-1 before the cordon, and node-2 after the cordon. The administrator
+    also resumes node-3, and node-4 before the extender's drain of node-4 counts as saved."""
     drain(actors, "node-1")
     actors.cluster.kubectl("cordon", *NODES)
     for name in NODES[1:]:
         drained(actors, name)
         told(actors, name, "DrainedForKubernetes")
     drain(actors, "node-2")
-    for name, minutes in (("node-3", -1), ("node-4", 1)):  # however long all this takes here
+    for name, minutes in (("node-3", -1), ("node-4", 1)):  # the test may be slow or fast
         since = (datetime.now(UTC) + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
         set_condition(actors, name, type=CONDITION, lastTransitionTime=since)
         resume(actors, name)
     told(actors, "node-3", "ResumedByHand", CORDONED)
     drained(actors, "node-4")
-    actors.cluster.kill("extender")  # its successor knows no less
+    actors.cluster.kill("extender")  # the next extender knows the same
     actors.cluster.start("extender")
     actors.cluster.kubectl("uncordon", "node-1", "node-2", "node-4")
     resumed(actors, "node-4")
@@ -211,12 +212,12 @@ def test_changes_by_an_administrator_in_slurm_stay(actors: Actors) -> None:
 
     actors.cluster.kubectl("uncordon", "node-3")
     told(actors, "node-3", "InService")
-    actors.cluster.kubectl("cordon", "node-3")  # another cordon is another cause
+    actors.cluster.kubectl("cordon", "node-3")  # a second cordon is a new cause
     drained(actors, "node-3")
 
 
 def test_drain_lost_with_the_state_of_slurm_is_repeated(actors: Actors) -> None:
-    """Nobody saw the outage: the extender began after it."""
+    """The extender starts after the outage, and does not notice the outage."""
     actors.cluster.kubectl("cordon", "node-1")
     drained(actors, "node-1")
     told(actors, "node-1", "DrainedForKubernetes")
@@ -232,7 +233,7 @@ def test_drain_lost_with_the_state_of_slurm_is_repeated(actors: Actors) -> None:
 
 @pytest.fixture
 def may_taint(quiet: Actors) -> Iterator[Actors]:
-    """An extender that taints Nodes, and may."""
+    """Actors of a cluster with an extender that taints Nodes, and has the right to do so."""
     create = ("create", "clusterrole", "may-taint", "--verb=patch", "--resource=nodes")
     bind = ("create", "clusterrolebinding", "may-taint", "--clusterrole=may-taint")
     quiet.cluster.kubectl(*create)
@@ -246,7 +247,8 @@ def may_taint(quiet: Actors) -> Iterator[Actors]:
 
 
 def test_node_closed_in_slurm_gets_a_condition_and_a_taint(may_taint: Actors) -> None:
-    """And a taint drains, but not ours: neither system answers to its own echo."""
+    """A taint also drains the node, but the extender's own taint does not. No system answers to the echo
+    of a change."""
     actors = may_taint
     drain(actors, "node-1")
     drain(actors, "node-2", "DOWN")
@@ -266,7 +268,7 @@ def test_node_closed_in_slurm_gets_a_condition_and_a_taint(may_taint: Actors) ->
         told(actors, name, "InService")
     actors.cluster.kubectl("taint", "node", "node-3", "disk-")
     resumed(actors, "node-3")
-    assert taints(actors, "node-4") == {TAINT}  # a person's
+    assert taints(actors, "node-4") == {TAINT}  # an administrator's taint
     assert in_service(actors, "node-4")
 
 

@@ -1,7 +1,7 @@
-"""Pods that are not Slurm's while no extender is up, and the ways that docs/concepts/scope.md has for
-them.
+"""Tests of unmanaged Pods while no extender runs, and of the options in docs/concepts/scope.md.
 
-The node is full of a native job, of which kube-scheduler does not know: what it binds by itself shows.
+A native job fills the node, and kube-scheduler does not know of the job. Every Pod that kube-scheduler
+binds alone is therefore visible.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def fill_the_node(actors: Actors) -> None:
 
 
 def some_pod_of_others_finds_no_room(actors: Actors) -> None:
-    """What Slurm has given away a moment ago /filter may not know yet: then a Pod is bound."""
+    """Creates unmanaged Pods until a Pod finds no room. /filter may not know of a new job yet, so the
+    first Pods may be bound."""
 
     def seen(name: str) -> bool:
         return actors.node_of(name) is not None or FULL in reason(actors, name)
@@ -114,7 +115,7 @@ def apart(clusters_apart: Actors) -> Iterator[Actors]:
 
 
 def test_managed_pods_can_have_a_separate_kube_scheduler(apart: Actors) -> None:
-    """They alone wait for an extender then, also one that somebody let out of its gate."""
+    """Only managed Pods then wait for an extender, even after a user removed the gate of a Pod."""
     actors = apart
     fill_the_node(actors)
     actors.create("p")
@@ -151,7 +152,8 @@ def test_kube_scheduler_that_asks_the_extender_evicts_no_managed_pod(apart: Acto
 
 @pytest.fixture(scope="module")
 def careless() -> Iterator[Actors]:
-    """One kube-scheduler for all, which goes on where the extender fails."""
+    """Starts a cluster with a single kube-scheduler for all Pods. The kube-scheduler ignores errors of
+    the extender."""
     with living_in(ClusterSpec(nodes=1, ignorable=True)) as actors:
         yield actors
 
@@ -166,7 +168,7 @@ def ignoring(careless: Actors) -> Iterator[Actors]:
 def test_kube_scheduler_that_ignores_errors_binds_ungated_pods_without_a_job(
     ignoring: Actors,
 ) -> None:
-    """Those that are at no gate; those at the gate wait. What it has bound stays, without a job."""
+    """Pods with the gate wait. A Pod that kube-scheduler has bound stays, without a job."""
     actors = ignoring
     fill_the_node(actors)
     for name in ("gated", "ungated"):
@@ -186,7 +188,7 @@ def test_kube_scheduler_that_ignores_errors_binds_ungated_pods_without_a_job(
 
 
 def test_kube_scheduler_that_ignores_errors_binds_pods_rejected_by_bind(ignoring: Actors) -> None:
-    """The extender cannot ask Slurm, and so refuses; the job is over by then."""
+    """The extender cannot ask Slurm, so /bind fails. The job has ended before."""
     actors = ignoring
     actors.cluster.stop("kube-scheduler")
     actors.create("p")
@@ -197,4 +199,4 @@ def test_kube_scheduler_that_ignores_errors_binds_pods_rejected_by_bind(ignoring
     actors.bound("p")
     assert actors.job_of("p") is None
     actors.cluster.start("slurmrestd")
-    actors.gone("p")  # evicted, since its job had ended
+    actors.gone("p")  # evicted, because the job has ended

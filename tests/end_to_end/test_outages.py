@@ -1,5 +1,5 @@
-"""Outages of either system and of what lies between: nothing that runs is touched, queues go on, and
-somebody is told."""
+"""Tests of outages of each system and of the links: running Pods stay, queues continue, and the extender
+reports a problem."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ pytestmark = pytest.mark.real
 
 EXTENDER = "extender"
 LASTS_S = 4.0
-"""After it has been noticed, so that every poll and watch has tried again."""
+"""Duration of an outage after the first report. Every poll and watch tries again in this time."""
 FAILED = {"effect failed", "Event not made", "not audited", "not bound", "feasible Nodes not written"}
 ANSWERED = {"id_taken", "fresher", "gone"}
-"""What either system says as soon as it is back, while others have yet to ask it."""
+"""Outcomes in answers of a system right after the outage, before other calls have tried again."""
 SAVED_S = 6.0
-"""Slurm saves a new job within 5 s."""
+"""Time after which Slurm has saved a new job. Slurm needs up to 5 s."""
 
 
 @pytest.fixture(scope="module")
 def shaky() -> Iterator[Cluster]:
-    """Two nodes that one Pod fills each, and links that can fail."""
+    """Starts a cluster of two nodes, with links that can fail. A Pod fills a node."""
     with (
         tempfile.TemporaryDirectory(prefix="outages-") as directory,
         Cluster.up(ClusterSpec(nodes=2, links=True), Path(directory)) as cluster,
@@ -55,7 +55,8 @@ def actors(shaky: Cluster) -> Iterator[Actors]:
 
 @contextmanager
 def outage(cluster: Cluster, of: str, how: str) -> Iterator[None]:
-    """`how` is a fault of the extender's link to it, or "kill"."""
+    """Causes an outage of a component during the block. `how` is a fault of the extender's link, or
+    "kill"."""
     if how == "kill":
         cluster.kill(of)
     else:
@@ -94,8 +95,8 @@ def troubled_by_metrics(actors: Actors) -> set[str]:
 def test_outages_are_reported_once_and_end_no_pod(
     actors: Actors, of: str, part: str, faults: tuple[str, ...]
 ) -> None:
-    """One trouble, whatever asks that system; a line of the log when it begins, and one at its end. The
-    Pod that waits in one outage leaves in the next."""
+    """All callers of a system share one problem, with a line in the log at the start and at the end. The
+    Pod that waits in an outage leaves in the next outage."""
     for name in ("runs", "pod-0"):
         actors.create(name, cpu="8")
         actors.bound(name)
@@ -104,7 +105,8 @@ def test_outages_are_reported_once_and_end_no_pod(
 
 
 def fails_once(actors: Actors, outage_is: tuple[str, str], part: str, pods: tuple[str, str]) -> None:
-    """A Pod runs, the first of `pods` leaves, and the second waits for the Node of the first."""
+    """Checks one outage. A Pod runs, the first of `pods` leaves, and the second waits for the Node of
+    the first."""
     leaves, waits = pods
     before = len(log(actors))
     actors.create(waits, cpu="8")
@@ -135,13 +137,13 @@ def fails_once(actors: Actors, outage_is: tuple[str, str], part: str, pods: tupl
 
 
 def log(actors: Actors) -> list[dict[str, Any]]:
-    """The extender's, line by line."""
+    """Returns the lines of the extender's log."""
     lines = (actors.cluster.logs / "extender.log").read_text().splitlines()
     return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
 
 def assert_is_told_once(lines: list[dict[str, Any]], part: str) -> None:
-    """And what fails meanwhile is not logged."""
+    """Asserts that the log has one problem with a start and an end, and no failures in between."""
     told = [number for number, line in enumerate(lines) if line["event"].startswith("trouble")]
     assert len(told) == 2, [lines[number] for number in told]
     begins, over = (lines[number] for number in told)
@@ -156,7 +158,7 @@ def assert_is_told_once(lines: list[dict[str, Any]], part: str) -> None:
 
 @pytest.mark.parametrize("of", ["slurmrestd", "kube-apiserver"])
 def test_slow_system_is_no_problem(actors: Actors, of: str) -> None:
-    """Every piece of an answer is 0.3 s late."""
+    """Every part of an answer is 0.3 s late."""
     with outage(actors.cluster, of, SLOW):
         actors.create("p")
         actors.bound("p", within=60)
@@ -193,12 +195,13 @@ def test_clock_change_affects_no_pod(actors: Actors, tmp_path: Path) -> None:
     assert actors.node_of("stays") == node
 
 
-# A disk that is full
+# A full disk
 
 
 @pytest.fixture(params=list(DEBIAN_SUITES))
 def people_of_a_small_disk(request: pytest.FixtureRequest) -> Iterator[Actors]:
-    """Slurm's state folder is a file system of 1 MB, which goes with the cluster's namespace."""
+    """Starts a cluster with Slurm's state on a file system of 1 MB. The file system ends with the
+    cluster's namespace."""
     with (
         tempfile.TemporaryDirectory(prefix="disk-") as directory,
         Cluster.up(ClusterSpec(nodes=2, release=request.param), Path(directory)) as cluster,
@@ -214,18 +217,19 @@ def people_of_a_small_disk(request: pytest.FixtureRequest) -> Iterator[Actors]:
 
 
 def state_folder(cluster: Cluster) -> Path:
-    """As the supervisor's namespace has it."""
+    """Returns the path of Slurm's state in the supervisor's namespace."""
     return cluster.directory / "root/var/lib/slurm/state"
 
 
 def inside(cluster: Cluster, *argv: str) -> str:
-    """Runs a program among the cluster's mounts."""
+    """Runs a program in the cluster's mount namespace."""
     enter = ("nsenter", "--target", str(cluster.pid("slurmctld")), "--mount")
     return subprocess.run([*enter, *argv], check=True, capture_output=True, text=True).stdout
 
 
 def test_full_disk_of_slurmctld_ends_no_pod(people_of_a_small_disk: Actors) -> None:
-    """Slurm goes on, tells its log alone, and forgets what it could not save when it is killed."""
+    """Slurm continues, and reports the error only in the log. After a kill, Slurm has lost the unsaved
+    state."""
     actors = people_of_a_small_disk
     cluster = actors.cluster
     actors.create("before")
@@ -240,12 +244,12 @@ def test_full_disk_of_slurmctld_ends_no_pod(people_of_a_small_disk: Actors) -> N
     eventually(lambda: "No space left on device" in log.read_text(), "slurmctld noticed")
     cluster.kill("slurmctld")
     cluster.start("slurmctld")
-    actors.create("after", annotations={"user-id": "2001"})  # as another user's: it is queued first
-    if actors.cluster.spec.release == "24.11":  # it writes a file for each job that may wait
+    actors.create("after", annotations={"user-id": "2001"})  # a Pod of another user is queued first
+    if actors.cluster.spec.release == "24.11":  # 24.11 writes a file for each job that may wait
         eventually(lambda: "writing" in actors.condition("after").get("message", ""), "it is told")
     time.sleep(LASTS_S)
     inside(cluster, "rm", filler)
-    cluster.stop("slurmctld")  # 24.11 sweeps away half a job's files only when it starts
+    cluster.stop("slurmctld")  # 24.11 removes incomplete files of jobs only at the start
     cluster.start("slurmctld")
     actors.bound("after", within=60)
     eventually(lambda: runs_on(actors, "during") == beside, "it has a placeholder again", 60)

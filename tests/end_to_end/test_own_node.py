@@ -1,4 +1,5 @@
-"""A node agent's token is good for what it says on its own Node, and for nothing else."""
+"""Tests of a node agent's token: the agent may write conditions and an annotation of its own Node, and
+nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.real
 
 OWN, OTHER = "node-1", "node-2"
 OTHERS = "kwok.x-k8s.io/node"
-"""An annotation that there is already."""
+"""An existing annotation."""
 POLICY = "ValidatingAdmissionPolicy 'slurm-extender-node-agent'"
 ONLY = (
     f"the node agent may write the conditions {DEVICE_PROBLEM} and {SLURMD_PROBLEM} and the annotation "
@@ -30,7 +31,7 @@ ONLY = (
 )
 NO_NODE = "this token of the node agent is bound to no Node"
 WIDER = "tests-may-write-nodes"
-"""A role that allows more of Nodes than an agent's: in spite of it the policy refuses."""
+"""Role with more rights to Nodes than an agent's role. The policy refuses even with this role."""
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{AGENT_NAME}"
 KUBELET = f"system:node:{OWN}"
@@ -39,7 +40,7 @@ NEIGHBOUR = f"system:serviceaccount:{NAMESPACE}:slurm-extender"
 
 
 def told(answer: httpx.Response) -> str:
-    """What the policy refuses a write with."""
+    """Returns the policy's message about a refused write."""
     assert answer.status_code == 403, answer.text
     message = str(answer.json()["message"])
     assert POLICY in message
@@ -47,19 +48,20 @@ def told(answer: httpx.Response) -> str:
 
 
 def condition(reason: str = "DevicesUsable") -> dict[str, Any]:
-    """What an agent writes."""
+    """Returns the patch that an agent writes."""
     return Condition(False, reason, "words").patch(None)
 
 
 def with_condition(**status: Any) -> dict[str, Any]:
-    """The agent's condition, and something else."""
+    """Returns a patch with the agent's condition and other changes."""
     conditions = condition()["status"]["conditions"] + status.pop("conditions", [])
     return {"status": {"conditions": conditions, **status}}
 
 
 @pytest.fixture(scope="module")
 def callers(cluster: Cluster) -> Iterator[dict[str, Caller]]:
-    """The agent of `OWN`, two whose tokens name no Node, the administrator, and users by their names."""
+    """Callers by name: the agent of `OWN`, two agents with tokens without a Node, the administrator, and
+    users."""
     with ExitStack() as stack:
         tokens = {
             "agent": stack.enter_context(token_of_a_pod(cluster, OWN)),
@@ -73,7 +75,7 @@ def callers(cluster: Cluster) -> Iterator[dict[str, Caller]]:
         made["admin"] = Caller(cluster)
         for caller in made.values():
             stack.callback(caller.close)
-        # kube-apiserver takes a moment to know of a policy.
+        # kube-apiserver needs a moment to learn of a policy.
         eventually(lambda: made["agent"].patch(OTHER, condition()).status_code == 403, "the policy")
         yield made
         made["admin"].patch(OWN, WITHDRAWN).raise_for_status()
@@ -82,7 +84,7 @@ def callers(cluster: Cluster) -> Iterator[dict[str, Caller]]:
 
 @pytest.fixture
 def wider(callers: dict[str, Caller]) -> Iterator[None]:
-    """The agent, the kubelet and another account may patch Nodes, for as long as a test has it."""
+    """Lets the agent, the kubelet and another account patch Nodes during a test."""
     admin = callers["admin"]
     rule = {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["patch"]}
     subjects = [{"kind": "User", "name": name} for name in (ACCOUNT, KUBELET, NEIGHBOUR)]
@@ -93,7 +95,7 @@ def wider(callers: dict[str, Caller]) -> Iterator[None]:
     admin.ask("POST", f"{ROLES}/clusterrolebindings", bound).raise_for_status()
 
     def who() -> list[bool]:
-        """Of whom kube-apiserver knows by now."""
+        """Returns, for each account, if kube-apiserver allows the patch."""
         return [callers[name].patch(OWN, {}, "").is_success for name in ("agent", KUBELET, NEIGHBOUR)]
 
     eventually(lambda: all(who()), "the wider role")
@@ -104,7 +106,7 @@ def wider(callers: dict[str, Caller]) -> Iterator[None]:
 
 
 def test_an_agent_writes_the_condition_of_its_own_node(callers: dict[str, Caller]) -> None:
-    for reason in ("First", "Second"):  # it adds it, and changes it
+    for reason in ("First", "Second"):  # adds, and then changes, the condition
         callers["agent"].patch(OWN, condition(reason)).raise_for_status()
         assert Condition.on(callers["admin"].read(OWN)) == Condition(False, reason, "words")
     callers["agent"].patch(OWN, WITHDRAWN).raise_for_status()
@@ -112,14 +114,15 @@ def test_an_agent_writes_the_condition_of_its_own_node(callers: dict[str, Caller
 
 
 def test_an_agent_writes_its_annotation_of_its_own_node(callers: dict[str, Caller]) -> None:
-    """Beside those that others have written, and alone as well as with the condition."""
+    """The agent writes the annotation beside annotations of other programs, with or without the
+    condition."""
     before = callers["admin"].read(OWN)
     for text, patch in (("one", condition("First")), ("other", {}), ("x" * 64 * 1024, {})):
         callers["agent"].patch(OWN, patch | node_devices.patch(text)).raise_for_status()
         now = callers["admin"].read(OWN)
         assert node_devices.text_on(now) == text
         assert Condition.on(now) == Condition(False, "First", "words")
-    for _ in range(2):  # what is not there is taken away as well
+    for _ in range(2):  # the removal of a missing field succeeds
         callers["agent"].patch(OWN, WITHDRAWN).raise_for_status()
         assert callers["admin"].read(OWN) == before
 
@@ -181,7 +184,7 @@ def test_refusal_names_all_changed_fields(callers: dict[str, Caller]) -> None:
 
 
 def test_status_write_does_not_change_taints(callers: dict[str, Caller]) -> None:
-    """kube-apiserver takes the spec from what there is, before any policy is asked."""
+    """kube-apiserver restores the old spec before a policy is asked."""
     taint = {"spec": {"taints": [{"key": "mine", "effect": "NoExecute"}]}}
     callers["agent"].patch(OWN, condition() | taint).raise_for_status()
     assert callers["admin"].read(OWN)["spec"] == {}
@@ -215,7 +218,7 @@ def test_policy_applies_only_to_agents(callers: dict[str, Caller], user: str) ->
 
 
 def test_role_of_an_agent_has_only_the_needed_rights(callers: dict[str, Caller]) -> None:
-    """Beside what any account has."""
+    """Rights of every account do not count."""
     for namespace in ("default", NAMESPACE):
         assert callers["agent"].may(namespace) - callers[NEIGHBOUR].may(namespace) == {
             ("pods", "list"),

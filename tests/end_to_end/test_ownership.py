@@ -1,4 +1,4 @@
-"""Jobs that lose their key, their name or their size, by scontrol, and steps in the jobs of Pods."""
+"""Tests of jobs whose key, name or size changes by scontrol, and of steps in the jobs of Pods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def as_alice(actors: Actors, job_id: int, change: str) -> None:
 
 
 def filled(actors: Actors) -> list[str]:
-    """All nodes are taken by these Pods."""
+    """Fills all nodes with Pods. Returns the names."""
     names = [f"big-{number}" for number in range(4)]
     for name in names:
         actors.create(name, cpu="8")
@@ -34,7 +34,7 @@ def filled(actors: Actors) -> list[str]:
 
 
 def test_a_job_whose_key_an_administrator_overwrote_ends_with_its_pod(actors: Actors) -> None:
-    """Whoever leads when the Pod goes."""
+    """The extender starts again before the Pod is deleted."""
     actors.create("p", annotations=ALICES)
     actors.bound("p")
     job_id = number_of(actors, "p")
@@ -74,7 +74,8 @@ def test_a_job_that_its_owner_shrank_is_replaced(actors: Actors, change: str, fi
 
 
 def test_owner_starts_a_step_in_the_job_of_a_pod_on_24_11_alone(actors: Actors) -> None:
-    """No node agent is here: it ends such a step. 26.05 has no steps in an EXTERNAL_JOB."""
+    """No node agent runs here: an agent would end such a step. Slurm 26.05 has no steps in an
+    EXTERNAL_JOB."""
     actors.create("p", annotations=ALICES)
     actors.bound("p")
     job_id = number_of(actors, "p")

@@ -1,5 +1,5 @@
-"""Pods that ask for parts of GPUs, beside the real systems: what Slurm granted them is on them, and the
-node agent lets them in to the GPU that it is of."""
+"""Tests of Pods that request parts of GPUs, on real systems. The Pod has Slurm's grant, and can open
+only the GPU of the grant."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from wellknown.allocation import Allocation
 pytestmark = pytest.mark.real
 
 PARTS = {"shard": 4, "mps": 100}
-"""How many a GPU has."""
+"""Number of parts of a GPU."""
 RESOURCES = {"nvidia.com/gpu": "gpu", "example.com/shard": "shard:h100", "example.com/mps": "mps"}
 
 
 @contextmanager
 def one_node(release: str, name: str) -> Iterator[Actors]:
-    """The people of a cluster of one node, whose GPUs have parts of this name."""
+    """Starts a cluster of a single node, with parts of the given name on each GPU. Yields the actors."""
     spec = ClusterSpec(
         release=release,
         nodes=1,
@@ -47,7 +47,7 @@ def one_node(release: str, name: str) -> Iterator[Actors]:
 
 
 def create(actors: Actors, pod: str, resource: str, count: int) -> tuple[str, str]:
-    """Creates a Pod, and returns its uid and what Slurm granted it, once it is bound."""
+    """Creates a Pod, waits until the Pod is bound, and returns the uid and the granted devices."""
     asked = {"cpu": "1", "memory": "100Mi", resource: str(count)}
     container: Manifest = {"name": "c", "image": "busybox"}
     actors.create(pod, containers=[container | {"resources": {"requests": asked, "limits": asked}}])
@@ -59,7 +59,7 @@ def create(actors: Actors, pod: str, resource: str, count: int) -> tuple[str, st
 
 
 def in_slurm(actors: Actors, pod: str) -> str:
-    """The devices of a Pod's job."""
+    """Returns the details of a Pod's job in scontrol, with the devices."""
     job = actors.job_of(pod)
     assert job is not None
     return actors.cluster.run_slurm("scontrol", "show", "job", "-d", str(job.id)).stdout

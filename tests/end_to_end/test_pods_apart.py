@@ -1,5 +1,5 @@
-"""Pods that may not share a Node or a zone are placed by Slurm nearly as fast as by kube-scheduler
-alone, though Slurm packs."""
+"""Tests of Pods that may not share a Node or a zone: Slurm places the Pods nearly as fast as
+kube-scheduler alone, although Slurm packs jobs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ MANAGED = {f"{PREFIX}partition": "ext"}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Starts EXTERNAL nodes (Slurm 26.05 and later), because EXTERNAL nodes need no slurmd, and another
-    kube-scheduler for Pods that need no placeholder. That kube-scheduler calls no extender."""
+    """Starts EXTERNAL nodes (Slurm 26.05 and later), because EXTERNAL nodes need no slurmd. A second
+    kube-scheduler binds Pods without placeholders, and calls no extender."""
     spec = ClusterSpec(nodes=1, external_nodes=NODES, own_scheduler=True)
     with (
         tempfile.TemporaryDirectory(prefix="pods-apart-") as directory,
@@ -115,7 +115,7 @@ def test_anti_affine_and_spread_pods_are_bound_as_fast_as_by_kube_scheduler(clus
 
 
 def test_pods_are_spread_beside_unmanaged_pods_of_the_same_label(cluster: Cluster) -> None:
-    """kube-scheduler counts the unmanaged Pods, which the extender's ledger does not know."""
+    """kube-scheduler counts the unmanaged Pods. The extender's ledger does not know of these Pods."""
     for number in range(2):
         unmanaged = {
             "apiVersion": "v1",

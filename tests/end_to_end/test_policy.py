@@ -1,4 +1,4 @@
-"""A Pod is who the policy says it is, and gets what the policy lets it have."""
+"""Tests of the policy: the policy decides the user of a Pod, and limits the requests of the Pod."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOBODY = "rules:\n- name: others\n  namespaces: [elsewhere]\n  default: {user: 2
 
 
 class Policy:
-    """The policy of the cluster, for as long as a test has it."""
+    """Changes the policy of the cluster during a test."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
@@ -48,7 +48,7 @@ class Policy:
         self._first = self._file.read_text()
 
     def write(self, text: str) -> None:
-        """Waits until the extender has read it."""
+        """Writes a policy, and waits until the extender has read the policy."""
         before = self._read()
         self._file.write_text(text)
         eventually(lambda: self._read() > before, "the policy read")
@@ -61,7 +61,7 @@ class Policy:
             self.write(self._first)
 
     def _read(self) -> int:
-        """How many policies the extender says it has read."""
+        """Returns the number of policies that the extender's log mentions."""
         log = (self._actors.cluster.logs / "extender.log").read_text()
         return log.count('"event":"policy",')
 
@@ -80,7 +80,7 @@ def is_leaving(actors: Actors, name: str) -> bool:
 
 
 def owner(actors: Actors, name: str) -> str | None:
-    """Whose job squeue shows for a Pod."""
+    """Returns the user of a Pod's job in squeue; None if the Pod has no job."""
     lines = actors.cluster.run_slurm("squeue", "-h", "-o", "%j %u").stdout.splitlines()
     owners = {line.split()[0]: line.split()[1] for line in lines}
     return owners.get(actors.job_name(name))
@@ -91,7 +91,7 @@ def annotate(actors: Actors, name: str, *annotations: str) -> None:
 
 
 def refused(actors: Actors, name: str) -> str:
-    """Waits until the Pod is refused, and returns why."""
+    """Waits until the Pod is refused, and returns the reason."""
     eventually(lambda: actors.condition(name).get("reason") == "Invalid", f"{name} refused")
     eventually(lambda: "Invalid" in actors.events(name), "event")
     assert actors.events(name)["Invalid"] == actors.condition(name)["message"]
@@ -99,7 +99,8 @@ def refused(actors: Actors, name: str) -> str:
 
 
 def occupy(actors: Actors) -> str:
-    """Takes the whole of node-1 in Slurm, though not in Kubernetes, and returns the Pod's name."""
+    """Places a Pod that has all of node-1 in Slurm, but not in Kubernetes. Returns the name of the
+    Pod."""
     actors.create("first", annotations={"required-nodes": "node-1", "exclusive": "none"})
     actors.bound("first")
     return "first"
@@ -110,7 +111,7 @@ def create_waiting(actors: Actors, name: str) -> None:
     actors.queued(name)
 
 
-# Who
+# Users
 
 
 @pytest.mark.usefixtures("policy")
@@ -169,7 +170,7 @@ def test_pod_without_a_policy_rule_is_rejected(actors: Actors, policy: Policy) -
 
 @pytest.mark.usefixtures("policy")
 def test_policy_applies_to_pods_created_without_the_webhook(actors: Actors) -> None:
-    with without_webhook(actors):  # kube-apiserver takes a moment to know
+    with without_webhook(actors):  # kube-apiserver needs a moment
         foreign = {"user-id": "2002"}
         eventually(lambda: actors.apply(pod("p", annotations=foreign)).returncode == 0, "created")
     assert 'rule "ours"' in refused(actors, "p")
@@ -179,7 +180,7 @@ def test_policy_applies_to_pods_created_without_the_webhook(actors: Actors) -> N
     assert owner(actors, "p") == "alice"
 
 
-# What
+# Limits of requests
 
 
 @pytest.mark.usefixtures("policy")
@@ -195,7 +196,7 @@ def test_policy_limits_the_priority(actors: Actors) -> None:
 
 @pytest.fixture
 def partition(actors: Actors, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A partition with this limit, for as long as a test has it."""
+    """Creates a partition with the limit for a test."""
     name, limit = "limited", str(request.param)
     actors.cluster.run_slurm("scontrol", "create", f"PartitionName={name}", "Nodes=node-1", limit)
     yield name
@@ -205,7 +206,8 @@ def partition(actors: Actors, request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.mark.parametrize("partition", ["RootOnly=YES"], indirect=True)
 def test_policy_controls_root_only_partitions(actors: Actors, policy: Policy, partition: str) -> None:
-    """Slurm keeps others than root waiting there, but a job of the token's own user it would run."""
+    """Slurm lets jobs of other users than root wait in the partition, but would run a job of the token's
+    own user."""
     ours = ALICE.replace("2001", "token")
     policy.write(ours)
     answer = actors.apply(pod("p", annotations={"partition": partition}))
@@ -230,7 +232,7 @@ def test_slurm_rejects_a_partition_that_the_user_may_not_use(
     assert owner(actors, "p") == "bob"
 
 
-# When it changes
+# Changes of the policy or of Pods
 
 
 @pytest.mark.usefixtures("policy")
@@ -245,7 +247,7 @@ def test_policy_checks_changed_annotations_of_a_waiting_pod(actors: Actors) -> N
     def takes_it() -> bool:
         try:
             annotate(actors, "p", foreign)
-        except ClusterError:  # kube-apiserver takes a moment to know that nobody is asked any more
+        except ClusterError:  # kube-apiserver may ask the webhook for another moment
             return False
         return True
 
@@ -309,12 +311,12 @@ def test_invalid_policy_file_at_the_start_ends_the_extender(quiet: Actors, tmp_p
     assert f"SLURM_EXTENDER_POLICY_FILE: {bad}:2: rules[0]: must be a mapping; fields" in log
 
 
-# Whose GPUs
+# GPUs beside native jobs
 
 
 @pytest.fixture
 def isolating(quiet: Actors) -> Iterator[Actors]:
-    """The setting's default, where alice's user is one that only Pods have."""
+    """Actors of a cluster with the default of SHARED_GPUS. Only Pods may have alice's user."""
     file = quiet.cluster.policy_file
     before = file.read_text()
     file.write_text("preset: open\npodUsers: [2001]\n")
@@ -337,7 +339,7 @@ def no_native_job_is_beside_a_pod_that_has_gpus(isolating: Actors) -> None:
     shown = isolating.scontrol("p")
     assert "USER" in (shown["OverSubscribe"], shown.get("Exclusive"))
     isolating.create("q", gpus=1, annotations=annotations)
-    assert isolating.bound("q") == "node-2"  # Pods of one user share it
+    assert isolating.bound("q") == "node-2"  # Pods of the same user share the node
     native = ("sbatch", "-w", "node-2", "-n1", "--mem=10", "--job-name=native", "--wrap", "sleep 60")
     isolating.cluster.run_slurm(*native, user="bob")
     eventually(lambda: isolating.squeue()["native"].reason != "None", "Slurm has looked at it")
@@ -351,7 +353,7 @@ def pod_whose_gpus_a_native_job_may_use_is_refused(isolating: Actors) -> None:
     assert "the policy does not list the user of the extender's token in podUsers" in answer.stderr
     sliced, user = {"nvidia.com/gpu.shared": "1"}, {"user-id": "2001"}
     for field in ("containers", "initContainers"):
-        named = pod("sliced", annotations=user)  # Slurm does not count a GPU of that name
+        named = pod("sliced", annotations=user)  # Slurm does not count a GPU of this name
         container = {"name": "sliced", "image": "busybox", "resources": {"limits": sliced}}
         named["spec"].setdefault(field, []).append(container)
         answer = isolating.apply(named)
@@ -370,21 +372,21 @@ def test_warning_says_that_a_native_job_may_use_the_gpus(
     actors.bound("p")
 
 
-# What a Pod says of itself
+# Annotations of the extender
 
 
 def forged(actors: Actors, name: str) -> dict[str, str]:
-    """The bookkeeping of a Pod that is bound."""
+    """Returns the extender's annotations of a Pod."""
     annotations: dict[str, Any] = (actors.see(name) or {})["metadata"]["annotations"]
     return {key: value for key, value in annotations.items() if key.startswith("slurm-extender.io/")}
 
 
 @pytest.fixture
 def unguarded(actors: Actors) -> Iterator[None]:
-    """Where kube-apiserver lets anybody write what is the extender's."""
+    """Lets any user write the extender's annotations, until the end of the test."""
     binding = actors.cluster.kubectl("get", GUARD, "-o", "yaml").stdout
     actors.cluster.kubectl("delete", GUARD)
-    # Nobody binds it: on a Node it would be in the way of who gets that Node alone.
+    # The Pod stays unbound: a bound Pod would block its Node for Pods that need the whole Node.
     actors.create("probe", scheduler="default-scheduler", nodeSelector={"is": "nowhere"})
     eventually(lambda: actors.kubectl(*forging(actors, "probe")).returncode == 0, "unguarded")
     yield
@@ -395,13 +397,14 @@ def unguarded(actors: Actors) -> Iterator[None]:
 
 
 def guarded(actors: Actors, name: str) -> str:
-    """Waits until a forgery is refused, and returns what is told; that takes a moment."""
+    """Waits until kube-apiserver refuses a forged annotation, and returns the message."""
     eventually(lambda: actors.kubectl(*forging(actors, name)).returncode != 0, "guarded")
     return actors.kubectl(*forging(actors, name)).stderr
 
 
 def forging(actors: Actors, name: str) -> tuple[str, ...]:
-    """Another value each time: what changes nothing is let pass."""
+    """Returns the arguments for kubectl to forge an annotation. The value is always new, because
+    kube-apiserver allows a write without a change."""
     value = f"slurm-extender.io/job-id={time.monotonic_ns()}"
     return ("annotate", "pod", actors.full(name), "--overwrite", value)
 
@@ -438,7 +441,7 @@ def test_status_write_cannot_change_annotations_of_the_extender(actors: Actors) 
 
 
 def test_binding_cannot_write_annotations_of_the_extender(actors: Actors) -> None:
-    """By the newer of two ways that kube-apiserver has, and by the older."""
+    """kube-apiserver has a newer and an older API for bindings."""
     pod = actors.full("p")
     actors.create("p", scheduler="nobody")
     annotations = {"slurm-extender.io/job-id": "7", "slurm-extender.io/node": "node-1"}
@@ -456,8 +459,8 @@ def test_binding_cannot_write_annotations_of_the_extender(actors: Actors) -> Non
 
 
 def test_other_subresources_cannot_change_annotations_of_the_extender(actors: Actors) -> None:
-    """kube-apiserver takes nothing from them but what they are for. Before Kubernetes 1.32 a Pod has no
-    `resize`."""
+    """kube-apiserver ignores annotations in writes to other subresources. Before Kubernetes 1.32 a Pod
+    has no `resize`."""
     actors.create("p")
     actors.bound("p")
     before = forged(actors, "p")
@@ -472,7 +475,8 @@ def test_other_subresources_cannot_change_annotations_of_the_extender(actors: Ac
 
 
 def copied(actors: Actors, name: str, copy: str) -> CompletedProcess[str]:
-    """Creates a Pod as `kubectl debug --copy-to` does: with annotations of another, and on no Node."""
+    """Creates a Pod as `kubectl debug --copy-to` does: with the annotations of another Pod, and without
+    a Node."""
     seen = actors.see(name) or {}
     spec = seen["spec"] | {"nodeName": None, "schedulingGates": None}
     metadata = {"name": copy, "annotations": seen["metadata"]["annotations"]}
@@ -480,7 +484,7 @@ def copied(actors: Actors, name: str, copy: str) -> CompletedProcess[str]:
 
 
 def touched(actors: Actors, name: str) -> None:
-    """The extender notes something on a Pod, as on one that it adopts or wakes."""
+    """Adds the annotations of an adopted or woken Pod."""
     notes = ("slurm-extender.io/adopted-as=40000000", "slurm-extender.io/capacity-freed=now")
     options = ("--as=slurm-extender", "--overwrite", *notes)
     actors.cluster.kubectl("annotate", "pod", actors.full(name), *options)
@@ -516,19 +520,19 @@ def test_copy_with_extender_annotations_is_rejected_without_an_extender(actors: 
     assert told in answer.stderr
 
 
-# What a Pod has
+# Requests of a running Pod
 
 
 def resized(actors: Actors, name: str, **requests: str) -> CompletedProcess[str]:
-    """Asks for other requests of a Pod that runs."""
+    """Resizes the requests of a running Pod."""
     containers = [{"name": "c", "resources": {"requests": requests}}]
     patch = json.dumps({"spec": {"containers": containers}})
     return actors.kubectl("patch", "pod", actors.full(name), "--subresource=resize", "-p", patch)
 
 
 def runs_resizable(actors: Actors, name: str) -> None:
-    """Waits until the Pod runs. A kubelet tells what its containers have, and kwok does not: a Pod of
-    which nobody tells that is not resized at all."""
+    """Waits until the Pod runs, and reports the resources of the containers. A kubelet reports the
+    resources, but kwok does not: Kubernetes would not resize the Pod."""
 
     def told() -> list[dict[str, Any]]:
         return list((actors.see(name) or {})["status"].get("containerStatuses") or ())
@@ -559,13 +563,13 @@ def test_running_pod_cannot_be_resized_above_its_job(actors: Actors) -> None:
     assert answer.returncode == 0, answer.stderr
     assert requests_of(actors, "p")["cpu"] == "1500m"
     answer = resized(actors, "q", cpu="2", memory="1Gi")
-    assert answer.returncode == 0, answer.stderr  # it is not ours
+    assert answer.returncode == 0, answer.stderr  # an unmanaged Pod
     assert requests_of(actors, "q") == {"cpu": "2", "memory": "1Gi"}
 
 
 @pytest.mark.usefixtures("policy", "unguarded")
 def test_forged_annotations_do_not_prevent_the_eviction_of_a_pod(actors: Actors) -> None:
-    """It is forged again and again, so that the eviction meets with conflicts too."""
+    """A thread forges annotations again and again, so that the eviction also meets with conflicts."""
     actors.create("p")
     actors.bound("p")
     pod, over = actors.full("p"), threading.Event()
@@ -585,14 +589,15 @@ def test_forged_annotations_do_not_prevent_the_eviction_of_a_pod(actors: Actors)
     finally:
         over.set()
         forger.join()
-    actors.gone("p")  # forging on would hold up kwok, which begins anew whenever a Pod is changed
+    actors.gone("p")  # the forging must end first: kwok starts again after each change of a Pod
     assert actors.event("p", "SlurmJobCancelled")
     eventually(lambda: actors.job_of("p") is None, "no other job")
 
 
 @pytest.mark.usefixtures("policy", "unguarded")
 def test_forged_annotations_do_not_give_a_pod_the_node_of_another_pod(actors: Actors) -> None:
-    """Neither those that it is created with, nor those that it is given while it waits, ungated too."""
+    """The Pod has forged annotations at the creation, gets more while waiting, and then loses the
+    gate."""
     theirs = forged(actors, occupy(actors))
     actors.create("p", annotations={"required-nodes": "node-1"}, own_annotations=theirs)
     actors.queued("p")

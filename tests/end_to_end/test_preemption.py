@@ -1,8 +1,9 @@
-"""kube-scheduler preempts for Pods that are not ours, and never for or against one of ours.
+"""Tests of preemption by kube-scheduler: unmanaged Pods preempt only unmanaged Pods, and managed Pods
+preempt no Pod.
 
-DefaultPreemption is on in every profile, ours too: what keeps it from evicting for a Pod of ours is the
-answer to preemptVerb alone. Two nodes of 8 CPUs; so much of each is taken that only one Pod more could
-run there if others went.
+DefaultPreemption is on in every profile. Only the answer to preemptVerb prevents evictions for managed
+Pods. The cluster has two nodes of 8 CPUs. Each node is so full that another Pod fits only after
+evictions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.real
 HIGH = "preemption-high"
 CRITICAL = "system-cluster-critical"
 NOBODY = "no candidate node for preemption"
-"""kube-scheduler's words where it found victims, and the extender let none of them go."""
+"""kube-scheduler's message if the extender allows none of the evictions."""
 HIGH_CLASS = f"""
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -52,7 +53,7 @@ def all_actors(cluster: Cluster) -> Iterator[Actors]:
 
 
 def unmanaged_on_both(actors: Actors, cpu: str) -> list[str]:
-    """An unmanaged Pod of no priority on each node; returns their names."""
+    """Places an unmanaged Pod of no priority on each node. Returns the names."""
     names = ["low-1", "low-2"]
     for name in names:
         unmanaged(actors, name, cpu=cpu)
@@ -61,7 +62,7 @@ def unmanaged_on_both(actors: Actors, cpu: str) -> list[str]:
 
 
 def stay(actors: Actors, names: list[str]) -> bool:
-    """Tells whether none of these Pods was deleted, or is being."""
+    """Returns True if no Pod is deleted or being deleted."""
     seen = [actors.see(name) for name in names]
     return all(pod is not None and "deletionTimestamp" not in pod["metadata"] for pod in seen)
 
@@ -73,15 +74,15 @@ def test_unmanaged_pod_of_higher_priority_preempts_an_unmanaged_pod(
     low = unmanaged_on_both(actors, cpu="7")
     unmanaged(actors, "high", cpu="7", priorityClassName=priority_class)
     node = actors.bound("high")
-    # kube-scheduler counts it no more once it has ended, a moment before it is gone.
+    # kube-scheduler stops counting an ended Pod a moment before the Pod is gone.
     (victim,) = eventually(lambda: [name for name in low if actors.see(name) is None], "one gone")
     assert actors.node_of(next(name for name in low if name != victim)) != node
     assert node in actors.event(victim, "Preempted")
 
 
 def test_no_pod_is_evicted_if_native_jobs_still_block_the_node(actors: Actors) -> None:
-    """Of each node a native job has 4 CPUs, and an unmanaged Pod 3. kube-scheduler knows of the 3 only,
-    and sees that 6 would fit without them."""
+    """On each node, a native job has 4 CPUs and an unmanaged Pod has 3 CPUs. kube-scheduler knows only
+    of the Pod, and expects room for 6 CPUs after the eviction."""
     for node in actors.cluster.spec.node_names:
         sbatch(actors, node, cpus=4, memory_mb=1000, gpus=0)
     all_native_run(actors, 2)
@@ -103,8 +104,8 @@ def test_managed_pod_is_not_evicted_for_an_unmanaged_pod(actors: Actors, priorit
 
 
 def test_kube_scheduler_evicts_no_pod_for_a_managed_pod(actors: Actors) -> None:
-    """Slurm knows nothing of the Pods that run here, and grants both nodes. kube-scheduler, which
-    refuses them, would evict one Pod after the other."""
+    """Slurm does not know of the running Pods, and grants both nodes. kube-scheduler refuses the nodes,
+    and would evict one Pod after the other."""
     low = [f"low-{number}" for number in range(14)]
     for name in low:
         unmanaged(actors, name, cpu="1", memory="10Mi")

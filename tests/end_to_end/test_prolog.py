@@ -1,4 +1,4 @@
-"""A Prolog that fails on a node does not end Pods: they are placed again, on another one."""
+"""Test of a Prolog that fails on a node: the Pod does not end, and gets another job on another node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.real
 SPEC = ClusterSpec(
     nodes=2, release="24.11", slurm_conf=("Prolog=/etc/slurm/prolog", "PrologFlags=Alloc")
 )
-"""Placeholders are batch jobs in 24.11, which slurmd starts."""
+"""Slurm 24.11, because placeholders are batch jobs there. slurmd starts batch jobs."""
 FAILS_ON_THE_FIRST_NODE = '#!/bin/sh\n[ "$SLURMD_NODENAME" != node-1 ]\n'
 
 
@@ -33,7 +33,7 @@ def actors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Actors]:
 
 def test_pod_gets_another_job_after_a_failed_prolog(actors: Actors) -> None:
     cluster = actors.cluster
-    cluster.stop("kube-scheduler")  # or it is quicker than Prolog
+    cluster.stop("kube-scheduler")  # otherwise kube-scheduler is faster than the Prolog
     uid = actors.create("p")["metadata"]["uid"]
     sinfo = ("sinfo", "-hN", "-n", "node-1", "-o", "%T")
     eventually(lambda: cluster.run_slurm(*sinfo).stdout.startswith("drain"), "its Prolog has failed")

@@ -1,4 +1,5 @@
-"""More Pods than Slurm's queue may hold: they wait in line, and go by priority when places are free."""
+"""Tests of more Pods than the extender may queue in Slurm: the other Pods wait, and follow by priority
+when places are free."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ PARTITION = {"partition": "main"}
 
 @pytest.fixture
 def narrow(quiet: Actors) -> Iterator[Actors]:
-    """The actors of a cluster whose extender lets few wait in Slurm at a time."""
+    """Actors of a cluster with an extender that queues only few jobs at a time."""
     classes = [
         {
             "apiVersion": "scheduling.k8s.io/v1",
@@ -40,14 +41,14 @@ def narrow(quiet: Actors) -> Iterator[Actors]:
 
 
 def waiting(actors: Actors) -> set[str]:
-    """The Pods whose jobs wait in Slurm: never more than the window holds."""
+    """Returns the Pods with waiting jobs in Slurm. Asserts that the window has room for all of them."""
     names = {job.name.partition(SIGN)[0] for job in actors.squeue().values() if not job.node}
     assert len(names) <= WINDOW, names
     return names
 
 
 def fill(actors: Actors) -> None:
-    """All nodes are taken, and so is the whole window."""
+    """Fills all nodes and the whole window."""
     for number in range(4):
         actors.create(f"big-{number}", cpu="8", annotations=PARTITION)
     for number in range(4):
@@ -65,7 +66,7 @@ def in_line(actors: Actors, name: str) -> None:
 
 
 def refilled(actors: Actors, leaves: str) -> set[str]:
-    """Who takes the place of the one that starts because another has left."""
+    """Deletes a Pod, and returns the Pod that gets the free place in the window."""
     before = waiting(actors)
     actors.delete(leaves)
     return eventually(lambda: waiting(actors) - before, "a place refilled")
@@ -74,7 +75,7 @@ def refilled(actors: Actors, leaves: str) -> set[str]:
 def test_places_in_slurms_queue_are_refilled_by_priority_then_by_age(narrow: Actors) -> None:
     fill(narrow)
     for name in ("low", "middle", "high", "high-2", "middle-2"):
-        in_line(narrow, name)  # more than a second after the one before, which is what an age counts in
+        in_line(narrow, name)  # more than a second apart, because ages are in seconds
     for leaves, follows in {
         "big-0": "high",
         "big-1": "high-2",
@@ -90,7 +91,7 @@ def test_places_in_slurms_queue_are_refilled_by_priority_then_by_age(narrow: Act
 
 
 GREEDY, OTHER = {"user-id": "2001", "priority": "0"}, {"user-id": "2002"}
-"""A user whose jobs are held, and another one."""
+"""Annotations of a user with held jobs, and of another user."""
 
 
 def test_held_jobs_of_a_user_do_not_block_other_users(narrow: Actors) -> None:
@@ -111,7 +112,7 @@ def test_held_jobs_of_a_user_do_not_block_other_users(narrow: Actors) -> None:
     )
     (first, *_) = why("WaitingForSubmitSlot")
     assert "no more Pods with the same Slurm user" in narrow.condition(first)["message"]
-    for number in range(4):  # on the nodes that the held ones leave idle, and more than the window is
+    for number in range(4):  # more Pods than the window holds; the held jobs leave the nodes idle
         narrow.create(f"all-{number}", cpu="8", annotations=PARTITION | OTHER)
     narrow.delete("other")
     for number in range(4):
@@ -121,7 +122,8 @@ def test_held_jobs_of_a_user_do_not_block_other_users(narrow: Actors) -> None:
 
 @pytest.fixture(params=list(DEBIAN_SUITES))
 def limited(request: pytest.FixtureRequest) -> Iterator[Actors]:
-    """The actors of a cluster whose Slurm takes few jobs, counting those that it still remembers."""
+    """Actors of a cluster with a low limit of jobs in Slurm. Ended jobs count while Slurm remembers the
+    jobs."""
     limits = ("MaxJobCount=8", "MinJobAge=2")
     spec = ClusterSpec(nodes=2, release=request.param, slurm_conf=limits)
     with (

@@ -1,4 +1,4 @@
-"""The first Pod of README.md, created as shown, and the commands after the Pod with their output."""
+"""Test of README.md: the first Pod, and the output of the commands that follow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real
 
 
 def shape(printed: str) -> str:
-    """Which job and which node it is differs; both are as long everywhere."""
+    """Replaces the job id and the node name. Both differ from README.md, but have the same length."""
     return re.sub(r"\bnode-\d\b", "node-N", re.sub(r"\b\d{8}\b", "JOBID", printed))
 
 

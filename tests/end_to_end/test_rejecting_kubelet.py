@@ -1,4 +1,5 @@
-"""If a kubelet rejects every Pod, the Node is closed for a while and has a condition with the reason."""
+"""Test of a kubelet that rejects every Pod: the extender closes the Node for a while, and writes a
+condition with the reason."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def kubelets(quiet: Actors) -> Iterator[Actors]:
 
 
 def decide(actors: Actors, name: str, broken: str) -> str:
-    """The kubelet of the Pod's Node starts the Pod, or rejects it on the broken Node."""
+    """Plays the kubelet of the Pod's Node: starts the Pod, or rejects the Pod on the broken Node.
+    Returns the Node."""
     chosen, running = actors.bound(name), {"phase": "Running"}
     failed = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": NO_DEVICE}
     patch = json.dumps({"status": failed if chosen == broken else running})

@@ -1,4 +1,5 @@
-"""Two replicas, each beside a kube-scheduler of its own, restarted one after the other under load."""
+"""Tests of two replicas, each with a separate kube-scheduler, that restart one after the other under
+load."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def replicated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Actors]:
 
 
 class Stream(threading.Thread):
-    """A Pod every tenth of a second, until it is told to stop."""
+    """Creates a Pod every tenth of a second, until `over` is set."""
 
     def __init__(self, actors: Actors) -> None:
         super().__init__()
@@ -75,7 +76,7 @@ def test_a_rolling_restart_under_load_refuses_no_pod_and_loses_none(replicated: 
 
 
 def test_another_replica_leads_at_once_after_a_clean_stop_of_the_leader(replicated: Actors) -> None:
-    """With the kube-scheduler beside it, which a Pod's end takes along."""
+    """The kube-scheduler beside the leader stops, too, as at the end of a Pod with both."""
     before = leader(replicated)
     beside = before.replace("extender", "kube-scheduler")
     replicated.cluster.stop(before)

@@ -1,4 +1,5 @@
-"""What Slurm is asked costs by our Pods that wait, and not by how many jobs others have in Slurm."""
+"""Test of the cost of requests to Slurm. The cost grows with the waiting Pods, and not with the native
+jobs."""
 
 from __future__ import annotations
 
@@ -19,21 +20,22 @@ from tests.eventually import eventually
 pytestmark = [pytest.mark.real, pytest.mark.alone]
 
 NATIVE = 5000
-ARRAY = 1000  # Slurm's own MaxArraySize
+ARRAY = 1000  # within Slurm's default MaxArraySize
 WAITING = 20
-WINDOW_S = 10.0  # in which each job that waits is asked for its reason once
+WINDOW_S = 10.0  # in this time, the extender reads each waiting job's reason once
 BY_THE_CLOCK = ("GET conf", "GET partitions", "GET nodes")
-"""Asked now and then, whatever waits: one time more or less in so short a window is chance."""
+"""Calls at fixed times. In a short window, the number of the calls may differ by 1."""
 ALL_JOBS = "GET jobs/state"
-"""The audit's one question about all jobs, which is as long as there are jobs."""
+"""The audit's only call about all jobs. The answer grows with the number of jobs."""
 
 BYTES_A_JOB, BYTES_A_SECOND = 90, 2000
-"""What that costs, and may cost on average: with many jobs it is asked less often."""
+"""Upper limits of the answer to this call: bytes for each job, and average bytes in a second. With many
+jobs, the audit calls less often."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """How often Slurm was asked what, and the bytes of that both ways."""
+    """Numbers of calls to Slurm, and of bytes in both directions, by the kind of call."""
 
     calls: Mapping[str, float]
     bytes: Mapping[str, float]
@@ -62,7 +64,7 @@ class Asked:
         return {call: self.bytes[call] / count for call, count in self.calls.items() if count}
 
     def follows_the_pods(self) -> tuple[float, float]:
-        """Calls and bytes of all that is not asked by the clock alone."""
+        """Returns the number of all calls except calls at fixed times, and the bytes of these calls."""
         aside = (*BY_THE_CLOCK, ALL_JOBS)
         return (
             sum(count for call, count in self.calls.items() if call not in aside),
@@ -72,12 +74,12 @@ class Asked:
 
 def asked_in_a_while(actors: Actors) -> Asked:
     before = Asked.so_far(actors)
-    time.sleep(WINDOW_S)  # the window that is measured: nothing is waited for
+    time.sleep(WINDOW_S)  # the length of the window, not a wait for an event
     return Asked.so_far(actors).since(before)
 
 
 def one_round(actors: Actors) -> tuple[int, int]:
-    """How many jobs Slurm has, and how many bytes its answer about all of them is."""
+    """Returns the number of jobs in Slurm, and the bytes of the answer about all jobs."""
     heard: list[int] = []
 
     async def ask() -> int:
@@ -96,7 +98,8 @@ def one_round(actors: Actors) -> tuple[int, int]:
 
 @contextmanager
 def native_jobs(actors: Actors) -> Iterator[None]:
-    """So many records in slurmctld: an array is one until its tasks are spoken to one by one."""
+    """Creates `NATIVE` records of jobs in slurmctld during the block. An array has only one record until
+    scontrol changes the tasks."""
     run = actors.cluster.run_slurm
     for _ in range(NATIVE // ARRAY):
         array = ("--parsable", "--hold", f"--array=0-{ARRAY - 1}", "--chdir=/tmp")
@@ -126,9 +129,9 @@ def test_requests_to_slurm_do_not_grow_with_the_native_jobs(quiet: Actors) -> No
         beside = asked_in_a_while(actors)
     actors.cluster.stop("extender")
     print(alone, beside, (jobs, answer), sep="\n")  # noqa: T201 -- shown where it fails
-    assert jobs > NATIVE  # our own besides
+    assert jobs > NATIVE  # native jobs and placeholders
     assert answer / jobs < BYTES_A_JOB
-    # One for the audit, and in the first two minutes perhaps one for jobs that come late.
+    # A call for the audit, and in the first two minutes perhaps another call for late jobs.
     assert beside.bytes[ALL_JOBS] <= max(2.2 * answer, BYTES_A_SECOND * WINDOW_S)
     for now, then in zip(beside.follows_the_pods(), alone.follows_the_pods(), strict=True):
         assert 0 < now <= 1.2 * then

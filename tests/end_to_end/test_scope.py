@@ -1,4 +1,5 @@
-"""Whose Pods go to Slurm: by namespace, by label, by what they ask for; others are left alone."""
+"""Tests of the scope: the namespace, the labels and the requests decide if Slurm places a Pod. Other
+Pods are left alone."""
 
 from __future__ import annotations
 
@@ -28,13 +29,14 @@ pytestmark = pytest.mark.real
 
 DOMAIN = "slurm-extender.io/"
 EXTENDERS = "slurm-extender"
-"""The namespace of a release."""
+"""Namespace of a release."""
 OPEN = "preset: open\nrules: []\n"
 
 
 @pytest.fixture(scope="module")
 def scoped() -> Iterator[Cluster]:
-    """Pods of `ml`, `every` and `selected` are in scope; of `every`, all that may wait."""
+    """Starts a cluster with the namespaces `ml`, `every` and `selected` in scope. In `every`, all Pods
+    that may wait go to Slurm."""
     spec = ClusterSpec(nodes=1, namespaces=("ml", "every", "selected"))
     with (
         tempfile.TemporaryDirectory(prefix="scope-") as directory,
@@ -69,7 +71,7 @@ def outside(scoped: Cluster) -> Iterator[Actors]:
 
 @contextmanager
 def settings(cluster: Cluster, **given: str) -> Iterator[None]:
-    """The extender runs with other settings meanwhile."""
+    """Runs the extender with other settings during the block."""
     cluster.stop("extender")
     cluster.start("extender", env={f"SLURM_EXTENDER_{name}": value for name, value in given.items()})
     try:
@@ -87,7 +89,8 @@ def bound(actors: Actors, name: str) -> Manifest:
 
 
 def placed_by_slurm(actors: Actors, name: str) -> bool:
-    """A Pod that is bound either has its job, or is none of ours."""
+    """Returns True if a bound Pod has a job. Asserts that a Pod without a job has no annotations of the
+    extender."""
     seen = bound(actors, name)
     job = actors.job_of(name)
     notes = set(seen["metadata"].get("annotations") or {})
@@ -129,7 +132,7 @@ def test_invalid_annotation_out_of_scope_is_ignored(outside: Actors) -> None:
 
 @pytest.mark.parametrize("note", [{"job-id": "1"}, {"attempt": "2"}])
 def test_extender_annotations_are_dropped_out_of_scope(outside: Actors, note: dict[str, str]) -> None:
-    """They are dropped, as from a copy of a Pod (kubectl debug --copy-to)."""
+    """The Pod is like a copy of a managed Pod (kubectl debug --copy-to)."""
     noted = {DOMAIN + key: value for key, value in note.items()}
     assert outside.apply(pod("p", own_annotations=noted)).returncode == 0
     (manifest,) = outside.pods().values()
@@ -182,7 +185,7 @@ def without_requests(namespace: str) -> Manifest:
 
 
 def deployment(namespace: str) -> Manifest:
-    """No Pod is made of it."""
+    """Returns a Deployment without replicas."""
     labels = {"app": "d"}
     made = pod("unnamed", cpu=None, scheduler="default-scheduler")
     return {
@@ -200,7 +203,7 @@ def deployment(namespace: str) -> Manifest:
 def test_pods_out_of_scope_are_created_while_the_extender_is_down(
     inside: Actors, outside: Actors
 ) -> None:
-    """kube-apiserver asks about Pods in scope only."""
+    """kube-apiserver calls the webhooks only for Pods in scope."""
     inside.cluster.stop("extender")
     try:
         asking = pod("p", annotations={"comment": "x"})
@@ -225,7 +228,7 @@ def _namespace(actors: Actors, name: str) -> Iterator[None]:
 
 
 def _replicas(actors: Actors, deployment: str) -> list[Manifest]:
-    """The Pods of a Deployment of the extender's namespace."""
+    """Returns the Pods of a Deployment in the extender's namespace."""
     listed = actors.kubectl("get", "pods", "-n", EXTENDERS, "-o", "json")
     pods: list[Manifest] = json.loads(listed.stdout)["items"]
     return [each for each in pods if each["metadata"]["generateName"].startswith(f"{deployment}-")]
@@ -237,8 +240,9 @@ def _runs(actors: Actors, deployment: str) -> list[str]:
 
 
 def test_replicas_come_back_while_kube_scheduler_binds_no_pod(scoped: Cluster, tmp_path: Path) -> None:
-    """By `extender.nodeNames`; without it, by the command of docs/concepts/scope.md. kube-scheduler asks
-    the extender about all Pods here, and no extender runs."""
+    """With `extender.nodeNames`, the replica needs no kube-scheduler. Without node names, the
+    administrator binds the replica by the commands of docs/concepts/scope.md. kube-scheduler asks the
+    extender about all Pods here, and no extender runs."""
     waiting = Rendered.of(helm(silent), with_needed(EXISTING)).find("Deployment", RELEASE)
     values = merged(EXISTING, {"extender": {"nodeNames": ["node-1"]}})
     named = Rendered.of(helm(silent), with_needed(values)).find("Deployment", f"{RELEASE}-0")
@@ -270,7 +274,7 @@ def test_replicas_come_back_while_kube_scheduler_binds_no_pod(scoped: Cluster, t
 
 
 def way_back(name: str, node: str) -> list[str]:
-    """The file and the commands of docs/concepts/scope.md, for a Pod and a Node."""
+    """Returns the file and the commands of docs/concepts/scope.md, for a Pod and a Node."""
     page = (CHECKOUT / "docs/concepts/scope.md").read_text().partition("<!-- file: binding.json -->")[2]
     file, *commands = [line[4:] for line in page.splitlines() if line.startswith("    ")]
     lines = (file, *(each.removeprefix("$ ") for each in commands))
@@ -309,6 +313,6 @@ def test_labels_select_pods(inside: Actors) -> None:
         inside.kubectl("label", "-n", "ml", "pod", inside.full("waits"), "slurm=yes")
         inside.queued("waits")
         inside.kubectl("label", "-n", "ml", "pod", inside.full("runs"), "slurm-")
-        inside.scancel("runs")  # it is still ours: its job's end is its end
+        inside.scancel("runs")  # still a managed Pod: the end of the job ends the Pod
         inside.gone("runs")
         assert placed_by_slurm(inside, "waits")

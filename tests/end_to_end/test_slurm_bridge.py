@@ -1,4 +1,4 @@
-"""A Pod that was written for slurm-bridge is placed as there, where the setting says so."""
+"""Tests of the setting for slurm-bridge: the extender places a Pod that is written for slurm-bridge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture(scope="module")
 def cluster(slurm_release: str) -> Iterator[Cluster]:
-    """The webhooks are told of the setting, too."""
+    """Starts a cluster with the setting in the extender and in the webhooks."""
     spec = ClusterSpec(
         nodes=1,
         release=slurm_release,
@@ -42,7 +42,7 @@ def all_actors(cluster: Cluster) -> Iterator[Actors]:
 
 
 def written_for_slurm_bridge(name: str, prefix: str = THEIRS, **annotations: str) -> Manifest:
-    """A Pod that names no scheduler, as in a namespace that slurm-bridge manages."""
+    """Returns a Pod without a scheduler's name, as in a namespace of slurm-bridge."""
     own = {prefix + key: value for key, value in annotations.items()}
     return pod(name, scheduler="default-scheduler", own_annotations=own)
 

@@ -1,4 +1,5 @@
-"""slurmctld comes back without any state: Pods run on, and are in Slurm's books again."""
+"""Tests of a slurmctld that comes back without any state: Pods keep running, and Slurm has jobs for the
+Pods again."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.real
 
 
 def test_pod_with_new_cores_stays_and_pod_with_a_new_gpu_is_evicted(actors: Actors) -> None:
-    """slurmctld gives a job the first that are free: what it gave to a Pod that is gone."""
+    """After the loss, slurmctld gives each job the first free cores and devices. On node-2 and node-3, a
+    deleted Pod had the first."""
     for node in ("node-1", "node-2", "node-3"):
         has_an_agent(actors, node)
     there = {"same": "node-1", "first": "node-2", "gpu": "node-2", "before": "node-3", "cores": "node-3"}
@@ -47,7 +49,7 @@ def test_pod_with_new_cores_stays_and_pod_with_a_new_gpu_is_evicted(actors: Acto
 
 
 def has_an_agent(actors: Actors, node: str) -> None:
-    """A node agent has written its condition."""
+    """Writes the condition of a node agent."""
     condition = {"type": DEVICE_PROBLEM, "status": "False", "reason": "DevicesUsable"}
     patch = json.dumps({"status": {"conditions": [condition]}})
     actors.cluster.kubectl("patch", "node", node, "--subresource", "status", "-p", patch)
@@ -88,7 +90,7 @@ def test_pods_run_on_and_get_their_nodes_back_before_native_jobs(closed: Actors)
         "sbatch", "-n8", "-N1", "--mem=100", "--parsable", "--wrap", "sleep 60", user="alice"
     ).stdout.strip()
     eventually(lambda: all(waits_pinned(actors, n, nodes[n]) for n in names), "asked for again", 60)
-    assert jobs_lost(actors) - lost == 4  # of those that run
+    assert jobs_lost(actors) - lost == 4  # the jobs of the running Pods
     cluster.kill("extender")
     cluster.start("extender")
     eventually(lambda: "slurm_extender_pods_without_job 4.0" in metrics(actors), "counted anew", 40)
@@ -105,6 +107,6 @@ def test_pods_run_on_and_get_their_nodes_back_before_native_jobs(closed: Actors)
     assert cluster.run_slurm("squeue", "-h", "-j", native, "-o", "%T").stdout.strip() == "PENDING"
     assert {name: pod["metadata"]["uid"] for name, pod in actors.pods().items()} == uids
     cluster.run_slurm("scancel", native)
-    actors.scancel(names[0])  # and they are watched as before
+    actors.scancel(names[0])  # the extender still watches the jobs
     actors.gone(names[0], 60)
     actors.bound("next", 60)

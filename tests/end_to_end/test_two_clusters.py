@@ -1,5 +1,5 @@
-"""Two Kubernetes clusters on one Slurm, each with an extender and Nodes of its own. Their Pods have the
-same names."""
+"""Tests of two Kubernetes clusters on one Slurm, each with an extender and separate Nodes. Pods of both
+clusters have the same names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ RANGES = {
 
 
 class Side(Actors):
-    """The people of one of the clusters. Of Slurm's queue they look at what is theirs, or native."""
+    """Actors of one cluster. In Slurm's queue, the actors see native jobs and the cluster's own
+    placeholders."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -43,28 +44,29 @@ class Side(Actors):
         self._ids = JobIdRange()
 
     def has(self, ids: JobIdRange) -> None:
-        """Its extender gives its jobs these ids from now on."""
+        """Restarts the cluster's extender with the range of job ids, unless the range is in use
+        already."""
         if ids != self._ids:
             self._ids = ids
             self.dies()
             self.begins()
 
     def dies(self) -> None:
-        """Its extender does."""
+        """Kills the extender of the cluster."""
         self.cluster.kill("extender")
 
     def begins(self) -> None:
-        """Its extender does."""
+        """Starts the extender of the cluster."""
         settings = {"JOB_ID_FIRST": self._ids.first, "JOB_ID_END": self._ids.end}
         environment = {f"SLURM_EXTENDER_{name}": str(value) for name, value in settings.items()}
         self.cluster.start("extender", env=environment)
 
     def named_as(self, other: Side) -> None:
-        """Its Pods have the names that the other's have."""
+        """Gives Pods the same names as in the other cluster."""
         self.round = other.round
 
     def jobs(self) -> list[QueuedJob]:
-        seen = super().jobs()  # first: the keys of a job that comes between both calls would be missing
+        seen = super().jobs()  # first: otherwise the key of a new job could be missing
         shown = self.cluster.run_slurm("squeue", "-h", "-O", "JobID:20,admin_comment:200").stdout
         keys = {int(line[:20]): line[20:].strip() for line in shown.splitlines()}
         placeholders = {job_id for job_id, key in keys.items() if key.startswith(KEY)}
@@ -72,7 +74,7 @@ class Side(Actors):
         return [job for job in seen if job.id in keys and job.id not in others]
 
     def state_of(self, name: str) -> str:
-        """Of the Pod's job; "": it has none."""
+        """Returns the state of the Pod's job, or "" if the Pod has no job."""
         job = self.job_of(name)
         return job.state if job else ""
 
@@ -82,7 +84,7 @@ Both = tuple[Side, Side]
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Both]:
-    """The first has brought Slurm up."""
+    """Starts both clusters. Slurm belongs to the first cluster."""
     spec = ClusterSpec(
         nodes=4,
         gpus_per_node=0,
@@ -142,7 +144,7 @@ def test_pods_of_both_clusters_share_a_queue_and_use_their_own_nodes(both: Both)
 
 
 def test_ended_pods_and_jobs_of_one_cluster_end_nothing_in_the_other(both: Both) -> None:
-    """A Pod whose job has the other's name, and a job whose Pod has the other's name."""
+    """Jobs and Pods have the same names in both clusters."""
     one, other = both
     for side in both:
         for name in ("deleted", "cancelled"):
@@ -162,7 +164,8 @@ def test_ended_pods_and_jobs_of_one_cluster_end_nothing_in_the_other(both: Both)
 
 @with_the_same_ids
 def test_restarted_extender_ends_only_the_orphan_jobs_of_its_cluster(both: Both) -> None:
-    """While it was away Pods of both clusters were deleted; the other's extender is away for longer."""
+    """Pods of both clusters are deleted while both extenders are down. The other extender starts
+    last."""
     one, other = both
     for side in both:
         for name in ("stays", "goes"):
@@ -203,8 +206,9 @@ def test_audit_lists_jobs_of_the_other_cluster_without_an_error(both: Both) -> N
 
 @with_ids_apart
 def test_native_job_waits_for_a_leaving_pod_only_on_the_pods_node(both: Both) -> None:
-    """The other cluster's extender says that the node is none of its own: that clears nothing, also
-    while the Pod's own extender is dead. The other's nodes are held up by neither."""
+    """The extender of the other cluster answers that the node is not in its cluster. The native job
+    still waits, even while the Pod's own extender is dead. Jobs on nodes of the other cluster start at
+    once."""
     one, other = both
     node = NODES[0][0]
     place(one, node, does=SLOW)

@@ -1,6 +1,8 @@
-"""A Pod that kube-scheduler would bind nowhere: nobody is preempted for it, and nothing is held.
+"""Tests of a Pod that kube-scheduler would bind to no Node: Slurm preempts no job for the Pod, and holds
+no resources.
 
-One node, two partitions, of which the higher one's jobs take the place of the lower one's.
+The cluster has one node and two partitions. Jobs of the higher partition preempt jobs of the lower
+partition.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.real
 NODE = "node-1"
 LOW, HIGH = {"partition": "low"}, {"partition": "high"}
 GPUS = 4
-"""All that the node has."""
+"""GPUs of the node."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,8 @@ def all_actors(cluster: Cluster) -> Iterator[Actors]:
 
 
 def wants_volume(actors: Actors, name: str) -> str:
-    """Creates a Pod of the higher partition that needs a claim which is not there; returns its name."""
+    """Creates a Pod of the higher partition with a claim that does not exist. Returns the name of the
+    claim."""
     claimed = actors.full(name)
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": claimed}}
     actors.create(name, gpus=GPUS, annotations=HIGH, volumes=[volume])
@@ -63,7 +66,7 @@ def wants_volume(actors: Actors, name: str) -> str:
 
 
 def says(actors: Actors, name: str, reason: str) -> str:
-    """Waits for a Pod's condition, and returns its message."""
+    """Waits until the Pod's condition has the reason, and returns the message."""
     eventually(lambda: actors.condition(name).get("reason") == reason, f"{name}: {reason}")
     return actors.condition(name)["message"]
 
@@ -91,7 +94,8 @@ def test_pod_with_a_missing_claim_preempts_no_pod_until_the_claim_appears(actors
 def test_second_attempt_of_a_pod_refused_by_kube_scheduler_preempts_no_pod(
     actors: Actors,
 ) -> None:
-    """The extender may not read claims here, and so knows no better: as with any plugin's PreFilter."""
+    """The extender may not read claims here, so kube-scheduler refuses the first attempt, as any
+    PreFilter plugin may."""
     with without_claims(actors):
         claimed = wants_volume(actors, "wants")
         told = says(actors, "wants", "NotBindable")
@@ -115,7 +119,8 @@ def test_second_attempt_of_a_pod_refused_by_kube_scheduler_preempts_no_pod(
 
 @contextmanager
 def without_claims(actors: Actors) -> Iterator[None]:
-    """The role of an older installation: the extender says what it cannot check."""
+    """Removes the right to read claims, as in the role of an older installation. Asserts that /readyz
+    names the missing watch."""
     role = json.loads(
         actors.cluster.kubectl("get", "clusterrole", "slurm-extender", "-o", "json").stdout
     )

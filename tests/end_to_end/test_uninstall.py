@@ -1,4 +1,4 @@
-"""What is left when the extender is gone: waiting Pods lose their gate, and live jobs end, by choice."""
+"""Tests of the uninstall: by choice, waiting Pods lose their gate, and live jobs end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.real
 
 def uninstall(actors: Actors, kubeconfig: Path, *options: str) -> subprocess.CompletedProcess[str]:
     account = {"SLURM_EXTENDER_KUBECONFIG": str(kubeconfig)}
-    # It waits for as long as the Lease lasts: long enough for the one that leads here to renew it.
+    # The command waits for the duration of the Lease: long enough for the leader to renew the Lease.
     brief = {"SLURM_EXTENDER_LEASE_DURATION_S": "3"}
     environment = {**os.environ, **actors.cluster.extender_environment, **account, **brief}
     command = [sys.executable, "-m", "extender", "uninstall", *options]
@@ -35,7 +35,8 @@ def gates(actors: Actors, name: str) -> list[dict[str, Any]]:
 
 
 def test_uninstall_keeps_running_pods_and_removes_jobs_and_gates(actors: Actors, tmp_path: Path) -> None:
-    """With the rights that the chart gives; the release and its webhooks are gone by then."""
+    """The command has only the rights that the chart gives. The extender and its validating webhook are
+    gone at the last run."""
     account = kubeconfig_of("uninstall", actors.cluster, tmp_path)
     native = actors.cluster.run_slurm("sbatch", "-J", "native", "--mem=10", "--wrap", "sleep 600")
     assert "Submitted" in native.stdout

@@ -1,9 +1,9 @@
-"""Native jobs, Pods of ours and Pods that Slurm knows nothing of, on the same nodes: nobody's room is
-given away twice.
+"""Tests of native jobs, managed Pods and unmanaged Pods on the same nodes: no resource is given away
+twice.
 
-Guaranteed is the order "job first": what Slurm runs is never bound upon. A native job that Slurm starts
-after an unmanaged Pod was bound may land on top of it, since Slurm does not know of that Pod. So here
-native jobs start before the unmanaged Pods that compete with them.
+The extender guarantees the order "job first": no Pod is bound to the resources of a running job. Slurm
+does not know of unmanaged Pods, so Slurm may start a later native job on the resources of such a Pod.
+The native jobs in these tests therefore start before the unmanaged Pods.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def capacity(spec: ClusterSpec) -> Counter[str]:
 def sbatch(
     actors: Actors, node: str, *, cpus: int, memory_mb: int, gpus: int, name: str = "native"
 ) -> None:
-    """A native job of alice's on one node; it runs when this returns."""
+    """Submits a native job of alice for a node."""
     asked = (f"-c{cpus}", f"--mem={memory_mb}", f"--gres=gpu:{gpus}", f"--job-name={name}-{node}")
     actors.cluster.run_slurm("sbatch", "-w", node, "-n1", *asked, "--wrap", "sleep 900", user="alice")
 
 
 def native_jobs(actors: Actors) -> Iterator[tuple[str, Counter[str]]]:
-    """What alice's jobs have, node by node."""
+    """Yields the node and the resources of each running job of alice."""
     shown = actors.cluster.run_slurm("scontrol", "-o", "show", "job").stdout
     for line in shown.splitlines():
         job = dict(word.split("=", 1) for word in line.split() if "=" in word)
@@ -64,7 +64,7 @@ def native_jobs(actors: Actors) -> Iterator[tuple[str, Counter[str]]]:
 
 
 def used(actors: Actors, pods: dict[str, Manifest]) -> dict[str, Counter[str]]:
-    """What native jobs and all bound Pods have of each node."""
+    """Returns the resources of native jobs and bound Pods on each node."""
     found = {name: Counter[str]() for name in actors.cluster.spec.node_names}
     for node, has in native_jobs(actors):
         found[node].update(has)
@@ -76,7 +76,8 @@ def used(actors: Actors, pods: dict[str, Manifest]) -> dict[str, Counter[str]]:
 
 
 def assert_nothing_is_overcommitted(actors: Actors) -> dict[str, Manifest]:
-    """The Pods are looked at first: what they have must still be free of jobs afterwards."""
+    """Asserts that no node is overcommitted, and returns the Pods. Reads the jobs after the Pods: no
+    later job may use a Pod's resources."""
     pods = actors.pods()
     has = capacity(actors.cluster.spec)
     for node, amounts in used(actors, pods).items():
@@ -98,7 +99,8 @@ def all_native_run(actors: Actors, count: int) -> None:
 
 
 def test_a_mixed_workload_never_overcommits_a_node(actors: Actors) -> None:
-    """Four nodes of 8 CPUs, 16,000 MB and 4 GPUs; each native job is short of another resource."""
+    """Four nodes have 8 CPUs, 16,000 MB and 4 GPUs each. Each native job leaves little of another
+    resource."""
     sbatch(actors, "node-1", cpus=6, memory_mb=1000, gpus=0)
     sbatch(actors, "node-2", cpus=1, memory_mb=15_000, gpus=0)
     sbatch(actors, "node-3", cpus=1, memory_mb=1000, gpus=4)
@@ -169,7 +171,7 @@ def test_daemonset_and_critical_pods_run_beside_any_native_job(actors: Actors) -
 
 
 def agents(actors: Actors) -> set[str]:
-    """The Nodes that the DaemonSet's Pods are bound to."""
+    """Returns the Nodes of the DaemonSet's bound Pods."""
     pods = actors.pods().values()
     made = (pod for pod in pods if (pod["metadata"].get("labels") or {}).get("app") == "agent")
     return {node for pod in made if (node := pod["spec"].get("nodeName"))}
@@ -202,7 +204,8 @@ def test_pods_bound_concurrently_do_not_share_free_capacity(actors: Actors) -> N
 
 
 def test_managed_pod_moves_if_unmanaged_pods_use_its_allocation(quiet: Actors) -> None:
-    """node-1 has 1 CPU left: a native job has 4 and an unmanaged Pod 3. Slurm knows of the 4 only."""
+    """node-1 has 1 free CPU: a native job has 4 CPUs, and an unmanaged Pod has 3. Slurm knows only of
+    the native job."""
     actors = quiet
     actors.cluster.start("extender", env={"SLURM_EXTENDER_UNBOUND_DEADLINE_S": "3"})
     try:
@@ -221,7 +224,8 @@ def test_managed_pod_moves_if_unmanaged_pods_use_its_allocation(quiet: Actors) -
 
 
 def test_unmanaged_pod_shows_since_when_slurm_is_silent(actors: Actors) -> None:
-    """slurmctld takes connections and answers nothing. kube-scheduler would give a call up after 5 s."""
+    """slurmctld accepts connections, and does not answer. After five seconds, kube-scheduler would give
+    up a call."""
     unmanaged(actors, "before")
     actors.bound("before")
     actors.cluster.pause("slurmctld")

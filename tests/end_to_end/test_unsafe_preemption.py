@@ -1,7 +1,8 @@
-"""Where kube-scheduler would evict, or evicts, Pods for one that Slurm has not let in, /readyz says so.
+"""Tests of a problem in /readyz: kube-scheduler evicts, or would evict, Pods for a Pod without an
+allocation.
 
-The same story as in test_no_preemption.py: Slurm gives a Pod a node whose CPUs are other Pods'. Here
-DefaultPreemption is on, and what differs is whether kube-scheduler asks preemptVerb.
+As in test_no_preemption.py, Slurm grants a node whose CPUs belong to other Pods. Here DefaultPreemption
+is on, and the tests run with and without calls of preemptVerb.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def corrected(file: Path, into: Path) -> None:
 
 
 def test_eviction_for_a_pod_without_an_allocation_is_a_problem(actors: Actors, tmp_path: Path) -> None:
-    """Though the configuration that the extender is shown is another than kube-scheduler's."""
+    """The extender reads a correct copy of the configuration, and not the file of kube-scheduler."""
     cluster = actors.cluster
     shown = tmp_path / "kube-scheduler.yaml"
     corrected(scheduler_configuration("kube-scheduler", Layout(cluster.directory)), shown)
@@ -112,7 +113,7 @@ def test_eviction_for_a_pod_without_an_allocation_is_a_problem(actors: Actors, t
             words = eventually(lambda: actors.trouble(PART), "told")
             assert f"for default/{actors.full('ours')}, a Pod for Slurm to place" in words
             assert degraded(actors)
-            # Those that went meanwhile are looked at a second later.
+            # The extender looks for evicted Pods a second later.
             eventually(
                 lambda: counted(actors) == len(low) - len(staying(actors) & low) > 0, "all are counted"
             )

@@ -1,4 +1,5 @@
-"""What the author of a Pod that waits in Slurm sees of it: docs/concepts/waiting.md."""
+"""Tests of docs/concepts/waiting.md: the information on a Pod that waits in Slurm, for the author of the
+Pod."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ WAITS = rf"Slurm job \d+ has waited in partition main since \d+ \w+ {CLOCK}: "
 
 
 def described(actors: Actors, name: str, event: str) -> str:
-    """Waits until `kubectl describe` shows a Normal Event with these words, and returns its line."""
+    """Waits until `kubectl describe` shows a Normal Event with the text, and returns the line."""
     wanted = re.compile(rf"^ +Normal +{event}$", re.MULTILINE)
 
     def see() -> str:
@@ -29,7 +30,7 @@ def described(actors: Actors, name: str, event: str) -> str:
 
 
 def fill(actors: Actors, **given: dict[str, str]) -> None:
-    """All four nodes are taken."""
+    """Fills all four nodes."""
     for number in range(4):
         actors.create(f"big-{number}", cpu="8", **given)
     for number in range(4):
@@ -69,7 +70,7 @@ def test_pod_held_by_its_author_shows_the_reason(actors: Actors) -> None:
 
 @pytest.fixture
 def short(actors: Actors) -> Iterator[str]:
-    """A partition whose jobs may last an hour."""
+    """Creates a partition with a time limit of an hour."""
     actors.cluster.run_slurm(
         "scontrol", "create", "PartitionName=short", "Nodes=node-[1-4]", "MaxTime=60", "State=UP"
     )

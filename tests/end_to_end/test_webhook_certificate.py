@@ -1,4 +1,4 @@
-"""The webhooks' own certificate, and what a cluster does without them."""
+"""Tests of the webhooks' own certificate, and of a cluster without running webhooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = ("secret", "slurm-extender-webhooks", "--namespace=kube-system")
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Actors]:
-    """A cluster of its own, whose extender keeps the certificate by itself."""
+    """Starts a separate cluster with an extender that manages the certificate."""
     with (
         tempfile.TemporaryDirectory(prefix="e2e-") as directory,
         Cluster.up(ClusterSpec(nodes=1, self_signed=True), Path(directory)) as running,
@@ -54,7 +54,7 @@ def test_deleted_certificate_is_recreated_without_a_rejected_pod(alone: Actors) 
 
 
 def test_unmanaged_pods_are_created_while_no_extender_runs(quiet: Actors) -> None:
-    """And those that ask for Slurm are refused, with the reason: nobody gates them."""
+    """A Pod that requests Slurm is refused with the reason, because no webhook can add the gate."""
     assert quiet.apply(pod("other", scheduler="somebody-elses")).returncode == 0
     refused = quiet.apply(pod("ours"))
     assert refused.returncode != 0
