@@ -1,4 +1,5 @@
-"""A missing right to Pods in scope, or a second release of the chart, is a problem of every replica."""
+"""Tests of the checks in every replica: a missing right to Pods in scope, or a second release of the
+chart, is a problem."""
 
 import asyncio
 from pathlib import Path
@@ -45,7 +46,7 @@ async def test_each_missing_right_is_reported(monkeypatch: pytest.MonkeyPatch) -
 async def test_replica_reports_a_refusal_only_if_it_lasts(
     retry_s: float, reported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kube-apiserver that starts forbids for a moment what it allows."""
+    """A starting kube-apiserver forbids allowed requests for a moment."""
     monkeypatch.setattr(RETRY, retry_s)
     kubernetes, health = InMemoryKubernetes(), Health()
     kubernetes.lacking = {PATCH}

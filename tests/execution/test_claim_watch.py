@@ -1,4 +1,5 @@
-"""Claims that come and go, and what the Pods that refer to them are told."""
+"""Tests of the watch of claims: a new, changed or deleted claim reaches the Pods that refer to the
+claim."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -41,7 +42,7 @@ def claim(name: str = "data", storage_class: str = "late", **metadata: Any) -> M
 
 
 def on_a_volume() -> tuple[Manifest, Manifest]:
-    """The claim, bound, and its volume, which some Nodes reach."""
+    """Returns a bound claim, and the volume of the claim. Only some Nodes can reach the volume."""
     bound = claim(annotations={"pv.kubernetes.io/bind-completed": "yes"})
     bound["spec"] |= {"volumeName": "pv"}
     terms = [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]
@@ -56,7 +57,7 @@ CALLS = {"lists": "pages", "groups": "serves", "watches": "watch"}
 
 
 class Api(InMemoryKubernetes):
-    """Has these objects by kind, or an error for whoever lists them."""
+    """Kubernetes in memory. For each kind, a parameter gives the objects, or the error of each list."""
 
     def __init__(self, **lists: list[Manifest] | Exception) -> None:
         super().__init__(unserved={"resourceclaims"})
@@ -67,14 +68,15 @@ class Api(InMemoryKubernetes):
                 self.put(kind, *listed)
 
     def fail(self, at: str, kind: str, error: KubernetesError | None) -> None:
-        """Its "lists", its "groups" or its "watches" fail, or (None) no longer do."""
+        """Makes "lists", "groups" or "watches" of a kind fail. With None as the error, the calls work
+        again."""
         self.outage(error, f"{CALLS[at]} {kind}")
 
     async def asked(self, at: str, kind: str, times: int) -> None:
-        """Waits until there were so many more such requests."""
+        """Waits until `times` more such requests have ended."""
         call = f"{CALLS[at]} {kind}"
         times += self.calls.count(call)
-        await until(lambda: self.calls.count(call) > times)  # the last one has ended, too
+        await until(lambda: self.calls.count(call) > times)  # so that the last request has ended
 
 
 def _sentence(pod: Pod) -> str | None:
@@ -83,7 +85,7 @@ def _sentence(pod: Pod) -> str | None:
 
 
 class Site:
-    """A Pod that refers to the claim "data", and what the ledger is told of it."""
+    """A Pod that refers to the claim "data", and the events about the Pod for the ledger."""
 
     def __init__(self, api: Api, *pods: Manifest) -> None:
         self.api, self.health = api, Health()
@@ -95,7 +97,7 @@ class Site:
         self.told: asyncio.Queue[PodObserved] = asyncio.Queue()
 
     async def obstacle(self) -> str | None:
-        """What is said of the Pod when all is listed."""
+        """Returns the Pod's obstacle after all objects are listed."""
         (pod,) = await self.pods.list()
         return _sentence(pod)
 
@@ -150,8 +152,8 @@ async def test_new_volume_wakes_the_pod_and_sets_its_nodes() -> None:
 
 
 class Looks:
-    """How often the claims of a Pod are looked at, and how often without a turn for others; how often
-    constraints are made anew from them."""
+    """Counts the checks of claims, the checks without a turn for other tasks, and the new constraints of
+    Nodes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.number = self.in_a_row = self.most_in_a_row = self.made = 0
@@ -332,7 +334,7 @@ async def test_claim_created_while_the_watch_was_broken_is_found_later() -> None
 
 @pytest.mark.usefixtures("impatient")
 async def test_watch_broken_for_a_short_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it is silent afterwards."""
+    """A restored watch may stay silent for longer than `_BROKEN_S`."""
     monkeypatch.setattr("extender.execution.claim_watch._BROKEN_S", 2.0)
     kind, site = "persistentvolumeclaims", Site(Api())
     assert await site.obstacle() == MISSING

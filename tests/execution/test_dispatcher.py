@@ -1,4 +1,4 @@
-"""Effects carried out on both systems, and what the ledger hears of them."""
+"""Tests of the dispatcher: the effects on both systems, and the outcomes for the ledger."""
 
 import asyncio
 import re
@@ -79,12 +79,12 @@ EVICTION = EvictPod("u1", POD, CAUSE)
 
 
 def evictions(number: int) -> list[EvictPod]:
-    """Of as many Pods, each of its own."""
+    """Returns evictions of different Pods."""
     return [replace(EVICTION, uid=each.uid, pod=each) for each in PODS[:number]]
 
 
 class FakeSlurm:
-    """Takes calls down; submissions wait for `open`."""
+    """Records calls. Submissions wait for `open`."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int | None]] = []
@@ -95,11 +95,11 @@ class FakeSlurm:
         self.grant_error: Exception | None = None
         self.update_error: Exception | None = None
         self.reason = ""
-        """Why its job waits."""
+        """Reason for which the job waits."""
         self.deaf = False
-        """Updates, and questions to the books, are never answered."""
+        """If True, updates and queries of accounting get no answer."""
         self.who: str | None = None
-        """Who has cancelled its job."""
+        """Canceller of the job."""
         self.boot_time = 1
 
     async def _did(self, call: str, job_id: int) -> int:
@@ -159,7 +159,7 @@ class FakeSlurm:
 
 
 class FakeLedger:
-    """Hears events; says when it wants to be woken."""
+    """Records events, and sets the time of the next wake."""
 
     def __init__(self) -> None:
         self.heard: asyncio.Queue[Event] = asyncio.Queue()
@@ -181,7 +181,7 @@ class FakeLedger:
 
 
 class Works:
-    """A dispatcher at work, among fakes."""
+    """A running dispatcher with fake systems."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class Works:
         await asyncio.gather(self._running, return_exceptions=True)
 
     def put(self, *effects: Effect) -> None:
-        """Lets the ledger answer the next event with these effects."""
+        """Lets the ledger answer the next event with the effects."""
         self.ledger.effects = list(effects)
         self.dispatcher.feed(Tick())
         assert self.ledger.heard.get_nowait() == Tick()
@@ -222,12 +222,12 @@ class Works:
         return await asyncio.wait_for(self.ledger.heard.get(), 10)
 
     async def told(self) -> None:
-        """Returns when all Events are made that were to be."""
+        """Waits until all due Events are created."""
         for _ in range(100):
             await asyncio.sleep(0)
 
     async def tell(self, effect: Effect) -> None:
-        """Carries an effect out, and all that is told of it."""
+        """Carries an effect out, and creates all Events about the effect."""
         self.put(effect)
         await self.outcome()
         await self.told()
@@ -237,7 +237,7 @@ class Works:
 
     @property
     def pod(self) -> Manifest:
-        """The Pod as it is now."""
+        """Returns the current Pod."""
         return self.kubernetes.read("pods", POD.name)
 
     @property
@@ -246,18 +246,18 @@ class Works:
 
     @property
     def condition(self) -> Manifest:
-        """What the Pod says of its placement."""
+        """Returns the condition about the placement of the Pod."""
         conditions = self.pod["status"]["conditions"]
         return next(dict(each) for each in conditions if each["type"] == CONDITION)
 
     def events(self, field: str) -> list[str]:
-        """What the Events say, in the order in which they were made."""
+        """Returns a field of all Events, in the order of creation."""
         made = self.kubernetes.objects("events")
         made.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
         return [event[field] for event in made]
 
     def somebody_writes(self) -> None:
-        """Something of no concern onto the Pod: another version."""
+        """Changes a label of the Pod. The Pod gets another version."""
         self.kubernetes.edit("pods", POD.name, {"metadata": {"labels": {"version": self.version}}})
 
     def is_gone(self, of: Pod = POD) -> bool:
@@ -319,7 +319,7 @@ SUBMISSION = Submit("u1", 40_000_000, SPEC, immediate=False)
 
 
 async def failed(works: Works, effect: Effect) -> list[Any]:
-    """What the log says of an effect that fails."""
+    """Returns the log of an effect that fails."""
     with capture_logs() as logs:
         outcome = await works.dispatcher.outcome_of(effect)
         assert isinstance(outcome.result, Failure)
@@ -400,7 +400,7 @@ async def test_job_with_rejected_comment_is_cancelled(works: Works, error: Slurm
 
 
 async def test_job_that_needs_a_comment_first_is_not_cancelled_without_it(works: Works) -> None:
-    """But for one that is over."""
+    """If the job has ended, the extender cancels without the comment."""
     works.slurm.update_error = Unreachable("down")
     replaced = CancelJob("u1", 7, "p@default", "Replaced: because", comment_first=True)
     with pytest.raises(Unreachable):
@@ -470,7 +470,7 @@ async def test_failed_grant_creates_no_event(works: Works) -> None:
 
 @pytest.mark.parametrize("effect", [WriteAllocation("u1", POD, ALLOCATION, nominate=True), EVICTION])
 async def test_conflict_of_the_status_patch_ends_an_effect(works: Works, effect: Effect) -> None:
-    """After five tries kube-apiserver gives up: the ledger repeats the effect."""
+    """kube-apiserver gives up after five tries, and the ledger repeats the effect."""
     works.kubernetes.outage(Conflict(409, "modified"), "patch_pod_status")
     with pytest.raises(Conflict):
         await works.do(effect)
@@ -602,7 +602,7 @@ async def test_eviction_writes_the_cause_before_the_deletion() -> None:
     leaving["metadata"]["deletionGracePeriodSeconds"] = 86_400
     for written_to in (False, True):
         works = Works(InMemoryKubernetes(leaving))
-        if written_to:  # it is deleted as it was told, and in no other version
+        if written_to:  # the deletion applies only to the version with the condition
             works.kubernetes.before_next("delete_pod", works.somebody_writes)
         with suppress(Conflict):
             await works.do(EvictPod("u1", parse_pod(leaving, TRANSLATION), CAUSE))
@@ -646,7 +646,7 @@ async def test_new_pod_of_the_same_name_is_not_evicted(works: Works) -> None:
 
 
 class Written(InMemoryKubernetes):
-    """A Pod that somebody else writes to so often that of three deletions one is in time."""
+    """A Pod that another program changes often: every third deletion succeeds."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(pod_manifest(**{"uid": "u1", "version": "7"} | given))
@@ -670,7 +670,7 @@ class Written(InMemoryKubernetes):
 
 
 async def test_eviction_of_a_changing_pod_reads_the_pod_before_each_try() -> None:
-    """It is told why once, in whatever version it is."""
+    """The extender writes the cause once, into any version of the Pod."""
     works = Works(Written())
     await works.do(replace(EVICTION, in_this_attempt=True))
     tries = ["read_pod", "patch_pod_status", "delete_pod"] + 2 * ["read_pod", "delete_pod"]
@@ -798,7 +798,7 @@ async def test_eviction_of_a_missing_pod_succeeds(works: Works) -> None:
     assert works.kubernetes.calls == ["patch_pod_status"]
 
 
-# At work
+# The running dispatcher
 
 
 async def test_ledger_gets_the_result_of_an_effect(works: Works) -> None:
@@ -839,7 +839,7 @@ async def test_writes_that_hang_hold_up_no_eviction_and_no_cancellation() -> Non
 
 
 async def test_reports_to_users_delay_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window of 1,000 Pods that wait has its reasons read every ten seconds."""
+    """For 1,000 waiting Pods, the extender reads the reasons every ten seconds."""
 
     async def never(*_: object) -> object:
         return await asyncio.Event().wait()

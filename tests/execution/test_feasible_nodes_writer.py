@@ -1,4 +1,5 @@
-"""What is told of refused Nodes, and of Nodes that are being vacated."""
+"""Tests of the annotation with feasible Nodes after a refused Node, and of the time until departing Pods
+are gone."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -20,7 +21,8 @@ POD = pod_manifest(name="p", uid="u1")
 
 
 async def told(kubernetes: InMemoryKubernetes, *jobs: int, health: Health | None = None) -> None:
-    """Returns when the Pod says which Nodes were offered instead of the last of the jobs."""
+    """Reports feasible Nodes for each job, and waits until the Pod has the annotation for the last
+    job."""
     writer = FeasibleNodesWriter(kubernetes, health or Health())
     running = asyncio.ensure_future(writer.run())
     for job_id in jobs:
@@ -80,10 +82,10 @@ STUCK, SLOW = leaving("2026-01-01T11:59:00Z"), leaving("2026-01-02T12:00:00Z", 8
     ("pods", "seconds"),
     [
         ([leaving(None), leaving("2026-01-01T12:00:10Z"), leaving("2026-01-01T12:00:30Z")], 35.0),
-        ([leaving("2026-01-01T13:00:00Z")], 35.0),  # a slow clock counts no longer than the grace
+        ([leaving("2026-01-01T13:00:00Z")], 35.0),  # clocks differ: the wait is at most the grace period
         *(([], 0.0), ([leaving(None)], 0.0), ([STUCK], 0.0)),
         *(([SLOW], 0.0), ([SLOW, leaving("2026-01-01T12:00:10Z")], 15.0)),
-        ([leaving("2026-01-01T12:00:35Z", 86_400)], 40.0),  # little of the day is left
+        ([leaving("2026-01-01T12:00:35Z", 86_400)], 40.0),  # little of the grace period is left
         ([leaving("2026-01-01T12:00:36Z", 86_400)], 0.0),
     ],
 )

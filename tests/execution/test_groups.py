@@ -1,5 +1,5 @@
-"""A workload of three Pods, from its Pods to its Nodes, with Slurm and kube-apiserver in memory: whole,
-and whichever effect the leader dies at."""
+"""Tests of a workload of three Pods, with Slurm and kube-apiserver in memory: a single job places all
+Pods, even if the leader dies at any effect."""
 
 import asyncio
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ FATES = ("done", "reply lost", "lost")
 
 
 class Silent:
-    """Listens to what becomes of effects, and says nothing."""
+    """Ignores all reports about effects."""
 
     def done(self, *_: Any) -> None: ...
     def failed(self, *_: Any) -> None: ...
@@ -46,14 +46,15 @@ class Silent:
 
 
 class Died(Exception):
-    """The leader has, at an effect."""
+    """The leader has died at an effect."""
 
 
 class Cluster:
-    """Both systems, a kube-scheduler, and a leader between them that does one thing at a time."""
+    """Both systems, a kube-scheduler, and a leader that carries out effects one by one."""
 
     def __init__(self, dies_at: int | None = None, fate: str = "done") -> None:
-        """The leader dies at the effect of this number, which meets this fate."""
+        """Makes the leader die at the effect with the number `dies_at`. `fate` is the result of the
+        effect."""
         names = [node(name, cpus=8, memory_mb=16_000, gres="gpu:2") for name in NODES]
         self.slurm = InMemorySlurm(names, [partition("main", NODES, default=True)], tick_s=0.01)
         self.kubernetes = InMemoryKubernetes()
@@ -89,7 +90,7 @@ class Cluster:
         return [each._replace(group=GROUP) for each in parsed]
 
     async def recover(self) -> None:
-        """The next leader reads both systems."""
+        """Starts the next leader. The leader reads both systems."""
         self._begin()
         pods = await self.pods()
         await recover(
@@ -104,7 +105,8 @@ class Cluster:
         self._seen = {each.uid: each for each in pods}
 
     async def run_until(self, state: State) -> None:
-        """Goes on until the group is there, through the leader's death."""
+        """Runs rounds until the group reaches the state. If the leader dies, the next leader
+        continues."""
         async with asyncio.timeout(20):
             while (record := self.ledger.record_of(GROUP.uid)) is None or record.state is not state:
                 try:
@@ -144,7 +146,7 @@ class Cluster:
             raise Died
 
     async def _bind(self) -> None:
-        """kube-scheduler binds what it may, through what /bind asks Slurm."""
+        """Plays kube-scheduler: binds each granted Pod after the checks of /bind."""
         for each in await self.pods():
             if each.scheduling.gates or each.life.node or each.scheduling.allocation is None:
                 continue
@@ -158,7 +160,7 @@ class Cluster:
                 continue
 
     async def jobs(self) -> list[Job]:
-        """Those of the group that live."""
+        """Returns the live jobs of the group."""
         states = await self.slurm.all_states()
         read = [await self.slurm.job(job_id) for job_id, state in states.items() if not state.ended]
         keys = [(job, PlaceholderKey.parse(job.admin_comment)) for job in read if job is not None]
@@ -166,7 +168,8 @@ class Cluster:
 
 
 async def is_whole(cluster: Cluster) -> None:
-    """One job runs for the group, and each Pod is bound to a node of it and has devices there."""
+    """Asserts that one job runs for the group, and that each Pod is bound to a node of the job with
+    devices."""
     (job,) = await cluster.jobs()
     pods = await cluster.pods()
     assert job.state.running

@@ -1,4 +1,4 @@
-"""An administrator is told before native jobs get placeholders' ids."""
+"""Tests of the warning to the administrator before native jobs get the ids of placeholders."""
 
 from typing import Any, cast
 
@@ -39,14 +39,14 @@ def test_ids_within_the_range_are_reported() -> None:
 
 
 def test_ids_of_placeholders_of_another_cluster_are_not_reported() -> None:
-    """Where slurmrestd does not tell Slurm's own, and the lowest of all first ids is its MaxJobId."""
+    """slurmrestd reports no MaxJobId. The setting is the lowest first id of all clusters."""
     ours = JobIdRange(50_000_000)
     assert encroaching(ours.first - 1, IDS.first, ours) is None
     assert encroaching(ours.first - 1, None, ours) is not None
 
 
 class Checked:
-    """A Slurm that tells this of itself."""
+    """Runs the check on a Slurm with the given configuration."""
 
     def __init__(self, told: Configuration, max_job_id: int | None = None) -> None:
         self.told = told

@@ -1,4 +1,5 @@
-"""Pushes make the watch look at a job at once; what it sees is Slurm's own word, as in a poll."""
+"""Tests of the job watch: a push makes the watch poll a job at once. As in a regular poll, only Slurm's
+answer counts."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -31,7 +32,7 @@ CONFIGURING = JobState.parse("RUNNING,CONFIGURING")
 
 
 class WatchedSlurm(InMemorySlurm):
-    """Slurm in memory, which tells its questions to a test and may answer out of `says` first."""
+    """Slurm in memory. Records all calls, and answers with the states in `says` first."""
 
     def __init__(self, cpus: int) -> None:
         self.now = 1000.0
@@ -40,12 +41,12 @@ class WatchedSlurm(InMemorySlurm):
         )
         self.questions: asyncio.Queue[frozenset[int]] = asyncio.Queue()
         self.says: list[JobState | None] = []
-        """None: the job is unknown."""
+        """Next states. None stands for an unknown job."""
         self.read: list[int] = []
         self.expected, self.all_read = 20, asyncio.Event()
         self.preempting: set[int] = set()
         self.patience = asyncio.Event()
-        """Reading a job waits for it."""
+        """Each read of a job waits for this event."""
         self.patience.set()
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
@@ -66,12 +67,12 @@ class WatchedSlurm(InMemorySlurm):
         return replace(job, preempt_time=1) if job is not None and preempted else job
 
     def start_jobs(self) -> None:
-        """Time passes for Slurm's scheduler, and for nobody else."""
+        """Moves Slurm's clock forward, so that Slurm's scheduler starts jobs."""
         self.now += 1.0
 
 
 class Stage:
-    """A ledger with two Pods whose jobs wait in Slurm, watched by nothing but pushes."""
+    """A ledger and a job watch without regular polls."""
 
     def __init__(self, cpus: int = 1) -> None:
         self.slurm = WatchedSlurm(cpus)
@@ -95,7 +96,7 @@ class Stage:
         return job.id
 
     async def bind(self, name: str, grace_time_s: int = 60) -> int:
-        """A Pod that runs, in a partition with this GraceTime."""
+        """Adds a running Pod, in a partition with the given GraceTime."""
         bound = pod(name=name, node="n1", gates=())
         job = placeholder_job(bound, "RUNNING", node="n1")
         await self.slurm.submit(JobSpec(name, 1, 1, admin_comment=job.admin_comment), job.id)
@@ -127,7 +128,7 @@ class Stage:
         return next(p.state for p in self.ledger.placeholders if p.job.id == job_id)
 
     async def asked(self) -> frozenset[int]:
-        """Waits for the next question."""
+        """Waits for the next poll, and returns the ids of the jobs."""
         return await asyncio.wait_for(self.slurm.questions.get(), 5)
 
     async def news(self) -> None:
@@ -141,7 +142,7 @@ class Stage:
         await self.news()
 
     async def nothing_more_is_asked(self) -> None:
-        """After all the looks that a push may lead to, the next question is about another job."""
+        """Asserts that the last push causes no further poll: the next poll is about another job."""
         job = await self.queue("last")
         await asyncio.sleep(1.5 * sum(_AGAIN_S))
         self.watch.poll_now(job)
@@ -222,10 +223,10 @@ async def test_push_for_a_foreign_job_causes_no_call(stage: Stage) -> None:
 
 
 async def test_early_push_is_checked_when_the_job_becomes_known(stage: Stage) -> None:
-    """PrologSlurmctld may run before Slurm has answered our submission."""
+    """PrologSlurmctld may run before Slurm has answered the submission."""
     job = placeholder_job(pod(name="p"), "PENDING").id
     stage.watch.poll_now(job)
-    await asyncio.sleep(0)  # the push is taken in; nobody is asked
+    await asyncio.sleep(0)  # the watch takes the push, and does not poll yet
     assert await stage.queue("p") == job
     assert await stage.asked() == {job}
 
@@ -249,7 +250,7 @@ async def test_job_that_stays_in_configuring_is_left_to_regular_polls(stage: Sta
 
 
 async def test_a_job_that_slurm_does_not_know_is_not_lost_within_milliseconds(stage: Stage) -> None:
-    """Polls confirm a loss, some time apart: a slurmctld that restarts may know it again."""
+    """Several polls must confirm a loss: after a restart, slurmctld may know the job again."""
     job = await stage.queue("p")
     stage.slurm.says = [None] * 5
     stage.watch.poll_now(job)
@@ -324,7 +325,8 @@ async def test_outage_stops_the_reads_of_jobs_with_a_grace_time() -> None:
 
 
 async def test_each_job_of_a_bound_pod_is_read_in_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state does not show that a job was suspended and resumed: the ledger reads that job next."""
+    """The state does not show that Slurm has suspended and resumed a job. After the read, the job is
+    SUSPECT."""
     monkeypatch.setattr(job_watch, "_ROUND_S", 0.02)
     monkeypatch.setattr(job_watch, "_READ_S", 0.0)
     stage = Stage(cpus=20)
@@ -341,7 +343,7 @@ async def test_each_job_of_a_bound_pod_is_read_in_each_round(monkeypatch: pytest
 
 
 async def test_a_round_goes_on_after_an_outage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slurm is asked about one job, and about the next one later."""
+    """If a read fails, the watch continues with the next job."""
     monkeypatch.setattr(job_watch, "_ROUND_S", 0.02)
     stage = Stage(cpus=20)
     jobs = [await stage.bind(f"p{number}", grace_time_s=0) for number in range(4)]

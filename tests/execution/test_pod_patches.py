@@ -1,4 +1,4 @@
-"""What is written onto a Pod, and what the Pod is afterwards."""
+"""Tests of the patches of a Pod, and of the Pod after each patch."""
 
 import re
 from dataclasses import replace
@@ -24,8 +24,8 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """A strategic merge patch, as far as it is used on a Pod: lists whose items are told apart by name
-    or type merge, and null removes."""
+    """Applies a strategic merge patch, as far as the extender uses such patches. Lists merge by the name
+    or the type of the items, and null removes a field."""
     if isinstance(patch, list):
         return merged_list(target or [], patch)
     if not isinstance(patch, dict):
@@ -81,7 +81,8 @@ def test_next_attempt_removes_the_whole_allocation() -> None:
 
 
 def test_label_follows_the_id_of_the_job() -> None:
-    """In the same write: `kubectl get pods -l slurm-extender.io/job-id=40000000` finds the Pod."""
+    """The same write changes both: `kubectl get pods -l slurm-extender.io/job-id=40000000` finds the
+    Pod."""
     writes = [
         (pod_patches.waiting(POD, CAUSE, 40_000_000, NOW), "40000000"),
         (pod_patches.waiting(POD, CAUSE, None, NOW), "40000000"),
@@ -196,7 +197,7 @@ def test_same_message_about_a_pod_is_one_event_in_half_an_hour() -> None:
 
 
 def test_event_about_a_pod_with_the_longest_name_is_valid() -> None:
-    """Names of Pods and Events alike may have 253 characters."""
+    """Names of Pods and of Events may have up to 253 characters."""
     for name in ("p" * 253, "a" * 199 + "-" + "b" * 53, "a" * 199 + "." + "b" * 53, "ab." * 84 + "c"):
         event = pod_patches.event(pod(name=name), LONG, NOW, action="x")
         assert len(event["metadata"]["name"]) <= 253

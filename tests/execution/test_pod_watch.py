@@ -1,4 +1,5 @@
-"""What is read of a Pod's versions."""
+"""Tests of the Pod watch: the watch reads a request again only after a relevant change, and applies the
+policy to each version of a Pod."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,7 +34,7 @@ def watch_of(
 
 
 def test_changed_spec_is_read_for_any_generation() -> None:
-    """A kube-apiserver before 1.33 does not number them, and keeps what the author wrote."""
+    """Before 1.33, kube-apiserver does not set the generation of a Pod, and keeps the author's value."""
     watch = watch_of()
     versions = version(None, cpu="1"), version(None, cpu="2"), version(7, cpu="3"), version(7, cpu="4")
     assert [watch.parse(one).request.job.cpus for one in versions] == [1, 2, 3, 4]
@@ -101,7 +102,7 @@ NOBODY = "rules: []"
 
 
 class Heard:
-    """Stands for the dispatcher."""
+    """Records events, in place of the dispatcher."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -111,7 +112,8 @@ class Heard:
 
     @property
     def owners(self) -> dict[str, int | None]:
-        """By the Pods' names; None where the Pod is refused."""
+        """Returns the users of the observed Pods, by name; None for a refused Pod. Forgets the
+        events."""
         pods = [event.pod for event in self.events if isinstance(event, PodObserved)]
         self.events.clear()
         return {pod.name: None if pod.request.problems else pod.request.job.user_id for pod in pods}
@@ -128,7 +130,7 @@ class Watched:
         self.heard = Heard()
 
     def see(self, **given: Any) -> tuple[str, ...]:
-        """Returns what is wrong with a version of a Pod, of the same generation each."""
+        """Reads a version of a Pod, always with the same generation, and returns the problems."""
         manifest = pod_manifest(**given)
         manifest["metadata"]["generation"] = 1
         return self.watch.parse(manifest).request.problems
@@ -139,7 +141,7 @@ class Watched:
             self.policy.look(self._file)
 
     async def change(self, text: str) -> dict[str, int | None]:
-        """Returns the owners of the Pods that the dispatcher hears of."""
+        """Changes the policy, and returns the users of the Pods that the dispatcher observes."""
         await self.watch.list()
         following = asyncio.ensure_future(self.watch.run(cast(Dispatcher, self.heard)))
         await asyncio.sleep(0.01)
@@ -173,7 +175,7 @@ async def test_policy_change_is_applied_to_waiting_pods(watched: Watched) -> Non
 
 
 async def test_running_invalid_pod_is_reported_once_allowed(watched: Watched) -> None:
-    """It may be that nobody knows any more what it was allowed as."""
+    """The extender may not know the policy under which the Pod started."""
     watched.see(name="bound", node="n1", annotations={PREFIX + "user-id": "2002"})
     assert await watched.change(BOB) == {"bound": 2002}
 

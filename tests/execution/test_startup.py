@@ -1,4 +1,5 @@
-"""What is read of both systems at the start, and what is proven gone."""
+"""Tests of the recovery at the start of a leader: the jobs to read in Slurm, and the jobs of deleted
+Pods."""
 
 from collections.abc import Container, Iterable, Mapping
 from types import SimpleNamespace
@@ -34,14 +35,14 @@ NATIVE = Job(4711, JobState("RUNNING"), name="train.sh")
 
 
 class FakeSlurm:
-    """Knows jobs, and remembers which were read."""
+    """Has jobs, and records the ids of all reads."""
 
     def __init__(self, *jobs: Job) -> None:
         self.jobs = {job.id: job for job in jobs}
         self.read: set[int] = set()
         self.error: Exception | None = None
         self.garbled: dict[int, Job] = {}
-        """Jobs whose entries do not even tell which job they are about."""
+        """Jobs with unreadable entries: even the id is missing."""
 
     async def configuration(self) -> Configuration:
         return Configuration()
@@ -69,7 +70,7 @@ class FakeSlurm:
 
 
 class Heard:
-    """Stands for the dispatcher."""
+    """Records events, in place of the dispatcher."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -122,7 +123,8 @@ async def test_job_named_by_a_pod_is_recovered_for_any_try() -> None:
 
 
 async def test_only_jobs_of_existing_pods_are_read() -> None:
-    """Of 10,000 finished jobs in our range none is; native jobs never are."""
+    """Slurm may list 10,000 finished placeholders and native jobs. The extender reads none of these
+    jobs."""
     over = placeholder_job(GONE, "COMPLETED")
     slurm = FakeSlurm(NATIVE, over, placeholder_job(POD))
     await told((POD,), slurm)
@@ -137,7 +139,7 @@ async def test_foreign_job_in_the_id_range_is_left_alone() -> None:
 
 
 async def test_job_without_a_key_is_recovered_by_its_id() -> None:
-    """Whether it is that Pod's is for placement to say."""
+    """The placement decides later if the job belongs to the Pod."""
     for comment in ("", "by hand"):
         unsigned = placeholder_job(POD, admin_comment=comment)
         assert await told((POD,), FakeSlurm(unsigned)) == [Recovered((POD,), (unsigned,))]
@@ -154,14 +156,14 @@ def orphan(job: Job) -> OrphanFound:
     ("there", "gone"), [((), True), (("its-successor",), True), (("u2",), False)], ids=str
 )
 async def test_live_job_is_an_orphan_if_the_pod_is_gone(there: tuple[str, ...], gone: bool) -> None:
-    """The list of Pods lacks the Pod."""
+    """The given list has no Pods, so the extender asks kube-apiserver about the Pod."""
     job = placeholder_job(GONE, "PENDING")
     kubernetes = InMemoryKubernetes(*(pod_manifest("gone", uid=uid) for uid in there))
     assert await told((), FakeSlurm(job), kubernetes) == ([orphan(job)] if gone else [])
 
 
 async def test_an_orphan_that_has_ended_is_left_alone() -> None:
-    """Though a Pod may name it, and so have it read."""
+    """If another Pod names the job, the extender reads the job, and does nothing else."""
     over = placeholder_job(GONE, "CANCELLED")
     forger = pod(name="p", uid="u1", annotations={JOB_ID: str(over.id)})
     slurm = FakeSlurm(over)

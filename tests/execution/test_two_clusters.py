@@ -1,4 +1,5 @@
-"""Two Kubernetes clusters on one Slurm: neither reads, ends or waits for what is the other's."""
+"""Tests of two Kubernetes clusters on one Slurm: each extender leaves the jobs of the other cluster
+alone, and each gate considers only Pods of the same cluster."""
 
 import asyncio
 import os
@@ -42,7 +43,7 @@ PODS = 50
 
 
 class Slurm(InMemorySlurm):
-    """Serves both, and counts the jobs that are read one by one."""
+    """Slurm for both clusters. Records the reads of single jobs."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -58,7 +59,7 @@ class Slurm(InMemorySlurm):
 
 
 class Cluster:
-    """One of them, with the Node of this name; its leader has just begun."""
+    """A cluster with one Node and a new leader. The name of the Node begins with the cluster's name."""
 
     def __init__(self, slurm: Slurm, name: str, ids: JobIdRange) -> None:
         self.slurm, self.name = slurm, name
@@ -78,7 +79,7 @@ class Cluster:
             self.feed(event)
 
     async def place(self, count: int) -> Sequence[int]:
-        """Has that many Pods placed on its node; returns their jobs."""
+        """Places `count` Pods on the cluster's Node, and returns the ids of the jobs."""
         jobs = []
         for number in range(count):
             uid = f"{self.name}-{number}"
@@ -118,7 +119,7 @@ class Cluster:
 
 
 def drop(_job_id: int) -> None:
-    """What is pushed is of no interest here."""
+    """Ignores a pushed job."""
 
 
 Clusters = tuple[Cluster, Cluster]
@@ -144,7 +145,7 @@ async def test_new_leader_leaves_jobs_of_the_other_cluster_alone(apart: bool) ->
 
 
 async def test_jobs_of_the_other_cluster_are_not_read_with_separate_ids() -> None:
-    """Neither when a leader begins nor in its rounds, however many they are."""
+    """Neither a new leader nor the audit reads any of the other cluster's 50 jobs."""
     one, other = clusters(apart=True)
     ours, theirs = await one.place(2), await other.place(PODS)
     await one.begin_to_lead()
@@ -167,7 +168,7 @@ async def has_started(server: uvicorn.Server) -> bool:
 
 @asynccontextmanager
 async def serving(*each: Cluster) -> AsyncIterator[str]:
-    """Their hooks, on loopback; gives the URLs."""
+    """Serves the hooks of the clusters on loopback, and yields the URLs."""
     servers, tasks, urls = [], [], []
     for cluster in each:
         served = application(router(StaticToken("secret"), drop, cluster.gate()))
@@ -186,7 +187,7 @@ async def serving(*each: Cluster) -> AsyncIterator[str]:
 
 
 class Prologs:
-    """Of Slurm's nodes; squeue remembers a placeholder that ended there."""
+    """Prologs of Slurm's nodes. On each node, squeue shows an ended placeholder."""
 
     def __init__(self, folder: Path, urls: str) -> None:
         self._folder = folder
@@ -211,7 +212,8 @@ class Prologs:
 
 
 async def test_gate_of_a_cluster_allows_jobs_that_meet_none_of_its_pods(tmp_path: Path) -> None:
-    """One of b's Pods has lost its job and is on b1 yet; on a1 and on a node of no cluster is nobody."""
+    """A Pod of cluster b has lost the job, and still runs on b1. No Pod is on a1, or on the login
+    node."""
     one, other = clusters(apart=True)
     (lost,), (ours,) = await other.place(1), await one.place(1)
     await until(lambda: runs(other.slurm, lost), within_s=15)
@@ -225,7 +227,7 @@ async def test_gate_of_a_cluster_allows_jobs_that_meet_none_of_its_pods(tmp_path
         asked = [("a1", 7), ("login", 7), ("a1", ours), ("b1", 7), ("b1", ours)]
         through = await asyncio.gather(*(prologs.let_through(*each) for each in asked))
     assert through == [True, True, True, False, False]
-    async with serving(one) as urls:  # the other's are down
+    async with serving(one) as urls:  # the hooks of cluster b are down
         prologs = Prologs(tmp_path / "one", f"{urls} http://127.0.0.1:1")
         through = await asyncio.gather(*(prologs.let_through(on) for on in ("a1", "login", "b1")))
     assert through == [True, False, False]
