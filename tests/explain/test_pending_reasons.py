@@ -1,4 +1,5 @@
-"""Which of Slurm's pending reasons are an owner's own, and what each is called in words."""
+"""Tests of the table of Slurm's pending reasons: each reason has a sentence, and some reasons concern
+only the job's owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Causes are plain data, and each kind has a sentence of the facts that its makers give."""
+"""Tests of causes: a cause is plain data, and each caller gives exactly the facts in the sentence of the
+kind."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ COPIED = {Kind.HELD: Kind.WAITS, Kind.HELD_TOO_LARGE: Kind.WAITS_TOO_LARGE}
 """Kinds with the facts of another cause (`waiting.why_held`)."""
 OF_ENDS = {*ENDS.values(), OTHER_END}
 WITHOUT_FACTS = {Kind.POD_DELETED, Kind.POD_BOUND_ELSEWHERE, Kind.POD_MISSED}
-"""Kinds that `on_pod.after_end` is called with."""
+"""Kinds in the calls of `on_pod.after_end`."""
 
 
 def makers() -> dict[Kind, set[frozenset[str]]]:
-    """Returns the names of the facts in each call that makes a cause of a kind."""
+    """Returns, for each kind, the names of the facts in each call that makes a cause of the kind."""
     made: dict[Kind, set[frozenset[str]]] = defaultdict(set)
     for path in sorted((CHECKOUT / "extender").rglob("*.py")):
         for call in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""What is cut of a text that is too long."""
+"""Tests of the functions that shorten a text to a limit."""
 
 from __future__ import annotations
 
