@@ -1,5 +1,5 @@
-"""The clusters on which the examples run: one that has what they need, for each release of Slurm, and
-the demo's, which has not."""
+"""Clusters on which the tests run the examples: a fully equipped cluster of each Slurm release, and the
+demo's cluster without some features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREEMPTS = (
     "PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=CANCEL",
     "PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF",
 )
-"""As the pages of the two examples have it."""
+"""Lines of slurm.conf, as on the pages of the two preemption examples."""
 RESOURCES = {"nvidia.com/gpu": "gpu", "example.com/shard": "shard"}
 
 
@@ -49,22 +49,22 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def patient(cluster: Cluster) -> Iterator[Running]:
-    """The example that takes longest, which runs beside all the others."""
+    """Starts the longest example, and leaves the script running beside all other examples."""
     running = Reader(cluster).begins(PATIENT)
-    with running.process:  # closes the pipe also where no test reads to its end
+    with running.process:  # closes the pipe even if no test reads to the end
         yield running
         running.process.kill()
 
 
 @pytest.fixture
 def reader(cluster: Cluster, patient: Running) -> Reader:
-    """On a cluster that has what the examples need."""
+    """Reader on the fully equipped cluster."""
     return Reader(cluster)
 
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Reader]:
-    """On the cluster of `make demo`: without accounting, shards and partitions that preempt."""
+    """Reader on the cluster of `make demo`: without accounting, shards, and partitions that preempt."""
     with (
         tempfile.TemporaryDirectory(prefix="examples-") as directory,
         Cluster.up(cluster_of(NODES), Path(directory)) as found,

@@ -1,4 +1,4 @@
-"""A reader of examples/, who runs the scripts on a cluster."""
+"""Runs the scripts of examples/ on a cluster, as a reader of the pages does."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LONGEST_S: Final = 300
 
 
 def called(name: str) -> str:
-    """What the objects of an example begin with."""
+    """Returns the prefix of the names of an example's objects."""
     return name.partition("-")[2]
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a script said: the two parts of its last line, and all that it printed."""
+    """Result of a script: verdict and reason from the last line, and the whole output."""
 
     verdict: str
     why: str
@@ -49,7 +49,7 @@ class Running:
         )
 
     def prints(self, words: str) -> None:
-        """Waits until it has printed a line with these words."""
+        """Waits until the script has printed a line with the given words."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self._printed += line
@@ -58,7 +58,7 @@ class Running:
         raise AssertionError(f"it never says {words}: {self._printed}")
 
     def whole(self) -> str:
-        """Waits for its end, and returns what it has printed."""
+        """Waits for the end of the script, and returns the whole output."""
         try:
             rest, _ = self.process.communicate(timeout=LONGEST_S)
         except subprocess.TimeoutExpired:
@@ -68,7 +68,8 @@ class Running:
         return self._printed + rest
 
     def told(self) -> Told:
-        """The same, where its exit status is the one of its verdict."""
+        """Waits for the end of the script, and returns the result. Asserts that the exit status belongs
+        to the verdict."""
         printed = self.whole()
         verdict, _, why = printed.strip().rpartition("\n")[2].partition(": ")
         assert STATUS.get(verdict) == self.process.returncode, printed
@@ -77,7 +78,8 @@ class Running:
 
 @dataclass(frozen=True)
 class Reader:
-    """Somebody with the commands of one cluster, and nothing else in the environment."""
+    """Runs the scripts with the commands of one cluster. The environment has only PATH, HOME and the
+    given variables."""
 
     cluster: Cluster
 
@@ -95,12 +97,14 @@ class Reader:
         return Running("run-all.sh", *chosen, environment=self.environment(given))
 
     def on_the_component(self, does: str, component: str) -> str:
-        """A command that stops a component of the cluster, or starts it again."""
+        """Returns a shell command that stops a component of the cluster, or starts the component
+        again."""
         python, directory = sys.executable, self.cluster.directory
         return f"cd {CHECKOUT} && {python} -m deploy.local {does} {component} --directory {directory}"
 
     def what_there_is(self) -> list[str]:
-        """What a script could leave behind, but for those that run side by side with others."""
+        """Returns everything that a script could leave behind: objects, jobs, reasons of nodes, and
+        reservations. Leaves out the objects of `PATIENT`."""
         kinds = "pods,deployments,replicasets,statefulsets,jobs,cronjobs,services,nodes"
         each = "{.kind} {.metadata.name} {.spec.unschedulable}"
         shown = f"jsonpath={{range .items[*]}}{each}{{'\\n'}}{{end}}"
@@ -116,4 +120,4 @@ class Reader:
 
 
 PATIENT: Final = "10-a-time-limit"
-"""It waits for a minute and more, and does so beside the others."""
+"""Longest example: waits for more than a minute, and runs beside the other examples."""

@@ -1,4 +1,5 @@
-"""Each example on a real cluster that has what it needs: it says PASS, and leaves nothing behind."""
+"""Tests of each example on a fully equipped real cluster: the script prints PASS, and leaves nothing
+behind."""
 
 from __future__ import annotations
 
@@ -11,20 +12,20 @@ from tests.examples.reader import NAMES, PATIENT, Reader, Running
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 OUTAGE, ROLL_OUT = "21-an-outage", "22-a-roll-out"
-"""Of these the first is tried with several systems away, the second where slurmd Pods are: in
-tests/slurmd_pods."""
+"""Examples with separate tests: `OUTAGE` below, with a stopped component; `ROLL_OUT` in
+tests/slurmd_pods, with slurmd Pods."""
 ENVIRONMENT = {
     "14-a-user": {"USER_ID": "2001"},
     "15-an-account": {"ACCOUNT": "root"},
     "19-adoption": {"ADOPTS": "yes"},
 }
-"""What a reader of these sets."""
+"""Variables that a reader of the examples sets."""
 OF_KUBERNETES = {
     *("05-refused-at-once", "11-an-init-container", "12-a-stateful-set", "13-a-cron-job", "23-mpi"),
 }
-"""One release of Slurm is enough for them."""
+"""Examples to test on the default release of Slurm only."""
 AWAY = {"26.05": "extender", "24.11": "slurmrestd"}
-"""What is away in the outage, by the release of Slurm."""
+"""Component that the outage stops, by the release of Slurm."""
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in (PATIENT, OUTAGE, ROLL_OUT)])

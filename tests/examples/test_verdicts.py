@@ -1,5 +1,5 @@
-"""PASS means something: what goes wrong has a script say FAIL, and what a cluster lacks SKIPPED, each in
-words that help. On the demo's cluster."""
+"""Tests of FAIL and SKIPPED on the demo's cluster. A script fails if anything goes wrong, and is skipped
+if the cluster lacks a feature. The message names the cause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.examples.reader import Reader, Told
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 QUICK = {"WITHIN": "5"}
-"""For what never comes."""
+"""Environment with a short limit, for waits that end without success."""
 NOBODY = "rules:\n- name: others\n  namespaces: [elsewhere]\n  default: {user: 2001}\n"
 MAIN_ALONE = """\
 rules:
@@ -30,7 +30,7 @@ rules:
 
 @contextmanager
 def policy(reader: Reader, text: str) -> Iterator[None]:
-    """The extender goes by this policy."""
+    """Replaces the extender's policy during the block."""
     cluster = reader.cluster
     before = cluster.policy_file.read_text()
 
@@ -48,7 +48,7 @@ def policy(reader: Reader, text: str) -> Iterator[None]:
 
 
 def job_of(reader: Reader, name: str) -> str:
-    """Waits until a job of the example runs, and returns its id."""
+    """Waits until a job of the example runs, and returns the job's id."""
 
     def see() -> str:
         lines = reader.cluster.run_slurm("squeue", "-h", "-t", "R", "-o", "%j %i").stdout.splitlines()
@@ -67,7 +67,7 @@ def skips(told: Told, words: str) -> None:
     assert re.search(words, told.why), told.why
 
 
-# What goes wrong
+# Failures
 
 
 def test_example_fails_at_once_without_an_extender(demo: Reader) -> None:
@@ -93,7 +93,7 @@ def test_cancelled_job_has_not_reached_its_time_limit(demo: Reader) -> None:
 
 
 def test_node_without_a_drain_fails_the_example(demo: Reader) -> None:
-    """The node is never drained: the extender that would do it is away."""
+    """The extender runs, but drains no nodes."""
     demo.cluster.stop("extender")
     demo.cluster.start("extender", env={"SLURM_EXTENDER_DRAIN_NODES": "false"})
     told = demo.runs("20-a-drain", **QUICK)
@@ -110,7 +110,7 @@ def test_native_job_that_ends_too_early_fails_the_example(demo: Reader) -> None:
 
 
 def test_object_that_cannot_be_deleted_is_named(demo: Reader) -> None:
-    """Somebody's finalizer keeps the Pod."""
+    """A finalizer keeps the Pod."""
     keep = '{"metadata": {"finalizers": ["example.com/keep"]}}'
     running = demo.begins("09-a-whole-node", **QUICK)
     running.prints("created")
@@ -146,7 +146,7 @@ def test_interrupted_example_leaves_nothing(demo: Reader) -> None:
     eventually_not(lambda: demo.what_there_is() != before, "all is as it was")
 
 
-# What the cluster lacks
+# Missing features of the cluster
 
 LACKS = {
     "08-a-part-of-a-gpu": "has shards",
@@ -193,7 +193,7 @@ def test_example_is_skipped_if_commands_are_missing(demo: Reader, tmp_path: Path
     skips(demo.runs("01-a-pod", PATH="/usr/bin:/bin"), "not in PATH:.* squeue")
 
 
-# All of them
+# All examples together
 
 
 def test_run_all_prints_a_table(demo: Reader) -> None:
