@@ -1,4 +1,5 @@
-"""What programs may change at run time, by the roles of a chart, and which of it templates have."""
+"""Finds the objects of a chart that programs change at run time, from the chart's roles and
+templates."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from deploy.local.chart import Manifest, Rendered
 
 CHANGING = {"update", "patch", "*"}
 CERT_MANAGERS = "cert-manager.io/inject-ca-from"
-"""An object with this annotation gets an authority from cert-manager."""
+"""Annotation of objects to which cert-manager adds a CA bundle."""
 _OPTIONS = ("--token=", "--file=")
-"""Of `slurm-cluster hand-out`, each with NAMESPACE/SECRET/KEY."""
+"""Options of `slurm-cluster hand-out`, each with NAMESPACE/SECRET/KEY."""
 
 
 class Object(NamedTuple):
-    """What a role names, or an object is; "" in a role: any."""
+    """An object of a chart, or the objects named by a role. In a role, "" stands for any value."""
 
     group: str
     resource: str
@@ -29,19 +30,19 @@ class Object(NamedTuple):
         return cls(group, plural(manifest["kind"]), metadata.get("namespace", ""), metadata["name"])
 
     def is_meant_by(self, named: Object) -> bool:
-        """Whether a role that names `named` is about this object."""
+        """Returns True if a role with `named` applies to this object."""
         pairs = zip(self, named, strict=True)
         return all(mine == theirs or not theirs for mine, theirs in pairs)
 
 
 def plural(kind: str) -> str:
-    """As kube-apiserver calls the resource."""
+    """Returns kube-apiserver's name of the resource for a kind."""
     low = kind.lower()
     return f"{low[:-1]}ies" if low.endswith("y") else f"{low}es" if low.endswith("s") else f"{low}s"
 
 
 def named_by_roles(chart: Rendered) -> Iterator[Object]:
-    """Yields what the chart's roles let their programs change."""
+    """Yields the objects that programs may change by the chart's roles."""
     for role in chart.manifests:
         if role["kind"] not in ("Role", "ClusterRole"):
             continue
@@ -58,7 +59,7 @@ def _named_by(rule: Manifest, namespace: str) -> Iterator[Object]:
 
 
 def of_the_release(chart: Rendered) -> list[Manifest]:
-    """The objects that a GitOps tool compares: all but those of hooks."""
+    """Returns the objects that a GitOps tool compares: all objects except hooks."""
     return [
         each
         for each in chart.manifests
@@ -67,7 +68,7 @@ def of_the_release(chart: Rendered) -> list[Manifest]:
 
 
 def changed(chart: Rendered) -> list[Manifest]:
-    """The chart's objects that a program changes: one of the chart's, or cert-manager."""
+    """Returns the chart's objects that programs change: programs of the chart, or cert-manager."""
     named = list(named_by_roles(chart))
     return [
         each
@@ -78,7 +79,7 @@ def changed(chart: Rendered) -> list[Manifest]:
 
 
 def made_by_programs(chart: Rendered) -> set[Object]:
-    """What roles name, and no template has."""
+    """Returns the objects named by a role and missing in all templates."""
     objects = [Object.of(each) for each in of_the_release(chart)]
     return {
         name
@@ -88,7 +89,7 @@ def made_by_programs(chart: Rendered) -> set[Object]:
 
 
 def handed_out(chart: Rendered) -> set[tuple[str, str, str]]:
-    """Namespace, Secret and key of each content that the Job `slurm-hand-out` writes."""
+    """Returns the namespace, Secret and key of each content published by the Job `slurm-hand-out`."""
     job = chart.find("Job", "slurm-hand-out")["spec"]["template"]["spec"]
     places = [
         argument.removeprefix(option).partition("=")[0]

@@ -1,4 +1,4 @@
-"""Cluster that knows the kinds of Argo CD and Flux."""
+"""Cluster with the CustomResourceDefinitions of Argo CD and Flux."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The examples of deploy/gitops, and what Helm makes of both charts by their values."""
+"""The examples of deploy/gitops, and the objects that Helm renders from both charts with the examples'
+values."""
 
 from __future__ import annotations
 
@@ -14,28 +15,28 @@ FOLDER: Final = CHECKOUT / "deploy/gitops"
 FILES: Final = sorted(FOLDER.rglob("*.yaml"))
 CHARTS: Final = ("slurm", "slurm-extender")
 NAMESPACE: Final = "slurm"
-"""Of both releases."""
+"""Namespace of both releases."""
 
 
 def application(chart: str) -> Manifest:
-    """Argo CD's object."""
+    """Returns Argo CD's Application for a chart."""
     found: Manifest = yaml.safe_load((FOLDER / "argocd" / f"{chart}.yaml").read_text())
     return found
 
 
 def helm_release(chart: str) -> Manifest:
-    """Flux's object."""
+    """Returns Flux's HelmRelease for a chart."""
     found: Manifest = yaml.safe_load((FOLDER / "flux" / f"{chart}.yaml").read_text())
     return found
 
 
 def values(chart: str) -> Values:
-    """The values of Argo CD's example."""
+    """Returns the values in Argo CD's example."""
     found: Values = application(chart)["spec"]["source"]["helm"]["valuesObject"]
     return found
 
 
 def rendered(chart: str, given: Values) -> Rendered:
-    """The objects of the chart. Raises ClusterError with Helm's words."""
+    """Returns the objects of the chart. Raises ClusterError with Helm's message."""
     path = str(CHECKOUT / "deploy/charts" / chart)
     return Rendered.parsed(run_helm("template", chart, path, "--namespace", NAMESPACE, values=given))

@@ -1,7 +1,8 @@
-"""What programs change at run time is no difference to Argo CD and Flux.
+"""Tests of Argo CD and Flux: both tools see no difference in the objects that programs change at run
+time.
 
-Each such object of a chart is in the example's ignoreDifferences, all others are of no template, and a
-real kube-apiserver shows that nothing is undone.
+The ignoreDifferences of an example contain exactly the changed objects of the chart's templates.
+Commands on a real kube-apiserver show that the tools undo no change.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ LARGEST: dict[str, Values] = {
     "slurm": merged(values("slurm"), merged(HOOKS, TREE)),
     "slurm-extender": values("slurm-extender"),
 }
-"""The examples' values, and those of which programs change more."""
+"""Values of the examples. For `slurm`, further values let programs change more objects."""
 CA_BUNDLE = ".webhooks[]?.clientConfig.caBundle"
 
 
@@ -89,7 +90,7 @@ def test_wider_role_is_found() -> None:
 
 
 def test_only_published_keys_of_secrets_are_ignored() -> None:
-    """Secret slurmd has a file of the values as well."""
+    """The Secret `slurmd` also contains a file from the values."""
     pointers = {
         (each["namespace"], each["name"], pointer.removeprefix("/data/"))
         for each in ignored("slurm")
@@ -131,7 +132,8 @@ WAYS = {
 
 
 def told(cluster: Cluster, verb: str, way: str, objects: list[Manifest]) -> str:
-    """What kubectl says. Of `diff` it fails with the differences."""
+    """Returns kubectl's output. The verb `diff` fails if there are differences, and the error shows the
+    differences."""
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     return cluster.kubectl(verb, *WAYS[way], "-f", "-", stdin=text).stdout
 
@@ -155,7 +157,8 @@ async def test_published_contents_of_secrets_are_no_difference_and_stay(
 
 
 async def hand_all_out(cluster: Cluster, chart: Rendered) -> None:
-    """Writes what the Job would, a file of this folder for each key."""
+    """Publishes the same keys as the Job. The content of each key except the token is a file of the
+    checkout."""
     kubernetes = await KubernetesRest.connect(cluster.kubeconfig)
     places = [Place(*each) for each in sorted(handed_out(chart))]
     (token,) = (each for each in places if each.key == "token")
@@ -197,7 +200,7 @@ async def test_ca_bundle_of_the_webhooks_is_no_difference_and_stays(
 
 
 def bundles(cluster: Cluster) -> list[str]:
-    """The authority of each webhook of both configurations."""
+    """Returns the CA bundle of each webhook in both configurations."""
     kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
     shown = cluster.kubectl("get", kinds, "-o", "json").stdout
     return [

@@ -1,4 +1,4 @@
-"""The examples are what Argo CD, Flux and both charts take."""
+"""Tests of the example files: Argo CD, Flux and both charts accept each file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _DRY_RUN = (
     *("--validate=strict", "-f", "-"),
 )
 _LARGEST_ANNOTATION = 262_144
-"""`kubectl apply`, and so Argo CD, notes an object in an annotation of it (Kubernetes'
-TotalAnnotationSizeLimitB)."""
+"""Largest size of annotations in bytes (Kubernetes' TotalAnnotationSizeLimitB). `kubectl apply`, and
+therefore Argo CD, stores the whole object in an annotation."""
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(FOLDER)))
