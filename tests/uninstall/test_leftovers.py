@@ -1,4 +1,5 @@
-"""What an uninstall does with Pods that wait and with live jobs, and what it leaves alone."""
+"""Tests of the uninstall: waiting Pods lose the extender's gate, and live jobs of this cluster end. All
+other gates and jobs stay."""
 
 from __future__ import annotations
 
