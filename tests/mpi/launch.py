@@ -1,6 +1,7 @@
-"""How long `srun` over slurmds, and `mpirun` by SSH over Pods, take to run a program of many ranks.
+"""Measures how long `srun` over slurmds, and `mpirun` by SSH over Pods, take to run a program of many
+ranks.
 
-Both run on this machine, and take turns. `python -m tests.mpi.launch` prints a table; `--quick` has few
+Both run on this machine, in turns. `python -m tests.mpi.launch` prints a table; `--quick` runs few
 ranks.
 """
 
@@ -26,7 +27,7 @@ from tests.slurmd_pods.launch import RANK
 
 
 class Size(NamedTuple):
-    """How many nodes, or Pods, of how many ranks each."""
+    """Number of nodes or Pods, and number of ranks on each."""
 
     places: int
     each: int
@@ -37,60 +38,60 @@ class Size(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What each rank runs."""
+    """Program that each rank runs."""
 
     argv: tuple[str, ...]
     mpi: str
-    """How srun is told of it: --mpi."""
+    """Value of srun's option --mpi."""
     argv_of_srun: tuple[str, ...] = ()
-    """Where it is another program that does the same."""
+    """Command for srun, if srun runs another program with the same effect."""
     lines_each: int = 0
-    """How many lines a rank prints."""
+    """Number of lines that each rank prints."""
     lines: int = 0
-    """And the first one besides."""
+    """Number of lines that the first rank prints in addition."""
     uncounted_s: float = 0.0
     most: int = 100_000
-    """How many ranks it is tried with."""
+    """Largest number of ranks for the program."""
 
 
 SIZES: Final = (Size(10, 8), Size(16, 16), Size(16, 64))
 QUICK: Final = (Size(3, 2),)
 TIMES: Final = 3
 PROGRAMS: Final = {
-    # mpirun of Open MPI 5.0.7 may wait for ever where ranks end before all have started.
+    # mpirun of Open MPI 5.0.7 may wait for ever if ranks end before all ranks have started.
     "starts and ends": Program(("sleep", "5"), "none", uncounted_s=5),
-    # slurmds by PMI2, which each release of Debian's has, and a shell's script; mpirun by PMIx.
+    # srun: PMI2, as in each Debian release of Slurm, and a shell script. mpirun: PMIx.
     "tells all others a word": Program((WORDS,), "pmi2", ("bash", "/tmp/rank.sh"), lines_each=1),
-    # Ranks that wait for each other by MPI keep cores busy: of more, two cores say nothing.
+    # Ranks wait in a busy loop: with more ranks, the times on two cores say nothing.
     "MPI_Init, MPI_Barrier, MPI_Finalize": Program((BARRIER,), "pmix", lines=1, most=8),
 }
 _COMMON: Final = ("env", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp", "OMPI_MCA_mpi_yield_when_idle=1")
-"""The way of messages that both have here: slurmds of one machine have one /dev/shm, where ranks of
-several nodes would take each other's memory for theirs."""
+"""Settings of Open MPI for both ways: messages go over TCP. slurmds on one machine share /dev/shm, where
+ranks of different nodes would use each other's memory."""
 _LOOPBACK: Final = "OMPI_MCA_btl_tcp_if_include=lo"
-"""Where slurmds of one machine find each other."""
+"""Network interface between ranks, for slurmds on one machine."""
 Start = Callable[[Size, Program], str]
-"""Starts a program, and returns what it has printed."""
+"""Function that runs a program, and returns the output."""
 
 
 def over_slurmds(cluster: Cluster, size: Size, program: Program) -> str:
-    """By srun."""
+    """Runs a program with srun, and returns the output."""
     places = (f"--nodes={size.places}", f"--ntasks-per-node={size.each}", f"--ntasks={size.ranks}")
     given = (*places, f"--mpi={program.mpi}", *_COMMON, _LOOPBACK)
     return cluster.run_slurm("srun", *given, *(program.argv_of_srun or program.argv)).stdout
 
 
 def over_pods(job: Pods, size: Size, program: Program) -> str:
-    """By mpirun in the first Pod."""
+    """Runs a program with mpirun in the first Pod, and returns the output."""
     hosts = ",".join(f"mpi-{index}:{size.each}" for index in range(size.places))
-    # As slurmd has them, for the program that says where it is.
+    # The program reads two variables that slurmd would set.
     named = ("SLURMD_NODENAME=pod", f"SLURM_NTASKS={size.ranks}")
     given = ("--host", hosts, "--bind-to", "none", *_COMMON, *named)
     return job.execute(0, "mpirun", *given, *program.argv)
 
 
 def seconds(start: Start, size: Size, program: Program) -> float:
-    """How long it takes, from its start to its end."""
+    """Returns the seconds from the start to the end of the program, without `uncounted_s`."""
     began = time.monotonic()
     printed = start(size, program)
     took = time.monotonic() - began
@@ -100,14 +101,14 @@ def seconds(start: Start, size: Size, program: Program) -> float:
 
 
 def measure(starts: Mapping[str, Start], size: Size, program: Program) -> dict[str, float]:
-    """The median of each way; they take turns."""
+    """Returns the median time of each way. The ways take turns."""
     each = [{way: seconds(start, size, program) for way, start in starts.items()} for _ in range(TIMES)]
     return {way: statistics.median(one[way] for one in each) for way in starts}
 
 
 @contextmanager
 def both(places: int, each: int) -> Iterator[dict[str, Start]]:
-    """So many slurmds, and so many Pods, which are up."""
+    """Starts nodes and Pods, and yields a function for each way to run a program."""
     spec = ClusterSpec(
         nodes=places, cpus_per_node=each, release=RELEASE, kubernetes=False, extender=False
     )

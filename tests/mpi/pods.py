@@ -1,7 +1,7 @@
-"""Pods of the Job of examples/23-mpi, as namespaces of this machine.
+"""Runs the Pods of the Job of examples/23-mpi as namespaces of this machine.
 
-Each has a network, a host name, processes and files of its own, and the manifest's files and commands.
-Their names are in /etc/hosts here.
+Each Pod has a separate network, host name, process tree and file system, and the files and commands of
+the manifest. /etc/hosts contains the names of the Pods.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _PASSWD: Final = (
 
 
 def manifests() -> dict[str, dict[str, Any]]:
-    """The example's objects by their kinds."""
+    """Returns the example's objects, by kind."""
     return {each["kind"]: each for each in yaml.safe_load_all(EXAMPLE.read_text())}
 
 
 def container() -> dict[str, Any]:
-    """The one of the example's Pods."""
+    """Returns the only container in the example's Pod template."""
     (found,) = manifests()["Job"]["spec"]["template"]["spec"]["containers"]
     return dict(found)
 
 
 class Pods:
-    """The Pods of one Job. They end with this process."""
+    """Pods of a Job. The Pods end with this process."""
 
     def __init__(self, tree: Path, folder: Path, count: int, ranks_each: int) -> None:
-        """`folder` is empty. No Pod runs yet."""
+        """`folder` must be empty. Starts no Pod."""
         self._tree = tree
         self._folder = folder
         self._count = count
@@ -58,7 +58,7 @@ class Pods:
         self._switch = _started([*_TIED, "unshare", "--net", "sh", "-c", _SWITCH])
 
     def start(self, index: int, *command: str) -> subprocess.Popen[str]:
-        """Starts a Pod; `command` is not the example's, if it is given."""
+        """Starts a Pod with the given command, or with the example's command."""
         given = list(command) or [*container()["command"], *container()["args"]]
         place = self._place(index)
         arguments = [str(self._tree), str(place), f"mpi-{index}", str(USER)]
@@ -72,7 +72,7 @@ class Pods:
         return pod
 
     def execute(self, index: int, *command: str) -> str:
-        """What a command prints that is run in a Pod, as by `kubectl exec`.
+        """Runs a command in a Pod, as `kubectl exec` does, and returns the output.
 
         Raises CalledProcessError, TimeoutExpired.
         """
@@ -89,11 +89,11 @@ class Pods:
 
     def end(self) -> None:
         for process in [*self._running.values(), self._switch]:
-            with process:  # which closes its pipes
+            with process:  # closes the pipes
                 process.kill()
 
     def _place(self, index: int) -> Path:
-        """The folder of a Pod, with what it finds in /etc."""
+        """Creates the folder of a Pod, with the files for /etc, and returns the path."""
         place = self._folder / f"mpi-{index}"
         for name in ("root", "writable", "etc/mpi", "etc/mpi-ssh"):
             (place / name).mkdir(parents=True)
@@ -102,7 +102,7 @@ class Pods:
         for source in (self._folder / "key").iterdir():
             target = place / "etc/mpi-ssh" / source.name
             target.write_bytes(source.read_bytes())
-            target.chmod(0o444)  # the Pod's group has it
+            target.chmod(0o444)  # the Pod's user reads the file
         hosts = [f"10.0.0.{each + 1} mpi-{each}.mpi mpi-{each}" for each in range(self._count)]
         (place / "etc/hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts, ""]))
         (place / "etc/passwd").write_text(_PASSWD.format(USER))
@@ -115,7 +115,7 @@ class Pods:
         return (f"{name}={value}" for name, value in {**given, **own, **size}.items())
 
     def _connect(self, index: int, pid: int) -> None:
-        """Gives a Pod its network."""
+        """Connects a Pod to the network of the Pods."""
         port, switch = (
             f"pod-{index}",
             ("nsenter", "--target", str(self._switch.pid), "--net", "ip", "link"),
@@ -128,7 +128,7 @@ class Pods:
 
 
 def make_key(folder: Path) -> None:
-    """What run.sh of the example makes a Secret of."""
+    """Creates the files from which run.sh of the example makes a Secret."""
     folder.mkdir(parents=True)
     key = folder / "key"
     _call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "mpi", "-f", str(key))
@@ -137,7 +137,8 @@ def make_key(folder: Path) -> None:
 
 @contextmanager
 def pods(tree: Path, folder: Path, count: int, ranks_each: int) -> Iterator[Pods]:
-    """The Pods, which end with the block; all but the first run, and have a sshd that answers."""
+    """Yields the Pods, and ends all Pods after the block. All Pods except the first are already
+    running."""
     job = Pods(tree, folder, count, ranks_each)
     try:
         for index in range(1, count):
@@ -148,7 +149,7 @@ def pods(tree: Path, folder: Path, count: int, ranks_each: int) -> Iterator[Pods
 
 
 def _started(command: Sequence[str]) -> subprocess.Popen[str]:
-    """A process that has said `ready`."""
+    """Starts a process, and waits until the process prints `ready`."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
     assert process.stdout is not None

@@ -1,7 +1,7 @@
-"""The Job of examples/23-mpi on Pods that are namespaces of this machine.
+"""Test of the Job of examples/23-mpi on Pods that are namespaces of this machine.
 
-They have Debian's sshd and Open MPI, and the manifest's script and configurations. tests/examples has
-the same Job on a cluster, where no container runs.
+The Pods have Debian's sshd and Open MPI, and the script and configuration of the manifest.
+tests/examples runs the same Job on a cluster without real containers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COUNT, RANKS_EACH = 3, 2
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
-    """All Pods but the first run."""
+    """Pods of the Job. All Pods except the first are running."""
     with pods(tree(), tmp_path_factory.mktemp("mpi"), COUNT, RANKS_EACH) as running:
         yield running
 

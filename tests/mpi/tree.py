@@ -1,4 +1,5 @@
-"""Slurm with Open MPI and sshd, all of them Debian's, in one tree: both ways start the same program."""
+"""Builds a tree of files with Debian's Slurm, Open MPI and sshd, so that srun and mpirun start the same
+programs."""
 
 from __future__ import annotations
 
@@ -15,18 +16,19 @@ from deploy.local.slurm import tree as slurm_tree
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 
 RELEASE: Final = "24.11"
-"""Debian's Slurm whose slurmds speak PMIx, by which ranks of Open MPI find each other."""
+"""Debian's release of Slurm whose slurmds support PMIx. Ranks of Open MPI find each other by PMIx."""
 BARRIER: Final = "/usr/bin/barrier"
-"""A program of MPI."""
+"""Path of a program with MPI."""
 WORDS: Final = "/usr/bin/words"
-"""A program of PMIx alone, which is what MPI's library begins and ends with."""
+"""Path of a program with PMIx alone. A program with MPI begins and ends with the same calls of PMIx."""
 _PACKAGES: Final = ("openmpi-bin", "openssh-client", "openssh-server")
 _BARRIER: Final = Path(__file__).with_name("barrier.c")
 _WORDS: Final = Path(__file__).parents[1] / "slurmd_pods/rank.c"
 
 
 def tree(report: Report = silent) -> Path:
-    """The folder; the first call on a machine downloads it, and builds both programs into it."""
+    """Returns the folder. The first call on a machine downloads the packages, and builds both
+    programs."""
     recipes = [__file__, str(_BARRIER), str(_WORDS), debian.__file__, slurm_tree.__file__]
     key = recipe_hash(*(Path(path).read_bytes() for path in recipes))
     return build_once(
@@ -36,7 +38,7 @@ def tree(report: Report = silent) -> Path:
 
 def _build(place: Path) -> None:
     slurm_tree.unpack_slurm(RELEASE, place, _PACKAGES)
-    (place / "usr/bin/mpirun").symlink_to("mpirun.openmpi")  # one of Debian's alternatives
+    (place / "usr/bin/mpirun").symlink_to("mpirun.openmpi")  # a link as from Debian's alternatives
     _compile(_BARRIER, place, BARRIER, "libmpi.so.40")
     _compile(_WORDS, place, WORDS, "libpmix.so.2")
 
@@ -49,7 +51,7 @@ def _compile(source: Path, place: Path, program: str, needs: str) -> None:
 
 
 class WithMpi(Cluster):
-    """A cluster whose slurmds have this tree."""
+    """Cluster whose slurmds use this tree."""
 
     @classmethod
     def prepare(cls, spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
