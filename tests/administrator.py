@@ -1,4 +1,4 @@
-"""kube-apiserver as an administrator reaches it: directly, past every link that fails."""
+"""Calls to kube-apiserver as an administrator: directly, past all failing links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from deploy.local.cluster import Cluster
 
 
 class Kubernetes:
-    """Safe to use from any thread. Raises httpx.HTTPError, also for an answer that is an error."""
+    """Client of kube-apiserver, safe to use from any thread. Raises httpx.HTTPError, also for an error
+    status."""
 
     def __init__(self, cluster: Cluster) -> None:
         kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -33,7 +34,8 @@ class Kubernetes:
         return dict(answer.raise_for_status().json())
 
     def watch(self, path: str, version: str, seconds: int) -> Iterator[str]:
-        """Yields the lines of a watch that the server ends after so many seconds."""
+        """Yields the lines of a watch. kube-apiserver ends the watch after `seconds`. If the version is
+        too old, yields an event of type ERROR."""
         query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(seconds)}
         with self._client.stream("GET", path, params=query) as answer:
             if answer.status_code == httpx.codes.GONE:

@@ -1,4 +1,4 @@
-"""Builds what the two systems would send: Pods, Nodes, jobs, with everything but the point left out."""
+"""Builds Pods, Nodes and jobs as both systems send them, with only the fields that a test needs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def pod_manifest(
     deleting: bool = False,
     **spec: Any,
 ) -> Manifest:
-    """A Pod as the API server gives it after our webhook; other keywords are fields of its spec."""
+    """Returns the manifest of a Pod after the extender's webhook. Other keywords set fields of the
+    spec."""
     asked = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None}
     metadata: Manifest = {
         "name": name,
@@ -79,7 +80,7 @@ def container(
     limits: Mapping[str, str] | None = None,
     sidecar: bool = False,
 ) -> Manifest:
-    """A container; a sidecar belongs among the initContainers."""
+    """Returns a container. A sidecar belongs into `initContainers`."""
     resources = {"requests": requests, "limits": limits}
     built: Manifest = {
         "name": "c",
@@ -96,12 +97,13 @@ def cause_of(reason: str, said: str = "because", outlook: str = "") -> Cause:
 
 
 def pod(*name: str, **given: Any) -> Pod:
-    """The snapshot of `pod_manifest(...)`."""
+    """Returns the parsed Pod of `pod_manifest(...)`."""
     return parse_pod(pod_manifest(*name, **given), TRANSLATION)
 
 
 def changed(pod: Pod, *, told_to_wait: bool = False, doomed: bool = False, **fields: Any) -> Pod:
-    """Returns the Pod with other fields, of `life` and `scheduling`, too."""
+    """Returns the Pod with changed fields, also of `life` and `scheduling`. `told_to_wait` adds a
+    waiting condition. `doomed` adds the condition of a delayed eviction."""
     if told_to_wait or doomed:
         fields["waiting"] = Reason.EVICTION_THROTTLED if doomed else ""
     life, scheduling = (
@@ -114,7 +116,7 @@ def changed(pod: Pod, *, told_to_wait: bool = False, doomed: bool = False, **fie
 
 
 def unmanaged(name: str = "u", **given: Any) -> Manifest:
-    """Returns a Pod of default-scheduler; `given` as for `pod_manifest`."""
+    """Returns the manifest of a Pod of default-scheduler. `given` has keywords of `pod_manifest`."""
     defaults: Manifest = {"gates": (), "schedulerName": "default-scheduler"}
     return pod_manifest(name, **defaults | given)
 
@@ -126,7 +128,7 @@ def node_manifest(
     *,
     unschedulable: bool = False,
 ) -> Manifest:
-    """A Node as the API server gives it."""
+    """Returns the manifest of a Node, as kube-apiserver sends Nodes."""
     spec: Manifest = {"taints": [dict(taint) for taint in taints]} if taints else {}
     if unschedulable:
         spec["unschedulable"] = True
@@ -136,12 +138,12 @@ def node_manifest(
 
 
 def kube_node(name: str = "n1", labels: Mapping[str, str] | None = None, **given: Any) -> Node:
-    """The snapshot of `node_manifest(...)`; the label `slurm`, where given, names its Slurm node."""
+    """Returns the parsed Node of `node_manifest(...)`. The label `slurm` may name the Slurm node."""
     return Node.parse(node_manifest(name, labels, **given), "slurm")
 
 
 def view(*nodes: Node, partitions: Sequence[Partition] = (), preemption: bool = True) -> ClusterView:
-    """A cluster of these Nodes, all in the default partition unless partitions are given."""
+    """Returns a cluster of these Nodes. Without `partitions`, a default partition has all Nodes."""
     whole = Partition("main", tuple(node.slurm_name for node in nodes), default=True)
     listed = partitions or (whole,)
     return ClusterView(
@@ -150,7 +152,7 @@ def view(*nodes: Node, partitions: Sequence[Partition] = (), preemption: bool = 
 
 
 def moment(*nodes: Node, now: float = 1000.0) -> Context:
-    """Now, on these Nodes, by the rules' defaults."""
+    """Returns the context of a decision: the time, RULES, and a cluster of these Nodes."""
     return Context(now, RULES, view(*nodes))
 
 
@@ -163,7 +165,7 @@ def placeholder_job(
     node: str | None = None,
     **given: Any,
 ) -> Job:
-    """The job of a Pod's attempt and try, under the id and key that are its own."""
+    """Returns the job of a Pod's attempt and try, with the id and key that belong to this try."""
     key = PlaceholderKey(RULES.cluster, of.namespace, of.name, of.uid, attempt, attempt_try)
     fields: Manifest = {
         "name": job_name(of.namespace, of.name),
@@ -174,7 +176,8 @@ def placeholder_job(
 
 
 def placeholder_of(of: Pod, state: State = State.SEEN, **fields: Any) -> Placeholder:
-    """Returns the record of a Pod by itself, in some state. A job without a phase gets the state's."""
+    """Returns the record of a single Pod in a state. If the job is not yet requested, the job gets the
+    phase that fits the state."""
     record = Placeholder.of(of)._replace(state=state, **fields)
     job = record.job
     if job.phase is not Phase.UNASKED:

@@ -1,6 +1,6 @@
-"""A tree of cgroups (v2) as a kubelet makes it, below a folder of our own, and processes in it.
+"""A tree of cgroups (v2) like a kubelet's tree, in a folder of the test, and processes in the cgroups.
 
-A kernel that has cgroup v1 in use has v2 beside it: without controllers, but with device programs.
+If a kernel uses cgroup v1, v2 can be mounted too: without controllers, but with device programs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ os.mknod(sys.argv[2], 0o20600, os.makedev(int(sys.argv[3]), int(sys.argv[4])))
 
 @dataclass(frozen=True)
 class Tree:
-    """`root` is what a Node has under /sys/fs/cgroup; `bpf` is a BPF file system."""
+    """A tree of cgroups. `root` stands for /sys/fs/cgroup of a Node. `bpf` is in a BPF file system."""
 
     root: Path
     bpf: Path
@@ -51,20 +51,20 @@ class Tree:
             (self.root / cgroup).mkdir(parents=True, exist_ok=True)
 
     def try_to_open(self, cgroup: str, *files: str | Path) -> dict[str, str]:
-        """Returns what a process in a cgroup is told of each file: "opened", or the error."""
+        """Opens files in a process of a cgroup. Returns "opened", or the error, for each file."""
         procs = self.root / cgroup / "cgroup.procs"
         argv = [sys.executable, "-c", _TRY, str(procs), *map(str, files)]
         return dict(json.loads(subprocess.run(argv, check=True, capture_output=True).stdout))
 
     def opens(self, cgroup: str, file: str | Path) -> bool:
-        """Tells whether a process in a cgroup may open a device. Of those that stand for others here
-        there is no driver, which is found out after that."""
+        """Returns True if a process in a cgroup may open a device. The devices of `make_devices` have no
+        driver: the kernel checks the permission first, and then misses the driver."""
         said = self.try_to_open(cgroup, file)[str(file)]
         assert said in {*LET_IN, "Operation not permitted"}, said
         return said in LET_IN
 
     def makes(self, cgroup: str, file: Path, major: int, minor: int) -> bool:
-        """Tells whether a process in a cgroup can make a file for a device."""
+        """Returns True if a process in a cgroup can make a file for a device."""
         procs = self.root / cgroup / "cgroup.procs"
         argv = [sys.executable, "-c", _MAKE, str(procs), str(file), str(major), str(minor)]
         return subprocess.run(argv, check=False, capture_output=True).returncode == 0
@@ -72,7 +72,7 @@ class Tree:
 
 @contextmanager
 def mounted(folder: Path) -> Iterator[Tree]:
-    """A tree in a folder; it is gone at the end."""
+    """Mounts a tree in a folder until the end of the block."""
     tree, bpf = folder / "cgroup", folder / "bpf"
     for kind, place in (("cgroup2", tree), ("bpf", bpf)):
         place.mkdir()
@@ -88,7 +88,7 @@ def mounted(folder: Path) -> Iterator[Tree]:
 
 
 def make_devices(folder: Path, *names: str) -> list[str]:
-    """Makes character devices without a driver, of a major that is nobody's, and returns their files."""
+    """Makes character devices with a major number that has no driver. Returns their files."""
     folder.mkdir()
     for minor, name in enumerate(names):
         os.mknod(folder / name, 0o20666, os.makedev(60, minor))

@@ -1,4 +1,4 @@
-"""Values by which the chart is rendered: each choice that it offers, alone and with others."""
+"""Values of the chart for tests: each choice of the chart, alone and together with other choices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deploy.local.chart import Values
 
 
 def merged(below: Values, above: Values) -> Values:
-    """Returns both, as Helm merges files: `above` counts."""
+    """Merges values as Helm merges files: `above` overrides `below`."""
 
     def parts() -> Iterator[tuple[str, Any]]:
         for key in below.keys() | above.keys():
@@ -28,7 +28,7 @@ NEEDED: Values = {
         "tokenSecret": {"name": "slurm-token"},
     }
 }
-"""What has no default."""
+"""Required values without a default."""
 POOLS: Values = {
     "pools": {
         "enabled": True,
@@ -205,7 +205,7 @@ MATRIX: dict[str, Values] = {
         "pools": {"enabled": True},
     },
 }
-"""Values by what they choose; NEEDED comes to each that has Pods."""
+"""Values by the name of the choice. `with_needed` adds the required values."""
 
 REFUSED: dict[str, tuple[Values, str]] = {
     "an unknown value": ({"sheduler": {}}, "additional properties 'sheduler' not allowed"),
@@ -353,9 +353,9 @@ REFUSED: dict[str, tuple[Values, str]] = {
     "no token": ({"slurm": {"tokenSecret": {"name": ""}}}, "slurm.tokenSecret.name: the Secret with"),
     "too short a KillWait": ({"slurmKillWait": 5}, "at '/slurmKillWait': minimum: got 5, want 7"),
 }
-"""Values that cannot be, and words by which they are refused."""
+"""Invalid values by the name of the mistake, each with a part of the error message."""
 
 
 def with_needed(values: Values) -> Values:
-    """The values with what has no default."""
+    """Returns the values together with NEEDED."""
     return merged(NEEDED, values)

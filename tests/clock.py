@@ -1,7 +1,8 @@
-"""A clock that tests move, and CPU time for tests with a limit on it.
+"""A clock that tests move, and a clock of CPU time for tests with a limit on CPU time.
 
-Machines differ by a factor of two, and so does one machine from one second to the next. CpuClock divides
-by how slow the machine is, before or after the measured work, whichever is more.
+The speeds of machines differ by a factor of two. The speed of a single machine differs as much from
+second to second. CpuClock measures the slowness of the machine before and after the work, and divides
+the CPU time by the larger value.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from time import process_time
 _NUMBERS = 500_000
 _TEXT = json.dumps([{"key": f"k{number}", "values": [str(number)]} for number in range(20_000)])
 _USUALLY_S = 0.016, 0.008
-"""What adding and parsing take on the machine for which the limits are written: 2 cores of an AMD EPYC
+"""Seconds for adding and for parsing on the reference machine of all limits: 2 cores of an AMD EPYC
 9004, Python 3.11 of Debian."""
 
 
 class Clock:
-    """Stands still until a test moves `now`, in seconds."""
+    """A clock that stands still until a test moves `now`, in seconds."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
@@ -29,23 +30,24 @@ class Clock:
 
 
 class CpuClock:
-    """Starts when it is made."""
+    """A clock of this process's CPU time, which starts at once."""
 
     def __init__(self) -> None:
         self._slowness = slowness()
         self._began = process_time()
 
     def read(self) -> float:
-        """Returns the CPU seconds since the start, as on that machine."""
+        """Returns the CPU seconds since the start, converted to the reference machine."""
         took = process_time() - self._began
         return took / max(self._slowness, slowness())
 
 
 def slowness() -> float:
-    """Returns how many times longer this machine takes now than that machine, and at least 1.
+    """Returns the slowness of this machine: the current duration of a task, divided by the duration on
+    the reference machine. The result is at least 1.
 
-    A machine may be slow at arithmetic, or at memory that it has not touched before. Both count: the
-    reader of a large request mostly allocates."""
+    A machine may be slow at arithmetic, or at the first use of memory. The larger quotient counts: the
+    reader of a large request mostly allocates memory."""
     took = _seconds(lambda: sum(map(int, range(_NUMBERS)))), _seconds(lambda: json.loads(_TEXT))
     return max(1.0, *(each / usual for each, usual in zip(took, _USUALLY_S, strict=True)))
 

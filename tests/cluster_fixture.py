@@ -1,4 +1,4 @@
-"""A whole cluster that all tests of a run may share. Leave it as you found it."""
+"""A whole cluster for all tests of a run. A test must leave the cluster unchanged."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -12,15 +12,15 @@ from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec
 
 
 def bare_cluster(directory: Path) -> Cluster:
-    """Starts a cluster with one Node and no extender, of the Kubernetes release that KUBERNETES_RELEASE
-    names, or else of the newest."""
+    """Starts a cluster with a single Node and no extender. The variable KUBERNETES_RELEASE names the
+    Kubernetes release; the default is the newest release."""
     release = ClusterSpec().kubernetes_release or KUBERNETES_RELEASES[0]
     return Cluster.up(ClusterSpec(nodes=1, extender=False, kubernetes_release=release), directory)
 
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Four nodes of 8 CPUs, 16,000 MB and 4 GPUs; Kubernetes, but no extender."""
+    """A cluster with Kubernetes but no extender: four nodes of 8 CPUs, 16,000 MB and 4 GPUs."""
     spec = ClusterSpec(nodes=4, cpus_per_node=8, memory_mb=16_000, gpus_per_node=4, extender=False)
     with Cluster.up(spec, tmp_path_factory.mktemp("shared")) as cluster:
         yield cluster
@@ -28,7 +28,8 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 
 @pytest.fixture(scope="session")
 def shared_cluster_if_needed(request: pytest.FixtureRequest) -> Callable[[], Cluster]:
-    """The same, brought up when it is first asked for: some of a test's parameters do without."""
+    """Returns a function that starts the shared cluster at the first call. Some parameters of a test
+    need no cluster."""
 
     def shared() -> Cluster:
         cluster: Cluster = request.getfixturevalue("shared_cluster")

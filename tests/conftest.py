@@ -1,4 +1,4 @@
-"""Fixtures that more than one folder of tests uses, and on which Kubernetes the real ones run."""
+"""Fixtures for several folders of tests, and the choice of the tests and releases of a run."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ from tests.side_by_side import group_of, leaves_its_cluster
 
 __all__ = ["shared_cluster", "shared_cluster_if_needed"]
 
-# How long an example takes says how busy the machine is. What is to be quick is measured in CPU time.
+# The duration of an example depends on the load of the machine. Limits on speed count CPU time instead.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before any ClusterSpec is made."""
+    """Sets the release of Kubernetes before any module makes a ClusterSpec."""
     if release := config.getoption("--kubernetes"):
         os.environ["KUBERNETES_RELEASE"] = release
 
@@ -47,12 +47,12 @@ APART = ("gpu", "install", "long", "node", "pools")
 
 
 def is_apart(item: pytest.Function, asked: str) -> bool:
-    """Returns whether an expression of markers leaves a test out that has a marker of APART."""
+    """Returns True if a test has a marker of APART that the expression of markers does not name."""
     named = re.findall(r"(?<!not )\b\w+", asked)
     return any(item.get_closest_marker(marker) and marker not in named for marker in APART)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads them
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
     for marker in ("real", "alone"):
         marked = {item.path for item in items if item.get_closest_marker(marker)}
@@ -83,10 +83,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Function | None) -> None:
-    """A worker's fixtures of the session go with their group; without workers a group may come again."""
+    """Ends the session's fixtures of a worker after the last test of a group. Without workers, the same
+    group may come again."""
     if hasattr(item.config, "workerinput") and leaves_its_cluster(item, nextitem):
         runner: Any = item.config.pluginmanager.get_plugin("runner")
-        runner.pytest_runtest_teardown(item, None)  # as after the last test of all
+        runner.pytest_runtest_teardown(item, None)  # as after the last test of the run
 
 
 def pytest_report_header() -> str:
@@ -95,9 +96,10 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(autouse=True)
 def _only_its_own_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What measures time does not pay for what all the other tests have left.
+    """Keeps the garbage collector away from the objects of earlier tests, for tests marked `alone`.
 
-    One full collection of that takes 0.3 s. The extender freezes what it has at its start, too.
+    A full collection of all these objects takes 0.3 s, and would count as time of the measured code. The
+    extender also freezes its objects at the start.
     """
     if request.node.get_closest_marker("alone") is None:
         yield

@@ -1,4 +1,4 @@
-"""The directory of users (sssd, LDAP) of a local cluster's Slurm, away for a while."""
+"""An outage of the directory of users (sssd, LDAP) for the Slurm of a local cluster."""
 
 from __future__ import annotations
 

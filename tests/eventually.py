@@ -63,6 +63,6 @@ def _pause_s(shortest_s: float, waited_s: float, looked_s: float) -> float:
 
 
 def _late(what: str, within_s: float, seen: object) -> str:
-    """Names what the test awaited: `what`, or else the line of the test that waits."""
+    """Returns the message of a late wait: with `what`, or else with the waiting line of the test."""
     awaited = what or traceback.extract_stack(limit=3)[0].line
     return f"{awaited}: not within {within_s:g} s, but {seen!r}"

@@ -1,6 +1,7 @@
-"""Pods whose author asks for as much as can be written: what kube-apiserver takes may be all of it.
+"""Pods with as many or as large requests as kube-apiserver accepts.
 
-Some are within the limits and as expensive as those allow, and others are far beyond.
+Some of these Pods are within the extender's limits, but as expensive as possible. Other Pods are far
+beyond the limits.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from tests.clock import CpuClock
 from wellknown.names import ATTEMPT, DOMAIN, FEASIBLE_NODES, GRANTED, JOB_ID, NODE
 
 WIDE = "\U0001f600"
-"""A text with one such character takes four bytes for each of its others."""
+"""A character of four bytes. Python stores a text with such a character in four bytes per character."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def least(measured: Callable[[], object], enough: float) -> float:
-    """The CPU seconds that something takes: the least of several, since all else in this process only
-    adds to it, as does what is collected of other tests' garbage. What is enough ends it.
+    """Returns the CPU seconds of a call: the smallest of up to six measurements, because other work of
+    this process only adds time. Stops at the first result below `enough`. The garbage collector is off.
 
-    The first measurement ignores the machine's slowness, which only lowers a result."""
+    The first measurement ignores the machine's slowness, because `CpuClock` only lowers a result."""
     gc.disable()
     try:
         began = process_time()
@@ -42,13 +43,13 @@ def least(measured: Callable[[], object], enough: float) -> float:
 
 
 def noise(about: object, length: int) -> str:
-    """A text that cannot be compressed much, and that only this Pod has."""
+    """Returns a text that hardly compresses, and that differs for each `about`."""
     text = "".join(sha256(f"{about}.{n}".encode()).hexdigest() for n in range(length // 64 + 1))
     return text[:length]
 
 
 def names(number: int) -> list[str]:
-    """Of Nodes as the tests have them, and of more."""
+    """Returns names of Nodes. The cluster of a test may have fewer Nodes."""
     return [f"node-{n}" for n in range(number)]
 
 
@@ -108,7 +109,7 @@ DEMANDS: Mapping[str, Callable[[int], Manifest]] = {
         {"matchExpressions": [expression("x", "NotIn", *(noise(seed + n, 60) for n in range(100)))]}
     ),
 }
-"""Specs of Pods within the limits, each as many times another one as is wanted."""
+"""Specs of Pods within the limits. Each argument gives another spec."""
 
 
 def _containers(
@@ -139,7 +140,7 @@ EXCESSES: Mapping[str, Callable[[], Manifest]] = {
     },
     "amounts": lambda: _containers(1, lambda _: {f"example.com/{n}": f"{n}" for n in range(50_000)}),
 }
-"""Specs of Pods far beyond the limits: a megabyte or more, of which etcd takes one and a half."""
+"""Specs of Pods far beyond the limits, of a megabyte or more. etcd accepts one and a half megabytes."""
 WORDS: Mapping[str, str] = {
     "terms": "nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution: 20000 terms, and at most 100",
     "expressions": "35000 expressions, and at most 500 are taken",
@@ -153,7 +154,7 @@ WORDS: Mapping[str, str] = {
     "claims": "spec.volumes and spec.resourceClaims: 15000 claims, and at most 64 are taken",
     "amounts": "amounts, and at most 2000 are taken",
 }
-"""What is told of each."""
+"""Part of the rejection's message for each spec of EXCESSES."""
 
 _TEXTS = ("account", "comment", "constraints", "partition", "prefer", "qos", "reservation")
 _OTHERS = ("excluded-nodes", "required-nodes", "exclusive", "group-id", "user-id", "priority", "timeout")
@@ -170,11 +171,11 @@ ANNOTATED: Mapping[str, Mapping[str, str]] = {
     "unknown names": {f"unknown-{n}-" + "x" * 200: "" for n in range(1000)},
     "near misses": {f"partitio{n}": "" for n in range(10_000)},
 }
-"""Annotations under the prefix."""
+"""Hostile annotations, by names without the prefix."""
 
 
 def annotated(annotations: Mapping[str, str], **spec: Any) -> Manifest:
-    """A Pod with these annotations, and with everything else that it can be given besides."""
+    """Returns a Pod with these annotations, with forged annotations, and with all fields of BESIDES."""
     return pod_manifest(
         name="p" * 253,
         annotations={PREFIX + name: value for name, value in annotations.items()} | FORGED,
@@ -198,7 +199,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
     },
     "malformed": {ATTEMPT: "2", FEASIBLE_NODES: "0 n[1-999999999]"},
 }
-"""Nodes that are said to be found for a Pod whose first attempt was in vain."""
+"""Annotations with the feasible Nodes of a Pod, after a first attempt without success."""
 BESIDES = {
     "schedulingGates": [{"name": f"example.com/{n}-" + "g" * 200} for n in range(1000)],
     "serviceAccountName": "s" * 253,

@@ -1,4 +1,4 @@
-"""Where a test fails, the end of its slurmctld's log is told with it; conftest.py of a folder imports
+"""Adds the end of slurmctld's log to the report of a failed test. The conftest.py of a folder imports
 `pytest_runtest_makereport`."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LINES = 60
 def pytest_runtest_makereport(
     item: pytest.Function,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Also of a setup that fails."""
+    """Adds the logs after a failed setup, call or teardown."""
     report = yield
     if report.failed:
         for cluster in set(_clusters(item)):
@@ -26,7 +26,7 @@ def pytest_runtest_makereport(
 
 
 def _clusters(item: pytest.Function) -> Iterator[Cluster]:
-    """Those of the test's fixtures: given as they are, in a tuple, or as what has one."""
+    """Yields the clusters among a test's fixtures, also in a tuple or in an attribute `cluster`."""
     for given in item.funcargs.values():
         for each in given if isinstance(given, tuple) else (given,):
             found = getattr(each, "cluster", each)

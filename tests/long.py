@@ -5,8 +5,8 @@
     python -m tests.long --page      # writes the table of docs/design/development.md
 
 tests/long.json is committed, and has the minutes and the commit of each suite's last pass. A pass is
-noted at once, but only if the checkout has no changes: the noted commit is the tested one. If a suite
-fails, the command runs the remaining suites, and then fails.
+noted at once, but only if the checkout has no changes, because the noted commit must be the tested
+commit. If a suite fails, the command runs the remaining suites, and then fails.
 """
 
 import subprocess

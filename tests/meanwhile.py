@@ -1,4 +1,4 @@
-"""What goes on beside a test."""
+"""Repeats an action in a thread beside a test."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def meanwhile(act: Callable[[], object], every_s: float) -> Iterator[None]:
-    """Does something every so many seconds, in a thread, while the block runs. What that raises ends it,
-    and is raised after the block: nobody is to take a load that is gone for one that was borne."""
+    """Calls `act` every `every_s` seconds in a thread, while the block runs. An exception of `act` ends
+    the calls, and is raised after the block: a test must not pass without the planned load."""
     over, failures = threading.Event(), list[Exception]()
 
     def run() -> None:

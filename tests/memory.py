@@ -1,4 +1,4 @@
-"""How much memory is kept of what was done."""
+"""Measures the memory that an action leaves in use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def kept(act: Callable[[], object]) -> int:
-    """Returns how many bytes there are more after it than before."""
+    """Returns the number of bytes that `act` has allocated and not freed."""
     tracemalloc.start()
     try:
         act()

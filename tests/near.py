@@ -3,9 +3,9 @@
     python -m tests.near extender/policy wellknown/names.py
 
 A path is a file or a folder. A test file is near a path if the file imports a module below the path, or
-a module of the product that imports such a module. If no test does, tests that import more of the
-importers are near. A test file below a path is near, too. The tests of all pages are near a page
-(Markdown, or the folder docs). Other files have no test near.
+a module of the product that imports such a module. If no test file is near, importers of importers
+count, step by step, until a test file is near. A test file below a path is near, too. The tests of all
+pages are near a page (Markdown, or the folder docs). Other files have no test near.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What README shows, as a reader would copy it."""
+"""Reads the examples in README, as a reader copies the examples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 Session = tuple[tuple[str, str], ...]
-"""Commands of a shell, each with what it prints."""
+"""Commands of a shell, each with the printed output."""
 
 
 def first_pod() -> str:
@@ -17,7 +17,7 @@ def first_pod() -> str:
 
 
 def seen_of_the_first_pod() -> Session:
-    """Returns what kubectl and squeue are said to print of it: the indented lines that follow."""
+    """Returns the commands kubectl and squeue with their output, from the lines after the first Pod."""
     told = README.split("```yaml\n", 1)[1].split("```", 1)[1]
     lines = re.match(r"\s*\n(?:<!--.*?-->\s*\n)?((?:    .*\n)+)", told)
     assert lines is not None, "nothing is shown after the first Pod"
@@ -25,7 +25,7 @@ def seen_of_the_first_pod() -> Session:
 
 
 def session(text: str) -> Session:
-    """Reads indented lines: `$ command`, and what it prints."""
+    """Reads indented lines: `$ command`, and then the printed output."""
     shown = [line.removeprefix("    ") for line in text.splitlines(keepends=True)]
     _, *parts = re.split(r"^\$ ", "".join(shown), flags=re.MULTILINE)
     return tuple((command, printed) for command, _, printed in (part.partition("\n") for part in parts))

@@ -2,13 +2,12 @@
 
     python -m tests.real PATH...
 
-Dozens of daemons share two cores, and no test controls their timing. A test that fails runs once
-more, with nothing beside it. If the test passes then, the run reports the test as unsteady and
-writes both logs to build/unsteady.json. `make test` adds the unsteady tests of a run that passes to
-the record of `tests.unsteady`. A test that fails twice fails the run, and so do more than
-MAX_RETRIED tests that fail at first.
+Dozens of daemons share two cores, and no test controls their timing. A failed test runs once more,
+with no other test beside. If the test passes then, the run reports the test as unsteady and writes
+both logs to build/unsteady.json. If the run passes, `make test` adds the unsteady tests to the record of
+`tests.unsteady`. The run fails if a test fails twice, or if more than MAX_RETRIED tests fail at first.
 
-build/real.json says how long each group of tests took, and which share of the processors was busy.
+build/real.json has the seconds of each file of tests, and the share of the processors that was busy.
 """
 
 import os
@@ -83,7 +82,7 @@ def _files(folder: Path, marker: str) -> list[str]:
 
 @cache
 def may_have(marker: str, file: Path) -> bool:
-    """Returns whether a file, or a conftest.py of its folders, names a marker of tests."""
+    """Returns True if a file, or a conftest.py of its folders, names a marker of tests."""
     above = (folder / "conftest.py" for folder in file.parents)
     texts = (each.read_text() for each in (file, *above) if each.exists())
     return any(re.search(rf"\bmark\.{marker}\b", text) for text in texts)

@@ -31,7 +31,7 @@ ON_EACH_RELEASE: Final = (
 
 
 def names_a_release(keywords: str) -> bool:
-    """Returns True if `-k` names a release, and so requests all variants of the release."""
+    """Returns True if the text of `-k` names a release, and so requests all variants of the release."""
     return any(release in keywords for release in DEBIAN_SUITES)
 
 

@@ -1,8 +1,9 @@
-"""Which tests go to one worker, where two run side by side (pytest-xdist's `--dist loadgroup`).
+"""Groups of tests: a single worker runs all tests of a group (pytest-xdist's `--dist loadgroup`).
 
-Tests that share a cluster are one group, so that no cluster comes up twice; tests of one module are too.
-What is tested on both releases of Slurm is two groups, which wait at the same time. A worker that leaves
-a cluster's group ends the cluster: its programs cost CPU and memory for as long as they are there.
+Tests with the same cluster are a group, so that no cluster starts twice. Tests of the same module are
+also a group. Tests on both releases of Slurm are two groups, so that both groups wait at the same time.
+After the last test of a group, the worker ends the group's cluster, because the programs of a cluster
+cost CPU and memory.
 """
 
 from typing import Final
@@ -11,29 +12,29 @@ import pytest
 
 from deploy.local.spec import DEBIAN_SUITES
 
-# Fixtures that bring a cluster up, or stand for one that was.
+# Fixtures that start a cluster, or return a started cluster.
 _CLUSTERS: Final = (
     *("cluster", "cluster_of", "release_cluster", "shared_cluster", "shared_cluster_if_needed"),
 )
 
 
 def group_of(item: pytest.Function) -> str:
-    """The folder or file whose cluster the test uses, or its own file; and the release of Slurm."""
+    """Returns the home of the test's cluster, or else the test's file, and the release of Slurm."""
     return f"{home_of(item) or item.nodeid.partition('::')[0]} {release_of(item)}".strip()
 
 
 def leaves_its_cluster(item: pytest.Function, following: pytest.Function | None) -> bool:
-    """Whether the worker is done with the cluster that a group shares."""
+    """Returns True if a test uses a cluster, and the worker's next test is in another group."""
     return bool(home_of(item)) and following is not None and group_of(following) != group_of(item)
 
 
 def home_of(item: pytest.Function) -> str:
-    """The folder or file whose cluster the test uses; "" where it uses none."""
+    """Returns the folder or file whose cluster the test uses; "" without a cluster."""
     fixtures = item._fixtureinfo.name2fixturedefs
     return next((fixtures[name][-1].baseid for name in _CLUSTERS if name in fixtures), "")
 
 
 def release_of(item: pytest.Function) -> str:
-    """The release of Slurm that a test has for a parameter; "" without one."""
+    """Returns the release of Slurm among a test's parameters; "" without a release."""
     given = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return next((one for one in given if one in (*DEBIAN_SUITES,)), "")

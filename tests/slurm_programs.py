@@ -1,4 +1,4 @@
-"""Slurm's programs of a release for the tests: slurmctld alone, and those of a cluster, on a PATH."""
+"""Slurm's programs on a PATH for tests: slurmctld of a release, and scontrol of a cluster."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ exec nsenter --target "$pid" --mount --pid -- chroot {directory}/root \
 
 
 def tree_of(release: str) -> Path:
-    """The unpacked release, with slurmdbd's libraries."""
+    """Returns the folder of an unpacked release, with slurmdbd's libraries."""
     spec = ClusterSpec(nodes=1, kubernetes=False, extender=False, accounting=True, release=release)
     return Cluster.prepare(spec)[0]
 
 
 def put_slurmctld(folder: Path, tree: Path, etc: Path | str = "", host: str = "") -> Path:
-    """Puts a program slurmctld into a folder; `etc` is its /etc/slurm, `host` the machine's name."""
+    """Puts a program slurmctld into a folder, and returns the path. The program sees `etc` as
+    /etc/slurm, and `host` as the name of the machine."""
     folder.mkdir(parents=True, exist_ok=True)
     host = host or socket.gethostname()
     hosts = folder / "hosts"
@@ -54,7 +55,8 @@ def put_slurmctld(folder: Path, tree: Path, etc: Path | str = "", host: str = ""
 
 
 def put_scontrol(folder: Path, cluster: Cluster) -> None:
-    """Puts a program scontrol into a folder: the cluster's, which SLURM_CONF may tell another file."""
+    """Puts a program scontrol into a folder. The program runs the cluster's scontrol. The variable
+    SLURM_CONF may name another slurm.conf."""
     program = folder / "scontrol"
     program.write_text(_SCONTROL.format(directory=cluster.directory))
     program.chmod(0o755)
@@ -62,7 +64,7 @@ def put_scontrol(folder: Path, cluster: Cluster) -> None:
 
 @contextmanager
 def on_path(*folders: Path) -> Iterator[None]:
-    """The programs of these folders come first."""
+    """Puts these folders first on PATH, until the end of the block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", os.pathsep.join([*map(str, folders), os.environ["PATH"]]))
         yield

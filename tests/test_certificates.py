@@ -1,4 +1,4 @@
-"""The webhooks' certificate, checked by handshakes."""
+"""Tests of the webhooks' certificate by TLS handshakes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = ("slurm-extender.kube-system.svc", "127.0.0.1")
 
 
 class Secrets(InMemoryKubernetes):
-    """Keeps the Secret, and the configuration whose webhook trusts it."""
+    """A Kubernetes with the Secret of the certificate, and with a webhook that has the CA bundle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Secrets(InMemoryKubernetes):
 
     @property
     def trusted(self) -> bytes:
-        """The authority that was trusted last."""
+        """Returns the current CA: the first certificate of the CA bundle."""
         (webhook,) = self.read("mutatingwebhookconfigurations", "c")["webhooks"]
         first, end, _ = b64decode(webhook["clientConfig"]["caBundle"]).partition(END)
         return first + end
@@ -53,7 +53,7 @@ class Secrets(InMemoryKubernetes):
 
 
 class Shown(Certificate):
-    """A certificate that one listener shows."""
+    """A certificate for a single listener."""
 
     def __init__(self, source: Source, health: Health) -> None:
         super().__init__(source, health)
@@ -62,7 +62,7 @@ class Shown(Certificate):
 
 @asynccontextmanager
 async def served(certificate: Shown) -> AsyncIterator[int]:
-    """The port of a listener that shows it."""
+    """Starts a listener with a certificate, and yields the port."""
     limits = Limits(connections=9, body=lambda: 0)
     server = Server(Starlette(), ("127.0.0.1", 0), limits, print, lambda: certificate.shown.context)
     serving = asyncio.ensure_future(server.serve())
@@ -73,7 +73,8 @@ async def served(certificate: Shown) -> AsyncIterator[int]:
 
 
 async def shown_to(port: int, authority: bytes, name: str = "127.0.0.1") -> bytes:
-    """The certificate (DER) that a client who trusts an authority is shown. Raises ssl.SSLError."""
+    """Returns the certificate (DER) that the listener shows to a client with this CA. Raises
+    ssl.SSLError."""
     client = ssl.create_default_context(cadata=authority.decode())
     connecting = asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname=name)
     _, writer = await connecting

@@ -1,4 +1,4 @@
-"""The waits of tests: values, limits and messages."""
+"""Tests of the waits in `tests.eventually`: values, limits and messages."""
 
 from __future__ import annotations
 

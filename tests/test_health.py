@@ -1,4 +1,4 @@
-"""What is one trouble, and how often the log has it: outages above all."""
+"""Tests of a program's health: the problems that count as an outage, and their lines in the log."""
 
 from __future__ import annotations
 

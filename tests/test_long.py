@@ -1,4 +1,4 @@
-"""The suites of `make test-long`: each suite is a target, and each pass is noted with the commit."""
+"""Tests of `make test-long`: each suite is a target, and each pass is noted with the commit."""
 
 import subprocess
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_each_suite_is_a_target_of_the_makefile() -> None:
 
 
 def test_page_shows_the_table_of_the_record() -> None:
-    """If this fails: run `make docs`."""
+    """If this test fails, run `make docs`."""
     assert page(read_json(RECORD)) == PAGE.read_text()
 
 

@@ -1,4 +1,4 @@
-"""The test files near a path, and `./check PATH`."""
+"""Tests of the search for test files near a path, and of `./check PATH`."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""README's first Pod fits the cluster of `make demo`, by what admission makes of it."""
+"""Tests of README's first Pod: after admission, the Pod fits the cluster of `make demo`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST_ID = 1 << 25
 
 
 async def asked_of_slurm(pod: dict[str, Any]) -> JobSpec:
-    """What a Pod that kube-apiserver asks about is sent to Slurm as."""
+    """Returns the job that the extender requests for a Pod, after the Pod's admission."""
     sent = body("mutate")
     sent["request"]["object"] = pod
     allowing = Listeners(shared_gpus="allow")  # as the demo's cluster does
@@ -36,7 +36,8 @@ async def asked_of_slurm(pod: dict[str, Any]) -> JobSpec:
 
 
 async def granted(job: JobSpec, spec: ClusterSpec) -> str:
-    """The node that Slurm gives the job there. Raises InvalidRequest where none is large enough."""
+    """Returns the node that Slurm allocates to the job. Raises InvalidRequest if the nodes are too
+    small."""
     nodes = [
         builders.node(
             name,

@@ -1,4 +1,4 @@
-"""A real test that failed has a second try, alone; and no more than that."""
+"""Tests of `tests.real`: a failed test has a single second try, with no other test beside."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class Runs:
         (folder / "pytest.ini").write_text("[pytest]\nmarkers = xdist_group\n")
 
     def __call__(self, *which: str, options: tuple[str, ...] = ()) -> tuple[Run, str]:
-        """Returns the result, and what a person reads."""
+        """Runs tests with these parameters. Returns the result, and the text on stderr."""
         (self._folder / "test_it.py").write_text(UNSTEADY.format(which=which))
         return run(["test_it.py", *options], max_retried=2), self._capfd.readouterr().err
 

@@ -1,4 +1,4 @@
-"""The variants of a test: a single release of Slurm, or every release."""
+"""Tests of the choice between a single release of Slurm and every release."""
 
 from collections import Counter
 from collections.abc import Sequence

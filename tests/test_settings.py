@@ -1,4 +1,4 @@
-"""Settings come from the environment, and wrong ones end the program before it starts."""
+"""Tests of the settings: the environment sets them, and a wrong setting ends the program at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PREFIX = "SLURM_EXTENDER_"
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what is mandatory is set."""
+    """Sets only the required setting. Fails a test in which the program starts."""
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv(PREFIX + "SLURM_TOKEN_FILE", "/run/token")
@@ -39,7 +39,7 @@ def _started(settings: Settings, policy: CurrentPolicy) -> None:
 
 
 def complaint(capsys: pytest.CaptureFixture[str]) -> str:
-    """What the program says of its settings before it ends."""
+    """Starts the program with wrong settings. Returns the message on stderr."""
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 2
@@ -349,7 +349,7 @@ def test_qos_grace_is_a_list_separated_by_commas(monkeypatch: pytest.MonkeyPatch
 
 
 def test_pools_file_requires_drain_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else slurmd would never leave a cordoned Node, and `kubectl drain` would wait for ever."""
+    """Otherwise slurmd would never leave a cordoned Node, and `kubectl drain` would wait for ever."""
     monkeypatch.setenv(PREFIX + "POOLS_FILE", "pools.yaml")
     assert Settings().pools_file == Path("pools.yaml")
     monkeypatch.setenv(PREFIX + "DRAIN_NODES", "false")

@@ -1,4 +1,4 @@
-"""Tests that share a cluster go to one worker, and what both releases are tested for goes to two."""
+"""Tests of the groups: tests with the same cluster and release are a group, and stay on a worker."""
 
 import re
 from pathlib import Path
@@ -56,7 +56,7 @@ OPTIONS = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
 
 
 def test_one_worker_runs_all_tests_of_a_group(pytester: pytest.Pytester) -> None:
-    """pytest-xdist finds the groups in what was never meant for it, and takes none there for consent."""
+    """If a new version of pytest-xdist no longer finds the groups, pytest-xdist reports no error."""
     pytester.makeini(OPTIONS)
     pytester.makeconftest(GROUPS)
     pytester.makepyfile(MANY)
@@ -92,7 +92,7 @@ COMES_AFTER = "def test_it(told):\n    told.open('a').write('after\\n')\n"
 
 
 def test_cluster_ends_with_its_group(pytester: pytest.Pytester) -> None:
-    """Not with the worker, which has other groups to go on with."""
+    """The worker continues with another group, without the cluster."""
     pytester.makeini(f"{OPTIONS}pythonpath = {Path(__file__).parents[1]}\n")
     pytester.makeconftest(LEAVES)
     pytester.makepyfile(test_a=USES, test_b=USES, test_c=COMES_AFTER)

@@ -1,4 +1,4 @@
-"""The record of unsteady tests: entries of runs, removal of fixed tests, and failed runs."""
+"""Tests of the record of unsteady tests: new runs, repeated tests, and removal of fixed tests."""
 
 from pathlib import Path
 

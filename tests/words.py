@@ -1,7 +1,8 @@
-"""How many of Slurm's pending reasons there are, and how many of them a Pod's author is told in words.
+"""Counts Slurm's pending reasons, and the reasons that the extender explains to a Pod's author.
 
-`python -m tests.words FILE` (`make words`) writes both as JSON; the two are to be equal. Slurm's words
-are kept in tests/data/pending_reasons.json by release: a test asks Slurm's own library if they are all.
+`python -m tests.words FILE` (`make words`) writes both numbers as JSON. The numbers must be equal. The
+file tests/data/pending_reasons.json has Slurm's reasons by release. A test compares this file with
+Slurm's own library.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ REASONS: Mapping[str, tuple[str, ...]] = {
         (Path(__file__).parent / "data" / "pending_reasons.json").read_text()
     ).items()
 }
-"""Release -> Slurm's words."""
+"""Names of Slurm's pending reasons, by release."""
 
 
 def figures() -> dict[str, int | list[str]]:
-    """Returns what the file holds; `unexplained` names what the table lacks."""
+    """Returns the content of the file. `unexplained` has the reasons that the table lacks."""
     told = {row.name for row in PENDING_REASONS if row.sentence}
     of_slurm = set().union(*REASONS.values())
     explained = of_slurm & told
@@ -35,7 +36,7 @@ def figures() -> dict[str, int | list[str]]:
 
 
 def main() -> None:
-    """Writes the figures."""
+    """Writes the numbers into the file that the first argument names."""
     into = Path(sys.argv[1])
     into.parent.mkdir(parents=True, exist_ok=True)
     into.write_text(json.dumps(figures(), indent=2) + "\n")
