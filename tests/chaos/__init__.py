@@ -1,6 +1,9 @@
-"""Chaos: everything that may fail fails, on real components, while invariants are watched from outside.
+"""Chaos: real components fail at random, while an observer checks the invariants from outside.
 
-`python -m tests.chaos --duration 900 --seed 1` is one run. What happens when is a `plan` that follows
-from the seed; `nemesis` and `workload` carry it out; `observer` sees both systems without the
-extender's help, and `checker` says what of it may not be; `audit` compares both systems in the end.
+`python -m tests.chaos --duration 900 --seed 1` starts a run. The modules of a run:
+
+- `plan` computes all attacks, Pods and jobs, with their times, from the seed.
+- `nemesis` and `workload` carry out the plan.
+- `observer` reads both systems without the extender, and `checker` finds violations.
+- `audit` compares both systems at the end.
 """

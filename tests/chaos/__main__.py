@@ -1,4 +1,4 @@
-"""`python -m tests.chaos --duration 900 --seed 1`: exit status 1 where anything was violated."""
+"""Runs chaos: `python -m tests.chaos --duration 900 --seed 1`. The exit status is 1 if the run fails."""
 
 import json
 import time
@@ -19,7 +19,7 @@ def main(
     report: Annotated[Path, typer.Option(help="Where the figures go.")] = _BUILD / "chaos.json",
     directory: Annotated[Path, typer.Option(help="Of the cluster.")] = _BUILD / "chaos",
 ) -> None:
-    """Attack a whole cluster, and watch what becomes of its Pods."""
+    """Attack a whole cluster at random, and check its Pods, jobs and nodes."""
     result = run(seed or time.time_ns() % 1_000_000, duration, directory, _say)
     report.parent.mkdir(exist_ok=True)
     report.write_text(json.dumps(result.as_json(), indent=1) + "\n")
@@ -30,7 +30,7 @@ def main(
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201 - for whoever runs it
+    print(line, flush=True)  # noqa: T201 - the progress of the run
 
 
 if __name__ == "__main__":

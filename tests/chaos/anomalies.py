@@ -1,11 +1,11 @@
-"""What may not be, found by comparing both systems at one moment, and how long it is put up with.
+"""Finds anomalies by a comparison of both systems, and measures how long an anomaly lasts.
 
-Two systems agree only after a while, so that each of these may be seen for a moment: a Pod is created
-before its job, and ends before it. While anything is disturbed that moment lasts. So an anomaly is what
-outlasts GRACE_S of an uninterrupted quiet period, in which every component runs and no link fails: that
-covers the duration of the Lease, kube-scheduler's longest backoff (10 s) and the time that slurmrestd
-takes to give up on a killed slurmctld (10 s). Only what kube-scheduler has to end waits for it to see
-Pods again besides (`canary`). In the final audit nothing is put up with.
+Both systems agree only after some time, so each anomaly may occur for a moment: a Pod is created before
+its job, and ends before its job. During a disturbance, such a moment lasts longer. So an anomaly is a
+violation only if the anomaly lasts for GRACE_S in a quiet period: every component runs, and no link
+fails. GRACE_S covers the duration of the Lease, kube-scheduler's longest backoff (10 s), and the time
+until slurmrestd gives up on a killed slurmctld (10 s). If kube-scheduler must end the anomaly, the
+period starts only after kube-scheduler sees Pods again (`canary`). The final audit accepts no anomaly.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from tests.chaos.plan import Odd
 
 GRACE_S = 20.0
 WAITS_S = 75.0
-"""Grace of a forgotten job whose cores a native job has: the gate refuses that job after 45 s."""
+"""Grace of a forgotten job while a native job has the cores: the gate rejects the native job after 45
+s."""
 RESTS_S = 150.0
-"""Grace of a Pod that kube-scheduler rejected up to three times: 30 s, 1 and 2 minutes of backoff."""
+"""Grace of a Pod after up to three rejections by kube-scheduler: 30 s, 1 and 2 minutes of backoff."""
 SWEPT_S = 45.0
 """Grace of a job without a Pod: a new leader ends such a job some 30 s after the election."""
 
@@ -34,9 +35,9 @@ UNBOUND_LEAKS = "unbound_leaks"
 OVERCOMMITTED = "overcommitted"
 STUCK_NODES = "stuck_nodes"
 UNDONE = "undone"
-"""A person's cordon, drain or DOWN."""
+"""Another actor ended a person's cordon, drain or DOWN."""
 UNDERSIZED = "undersized"
-"""A Pod is bound by a job that has less than the Pod asks for, or is in another partition."""
+"""A Pod is bound by a job with too few resources for the Pod, or in another partition."""
 KINDS = (DUPLICATES, LOST, WRONG_KILLS, UNBOUND_LEAKS, OVERCOMMITTED, STUCK_NODES, UNDONE, UNDERSIZED)
 
 _REFUSED, _RESTS = "Invalid", "NotBindable"
@@ -46,19 +47,20 @@ _TOLD: Mapping[str, str] = {
     Odd.CLAIM: "ClaimNotReady",
     Odd.NOWHERE: _RESTS,
 }
-"""What Pods are told that are rightly without a job."""
+"""Reason of the condition on a Pod that rightly has no job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """`about` is the uid of the Pod, or another name. Anomalies with another grace are equal."""
+    """An anomaly. `about` is the uid of the Pod, or the name of another object. Anomalies with different
+    graces are equal."""
 
     kind: str
     about: str
     words: str
     grace_s: float = field(default=GRACE_S, compare=False)
     placing: bool = field(default=False, compare=False)
-    """It passes only if kube-scheduler sees Pods."""
+    """True if the anomaly can end only while kube-scheduler sees Pods."""
 
 
 def anomalies(
@@ -67,7 +69,8 @@ def anomalies(
     node_cpus: Mapping[str, int],
     usable: Mapping[str, int] | None = None,
 ) -> list[Anomaly]:
-    """Returns what may not last now. `usable` has the CPUs of Nodes in service; None: of all Nodes."""
+    """Returns all current anomalies. `usable` has the CPUs of the nodes in service; None means all
+    nodes."""
     live: dict[str, list[SeenJob]] = defaultdict(list)
     for job in jobs:
         if job.uid and job.live:
@@ -88,7 +91,7 @@ def anomalies(
 
 
 def _duplicates(live: Mapping[str, list[SeenJob]]) -> Iterator[Anomaly]:
-    """I1: at most one live placeholder per workload."""
+    """Finds violations of I1: a workload has at most one live placeholder."""
     for uid, jobs in live.items():
         if len(jobs) > 1:
             ids = ", ".join(str(job.id) for job in sorted(jobs, key=lambda job: job.id))
@@ -96,7 +99,8 @@ def _duplicates(live: Mapping[str, list[SeenJob]]) -> Iterator[Anomaly]:
 
 
 def _orphans(live: Mapping[str, list[SeenJob]], pods: Mapping[str, SeenPod]) -> Iterator[Anomaly]:
-    """I3: a Pod that is gone, or ends before it is bound, ends its job. A bound Pod keeps its job."""
+    """Finds violations of I3: if a Pod is gone, has ended, or is deleted before the Binding, the job
+    ends. A bound Pod keeps its job until the Pod has ended."""
     for uid, jobs in live.items():
         for job in jobs:
             if uid not in pods:
@@ -106,7 +110,8 @@ def _orphans(live: Mapping[str, list[SeenJob]], pods: Mapping[str, SeenPod]) -> 
 
 
 def _of_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
-    """A Pod runs on its job's node, or waits with a job that waits. One that has none is told why."""
+    """Finds anomalies of a managed Pod. The Pod runs on the node of a running job, or waits with a
+    waiting job. A Pod without a job has a condition with the reason."""
     if pod.node:
         if not any(job.running and job.node == pod.node for job in jobs):
             words = f"{pod.name} is bound to {pod.node} without a job there"
@@ -120,19 +125,20 @@ def _of_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
         rests = pod.told == _RESTS
         yield Anomaly(LOST, pod.uid, words, RESTS_S if rests else GRACE_S, placing=rests)
     for job in jobs:
-        if job.running and pod.odd != Odd.NOWHERE:  # of that, `Judge.held_s` tells
+        if job.running and pod.odd != Odd.NOWHERE:  # `Checker.held_s` measures NOWHERE
             words = f"job {job.id} runs, {pod.name} is not bound"
             yield Anomaly(UNBOUND_LEAKS, pod.uid, words, placing=True)
 
 
 def _waits_for_its_node(pod: SeenPod, jobs: list[SeenJob], usable: Mapping[str, int] | None) -> bool:
-    """Returns True if a Pod runs on a node that failed in Slurm alone, and the next job waits for it."""
+    """Returns True if a Pod's node has failed in Slurm alone, and the next job waits for the node."""
     out = bool(pod.node) and usable is not None and pod.node not in usable
     return out and [job.state for job in jobs] == ["PENDING"]
 
 
 def _of_adopted_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
-    """It may be without a job, where Slurm had given its cores away before it knew of it."""
+    """Finds anomalies of an adopted Pod. The Pod may have no job, because Slurm may have allocated the
+    cores to another job before the adoption."""
     for job in jobs:
         if job.running and job.node != pod.node:
             yield Anomaly(UNBOUND_LEAKS, pod.uid, f"job {job.id} is not where adopted Pod {pod.name} is")
@@ -141,7 +147,7 @@ def _of_adopted_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
 def _stuck(
     pods: Mapping[str, SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
 ) -> Iterator[Anomaly]:
-    """Finds Pods that wait although each waiting job would fit on the Nodes that partitions share."""
+    """Finds Pods that wait although each waiting job would fit on a node of the shared partitions."""
     free = dict(node_cpus)
     for job in jobs:
         if job.running and job.node in free:
@@ -159,9 +165,10 @@ def _stuck(
 def _overcommitted(
     pods: Collection[SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
 ) -> Iterator[Anomaly]:
-    """Bound Pods and native jobs together never ask for more than a node has. A job that was given the
-    cores of a Pod that is leaving, or whose job Slurm forgot, waits at the gate: whether it does,
-    `overlap` tells. What such Pods do not explain has no more time."""
+    """Finds nodes whose bound Pods and native jobs request more CPUs than the node has. A native job may
+    get the cores of a Pod in deletion, or of a Pod with a forgotten job. Such a native job must wait at
+    the gate: `overlap` checks the wait. The grace is longer if Pods with forgotten jobs explain the
+    whole excess."""
     used: Counter[str] = Counter()
     waiting = {job.uid for job in jobs if job.state == "PENDING"}
     forgotten: Counter[str] = Counter()
@@ -181,7 +188,7 @@ def _overcommitted(
 
 
 def of_nodes(nodes: Collection[SeenNode]) -> Iterator[Anomaly]:
-    """What one system takes out of service, the other does too, and no longer."""
+    """Finds nodes out of service in only a single system, and nodes with a wrong condition or taint."""
     for node in nodes:
         if node.cordoned and node.in_service:
             yield Anomaly(STUCK_NODES, node.name, f"{node.name} is cordoned and takes jobs")
@@ -193,30 +200,30 @@ def of_nodes(nodes: Collection[SeenNode]) -> Iterator[Anomaly]:
 
 
 class Since(NamedTuple):
-    """Since when all has been well, as far as it matters; None while it is not."""
+    """Starts of the current quiet periods; None during a disturbance."""
 
     all_serve: float | None
-    """Every component runs, and no link fails."""
+    """Start of the period in which every component runs, and no link fails."""
     placing: float | None
-    """And kube-scheduler sees Pods."""
+    """Start of the period in which kube-scheduler also sees Pods."""
 
     def lasted(self, anomaly: Anomaly, since: float, now: float) -> float:
-        """For how long an anomaly has been seen in an uninterrupted quiet period."""
+        """Returns the seconds for which an anomaly has lasted in an uninterrupted quiet period."""
         quiet = self.placing if anomaly.placing else self.all_serve
         return 0.0 if quiet is None else now - max(since, quiet)
 
 
 class Lasting:
-    """Tells anomalies that last from those that pass."""
+    """Separates lasting anomalies from passing anomalies."""
 
     def __init__(self) -> None:
         self._since: dict[Anomaly, float] = {}
         self._told: set[Anomaly] = set()
         self.longest_s: dict[str, float] = dict.fromkeys(KINDS, 0.0)
-        """By kind, whatever was disturbed meanwhile."""
+        """Longest duration by kind, including disturbed times."""
 
     def update(self, now: float, quiet: Since, seen: Collection[Anomaly]) -> list[Anomaly]:
-        """Takes in all anomalies of a moment, and returns those that have just lasted too long."""
+        """Notes all anomalies of a moment. Returns the anomalies whose grace has just ended."""
         self._since = {anomaly: self._since.get(anomaly, now) for anomaly in seen}
         self._told &= set(seen)
         for anomaly, since in self._since.items():

@@ -1,4 +1,4 @@
-"""The last word: when all is healed and has settled, both systems are read anew and compared in full."""
+"""The final audit: compares both systems completely, after the cluster has healed and settled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTLING_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was still wrong in the end, and how long it took until nothing was."""
+    """The remaining anomalies, and the seconds until no anomaly remained."""
 
     found: tuple[Anomaly, ...]
     settled_s: float
@@ -27,7 +27,7 @@ class Audit:
 
 
 def audit(cluster: Cluster, observer: Observer, node_cpus: Mapping[str, int]) -> Audit:
-    """Waits until both systems agree, at most SETTLING_S, and tells in what they do not."""
+    """Waits until both systems agree, for at most SETTLING_S. Returns the remaining anomalies."""
     begin, kubernetes = time.monotonic(), Kubernetes(cluster)
     try:
         while True:

@@ -1,5 +1,6 @@
-"""Whether kube-scheduler sees Pods. Where kube-apiserver is killed again and again its reflectors wait
-for a minute and more before they list anew; meanwhile it binds Pods that are gone, and no others."""
+"""Tests if kube-scheduler sees Pods. After repeated kills of kube-apiserver, kube-scheduler's reflectors
+wait for a minute or longer before the next list. Until the list, kube-scheduler binds deleted Pods, and
+no new Pods."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from tests.chaos.quiet_periods import QuietPeriods
 from tests.end_to_end.actors import Manifest, pod
 
 NEEDED_AFTER: Final = ("kube-apiserver", "kube-scheduler")
-"""The names of the components, or how they begin, whose failures may leave its lists old."""
+"""Beginnings of the names of components whose failures may leave kube-scheduler's lists old."""
 GIVES_UP_AFTER_S: Final = 180.0
-"""For so long its blindness is an excuse."""
+"""Longest time for which blindness of kube-scheduler is an excuse, in seconds."""
 _NAMESPACE: Final = "kube-system"
 _PODS = f"/api/v1/namespaces/{_NAMESPACE}/pods"
 _ASKS_EVERY_S = 0.2
@@ -27,7 +28,7 @@ _WORTH_TELLING_S = 5.0
 
 
 class Api(Protocol):
-    """What a canary needs of kube-apiserver; raises httpx.HTTPError."""
+    """Calls of a canary to kube-apiserver. Each call may raise httpx.HTTPError."""
 
     def ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
@@ -37,7 +38,8 @@ class Api(Protocol):
 
 
 class Canary:
-    """Disturbs `placing` until kube-scheduler judges a Pod that fits on no Node, but not for ever."""
+    """Creates Pods that fit on no Node. Disturbs `placing` until kube-scheduler judges the Pod, or until
+    a time limit."""
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class Canary:
         self._names = (f"canary-{number}" for number in itertools.count(1))
         self._thread = Thread(target=self._run)
         self.blind: list[tuple[float, float]] = []
-        """From when to when each Pod waited to be judged; to be read when it has stopped."""
+        """Start and end of the wait for each Pod's judgement. Read this list only after `stop`."""
 
     def start(self) -> None:
         self._thread.start()
@@ -63,12 +65,12 @@ class Canary:
         self._api.close()
 
     def ask(self) -> None:
-        """Has one sent soon, and another one if one is under way."""
+        """Requests a new Pod. If another Pod is still waiting, the new Pod follows later."""
         self._asked.set()
 
     @property
     def blind_s(self) -> float:
-        """How long they waited, all in all."""
+        """Returns the total waiting time of the Pods, in seconds."""
         return sum(end - begin for begin, end in self.blind)
 
     def _run(self) -> None:
@@ -91,7 +93,7 @@ class Canary:
         self._until(lambda: self._deleted(name))
 
     def _until(self, done: Callable[[], bool], deadline: float = inf) -> bool:
-        """False where it is all over or too late first."""
+        """Waits until `done` returns True. Returns False after the deadline or `stop`."""
         while not self._over.is_set() and time.monotonic() < deadline:
             with suppress(httpx.HTTPError):
                 if done():
@@ -100,7 +102,7 @@ class Canary:
         return False
 
     def _judged(self, name: str) -> bool:
-        """Creates it where it is not there: at first, or once more."""
+        """Returns True if kube-scheduler has judged the Pod. Creates the Pod if no such Pod exists."""
         try:
             status = self._api.ask("GET", f"{_PODS}/{name}").get("status") or {}
         except httpx.HTTPStatusError as error:
@@ -110,7 +112,7 @@ class Canary:
         return any(each["type"] == "PodScheduled" for each in status.get("conditions") or ())
 
     def _deleted(self, name: str) -> bool:
-        """Also where it is gone already."""
+        """Deletes the Pod. Returns True if the Pod is deleted or already gone."""
         try:
             self._api.ask("DELETE", f"{_PODS}/{name}?gracePeriodSeconds=0")
         except httpx.HTTPStatusError as error:
@@ -119,7 +121,8 @@ class Canary:
 
 
 def _manifest(name: str) -> Manifest:
-    """It is popped before all others, so that a long queue does not count as blindness."""
+    """Returns a Pod with the highest priority. kube-scheduler takes this Pod first, so a long queue does
+    not count as blindness."""
     manifest = pod(
         name,
         cpu=None,

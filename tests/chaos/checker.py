@@ -1,17 +1,19 @@
-"""Checks the history of a run: what lasts too long (`anomalies`), and what may not happen even once.
+"""Checks the history of a run for violations: anomalies that last too long, and other violations.
 
-Not even once, while everything fails:
-- Two live jobs of one Pod (I1). The one exception is what nobody can prevent: a killed slurmctld forgets
-  up to 5 s of what it acknowledged, so that a cancelled job may come back; then, for ROLLBACK_S after
-  the kill, a second job is left to `anomalies`, which wants it gone once all is well.
-- A Pod bound while its job was not RUNNING on that node (I2). A Binding may have been under way for
-  FLIGHT_S when its job ended: the extender's own timeout and the longest stall of a link.
-- A Pod deleted, or a native job cancelled, though nobody outside the extender gave cause (I3, I5, I6).
-  Causes are the workload's own deletions and cancellations, which are noted before they are sent, and
-  what Slurm itself does to a job. An adopted Pod is deleted by nobody but its author.
-- A Pod bound by a job that has fewer CPUs or GPUs than the Pod asks for, or is in a partition that it
-  does not ask for: the job's owner may shrink it, or move it.
-- A node that a person took out of service put back by somebody else, unless slurmctld forgot it.
+The module `anomalies` finds anomalies. The other violations must never happen, even while components
+fail:
+
+- Two live jobs of a Pod (I1). A killed slurmctld may forget the last 5 s, so a cancelled job may live
+  again. For ROLLBACK_S after a kill, a second job is only an anomaly, and must end after the cluster has
+  healed.
+- A Binding while the Pod's job does not run on the node (I2). A Binding may be on the way for FLIGHT_S
+  after the end of the job: the extender's own timeout, and the longest stall of a link.
+- A deletion of a Pod, or a cancellation of a native job, without a cause outside the extender (I3, I5,
+  I6). Causes are Slurm's own changes of a job, and actions of the workload, noted before each action.
+  Only the author may delete an adopted Pod.
+- A Pod bound by a job with fewer CPUs or GPUs than the Pod requests, or in a partition that the Pod did
+  not request. The job's owner may have shrunk or moved the job.
+- A node back in service that a person took out of service, unless slurmctld forgot the person's action.
 """
 
 from __future__ import annotations
@@ -42,37 +44,41 @@ from wellknown.names import Reason
 ROLLBACK_S = 15.0
 FLIGHT_S = 20.0
 LAG_S = 5.0
-"""How much later than the extender we may see what a job does."""
+"""Seconds by which the observer may see a change of a job later than the extender."""
 DOUBT_S = 20.0
-"""How long a bound Pod's job must wait before one may conclude that Slurm will not start it again."""
+"""Waiting time of a bound Pod's job, in seconds, after which the extender may conclude that Slurm will
+not start the job again."""
 FORGETS_S = 75.0
-"""The longest outage of slurmctld: a start of a job may be forgotten for so long."""
+"""Longest outage of slurmctld: slurmctld may forget the start of a job for so many seconds."""
 WATCHED_S = 10.0
-"""All must have been well for so long before a deletion by force: else no leader can see it."""
+"""Quiet seconds before a deletion by force. In a disturbed time, no leader may see the deletion."""
 
 
 @dataclass(slots=True)
 class Causes:
-    """What people and attacks did, noted before it is done. Names are never used twice."""
+    """Actions of people and attacks, noted before each action. Names are never used twice."""
 
     deleted: dict[str, float] = field(default_factory=dict)
-    """Pods, and when."""
+    """Time of the deletion by a person, by the name of the Pod."""
     forced: set[str] = field(default_factory=set)
-    """Those of them that are deleted by force: kube-apiserver drops them before their containers end."""
+    """Pods of `deleted` with a deletion by force: kube-apiserver removes such a Pod before the
+    containers end."""
     cancelled: dict[str, float] = field(default_factory=dict)
-    """Pods whose placeholder an admin cancels, and when."""
+    """Time of an administrator's cancellation of the placeholder, by the name of the Pod."""
     native_cancelled: set[str] = field(default_factory=set)
     slurmctld_killed: list[float] = field(default_factory=list)
     state_lost: list[float] = field(default_factory=list)
-    """When all of slurmctld's state was taken from it."""
+    """Times of losses of slurmctld's whole state."""
     held_out: dict[str, tuple[Outage, float]] = field(default_factory=dict)
-    """The nodes that a person keeps out of service, how, and since when they surely are."""
+    """Nodes that a person keeps out of service: kind of the outage, and time from which the node surely
+    is out of service."""
     mischief: list[tuple[float, str, str]] = field(default_factory=list)
-    """When a placeholder was changed, the uid of its Pod, and what: a suspension alone gives cause to
-    evict a running Pod."""
+    """Changes of placeholders: time, uid of the Pod, and kind. Only a suspension is a cause to evict a
+    running Pod."""
 
     def gave_cause(self, pod: SeenPod, bound_at: float, at: float) -> bool:
-        """Returns whether a person gave cause to delete a Pod. An adopted Pod needs one of its own."""
+        """Returns True if a person or an attack gave a cause to delete a Pod. The end of the job is no
+        cause to delete an adopted Pod."""
         if self.deleted.get(pod.name, inf) <= at:
             return True
         if pod.managed and self.cancelled.get(pod.name, inf) <= at:
@@ -83,23 +89,24 @@ class Causes:
         return any(when <= at for when in done)
 
     def _restarted_its_job(self, bound_at: float, at: float) -> bool:
-        """Whether slurmctld may have started the job of a bound Pod again, on other devices."""
+        """Returns True if slurmctld may have restarted the job of a bound Pod, on other devices."""
         lost = any(bound_at <= when <= at for when in self.state_lost)
         return lost or any(bound_at - ROLLBACK_S <= when <= at for when in self.slurmctld_killed)
 
     def rolled_back(self, begin: float, end: float) -> bool:
-        """Whether slurmctld may have forgotten something between two moments."""
+        """Returns True if slurmctld may have forgotten a change between two times."""
         return any(begin - ROLLBACK_S <= at <= end for at in self.slurmctld_killed)
 
     def forgot(self, since: float) -> bool:
-        """Whether slurmctld may have forgotten by now what it was told at a moment."""
+        """Returns True if slurmctld may have forgotten a request of the time `since`."""
         soon = any(since <= at <= since + ROLLBACK_S for at in self.slurmctld_killed)
         return soon or any(since <= at for at in self.state_lost)
 
 
 @dataclass(slots=True)
 class Stretch:
-    """A job in one state: surely so from the first answer to the last question that was answered so."""
+    """A job in a single state, surely from the first reply with the state to the last request with such
+    a reply."""
 
     first: float
     last: float
@@ -121,27 +128,28 @@ class Eviction:
     pod: str
     bound_at: float
     deleted_at: float
-    """By its author; infinity: never."""
+    """Time of the deletion by the author; infinity without such a deletion."""
     ended_at: float
-    """By itself, before anybody told it to; infinity: never."""
+    """Time of the Pod's own end before a deletion; infinity without such an end."""
     at: float | None
-    """When its deletion was seen."""
+    """Time at which the observer saw the deletion; None without a deletion."""
 
 
 class Checker:
-    """Is told what is seen, as it is seen, by one thread at a time. Times are seconds of one clock."""
+    """Judges all observations of a run. Only a single thread at a time may report an observation. All
+    times are seconds of the same clock."""
 
     def __init__(self, causes: Causes, node_cpus: Mapping[str, int]) -> None:
         self.violations: list[Anomaly] = []
         self.pods: dict[str, SeenPod] = {}
         self.names: dict[str, str] = {}
-        """Every Pod ever seen: uid -> name."""
+        """Names of all Pods since the start, by uid."""
         self.uids: dict[str, str] = {}
-        """The same by name."""
+        """Uids of the same Pods, by name."""
         self.odd: dict[str, str] = {}
-        """Why those that are never to be bound are not, by uid."""
+        """Reasons (`plan.Odd`) of the Pods that can never be bound, by uid."""
         self.adopted: set[str] = set()
-        """The uids of the adopted Pods for whom a job ran."""
+        """Uids of the adopted Pods whose job ran on the Pod's node."""
         self._causes = causes
         self._node_cpus = node_cpus
         self._lasting, self._nodes_lasting = Lasting(), Lasting()
@@ -150,24 +158,25 @@ class Checker:
         self._moved: list[Stay] = []
         """Stays of bound Pods on their earlier cores."""
         self._linger_s: dict[str, int] = {}
-        """For how long the containers of Pods that were deleted by force may outlive them."""
+        """Seconds for which containers may run on after their Pod's deletion by force, by uid of the
+        Pod."""
         self._ended_by_slurm: set[int] = set()
         self._stretches: dict[int, list[Stretch]] = defaultdict(list)
         self._jobs_of: dict[str, set[int]] = defaultdict(set)
         self._named: dict[str, set[int]] = defaultdict(set)
         self._looks: list[tuple[float, float]] = []
-        """When slurmctld was asked, and when it had answered."""
+        """Times of each request to slurmctld, and of the reply."""
         self._bindings: list[Binding] = []
         self._bound_at: dict[str, float] = {}
         self._bound_by: dict[int, Binding] = {}
-        """The same by the ids of their jobs."""
+        """Bindings by the id of the Pod's job."""
         self._evicted: dict[str, tuple[float, SeenPod]] = {}
         self._ended_at: dict[str, float] = {}
         self._history: dict[str, list[tuple[float, str]]] = defaultdict(list)
         self._last_single: dict[str, float] = {}
         self._told: set[tuple[str, str]] = set()
 
-    # What is seen
+    # Observations
 
     def pod_seen(self, now: float, pod: SeenPod) -> None:
         before = self.pods.get(pod.uid)
@@ -196,12 +205,12 @@ class Checker:
             self._went(now, pod)
 
     def pod_there(self, at: float, uid: str) -> None:
-        """A bound Pod was surely there, and had not ended."""
+        """Notes that a bound Pod surely existed at a time, and had not ended."""
         if stay := self._lingering_pods.get(uid):
             self._lingering_pods[uid] = replace(stay, last=max(at, stay.last))
 
     def nodes_seen(self, begin: float, now: float, quiet: Since, nodes: Collection[SeenNode]) -> None:
-        """What both systems said of all nodes, asked at `begin`."""
+        """Judges the nodes as both systems report them. The requests began at `begin`."""
         self._out = frozenset(node.name for node in nodes if not node.in_service or node.cordoned)
         self.violations += self._nodes_lasting.update(now, quiet, list(of_nodes(nodes)))
         held_out = dict(self._causes.held_out)
@@ -214,7 +223,8 @@ class Checker:
                 self._violated(UNDONE, node.name, f"{node.name} is back, which a person {how}")
 
     def jobs_seen(self, begin: float, end: float, quiet: Since, jobs: Collection[SeenJob]) -> None:
-        """What slurmctld said of all jobs, asked at `begin` and answered at `end`."""
+        """Judges slurmctld's reply with all jobs. The request began at `begin`, and the reply came at
+        `end`."""
         self._looks.append((begin, end))
         for job in jobs:
             self._named[job.name].add(job.id)
@@ -230,7 +240,8 @@ class Checker:
         self._judge_duplicates(end, [found for found in seen if found.kind == DUPLICATES], jobs)
 
     def conclude(self, signals: Collection[Signal] = ()) -> None:
-        """Checks what could not be judged before all was seen, with all that slurmctld logged."""
+        """Judges all Bindings and evictions at the end of the run, with the signals in slurmctld's
+        log."""
         self._ended_by_slurm = {each.job_id for each in signals if each.kind is not Kind.CANCELLED}
         for binding in self._bindings:
             self._judge_binding(binding)
@@ -238,24 +249,25 @@ class Checker:
             self._judge_eviction(uid, at, pod)
 
     def history(self, uid: str) -> list[tuple[float, str]]:
-        """Everything that was seen of a Pod and its jobs."""
+        """Returns all observations of a Pod and of the Pod's jobs, with their times."""
         done = [(at, f"its job is {what}") for at, whose, what in self._causes.mischief if whose == uid]
         return sorted([*self._history[uid], *done])
 
     def placed_before(self, moment: float) -> set[str]:
-        """The uids of the Pods that were on their nodes by then, and are not over."""
+        """Returns the uids of the Pods with a Binding before a time, without Pods that are over."""
         there = (uid for uid, pod in self.pods.items() if not pod.over)
         return {uid for uid in there if self._bound_at.get(uid, inf) < moment}
 
     @property
     def longest_s(self) -> Mapping[str, float]:
-        """How long anomalies of each kind lasted at most, in quiet periods or not."""
+        """Returns the longest duration of an anomaly, by kind. Disturbed times count, too."""
         lasted = self._nodes_lasting.longest_s
         return {kind: max(took, lasted[kind]) for kind, took in self._lasting.longest_s.items()}
 
     def held_s(self, blind: Sequence[tuple[float, float]]) -> Mapping[str, list[float]]:
-        """For how long jobs of each Pod that cannot be bound held their nodes, all in all, by why it
-        cannot be. `blind` is from when to when kube-scheduler saw no Pods, and could not refuse them."""
+        """Returns the seconds for which the jobs of each unbindable Pod held nodes, by the reason
+        (`plan.Odd`). Leaves out the times in `blind`, when kube-scheduler saw no Pods and could not
+        reject Nodes."""
         held = defaultdict[str, list[float]](list)
         for uid, why in self.odd.items():
             held[why].append(self._ran_s(uid, blind))
@@ -269,8 +281,8 @@ class Checker:
         )
 
     def lingering_pods(self, quiet: Callable[[float, float], bool] = lambda *_: False) -> list[Stay]:
-        """From when to when each Pod that Slurm placed was surely on its node, or its containers were.
-        `quiet` tells whether all was well between two moments: only then one can know of those."""
+        """Returns the stays of the Pods placed by Slurm. After a deletion by force, a stay includes the
+        time of the remaining containers if `quiet` returns True for the time around the deletion."""
         lingering_pods = dict(self._lingering_pods)
         for uid, seconds in self._linger_s.items():
             if (stay := lingering_pods.get(uid)) and quiet(stay.last - WATCHED_S, stay.last + seconds):
@@ -278,7 +290,8 @@ class Checker:
         return [*self._moved, *lingering_pods.values()]
 
     def cores_of(self, job_id: int, node: str) -> frozenset[int]:
-        """Returns the cores of a native job on a node; none if a later start there had other cores."""
+        """Returns the cores of a native job on a node; none if a later start on the node had other
+        cores."""
         seen = {s.job.cores for s in self._stretches[job_id] if s.job.node == node and s.job.there}
         return seen.pop() if len(seen) == 1 else frozenset()
 
@@ -287,11 +300,11 @@ class Checker:
         return self._node_cpus
 
     def follows_state_loss(self, at: float, within: float) -> bool:
-        """Whether Slurm had lost all of its state so lately."""
+        """Returns True if Slurm lost all of its state at most `within` seconds before a time."""
         return any(lost <= at <= lost + within for lost in self._causes.state_lost)
 
     def disowned(self, process: Stay, at: float) -> bool:
-        """Returns whether slurmctld was killed and had forgotten the start of a native job's process."""
+        """Returns True if a killed slurmctld has forgotten the start of a native job's process."""
         stretches = [s for job in self._named[process.who] for s in self._stretches[job]]
         here = [s for s in stretches if s.job.node == process.node and s.job.there]
         soon = min(process.last, at + LAG_S)
@@ -303,7 +316,7 @@ class Checker:
         )
 
     def eviction(self, job_id: int) -> Eviction | None:
-        """What became of the bound Pod of a job, None where there was none."""
+        """Returns the end of the bound Pod of a job. None if no Pod was bound with the job."""
         binding = self._bound_by.get(job_id)
         if binding is None:
             return None
@@ -314,10 +327,10 @@ class Checker:
 
     @property
     def bound(self) -> int:
-        """How many Pods were bound."""
+        """Returns the number of bound Pods."""
         return len(self._bindings)
 
-    # How it is judged
+    # Judgement
 
     def _went(self, now: float, pod: SeenPod) -> None:
         self._evicted.setdefault(pod.uid, (now, pod))
@@ -352,7 +365,8 @@ class Checker:
                 self._violated(DUPLICATES, uid, f"{found.words}, without a rollback of slurmctld's")
 
     def _judge_size(self, pod: SeenPod, job: SeenJob) -> None:
-        """A job that runs can be neither shrunk nor moved: it was so when its Pod was bound."""
+        """Judges the running job of a bound Pod. A running job cannot shrink or move, so the job had the
+        same size and partition at the Binding."""
         if not pod.managed or pod.job_id != job.id or pod.over:
             return
         if pod.exceeds(job):
@@ -362,7 +376,8 @@ class Checker:
             self._violated(UNDERSIZED, pod.uid, words)
 
     def _judge_binding(self, binding: Binding) -> None:
-        """Only what was the same before and after the Binding is held against it."""
+        """Judges a Binding by the states of the job that began before the Binding and ended after the
+        Binding."""
         pod, at = binding.pod, binding.at
         around = [s for s in self._stretches.get(pod.job_id or 0, []) if s.first < at < s.last]
         for stretch in around:
@@ -382,7 +397,8 @@ class Checker:
             self._violated(WRONG_KILLS, uid, f"nobody gave cause to delete {pod.name}")
 
     def _left_its_pod(self, stretch: Stretch, pod: SeenPod) -> bool:
-        """Slurm ended it, or a rollback made Slurm start it again somewhere else."""
+        """Returns True if Slurm ended the job, or if the job runs on another node or waits after a
+        rollback."""
         job = stretch.job
         moved = job.running and bool(pod.node) and job.node != pod.node
         requeued = job.state == "PENDING" and bool(pod.node) and stretch.last - stretch.first > DOUBT_S

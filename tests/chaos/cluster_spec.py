@@ -1,4 +1,4 @@
-"""The cluster that a run is about: which partitions it has, and who gives way to whom there."""
+"""The cluster of a run: the partitions, and the order of preemption among the partitions."""
 
 from __future__ import annotations
 
@@ -8,47 +8,50 @@ from deploy.local.spec import ClusterSpec
 from wellknown.job_key import job_name
 
 PREFIX: Final = "sunk.coreweave.com/"
-"""Of the annotations with which a Pod asks for its job."""
+"""Prefix of the annotations with a Pod's requests to Slurm."""
 STOPS_AFTER: Final = "local.slurm-extender.io/stop-after"
 RUNS_FOR: Final = "local.slurm-extender.io/run-for"
-"""By these annotations, in seconds, kwok ends a Pod's containers (deploy/local/templates/kwok.yaml)."""
+"""Annotations for the end of a Pod's containers in kwok, in seconds
+(deploy/local/templates/kwok.yaml)."""
 
 MAIN: Final = "main"
 LOW: Final = "low"
-"""Its jobs give way to those of HIGH at once."""
+"""Jobs of HIGH preempt jobs of this partition at once."""
 GRACEFUL: Final = "graceful"
-"""Its jobs give way too, and have some seconds to leave."""
+"""Jobs of HIGH preempt jobs of this partition after a GraceTime of some seconds."""
 HIGH: Final = "high"
 PROBES: Final = "ext"
-"""Room for probes: nobody else names it, and the crowd leaves a node of it empty."""
+"""Room for probes: no other Pod names this partition, and the crowd leaves a node of the partition
+free."""
 CROWD: Final = "crowd"
-"""EXTERNAL nodes, where many Pods stay."""
+"""Partition of external nodes, for many Pods that stay."""
 
 CLOSED: Final = "closed"
-"""It is DOWN: its jobs wait for ever."""
+"""A partition in state DOWN: the jobs of this partition wait for ever."""
 
 HELD: Final = "held"
-"""The comment of jobs that the site's job_submit.lua holds."""
+"""Comment of the jobs that the site's job_submit.lua holds."""
 DENIED: Final = "no project"
-"""Of those that it refuses. Of the other placeholders it refuses some, whenever it is asked."""
+"""Comment of the jobs that job_submit.lua rejects. job_submit.lua also rejects other placeholders at
+random."""
 ODD: Final = "odd"
-"""The label of Pods that are never to be bound; what it says is a `plan.Odd`."""
+"""Label of Pods that can never be bound. The value is a `plan.Odd`."""
 WINDOW: Final = 20
-"""How many placeholders may wait in a partition, fewer than a greedy owner has."""
+"""Largest number of waiting placeholders in a partition. A greedy owner has more Pods."""
 
 SHARED: Final = (MAIN, LOW, GRACEFUL, HIGH)
-"""Those whose nodes have a slurmd, and native jobs."""
+"""Partitions with native jobs, and with a slurmd on each node."""
 CROWD_SIZE: Final = 200
 LABEL: Final = "crowd"
-"""What those Pods have that are there."""
+"""Label of the crowd's Pods."""
 MOST_GRACE_S: Final = 8
-"""Of the Pods there; a Pod's grace must be less than KillWait minus 5 s."""
+"""Longest grace period of a Pod. A grace period must be less than KillWait minus 5 s."""
 
 
 _NODES: Final = 5
 _CPUS: Final = 8
 _CROWD_NODES: Final = CROWD_SIZE // _CPUS + 2
-"""Two more than it needs: adopted Pods go there too, and some stay."""
+"""Two nodes more than the crowd needs: adopted Pods also come to these nodes, and some stay."""
 _GRACE_TIME_S: Final = 4
 _PREEMPTIBLE: Final = f"Nodes=node-[1-{_NODES}] PriorityTier=1 PreemptMode=CANCEL State=UP"
 
@@ -82,7 +85,7 @@ SPEC: Final = ClusterSpec(
         f"PartitionName={HIGH} Nodes=node-[1-{_NODES}] PriorityTier=9 PreemptMode=OFF State=UP",
         f"PartitionName={CROWD} Nodes=external-[2-{1 + _CROWD_NODES}] PreemptMode=OFF State=UP",
         f"PartitionName={CLOSED} Nodes=node-[1-{_NODES}] PreemptMode=OFF State=DOWN",
-        # When a job's time came is read from slurmctld's log: `signals`.
+        # `signals` reads from slurmctld's log when a job was cancelled or preempted.
         "SlurmctldDebug=debug",
         "LogTimeFormat=iso8601_ms,format_stderr",
     ),

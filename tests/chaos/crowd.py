@@ -1,4 +1,4 @@
-"""Many Pods that stay, of whom many are cancelled at once: how fast they are told to leave."""
+"""A crowd of Pods that stay: an administrator cancels many jobs at once, to measure the evictions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ AT_ONCE = 50
 _NAME = "crowd-"
 _THREADS = 8
 _STOPS_AFTER_S = "3"
-"""With no delay, simulated kubelets would write during the evictions, on the same cores."""
+"""Duration of a deletion. Without this delay, the simulated kubelets would write during the evictions,
+on the same cores."""
 _WITHIN_S = 45.0
 
 
@@ -36,13 +37,13 @@ class Crowd:
     causes: Causes
     log: Callable[[str], None]
     sizes: list[int] = field(default_factory=list)
-    """Number of bound Pods each time before some leave."""
+    """Number of bound Pods before each cancellation."""
     slowness: list[float] = field(default_factory=list)
-    """Slowness of the machine just before each time (`clock.slowness`)."""
+    """Slowness of the machine just before each cancellation (`clock.slowness`)."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def gather(self) -> None:
-        """Creates as many as are missing."""
+        """Creates the missing Pods of the crowd."""
         missing = range(CROWD_SIZE - len(self._there()))
         annotations = {PREFIX + "partition": CROWD, STOPS_AFTER: _STOPS_AFTER_S}
         names = [f"{_NAME}{next(self._numbers)}" for _ in missing]
@@ -51,7 +52,8 @@ class Crowd:
             list(pool.map(self.workload.create, manifests))
 
     def thin_out(self) -> None:
-        """An admin cancels the jobs of AT_ONCE of them, when all are bound."""
+        """Cancels the jobs of AT_ONCE Pods, as an administrator does. Waits until all Pods are bound,
+        and until the Pods of the cancelled jobs are in deletion."""
         _eventually(lambda: len(self._bound()) == CROWD_SIZE)
         bound = self._bound()
         self.sizes.append(len(bound))

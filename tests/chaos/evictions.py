@@ -1,4 +1,4 @@
-"""How long after Slurm's word a Pod is told to leave, while nothing fails."""
+"""Measures the time from Slurm's signal to the deletion of the Pod, while nothing fails."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from tests.chaos.quiet_periods import QuietPeriods
 from tests.chaos.signals import Signal
 
 CALM_FOR_S = 10.0
-"""Before the word: until then a leader may still be finding out what was before it."""
+"""Quiet seconds before the signal. At the start of a quiet period, a new leader may still read earlier
+changes."""
 CALM_AFTER_S = 5.0
-"""After it: what takes longer counts, whatever happens then."""
+"""Quiet seconds after the signal. A slower eviction counts even if a disturbance follows."""
 NEVER_S = 60.0
-"""What an eviction counts as that was not seen."""
+"""Seconds that an eviction without a deletion counts."""
 ENDS_WITHIN_S = 1.0
-"""A Pod that has ended by itself so soon needed nobody to tell it."""
+"""A Pod that ends by itself within these seconds needs no eviction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class Measured:
 def measured(
     signals: Iterable[Signal], eviction: Callable[[int], Eviction | None], quiet: QuietPeriods
 ) -> Iterator[Measured]:
-    """Yields each bound Pod whose job Slurm ended, by the clock of `quiet`."""
+    """Yields the eviction of each bound Pod whose job Slurm ended. All times are times of `quiet`'s
+    clock."""
     heard: set[int] = set()
     for signal in sorted(signals, key=lambda each: each.at):
         if signal.job_id in heard or (found := eviction(signal.job_id)) is None:
@@ -47,6 +49,6 @@ def measured(
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:
-    """The least value that this share of all does not exceed; None of nothing."""
+    """Returns the smallest value not exceeded by this share of all values; None without values."""
     ordered = sorted(values)
     return ordered[ceil(share * len(ordered)) - 1] if ordered else None

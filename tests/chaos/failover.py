@@ -1,4 +1,4 @@
-"""How long a Pod waits that arrives just after the leader's node has failed."""
+"""Measures how long a new Pod waits just after a failure of the leader's node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_S = 60.0
 
 @dataclass(slots=True)
 class Failovers:
-    """Kills the leading extender and the kube-scheduler beside it, and sends a Pod after them."""
+    """Kills the leading extender and the kube-scheduler beside the extender, and then creates a Pod."""
 
     cluster: Cluster
     nemesis: Nemesis
@@ -31,10 +31,10 @@ class Failovers:
     quiet: QuietPeriods
     log: Callable[[str], None]
     took_s: list[float] = field(default_factory=list)
-    """From each probe's creation, its first try, to its Binding."""
+    """Seconds from the first try to create a probe until the probe's Binding, for each probe."""
 
     def measure(self, number: int) -> None:
-        """Call it while nothing is disturbed."""
+        """Measures a failover. Call this method only in a quiet period."""
         kubernetes = Kubernetes(self.cluster)
         try:
             self._measure(f"probe-{number}", kubernetes)
@@ -52,7 +52,7 @@ class Failovers:
                 took = self._probe(name, kubernetes)
             finally:
                 self.nemesis.let_up(*pair)
-            time.sleep(1.0)  # until they are seen to come back
+            time.sleep(1.0)  # until the threads of `Nemesis` restart both
         self.took_s.append(took)
         self.log(f"failover from {pair[0]}: {name} bound within {took:.1f} s")
         self.workload.delete(name)

@@ -1,4 +1,4 @@
-"""What a run is measured by in the end, from what both systems said of it: overlaps and evictions."""
+"""Computes the overlaps and evictions of a run, from the observations and logs of both systems."""
 
 from __future__ import annotations
 
@@ -22,30 +22,32 @@ _SLOWEST = 10
 @dataclass(frozen=True, slots=True)
 class Figures:
     overlap_seconds_max: float
-    """For how long a native job and a Pod had the same cores at most."""
+    """Longest time in which a native job and a Pod had the same cores."""
     overlap_after_state_loss_s: float
-    """The same soon after Slurm lost all of its state; a run is not held to it."""
+    """The same time, soon after Slurm lost all of its state. No limit applies."""
     overlap_of_forgotten_jobs_s: float
-    """The same with a native job whose start slurmctld forgot; a run is not held to it."""
+    """The same time, for native jobs whose start slurmctld forgot. No limit applies."""
     evict_ms_p99: float | None
-    """From slurmctld's word to the Pod's deletion seen, while nothing fails; 50 at once included."""
+    """Time from slurmctld's signal to the observed deletion of the Pod, while nothing fails (99th
+    percentile). Evictions of 50 Pods at once count, too."""
     evict_ms_p50: float | None
     evict_ms_max: float | None
     evictions: dict[str, int]
-    """How many were measured, by what Slurm said."""
+    """Number of measured evictions, by the kind of Slurm's signal."""
     native_starts: int
-    """How many processes of native jobs said that they had begun."""
+    """Number of native jobs' processes with a report of their start."""
 
 
 def signals_of(cluster: Cluster) -> list[Signal]:
-    """Returns all that slurmctld logged, by the clock that everything else goes by."""
+    """Returns all signals in slurmctld's log, with times of time.monotonic()."""
     ahead = _ahead()
     with (cluster.logs / "slurmctld.log").open(errors="replace") as log:
         return [replace(each, at=each.at - ahead) for each in read_signals(log)]
 
 
 def processes_of(cluster: Cluster, cpus: Mapping[str, int], checker: Checker) -> list[Stay]:
-    """Returns when native jobs' processes were there, by that clock; `cpus` are the jobs' by name."""
+    """Returns the stays of native jobs' processes, with times of time.monotonic(). `cpus` has the CPUs
+    by the name of the job."""
     ahead = _ahead()
     files = (cluster.directory / "home").glob(f"*/{PROCESSES}")
     said = (line for file in files for line in file.read_text().splitlines())
@@ -62,7 +64,8 @@ def figures(
     quiet: QuietPeriods,
     log: Callable[[float, str], None],
 ) -> Figures:
-    """`log` is told moments and what was then."""
+    """Computes the measurements. Calls `log` with the time and the text of each overlap and of the
+    slowest evictions."""
     processes, pods = list(processes), checker.lingering_pods(quiet.covers)
     met = list(overlaps(processes, pods, checker.node_cpus, checker.disowned))
     when = {(one.at, one.node) for one in met}
@@ -87,7 +90,7 @@ def figures(
 
 
 def _ahead() -> float:
-    """How far the clock on the wall is ahead of time.monotonic()."""
+    """Returns the seconds by which time.time() is ahead of time.monotonic()."""
     return time.time() - time.monotonic()
 
 

@@ -1,4 +1,4 @@
-"""What is seen of both systems, as values: Pods and Nodes, jobs and nodes."""
+"""Observations of both systems as values: Pods, Nodes, jobs, and Slurm nodes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from wellknown.names import CONDITION as PLACEHOLDER
 from wellknown.names import JOB_ID, SLURM_OUT_OF_SERVICE
 
 NAMESPACE = job_name("default", "")
-"""How the names of its Pods' jobs end."""
+"""End of the names of all jobs for Pods."""
 
 _GPUS = re.compile(r"gres[/:]gpu(?:[:][a-z]\w*)?[:=](\d+)")
 ENDED_BY_SLURM = frozenset({"TIMEOUT", "PREEMPTED", "DEADLINE", "OUT_OF_MEMORY"})
-"""States of a job that Slurm ended by itself, and with the job its Pod. A node that fails in Slurm alone
-ends no Pod."""
+"""States of a job after an end by Slurm itself. Such an end also ends the Pod. A failure of a node in
+Slurm alone ends no Pod."""
 _ENDED = ENDED_BY_SLURM | {
     *("NODE_FAIL", "BOOT_FAIL"),
     *("COMPLETED", "CANCELLED", "FAILED", "COMPLETING"),
@@ -41,31 +41,34 @@ class SeenPod:
     gpus: int
     job_id: int | None
     slowly: bool = False
-    """It is deleted with a longer grace than its own: it runs on for as long as its job does."""
+    """True if the Pod is in deletion with a grace period longer than `grace_s`. Such a Pod runs as long
+    as the job."""
     odd: str = ""
-    """Why it is never to be bound (`plan.Odd`); empty: it is."""
+    """Reason why the Pod can never be bound (`plan.Odd`); empty for other Pods."""
     told: str = ""
-    """The reason on its condition: why it waits."""
+    """Reason of the extender's condition on the Pod."""
     managed: bool = True
-    """Slurm is to place it; an adopted Pod is placed by Kubernetes, and only counted by Slurm."""
+    """True if Slurm places the Pod. Kubernetes places adopted Pods, and Slurm only counts adopted
+    Pods."""
     partitions: frozenset[str] = frozenset()
-    """Those that it asks for; empty: any."""
+    """Requested partitions; empty if any partition may be used."""
     grace_s: int = 0
-    """Its own: for so long its containers may run after it is told to end."""
+    """The Pod's own grace period: seconds for which containers may run after the start of a deletion."""
     cores: frozenset[int] = frozenset()
     """Granted cores, by the Pod's annotation; empty without them."""
 
     @property
     def over(self) -> bool:
-        """It will never run again, or is about to go."""
+        """Returns True if the Pod has ended, or is in deletion with a grace period of at most
+        `grace_s`."""
         return (self.deleting and not self.slowly) or self.ended
 
     def exceeds(self, job: SeenJob) -> bool:
-        """It asks for more than a job has."""
+        """Returns True if the Pod requests more than the job has."""
         return self.cpus > job.cpus or self.gpus > job.gpus
 
     def may_be_in(self, partition: str) -> bool:
-        """It asks for that partition, among others."""
+        """Returns True if the Pod may be in the partition."""
         return not self.partitions or partition in self.partitions
 
     @property
@@ -80,22 +83,23 @@ class SeenPod:
 
 @dataclass(frozen=True, slots=True)
 class SeenNode:
-    """A Node and the node of that name."""
+    """A Node, and the Slurm node of the same name."""
 
     name: str
     cordoned: bool
     told: bool
-    """The Node says that the node is out of service."""
+    """True if the Node's condition says that the node is out of service."""
     tainted: bool
-    """It is tainted for it, as it is to be unless the drain is ours."""
+    """True if the Node has the taint of a node out of service. The Node needs no taint if the extender
+    drained the node."""
     in_service: bool
-    """The node takes jobs."""
+    """True if the node accepts jobs."""
     reason: str
-    """Why it does not."""
+    """Reason why the node does not accept jobs."""
 
     @property
     def ours(self) -> bool:
-        """The extender drained it."""
+        """Returns True if the extender drained the node."""
         return not self.in_service and self.reason.startswith(PREFIX)
 
 
@@ -108,12 +112,12 @@ class SeenJob:
     node: str
     cpus: int
     uid: str
-    """Of the Pod that it stands for; empty for a native job."""
+    """Uid of the placeholder's Pod; empty for a native job."""
     partition: str = ""
     gpus: int = 0
-    """How many it asks for."""
+    """Number of requested GPUs."""
     held: bool = False
-    """Slurm is not to start it."""
+    """True if Slurm must not start the job."""
     cores: frozenset[int] = frozenset()
     """Cores on the job's only node; empty if Slurm names none."""
 
@@ -127,7 +131,7 @@ class SeenJob:
 
     @property
     def there(self) -> bool:
-        """Its processes may be on its node."""
+        """Returns True if processes of the job may be on the node."""
         return self.state in ("RUNNING", "CONFIGURING", "COMPLETING")
 
     def __str__(self) -> str:
@@ -170,7 +174,7 @@ def _told(manifest: Mapping[str, Any]) -> str:
 
 
 def read_nodes(shown: str, manifests: Iterable[Mapping[str, Any]]) -> list[SeenNode]:
-    """Reads what `scontrol -o show nodes` prints, and the Nodes of the same names."""
+    """Reads the output of `scontrol -o show nodes`, and the Nodes of the same names."""
     slurms = {line.split()[0]: line for line in shown.splitlines() if line.startswith("NodeName=")}
     return [
         _read_node(slurms[line], manifest)
@@ -195,7 +199,8 @@ def _read_node(line: str, manifest: Mapping[str, Any]) -> SeenNode:
 
 
 def read_jobs(shown: str, uid_of: Callable[[str], str] = lambda _: "") -> list[SeenJob]:
-    """Reads `scontrol -d -o show jobs`. `uid_of` has the uids of Pods, for jobs without a key."""
+    """Reads the output of `scontrol -d -o show jobs`. `uid_of` returns the uid for the name of a Pod,
+    for jobs without a key."""
     return [_read_job(line, uid_of) for line in shown.splitlines() if line.startswith("JobId=")]
 
 

@@ -1,4 +1,5 @@
-"""Changes of placeholders: an administrator overwrites AdminComment, an owner changes a waiting job."""
+"""Changes placeholders: administrators overwrite an AdminComment or suspend a job, and owners change
+waiting jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tests.chaos.observer import Observer
 from tests.chaos.plan import Mischief, MischiefPlan
 
 SETTLED_S = 5.0
-"""A job has been read for so long, with its key. One that loses it before rightly counts for nothing."""
+"""Seconds after a Binding until the extender has surely read the job with its key. A job that loses the
+key earlier does not count as the Pod's job."""
 _WAITS_S = 10.0
 _LOOKS_EVERY_S = 0.2
 _OWNER = "alice"
@@ -28,7 +30,7 @@ _DENIAL = re.compile(rf"refuses (\S+{NAMESPACE})\b")
 
 @dataclass(frozen=True, slots=True)
 class Mischiefs:
-    """Carries plans out, from any thread."""
+    """Carries out plans, from any thread."""
 
     cluster: Cluster
     observer: Observer
@@ -36,7 +38,7 @@ class Mischiefs:
     done: Counter[str] = field(default_factory=Counter)
 
     def do(self, plan: MischiefPlan) -> None:
-        """Changes one of the jobs that can be changed, as soon as such a job exists."""
+        """Changes a suitable job, as soon as such a job exists."""
         deadline = time.monotonic() + _WAITS_S
         while not (found := self._within_reach(plan.how)):
             if time.monotonic() > deadline:
@@ -56,7 +58,7 @@ class Mischiefs:
     def _for_a_moment(self, job: SeenJob, seconds: float, do: str, undo: str, *, user: str) -> None:
         self.cluster.run_slurm("scontrol", do, str(job.id), user=user)
         time.sleep(seconds)
-        with suppress(ClusterError):  # it may have been cancelled
+        with suppress(ClusterError):  # the job may have been cancelled
             self.cluster.run_slurm("scontrol", undo, str(job.id), user=user)
 
     def _within_reach(self, how: Mischief) -> list[SeenJob]:
@@ -64,7 +66,7 @@ class Mischiefs:
         if how in _OF_RUNNING_PODS:
             settled = self.observer.placed_before(time.monotonic() - SETTLED_S)
             mine = (job for job in jobs if job.running and job.uid in settled)
-            return [job for job in mine if pod_of(job.name)]  # else nothing would tell
+            return [job for job in mine if pod_of(job.name)]  # a renamed job without a key names no Pod
         placed = self.observer.placed_before(time.monotonic())
         hers = (job for job in jobs if job.uid and job.user == _OWNER and job.uid not in placed)
         wanted = [job for job in hers if job.state == "PENDING"]
@@ -72,7 +74,7 @@ class Mischiefs:
 
 
 def _changes(how: Mischief, job: SeenJob) -> tuple[str, ...]:
-    """Returns what is changed of a job, for scontrol(1); nothing where it is as small as can be."""
+    """Returns arguments of `scontrol update` to change a job; empty if the job cannot become smaller."""
     match how:
         case Mischief.REWRITE:
             return ("AdminComment=belongs to project 7",)
@@ -88,7 +90,7 @@ def _changes(how: Mischief, job: SeenJob) -> tuple[str, ...]:
 
 
 def denials(cluster: Cluster) -> list[int]:
-    """How often slurmctld says in its log that job_submit.lua refused each job name."""
+    """Returns the number of rejections by job_submit.lua for each job name in slurmctld's log."""
     with (cluster.logs / "slurmctld.log").open(errors="replace") as log:
         denied = Counter(found[1] for line in log if (found := _DENIAL.search(line)))
     return list(denied.values())

@@ -1,4 +1,4 @@
-"""Carries out storms of attacks, brings back what was killed, and measures failovers in between."""
+"""Carries out storms of attacks, and restarts killed components."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Nemesis:
     causes: Causes
     log: Callable[[str], None]
     counts: Counter[str] = field(default_factory=Counter)
-    """Attacks by how."""
+    """Number of attacks by `Attack.how`."""
     kills: Counter[str] = field(default_factory=Counter)
-    """By component."""
+    """Number of kills by component."""
     ended_by_themselves: Counter[str] = field(default_factory=Counter)
-    """Components that ended though nobody killed them."""
+    """Number of ends without a kill, by component."""
     _over: Event = field(default_factory=Event)
     _lock: Lock = field(default_factory=Lock)
     _held_down: Counter[str] = field(default_factory=Counter)
@@ -44,20 +44,21 @@ class Nemesis:
     _kept: list[Future[None]] = field(default_factory=list)
 
     def start(self) -> None:
-        """From now on components that end are started again, as a kubelet or systemd would."""
+        """Starts a thread for each component. The thread restarts the component after each end, as a
+        kubelet or systemd does."""
         components = list(victims(self.cluster.spec))
         self._keepers = ThreadPoolExecutor(len(components))
         self._kept = [self._keepers.submit(self._keep, name) for name in components]
 
     def stop(self) -> None:
-        """Raises what went wrong."""
+        """Ends the threads. Raises the exception of a failed thread."""
         self._over.set()
         for kept in self._kept:
             kept.result()
         self._keepers.shutdown()
 
     def storm(self, attacks: Iterable[Attack]) -> None:
-        """Carries a storm out; returns when its last attack is over."""
+        """Carries out a storm. Returns after the end of the last attack."""
         with ThreadPoolExecutor(_STORM_THREADS) as pool:
             begin = time.monotonic()
             running: list[Future[None]] = []
@@ -69,7 +70,8 @@ class Nemesis:
             done.result()
 
     def hold_down(self, *names: str) -> None:
-        """kill -9, all at once as a node's failure would; they stay down until `let_up`."""
+        """Kills components at the same time with `kill -9`, like a failure of a node. The components
+        stay down until `let_up`."""
         for name in names:
             self._held_down[name] += 1
         with ThreadPoolExecutor(len(names)) as pool:
@@ -91,7 +93,7 @@ class Nemesis:
                     self.hold_down(attack.target)
                     time.sleep(attack.lasts)
                     self.let_up(attack.target)
-                    time.sleep(_LOOK_S)  # until its keeper has seen it
+                    time.sleep(_LOOK_S)  # until the component's thread has seen the kill
 
     def _disturb(self, attack: Attack) -> None:
         self.counts[attack.how] += 1
@@ -101,7 +103,7 @@ class Nemesis:
 
     def _pause(self, attack: Attack) -> None:
         self.counts[PAUSE] += 1
-        with suppress(ClusterError):  # it may have ended by itself
+        with suppress(ClusterError):  # the component may have ended by itself
             self.cluster.pause(attack.target)
         time.sleep(attack.lasts)
         with suppress(ClusterError):
@@ -119,7 +121,8 @@ class Nemesis:
             self.kills[name] += 1
 
     def _keep(self, name: str) -> None:
-        """A disturbance lasts until the component serves again."""
+        """Restarts a component after each end. The disturbance lasts until the component serves
+        again."""
         while not self._over.is_set():
             code = self.cluster.wait_exit(name, _LOOK_S)
             if code is None:

@@ -1,4 +1,4 @@
-"""Watches both systems from outside, directly: kube-apiserver by a watch, slurmctld by scontrol."""
+"""Reads both systems directly, from outside: kube-apiserver by a watch, slurmctld by scontrol."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SCONTROL_S = 6.0
 
 
 class Observer:
-    """Feeds a checker until it is stopped."""
+    """Reports all observations to a checker, until `stop`."""
 
     def __init__(
         self, cluster: Cluster, checker: Checker, quiet: QuietPeriods, placing: QuietPeriods
@@ -43,7 +43,7 @@ class Observer:
         self._threads = [Thread(target=part) for part in parts]
         self._latest: list[SeenJob] = []
         self.looks = 0
-        """How often slurmctld answered."""
+        """Number of slurmctld's replies."""
 
     def start(self) -> None:
         for thread in self._threads:
@@ -56,25 +56,25 @@ class Observer:
         self._kubernetes.close()
 
     def latest_jobs(self) -> list[SeenJob]:
-        """What slurmctld said last."""
+        """Returns the jobs in slurmctld's last reply."""
         return self._latest
 
     def jobs(self) -> list[SeenJob]:
-        """Asks slurmctld. Raises subprocess.SubprocessError where it does not answer."""
+        """Requests all jobs from slurmctld. Raises subprocess.SubprocessError without a reply."""
         return read_jobs(self._scontrol("jobs"), lambda name: self._checker.uids.get(name, ""))
 
     def nodes(self) -> list[SeenNode]:
-        """Asks both systems. Raises httpx.HTTPError, subprocess.SubprocessError."""
+        """Requests all nodes from both systems. Raises httpx.HTTPError or subprocess.SubprocessError."""
         manifests = self._kubernetes.ask("GET", "/api/v1/nodes")["items"]
         return read_nodes(self._scontrol("nodes"), manifests)
 
     def pods(self) -> list[SeenPod]:
-        """All Pods that there are, as far as is known."""
+        """Returns all existing Pods, as the watch has reported."""
         with self._lock:
             return list(self._checker.pods.values())
 
     def placed_before(self, moment: float) -> set[str]:
-        """The uids of the Pods that have been on their nodes since then, and stay."""
+        """Returns the uids of the Pods with a Binding before a time, without Pods that are over."""
         with self._lock:
             return self._checker.placed_before(moment)
 
@@ -109,7 +109,8 @@ class Observer:
                 self._checker.nodes_seen(begin, time.monotonic(), self._since(), nodes)
 
     def _watch_leaving(self) -> None:
-        """Asks for all Pods, and often for Pods that end: a watch reports the end of a Pod late."""
+        """Requests all Pods, and more often the Pods in deletion, because a watch reports the end of a
+        Pod late."""
         known, listed_at = set(self._cluster.spec.node_names), -inf
         while not self._over.wait(_LEAVING_INTERVAL_S):
             if (now := time.monotonic()) >= listed_at + _LISTS_INTERVAL_S:
@@ -121,7 +122,7 @@ class Observer:
         self._look(_NOT_OF_THE_CROWD)
 
     def _look(self, path: str) -> None:
-        """Those that are found are surely there at the moment before."""
+        """Requests Pods. Each Pod of the reply surely existed at the start of the request."""
         begin = time.monotonic()
         with suppress(httpx.HTTPError):
             answer = self._kubernetes.ask("GET", path)
@@ -156,7 +157,8 @@ class Observer:
         return str(listed["metadata"]["resourceVersion"])
 
     def _changes(self, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Ends at the latest after a few seconds, so that the observer can be stopped."""
+        """Yields the changes of Pods. Ends after a few seconds at the latest, so that the observer can
+        stop."""
         for line in self._kubernetes.watch(_PODS, version, seconds=5):
             event = json.loads(line)
             yield event["type"], event["object"]

@@ -1,4 +1,4 @@
-"""Finds when native jobs and Pods had the same cores, or too few for all, and for how long."""
+"""Finds overlaps of native jobs and Pods: shared cores, or too few CPUs for all."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from wellknown import number_list
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A Pod or a native job's process was surely on a node from `first` to `last`, by the clock on the
-    wall. `cores` is empty if the cores are unknown."""
+    """A stay of a Pod, or of a native job's process, on a node: surely from `first` to `last`. `cores`
+    is empty if the cores are unknown."""
 
     who: str
     node: str
@@ -35,8 +35,9 @@ def read_processes(
     cpus: Mapping[str, int],
     cores_of: Callable[[int, str], frozenset[int]] = lambda *_: frozenset(),
 ) -> list[Stay]:
-    """Reads the lines of native jobs' processes: name, run (job id and process), node and time. `cpus`
-    are by name; `cores_of` has the cores of a job on a node."""
+    """Reads the lines from native jobs' processes: name, run (job id and process), node and time. `cpus`
+    has the CPUs by the name of the job. `cores_of` returns the cores of a job on a node. Times are UNIX
+    seconds."""
     said: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
     for line in lines:
         name, run, node, at = line.split()
@@ -56,8 +57,8 @@ def overlaps(
     node_cpus: Mapping[str, int],
     disowned: Callable[[Stay, float], bool] = lambda *_: False,
 ) -> Iterator[Overlap]:
-    """Yields each start on CPUs that others had, with Pods among them: on a node with too few CPUs for
-    all, or on the same cores. `disowned` jobs do not count."""
+    """Yields each start on a node with too few CPUs for all, or on cores in use, if a Pod is involved.
+    Jobs for which `disowned` returns True do not count."""
     on: defaultdict[str, list[tuple[Stay, bool]]] = defaultdict(list)
     for native, lingering_pods in ((True, processes), (False, pods)):
         for each in lingering_pods:
@@ -97,8 +98,8 @@ def _covers(stay: Stay, at: float) -> bool:
 
 
 def _until_they_fit(there: list[Stay], cpus: int) -> float:
-    """Returns the time at which enough stays, in the order of their ends, are over; minus infinity if
-    all fit."""
+    """Returns the time at which enough stays have ended for the remaining stays to fit; minus infinity
+    if all fit."""
     asked, until = sum(each.cpus for each in there), float("-inf")
     for each in there:
         if asked <= cpus:

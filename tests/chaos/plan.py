@@ -1,4 +1,4 @@
-"""What happens when, from a seed and nothing else: two runs of one seed are attacked and used alike."""
+"""Computes the attacks and the workload of a run from the seed: equal seeds give equal plans."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from tests.chaos.cluster_spec import (
 STORM_S = 28.0
 _ATTACKS_A_SECOND = 1.4
 _LONG = 0.04
-"""Of the attacks, that last for longer than anybody's patience."""
+"""Share of the attacks with a duration above the timeouts of the components."""
 _PODS_A_SECOND = 1.9
 _JOBS_A_SECOND = 0.4
-_MOST_STAYING = 6  # those would fill the nodes
+_MOST_STAYING = 6  # more Pods would fill the nodes
 _GUESTS = 0.08
 _DRAINS_APART_S = 25.0
 _ALICES = 0.6
-"""Of the Pods: their jobs are hers, and she may change them."""
+"""Share of the Pods with a job of the user alice. She may change these jobs."""
 _MISCHIEF_APART_S = 4.0
 _BURSTS_APART_S = 100.0
-_BURST_LASTS_S = 75.0  # most of a rest is in it
+_BURST_LASTS_S = 75.0  # includes most of a rest
 _BURST = 2 * WINDOW
 
 KILL = "kill"
@@ -44,7 +44,8 @@ PAUSE = "pause"
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """`at` and `lasts` are seconds. `how` is KILL, PAUSE, or a fault of the link to `link`."""
+    """An attack on a component. `at` and `lasts` are seconds. `how` is KILL, PAUSE, or a fault of the
+    component's link to `link`."""
 
     at: float
     how: str
@@ -54,12 +55,12 @@ class Attack:
 
     @property
     def victim(self) -> str:
-        """What one attack at a time can hit."""
+        """Returns the name of the component or link. Attacks with the same victim never overlap."""
         return f"{self.target}-to-{self.link}" if self.link else self.target
 
 
 class Fate(StrEnum):
-    """How a Pod's life is to end, `after` seconds from its creation."""
+    """Planned end of a Pod, `after` seconds from the creation."""
 
     DELETE = "its author deletes it"
     FINISH = "it ends by itself, and is deleted later"
@@ -78,29 +79,29 @@ class PodPlan:
     fate: Fate
     after: float
     partition: str
-    """Empty for an adopted Pod, which Kubernetes places in the rest of the capacity."""
+    """Empty for an adopted Pod, because Kubernetes places the Pod in the remaining capacity."""
     grace_s: int
-    """All of which it takes to end."""
+    """Grace period in seconds. A deleted Pod uses the whole grace period."""
     owner: str
-    """The user that its job is to be of."""
+    """User of the Pod's job."""
 
 
 class Odd(StrEnum):
-    """Why a Pod is never to be bound. Each is its label `cluster_spec.ODD`."""
+    """Reason why a Pod can never be bound, and value of the Pod's label `cluster_spec.ODD`."""
 
     GREEDY = "greedy"
-    """It is one of many of an owner's that cannot start. Some of them have jobs."""
+    """The owner has many Pods that cannot start. Only some of these Pods have jobs."""
     MODEST = "modest"
-    """It is another owner's, beside those: it has a job."""
+    """A Pod of another owner, beside the greedy owner's Pods. The Pod has a job, and waits too."""
     DENIED = "denied"
-    """job_submit.lua refuses its job."""
+    """job_submit.lua rejects the Pod's job."""
     CLAIM = "claim"
-    """Its PersistentVolumeClaim is missing."""
+    """The Pod's PersistentVolumeClaim is missing."""
     NOWHERE = "nowhere"
-    """It wants to be beside a Pod that nobody has: kube-scheduler refuses every Node."""
+    """The Pod's affinity requires a Pod that does not exist. So kube-scheduler rejects every Node."""
 
 
-_SINGLE = (  # why, seconds between two, how long each lasts, and in which partition
+_SINGLE = (  # reason, seconds between two Pods, seconds of a Pod, and partition
     (Odd.DENIED, 20.0, 50.0, MAIN),
     (Odd.CLAIM, 60.0, 60.0, HIGH),
     (Odd.NOWHERE, 100.0, 150.0, HIGH),
@@ -119,17 +120,18 @@ class OddPlan:
 
 
 class Mischief(StrEnum):
-    """What is done to a placeholder by somebody who may."""
+    """Change of a placeholder by a user with the right to do so."""
 
     REWRITE = "AdminComment overwritten"
-    """By an administrator, of a job whose Pod runs."""
+    """By an administrator, to the job of a running Pod."""
     SHRINK = "shrunk"
-    """By its owner, as the following, while it waits."""
+    """By the owner, to a waiting job. Owners also move, rename and hold waiting jobs."""
     MOVE = "moved"
     RENAME = "renamed"
     HOLD = "held and released"
     SUSPEND = "suspended and resumed"
-    """By an administrator, of a job whose Pod runs, mostly between two polls: its Pod is evicted."""
+    """By an administrator, to the job of a running Pod, mostly between two polls. The extender evicts
+    the Pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +139,13 @@ class MischiefPlan:
     at: float
     how: Mischief
     choice: float
-    """Which of the placeholders that there are: from 0, the first, up to less than 1, the last."""
+    """Position of the changed job among the possible jobs: from 0 (the first) to less than 1 (the last).
+    Also the seconds of a suspension or a hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """A native job of `user`'s that sleeps for `seconds`, unless it is cancelled before."""
+    """A native job of `user` that sleeps for `seconds`, unless the user cancels the job earlier."""
 
     at: float
     name: str
@@ -154,7 +157,7 @@ class JobPlan:
 
 
 class Outage(StrEnum):
-    """How a person takes a node out of service, for a time."""
+    """Kind of a node's outage by a person, for some time."""
 
     CORDON = "cordoned"
     DRAIN = "drained in Slurm"
@@ -170,14 +173,14 @@ class OutagePlan:
 
 
 def victims(spec: ClusterSpec) -> dict[str, float]:
-    """The components that are killed and paused, and how much each draws attacks."""
+    """Returns the components to kill and pause, each with a weight for the random choice."""
     extenders = dict.fromkeys(spec.extender_names, 2.0)
     schedulers = dict.fromkeys(spec.scheduler_names, 1.5)
     return {**extenders, **schedulers, "slurmctld": 2.5, "slurmrestd": 2.0, "kube-apiserver": 1.2}
 
 
 def storms(seed: int, spec: ClusterSpec, lasts: float = STORM_S) -> Iterator[tuple[Attack, ...]]:
-    """One storm after the other, without end; each begins when all is well again."""
+    """Yields storms without end. A run begins the next storm after the cluster has healed."""
     random = Random(f"storms {seed}")
     while True:
         yield tuple(_storm(random, spec, lasts))
@@ -238,7 +241,7 @@ def jobs(seed: int, duration: float) -> Iterator[JobPlan]:
 
 
 def outages(seed: int, duration: float, spec: ClusterSpec) -> Iterator[OutagePlan]:
-    """One node at a time."""
+    """Yields outages of nodes. Two outages never overlap."""
     random = Random(f"outages {seed}")
     at = random.expovariate(1 / _DRAINS_APART_S)
     while at < duration:
@@ -248,7 +251,7 @@ def outages(seed: int, duration: float, spec: ClusterSpec) -> Iterator[OutagePla
 
 
 def odd_pods(seed: int, duration: float) -> Iterator[OddPlan]:
-    """Pods that are never to be bound: bursts of one owner's, and single ones."""
+    """Yields Pods that can never be bound: bursts of Pods of a greedy owner, and single Pods."""
     yield from _bursts(seed, duration)
     for why, apart, lasts, partition in _SINGLE:
         random = Random(f"{why} {seed}")
@@ -261,7 +264,7 @@ def odd_pods(seed: int, duration: float) -> Iterator[OddPlan]:
 
 
 def _bursts(seed: int, duration: float) -> Iterator[OddPlan]:
-    """By turns such as compete for nodes that never come, and such as are held."""
+    """Yields bursts in turn: jobs in a partition in state DOWN, and jobs held by job_submit.lua."""
     random = Random(f"bursts {seed}")
     at, burst = random.uniform(5.0, 15.0), 0
     while at < duration:

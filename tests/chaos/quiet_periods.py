@@ -1,4 +1,4 @@
-"""Whether anything is disturbed at the moment: an attack is under way, or its victim not back yet."""
+"""Quiet periods: no attack is in progress, and all victims of attacks serve again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threading import Condition
 
 
 class QuietPeriods:
-    """Safe to use from any thread. A disturbance of the periods that these are `within` counts, too."""
+    """Records quiet periods. Safe to use from any thread. A disturbance of `within` counts, too."""
 
     def __init__(self, within: QuietPeriods | None = None) -> None:
         self._within = within
@@ -18,7 +18,7 @@ class QuietPeriods:
         self._disturbances: Counter[str] = Counter()
         self._since = time.monotonic()
         self._spans: list[tuple[float, float]] = []
-        """The quiet periods that are over."""
+        """Past quiet periods."""
 
     @contextmanager
     def disturbed(self, by: str) -> Iterator[None]:
@@ -35,7 +35,7 @@ class QuietPeriods:
                 self._changed.notify_all()
 
     def since(self) -> float | None:
-        """Since when all has been well; None while it is not."""
+        """Returns the start of the current quiet period; None during a disturbance."""
         with self._changed:
             own = None if self._disturbances.total() else self._since
         if self._within is None or own is None:
@@ -44,7 +44,7 @@ class QuietPeriods:
         return None if around is None else max(own, around)
 
     def covers(self, begin: float, end: float) -> bool:
-        """Whether all was well from `begin` to `end`."""
+        """Returns True if no disturbance occurred from `begin` to `end`."""
         with self._changed:
             spans = list(self._spans)
             if not self._disturbances.total():
@@ -53,7 +53,7 @@ class QuietPeriods:
         return own and (self._within is None or self._within.covers(begin, end))
 
     def wait(self, lasting_s: float, within_s: float) -> bool:
-        """Waits until all has been well for so long; False when that takes too long."""
+        """Waits for a quiet period of `lasting_s` seconds. Returns False after `within_s` seconds."""
         deadline = time.monotonic() + within_s
         while (now := time.monotonic()) < deadline:
             since = self.since()

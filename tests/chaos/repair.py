@@ -1,5 +1,5 @@
-"""Repairs Slurm's own damage, so that a run has room. After a kill slurmctld may show an ended native
-job as running, or start a job twice and drain its node. Both would fill the nodes."""
+"""Repairs Slurm's own damage, because the damage would fill the nodes. After a kill, slurmctld may show
+an ended native job as running, or start a job twice and drain the job's node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.chaos.checker import Causes
 from tests.chaos.history import SeenJob
 
 LONGEST_S = 25.0
-"""No native job of a plan runs that long."""
+"""Longer than any native job of a plan runs."""
 _INTERVAL_S = 4.0
 
 

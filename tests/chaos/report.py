@@ -1,4 +1,4 @@
-"""What came of a run: the figures that it is held to, and the story of every violation."""
+"""The report of a run: the measurements, their limits, and the story of every violation."""
 
 from __future__ import annotations
 
@@ -13,29 +13,34 @@ from tests.chaos.plan import Mischief, Odd
 from tests.chaos.signals import Kind
 
 _LINES_OF_HISTORY = 60
-# The Lease's duration and 5 s.
+# The Lease's duration, and 5 s more.
 FAILOVER_LIMIT_S = 10.0
 LEAST_BOUND = 0.5
-"""Of all Pods; many are deleted before they are bound."""
+"""Smallest share of bound Pods. Many Pods are deleted before their Binding."""
 EVICT_LIMIT_MS = 1000.0
-"""Multiplied by the slowness of the machine: 50 evictions at once take over a second of CPU."""
+"""Limit of the 99th percentile, multiplied by the slowness of the machine: 50 evictions at once take
+over a second of CPU."""
 MOST_DENIALS = 60
-"""Of one Pod: six a leader, and some for each request that has no answer."""
+"""Most rejections of a Pod's jobs: six for each leader, and some for each request without a reply."""
 MOST_HELD_S = 120.0
-"""The deadline of an allocation twice, and the time to give the node back while everything fails."""
+"""Longest time of an unbindable Pod's jobs on nodes: twice the deadline of an allocation, and the time
+to give the node back while everything fails."""
 USUAL_DENIALS = 16
-"""Of half of those Pods: a request every 5 s for ever makes more of most Pods, whoever leads."""
+"""Highest median of the rejections of a Pod's jobs. Requests every 5 s without end cause more rejections
+for most Pods, no matter how often the leader changes."""
 USUALLY_HELD_S = 80.0
-"""The deadline of an allocation, at most twice: 49 to 76 s. One job after the other made 88 s."""
+"""Highest median of the time of an unbindable Pod's jobs on nodes: the deadline of an allocation, at
+most twice (49 to 76 s). Repeated jobs without a limit take 88 s."""
 _FEW = 3
 MISCHIEF_TAKES_S = 600.0
-"""A run that lasts as long has every kind of it."""
+"""A run of this length or longer must have every kind of mischief."""
 LEAST_EVICTIONS = {Kind.CANCELLED: 50, Kind.PREEMPTED: 1, Kind.GRACE: 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """build/chaos.json. A run is held to the first thirteen. `figures.Figures` explains some."""
+    """The content of build/chaos.json. `failed` has the limits. `figures.Figures` explains some
+    fields."""
 
     kills: int
     pods: int
@@ -46,7 +51,7 @@ class Report:
     overcommitted: int
     stuck_nodes: int
     undone: int
-    """What a person did to a node."""
+    """Number of a person's changes of nodes that another actor reverted."""
     undersized: int
     overlap_seconds_max: float
     evict_ms_p99: float | None
@@ -62,37 +67,38 @@ class Report:
     kills_of: dict[str, int]
     ended_by_themselves: dict[str, int]
     repairs: dict[str, int]
-    """What had to be done about Slurm's own damage."""
+    """Number of repairs of Slurm's own damage, by kind."""
     longest_s: dict[str, float]
-    """How long what may not last lasted at most, by kind, while anything failed."""
+    """Longest duration of an anomaly by kind, including disturbed times."""
     blind_s: float
-    """For how long kube-scheduler was waited for to see Pods, all in all; a run is not held to it."""
+    """Total seconds of waiting until kube-scheduler saw Pods. No limit applies."""
     evict_ms_p50: float | None
     evict_ms_max: float | None
     evictions: dict[str, int]
     native_starts: int
     crowd_bound: list[int]
-    """How many were bound of the crowd each time that 50 of it were cancelled."""
+    """Number of bound Pods of the crowd before each cancellation of 50 jobs."""
     guests_adopted: int
     state_losses: int
     outages: dict[str, int]
-    """Of nodes, by how a person took them out of service."""
+    """Number of nodes taken out of service by a person, by kind (`plan.Outage`)."""
     pods_bound: int
     unbindable_held_s: float
-    """Most seconds that jobs of an unbindable Pod held a node while kube-scheduler saw Pods."""
+    """Longest time of an unbindable Pod's jobs on nodes, in seconds, while kube-scheduler saw Pods."""
     unbindable_held_s_p50: float | None
-    """The same of half of those that kube-scheduler refuses every Node."""
+    """Median of the same times for Pods without a Node that kube-scheduler accepts."""
     native_jobs: int
     deletions: dict[str, int]
-    """By force, and with a grace of a day, after which an admin cancels the placeholder."""
+    """Number of deletions by force, and of deletions with a grace period of a day. After a deletion of
+    the second kind, an administrator cancels the placeholder."""
     mischief: dict[str, int]
-    """What was done to placeholders by those who may (`plan.Mischief`), and how often."""
+    """Number of changes of placeholders by administrators and owners, by kind (`plan.Mischief`)."""
     odd_pods: dict[str, int]
-    """How many Pods were never to be bound, by why (`plan.Odd`)."""
+    """Number of Pods that can never be bound, by reason (`plan.Odd`)."""
     denials_max: int
-    """How often job_submit.lua refused one Pod's jobs at most."""
+    """Most rejections of a Pod's jobs by job_submit.lua."""
     denials_p50: float | None
-    """The same of half of the Pods that it always refuses."""
+    """Median of the rejections, for Pods whose jobs job_submit.lua always rejects."""
     audit_settled_s: float
     audit_bound: int
     audit_waiting: int
@@ -101,7 +107,8 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Also where so little was bound, started, evicted or adopted that nothing was tried."""
+        """Returns True after a violation or an exceeded limit. Also returns True if too few Pods, jobs,
+        evictions or adoptions occurred to prove anything."""
         slow = _exceeds(self.failover_s_max, FAILOVER_LIMIT_S)
         slow |= _exceeds(self.evict_ms_p99, EVICT_LIMIT_MS * self.slowness)
         overlaps = self.overlap_seconds_max > 0
@@ -109,7 +116,7 @@ class Report:
 
     @property
     def _insists(self) -> bool:
-        """Slurm was asked again and again for what it had refused, or for what was of no use."""
+        """Returns True if the extender repeated rejected or useless requests too often."""
         at_most = self.denials_max > MOST_DENIALS or self.unbindable_held_s > MOST_HELD_S
         usually = (self.denials_p50 or 0) > USUAL_DENIALS
         return at_most or usually or (self.unbindable_held_s_p50 or 0) > USUALLY_HELD_S
@@ -124,7 +131,7 @@ class Report:
 
     @property
     def _mischievous(self) -> bool:
-        """Everything that tenants and admins do was done."""
+        """Returns True if the run had every kind of mischief, of unbindable Pods, and of deletions."""
         done = self.mischief.keys() >= set(Mischief) and self.odd_pods.keys() >= set(Odd)
         return done and all(self.deletions.values())
 
@@ -133,17 +140,19 @@ class Report:
 
 
 def _exceeds(measured: float | None, limit: float) -> bool:
-    """Also where nothing was measured."""
+    """Returns True for a value above the limit, and without a value."""
     return measured is None or measured > limit
 
 
 def usual(measured: Collection[float]) -> float | None:
-    """Half of the Pods have at most that; None of a few, who may all have lived amid a storm."""
+    """Returns the median; None for fewer than _FEW values, because a storm may affect all of so few
+    Pods."""
     return percentile(measured, 0.5) if len(measured) >= _FEW else None
 
 
 def count(violations: Iterable[Anomaly]) -> dict[str, int]:
-    """How many of each kind; one Pod's repeated trouble of a kind counts once."""
+    """Returns the number of violations by kind. Repeated violations of a Pod of the same kind count
+    once."""
     found = Counter(kind for kind, _ in {(each.kind, each.about) for each in violations})
     return {kind: found[kind] for kind in KINDS}
 
@@ -151,7 +160,7 @@ def count(violations: Iterable[Anomaly]) -> dict[str, int]:
 def story(
     violation: Anomaly, history: Callable[[str], list[tuple[float, str]]], begin: float
 ) -> Iterable[str]:
-    """A violation and what was seen of its Pod, in seconds since the run began."""
+    """Yields a violation, and the history of the Pod, in seconds since the start of the run."""
     yield f"VIOLATION {violation.kind}: {violation.words} ({violation.about})"
     for at, words in history(violation.about)[-_LINES_OF_HISTORY:]:
         yield f"  {at - begin:8.2f} s  {words}"

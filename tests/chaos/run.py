@@ -1,4 +1,4 @@
-"""One run: a cluster, a workload on it, storms over it, and what came of it."""
+"""Carries out a run: starts a cluster and a workload, attacks the cluster in storms, and reports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Log = Callable[[str], None]
 
 
 class Run:
-    """Everything that takes part."""
+    """All parts of a run."""
 
     def __init__(self, cluster: Cluster, seed: int, duration: float, log: Log) -> None:
         self.begin = time.monotonic()
@@ -102,7 +102,7 @@ class Run:
         return figures(signals, processes, self.checker, self._quiet, tell)
 
     def _storms(self) -> None:
-        """Repeats a storm, a rest, evictions, a failover, and at times a loss of state."""
+        """Repeats a storm, a rest, evictions, a failover, and sometimes a loss of state."""
         lasts = min(plan.STORM_S, self._duration / 3)
         for number, attacks in enumerate(plan.storms(self._seed, self._cluster.spec, lasts)):
             self._nemesis.storm(attacks)
@@ -120,7 +120,7 @@ class Run:
             self._crowd.gather()
 
     def _rest(self) -> None:
-        """Waits until what lasts too long has been seen."""
+        """Waits long enough for the checker to report lasting anomalies."""
         self._heal(_REST_S)
 
     def _heal(self, lasting_s: float = 1.0) -> None:
@@ -172,7 +172,7 @@ class Run:
 
 
 def run(seed: int, duration: float, directory: Path, log: Log, spec: ClusterSpec = SPEC) -> Report:
-    """A whole run on a cluster of its own in `directory`, whose logs stay."""
+    """Starts a cluster in `directory`, and carries out a run. The cluster's logs stay in `directory`."""
     with Cluster.up(spec, directory) as cluster:
         log(f"seed {seed}, {duration:.0f} s; logs are in {cluster.logs}")
         return Run(cluster, seed, duration, log).carry_out()

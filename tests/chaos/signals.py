@@ -1,4 +1,4 @@
-"""When Slurm was told, or decided, that a job is to go: what its own log says, to the millisecond."""
+"""Reads the times of cancellations and preemptions from slurmctld's log, exact to the millisecond."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """`at` is by the clock on the wall, as time.time() is."""
+    """A cancellation or preemption of a job. `at` is a time in seconds."""
 
     at: float
     kind: Kind
@@ -32,7 +32,8 @@ _WORDS = {
 
 
 def read_signals(log: Iterable[str]) -> Iterator[Signal]:
-    """Reads a slurmctld's log, at level debug and with LogTimeFormat=iso8601_ms."""
+    """Reads slurmctld's log, written with SlurmctldDebug=debug and LogTimeFormat=iso8601_ms. Times are
+    UNIX seconds."""
     for line in log:
         for kind, words in _WORDS.items():
             if found := words.search(line):

@@ -1,4 +1,4 @@
-"""Slurm loses all of its state, and an admin brings it back as docs/troubleshooting/outages.md says."""
+"""Deletes all of Slurm's state, and recovers Slurm as docs/troubleshooting/outages.md describes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.chaos.observer import Observer
 from tests.chaos.quiet_periods import QuietPeriods
 
 AFTERWARDS_S = 60.0
-"""For so long an overlap may come of it."""
+"""Seconds after a loss of state: an overlap in this time may be a consequence of the loss."""
 _WITHIN_S = 60.0
 _OPEN, _CLOSED = " State=UP", " State=DOWN"
 
@@ -54,7 +54,8 @@ class StateLoss:
                     self._open(line.split()[0])
 
     def _wait_for_jobs(self, begin: float) -> int:
-        """Returns how many bound Pods are still without a job."""
+        """Waits until all bound Pods have a job, for at most _WITHIN_S. Returns the number of bound Pods
+        without a job."""
         while True:
             bound = {each.uid for each in self.observer.pods() if each.node and not each.over}
             with suppress(SubprocessError):

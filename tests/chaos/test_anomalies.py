@@ -1,4 +1,4 @@
-"""Each thing that may not last is found where it is, and not where it is not."""
+"""Tests of anomalies: each kind is found, and systems without an anomaly have no finding."""
 
 from dataclasses import replace
 from typing import Any
@@ -55,7 +55,7 @@ HALF_FULL = [replace(NATIVE, cpus=4), replace(NATIVE, id=7, node="n2", cpus=4)]
         ([BOUND], [JOB, NATIVE], []),
         ([replace(BOUND, phase="Succeeded")], [replace(NATIVE, cpus=8)], []),
         ([], [replace(NATIVE, state="PENDING", node="", cpus=99)], []),
-        # A Pod that is refused has nothing and is told so, and nobody else is.
+        # A rejected Pod has no job, and a condition with the reason. No other Pod has this condition.
         ([REFUSED], [], []),
         ([REFUSED], [PENDING, *FULL], [UNBOUND_LEAKS]),
         ([replace(REFUSED, node="n1")], [], [UNBOUND_LEAKS]),
@@ -63,16 +63,16 @@ HALF_FULL = [replace(NATIVE, cpus=4), replace(NATIVE, id=7, node="n2", cpus=4)]
         ([replace(REFUSED, odd="")], [], [LOST]),
         # Two live jobs of a Pod.
         ([BOUND], [JOB, replace(PENDING, id=2), *FULL], [DUPLICATES, OVERCOMMITTED]),
-        # A live job without its Pod, or whose Pod is over.
+        # A live job whose Pod is gone, or has ended.
         ([], [JOB], [LOST]),
         ([], [replace(JOB, state="PENDING")], [LOST]),
         ([], [replace(JOB, state="SUSPENDED")], [LOST]),
         ([replace(BOUND, phase="Succeeded")], [JOB], [LOST]),
         ([replace(BOUND, phase="Failed")], [JOB], [LOST]),
         ([replace(WAITING, deleting=True)], [JOB], [LOST]),
-        # A Pod that leaves slowly without a job.
+        # A Pod in a slow deletion without a job.
         ([SLOW], [ENDED], [UNBOUND_LEAKS]),
-        # A Pod that is rightly without a job is told so.
+        # A Pod that rightly has no job has a condition with the reason.
         ([GREEDY], [], [LOST]),
         ([replace(GREEDY, told="WaitingForSubmitSlot")], [], []),
         ([DENIED], [], [LOST]),
@@ -82,26 +82,26 @@ HALF_FULL = [replace(NATIVE, cpus=4), replace(NATIVE, id=7, node="n2", cpus=4)]
         *(([replace(WAITING, told=told)], [], [LOST]) for told in TOLD),
         *(([replace(WAITING, odd="modest", told=told)], [], [LOST]) for told in TOLD),
         ([WAITING], [replace(PENDING, state="CANCELLED")], [LOST]),
-        # A bound Pod whose job does not run there, and a job that runs for a Pod that is not bound.
+        # A bound Pod whose job does not run on the node, and a running job of an unbound Pod.
         ([BOUND], [PENDING], [UNBOUND_LEAKS]),
         ([BOUND], [replace(JOB, node="n2")], [UNBOUND_LEAKS]),
         ([BOUND], [ENDED], [UNBOUND_LEAKS]),
         ([WAITING], [JOB], [UNBOUND_LEAKS]),
-        # A Pod that waits though every waiting job would fit. The crowd has nodes of its own.
+        # A Pod that waits although every waiting job would fit. The crowd has its own nodes.
         ([WAITING], [PENDING, replace(NATIVE, cpus=8)], [LOST]),
         ([WAITING], [PENDING, FIRST, *HALF_FULL], []),
         ([WAITING], [replace(PENDING, partition=CROWD)], []),
         ([WAITING], [PENDING], [LOST]),
         ([WAITING], [replace(PENDING, held=True)], []),
         ([WAITING], [replace(PENDING, partition="closed")], []),
-        # A node of which Pods and native jobs ask too much. The second native job waits at the gate.
+        # Pods and native jobs request more than the node has. The second native job waits at the gate.
         ([BOUND], [JOB, replace(NATIVE, cpus=7)], [OVERCOMMITTED]),
         ([replace(BOUND, deleting=True)], [ENDED, replace(NATIVE, cpus=7)], []),
-        # An adopted Pod may be without a job, but not elsewhere than the job.
+        # An adopted Pod may have no job, but no job on another node.
         ([GUEST], [], []),
         ([GUEST], [JOB], []),
         ([GUEST], [replace(JOB, node="n2")], [UNBOUND_LEAKS]),
-        # A bound Pod keeps its job until it is gone.
+        # A bound Pod keeps its job until the Pod is gone.
         ([replace(BOUND, deleting=True)], [JOB], []),
         ([replace(GUEST, deleting=True)], [JOB], []),
         ([replace(GUEST, phase="Succeeded")], [JOB], [LOST]),
@@ -125,7 +125,7 @@ OTHER, OTHERS_JOB = replace(BOUND, uid="v", cpus=3), replace(JOB, id=2, uid="v")
         # A forgotten job that waits for its cores has more time.
         ([BOUND], [PENDING], "u", WAITS_S),
         ([BOUND], [ENDED], "u", GRACE_S),
-        # A native job that is given the cores of such a Pod waits at the gate for a while.
+        # A native job with the cores of such a Pod waits at the gate for some time.
         ([BOUND], [PENDING, replace(NATIVE, cpus=8)], "n1", WAITS_S),
         ([BOUND], [JOB, replace(NATIVE, cpus=8)], "n1", GRACE_S),
         # An excess that forgotten jobs do not explain has no more time.

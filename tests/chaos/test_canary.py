@@ -1,4 +1,4 @@
-"""How long a kube-scheduler that sees no Pods is an excuse."""
+"""Tests of the canary: how long a kube-scheduler that sees no Pods excuses anomalies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WITHIN_S = 5.0
 
 
 class Api:
-    """Pods by path, as kube-apiserver keeps them, and a kube-scheduler that may be blind."""
+    """A kube-apiserver with Pods by path, and a kube-scheduler that may be blind."""
 
     def __init__(self) -> None:
         self.pods: set[str] = set()
@@ -59,7 +59,7 @@ class Scene:
 
 @contextmanager
 def asked(gives_up_after_s: float = 60.0, *, blind: bool) -> Iterator[Scene]:
-    """With a canary that is under way."""
+    """Yields a scene after the canary has created a Pod."""
     scene = Scene(gives_up_after_s)
     scene.api.blind = blind
     scene.canary.start()

@@ -1,4 +1,5 @@
-"""A minute of chaos with a fixed seed. `make chaos` runs longer, and times evictions."""
+"""Tests a minute of chaos with a fixed seed. `make chaos` runs longer, and limits the time of
+evictions."""
 
 from pathlib import Path
 

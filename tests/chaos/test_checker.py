@@ -1,4 +1,5 @@
-"""The checker condemns each history that violates an invariant, and no other."""
+"""Tests of the checker: each history that violates an invariant has a violation, and no other
+history."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -32,7 +33,8 @@ def verdict(
     calm_since: float | None = None,
     signals: Collection[Signal] = (),
 ) -> list[str]:
-    """The kinds of violations in a history of Pods, lists of all jobs, and the Pod's end (None)."""
+    """Returns the kinds of violations in a history of Pods, of lists of all jobs, and of the Pod's end
+    (None)."""
     checker = Checker(causes or Causes(), {"n1": 8, "n2": 8})
     for at, seen in history:
         if isinstance(seen, SeenPod):
@@ -137,7 +139,7 @@ WELL: Callable[[float, float], bool] = lambda *_: True  # noqa: E731
 
 
 def left(pod: SeenPod, causes: Causes) -> Checker:
-    """A checker of a Pod that was last surely there at 5, and gone at 6."""
+    """Returns a checker after observations of a Pod: surely there at 5, and gone at 6."""
     checker = Checker(causes, {"n1": 2})
     checker.pod_seen(1, pod)
     checker.pod_there(5, "u")
@@ -234,7 +236,7 @@ def test_pods_placed_before_a_time_are_known() -> None:
 def test_pod_bound_long_after_the_end_of_its_job_is_a_violation() -> None:
     ended = (1, WAITING), (2, [RUNNING]), (3, [CANCELLED])
     assert verdict(*ended, (40, BOUND), (41, [CANCELLED])) == [UNBOUND_LEAKS]
-    assert verdict(*ended, (5, BOUND), (6, [CANCELLED])) == []  # the Binding was under way
+    assert verdict(*ended, (5, BOUND), (6, [CANCELLED])) == []  # the Binding was on the way
 
 
 def test_start_lost_by_a_killed_slurmctld_is_no_violation() -> None:
@@ -258,15 +260,15 @@ def test_eviction_after_a_node_failed_only_in_slurm_is_a_violation(state: str) -
     ("history", "causes", "right"),
     [
         (EVICTED, Causes(cancelled={"p": 0.0}), True),
-        # What a person does afterwards is no cause.
+        # A later action of a person is no cause.
         ([*STARTED, (3, DELETED)], Causes(deleted={"p": 3.5}), False),
         ([*STARTED, (3, DELETED)], Causes(cancelled={"p": 3.5}), False),
         ([*STARTED, (3, DELETED)], Causes(deleted={"p": 2.5}), True),
-        # Another job may have got its cores.
+        # During a suspension, another job may have got the cores.
         (EVICTED, Causes(mischief=[(2.5, "u", Mischief.SUSPEND)]), True),
         (EVICTED, Causes(mischief=[(2.5, "v", Mischief.SUSPEND)]), False),
         ([*STARTED, (3, DELETED)], Causes(mischief=[(3.5, "u", Mischief.SUSPEND)]), False),
-        # A node that a person set DOWN runs on in Kubernetes.
+        # A node that a person sets DOWN runs on in Kubernetes.
         (EVICTED, Causes(held_out={"n1": (Outage.DOWN, 2.5)}), False),
     ],
 )
@@ -308,7 +310,7 @@ def test_changed_devices_are_a_cause_after_a_restart_of_slurmctld() -> None:
     evicted = (1, replace(BOUND, gpus=1)), (2, [replace(RUNNING, gpus=1)]), (4, told)
     assert verdict(*evicted, causes=Causes(state_lost=[3.0])) == []
     assert verdict(*evicted, causes=Causes(slurmctld_killed=[3.0])) == []
-    assert verdict(*evicted, causes=Causes(state_lost=[0.5])) == [WRONG_KILLS]  # before it was bound
+    assert verdict(*evicted, causes=Causes(state_lost=[0.5])) == [WRONG_KILLS]  # before the Binding
     assert verdict(*evicted) == [WRONG_KILLS]
     without = replace(told, gpus=0)
     assert verdict(*STARTED, (4, without), causes=Causes(state_lost=[3.0])) == [WRONG_KILLS]
@@ -351,7 +353,7 @@ def test_process_unknown_to_slurm_is_disowned() -> None:
     checker.jobs_seen(4.0, 4.1, NOBODY_KNOWS, [replace(NATIVE, node="n2", state="COMPLETING")])
     process = Stay("native-1", "n1", 1, 0.5, 1.5)
     assert not checker.disowned(process, 0.5)
-    assert not checker.disowned(replace(process, first=1.2, last=1.9), 1.2)  # nobody asked
+    assert not checker.disowned(replace(process, first=1.2, last=1.9), 1.2)  # no request in this time
     assert checker.disowned(replace(process, last=2.5), 0.5)
     assert checker.disowned(replace(process, last=3.5), 0.5)
     assert not checker.disowned(replace(process, node="n2", first=2.5, last=4.5), 2.5)

@@ -1,4 +1,5 @@
-"""An eviction is timed from Slurm's first word to the Pod's deletion, where nothing failed meanwhile."""
+"""Tests of measured evictions: the time runs from Slurm's first signal to the Pod's deletion. Only
+evictions in a quiet period count."""
 
 import time
 from datetime import datetime
@@ -37,7 +38,8 @@ def took(
     ended: float = inf,
     quiet: QuietPeriods | None = None,
 ) -> list[float]:
-    """What is measured of a job that Slurm said these words of, by moments since all is quiet."""
+    """Returns the measured times for a job with signals at the times `at`. All times count from the
+    start of a quiet period."""
     quiet = quiet or QuietPeriods()
     begin = quiet.since() or time.monotonic()
     end = None if gone is None else begin + gone

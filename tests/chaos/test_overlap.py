@@ -1,4 +1,4 @@
-"""An overlap is found where a job's process starts among too many, and lasts until enough are gone."""
+"""Tests of overlaps: an overlap begins with a start on CPUs in use, and ends when all fit again."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The plan of a run follows from its seed."""
+"""Tests of the plan of a run: the plan follows from the seed."""
 
 from itertools import islice
 
@@ -57,7 +57,7 @@ def test_plan_of_fifteen_minutes_has_enough_pods_and_kills() -> None:
     assert len({pod.name for pod in planned}) == len(planned)
     assert 0 < sum(pod.fate is plan.Fate.STAY for pod in planned) <= 6
     kills = sum(attack.how == plan.KILL for storm in first(1, 14) for attack in storm)
-    assert kills >= 130  # 14 failovers kill two each besides
+    assert kills >= 130  # each of the 14 failovers kills two more
 
 
 def test_short_run_has_each_kind_of_mischief_and_odd_pod() -> None:

@@ -1,4 +1,5 @@
-"""A quiet period within another is disturbed by both, and the outer one by its own alone."""
+"""Tests of quiet periods: a disturbance of the outer period also disturbs the inner period. A
+disturbance of the inner period leaves the outer period quiet."""
 
 import time
 

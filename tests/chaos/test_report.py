@@ -1,4 +1,4 @@
-"""The figures of a run, and when it counts as failed."""
+"""Tests of the report of a run: the conditions of a failure, and the counts."""
 
 from dataclasses import replace
 from typing import Any
@@ -56,7 +56,7 @@ GOOD = Report(
         ({"failover_s_max": 10.1}, True),
         ({"failover_s_max": None}, True),
         ({"pods_bound": 40}, True),
-        ({"pods_bound": 45, "odd_pods": {"greedy": 20}}, False),  # those are never to be bound
+        ({"pods_bound": 45, "odd_pods": {"greedy": 20}}, False),  # odd Pods can never be bound
         ({"native_starts": 0}, True),
         ({"guests_adopted": 0}, True),
         ({"evictions": {"cancelled": 50, "preempted": 2}}, True),
@@ -76,7 +76,7 @@ def test_run_fails_after_a_violation_a_missed_limit_or_too_few_pods(
 
 
 def test_run_fails_after_endless_requests_or_nodes_held_for_long() -> None:
-    every_five_s = [16, 18, 20, 20, 21, 25, 30]  # in 50 s, by how often the leader changes
+    every_five_s = [16, 18, 20, 20, 21, 25, 30]  # in 50 s, for different numbers of leaders
     assert replace(GOOD, denials_max=max(every_five_s), denials_p50=usual(every_five_s)).failed
     until_told_no = [6, 7, 7, 11, 12, 15, 24]
     assert not replace(GOOD, denials_max=max(until_told_no), denials_p50=usual(until_told_no)).failed

@@ -1,4 +1,4 @@
-"""Who tries whether a Pod is told to leave must not tell it first."""
+"""Tests of the workload: no early deletion by the workload may hide a missing eviction."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ CANCELLED = SeenJob(1, "p@default", "root", "CANCELLED", "n1", 2, "u")
 
 
 class Planned(Workload):
-    """Only says what it would do, and when."""
+    """A workload that only notes its tasks and requests."""
 
     def __init__(self, causes: Causes) -> None:
         self.due: list[tuple[float, Task]] = []

@@ -1,4 +1,4 @@
-"""What people do meanwhile: Pods and native jobs come, end, are deleted and cancelled."""
+"""Acts like users and administrators: creates, deletes and cancels Pods and native jobs."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from wellknown.job_key import job_name
 
 BY_HAND = "disk is to be replaced"
 PROCESSES = "processes"
-"""The file in a user's home in which native jobs say that they are there."""
+"""File in a user's home to which native jobs report their running processes."""
 _PODS = "/api/v1/namespaces/default/pods"
 _PATIENCE_S = 60.0
 _CLEANED_UP_AFTER_S = 12.0
 _A_DAY_S = 86_400
 BY_FORCE, SLOWLY = "delete by force", "delete slowly"
 _DELETIONS: Mapping[int | None, str] = {0: BY_FORCE, _A_DAY_S: SLOWLY}
-_SLOWLY_S = 3.0  # after its deletion, all of which it would use
-_LEFT_ALONE_S = 60.0  # until then only the extender shortens its grace; never an adopted Pod's
+_SLOWLY_S = 3.0  # from the deletion to the cancellation; the Pod would use the whole grace period
+_LEFT_ALONE_S = 60.0  # before, only the extender shortens the grace, never for an adopted Pod
 _RESUMES = 20
 _NATIVE = """#!/bin/bash
 end=$((SECONDS + {seconds}))
@@ -56,7 +56,7 @@ Task = Callable[[], None]
 
 
 class Workload:
-    """Carries out plans of Pods and jobs from the moment of its `start`."""
+    """Carries out plans of Pods and jobs. The times of a plan count from `start`."""
 
     def __init__(self, cluster: Cluster, causes: Causes) -> None:
         self._cluster = cluster
@@ -68,7 +68,7 @@ class Workload:
         self._thread = Thread(target=self._run)
         self._pool = ThreadPoolExecutor(_THREADS)
         self.native_cpus: dict[str, int] = {}
-        """Of the native jobs, by name."""
+        """CPUs of the native jobs, by name."""
         self.done: Counter[str] = Counter()
         self.given_up: Counter[str] = Counter()
 
@@ -107,14 +107,14 @@ class Workload:
         self.at(plan.at + plan.lasts, lambda: self._put_back(plan))
 
     def at(self, at: float, task: Task) -> None:
-        """Has something done so many seconds after the start."""
+        """Schedules a task for a time, in seconds after the start."""
         heapq.heappush(self._tasks, (at, next(self._numbers), task))
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """What was not begun is left undone; what was is finished."""
+        """Drops the tasks that are not due yet, and finishes all other tasks."""
         self._over.set()
         self._thread.join()
         self._pool.shutdown()
@@ -123,11 +123,12 @@ class Workload:
         self._kubernetes.close()
 
     def create(self, manifest: dict[str, Any]) -> None:
-        """Creates a Pod, and tries again while nobody admits it."""
+        """Creates a Pod. Repeats a failed request for up to _PATIENCE_S."""
         self._insist("create", lambda: self._kubernetes.ask("POST", _PODS, manifest))
 
     def delete(self, name: str, grace_s: int | None = None) -> None:
-        """Deletes a Pod, with its own grace (None) or another."""
+        """Deletes a Pod, with the Pod's own grace period (None), with another, or by force (0). Repeats
+        a failed request."""
         self._causes.deleted.setdefault(name, time.monotonic())
         if grace_s == 0:
             self._causes.forced.add(name)
@@ -142,7 +143,7 @@ class Workload:
         self._slurm("cancel", "scancel", f"--name={job_name('default', name)}")
 
     def submit(self, plan: JobPlan) -> None:
-        """Submits a native job, now."""
+        """Submits a native job at once."""
         self.native_cpus[plan.name] = plan.cpus
         asked = ("-J", plan.name, "-p", plan.partition, "-c", str(plan.cpus), "--mem", "100")
         where = ("-o", "/dev/null", "-D", f"/home/{plan.user}")
@@ -176,7 +177,7 @@ class Workload:
             time.sleep(1.0)
 
     def is_out(self, node: str) -> bool | None:
-        """Whether a node is out of service in Slurm; None: it does not say."""
+        """Returns True if a node is out of service in Slurm; None if slurmctld does not answer."""
         try:
             shown = self._cluster.run_slurm("scontrol", "-o", "show", "node", node).stdout
         except ClusterError:
@@ -189,7 +190,8 @@ class Workload:
         self._kubernetes.ask("PATCH", f"/api/v1/nodes/{node}", patch)
 
     def _slurm(self, what: str, program: str, *arguments: str, **how: str) -> None:
-        """Once only: who does not get an answer cannot know whether it was done."""
+        """Runs a program of Slurm, without a second try: without a reply, a client cannot know if the
+        request took effect."""
         try:
             self._cluster.run_slurm(program, *arguments, **how)
         except ClusterError:
@@ -203,7 +205,7 @@ class Workload:
             try:
                 ask()
             except httpx.HTTPStatusError as error:
-                if error.response.status_code in (404, 409):  # it was done, without an answer
+                if error.response.status_code in (404, 409):  # an earlier try took effect
                     return
             except httpx.HTTPError:
                 pass
@@ -224,7 +226,7 @@ class Workload:
 
 
 def _manifest(plan: PodPlan) -> dict[str, Any]:
-    """kwok ends the Pod by what its annotations say."""
+    """Returns the manifest of a planned Pod. kwok ends the Pod as the annotations say."""
     takes = _A_DAY_S if plan.fate is Fate.SLOWLY else plan.grace_s
     annotations = {STOPS_AFTER: str(takes)}
     if plan.fate is Fate.FINISH:
@@ -251,7 +253,8 @@ def _odd_manifest(plan: OddPlan) -> dict[str, Any]:
 
 
 def _owned_by(user: str) -> dict[str, str]:
-    """Pods that name no user are root's."""
+    """Returns the annotation for the user of a Pod's job. Without the annotation, the job belongs to
+    root."""
     return {} if user == "root" else {PREFIX + "user-id": str(JOB_USERS[user])}
 
 
