@@ -1,4 +1,4 @@
-"""Random walks of the node world by hand.
+"""Runs random walks of the node world.
 
     python -m tests.node_world 0 200     # seeds 0 to 199, each with failures and without
 

@@ -18,7 +18,7 @@ Acts = tuple[Callable[[], Awaitable[None]], ...]
 
 
 class Actor:
-    """Acts once in a while until its time is over."""
+    """Performs random actions, with pauses, until a given time."""
 
     LONGEST_PAUSE_S = 1.5
 
@@ -30,7 +30,7 @@ class Actor:
         raise NotImplementedError
 
     async def act(self) -> None:
-        """Acts until the time is over."""
+        """Acts until the given time, and then calls `end`."""
         while self._world.now < self._until:
             await asyncio.sleep(self._random.uniform(0.0, self.LONGEST_PAUSE_S))
             act = self._random.choice(self.acts())
@@ -39,11 +39,11 @@ class Actor:
         await self.end()
 
     async def end(self) -> None:
-        """Undoes what would last for ever."""
+        """Undoes changes that would last for ever."""
 
 
 class Owner(Actor):
-    """Does to own jobs and Pods what a user may do. The jobs of other Pods belong to the user of the
+    """Changes own jobs and Pods, as a user may do. The jobs of other Pods belong to the user of the
     extender's token: only an administrator may change such a job, after a moment to see the job."""
 
     def acts(self) -> Acts:
@@ -71,7 +71,8 @@ class Owner(Actor):
             self.did.append(f"job {job_id} ({name}) for {cpus} CPUs and {gpus} GPUs")
 
     async def _requeue(self) -> None:
-        """Mostly makes the job smaller before the next start, and may hold it until then."""
+        """Requeues a job. Mostly makes the job smaller before the next start, and may hold the job for a
+        moment."""
         running = [job for job in self._world.placeholders() if job.state.running]
         found = list(filter(self._may_change, running))
         if found:
@@ -93,7 +94,7 @@ class Owner(Actor):
         self.did.append(f"holds {job.name}")
         self._world.slurm.hold(job.id)
         await asyncio.sleep(self._random.choice((0.3, 2.0, 5.0)))
-        with suppress(ValueError):  # the extender has ended the job meanwhile
+        with suppress(ValueError):  # the extender has ended the job
             self._world.slurm.release(job.id)
 
     async def _shrink(self) -> None:
@@ -104,7 +105,7 @@ class Owner(Actor):
             self._world.slurm.resize(job.id, 1)
 
     async def _suspend(self) -> None:
-        """Mostly resumes the job soon, perhaps between two polls."""
+        """Suspends a job. Mostly resumes the job soon, perhaps between two polls."""
         placeholders = filter(self._may_change, self._world.placeholders())
         running = [job for job in placeholders if job.state.running]
         if running:
@@ -130,7 +131,7 @@ class Owner(Actor):
             await self._world.slurm.cancel(job.id)
 
     async def _delete(self) -> None:
-        """Deletes a Pod, one in five by force."""
+        """Deletes a Pod, in a fifth of the cases by force."""
         pods = self._world.kubernetes.objects("pods")
         if pods:
             name = self._random.choice(pods)["metadata"]["name"]
@@ -146,8 +147,8 @@ class Owner(Actor):
 
 
 class SlowWrites(Actor):
-    """Makes kube-apiserver slow for some Bindings, so that a job ends during the Binding of its Pod, and
-    for some notes on Nodes."""
+    """Makes kube-apiserver slow for some Bindings, so that a job ends during the Pod's Binding, and for
+    some notes on Nodes."""
 
     LONGEST_PAUSE_S = 10.0
 
@@ -161,7 +162,7 @@ class SlowWrites(Actor):
 
 
 class RollOuts(Actor):
-    """Ends the node agents, and starts new ones later. The gate must be able to ask agents."""
+    """Ends the node agents, and starts new agents later. The gate must be able to ask agents."""
 
     LONGEST_PAUSE_S = 10.0
 
@@ -191,7 +192,8 @@ class Failures(Actor):
         self._world.slurm.outage(None)
 
     async def _kill_slurmctld(self) -> None:
-        """slurmctld forgets up to 5 s. It starts again, or a standby leads, after up to 5 s."""
+        """Kills slurmctld. slurmctld forgets up to 5 s. After up to 5 s, slurmctld starts again, or a
+        standby leads."""
         self.did.append("slurmctld is killed")
         forgets_since = self._world.now - self._random.uniform(0.0, 5.0)
         await self._outage()
@@ -209,7 +211,8 @@ class Failures(Actor):
             self._world.start(name)
 
     async def _fail_node(self) -> None:
-        """slurmd does not answer for SlurmdTimeout, and comes back."""
+        """Fails a node in Slurm, as if slurmd did not answer for SlurmdTimeout. Later, the node comes
+        back."""
         name = self._random.choice(NODES)
         self.did.append(f"{name} fails")
         self._world.slurm.fail_node(name)
@@ -217,8 +220,8 @@ class Failures(Actor):
         self._world.slurm.resume_node(name)
 
     async def _cut_off_kubelet(self) -> None:
-        """Its Pods run on, and its kubelet does not hear of deletions. Kubernetes notices at once, which
-        takes 40 s in truth."""
+        """Cuts off a kubelet. The Pods run on, and the kubelet sees no deletions. In this model,
+        Kubernetes notices the outage at once. In a real cluster, this takes 40 s."""
         name = self._random.choice(NODES)
         self.did.append(f"the kubelet of {name} is cut off")
         self._world.cut_off_kubelet(name, lasts=True)
@@ -226,7 +229,7 @@ class Failures(Actor):
         self._world.cut_off_kubelet(name, lasts=False)
 
     async def end(self) -> None:
-        """A killed slurmctld may have forgotten that a node is up again."""
+        """Ends outages. A killed slurmctld may have forgotten that a node is up again."""
         self._world.slurm.outage(None)
         for name in NODES:
             self._world.slurm.resume_node(name)

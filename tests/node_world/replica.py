@@ -1,4 +1,4 @@
-"""A replica of the extender over both systems in memory, from its start to its end."""
+"""A replica of the extender over both systems in memory, from the start to the end of the replica."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def settings_of(name: str) -> Settings:
 
 
 class RunningReplica:
-    """Starts when it is made."""
+    """A running replica. The constructor starts the replica."""
 
     def __init__(self, name: str, kubernetes: InMemoryKubernetes, slurm: InMemorySlurm) -> None:
         self.name = name
@@ -55,13 +55,13 @@ class RunningReplica:
         return self.leader.ledger() is not None
 
     async def stop(self) -> None:
-        """SIGTERM: gives the Lease back."""
+        """Ends the replica as after SIGTERM: the replica gives the Lease back."""
         self._runs.cancel()
         with suppress(asyncio.CancelledError):
             await self._runs
 
     async def kill(self) -> None:
-        """kill -9: another replica leads after the Lease has lapsed."""
+        """Ends the replica as after `kill -9`: another replica leads after the Lease has expired."""
         led = self.leads
         await self.stop()
         lease = self._kubernetes.read("leases", LEASE, NAMESPACE)

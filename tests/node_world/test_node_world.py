@@ -1,4 +1,5 @@
-"""No core and no device in two hands, whatever owners do and whatever fails."""
+"""Tests that Pods and native jobs share no core and no device, despite actions of owners and
+failures."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ SETTLE_S = 90.0
 
 
 async def walk(seed: int, *, fails: bool) -> tuple[NodeWorld, list[Actor]]:
-    """Actors act for a minute, and then everybody comes to rest."""
+    """Lets actors act for a minute, and then gives the world time to come to rest."""
     world = NodeWorld(Random(seed), external_jobs=seed % 2 == 0, agents_answer=seed % 3 != 0)
     kinds = [Owner, SlowWrites, *([RollOuts] if world.agents_answer else [])]
     kinds += [Failures] if fails else []
@@ -32,8 +33,8 @@ async def walk(seed: int, *, fails: bool) -> tuple[NodeWorld, list[Actor]]:
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("seed", range(15))
 def test_pods_share_no_core_and_no_device(seed: int, fails: bool) -> None:
-    """Not tested: suspensions of a job of the token's user within 5 s of its start, and Pods that are
-    deleted by force while no extender runs (`actors`)."""
+    """Not tested: suspensions of a job of the token's user within 5 s of the job's start, and deletions
+    of Pods by force while no extender runs (`actors`)."""
     world, actors = run(lambda: walk(seed, fails=fails), node_reservation, free_capacity)
     did = [each.did for each in actors]
     assert world.ran.keys() == {"containers", "processes"}
@@ -42,8 +43,8 @@ def test_pods_share_no_core_and_no_device(seed: int, fails: bool) -> None:
 
 
 async def end_job_during_binding() -> NodeWorld:
-    """The job of the only Pod ends while kube-apiserver works on the Binding, and a native job gets the
-    node, before the extender learns of the end."""
+    """Ends the job of the only Pod while kube-apiserver works on the Binding. A native job gets the node
+    before the extender learns of the end."""
     world = NodeWorld(Random(0))
 
     async def owner() -> None:
@@ -65,7 +66,8 @@ async def end_job_during_binding() -> NodeWorld:
 
 
 async def delete_slowly(*, agents_answer: bool) -> NodeWorld:
-    """A Pod is deleted with a long grace, and its job runs on. A native job gets other cores."""
+    """Deletes a Pod with a long grace period, so that the Pod's job runs on. A native job gets other
+    cores."""
     world = NodeWorld(Random(0), agents_answer=agents_answer)
 
     async def owner() -> None:
@@ -90,8 +92,8 @@ def test_native_job_starts_beside_a_pod_in_deletion_with_a_job(agents_answer: bo
 
 
 async def move_pod_during_roll_out() -> NodeWorld:
-    """A killed slurmctld forgets the job of a Pod, and a native job gets the cores before the extender
-    asks for the Pod's job again. The node agents are away for 20 s."""
+    """Makes a killed slurmctld forget the job of a Pod. A native job gets the cores before the extender
+    requests the Pod's job again. The node agents are away for 20 s."""
     world = NodeWorld(Random(0))
 
     async def owner() -> None:

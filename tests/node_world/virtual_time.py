@@ -1,6 +1,7 @@
-"""An event loop with virtual time, which passes only while all tasks wait.
+"""An event loop with virtual time. The time passes only while all tasks wait, and jumps to the next
+timer.
 
-The time then jumps to the next timer. Work for threads is done at once, in the loop's own thread.
+Work for threads is done at once, in the loop's own thread.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ T = TypeVar("T")
 EPOCH = 1_800_000_000.0
 """The virtual time of the start, in UNIX seconds."""
 _TURN_S = 1e-6
-"""Time that a turn of the loop takes: the resolution of a float after EPOCH is a quarter of that."""
+"""Virtual seconds of a turn of the loop. The resolution of a float after EPOCH is a quarter of this
+time."""
 _MAX_TURNS = 100_000
-"""Turns of a loop, after each of which a task goes on, without a pause."""
+"""Largest number of turns in a row without a pause."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Starts at EPOCH."""
+    """An event loop whose time starts at EPOCH."""
 
     def __init__(self) -> None:
         self.now = EPOCH
@@ -59,7 +61,8 @@ class _Jumps(selectors.DefaultSelector):
 
 
 def run(work: Callable[[], Coroutine[Any, Any, T]], *modules: ModuleType) -> T:
-    """Runs a coroutine to its end in virtual time, which `datetime.now` of these modules tells, too."""
+    """Runs a coroutine to the end in virtual time. `datetime.now` of these modules also returns virtual
+    time."""
     loop = VirtualLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner, clocks_of(loop, modules):
         return runner.run(work())

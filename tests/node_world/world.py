@@ -1,10 +1,10 @@
-"""Two nodes with both systems on them: the whole extender, in two replicas, beside kubelets, slurmds and
-node agents.
+"""A model of two nodes in both systems: two replicas of the extender, kubelets, slurmds and node agents.
 
-The extender, its gate and its binder are the product's own, and so are both systems in memory. The rest
-is reduced to what decides who computes where: kube-scheduler binds what has an allocation and fits,
-kubelets start and end containers, slurmds start native jobs after their Prolog, and node agents hold
-containers to their slots. The actors of `actors` disturb all of them.
+The extender, the gate and the binder are the real code. Both systems are the product's models in memory.
+All other parts are simple models, and only decide which processes run on a node: kube-scheduler binds
+Pods with an allocation and enough CPUs, kubelets start and end containers, slurmds start native jobs
+after the Prolog, and node agents limit containers to their slots. The actors in `actors` disturb all
+parts.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ REPLICAS = ("replica-1", "replica-2")
 GATE_S = 45.0  # SLURM_EXTENDER_GATE_S
 _LOOK_S = 0.05
 _AGENT_S = 0.3  # the longest time from a new slot on a Pod to the kernel's limits
-_UNSEEN_S = 0.5  # the longest time that kubelets and slurmds need to see a change
+_UNSEEN_S = 0.5  # the longest time for kubelets and slurmds to see a change
 
 
 @dataclass
 class Container:
-    """A Pod's processes on a node, with the slot that the node agent holds them to."""
+    """A Pod's processes on a node. The node agent limits the processes to the slot."""
 
     name: str
     node: str
     slot: Allocation
     grace_s: float
-    """Uses so much of its grace."""
+    """Seconds of the grace period that the container uses."""
     stops_at: float | None = None
 
 
@@ -81,31 +81,31 @@ class Overlap:
 
 @dataclass
 class NodeWorld:
-    """Both systems, and who computes where. Times are the loop's."""
+    """Both systems, and the processes on the nodes. Times are the loop's."""
 
     random: Random
     external_jobs: bool = True
-    """False: placeholders that wait are batch jobs, as on 24.11."""
+    """False if waiting placeholders are batch jobs, as on 24.11."""
     agents_answer: bool = True
-    """False: the gate cannot ask node agents, and asks the extender alone."""
+    """False if the gate cannot ask node agents, and asks only the extender."""
     agents_away: bool = False
-    """True: no node agent runs. The slots in force stay, and the container runtimes, which require the
-    agent, begin no container."""
+    """True if no node agent runs. The slots in force stay, and the container runtimes start no container
+    without the agent."""
     containers: dict[str, Container] = field(default_factory=dict)
-    """By the uid of the Pod."""
+    """Containers by the uid of the Pod."""
     processes: dict[tuple[int, str], Process] = field(default_factory=dict)
     prologs: dict[tuple[int, str], asyncio.Task[None]] = field(default_factory=dict)
     natives: dict[int, float] = field(default_factory=dict)
-    """The native jobs, by id, and for how long each computes."""
+    """Duration of each native job's processes in seconds, by job id."""
     cut_off: set[str] = field(default_factory=set)
     """Nodes whose kubelets do not reach kube-apiserver."""
     ended: set[int] = field(default_factory=set)
     """Native jobs whose processes have ended."""
     overlaps: list[Overlap] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    """What is wrong at the end."""
+    """Problems at the end of the run."""
     ran: Counter[str] = field(default_factory=Counter)
-    """Number of containers, and of native jobs' processes, that ever ran."""
+    """Number of all containers, and of all native jobs' processes, since the start."""
     made: int = 0
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class NodeWorld:
     # Time
 
     async def run(self, seconds: float, *actors: Any) -> None:
-        """Lets everybody act for some time, and other actors with them."""
+        """Runs the world for some seconds, together with other actors."""
         for name in REPLICAS:
             self.start(name)
         watching = (self._kube_scheduler, self._kubelets, self._slurmds, self._agents, self._watch)
@@ -162,7 +162,7 @@ class NodeWorld:
         return any(replica.leads for replica in self.replicas.values())
 
     async def end(self, name: str, *, kill: bool) -> None:
-        """Ends a replica, and with it its answers."""
+        """Ends a replica. The replica gives no more answers."""
         replica = self.replicas.pop(name)
         await (replica.kill() if kill else replica.stop())
 
@@ -245,7 +245,7 @@ class NodeWorld:
                 self._stop(uid, pod)
         here = [each for each in self.containers.items() if each[1].node in connected]
         for uid, container in here:
-            if uid not in there and container.stops_at is None:  # it was deleted by force
+            if uid not in there and container.stops_at is None:  # the Pod was deleted by force
                 container.stops_at = self.now + container.grace_s
             if container.stops_at is not None and self.now >= container.stops_at:
                 del self.containers[uid]
@@ -254,7 +254,7 @@ class NodeWorld:
 
     def _stop(self, uid: str, pod: dict[str, Any]) -> None:
         container = self.containers.get(uid)
-        if container is None:  # it never had one
+        if container is None:  # the Pod never had a container
             self.kubernetes.remove("pods", pod["metadata"]["name"])
             return
         grace_s = min(container.grace_s, pod["metadata"]["deletionGracePeriodSeconds"])
@@ -271,14 +271,14 @@ class NodeWorld:
             self.cut_off.discard(name)
 
     def containers_without_pods(self) -> list[str]:
-        """Returns the names of Pods that were deleted by force, and whose containers run."""
+        """Returns the names of Pods with running containers after a deletion by force."""
         there = {pod["metadata"]["uid"] for pod in self.kubernetes.objects("pods")}
         return [each.name for uid, each in self.containers.items() if uid not in there]
 
     # Node agents
 
     async def _agents(self) -> None:
-        """Hold containers to the slots on their Pods."""
+        """Limits containers to the slots on their Pods."""
         await asyncio.sleep(self.random.uniform(0.0, _AGENT_S))
         for name in () if self.agents_away else NODES:
             for pod in self._on(name):
@@ -305,20 +305,20 @@ class NodeWorld:
                 continue
             self.prologs[at] = asyncio.ensure_future(self._prolog(*at))
         for at, process in tuple(self.processes.items()):
-            if at not in there:  # slurmd ends what slurmctld does not know there
+            if at not in there:  # slurmd ends processes unknown to slurmctld
                 del self.processes[at]
             elif self.now >= process.ends_at:
                 del self.processes[at]
                 self.ended.add(process.job_id)
-        for job_id in {job_id for job_id, _ in there} & self.ended:  # a killed slurmctld forgets that
+        for job_id in {job_id for job_id, _ in there} & self.ended:  # a killed slurmctld forgets the end
             self.slurm.end(job_id)
 
     async def _prolog(self, job_id: int, name: str) -> None:
-        """slurm-extender-gate, and the first process after it."""
+        """Runs slurm-extender-gate, and then the first process of the job."""
         begun = self.now
         while not await self._is_clear(job_id, name):
             if self.now > begun + GATE_S:
-                with suppress(ValueError):  # it has ended
+                with suppress(ValueError):  # the job has ended
                     self.slurm.end(job_id, "FAILED")
                 break
             await asyncio.sleep(0.2)
@@ -327,7 +327,7 @@ class NodeWorld:
         del self.prologs[job_id, name]
 
     def _start(self, job_id: int, name: str) -> None:
-        for job in self.natives_running():  # it may have ended, or be forgotten
+        for job in self.natives_running():  # the job may have ended, or be forgotten
             if job.id == job_id and name in job.nodes:
                 slot = whole_on(name, job.grant, job.id, name)
                 assert slot is not None
@@ -344,10 +344,11 @@ class NodeWorld:
                 return not await gate.wait(name, 5.0, job_id, agent_away=away)
         return False
 
-    # What must hold
+    # Invariants
 
     async def _watch(self) -> None:
-        """Notes whose cores or devices a Pod shares. Native jobs are Slurm's to keep apart."""
+        """Notes each overlap of a Pod's cores or devices with a Pod or a native job. Slurm itself keeps
+        native jobs apart."""
         await asyncio.sleep(_LOOK_S)
         computes = {job.id for job in self.natives_running() if job.state.running}
         for name in NODES:
@@ -360,7 +361,8 @@ class NodeWorld:
                         self.overlaps.append(Overlap(self.now, name, frozenset((pod, other)), units))
 
     def _fits(self, slot: Allocation, has: Allocation | None) -> bool:
-        """Returns True if a slot is what its job has, or if other Pods are on what its job has."""
+        """Returns True if a slot is equal to the job's slot, or if other Pods use cores or devices of
+        the job's slot."""
         slots = [each.slot for each in self.containers.values() if each.slot.job_id != slot.job_id]
         there = [each for each in slots if each.node == slot.node]
         return has is not None and (has == slot or any(common(has, each) for each in there))
@@ -372,7 +374,7 @@ class NodeWorld:
         return [each for each in self.overlaps if each.at - first[each.between] > most]
 
     def left_behind(self) -> list[str]:
-        """Returns what is wrong after everybody has had the time to come to rest."""
+        """Returns the remaining problems after a time of rest."""
         pods = {pod["metadata"]["uid"]: pod for pod in self.kubernetes.objects("pods")}
         jobs = {job.id: job for job in self.jobs() if job.id in self.ids}
         wrong = [f"a container of {name}" for name in self.containers_without_pods()]
