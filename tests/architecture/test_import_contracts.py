@@ -1,4 +1,5 @@
-"""The import contracts hold, and each of them would notice if it did not."""
+"""Tests of the import contracts: the project keeps each contract, and a forbidden import breaks a
+contract."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ CLUSTER = "the packages of slurm-cluster"
 TOPOLOGY = "the modules of slurm-cluster's topology"
 CIRCLES = "no circles of packages"
 
-# Contract, importing module, what it imports.
+# Contract, importing module, imported module.
 VIOLATIONS = [
     (PACKAGES, "slurm_client/model.py", "extender.execution.dispatcher"),
     (PACKAGES, "slurm_client/rest/client.py", "kubernetes_client.errors"),
@@ -100,7 +101,7 @@ VIOLATIONS = [
     (HTTP, "slurm_cluster/topology/watch.py", "requests"),
     (TOPOLOGY, "slurm_cluster/topology/build.py", "slurm_cluster.topology.watch"),
 ]
-# Two imports that make a circle of packages, at several depths.
+# Pairs of imports that form a circle of packages, at several depths.
 _CIRCLES = [
     (
         ("deploy/images/builder.py", "deploy.local.spec"),
@@ -144,7 +145,7 @@ def lint(checkout: Path) -> subprocess.CompletedProcess[str]:
 
 
 def broken_contracts(checkout: Path) -> set[str]:
-    """Returns the contracts that import-linter says are broken in a checkout."""
+    """Returns the broken contracts of a checkout, as import-linter reports."""
     done = lint(checkout)
     lines = {line.partition(" (")[0].strip() for line in done.stdout.splitlines()}
     broken = {contract["name"] for contract in CONTRACTS if f"{contract['name']} BROKEN" in lines}
@@ -167,7 +168,7 @@ def modules() -> list[str]:
 
 
 def broken_by(*imports: tuple[str, str]) -> set[str]:
-    """Returns the contracts that break if the project's modules have these imports and no other."""
+    """Returns the broken contracts of a project whose modules have only these imports."""
     graph = ImportGraph()
     for module in modules():
         graph.add_module(module)
@@ -208,7 +209,7 @@ def test_indirect_import_breaks_its_contract() -> None:
 
 
 def test_linter_reads_the_imports_of_files(tmp_path: Path) -> None:
-    """The files import one module that PURE forbids. After that, one module is in no layer."""
+    """The files import a module that PURE forbids. After a second change, a module is in no layer."""
     shutil.copy(PROJECT / "pyproject.toml", tmp_path)
     for module in modules():
         path = tmp_path.joinpath(*module.split("."))

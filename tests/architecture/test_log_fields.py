@@ -1,4 +1,5 @@
-"""A line of the log that is about one Pod or one job says which, always in the same fields."""
+"""Tests of log lines: a line about a single Pod or job names the Pod or job, always in the same
+fields."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ OF_NO_POD = {
     "kubelet rejects Pods",
     "invalid notes on a Node",
     "note on a Node dropped",
-    # its listeners, of which strangers ask what they will
+    # the program's listeners, open to any client
     "certificate loaded",
     "webhook certificate created",
     "no connection can be accepted",
@@ -55,20 +56,20 @@ OF_NO_POD = {
     "configuration",
     "no Events are created",
     "an Event was not made",
-    # its topology
+    # Slurm's topology
     "labels of Nodes",
     "topology written",
     "policy",
     "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/concepts/policy.md)",
 }
 PASSED_ON = {"what", "self._event", "self.trouble is None"}
-"""Findings of audit.auditor, which have `pod` and `job` of their own; events of `RateLimitedLog`; and
-what policy.current tells, which is no line of the log."""
+"""Variables and expressions as first arguments: findings of `audit.auditor` with own fields `pod` and
+`job`, events of `RateLimitedLog`, and a callback of `CurrentFile` without a log line."""
 
 
 @cache
 def logged() -> Sequence[tuple[str, ast.Call]]:
-    """Every call that logs: its text, and the call."""
+    """Returns the text and the call, for each log call."""
     return tuple(_logged())
 
 
@@ -91,7 +92,7 @@ def _logs(function: ast.expr) -> bool:
 
 
 def _names_its_pod(call: ast.Call) -> bool:
-    """By `about`, or what `about` has returned."""
+    """Returns True if the call has the fields of `about`, directly or in a variable."""
     passed = [ast.unparse(each.value) for each in call.keywords if each.arg is None]
     return any(
         each.startswith("about(") or each in ("named", "about_it", "about or {}") for each in passed

@@ -1,4 +1,4 @@
-"""No message for people contains a Python value."""
+"""Tests that no message for people contains the repr of a Python value."""
 
 from __future__ import annotations
 

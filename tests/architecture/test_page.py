@@ -1,5 +1,5 @@
-"""docs/design/architecture.md is true: its packages are those that there are, in the order of the
-layers."""
+"""Tests of docs/design/architecture.md: the page has all packages in the order of the layers, the
+libraries, the states, and valid links."""
 
 from __future__ import annotations
 

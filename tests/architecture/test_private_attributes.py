@@ -1,4 +1,4 @@
-"""Tests use what a class offers: its private attributes are its own."""
+"""Tests use only the public attributes of a class."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ _MAY_POKE = re.compile(rf"(?<![^.\w]self)(?<![^.\w]cls)\._(?!_|(?:{_HARMLESS})\b
 
 
 def modules_of(tree: ast.Module) -> set[str]:
-    """The names by which a file may know modules: what it imports."""
+    """Returns all imported names of a file, because any of these names may be a module."""
     imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
     return {alias.asname or alias.name.partition(".")[0] for each in imports for alias in each.names}
 
 
 def pokes(file: Path) -> list[str]:
-    """The private attributes of others that a test file uses; a module's own helpers are none."""
+    """Returns the private attributes of other objects that a test file uses. Private helpers of an
+    imported module do not count."""
     text = file.read_text()
     if not _MAY_POKE.search(text):
         return []

@@ -14,7 +14,7 @@ TREES = [ast.parse(path.read_text()) for path in sorted((CHECKOUT / "extender").
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 EXPLAINED = set(re.findall(r"`(\w+)`", "\n".join(page.read_text() for page in PAGES)))
 COMPOSED = ("Unavailable", "NeedsOperator")
-"""How reasons end that begin with the system that failed."""
+"""Ends of reasons that begin with the name of the failed system."""
 
 
 @pytest.mark.parametrize("reason", [*Reason, *NodeReason])

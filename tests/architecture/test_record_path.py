@@ -1,10 +1,10 @@
-"""The path of a record through the ledger stays short enough to follow.
+"""Tests that the path of a record through the ledger is short enough to follow.
 
 `python -m tests.architecture.test_record_path` prints the functions on each path.
 
-A path is read from the code: it begins at a function with a Placeholder as its argument, and goes on to
-each function that is called, or passed on, and that has a Placeholder as an argument, too. Methods of
-Placeholder itself are not counted.
+The tests read a path from the code. A path begins at a function with a Placeholder as an argument. From
+each function, the path goes on to all called or passed functions with a Placeholder as an argument.
+Methods of Placeholder do not count.
 """
 
 import ast

@@ -1,4 +1,5 @@
-"""Files and functions stay short: one that wants more has a concept in it that wants a name."""
+"""Tests that files, functions, folders and tuples are small: a long function hides a concept without a
+name."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_a_tuple_has_few_fields() -> None:
 
 
 def test_tracked_job_has_few_fields() -> None:
-    """What was asked and what was doubted are tuples of their own."""
+    """The request and the doubts are tuples of their own."""
     hints = get_type_hints(TrackedJob)
     assert len(hints) <= 8
     assert sum(hint is bool for hint in hints.values()) <= 1
