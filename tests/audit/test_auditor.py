@@ -1,4 +1,4 @@
-"""The leader's rounds: what is read for them, what counts, and what is mended."""
+"""Tests of the leader's audit: the reads of a round, the reported differences, and the corrections."""
 
 import asyncio
 import threading
@@ -56,7 +56,7 @@ STANDS = pod_manifest(name="p", uid="u1")
 
 
 class FakeSlurm(test_startup.FakeSlurm):
-    """Answers about single jobs too, and counts the questions about all."""
+    """Also answers requests for the states of some jobs, and counts the requests for all jobs."""
 
     def __init__(self, *jobs: Job) -> None:
         super().__init__(*jobs)
@@ -81,7 +81,8 @@ class FakeSlurm(test_startup.FakeSlurm):
 
 
 class Leader:
-    """Goes rounds; `heard` is what its ledger is told, `told` what telemetry is."""
+    """Runs rounds of the audit. `heard` has the events for the ledger, and `told` the findings for the
+    metrics."""
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ async def test_second_look_requests_only_the_jobs_of_the_difference() -> None:
 
 
 async def test_pod_that_reappears_keeps_its_job() -> None:
-    """Absence that is not confirmed is none (invariant I5)."""
+    """An absence without confirmation does not count (invariant I5)."""
 
     class Late(InMemoryKubernetes):
         async def read_pod(self, namespace: str, name: str) -> Manifest | None:
@@ -220,7 +221,7 @@ async def test_job_known_to_the_ledger_is_not_read() -> None:
 
 
 async def test_pod_with_a_job_not_yet_submitted_has_a_job() -> None:
-    """It has the id that it will be sent under."""
+    """The record already has the id of the later submission."""
     leader = Leader(FakeSlurm(), InMemoryKubernetes(STANDS))
     leader.ledger.apply(ClusterObserved(view(kube_node("n1"))), 0.0)
     leader.knows(POD)
@@ -229,11 +230,11 @@ async def test_pod_with_a_job_not_yet_submitted_has_a_job() -> None:
     assert (record.state, record.job.id) == (State.SUBMITTING, placeholder_job(POD).id)
     await leader.go_round()
     kinds = [finding.kind for finding in leader.told]
-    assert kinds == [FindingKind.STUCK_GATE]  # it is from another day
+    assert kinds == [FindingKind.STUCK_GATE]  # the Pod is from another day
 
 
 async def test_records_are_read_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """50,000 take 60 ms, in which /filter would wait."""
+    """50,000 records take 60 ms. During this time, /filter would wait."""
     threads = list[threading.Thread]()
 
     def noted(records: Any, go_through: Any = auditor._pods_and_jobs) -> Any:
@@ -301,7 +302,8 @@ async def test_rounds_go_on_after_a_failure(
 
 
 async def test_audits_are_less_frequent_with_more_jobs() -> None:
-    """A round costs 85 bytes a job at most, and on average not more than 2 kB a second."""
+    """A round reads at most 85 bytes for each job. On average, the audit reads at most 2 kB per
+    second."""
     leader = Leader(FakeSlurm(NATIVE))
     await leader.go_round()
     assert leader.periodic_audit.pause == 120.0
@@ -312,7 +314,7 @@ async def test_audits_are_less_frequent_with_more_jobs() -> None:
 
 
 async def audited(world: World) -> Leader:
-    """A round of a leader whose ledger is that world's."""
+    """Runs a round of a leader with the ledger of a world. Returns the leader."""
     leader = Leader(FakeSlurm(*world.jobs.values()), ledger=world.ledger)
     await leader.go_round()
     return leader

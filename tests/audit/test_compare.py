@@ -1,4 +1,4 @@
-"""Both systems compared: what differs, what is in motion, and who mends it."""
+"""Tests of the comparison of both systems: differences, changes in progress, and corrections."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -42,7 +42,7 @@ def audited(
     nodes: Sequence[Node] = NODES,
     slurm: Sequence[SlurmNode] = (),
 ) -> tuple[Finding, ...]:
-    """As `extender.audit` reads: only what is unclear in detail."""
+    """Compares both systems as `extender.audit` does: reads only unclear jobs in detail."""
     states = {job.id: job.state for job in jobs}
     wanted = set(unclear(pods, states, RULES))
     reading = Snapshot(
@@ -124,7 +124,7 @@ FOUND: dict[str, tuple[tuple[Finding, ...], FindingKind, int | None, str, bool]]
 
 @pytest.mark.parametrize("case", FOUND)
 def test_difference_is_found(case: str) -> None:
-    """The leader mends it (the last field), or it is left to a person."""
+    """The last field is True if the leader corrects the difference, and False if a person must act."""
     found, *fields = FOUND[case]
     finding = the_one(*found)
     assert [finding.kind, finding.job_id, finding.node, finding.mended] == fields
@@ -134,7 +134,7 @@ def test_difference_is_found(case: str) -> None:
 @pytest.mark.parametrize(
     "found",
     [
-        audited([], JOB),  # its Pod is there, and was not listed
+        audited([], JOB),  # the Pod exists, but was not listed
         audited([], state("CANCELLED"), over=[state("CANCELLED")]),
         audited([bound(replace(JOB, id=4711))], replace(JOB, id=4711)),
         audited([changed(bound(), **REFUSED)], JOB),
@@ -155,14 +155,14 @@ def test_cause_names_the_problem() -> None:
     assert FOUND["gone Pod"][0][0].key == PlaceholderKey.parse(JOB.admin_comment)
 
 
-# What agrees, and what is in motion
+# Agreement, and changes in progress
 
 
 @pytest.mark.parametrize(
     ("of", "jobs"),
     [
         (gated(JOB), [replace(JOB, state=JobState("PENDING"))]),
-        (gated(), [replace(JOB, state=JobState("PENDING"))]),  # its id is not written yet
+        (gated(), [replace(JOB, state=JobState("PENDING"))]),  # the Pod does not name the job yet
         (bound(), [JOB]),
         (bound(), [replace(JOB, state=JobState.parse("RUNNING,CONFIGURING"))]),
         (bound(deleting=True), []),
@@ -249,7 +249,8 @@ def test_job_ids_of_one_cluster_are_no_problem() -> None:
 
 @pytest.mark.parametrize("job", [WAITS, replace(WAITS, id=placeholder_job(PLAIN, attempt_try=1).id)])
 def test_job_that_waits_for_the_node_of_its_running_pod_is_reported(job: Job) -> None:
-    """Slurm had lost its state: nobody deletes the Pod. Its job may be the next try, too."""
+    """After a loss of Slurm's state, the extender does not delete the Pod. The job may also be the next
+    try."""
     found = the_one(*audited([bound()], job))
     assert (found.kind, found.job_id, found.node) == (FindingKind.JOB_WAITS, job.id, "n1")
     assert not found.mended
@@ -306,7 +307,7 @@ def test_foreign_and_justified_drains_are_not_stuck(node: Node, slurm: SlurmNode
 def test_nodes_that_name_the_same_slurm_node_are_a_difference() -> None:
     nodes = (kube_node("n1", {"slurm": "gpu"}), kube_node("n2", {"slurm": "gpu"}))
     job = replace(JOB, nodes=("gpu",))
-    found = the_one(*audited([bound(job)], job, nodes=nodes))  # the Pod is where its job is
+    found = the_one(*audited([bound(job)], job, nodes=nodes))  # the Pod is on the node of the job
     assert (found.kind, found.node, found.mended) == (FindingKind.CONTESTED_NODE, "gpu", False)
     words = "Nodes n1, n2 name Slurm's node gpu: none stands for it, and it gets no Pods"
     assert sentence(found.cause) == words
