@@ -1,4 +1,4 @@
-"""What each step of the check objects to, where both systems are in memory and nobody places Pods."""
+"""Tests of the failures of each step of the check, with both systems in memory and no kube-scheduler."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JOB = 40_000_000
 
 
 class Webhook(InMemoryKubernetes):
-    """Gates Pods, and refuses those without requests."""
+    """Kubernetes with a webhook that gates Pods, and that refuses Pods without requests."""
 
     async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
         if not pod["spec"]["containers"][0]["resources"]:
@@ -37,7 +37,7 @@ class Webhook(InMemoryKubernetes):
 
 
 class World:
-    """Two systems, the check, and what happens once its Pod is there."""
+    """Both systems, the check, and events after the creation of the check's Pod."""
 
     def __init__(self, kubernetes: InMemoryKubernetes | None = None, timeout_s: float = 10) -> None:
         self.kubernetes = kubernetes or Webhook()
@@ -52,7 +52,7 @@ class World:
         return self.now
 
     async def job(self, name: str = "") -> None:
-        """Slurm grants the Pod a job, and the Pod names it."""
+        """Allocates a job in Slurm, and writes the job's id on the Pod."""
         called = name or job_name("default", self.steps.name)
         await self.slurm.allocate(JobSpec(called, 1, 10), JOB)
         self.kubernetes.edit("pods", self.steps.name, {"metadata": {"annotations": {JOB_ID: str(JOB)}}})
@@ -63,7 +63,8 @@ class World:
         )
 
     async def check(self, happens: Callable[[], Any] = lambda: None) -> bool:
-        """Runs the check; returns whether it passed."""
+        """Runs the check. Calls `happens` before the first read of the Pod. Returns True if the check
+        passed."""
         self.kubernetes.before_next("read_pod", happens)
         return await self.steps.run(lambda result: self.results.setdefault(result.check, result))
 
@@ -83,7 +84,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ends_the_job(world: World) -> None:
-    """The extender does that when the Pod is deleted."""
+    """Cancels the job at the deletion of the Pod, as the extender does."""
     world.kubernetes.before_next("delete_pod", lambda: world.slurm.cancel(JOB))
 
 
