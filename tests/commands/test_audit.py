@@ -1,4 +1,4 @@
-"""`slurm-extender audit`: what it prints, and how it ends."""
+"""Tests of the output and the exit status of `slurm-extender audit`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Finds = Callable[..., None]
 
 @pytest.fixture
 def finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Finds:
-    """What the systems are found to be like."""
+    """Returns a function that sets the findings or the error of the next audit."""
     monkeypatch.setenv("SLURM_EXTENDER_SLURM_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setattr(command, "configure_logging", lambda _level: None)  # for the whole process
 

@@ -1,4 +1,4 @@
-"""The program's commands: which runs, with what, and how it ends."""
+"""Tests of the command line: the choice of the command, the options, and the exit status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Calls = list[tuple[Any, ...]]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """What was run, and with what; nothing is."""
+    """Replaces all commands. Returns the recorded calls with the arguments."""
     made: Calls = []
 
     def record(name: str, status: int | None = None) -> Callable[..., int | None]:
@@ -175,7 +175,7 @@ def test_entry_points_of_installed_programs_exist() -> None:
         assert callable(getattr(import_module(module), function))
 
 
-# -- what is printed
+# -- the output
 
 RESULTS = (
     Result("token", Verdict.PASS, "slurmctld takes it", ""),
