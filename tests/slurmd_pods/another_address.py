@@ -1,8 +1,9 @@
-"""A node that registers itself, and comes back under another address, as that of a Pod may be:
-`unshare --net python -m tests.slurmd_pods.another_address RELEASE DIRECTORY` prints what Slurm has.
+"""Registers a node in Slurm, and registers the node again under another address, as may happen to a Pod.
+`unshare --net python -m tests.slurmd_pods.another_address RELEASE DIRECTORY` prints each address, and
+the output of a job on the node at this address.
 
-The network of its own has no way but loopback. By which address slurmd calls slurmctld there is a matter
-of a route, and Slurm takes it for the node's.
+The program runs in a separate network, with loopback only. The route determines the source address of
+slurmd's calls to slurmctld. Slurm takes this address as the node's address.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.eventually import eventually
 NODE = "dynamic-1"
 ADDRESSES = ("127.0.0.2", "127.0.0.3")
 _OF_ITS_NAME = "10.255.255.1"
-"""Without an address beyond 127.0.0.0/8 glibc resolves no name (AI_ADDRCONFIG)."""
+"""Address outside 127.0.0.0/8. Without such an address, glibc resolves no names (AI_ADDRCONFIG)."""
 
 
 def ip(*command: str) -> None:
@@ -27,7 +28,7 @@ def ip(*command: str) -> None:
 
 
 def seen(cluster: Cluster) -> str:
-    """The node's address and its state, as sinfo tells; "" where Slurm does not know it."""
+    """Returns the node's address and state as sinfo reports them; "" if Slurm does not know the node."""
     return cluster.run_slurm("sinfo", "-hN", "-n", NODE, "-o", "%o %T").stdout.strip()
 
 

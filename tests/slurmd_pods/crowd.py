@@ -1,5 +1,5 @@
-"""A thousand Nodes of a pool in one process: node agents that decide and write as the real ones do, with
-one watch of all Nodes and one of all Pods, and below them a real slurmd for each."""
+"""Runs a thousand Nodes of a pool in one process. The node agents decide and write as real agents do,
+but share one watch of all Nodes and one watch of all Pods. Each Node has a real slurmd."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from wellknown.slurmd_pod import Assignment
 
 _WORKERS = 32
 _AGAIN_S = 0.5
-"""After which one that waits looks again."""
+"""Pause before a waiting agent looks again."""
 
 
 @dataclass
 class _Seen:
-    """What kube-apiserver has told of a Node."""
+    """Latest objects of a Node from kube-apiserver."""
 
     node: Manifest | None = None
     slurmd: Manifest | None = None
@@ -39,15 +39,15 @@ class _Seen:
 
 
 class Crowd(Fleet):
-    """Its agents act as the administrator."""
+    """A fleet whose agents act as the administrator."""
 
     def __init__(self, cluster: Cluster, nodes: list[str]) -> None:
         super().__init__(cluster, nodes)
         self.begun = threading.Event()
-        """Set when all Nodes are there."""
+        """Set after all Nodes have the condition of an agent and the label of the pool."""
 
     def _give_tokens(self, folder: Path, stack: ExitStack) -> None:
-        """None are needed."""
+        """Gives no tokens, because the agents act as the administrator."""
 
     def _parts(self, _: Path, administrator: KubernetesRest) -> Iterable[Coroutine[Any, Any, None]]:
         self._api = administrator
@@ -57,13 +57,14 @@ class Crowd(Fleet):
         }
         queues: list[asyncio.Queue[str]] = [asyncio.Queue() for _ in range(_WORKERS)]
         self._due = {node: queues[number % _WORKERS] for number, node in enumerate(self.nodes)}
-        """Each Node has one worker."""
+        """Queue of each Node's worker. A Node always has the same worker."""
         self._queued: set[str] = set()
         self._revisions: dict[str, Manifest] = {}
         return [self._follow_nodes(), self._follow_pods(), *map(self._work, queues)]
 
     async def native_jobs(self) -> dict[str, list[str]]:
-        """As they were a moment ago, since each look costs CPU: asked is about drained nodes."""
+        """Returns the latest known native jobs, without a new query. The stand-ins need only the jobs of
+        drained nodes, and each query costs CPU."""
         return self._native
 
     async def _watch_native_jobs(self) -> None:
@@ -83,7 +84,7 @@ class Crowd(Fleet):
                 self._look_at(name)
 
     async def _begin(self, node: Manifest) -> None:
-        """The condition of a Node whose agent runs, and the label of the pool."""
+        """Gives a Node the condition of a running agent, and the label of the pool."""
         name = node["metadata"]["name"]
         if name in self._known:
             agent = {"type": DEVICE_PROBLEM, "status": "False", "reason": "DevicesUsable", "message": ""}
@@ -112,7 +113,7 @@ class Crowd(Fleet):
                 await self._kubelets[node].look()
 
     async def _agent(self, node: str) -> None:
-        """node_agent/slurmd/runner.py"""
+        """Does one step of node_agent/slurmd/runner.py."""
         seen = self._known[node]
         if seen.node is None:
             return

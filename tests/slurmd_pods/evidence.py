@@ -1,4 +1,4 @@
-"""What the tests of pools found, in figures: `make test-pools` leaves it in build/pools.json."""
+"""Results of the tests of pools. `make test-pools` writes the results to build/pools.json."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def percentile(samples: Sequence[float], percent: float) -> float | None:
-    """Returns it by nearest rank; None where nothing was measured."""
+    """Returns the percentile by nearest rank; None if nothing was measured."""
     ordered = sorted(samples)
     rank = math.ceil(percent / 100 * len(ordered))
     return round(ordered[max(0, rank - 1)], 2) if ordered else None
@@ -18,36 +18,37 @@ def percentile(samples: Sequence[float], percent: float) -> float | None:
 
 @dataclass
 class Evidence:
-    """Of both releases of Slurm together. What was not measured is null."""
+    """Results for both releases of Slurm together. A result without measurements is null in the file."""
 
     joined_s: list[float] = field(default_factory=list)
-    """From the start of a slurmd until the node that it made took jobs."""
+    """Seconds from the start of a slurmd until the new node of this slurmd takes jobs."""
     back_s: list[float] = field(default_factory=list)
-    """The same where the node was there, and drained by the pool."""
+    """Seconds from the start of a slurmd until an existing node, drained by the pool, takes jobs
+    again."""
     resume_to_first_line_s: list[float] = field(default_factory=list)
-    """From srun on a node that Slurm has powered down until it has ended. slurmctld looks
+    """Seconds from the start of srun on a powered-down node until the end of srun. slurmctld checks
     every 30 s whether the nodes of a job have booted (PERIODIC_TIMEOUT)."""
     resume_to_slurmd_s: list[float] = field(default_factory=list)
-    """The same until the start of the node's slurmd."""
+    """Seconds from the start of srun on a powered-down node until the start of the node's slurmd."""
     roll_outs: int = 0
-    """Of those under load, until all nodes took jobs again."""
+    """Number of completed roll-outs under load."""
     replaced: int = 0
-    """Nodes whose slurmd was ended by these."""
+    """Number of slurmds replaced by the roll-outs under load."""
     replaced_busy: int = 0
-    """Of them those that had a native job at that moment."""
+    """Number of slurmds that ended while a native job was on the node."""
     beyond_limit: int = 0
-    """How many looks saw more nodes out of service than `maxUnavailable`."""
+    """Number of looks that saw more nodes out of service than `maxUnavailable`."""
     looks: int = 0
     jobs: int = 0
-    """Native jobs that came meanwhile."""
+    """Number of native jobs submitted during the roll-outs under load."""
     waited: int = 0
-    """How many looks saw a node that was waited for."""
+    """Number of looks that saw a draining node. Such a node still has native jobs."""
     jobs_lost: list[str] = field(default_factory=list)
-    """Those that Slurm did not say to be COMPLETED, or that did not write their last line."""
+    """Native jobs that did not end as COMPLETED in Slurm, or did not write the last line."""
     crash_loop_stopped_after: list[int] = field(default_factory=list)
-    """On how many Nodes a template that crashes was tried, each time."""
+    """Number of Nodes that each crashing template reached."""
     thousand: Mapping[str, float | None] = field(default_factory=dict)
-    """See test_thousand.py."""
+    """Results of test_thousand.py."""
 
     def write(self, path: Path) -> None:
         told = {

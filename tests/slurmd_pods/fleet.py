@@ -1,8 +1,8 @@
-"""The Nodes of a pool, without their kubelets: on each runs what the node agent runs for slurmd's Pod,
-with the token of an agent's Pod there, and a stand-in for the kubelet that starts a real slurmd with the
-Pod's options.
+"""Runs the Nodes of a pool without kubelets. Each Node has two parts: the node agent's code for the
+slurmd Pod, with the token of an agent's Pod, and a stand-in for the kubelet. The stand-in starts a real
+slurmd with the Pod's options.
 
-What a slurmd Pod does before it ends (node_agent/slurmd/stop.sh) the stand-in does: it waits for jobs.
+Before slurmd ends, the stand-in waits for jobs, as a slurmd Pod does (node_agent/slurmd/stop.sh).
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from wellknown.conditions import timestamp
 from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
 
 CRASHES = "registry.example.com/slurmd:broken"
-"""An image whose slurmd ends at once."""
+"""Image of a slurmd that ends at once."""
 _LOOK_S = 0.1
 _JOBS_LOOK_S = 0.3
-"""Pause between two looks at native jobs, each of which starts squeue."""
+"""Pause between two looks at native jobs. A look may start squeue."""
 _THREADS = 32
 _TAKES_NO_JOBS = frozenset({"DRAIN", "POWERING_DOWN", "POWERED_DOWN"})
 
 
 @dataclass
 class Seen:
-    """What the stand-ins saw."""
+    """Events recorded by the stand-ins."""
 
     made: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
-    """By Node: the images of its slurmd Pods, and when their slurmd was started."""
+    """Images of each Node's slurmd Pods, with the start times of slurmd."""
     pulled: list[tuple[str, str]] = field(default_factory=list)
-    """Nodes, each with an image that was pulled before slurmd ended."""
+    """Nodes, each with an image pulled before the end of slurmd."""
     ended_busy: int = 0
-    """How many slurmds were ended while a native job was on their node."""
+    """Number of slurmds that ended while a native job was on the node."""
 
 
 class Fleet:
-    """Runs in a thread of its own, with an event loop."""
+    """Runs the agents and stand-ins of all Nodes in a separate thread, with an event loop."""
 
     def __init__(self, cluster: Cluster, nodes: list[str]) -> None:
         self.cluster = cluster
@@ -64,7 +64,7 @@ class Fleet:
         self.seen = Seen({node: [] for node in nodes})
         self.troubles: dict[tuple[str, str], object] = {}
         self.gres = ""
-        """The devices that agents find."""
+        """Devices found by the agents."""
         self._native: dict[str, list[str]] = {}
         self._threads = ThreadPoolExecutor(_THREADS)
         self.slurmrestd = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
@@ -111,7 +111,7 @@ class Fleet:
                 raise end
 
     def _parts(self, folder: Path, administrator: KubernetesRest) -> Iterable[Coroutine[Any, Any, None]]:
-        """What runs at the same time."""
+        """Returns the parts of the fleet that run at the same time."""
         return [self._node(node, folder / node, administrator) for node in self.nodes]
 
     async def _node(self, node: str, kubeconfig: Path, administrator: KubernetesRest) -> None:
@@ -146,20 +146,20 @@ class Fleet:
             await api.aclose()
 
     async def _watch_native_jobs(self) -> None:
-        """As cgroups tell an agent, squeue tells here."""
+        """Watches native jobs with squeue. A real agent finds native jobs by cgroups."""
         while True:
-            with suppress(SlurmError):  # slurmctld starts again
+            with suppress(SlurmError):  # slurmctld restarts
                 self._native = await self.native_jobs()
             await asyncio.sleep(_JOBS_LOOK_S)
 
     async def slurm(self, *argv: str) -> str:
-        """What a command of Slurm's says."""
+        """Returns the output of a Slurm command."""
         loop = asyncio.get_running_loop()
         ran = await loop.run_in_executor(self._threads, lambda: self.cluster.run_slurm(*argv))
         return ran.stdout
 
     async def act(self, what: Callable[[], object]) -> None:
-        """Something that the cluster's supervisor does."""
+        """Runs an action of the cluster's supervisor in another thread, and ignores a ClusterError."""
 
         def whole() -> None:
             with suppress(ClusterError):
@@ -168,8 +168,8 @@ class Fleet:
         await asyncio.get_running_loop().run_in_executor(self._threads, whole)
 
     async def native_jobs(self) -> dict[str, list[str]]:
-        """Those that are there now, by node. slurmrestd answers with less CPU than squeue whether there
-        are any."""
+        """Returns the current native jobs by node. Asks slurmrestd first whether any job exists, because
+        this costs less CPU than squeue."""
         states = (await self.slurmrestd.all_states()).values()
         if not any(state.completing or not (state.ended or state.pending) for state in states):
             return {}
@@ -181,18 +181,18 @@ class Fleet:
         return found
 
     def starts(self, images: Collection[str]) -> list[tuple[str, float]]:
-        """The starts of slurmds of these images: their nodes, and when."""
+        """Returns the node and the time of each start of a slurmd from the given images."""
         made = self.seen.made.items()
         return [(node, when) for node, each in made for image, when in each if image in images]
 
     def forget(self) -> None:
-        """What was seen so far is not of interest."""
+        """Forgets the starts of slurmds."""
         for made in self.seen.made.values():
             made.clear()
 
 
 def options_of(args: Sequence[str]) -> tuple[str, ...]:
-    """Returns what of the options of a slurmd Pod `Cluster.register` takes."""
+    """Returns the options of a slurmd Pod in the form that `Cluster.register` takes."""
     conf, kind = (args[args.index(option) + 1] for option in ("--conf", "--instance-type"))
     return conf, "--instance-type", kind
 
@@ -205,7 +205,7 @@ class HasPod(Protocol):
 
 
 class Kubelet:
-    """Runs the slurmd Pod of one Node."""
+    """Stand-in for the kubelet of one Node: runs the slurmd Pod."""
 
     def __init__(self, fleet: Fleet, node: str, pods: HasPod, administrator: KubernetesRest) -> None:
         self._fleet = fleet
@@ -213,9 +213,9 @@ class Kubelet:
         self._pods = pods
         self._api = administrator
         self._runs = ""
-        """The uid of the Pod that was started."""
+        """The uid of the started Pod."""
         self._pulled = ""
-        """The uid of the Pod whose images were pulled."""
+        """The uid of the latest Pod for pulling images."""
         self._slurmd = f"slurmd-{node}"
         self._started = False
 
@@ -278,7 +278,8 @@ class Kubelet:
             await self._api.patch_pod_status(metadata["namespace"], metadata["name"], patch)
 
     async def _end(self, metadata: Any) -> None:
-        """node_agent/slurmd/stop.sh, and then SIGTERM."""
+        """Drains the node and waits for jobs, as node_agent/slurmd/stop.sh does. Then stops slurmd and
+        deletes the Pod."""
         node = await self._fleet.slurmrestd.node(self._node)
         if node is not None and node.states.isdisjoint(_TAKES_NO_JOBS):
             reason = "slurm-extender pool dyn: its slurmd Pod is being deleted"

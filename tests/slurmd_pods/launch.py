@@ -1,5 +1,5 @@
-"""How long `srun` takes to start the ranks of a program over real slurmds of this machine, and until the
-ranks have told each other a word (PMI2). `python -m tests.slurmd_pods.launch` prints a table."""
+"""Measures how long `srun` takes to run a program on real slurmds of this machine, with and without an
+exchange of words between the ranks (PMI2). `python -m tests.slurmd_pods.launch` prints a table."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from deploy.local.spec import ClusterSpec
 NODES, RANKS, TIMES = 8, (80, 256, 1024), 3
 RANK = Path(__file__).with_name("rank.sh")
 PROGRAMS = {"nothing": ("--mpi=none", "true"), "a word by PMI2": ("--mpi=pmi2", "bash", "/tmp/rank.sh")}
-"""What each rank does, and how srun is told."""
+"""Programs of the ranks, with the options of srun."""
 
 
 def seconds(cluster: Cluster, ranks: int, *program: str) -> float:
-    """How long srun takes, from its start to its end."""
+    """Returns the seconds from the start of srun until the end of srun."""
     began = time.monotonic()
     cluster.run_slurm("srun", f"--ntasks={ranks}", f"--nodes={NODES}", *program)
     return time.monotonic() - began

@@ -1,5 +1,5 @@
-"""Native jobs that keep coming: short ones, on one node or two. Each writes a line when all of it has
-gone well, which is counted here beside what Slurm says of it."""
+"""Submits short native jobs on one or two nodes, without a break. Each job writes a line to a file if
+all steps succeed. The lines are compared with the states in Slurm."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from deploy.local.layout import Layout
 from tests.eventually import eventually
 
 _PAUSE_S = 0.7
-_LOOKS_EVERY = 5  # jobs; slurmctld forgets a job 60 s after its end
+_LOOKS_EVERY = 5  # jobs; slurmctld forgets a job 60 s after the job's end
 _LIVE = frozenset({"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"})
 
 
 class NativeJobs:
-    """Of one cluster, in the partition `dynamic`."""
+    """Submits native jobs to the partition `dynamic` of a cluster."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster
@@ -28,11 +28,11 @@ class NativeJobs:
         self._file: Path = Layout(cluster.directory).slurm / "tmp" / name
         self._random = random.Random(name)
         self.states: dict[int, str] = {}
-        """What Slurm said of each job last."""
+        """Latest known state of each job in Slurm."""
 
     @contextmanager
     def coming(self) -> Iterator[NativeJobs]:
-        """While this lasts they come; then they all end."""
+        """Submits jobs until the context ends. Then waits until all jobs have ended."""
         stop = threading.Event()
 
         def come() -> None:
@@ -72,7 +72,7 @@ class NativeJobs:
 
     @property
     def lost(self) -> list[str]:
-        """Those that did not go well, in words."""
+        """Describes each job that failed or did not write exactly one line."""
         lines = self._file.read_text().split() if self._file.exists() else []
         return [
             f"{job}: {state}, {lines.count(str(job))} lines"

@@ -1,5 +1,4 @@
-"""An observer of a roll-out: it looks at Slurm all the time, by sinfo, and knows nothing of the
-extender."""
+"""Observes a roll-out by sinfo all the time, and knows nothing of the extender."""
 
 from __future__ import annotations
 
@@ -14,29 +13,31 @@ from deploy.local.cluster import Cluster
 
 _LOOK_S = 0.2
 _OPEN = frozenset({"idle", "mixed", "allocated", "completing", "planned"})
-"""sinfo's words for nodes that take jobs: other states have a mark behind them, or are other words."""
+"""States in sinfo of nodes in service. Any other state has another name, or a mark at the end."""
 _PLANNED = "-"
-"""The mark of a node that sched/backfill keeps for a job that waits: it is in service."""
+"""Mark of a node that sched/backfill keeps for a waiting job. Such a node is in service."""
 
 
 @dataclass
 class Observer:
-    """Of nodes that took jobs once, and are to go on with it."""
+    """Observes each node from the first time that the node takes jobs. Afterwards, the node should
+    always take jobs."""
 
     cluster: Cluster
     limit: int
-    """How many of them may be out of service at a time."""
+    """Maximum number of observed nodes out of service at the same time."""
     served: set[str] = field(default_factory=set)
     looks: int = 0
     beyond: list[dict[str, str]] = field(default_factory=list)
-    """At each look that saw too many nodes out of service: these, with sinfo's word for each."""
+    """Nodes out of service, with the states in sinfo, for each look that saw too many."""
     most_out: int = 0
     went: list[tuple[float, str, str]] = field(default_factory=list)
-    """When each node went out of service, by time.monotonic(), and sinfo's word for it."""
+    """Times (time.monotonic()) when a node went out of service, with the node's name and state in
+    sinfo."""
     came: list[tuple[float, str]] = field(default_factory=list)
-    """When each was seen to take jobs, after it had not."""
+    """Times when a node started to take jobs, with the node's name."""
     waited: int = 0
-    """How many looks saw a node that has jobs yet and gets no more."""
+    """Number of looks that saw a draining node. Such a node still has jobs, and gets no more."""
     _out: frozenset[str] = frozenset()
 
     @contextmanager
@@ -72,7 +73,7 @@ class Observer:
         self._out = out
 
     def joined_s(self, starts: Iterable[tuple[str, float]]) -> list[float]:
-        """How long it took from each start of a slurmd (its node, and when) until the node took jobs."""
+        """Returns the seconds from each start of a slurmd (node and time) until the node took jobs."""
         found = []
         for node, start in starts:
             after = [when - start for when, name in self.came if name == node and when >= start]
@@ -81,6 +82,6 @@ class Observer:
 
 
 def states_of_nodes(cluster: Cluster) -> dict[str, str]:
-    """Returns sinfo's word for each node of the pool."""
+    """Returns the state in sinfo of each node of the pool."""
     lines = cluster.run_slurm("sinfo", "-h", "-N", "-p", "dynamic", "-o", "%N %T").stdout.splitlines()
     return dict(line.split() for line in lines)

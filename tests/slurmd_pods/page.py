@@ -1,4 +1,4 @@
-"""The examples of docs/tasks/pools.md: what a person writes and types, and then sees."""
+"""Reads the examples of docs/tasks/pools.md: the files, the commands, and the output of the commands."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.readme import session
 PAGE = CHECKOUT / "docs" / "tasks" / "pools.md"
 SIZE = "CPUs=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=16000"
 STAYS = {"local.slurm-extender.io/start-after": "3600", "local.slurm-extender.io/hangs": "yes"}
-"""kwok leaves the Pod to the fleet."""
+"""kwok leaves a Pod with these annotations to the fleet."""
 _BLOCK = re.compile(r"```yaml\n(?P<file>.*?)```|(?P<shell>(?:^    [^\n]*\n)+)", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A file, or a command of a shell and what it prints: "" where the page says nothing of that."""
+    """A file, or a shell command with the printed output; "" if the page shows no output."""
 
     file: Mapping[str, Any] | None = None
     command: str = ""
@@ -30,15 +30,15 @@ class Step:
 
 
 def examples() -> dict[int, tuple[Step, ...]]:
-    """Returns the steps of each example, by its number."""
+    """Returns the steps of each example by the example's number."""
     section = PAGE.read_text().split("\n## Examples\n", 1)[1].split("\n## ", 1)[0]
     _, *parts = re.split(r"^### (\d+)\. .*$", section, flags=re.MULTILINE)
     return {int(n): tuple(_steps(text)) for n, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def file_with(changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the file of the first example, with what is different in its pool; and with the size of
-    nodes that are larger than this machine, and what keeps kwok off."""
+    """Returns the file of the first example with changes in the pool. The pool also gets nodes larger
+    than this machine, and the annotations that keep kwok off."""
     whole: dict[str, Any] = deepcopy(dict(next(each.file for each in examples()[1] if each.file)))
     (pool,) = whole["pools"]
     _change(pool, {"slurm": {"conf": SIZE}, "template": {"metadata": {"annotations": STAYS}}})
@@ -55,7 +55,7 @@ def _steps(text: str) -> Iterable[Step]:
 
 
 def _change(found: dict[str, Any], changed: Mapping[str, Any]) -> None:
-    """Lists are replaced."""
+    """Changes a mapping in place. Merges mappings, and replaces lists."""
     for key, value in changed.items():
         if isinstance(value, Mapping):
             _change(found.setdefault(key, {}), value)

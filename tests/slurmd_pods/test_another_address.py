@@ -1,4 +1,4 @@
-"""A node that comes back under another address is reached there (docs/concepts/pools.md)."""
+"""Tests that Slurm reaches a node after a change of the node's address (docs/concepts/pools.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for a pool is told by its metrics until it runs, of a pool without nodes too."""
+"""Tests that a pool's metrics report the waiting jobs and Pods, even if the pool has no nodes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from tests.slurmd_pods.world import NODES, World, pools
 pytestmark = pytest.mark.real
 
 NOTHING = {"jobs": 0.0, "nodes": 0.0, "cpus": 0.0, "gpus": 0.0}
-ROUND_S = 16.0  # in which Slurm is asked once
+ROUND_S = 16.0  # the extender asks Slurm once in this time
 
 
 def pending(world: World) -> dict[str, float]:
-    """What waits for the pool, by what it is; empty while it is not told."""
+    """Returns the waiting amounts by resource; empty if the pool reports no amounts."""
     prefix = "slurm_extender_pool_pending_"
     told = world.metric(prefix)
     return {key.removeprefix(prefix).partition("{")[0]: value for key, value in told.items()}
 
 
 def few_nodes(world: World) -> list[int]:
-    """Leaves the pool without nodes; on 24.11 with one, which is the job's that is returned: 24.11.5
-    refuses every job for a partition without nodes (Slurm's ticket 22065)."""
+    """Leaves the pool without nodes, and returns no jobs. On Slurm 24.11, leaves a single node, and
+    returns the job that occupies the node. 24.11.5 rejects every job for a partition without nodes
+    (Slurm's ticket 22065)."""
     refuses = world.cluster.spec.release == "24.11"
     nodes = NODES[:1] if refuses else []
     world.label(*nodes)
@@ -42,8 +43,8 @@ def test_a_pool_without_partitions_reports_no_waiting_jobs(world: World) -> None
 
 
 def test_jobs_that_wait_for_nodes_are_reported_until_they_run(world: World) -> None:
-    """A native job, an array and a gated Pod wait for nodes; a job that is held, and one for a later
-    time, do not."""
+    """A native job, an array and a gated Pod wait for nodes. A held job and a job for a later time do
+    not."""
     world.write(pools(partitions=["dynamic"]))
     others = few_nodes(world)
     others += [world.sbatch(1, "-n", "2", when) for when in ("--hold", "--begin=now+1hour")]

@@ -1,4 +1,5 @@
-"""The examples of docs/tasks/pools.md, as they stand there, and what else holds meanwhile."""
+"""Tests of the examples in docs/tasks/pools.md: the page's commands print the page's output. Some tests
+also check effects that the page does not show."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def test_4_another_feature(world: World) -> None:
 
 
 def test_5_a_template_that_crashes(world: World, evidence: Evidence) -> None:
-    """The metric and the log say so, and it comes to two Nodes."""
+    """The metric and the log report the stopped roll-out, and only two Nodes get the template."""
     world.fleet.forget()
     stopped = 'slurm_extender_pool_stopped{pool="dyn"}'
 
@@ -61,7 +62,7 @@ def test_5_a_template_that_crashes(world: World, evidence: Evidence) -> None:
         if "%E" in command:
             eventually(lambda: world.metric("slurm_extender_pool_stopped").get(stopped) == 1, stopped)
             assert "fail; on dynamic-" in world.actors.trouble("roll-outs")
-            time.sleep(3)  # for others to get it
+            time.sleep(3)  # enough time for other Nodes to get the template
 
     follow(world, 5, before=look)
     tried = [node for node, made in world.fleet.seen.made.items() if CRASHES in dict(made)]
@@ -71,7 +72,7 @@ def test_5_a_template_that_crashes(world: World, evidence: Evidence) -> None:
 
 
 def test_6_kubectl_drain(world: World) -> None:
-    """Its evictions are refused until the job has ended."""
+    """kube-apiserver refuses to evict the slurmd Pod until the job has ended."""
     path = (
         f"{world.cluster.api_server_url}/api/v1/namespaces/{POOLS_NAMESPACE}/pods/{pod_name(NODES[0])}"
     )
@@ -105,14 +106,14 @@ def test_8_power_saving(world: World, evidence: Evidence) -> None:
     evidence.resume_to_first_line_s.append(round(ended - began, 1))
     evidence.resume_to_slurmd_s.append(round(started - began, 1))
     world.all_serve(*NODES)
-    time.sleep(3)  # a second boot would take it down
+    time.sleep(3)  # a second boot would take the node down
     assert NODES[2] in world.open()
 
 
 def test_9_slurmd_on_the_host(world: World) -> None:
     def look(command: str) -> None:
         if "stop slurmd" in command:
-            time.sleep(5)  # for the pool to do something about its node
+            time.sleep(5)  # enough time for the pool to change the node
             node = world.nodes()[NODES[3]]
             assert not node["instance_type"]
             assert NODES[3] in world.open()

@@ -1,4 +1,4 @@
-"""examples/22-a-roll-out, where there are slurmd Pods."""
+"""Tests of examples/22-a-roll-out on a cluster with slurmd Pods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLE = "22-a-roll-out"
 
 
 def rolled_out(world: World, folder: Path, image: str, **given: str) -> Told:
-    """What the example says of another image, and of the first one again."""
+    """Returns the example's report on a roll-out of another image, and back to the first image."""
     files = {"ROLL_OUT": pools(f"registry.example.com/{image}"), "ROLL_BACK": pools()}
     commands = {}
     for name, text in files.items():

@@ -1,5 +1,5 @@
-"""Pools of slurmd Pods beside the real systems (docs/concepts/pools.md): slurmctld, slurmrestd, slurmd
-and kube-apiserver."""
+"""Tests of pools of slurmd Pods with the real systems (docs/concepts/pools.md): slurmctld, slurmrestd,
+slurmd and kube-apiserver."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ pytestmark = pytest.mark.real
 
 RESERVED = 'slurm_extender_pool_nodes{nodes="reserved",pool="dyn"}'
 ROLL_OUTS = int(os.environ.get("POOLS_ROLL_OUTS", "3"))
-"""Under load; `make test-pools` has 20 of them."""
+"""Number of roll-outs under load; `make test-pools` runs 20."""
 
 
 @pytest.fixture
 def world(whole: World) -> Iterator[World]:
-    """All four Nodes serve. Their image may be one of the test before: a roll-out back takes seconds."""
+    """All four Nodes take jobs. The image may be the previous test's, because a roll-out back takes
+    seconds."""
     yield from serving(whole, whole.image_of_all())
 
 
@@ -53,7 +54,7 @@ def test_a_roll_out_waits_for_jobs_and_continues_under_a_running_pod(world: Worl
     assert world.images()[NODES[0]] == world.image
     eventually(lambda: world.completed(job), "the job", 40)
     if not beside:
-        # 24.11's placeholder is a batch job: its step ends with slurmd
+        # The placeholder of Slurm 24.11 is a batch job, and the job's step ends with slurmd
         assert world.images()[NODES[1]] == world.image
         world.actors.delete("p")
     world.all_serve(*NODES, image="v2")
@@ -85,7 +86,8 @@ def test_a_crashing_slurmd_is_rolled_back_under_running_pods(world: World) -> No
     "Slurm's part, a node that is deleted, is tested on each release in tests/slurm_client"
 )
 def test_a_node_deleted_by_hand_registers_with_its_current_devices(world: World) -> None:
-    """What the agent has found since then, say: Slurm takes it when it makes the node."""
+    """The node agent may find other devices later. Slurm takes the new devices only when Slurm creates
+    the node."""
 
     def gres(node: str) -> str:
         return str(world.nodes().get(node, {"gres": "?"})["gres"])
@@ -121,7 +123,7 @@ def test_a_roll_out_continues_under_an_adopted_pod(world: World) -> None:
         if below:
             assert world.adopted("guest") == node
         else:
-            # Its job is a batch job
+            # The adopted Pod's job is a batch job
             assert world.images()[node] == world.image
         world.actors.delete("guest")
         world.all_serve(*NODES, image="v6")
@@ -183,17 +185,17 @@ def test_a_deleted_slurmd_pod_ends_after_its_jobs_and_is_recreated(world: World)
     "Slurm's part, a node that is deleted, is tested on each release in tests/slurm_client"
 )
 def test_nodes_without_a_kubernetes_node_are_down_or_deleted_after_a_minute(world: World) -> None:
-    """One slurmd has left in order; the other has crashed, and its Node comes anew later."""
+    """One slurmd has stopped in order, and the other has crashed. Both Nodes are created again later."""
     left, crashed = OTHERS
     cordoned = "slurm-extender pool dyn: the Node is cordoned, and slurmd has left it"
     for node in OTHERS:
         world.cluster.register(node, SIZE, "--instance-type", "slurm-extender/dyn")
         world.cluster.kubectl("delete", "node", node)
-    time.sleep(10)  # which do not count, since their slurmds answer
+    time.sleep(10)  # does not count, because the slurmds answer
     for node in OTHERS:
         world.cluster.stop(f"slurmd-{node}")
         world.update_node(node, "DRAIN", cordoned)
-        world.update_node(node, "UNDRAIN")  # slurmctld asks at once whether slurmd is there
+        world.update_node(node, "UNDRAIN")  # slurmctld checks at once whether slurmd answers
         assert "NOT_RESPONDING" in world.node(node)[0]
     world.update_node(left, "DRAIN", cordoned)
     began = time.monotonic()
@@ -220,7 +222,7 @@ def test_a_drain_by_an_administrator_stays(world: World) -> None:
 
 
 def test_a_node_that_is_external_in_slurm_is_left_alone(world: World) -> None:
-    """It matches, and has a node agent."""
+    """The Node matches the pool's selector, and has a node agent."""
     node = next(iter(world.cluster.spec.external_names), None)
     if node is None:
         pytest.skip("Slurm 24.11 has no EXTERNAL nodes")
@@ -240,7 +242,7 @@ def test_a_node_that_is_external_in_slurm_is_left_alone(world: World) -> None:
 
 @pytest.mark.one_release("kube-apiserver alone decides")
 def test_an_agent_may_create_only_the_slurmd_pod_of_its_own_node(world: World) -> None:
-    """Of another name it would take the place of another Node's."""
+    """A Pod with another name would take the place of another Node's slurmd Pod."""
     pods = f"/api/v1/namespaces/{POOLS_NAMESPACE}/pods"
     uses = world.cluster.kubectl("get", "configmap", TEMPLATES, "-n", POOLS_NAMESPACE, "-o", "json")
     revision, lines = next(iter(json.loads(uses.stdout)["data"].items()))
@@ -282,7 +284,8 @@ def test_a_roll_out_completes_after_kills_of_the_leader(world: World) -> None:
 
 
 def weight(number: int) -> int:
-    """What Slurm is told by a template: each second one differs from the last in its image alone."""
+    """Returns the weight in a roll-out's template. Every second template differs from the previous
+    template only in the image."""
     return 1 + (number + 1) // 2
 
 

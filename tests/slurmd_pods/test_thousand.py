@@ -1,5 +1,5 @@
-"""A pool of a thousand nodes beside real slurmctld, slurmrestd and kube-apiserver, each with a real
-slurmd. Node agents and kubelets are crowd.py's."""
+"""Tests that a thousand nodes join a pool and are replaced, with real slurmctld, slurmrestd,
+kube-apiserver and slurmds. `crowd.py` stands in for the node agents and kubelets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SPEC = ClusterSpec(
 
 @pytest.fixture
 def crowded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """All Nodes are there, and none is in the pool."""
+    """All Nodes exist, and no Node is in the pool."""
     crowd, actors = Crowd(cluster, cluster.spec.dynamic_names), Actors(cluster)
     with crowd.running(tmp_path_factory.mktemp("none")):
         eventually(crowd.begun.is_set, "all Nodes are there", 100)
@@ -57,7 +57,7 @@ def template(image: str, weight: int = 1) -> str:
 
 
 class Placements:
-    """Ordinary Pods that come one after the other, and go when they are bound."""
+    """Creates ordinary Pods one after the other, and deletes each Pod after binding."""
 
     def __init__(self, world: World) -> None:
         self._actors = world.actors
@@ -86,8 +86,8 @@ class Placements:
 
 
 def calls(world: World) -> dict[str, float]:
-    """What the extender has asked of both systems. Of a Node nobody else here reads or writes anything
-    but its status."""
+    """Returns the number of the extender's calls to Kubernetes and slurmrestd. Other clients here read
+    and write only the status of a Node."""
     pages = [world.cluster.api_server_url + "/metrics", world.cluster.probes["extender"][1]]
     api, own = (world.actors.api.get(page).raise_for_status().text for page in pages)
     nodes = sums(api, _API_REQUESTS, "verb", "subresource", resource="nodes")
@@ -119,7 +119,7 @@ def all_open(world: World) -> bool:
 
 
 def runs(world: World) -> Mapping[str, str]:
-    """By Node: the image of the slurmd that was started last."""
+    """Returns the image of the latest slurmd of each Node."""
     return {node: made[-1][0] for node, made in world.fleet.seen.made.items() if made}
 
 
@@ -147,7 +147,7 @@ def told(world: World, weight: int) -> bool:
 
 
 def roll_out(world: World, image: str, figures: dict[str, float | None], names: set[str]) -> None:
-    """Native jobs hold some nodes until all others are replaced."""
+    """Rolls out an image. Native jobs hold some nodes until all other nodes are replaced."""
     folder = Layout(world.cluster.directory).slurm / "tmp"
     world.cluster.run_slurm(
         *("sbatch", "--no-requeue", "-p", "dynamic", "-o", "/dev/null", "--mem=100", "--exclusive"),
@@ -180,6 +180,6 @@ def roll_out(world: World, image: str, figures: dict[str, float | None], names: 
 
 
 def held(world: World) -> set[str]:
-    """The nodes of the native jobs, when all of them run."""
+    """Returns the nodes of the native jobs; empty until all native jobs run."""
     nodes = world.cluster.run_slurm("squeue", "-h", "-t", "R", "-o", "%N").stdout.split()
     return set(nodes) if len(nodes) == BUSY else set()

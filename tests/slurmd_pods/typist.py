@@ -1,4 +1,5 @@
-"""A person who does what an example of docs/tasks/pools.md says."""
+"""Follows an example of docs/tasks/pools.md as a reader does: writes the files, types the commands, and
+compares the output."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from tests.slurmd_pods.page import SIZE, Step, examples, file_with
 from tests.slurmd_pods.world import World
 
 _SLURMD_ALONE = ("--pod-selector", "app.kubernetes.io/name=slurmd")
-"""The fleet's Pod of a node agent is of no DaemonSet."""
+"""Limits `kubectl drain` to slurmd Pods: the agents' Pods of the fleet belong to no DaemonSet."""
 
 
 def follow(
     world: World, number: int, before: Callable[[str], object] = lambda _: None
 ) -> dict[str, float]:
-    """Does it; `before` is called before each command. Returns when each was typed, by
+    """Follows an example, and calls `before` ahead of each command. Returns the time of each command, by
     time.monotonic()."""
     typed = {}
     for step in examples()[number]:
@@ -57,7 +58,7 @@ def _type(world: World, step: Step) -> None:
 
 
 def _run(world: World, command: str) -> str:
-    """What it prints."""
+    """Runs a command, and returns the output."""
     cluster = world.cluster
     match shlex.split(command):
         case ["ssh", node, "systemctl", "start", "slurmd"]:
@@ -76,11 +77,12 @@ def _run(world: World, command: str) -> str:
 
 
 def _pattern(printed: str) -> str:
-    """Returns what matches it: `...` is anything in a line, and where it is the line, any lines."""
+    """Returns a pattern for the printed text. `...` stands for any text in a line. A line with only
+    `...` stands for any number of lines."""
     lines = re.escape(_plain(printed)).replace(r"\.\.\.", ".*").split("\\\n")
     return "".join("(.*\n)*" if line == ".*" else f"{line}\n" for line in lines[:-1])
 
 
 def _plain(printed: str) -> str:
-    """Returns it without what columns are filled with."""
+    """Returns the text without the spaces that fill columns."""
     return "".join(" ".join(line.split()) + "\n" for line in printed.strip().splitlines())

@@ -1,4 +1,5 @@
-"""What the tests of pools see and do: people at kubectl and scontrol, and a fleet of Nodes."""
+"""Lets the tests of pools act as users and administrators (kubectl, scontrol), and reads the state of
+the cluster and of the fleet."""
 
 from __future__ import annotations
 
@@ -17,26 +18,26 @@ from wellknown.slurmd_pod import pod_name
 
 NODES = ["dynamic-1", "dynamic-2", "dynamic-3", "dynamic-4"]
 OTHERS = ["dynamic-5", "dynamic-6"]
-"""Nodes that are in no pool, and on which nothing acts."""
+"""Nodes outside the pool, without agents."""
 POWER_SAVING = (
     *("SuspendProgram=/bin/true", "ResumeProgram=/bin/true", "SuspendTime=86400", "SuspendTimeout=3"),
     "ResumeTimeout=60",
     "SlurmctldParameters=conmgr_threads=2,enable_configless,power_save_interval=1",
 )
 IMAGE = "registry.example.com/slurmd:1"
-"""The image of the page's first example."""
+"""Image in the page's first example."""
 GRES = "gpu:h100:4"
-"""Its devices."""
+"""Devices in the page's first example."""
 
 
 def pools(image: str = IMAGE, **changed: Any) -> str:
-    """The file of the page's first example, with another image, and what is different in its pool."""
+    """Returns the file of the page's first example, with another image and other changes in the pool."""
     container = {"name": "slurmd", "image": image}
     return yaml.safe_dump(file_with({"template": {"spec": {"containers": [container]}}} | changed))
 
 
 class World:
-    """A cluster, its people, and a fleet."""
+    """A cluster with users, an administrator and a fleet of Nodes."""
 
     def __init__(self, actors: Actors, fleet: Fleet) -> None:
         self.actors, self.fleet, self.cluster = actors, fleet, actors.cluster
@@ -47,7 +48,7 @@ class World:
         self.cluster.pools_file.write_text(text)
 
     def label(self, *nodes: str) -> None:
-        """These Nodes are in the pool, and no others."""
+        """Puts the given Nodes into the pool, and all other Nodes out of the pool."""
         for mark, marked in ("pool=yes", {*nodes}), ("pool-", {*NODES} - {*nodes}):
             if marked:
                 self.cluster.kubectl("label", "node", *sorted(marked), mark, "--overwrite")
@@ -57,16 +58,17 @@ class World:
         return {node["name"]: node for node in json.loads(shown)["nodes"]}
 
     def states(self) -> dict[str, set[str]]:
-        """Of the pool's nodes in Slurm."""
+        """Returns the states of the pool's nodes in Slurm."""
         return {name: set(node["state"]) for name, node in self.nodes().items() if name in NODES}
 
     def node(self, name: str) -> tuple[frozenset[str], str]:
-        """The states and the reason of a node in Slurm; both empty where Slurm does not know it."""
+        """Returns the states and the reason of a node in Slurm; both are empty if Slurm does not know
+        the node."""
         node = self.nodes().get(name, {"state": (), "reason": ""})
         return frozenset(node["state"]), node["reason"]
 
     def update_node(self, name: str, state: str, reason: str = "") -> None:
-        """A person does, at scontrol."""
+        """Updates a node with scontrol, as an administrator does."""
         words = [f"Reason={reason}"] if reason else []
         self.cluster.run_slurm("scontrol", "update", f"NodeName={name}", f"State={state}", *words)
 
@@ -74,7 +76,7 @@ class World:
         return {name: int(node["weight"]) for name, node in self.nodes().items()}
 
     def reserved(self, name: str) -> list[str]:
-        """The nodes that Slurm has for a reservation; none where there is no such reservation."""
+        """Returns the nodes of a reservation in Slurm; empty if the reservation does not exist."""
         shown = self.cluster.run_slurm("scontrol", "show", "reservations", "--json").stdout
         listed = json.loads(shown)["reservations"]
         return [
@@ -82,17 +84,18 @@ class World:
         ]
 
     def adopted(self, pod: str) -> str:
-        """Where the job of an adopted Pod runs."""
+        """Returns the node of an adopted Pod's running job; "" if the job does not run."""
         job = self.actors.job_of(pod)
         return job.node if job is not None and job.state == "RUNNING" else ""
 
     def open(self) -> set[str]:
-        """The nodes that take jobs."""
+        """Returns the nodes that take jobs."""
         closed = {"DRAIN", "DOWN", "NOT_RESPONDING", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"}
         return {name for name, states in self.states().items() if not states & closed}
 
     def images(self) -> dict[str, str]:
-        """The images of the slurmd Pods, by Node. Without kubectl, whose start costs 0.14 s of CPU."""
+        """Returns the image of each Node's slurmd Pod. Does not use kubectl, because a start takes 0.14
+        s of CPU."""
         pods = f"{self.cluster.api_server_url}/api/v1/namespaces/{POOLS_NAMESPACE}/pods"
         listed = self.actors.api.get(pods).raise_for_status().json()
         return {
@@ -102,20 +105,21 @@ class World:
         }
 
     def image_of_all(self) -> str:
-        """Returns the image of the slurmd Pods if all Nodes have the same and take jobs, else IMAGE."""
+        """Returns the image of the slurmd Pods if all Nodes have the same image and take jobs, else
+        IMAGE."""
         images = self.images()
         alike = images.keys() == {*NODES} and len({*images.values()}) == 1 and self.open() == {*NODES}
         return images[NODES[0]] if alike else IMAGE
 
     def all_serve(self, *nodes: str, image: str = "", within: float = 60.0) -> None:
-        """Waits until these Nodes alone run this image, by default `self.image`, and take jobs."""
+        """Waits until exactly the given Nodes run this image, by default `self.image`, and take jobs."""
         image = image or self.image
         expected = dict.fromkeys(nodes, image)
         eventually(lambda: self.images() == expected, f"slurmd Pods of {image}", within)
         eventually(lambda: self.open() == set(nodes), f"{nodes} open", within)
 
     def all_run(self, image: str, weight: int, within: float) -> None:
-        """Waits until all Nodes run this, and Slurm knows their nodes by this weight, and by the devices
+        """Waits until all Nodes run this image, and all nodes in Slurm have this weight and the devices
         of the page's first example."""
         told = {"weight": weight, "gres": GRES}.items()
 
@@ -130,7 +134,7 @@ class World:
         eventually_not(old, f"all Nodes run {image}", within)
 
     def restart_slurmd(self, node: str) -> None:
-        """kill -9, and a new start with the options of its Pod."""
+        """Kills slurmd, and starts slurmd again with the options of the Node's slurmd Pod."""
         self.cluster.kill(f"slurmd-{node}")
         pod = ("get", "pod", "-n", POOLS_NAMESPACE, pod_name(node), "-o", "json")
         (container,) = json.loads(self.cluster.kubectl(*pod).stdout)["spec"]["containers"]
@@ -148,7 +152,7 @@ class World:
         return dict(json.loads(shown)["jobs"][0])
 
     def runs(self, job_id: int) -> str:
-        """Where a job runs."""
+        """Returns the nodes of a running job; "" if the job does not run."""
         job = self.job(job_id)
         return str(job["nodes"]) if "RUNNING" in job["job_state"] else ""
 
