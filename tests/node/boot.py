@@ -1,4 +1,4 @@
-"""How the tests on a Node come to their cluster, where QEMU is not to be relied on."""
+"""Brings up the cluster of the tests on a Node, although QEMU sometimes loses the guest."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def brought_up(up: Callable[[], Cluster], report: Report) -> Cluster:
-    """Brings a cluster up, and once more where its guest was gone before the cluster served: without KVM
-    a kernel dies now and then soon after its boot. Nothing else is tried again, and nothing later."""
+    """Brings a cluster up, and tries a second time if the guest is gone before the cluster serves.
+    Without KVM, a kernel sometimes dies soon after boot. No other error, and no later error, leads to a
+    second try."""
     try:
         return up()
     except GuestGoneError as error:

@@ -1,4 +1,5 @@
-"""One cluster for each driver of cgroups: the guest is its only node. Each test leaves it empty."""
+"""Fixtures of the tests on a Node: a cluster for each driver of cgroups, with the guest as the only
+node. Each test leaves the node empty."""
 
 from __future__ import annotations
 
@@ -26,16 +27,17 @@ _LOGS = ("guest", "kubelet", "node-agent", "extender", "slurmctld", "slurmd-gues
 
 
 class Guest(NamedTuple):
-    """A release of Slurm, with what Debian has beside it, and a driver of cgroups."""
+    """A release of Slurm, with the other packages of the same Debian release, and a driver of
+    cgroups."""
 
     release: str
     driver: str
     resources: tuple[tuple[str, str], ...] = ((GPU, "gpu"),)
-    """The extended resources that are GRES there."""
+    """Extended resources that are GRES in Slurm."""
     in_pool: bool = False
-    """Whether slurmd runs in a Pod."""
+    """True if slurmd runs in a Pod."""
     nri: bool = False
-    """Has a containerd with NRI also on 24.11."""
+    """True if containerd has NRI even with Slurm 24.11."""
 
     def __str__(self) -> str:
         vendors = {name.partition("/")[0] for name, _ in self.resources if name != GPU}
@@ -45,7 +47,7 @@ class Guest(NamedTuple):
 
 WITH_NRI = tuple(Guest(DEFAULT_RELEASE, driver) for driver in CGROUP_DRIVERS)
 WITHOUT_NRI = (Guest("24.11", "systemd"),)
-"""containerd 1.7."""
+"""Guests with containerd 1.7."""
 _IN_POOL: dict[str, Any] = {
     "guest_in_pool": True,
     "gate": True,
@@ -55,14 +57,15 @@ _IN_POOL: dict[str, Any] = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test is run on the guests of its module."""
+    """Runs each test on the guests of the test's module."""
     if "cluster" in metafunc.fixturenames:
         guests = getattr(metafunc.module, "GUESTS", WITH_NRI)
         metafunc.parametrize("cluster", guests, indirect=True, ids=str, scope="session")
 
 
 def _say(config: pytest.Config, guest: Guest, line: str) -> None:
-    """Writes a line of the run's own output: what a fixture prints is shown with failures only."""
+    """Writes a line to the output of the run. pytest shows the output of a fixture only after
+    failures."""
     terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
     capture: Any = config.pluginmanager.get_plugin("capturemanager")
     with capture.global_and_fixture_disabled():
@@ -72,7 +75,7 @@ def _say(config: pytest.Config, guest: Guest, line: str) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The guest alone, one after the other."""
+    """Runs one cluster at a time, with the guest alone."""
     report = Stopwatch(partial(_say, request.config, request.param))
     spec = ClusterSpec(
         nodes=0,
@@ -93,7 +96,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def evidence() -> Iterator[Evidence]:
-    """What all tests of the run found."""
+    """Collects the results of all tests of the run, and writes build/node.json."""
     found = Evidence()
     yield found
     found.write(CHECKOUT / "build" / "node.json")
@@ -108,7 +111,7 @@ def all_nodes(cluster: Cluster) -> Iterator[RealNode]:
 
 @pytest.fixture
 def node(all_nodes: RealNode) -> Iterator[RealNode]:
-    """The guest as a Node, with all of its programs running."""
+    """The guest as a Node, with all programs running."""
     all_nodes.begin()
     yield all_nodes
     all_nodes.clean_up()
@@ -118,7 +121,7 @@ def node(all_nodes: RealNode) -> Iterator[RealNode]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure comes with the ends of the logs."""
+    """Adds the last lines of the logs to the report of a failed test."""
     report = yield
     node = getattr(item, "funcargs", {}).get("all_nodes")
     if report.failed and isinstance(node, RealNode):

@@ -1,7 +1,8 @@
-"""What a Pod and a native job try, to reach cores, memory and devices of the other one: scripts of sh.
+"""Scripts of sh for the attempts of a Pod and a native job to reach each other's cores, memory and
+devices.
 
-Each prints ESCAPED where it got there, and else what held it: so that one which could not even try is no
-proof.
+A script prints ESCAPED after success, else the error that stopped the attempt. If the error is not the
+expected error, the attempt proves nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ _READ_ONLY: Final = "Read-only file system"
 
 @dataclass(frozen=True)
 class Escape:
-    """`script` may use $own_cpus, $cpu, $gpu and $minor: the CPUs of whoever runs it, and a CPU and a
-    device of the other's."""
+    """An attempt to reach resources of the other side. `script` may use $own_cpus, $cpu, $gpu and
+    $minor: the CPUs of the own side, and a CPU and a device of the other side."""
 
     name: str
     script: str
     held_by: str
-    """A regular expression of what answers: the kernel, or Slurm."""
+    """Regular expression of the expected refusal, by the kernel or by Slurm."""
 
     def verdict(self, said: str) -> str:
-        """Why it did not fail as it must; blank where it did."""
+        """Returns the reason why the attempt did not fail as expected; empty if the attempt failed as
+        expected."""
         if ESCAPED in said:
             return f"escaped: {said}"
         return "" if re.search(self.held_by, said) else f"held by something else: {said}"
@@ -39,7 +41,7 @@ class Escape:
 
 
 def all_of(escapes: tuple[Escape, ...], **variables: object) -> str:
-    """One script that tries them all, one after the other."""
+    """Returns a single script that makes all attempts one after the other."""
     given = "".join(f"{name}='{value}'\n" for name, value in variables.items())
     tries = "".join(
         f"echo {quote(f'=== {each.name}')}\n(\n{each.script}\n) 2>&1 </dev/null\n" for each in escapes
@@ -48,13 +50,13 @@ def all_of(escapes: tuple[Escape, ...], **variables: object) -> str:
 
 
 def answers(said: str) -> dict[str, str]:
-    """What each of them said, by name. Empty before the last one has ended."""
+    """Returns the output of each attempt by name; empty until the last attempt has ended."""
     parts = re.split(r"^=== (.+)\n", said, flags=re.MULTILINE)[1:]
     found = dict(zip(parts[::2], parts[1::2], strict=True))
     return found if "over" in found else {}
 
 
-# For children, too: of a shell that begins anew only its file and its environment are left.
+# The functions are in a file for children, because a new shell inherits only files and the environment.
 _FUNCTIONS: Final = r"""
 cat > "${TMPDIR:-/tmp}/functions" <<'END'
 cpus_are_own() {
@@ -114,7 +116,7 @@ BY_POD: Final = (
     ),
     Escape("its own /proc/1/root", "opens /proc/1/root/node-dev/fgpu$gpu", NOT_PERMITTED),
 )
-"""In a container that is not privileged, with the capabilities that containerd gives by default."""
+"""Attempts in an unprivileged container, with the default capabilities of containerd."""
 
 _ASK_AGENT: Final = """python3 -c '
 import socket
@@ -186,4 +188,4 @@ BY_JOB: Final = (
     ),
     Escape("the node agent's socket", _ASK_AGENT, _DENIED),
 )
-"""As alice, in the batch step of her job."""
+"""Attempts of the user alice, in the batch step of alice's job."""

@@ -1,4 +1,4 @@
-"""What the tests on a Node found, in figures: `make test-node` leaves it in build/node.json."""
+"""Results of the tests on a Node. `make test-node` writes the results to build/node.json."""
 
 from __future__ import annotations
 
@@ -10,41 +10,43 @@ from pathlib import Path
 
 
 def p99(samples: Sequence[float]) -> float | None:
-    """Returns the 99th percentile by nearest rank; None where nothing was measured."""
+    """Returns the 99th percentile by nearest rank; None if nothing was measured."""
     ordered = sorted(samples)
     return round(ordered[math.ceil(0.99 * len(ordered)) - 1], 1) if ordered else None
 
 
 @dataclass
 class Evidence:
-    """Of all guests together. What was not measured is null."""
+    """Results of all guests together. A result without measurements is null in the file."""
 
     tried: int = 0
-    """Escapes, from a Pod and from a native job."""
+    """Number of attempts to escape, from a Pod and from a native job."""
     succeeded: list[str] = field(default_factory=list)
     came_and_went: int = 0
-    """Pods and native jobs with devices."""
+    """Number of Pods and native jobs with devices."""
     wrong: list[str] = field(default_factory=list)
-    """Devices that a process opened and its job did not have, or that two had at once."""
+    """Pods and jobs that opened other devices than granted, or a device that another holder had at the
+    same time."""
     applied_ms: list[float] = field(default_factory=list)
-    """From a container's first instruction until its limits were in force, seen from inside."""
+    """Milliseconds from a container's first instruction until the limits are in force, measured inside
+    the container."""
     applied_without_nri_ms: list[float] = field(default_factory=list)
-    """The same, where the container runtime asks nobody."""
+    """Milliseconds from a container's first instruction until the limits are in force, without NRI."""
     changed: int = 0
-    """Limits that somebody changed on purpose."""
+    """Number of limits that a test changed on purpose."""
     repaired: int = 0
-    """Those that were put right."""
+    """Number of changed limits that the agent repaired."""
     slowness: list[float] = field(default_factory=list)
-    """How many times longer a loop of Python takes in a guest, which QEMU emulates, than on the machine
-    beneath it: what is measured in time there is to be divided by it."""
+    """Time of a Python loop in the guest, emulated by QEMU, divided by the loop's time on this machine.
+    A time measured in the guest must be divided by this factor."""
     gate_ms: list[float] = field(default_factory=list)
     agent_rss_mb: list[float] = field(default_factory=list)
     agent_idle_cpu_percent: list[float] = field(default_factory=list)
-    """Of one of the guest's cores."""
+    """Percent of one core of the guest."""
     slurmd_joined_s: list[float] = field(default_factory=list)
-    """From the start of the container of a slurmd Pod until its node took jobs."""
+    """Seconds from the start of a slurmd Pod's container until the node takes jobs."""
     resumed_to_first_line_s: list[float] = field(default_factory=list)
-    """From sbatch on a node that Slurm has powered down until the job's first line."""
+    """Seconds from sbatch on a powered-down node until the first line of the job."""
 
     def write(self, path: Path) -> None:
         told = {

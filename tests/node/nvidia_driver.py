@@ -1,11 +1,12 @@
-"""The files of NVIDIA's driver, without one: runs in the guest, which has no package of ours.
+"""Creates the device files of NVIDIA's driver without the driver. Runs in the guest, without packages of
+this project.
 
-Each argument makes a character device, and a file for it in /dev: "nvidia0:195:0" of the kernel's
-numbers 195 and 0, "nvidia-cap1::" of numbers that the kernel chooses. Anybody may open it, as often as
-they like; it does nothing. They are there for as long as this program runs. It says "ready" once all of
-them are.
+Each argument creates a character device, and a file for the device in /dev. The argument "nvidia0:195:0"
+gives the device the kernel's numbers 195 and 0. For "nvidia-cap1::", the kernel chooses the numbers. Any
+user may open a device any number of times; the device does nothing. The devices exist while this program
+runs. The program prints "ready" after the creation of all devices.
 
-The kernel asks a program for that (CUSE, include/uapi/linux/fuse.h).
+The kernel asks this program how to create and open the devices (CUSE, include/uapi/linux/fuse.h).
 """
 
 import errno
@@ -24,11 +25,11 @@ _OPEN, _RELEASE, _INTERRUPT, _CUSE_INIT = 14, 18, 36, 4096
 
 
 def main() -> None:
-    """Serves for ever."""
+    """Creates the devices, and serves the devices for ever."""
     for wanted in sys.argv[1:]:
         name, major, minor = wanted.split(":")
         asked = os.open("/dev/cuse", os.O_RDWR)
-        _answer(asked, name, int(major or 0), int(minor or 0))  # how the device is to be made
+        _answer(asked, name, int(major or 0), int(minor or 0))  # says how to create the device
         os.chmod(f"/dev/{name}", 0o666)  # noqa: PTH101 -- as NVIDIA's
         threading.Thread(target=_serve, args=(asked, name)).start()
     os.write(sys.stdout.fileno(), b"ready\n")
@@ -40,7 +41,7 @@ def _serve(asked: int, name: str) -> None:
 
 
 def _answer(asked: int, name: str, major: int, minor: int) -> None:
-    """Waits for a question of the kernel's, and answers it."""
+    """Waits for a request of the kernel, and answers the request."""
     _, operation, unique, *_ = _IN.unpack_from(os.read(asked, _MOST + 4096))
     error, told = 0, b""
     if operation == _CUSE_INIT:
@@ -48,7 +49,7 @@ def _answer(asked: int, name: str, major: int, minor: int) -> None:
     elif operation == _OPEN:
         told = _OPENED.pack(0, 0, 0)
     elif operation == _INTERRUPT:
-        return  # whatever it is about has been answered
+        return  # the interrupted request has an answer already
     elif operation != _RELEASE:
         error = -errno.ENOSYS
     os.write(asked, _OUT.pack(_OUT.size + len(told), error, unique) + told)

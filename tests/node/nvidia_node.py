@@ -1,8 +1,9 @@
-"""The guest as a Node with GPUs of NVIDIA's, as far as its programs can tell: files of their driver, a
-library that NVML's loader finds (tests/node_agent/nvml.c), and what the kernel says of the PCI bus.
+"""Gives the guest GPUs of NVIDIA, as far as the guest's programs can see. The guest gets the files of
+the driver, a library for NVML's loader (tests/node_agent/nvml.c), and the kernel's description of the
+PCI bus.
 
-Two GPUs are whole, the third is in two parts (MIG), and of a fourth there is a file that Slurm does not
-count.
+Two GPUs are whole, and the third GPU is in two parts (MIG). The fourth GPU has a file, but Slurm does
+not count this GPU.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ WHOLE, PART = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"
 TYPES: Final = {WHOLE: "nvidia_h100_80gb_hbm3", PART: "nvidia_a100_1g.5gb"}
 RESOURCES: Final = tuple((resource, f"gpu:{kind}") for resource, kind in TYPES.items())
 UUIDS: Final = ("GPU-0", "GPU-1", "MIG-a", "MIG-b")
-"""By Slurm's numbers."""
+"""UUIDs, in the order of Slurm's numbers."""
 FILES: Final = (
     ("nvidia0",),
     ("nvidia1",),
     ("nvidia2", "nvidia-caps/nvidia-cap66", "nvidia-caps/nvidia-cap67"),
     ("nvidia2", "nvidia-caps/nvidia-cap84", "nvidia-caps/nvidia-cap85"),
 )
-"""By Slurm's numbers, below /dev."""
+"""Files below /dev, in the order of Slurm's numbers."""
 NOT_COUNTED: Final = "nvidia3"
 ALL: Final = sorted({NOT_COUNTED, *(file for files in FILES for file in files)})
 
@@ -63,36 +64,37 @@ _OPENED: Final = re.compile(r"^opened (\S+)$", re.MULTILINE)
 
 
 def open_each(folder: str) -> str:
-    """A script of sh that opens each file of the driver's, as it is found below a folder."""
+    """Returns a script of sh that opens each file of the driver below a folder."""
     return _OPEN_EACH % folder
 
 
 def opened(said: str) -> set[str]:
-    """Which files such a script opened. Each other one was refused, and not for another reason."""
+    """Returns the files that a script of `open_each` opened. Asserts that each other file was refused,
+    and did not fail for another reason."""
     found = {*_OPENED.findall(said)}
     assert said.count(REFUSED) == len(ALL) - len(found), said
     return found
 
 
 class NvidiaNode(RealNode):
-    """It begins as any other one, and is given its GPUs then."""
+    """A Node that starts without GPUs of NVIDIA. `with_gpus` adds the GPUs."""
 
     gpu = WHOLE
     counted = dict.fromkeys(TYPES, 2)
 
     def __init__(self, actors: Actors, folder: Path) -> None:
-        """`folder` is empty."""
+        """`folder` is an empty directory."""
         super().__init__(actors)
         self._folder = folder
         self._is_sound = True
 
     @contextmanager
     def with_gpus(self) -> Iterator[NvidiaNode]:
-        """Slurm, the kubelet and the agent count them, once this has begun."""
+        """Adds the GPUs. When the context begins, Slurm, the kubelet and the agent count the GPUs."""
         library = self._folder / NVML
         build_nvml(library)
         self.guest.put(library, _LIBRARY)
-        self.guest.run(_FIND)  # with the loader's words where the guest's C library is too old
+        self.guest.run(_FIND)  # fails with the loader's message if the guest's C library is too old
         self.guest.put(Path(nvidia_driver.__file__), _DRIVER)
         with self.guest.start(("python3", _DRIVER, *_DEVICES)) as driver:
             assert next(driver.messages()) == {"output": "ready\n"}
@@ -104,7 +106,7 @@ class NvidiaNode(RealNode):
             yield self
 
     def _have_slurm_count(self) -> None:
-        """By the lines that the agent's own command prints."""
+        """Configures Slurm with the lines from the agent's command `gres-conf`."""
         conf, own = (self.cluster.directory / of for of in ("slurm/etc", "guest/slurmd/etc/slurm"))
         self.cluster.stop("slurmd-guest")
         self.cluster.stop("slurmctld")
@@ -127,10 +129,10 @@ class NvidiaNode(RealNode):
             self.repair()
         super().clean_up()
 
-    # What NVML says
+    # Reports of NVML
 
     def fail(self, number: int | None = None, *more: str, **fields: int) -> None:
-        """From now on a whole GPU, by Slurm's number, has these fields, and there are more lines
+        """Changes the fields of a whole GPU, by Slurm's number, and adds lines to the reports of NVML
         (nvml.c)."""
         self._is_sound = False
         gpus = self._gpus({} if number is None else {number: fields})
@@ -138,8 +140,8 @@ class NvidiaNode(RealNode):
         self._tell(gpus)
 
     def repair(self, *, anew: bool = True) -> None:
-        """All is well again, and the agent is started `anew` where that is what it waits for. Returns
-        once the Node says so."""
+        """Repairs all GPUs, and restarts the agent if `anew`: some failures last until a restart.
+        Returns after the Node's condition has changed."""
         self._tell(self._gpus())
         if anew:
             self.start_agent_anew()

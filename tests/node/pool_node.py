@@ -1,4 +1,4 @@
-"""The guest as a Node of a pool: its slurmd runs in a Pod that the node agent makes."""
+"""The guest as a Node of a pool. slurmd runs in a Pod that the node agent creates."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SLURMD_POD: Final = pod_name(GUEST)
 FEATURE: Final = "pool"
 _SECRET: Final = "slurmd"
 _OF_NODE: Final = {"usr": "/usr", "users": "/etc/passwd", "groups": "/etc/group", "homes": "/home"}
-"""What of the Node the container has; the homes are what a shared file system is elsewhere."""
+"""Paths of the Node in slurmd's container. /home stands in for a shared file system."""
 
 
 class PoolNode(RealNode):
-    """Everybody who works with the Node, and with its pool."""
+    """Acts on the Node and on the pool of the Node."""
 
     programs = tuple(name for name in PROGRAMS if name != "slurmd-guest")
 
     def begin(self) -> None:
-        """Has the Node serve with the first template."""
+        """Brings the Node into service with the first template."""
         self.start_all()
         if not self._listed("secrets"):
             self._create_secret()
@@ -40,8 +40,8 @@ class PoolNode(RealNode):
         super().begin()
 
     def write(self, said: str = "first", *, slurm: dict[str, Any] | None = None, **more: Any) -> None:
-        """Writes the pools' file. `said` is a variable of slurmd's environment, and makes a template
-        another one; `more` is of its container."""
+        """Writes the file of the pools. `said` is a variable of slurmd's environment: a new value makes
+        a new template. `more` has other fields of the container."""
         port = self.cluster.ports["slurmd-guest"]
         size = f"CPUs={GUEST_CPUS} Sockets=1 CoresPerSocket={GUEST_CPUS} ThreadsPerCore=1"
         volumes: dict[str, Any] = {n: {"hostPath": {"path": path}} for n, path in _OF_NODE.items()}
@@ -78,7 +78,8 @@ class PoolNode(RealNode):
         self.cluster.pools_file.write_text(yaml.safe_dump({"controllers": controllers, "pools": [pool]}))
 
     def _create_secret(self) -> None:
-        """What slurmd has in /etc/slurm: its key, and what the gate asks the extender by."""
+        """Creates the Secret for slurmd's directory /etc/slurm: slurmd's key, and the gate's access to
+        the extender."""
         layout = Layout(self.cluster.directory)
         token = layout.hooks_token_file
         url = f"http://slurmctld:{self.cluster.ports['extender-hooks']}"
@@ -93,14 +94,15 @@ class PoolNode(RealNode):
         )
         self.cluster.kubectl("create", "secret", "generic", _SECRET, "-n", POOLS_NAMESPACE, *files)
 
-    # What is seen
+    # Observations
 
     def slurmd_pod(self) -> Manifest | None:
         found = self._listed("pods")
         return next((each for each in found if each["metadata"]["name"] == SLURMD_POD), None)
 
     def said(self) -> str:
-        """By which template the slurmd Pod was made that is there to stay; "" where there is none."""
+        """Returns `said` from the slurmd Pod's template; "" if no slurmd Pod exists, or if the Pod is
+        being deleted."""
         pod = self.slurmd_pod()
         if pod is None or "deletionTimestamp" in pod["metadata"]:
             return ""
@@ -112,19 +114,19 @@ class PoolNode(RealNode):
         return str(pod["metadata"]["labels"][REVISION]) if pod else ""
 
     def state(self) -> str:
-        """The node's in Slurm, as sinfo tells; "" where Slurm does not know it."""
+        """Returns the node's state as sinfo reports; "" if Slurm does not know the node."""
         return self.cluster.run_slurm("sinfo", "-hN", "-o", "%T").stdout.strip()
 
     def takes_jobs(self) -> bool:
         return self.state() in ("idle", "mixed", "allocated")
 
     def serves(self, said: str = "first") -> None:
-        """Waits until a slurmd Pod of this template does."""
+        """Waits until the node takes jobs, with a slurmd Pod of this template."""
         eventually(lambda: self.said() == said, f"a slurmd Pod of {said}", STARTS_WITHIN_S)
         eventually(self.takes_jobs, "the node takes jobs", STARTS_WITHIN_S)
 
     def slurmd_cgroup(self) -> str:
-        """The path of the slurmd Pod's cgroup, in the guest."""
+        """Returns the path of the slurmd Pod's cgroup in the guest."""
         pod = self.slurmd_pod()
         assert pod is not None
         uid = pod["metadata"]["uid"]
@@ -133,19 +135,19 @@ class PoolNode(RealNode):
         return self.guest.run(found).output.splitlines()[0]
 
     def jobs_in_slurmd_pod(self) -> list[str]:
-        """The cgroups of native jobs that are below its own."""
+        """Returns the cgroups of native jobs below the slurmd Pod's cgroup."""
         found = f"find {self.slurmd_cgroup()} -type d -name 'step_*' -printf '%h\\n' | sort -u"
         return self.guest.run(found).output.splitlines()
 
     def started(self) -> float:
-        """When slurmd's container was, by the guest's clock, in whole seconds."""
+        """Returns the start time of slurmd's container, by the guest's clock, in whole seconds."""
         pod = self.slurmd_pod()
         assert pod is not None
         began = pod["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
         return float(self.guest.run(f"date -d {began} +%s").output)
 
     def output(self, job: int) -> str:
-        """What a job has written so far: its home is the Node's."""
+        """Returns the output of a job so far, from the Node's /home."""
         return self.guest.run(f"cat /home/alice/slurm-{job}.out 2> /dev/null", check=False).output
 
     def completed(self, job: int) -> bool:

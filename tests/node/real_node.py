@@ -1,4 +1,5 @@
-"""The guest as a Node: Pods whose containers run, native jobs, and what each of them can open."""
+"""The guest as a Node: Pods with running containers, native jobs, and the devices that a Pod or a job
+can open."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from wellknown.allocation import Allocation
 from wellknown.names import DEVICE_PROBLEM
 
 STARTS_WITHIN_S: Final = 120.0
-"""For what takes 5 s where nothing else runs: on a busy machine the guest has a part of two cores."""
+"""Time limit for actions of 5 s on an idle machine. On a busy machine, the guest has only a part of two
+cores."""
 PROGRAMS: Final = ("guest", "containerd", "kubelet", "slurmd-guest", "node-agent", "extender")
 REFUSED: Final = "Operation not permitted"
 _NUMBER: Final = re.compile(r"^opened (\d)$", re.MULTILINE)
@@ -38,24 +40,26 @@ done 2>&1
 
 CPUS_OF_JOB: Final = r"CPU_IDs=(\S+)"
 GPUS_OF_JOB: Final = r" GRES=(\S+)"
-"""In what `scontrol show job --detail` says of a job that runs."""
+"""Patterns in the output of `scontrol show job --detail` for a running job."""
 
 
 def in_words(told: str, wanted: str) -> str:
-    """What a regular expression finds."""
+    """Returns the first group of a regular expression's match."""
     found = re.search(wanted, told)
     assert found is not None, told
     return found[1]
 
 
 def open_each(files: str = "/dev/fgpu") -> str:
-    """A script of sh that opens each device, by files of that name and the device's number."""
+    """Returns a script of sh that opens each device. A device's file is `files` followed by the device's
+    number."""
     return _OPEN_EACH % files
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What a script of `open_each` said: which devices could be opened, and why others could not."""
+    """Output of a script of `open_each`: the numbers of the opened devices, and the errors of the other
+    devices."""
 
     numbers: frozenset[int]
     said: str
@@ -66,19 +70,20 @@ class Opened:
 
     @property
     def refused(self) -> int:
-        """How many were refused by the kernel's device programs, and not for another reason."""
+        """Number of devices that the kernel's device programs refused. Devices with other errors do not
+        count."""
         return self.said.count(REFUSED)
 
 
 class RealNode:
-    """Everybody who works with the Node."""
+    """Acts on the Node, and observes the Node."""
 
     programs: Sequence[str] = PROGRAMS
-    """What runs, in the order in which it is started."""
+    """Programs of the Node, in the order of their starts."""
     gpu = GPU
-    """The extended resource of the devices that Pods are created with."""
+    """Extended resource of the devices that new Pods request."""
     counted: Mapping[str, int] = {GPU: GUEST_GPUS}
-    """How many there are of each extended resource that Slurm counts."""
+    """Number of devices of each extended resource that Slurm counts."""
 
     def __init__(self, actors: Actors) -> None:
         self.actors = actors
@@ -87,13 +92,13 @@ class RealNode:
         self.guest: Connection = self.cluster.guest
 
     def begin(self) -> None:
-        """Gives Pods other names from now on, and has every program run."""
+        """Gives new names to the Pods of the next test, and starts every program."""
         self.actors.begin()
         self.start_all()
         self.counts()
 
     def clean_up(self) -> None:
-        """Leaves neither Pods nor jobs behind, also where a test ended in the midst of it."""
+        """Deletes all Pods and jobs, even if a test has failed half-way."""
         self.guest.run("pkill -CONT -x kubelet", check=False)
         self.start_all()
         self.actors.api.delete("/pods", params={"gracePeriodSeconds": 1}).raise_for_status()
@@ -107,17 +112,18 @@ class RealNode:
                 self.cluster.start(name)
 
     def counts(self) -> None:
-        """Waits until the kubelet counts the GPUs: after each start of it, or of the agent."""
+        """Waits until the kubelet counts the GPUs, as after each start of the kubelet or of the
+        agent."""
         wanted = {name: str(number) for name, number in self.counted.items()}
         what = "the kubelet counts the GPUs"
         eventually(lambda: wanted.items() <= self.allocatable().items(), what, STARTS_WITHIN_S)
 
     def allocatable(self) -> dict[str, str]:
-        """What of each resource the kubelet says that Pods can have."""
+        """Returns the amount of each resource that the kubelet reports as allocatable."""
         return dict(self._status()["allocatable"])
 
     def device_problem(self) -> Mapping[str, str]:
-        """The agent's condition on the Node; {} while it has none."""
+        """Returns the agent's condition on the Node; {} if the Node does not have the condition."""
         conditions = {each["type"]: each for each in self._status()["conditions"]}
         return dict(conditions.get(DEVICE_PROBLEM, {}))
 
@@ -125,41 +131,43 @@ class RealNode:
         return dict(json.loads(self.actors.kubectl("get", "node", GUEST, "-o", "json").stdout)["status"])
 
     def drained(self) -> str:
-        """The reason for which the node is drained in Slurm, "none" where it is not."""
+        """Returns the reason why the node is drained in Slurm; "none" if the node is not drained."""
         return self.cluster.run_slurm("sinfo", "-hN", "-o", "%E").stdout.strip()
 
     # Pods
 
     def create(self, name: str, *, gpus: int = 0, cpu: str = "1", **given: Any) -> None:
-        """Creates a privileged Pod of Slurm's that sees all of the Node's devices, in /dev and in
-        /node-dev, and sleeps. `given` are more fields of its spec."""
+        """Creates a privileged Pod that Slurm places. The Pod sleeps, and sees all devices of the Node
+        in /dev and in /node-dev. `given` has more fields of the Pod's spec."""
         given.setdefault("terminationGracePeriodSeconds", 2)
         whole = container(gpus, cpu, self.gpu)
         self.actors.create(name, containers=[whole], volumes=_VOLUMES, **given)
 
     def run(self, name: str, **given: Any) -> Manifest:
-        """Creates a Pod as `create` does, and waits until its container runs. Returns the Pod."""
+        """Creates a Pod as `create` does. Returns the Pod after the container has started."""
         self.create(name, **given)
         return self.running(name)
 
     def create_unprivileged(self, name: str, *, gpus: int = 0, cpu: str = "1") -> None:
-        """Creates a Pod of Slurm's that has only the devices that it is given, and sleeps."""
+        """Creates a Pod that Slurm places. The Pod sleeps, and has only the granted devices."""
         plain = {**container(gpus, cpu, self.gpu), "securityContext": {}, "volumeMounts": []}
         self.actors.create(name, containers=[plain], terminationGracePeriodSeconds=2)
 
     def create_of(self, name: str, containers: list[Manifest], **given: Any) -> None:
-        """Creates a Pod of Slurm's of these containers, to which the Node's devices can be mounted."""
+        """Creates a Pod of these containers that Slurm places. The containers may mount the Node's
+        devices."""
         volumes = [*_VOLUMES, *given.pop("volumes", [])]
         self.actors.create(
             name, containers=containers, volumes=volumes, terminationGracePeriodSeconds=2, **given
         )
 
     def create_here(self, name: str, **given: Any) -> None:
-        """Creates the same Pod as one of no scheduler and no job: it names its Node."""
+        """Creates the same Pod as `create`, but without a job. The Pod names the Node, and no scheduler
+        places the Pod."""
         self.create(name, scheduler="default-scheduler", nodeName=GUEST, **given)
 
     def grant(self, name: str, numbers: Sequence[int]) -> None:
-        """Writes onto a Pod that its job has these GPUs, as the extender would."""
+        """Writes a grant of these GPUs onto a Pod, as the extender does."""
         allocation = Allocation(
             job_id=4_000_000,
             node=GUEST,
@@ -195,11 +203,11 @@ class RealNode:
         return str(seen["metadata"]["uid"])
 
     def granted(self, name: str) -> frozenset[int]:
-        """The numbers of the GPUs that Slurm granted a Pod."""
+        """Returns the numbers of the GPUs that Slurm granted to a Pod."""
         return frozenset(gres.numbers(self.allocation(name).gres).get("gpu", ()))
 
     def allocation(self, name: str) -> Allocation:
-        """What Slurm granted a Pod."""
+        """Returns Slurm's grant for a Pod."""
         seen = self.actors.see(name)
         assert seen is not None, f"{name} is gone"
         found = Allocation.parse(seen["metadata"]["annotations"])
@@ -207,15 +215,15 @@ class RealNode:
         return found
 
     def limit(self, name: str, file: str) -> str:
-        """What a file of the Pod's own cgroup says."""
+        """Returns the content of a file in the Pod's own cgroup."""
         return self.guest.run(f"cat {self.cgroup(name)}/{file}").output.strip()
 
     def write_limit(self, name: str, file: str, text: str) -> None:
-        """Somebody on the Node writes into a file of the Pod's own cgroup."""
+        """Writes into a file in the Pod's own cgroup, as an administrator on the Node can do."""
         self.guest.run(f"echo {text} > {self.cgroup(name)}/{file}")
 
     def cgroup(self, name: str) -> str:
-        """The path of the Pod's own cgroup, in the guest."""
+        """Returns the path of the Pod's own cgroup in the guest."""
         uid = self.uid(name)
         if self.cluster.spec.guest_cgroups == "systemd":
             uid = uid.replace("-", "_")
@@ -223,8 +231,9 @@ class RealNode:
         return self.guest.run(found).output.splitlines()[0]
 
     def inside(self, name: str, script: str) -> str:
-        """What a script of sh says, errors included, in the Pod's container, by `kubectl exec`. A
-        kubelet that has just started does not know its Pods yet."""
+        """Runs a script of sh in the Pod's container by `kubectl exec`, and returns the output with the
+        errors. Repeats a failed call, because a restarted kubelet does not know the Node's Pods at
+        first."""
         said = ""
 
         def is_done() -> bool:
@@ -241,16 +250,17 @@ class RealNode:
         return said
 
     def opens(self, name: str, files: str = "/dev/fgpu") -> Opened:
-        """Which devices the Pod's container opens now."""
+        """Returns the devices that the Pod's container can open now."""
         return Opened.of(self.inside(name, open_each(files)))
 
     def opens_without_kubelet(self, container: str) -> Opened:
-        """The same of a container by its id, by containerd: `kubectl exec` needs the kubelet."""
+        """Returns the devices that a container can open. Finds the container by id in containerd,
+        because `kubectl exec` needs the kubelet."""
         told = f"ctr -n k8s.io tasks exec --exec-id look {container} sh -c '{open_each()}'"
         return Opened.of(self.guest.run(told, check=False).output)
 
     def has(self, name: str, numbers: frozenset[int]) -> None:
-        """Waits until a Pod opens these devices, and no others."""
+        """Waits until a Pod can open exactly these devices."""
         eventually(
             lambda: self.opens(name).numbers == numbers,
             f"{name} opens {sorted(numbers)}",
@@ -261,8 +271,8 @@ class RealNode:
 
     @contextmanager
     def kubelet_with(self, *lines: str) -> Iterator[None]:
-        """The kubelet with more lines of configuration, for a time. What it knows of CPUs it takes from
-        no kubelet that gave them otherwise."""
+        """Runs the kubelet with more lines of configuration until the context ends. Before each start,
+        deletes the kubelet's file of CPUs, because another policy has written the file."""
         config = self.cluster.directory / "guest/kubelet/etc/kubernetes/kubelet.yaml"
         before = config.read_text()
         try:
@@ -279,7 +289,7 @@ class RealNode:
         self.counts()
 
     def processes_of(self, uid: str) -> list[int]:
-        """The processes in a Pod's cgroup, as the guest numbers them."""
+        """Returns the PIDs of the processes in a Pod's cgroup, as seen in the guest."""
         if self.cluster.spec.guest_cgroups == "systemd":
             uid = uid.replace("-", "_")
         found = self.guest.run(
@@ -288,33 +298,33 @@ class RealNode:
         return [int(line) for line in found.output.split() if line.isdigit()]
 
     def node_agent(self, command: str) -> str:
-        """What a command of the node agent prints."""
+        """Returns the output of a command of the node agent."""
         argv = agent_argv(self.cluster.spec, self.cluster.ports, command)
         return self.guest.run(f"COLUMNS=200 {shlex.join(argv)}").output
 
     def agent_says(self, words: str) -> bool:
-        """Whether the agent's log has these words."""
+        """Returns True if the agent's log contains the text."""
         return words in (self.cluster.logs / "node-agent.log").read_text()
 
     def pods_with_less(self) -> int:
-        """The agent's own metric."""
+        """Number of Pods with less than the jobs' grants, by the agent's metric."""
         return self._metric("node_agent_pods_with_less_than_their_jobs")
 
     def limits_repaired(self) -> int:
-        """The agent's own metric."""
+        """Number of repaired limits, by the agent's metric."""
         return self._metric("node_agent_limits_repaired_total")
 
     def steps_in_jobs_of_pods(self) -> int:
-        """The agent's own metric."""
+        """Number of steps in the jobs of Pods, by the agent's metric."""
         return self._metric("node_agent_steps_in_jobs_of_pods_total")
 
     def metric_of_gpus(self, name: str) -> int:
-        """An agent's own metric of the extended resource."""
+        """Value of an agent's metric for the extended resource."""
         return self._metric(f'{name}{{resource="{self.gpu}"}}')
 
     def restart(self, program: str) -> None:
-        """Restarts the kubelet or the agent, and waits until the kubelet has the agent's plugin again: a
-        Node's status is of before for a while."""
+        """Restarts the kubelet or the agent, and waits until the agent's plugin is registered again. The
+        Node's status is not enough, because the kubelet keeps the old status for a while."""
         self.cluster.stop(program)
         before = self._checkpoint()
         self.cluster.start(program)
@@ -323,7 +333,7 @@ class RealNode:
         self.counts()
 
     def _checkpoint(self) -> str:
-        """Returns a stamp of the kubelet's file, which each report of a plugin renews."""
+        """Returns a stamp of the kubelet's checkpoint file. Each report of a plugin renews the file."""
         file = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
         return self.guest.run(f"stat -c %y.%i {file}").output
 
@@ -335,13 +345,13 @@ class RealNode:
         return int(float(found[1]))
 
     def sbatch(self, script: str, *options: str) -> int:
-        """Submits alice's job, and returns its number."""
+        """Submits a job of the user alice, and returns the job id."""
         said = self.cluster.run_slurm("sbatch", *options, user="alice", stdin=f"#!/bin/sh\n{script}\n")
         return int(said.stdout.split()[-1])
 
     def run_job(self, script: str, *options: str) -> tuple[int, str]:
-        """Submits alice's job, which stays after the script. Returns its number and what the script
-        says."""
+        """Submits a job of the user alice that continues after the script. Returns the job id and the
+        output of the script."""
         output = "/tmp/job.out"
         self.guest.run(f"rm -f {output}")
         stays = f"{script}\necho over; sleep 600"
@@ -356,7 +366,7 @@ class RealNode:
         return self._of_job(job, r"JobState=(\w+)")
 
     def cpus_of_job(self, job: int) -> str:
-        """By Slurm's numbers, which are the guest's."""
+        """CPUs of a job, by Slurm's numbers. The guest has the same numbers."""
         return self._of_job(job, CPUS_OF_JOB)
 
     def gpus_of_job(self, job: int) -> frozenset[int]:
@@ -371,8 +381,8 @@ _VOLUMES: Final = [{"name": "node-dev", "hostPath": {"path": "/dev"}}]
 
 
 def container(gpus: int = 0, cpu: str = "1", resource: str = GPU) -> Manifest:
-    """A privileged container that sleeps, and ignores SIGTERM as each first process does that has no
-    handler for it."""
+    """Returns a privileged container that sleeps. The container ignores SIGTERM, as every first process
+    without a handler does."""
     requests = {"cpu": cpu, "memory": "64Mi"}
     limits = {resource: str(gpus)} if gpus else {}
     return {

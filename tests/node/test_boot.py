@@ -1,4 +1,4 @@
-"""Tests of the start of a cluster for tests on a Node, which repeats one loss of the guest."""
+"""Tests that a cluster for tests on a Node is started again once, if the guest is lost."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Very many Pods and native jobs, after each other and beside each other, share the devices of a Node:
-each says from inside what it has, from its first instruction on."""
+"""Tests that very many Pods and native jobs share the devices of a Node, one after the other and at the
+same time. Each Pod and job reports its resources from inside, from the first instruction."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.node, pytest.mark.timeout(1500)]
 
 EACH: Final = 50
-"""So many Pods, and so many jobs, with each of the two drivers of cgroups."""
+"""Number of Pods, and number of jobs, with each of the two drivers of cgroups."""
 _AT_ONCE: Final = 8
-"""More than the Node has room for: the others wait in Slurm."""
+"""Number of Pods and jobs at the same time. The Node has room for fewer, so the other Pods and jobs wait
+in Slurm."""
 _HANDS: Final = "/run/hands"
 _MIB: Final = 1 << 20
 _MOST_GPUS: Final = 4
 _PAUSE_S: Final = 1.0
-"""Between looks."""
+"""Pause between two looks."""
 _SCRIPT: Final = """
 look() {
     read up rest < /proc/uptime
@@ -59,7 +60,7 @@ _UNTIL: Final = re.compile(r"^until (\S+)$", re.MULTILINE)
 _OPENED: Final = re.compile(r"^opened(.*)$", re.MULTILINE)
 
 
-# One command for all: each costs the guest more than a Pod's own.
+# One command for all files, because each command costs the guest more than a Pod
 _OVER: Final = f"""cd {_HANDS} && for file in pod-* job-*; do
     case $file in *.granted) continue;; esac
     if tail -n 1 $file 2>/dev/null | grep -qx over; then
@@ -70,22 +71,22 @@ done"""
 
 @dataclass(frozen=True)
 class Granted:
-    """What Slurm gave."""
+    """Resources that Slurm granted."""
 
     gpus: frozenset[int]
     cpus: tuple[int, ...]
     memory: int
-    """In bytes."""
+    """Memory in bytes."""
 
 
 class Pods:
-    """Each of a privileged container, which sees all devices of the Node."""
+    """Pods with a privileged container, which sees all devices of the Node."""
 
     def __init__(self, node: RealNode) -> None:
         self._node = node
 
     def comes(self, name: str, gpus: int, seconds: int) -> None:
-        """One begins to run the script when Slurm lets it, and ends by itself."""
+        """Creates a Pod. The Pod runs the script when Slurm grants resources, and ends by itself."""
         limits = "limits=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup); limits=${limits%/*}"
         given = f"exec > /hands/{name} 2>&1\n{limits}\nhands=/hands seconds={seconds}"
         whole: dict[str, Any] = {**container(gpus), "command": ["sh", "-c", f"{given}\n{_SCRIPT}"]}
@@ -103,7 +104,7 @@ class Pods:
 
 
 class Jobs:
-    """alice's."""
+    """Jobs of the user alice."""
 
     MEMORY_MB: Final = 60
 
@@ -111,7 +112,8 @@ class Jobs:
         self._node = node
 
     def comes(self, name: str, gpus: int, seconds: int) -> None:
-        """Slurm says at its start what it has: of one that has ended it forgets the CPUs."""
+        """Submits a job. The job records its grant at the start, because Slurm forgets the CPUs of an
+        ended job."""
         limits = "limits=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup); limits=${limits%/step_*}"
         granted = f"scontrol show job --detail $SLURM_JOB_ID > {_HANDS}/{name}.granted"
         script = f"{granted}\n{limits}\nhands={_HANDS} seconds={seconds}\n{_SCRIPT}"
@@ -123,21 +125,22 @@ class Jobs:
         return Granted(gpus, number_list.expand(in_words(said, CPUS_OF_JOB)), self.MEMORY_MB * _MIB)
 
     def goes(self, name: str) -> None:
-        """Slurm forgets it by itself."""
+        """Does nothing, because Slurm forgets the job by itself."""
 
 
 @dataclass(frozen=True)
 class Stay:
-    """What a Pod or a job said of its time here."""
+    """Times and devices of a Pod or a job, from the report of the Pod or job."""
 
     began: float
-    """When it had its devices, in seconds since the guest's start."""
+    """Time at which the Pod or job had the devices, in seconds since the guest's start."""
     ended: float
     gpus: frozenset[int]
 
 
 def judge(evidence: Evidence, name: str, said: str, granted: Granted) -> Stay:
-    """Notes what is wrong about what it had."""
+    """Compares the report of a Pod or a job with the grant. Records wrong devices in `evidence`. Asserts
+    that the limits are in force from the first instruction."""
     opened, until = _OPENED.search(said), _UNTIL.search(said)
     assert opened is not None, said
     assert until is not None, said
@@ -158,7 +161,7 @@ def judge(evidence: Evidence, name: str, said: str, granted: Granted) -> Stay:
 
 
 def beside(stays: Mapping[str, Stay]) -> int:
-    """How many Pods and jobs had devices at the same time."""
+    """Returns the number of pairs of a Pod and a job with devices at the same time."""
     pairs = itertools.product(
         *([stay for name, stay in stays.items() if name.startswith(kind)] for kind in ("pod", "job"))
     )

@@ -1,5 +1,5 @@
-"""No Pod opens a device that is not its job's, on a real Node: whatever its container may do otherwise,
-and whichever program of the Node is away or begins anew."""
+"""Tests that a Pod on a real Node opens only the devices of the Pod's job. The container may be
+privileged, and a program of the Node may be dead or restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NONE = frozenset[int]()
 
 
 def assert_refused(opened: Opened, own: frozenset[int]) -> None:
-    """Its own devices alone are opened, and each other one is refused, and not absent."""
+    """Asserts that exactly the own devices open, and that every other device is refused, not absent."""
     assert opened.numbers == own, opened.said
     assert opened.refused == GUEST_GPUS - len(own), opened.said
 
@@ -96,7 +96,7 @@ def test_access_outlives_a_restart_of_a_node_program(node: RealNode, program: st
 
 
 def test_next_pod_gets_device_after_last_process_of_deleted_pod(node: RealNode) -> None:
-    """kubectl deletes the first by force, and its kubelet hangs: its process computes on."""
+    """kubectl deletes the first Pod by force while the kubelet hangs, so the Pod's process continues."""
     first = node.run("first", gpus=2)["status"]["containerStatuses"][0]["containerID"].split("//")[1]
     own = node.granted("first")
     node.has("first", own)

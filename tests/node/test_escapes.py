@@ -1,5 +1,5 @@
-"""A Pod and a native job beside each other, each with cores, memory and devices: neither reaches the
-other's, whatever it tries."""
+"""Tests that a Pod and a native job on the same Node cannot reach each other's cores, memory and
+devices."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
 _OUTPUT: Final = "/tmp/escapes.out"
 _LOOKS: Final = f"grep Cpus_allowed_list /proc/self/status; {open_each('/node-dev/fgpu')} echo looked"
-"""What a container has at its first instruction."""
+"""Script that prints the cores and devices of a container at the first instruction."""
 _MEMORY: Final = {"name": "memory", "emptyDir": {"medium": "Memory"}}
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What the two said."""
+    """A Pod and a native job on the same Node, with the outputs of the attempts of both."""
 
     node: RealNode
     cores: str
-    """The Pod's."""
+    """Cores of the Pod."""
     gpus: frozenset[int]
-    """The Pod's."""
+    """GPUs of the Pod."""
     by_pod: dict[str, str]
     by_job: dict[str, str]
 
 
 def _plain(name: str, **more: object) -> Manifest:
-    """A container that is not privileged, to which the Node's /dev is mounted."""
+    """Returns an unprivileged container with the Node's /dev as a mount."""
     own = {**container(), "name": name, "securityContext": {}}
     return {**own, "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}, **more}
 
@@ -89,7 +89,7 @@ def beside(all_nodes: RealNode) -> Iterator[Beside]:
 
 
 def _device(numbers: frozenset[int]) -> dict[str, int]:
-    """One of these, for a script."""
+    """Returns the script variables of the device with the lowest number."""
     return {"gpu": min(numbers), "minor": 16 + min(numbers)}
 
 
@@ -115,10 +115,11 @@ def test_job_does_not_reach_resources_of_a_pod(
 
 
 def has_its_own(beside: Beside, said: str) -> str:
-    """Why a container has not just what its Pod was granted; blank where it has."""
+    """Returns the output of a container whose resources differ from the Pod's grant; empty if the
+    resources are as granted."""
     opened = Opened.of(said)
     cores = said.partition("Cpus_allowed_list:")[2].split()[:1]
-    # Each container has its device's files; the others it sees in the Node's /dev are refused.
+    # The Node's /dev shows all devices; the kernel refuses devices outside the Pod's grant.
     wrong = cores != [beside.cores] or opened.numbers != beside.gpus
     return said if wrong or opened.refused != GUEST_GPUS - len(beside.gpus) else ""
 

@@ -1,4 +1,4 @@
-"""Numbered examples where a real kubelet runs containers: what elsewhere kwok plays."""
+"""Tests that numbered examples pass with a real kubelet, instead of kwok, and with real containers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = (
     "13-a-cron-job",
     "20-a-drain",
 )
-"""Those in which containers begin and end, or devices are given."""
+"""Examples in which containers start and end, or devices are granted."""
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,4 @@
-"""What the agent takes of a Node, and how soon it answers."""
+"""Tests of the agent's use of memory and CPU on a Node, and of the time until the gate answers."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ for _ in range(5):
 print(min(taken))
 """
 GATE_MS, IDLE_PERCENT, RSS_MB = 10.0, 1.0, 80.0
-"""The bounds of a machine that is not emulated; that of memory is 80 without GPUs."""
+"""Limits on a machine without emulation. The limit of memory applies without NVML."""
 _IDLE_S: Final = 30.0
 _TICKS: Final = 100
-"""A second (proc_pid_stat(5)), as Linux has it on this machine."""
+"""Clock ticks in a second (proc_pid_stat(5)), as Linux counts on this machine."""
 
 
 def test_the_gate_answers_soon(node: RealNode, evidence: Evidence) -> None:
@@ -65,7 +65,7 @@ def slowness(node: RealNode, evidence: Evidence) -> float:
 
 
 def times_slower(node: RealNode) -> float:
-    """Returns how many times longer a loop of Python takes in the guest than on the machine below."""
+    """Returns how many times longer a loop of Python takes in the guest than on this machine."""
     there = float(node.guest.run(f"python3 -c '{_LOOP}'").output)
     here = subprocess.run([sys.executable, "-c", _LOOP], text=True, capture_output=True, check=True)
     return round(there / float(here.stdout), 1)

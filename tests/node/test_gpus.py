@@ -1,5 +1,6 @@
-"""GPUs of NVIDIA's on a real Node, as NVML tells of them: each Pod has its job's, by file and by UUID,
-and what becomes of a GPU or of its driver is told to Kubernetes and to Slurm."""
+"""Tests of NVIDIA's GPUs on a real Node, as NVML reports the GPUs. Each Pod has the GPUs of the Pod's
+job, by file and by UUID. The agent reports failures of a GPU or of the driver to Kubernetes and to
+Slurm."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
 GUESTS = (Guest(DEFAULT_RELEASE, "cgroupfs", RESOURCES),)
 _SEEN_WITHIN_S: Final = 90.0
-"""The agent asks a driver each half minute."""
+"""The agent asks a driver every 30 s."""
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +49,13 @@ def all_nodes(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def opens(node: NvidiaNode, name: str) -> set[str]:
-    """Which files of the driver's a privileged Pod opens."""
+    """Returns the files of the driver that a privileged Pod can open."""
     return opened(node.inside(name, open_each("/node-dev")))
 
 
 def has_its_own(node: NvidiaNode, name: str) -> frozenset[int]:
-    """Waits until a privileged Pod opens the files of its job's GPUs, and no others; returns their
-    numbers."""
+    """Waits until a privileged Pod can open exactly the files of its job's GPUs. Returns the numbers of
+    the GPUs."""
     node.running(name)
     own = node.granted(name)
     files = {file for number in own for file in FILES[number]}
@@ -63,7 +64,8 @@ def has_its_own(node: NvidiaNode, name: str) -> frozenset[int]:
 
 
 def variables(node: NvidiaNode, name: str) -> dict[str, str]:
-    """Those of the container's first process by which NVIDIA's programs find GPUs."""
+    """Returns the variables that name the GPUs for NVIDIA's programs, from the container's first
+    process."""
     lines = node.inside(name, "tr '\\0' '\\n' < /proc/1/environ").splitlines()
     told = dict(line.split("=", 1) for line in lines if "=" in line)
     return {key: value for key, value in told.items() if key.endswith("_VISIBLE_DEVICES")}
@@ -75,7 +77,7 @@ def called(*numbers: int) -> dict[str, str]:
 
 
 def listed(node: NvidiaNode, name: str) -> set[str]:
-    """What a container that is not privileged has of the driver's files."""
+    """Returns the files of the driver in an unprivileged container."""
     found = node.inside(name, "find /dev -name 'nvidia*' -type c").split()
     return {file.removeprefix("/dev/") for file in found}
 
@@ -102,14 +104,14 @@ def test_pod_and_native_job_have_a_gpu_each(node: NvidiaNode) -> None:
     assert listed(node, "pod") == {*FILES[own], "nvidiactl"}
     assert variables(node, "pod") == called(own)
     job, said = node.run_job(open_each("/dev"), f"--gres=gpu:{TYPES[WHOLE]}:1")
-    # Slurm closes what it counts, and no more.
+    # Slurm closes only the GPUs that Slurm counts.
     assert opened(said) == {*FILES[1 - own], NOT_COUNTED}
     assert node.gpus_of_job(job) == {1 - own}
     assert node.inside("pod", f": < /dev/{FILES[own][0]} && echo opened").strip() == "opened"
 
 
 def test_privileged_pod_opens_its_own_gpu_alone(node: NvidiaNode) -> None:
-    """Also not a GPU that Slurm does not count."""
+    """The Pod cannot open a GPU that Slurm does not count, either."""
     for name in ("one", "two"):
         node.create(name, gpus=1)
     own = {name: has_its_own(node, name) for name in ("one", "two")}
@@ -135,7 +137,7 @@ def test_pod_opens_its_own_mig_instance_alone(node: NvidiaNode) -> None:
     eventually(lambda: node.job_state(job) == "PENDING", "a native job waits for an instance")
 
 
-# What fails
+# Failures of a GPU
 
 FAILURES = {
     "its driver complains": (
@@ -172,7 +174,8 @@ FAILURES = {
 
 
 def drained_for(node: NvidiaNode, words: str) -> None:
-    """Waits until the Node says so, and Slurm has drained the node for it."""
+    """Waits until the Node's condition has this message, and Slurm has drained the node for this
+    reason."""
     eventually(lambda: node.device_problem().get("message") == words, words, _SEEN_WITHIN_S)
     told = node.device_problem()
     assert (told["status"], told["reason"]) == ("True", "DeviceFailed")
@@ -203,7 +206,7 @@ def test_failed_gpu_drains_the_node_until_the_repair(node: NvidiaNode, failure: 
 
 
 def the_extender_has_looked(node: NvidiaNode, name: str) -> None:
-    """Has a new Pod wait in Slurm: then the extender has heard of all that was before."""
+    """Creates a Pod that waits in Slurm. Afterwards, the extender has seen all earlier changes."""
     node.create(name, gpus=1)
     node.actors.queued(name)
 
@@ -231,7 +234,7 @@ def test_hanging_driver_drains_the_node_and_delays_nothing_else(node: NvidiaNode
     drained_for(node, "a driver has not answered for 10 s")
     health = f"http://127.0.0.1:{node.cluster.ports['node-agent-health']}/readyz"
     assert httpx.get(health, timeout=10).status_code == 200
-    node.grant("next", [1 - own])  # a Pod that is here already, when its job starts
+    node.grant("next", [1 - own])  # a Pod that runs before the job starts
     assert has_its_own(node, "next") == {1 - own}
     memory = node.limit("pod", "memory.max")
     node.write_limit("pod", "memory.max", "max")

@@ -1,5 +1,5 @@
-"""What a Pod was granted is what it has, from its first process on: cores, memory, devices; and the Node
-tells of it."""
+"""Tests that a Pod has the granted cores, memory and devices from the first process, and that the Node
+reports problems and the grant."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
 MIB = 1 << 20
 _RECONCILED_S = 12.0
-"""The kubelet's CPU manager writes again within 10 s what is not as it wants it."""
+"""Longer than the 10 s after which the kubelet's CPU manager writes the CPUs again."""
 _ASK = """
 import http.client, socket
 link = http.client.HTTPConnection("agent")
@@ -36,7 +36,7 @@ print(link.getresponse().read().decode(), end="")
 
 
 def cores_of(node: RealNode, name: str) -> str:
-    """By the container's first process."""
+    """Returns the cores of the container's first process."""
     return node.inside(name, "grep Cpus_allowed_list /proc/1/status").split()[-1]
 
 
@@ -49,7 +49,7 @@ def test_pod_has_the_cores_of_its_job_and_cannot_take_other_cores(node: RealNode
         node.create(name, cpu=cpu)
     for name in ("one", "two"):
         node.running(name)
-        assert cores_of(node, name) == node.allocation(name).cores  # one thread a core, in order
+        assert cores_of(node, name) == node.allocation(name).cores  # one thread per core, in order
         assert node.inside(name, "nproc").strip() == name.replace("one", "1").replace("two", "2")
     assert {cores_of(node, "one")}.isdisjoint(cores_of(node, "two").replace("-", ","))
     other = cores_of(node, "two")[0]
@@ -70,14 +70,14 @@ def test_a_pod_has_the_memory_of_its_job_and_no_swap(node: RealNode) -> None:
 
 
 def in_force(node: RealNode, name: str) -> tuple[str, int]:
-    """The cores and the memory of a Pod's cgroup."""
+    """Returns the cores and the memory of a Pod's cgroup."""
     memory = node.limit(name, "memory.max")
     return node.limit(name, "cpuset.cpus"), -1 if memory == "max" else int(memory)
 
 
 def are_put_right(node: RealNode, evidence: Evidence, name: str, changed: int, since: int) -> None:
-    """Waits until a Pod has the limits of its job again, `changed` of which were changed since the agent
-    had put right so many."""
+    """Waits until a Pod has the limits of the job again. `changed` limits were changed, after the agent
+    had repaired `since` limits."""
     granted = node.allocation(name)
     right = (granted.cores, granted.memory_mb * MIB)
     evidence.changed += changed
@@ -96,7 +96,8 @@ def test_changed_limits_are_repaired(node: RealNode, evidence: Evidence) -> None
 
 
 def test_raised_limit_in_the_pod_spec_gives_no_more_memory(node: RealNode, evidence: Evidence) -> None:
-    """The kubelet writes the Pod's cgroup when a limit is raised in place: its job has no more."""
+    """The kubelet writes the Pod's cgroup when a user raises a limit in place. The job gets no more
+    memory."""
     limited = container()
     limited["resources"]["limits"] = {"cpu": "1", "memory": "128Mi"}
     node.create_of("one", [limited])
@@ -128,10 +129,10 @@ def _has_put_right(node: RealNode, limits: int) -> bool:
 
 
 def test_the_kubelets_static_cpu_manager_is_overruled(node: RealNode) -> None:
-    """It may give any core but 0, and Slurm gives that one first."""
+    """The CPU manager may give any core but 0. Slurm gives core 0 first."""
     with node.kubelet_with("cpuManagerPolicy: static", 'reservedSystemCPUs: "0"'):
         whole = container()
-        whole["resources"]["limits"] = whole["resources"]["requests"]  # so that it gets cores
+        whole["resources"]["limits"] = whole["resources"]["requests"]  # so that the Pod gets cores
         node.create_of("one", [whole])
         node.running("one")
         assert node.allocation("one").cores == "0"
@@ -154,7 +155,8 @@ def test_unprivileged_container_gets_and_opens_its_devices(node: RealNode) -> No
 
 
 def test_pod_waits_with_an_event_while_another_pod_has_its_device(node: RealNode) -> None:
-    """One was deleted by force: the kubelet gives it the grace of its spec, and begins another."""
+    """The first Pod is deleted by force. The kubelet gives this Pod the grace period of its spec, and
+    starts the next Pod."""
     node.create_here("first", terminationGracePeriodSeconds=30)
     node.running("first")
     node.grant("first", [0])
@@ -195,7 +197,7 @@ def test_a_device_that_fails_drains_the_node_until_it_is_back(node: RealNode) ->
 
 
 def test_core_of_two_jobs_is_reported_until_one_job_ends(node: RealNode) -> None:
-    """The extender would evict the Pod whose job was suspended, and is paused."""
+    """The extender is paused, because the extender would evict the Pod of a suspended job."""
 
     def reason() -> str | None:
         return node.device_problem().get("reason")

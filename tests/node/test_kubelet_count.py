@@ -1,4 +1,5 @@
-"""The kubelet counts for each Pod the devices that Slurm granted, whatever comes and goes."""
+"""Tests that the kubelet counts for each Pod the devices that Slurm granted, while Pods and programs
+come and go."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ print(json.dumps({pod: sorted(devices) for pod, devices in found}))
 """
 _CHOSEN: Final = "the kubelet chooses devices"
 ANSWER_MS, LONGEST_MS = 100, 1000
-"""The bounds of the 99th percentile on a machine that is not emulated, and of all answers anywhere."""
+"""Limits of the 99th percentile on a machine without emulation, and of every answer on any machine."""
 
 
 def counted(node: RealNode, resource: str) -> dict[str, list[str]]:
@@ -56,7 +57,8 @@ def answers_ms(log: str) -> list[float]:
 
 
 class Bursts:
-    """Pods that come three at a time, and go in random order, one of them later."""
+    """Creates three Pods at a time, and deletes the Pods in random order. One Pod stays until the next
+    burst."""
 
     def __init__(self, node: RealNode) -> None:
         self._node, self._random = node, random.Random(40)
@@ -85,7 +87,7 @@ class Bursts:
         eventually(gone, f"{going} gone", STARTS_WITHIN_S)
 
     def _compare(self, name: str, devices: list[str]) -> None:
-        """Compares the kubelet's count, the grant, and the devices that the container opens."""
+        """Compares the kubelet's count, the grant, and the devices that the container can open."""
         granted, opened = self._node.granted(name), self._node.opens(name).numbers
         numbers = {int(device.rpartition("-")[2]) for device in devices}
         self.compared += 1
@@ -106,7 +108,7 @@ def test_kubelet_counts_the_granted_devices(node: RealNode) -> None:
     assert bursts.compared >= PODS
     assert bursts.differ == []
     assert node.metric_of_gpus("node_agent_pods_with_other_devices") == 0
-    said = log.read_bytes()[begins:].decode()  # of all starts of the agent
+    said = log.read_bytes()[begins:].decode()  # from all starts of the agent
     answers = answers_ms(said)
     in_ms, slower = p99(answers), times_slower(node)
     told = {

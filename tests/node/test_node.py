@@ -1,4 +1,4 @@
-"""A real Node: what Slurm and Kubernetes each have of the guest, and what runs on it for both."""
+"""Tests of a real Node: the guest is in Slurm and in Kubernetes, and runs native jobs and Pods."""
 
 from __future__ import annotations
 

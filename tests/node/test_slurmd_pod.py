@@ -1,5 +1,5 @@
-"""slurmd in a Pod that a real kubelet runs (docs/concepts/pools.md): it joins, its native jobs run
-beside Pods of ours, and nothing ends it below a job."""
+"""Tests of slurmd in a Pod that a real kubelet runs (docs/concepts/pools.md). slurmd joins Slurm, native
+jobs run beside Pods of the extender, and drains, deletions and roll-outs wait for the jobs."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def all_nodes(cluster: Cluster) -> Iterator[PoolNode]:
 
 
 def runs(node: PoolNode, script: str, *options: str) -> int:
-    """Submits alice's job, and returns its number when it has written a line."""
+    """Submits a job of the user alice, and returns the job id after the job has written a line."""
     job = node.sbatch(script, "-n1", "--mem=100", *options)
     eventually(lambda: node.output(job), f"the job writes: {node.job_state(job)}", STARTS_WITHIN_S)
     return job
 
 
 def is_complete(node: PoolNode, job: int) -> None:
-    """Waits until a job of `_LINES` has written them all."""
+    """Waits until a job of `_LINES` has written all lines."""
     eventually(lambda: node.completed(job), "the job ends by itself", STARTS_WITHIN_S)
     lines = node.output(job).splitlines()
     assert lines == [*(f"line {number}" for number in range(1, _ALL_LINES + 1)), "over"]
@@ -71,7 +71,7 @@ def test_node_takes_jobs_soon_after_the_slurmd_container_starts(
 
 
 def test_native_jobs_and_pods_have_their_own_devices_and_cores(node: PoolNode) -> None:
-    # containerd 1.7 asks nobody: a Pod has all devices there, or none (docs/concepts/devices.md)
+    # containerd 1.7 runs without NRI: a Pod has all devices, or none (docs/concepts/devices.md)
     gpus = 3 if node.cluster.spec.release == DEFAULT_RELEASE else 0
     node.run("pod", gpus=gpus, cpu="2")
     pods = node.granted("pod")
@@ -90,7 +90,7 @@ def test_native_jobs_and_pods_have_their_own_devices_and_cores(node: PoolNode) -
 
 
 def test_native_job_starts_after_the_earlier_pod_has_ended(node: PoolNode) -> None:
-    """The gate, which slurmd has from slurmctld with its configuration."""
+    """The gate lets the job wait. slurmd gets the gate from slurmctld with the configuration."""
     node.run("pod", gpus=len(GPUS), terminationGracePeriodSeconds=15)
     uid = node.uid("pod")
     job = node.sbatch(open_each(), "-n1", "--mem=100", f"--gres=gpu:{len(GPUS)}")

@@ -1,5 +1,5 @@
-"""A Node whose container runtime asks nobody (containerd 1.7): devices are as closed as elsewhere, whole
-Nodes of them are given, and limits come a moment later."""
+"""Tests of a Node whose container runtime runs without NRI (containerd 1.7). Devices are closed as with
+NRI. A Pod gets all devices of the Node or none, and the limits come a moment later."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_native_job_has_the_limits_of_slurm_beside_a_pod(node: RealNode) -> None
 
 
 def test_step_in_the_job_of_a_pod_ends_and_the_pod_stays(node: RealNode) -> None:
-    """This guest has Slurm 24.11."""
+    """The guest has Slurm 24.11."""
     node.run("pod")
     job, since = node.allocation("pod").job_id, node.steps_in_jobs_of_pods()
     with pytest.raises(ClusterError, match="Killed"):
@@ -88,13 +88,13 @@ def test_step_in_the_job_of_a_pod_ends_and_the_pod_stays(node: RealNode) -> None
 
 
 def looked(node: RealNode, name: str) -> str:
-    """What a Pod has said, once it has looked; blank before."""
+    """Returns the output of a Pod after all looks of the Pod; empty before."""
     said = node.actors.kubectl("logs", node.actors.full(name)).stdout
     return said if "looked" in said else ""
 
 
 def test_limits_are_in_force_soon(node: RealNode, evidence: Evidence) -> None:
-    """Measured from the Pod's first instruction."""
+    """The time starts at the Pod's first instruction."""
     for number in range(PODS):
         name = f"pod-{number}"
         whole = {**container(), "command": ["sh", "-c", _LOOKS]}
