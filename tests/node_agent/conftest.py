@@ -1,4 +1,4 @@
-"""Fixtures: a Node, and NVML as the first library of this name in the path of the loader."""
+"""Fixtures: a Node, and a fake NVML as the first library of this name in the loader's path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.node_agent.node import Node
 
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a libnvidia-ml.so.1."""
+    """Folder with a fake libnvidia-ml.so.1."""
     folder = tmp_path_factory.mktemp("nvml")
     build_nvml(folder / NVML)
     return folder
@@ -31,7 +31,7 @@ def gpus(nvml_library: Path, tmp_path: Path) -> Gpus:
 def node(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Node]:
-    """A Node with the driver cgroupfs, or with each driver (`with_each_driver`)."""
+    """A Node with the cgroup driver cgroupfs, or with each driver (`with_each_driver`)."""
     monkeypatch.setattr(device_health, "_LOOK_S", 0.05)
     with mounted(tmp_path) as tree:
         yield Node(tree, tmp_path, getattr(request, "param", ""))
@@ -39,6 +39,6 @@ def node(
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
-    """One for sockets: their paths may have 107 characters."""
+    """Folder with a short path, for sockets: the path of a socket has at most 107 characters."""
     with tempfile.TemporaryDirectory(prefix="node-agent-") as folder:
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""NRI's own side of a container runtime (containerd/nri, pkg/adaptation), of two releases of NRI."""
+"""Runs NRI's side of a container runtime (containerd/nri, pkg/adaptation), in two releases of NRI."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _SOURCES = Path(__file__).with_name("runtime")
 _LONGEST = 1 << 20
 RELEASES = ("0.8", "0.12")
-"""That of containerd 2.1, and the newest."""
+"""Releases of NRI: the release in containerd 2.1, and the newest release."""
 
 
 def built(release: str) -> Path:
-    """The program, built once."""
+    """Returns the path of the program, built once."""
     sources = [_SOURCES / "main.go", *sorted((_SOURCES / f"nri-{release}").iterdir())]
     place = cache_folder() / f"nri-{release}-{recipe_hash(*(file.read_bytes() for file in sources))}"
 
@@ -40,7 +40,7 @@ def built(release: str) -> Path:
 
 
 class ContainerRuntime:
-    """Asks its plugins about Pods and containers, which it does not make."""
+    """Asks the connected plugins about Pods and containers, but creates no Pods or containers."""
 
     def __init__(self, process: asyncio.subprocess.Process, socket: Path) -> None:
         self._process = process
@@ -51,13 +51,14 @@ class ContainerRuntime:
     async def start(
         cls, release: str, socket: Path, *required: str, pods: int = 0
     ) -> AsyncIterator[ContainerRuntime]:
-        """Starts a runtime that has Pods, and makes no container without `required` plugins."""
+        """Starts a runtime with Pods. The runtime creates no container without the `required`
+        plugins."""
         argv = [str(socket), str(pods), *required]
         process = await asyncio.create_subprocess_exec(
             built(release), *argv, stdin=PIPE, stdout=PIPE, limit=_LONGEST
         )
         assert process.stdout is not None
-        await process.stdout.readline()  # it listens
+        await process.stdout.readline()  # the runtime listens
         try:
             yield cls(process, socket)
         finally:
@@ -69,27 +70,29 @@ class ContainerRuntime:
         self._process.kill()
 
     async def runs(self, pod: Mapping[str, Any]) -> str:
-        """A Pod's sandbox is made. Returns the error, "" where there is none."""
+        """Runs a Pod's sandbox. Returns the error; "" without an error."""
         return await self._error({"Do": "run", "Pod": pod})
 
     async def stops(self, pod: Mapping[str, Any]) -> str:
         return await self._error({"Do": "stop", "Pod": pod})
 
     async def has(self, pod: Mapping[str, Any], container: Mapping[str, Any]) -> None:
-        """It has a container already, and tells the plugins of it that connect from now on."""
+        """Adds an existing container. The runtime reports the container to plugins that connect
+        later."""
         await self._ask(_about("has", pod, container))
 
     async def synchronized(self) -> list[dict[str, Any]]:
-        """What the last plugin that connected asked to be changed of the containers that there are."""
+        """Returns the changes of existing containers that the latest plugin requested when
+        connecting."""
         return _listed(await self._ask(_about("synchronized", {"id": ""}, None)))
 
     async def ends(self, pod: Mapping[str, Any], container: Mapping[str, Any], *, gone: bool) -> str:
-        """A container has ended, or is gone. Returns the error."""
+        """Stops or removes a container. Returns the error."""
         what = "remove container" if gone else "stop container"
         return await self._error(_about(what, pod, container))
 
     async def updates(self, pod: Mapping[str, Any], **resources: Any) -> tuple[dict[str, Any], str]:
-        """Somebody changes what a container may use. Returns what comes to be, and the error."""
+        """Updates the resources of a container. Returns the resulting resources, and the error."""
         told = await self._ask(_about("update", pod, None) | {"Resources": resources})
         resulting = [update.get("linux", {}).get("resources", {}) for update in _listed(told)]
         return (resulting[0] if resulting else {}), told.get("error", "")
@@ -97,7 +100,7 @@ class ContainerRuntime:
     async def creates(
         self, pod: Mapping[str, Any], container: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], str]:
-        """A container is made. Returns what it gets beside what it asks for, and the error."""
+        """Creates a container. Returns the plugins' adjustments of the container, and the error."""
         told = await self._ask(_about("create", pod, container))
         return _without_nothing(told.get("adjust") or {}), told.get("error", "")
 
@@ -121,6 +124,7 @@ def _listed(told: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _without_nothing(told: dict[str, Any]) -> dict[str, Any]:
-    """NRI's answers have every message that could be in them, most of them empty."""
+    """Removes the empty messages from a reply of NRI. A reply contains every possible message, mostly
+    empty."""
     kept = {k: _without_nothing(v) if isinstance(v, dict) else v for k, v in told.items()}
     return {key: value for key, value in kept.items() if value not in ({}, [])}

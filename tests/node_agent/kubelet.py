@@ -1,4 +1,4 @@
-"""The kubelet's side of device plugins (pkg/kubelet/cm/devicemanager), by grpcio."""
+"""The kubelet's side of device plugins (pkg/kubelet/cm/devicemanager), with grpcio."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _SOCKETS = Path("/proc/net/unix")
 
 
 class Kubelet:
-    """Takes plugins in a folder, and asks them as a kubelet does: with `listens` by itself."""
+    """Registers plugins in a folder, and calls the plugins as a kubelet does. With `listens`, the
+    kubelet watches the plugins' devices by itself."""
 
     def __init__(self, folder: Path, *, listens: bool = False) -> None:
         self._folder = folder
@@ -56,23 +57,23 @@ class Kubelet:
             await self.hangs_up()
 
     def sockets(self) -> list[str]:
-        """What listens, or has listened, in its folder."""
+        """Returns the names of all sockets in the folder, including old sockets."""
         return [file.name for file in self._folder.iterdir() if file.is_socket()]
 
     def empties(self) -> None:
-        """As each does when it starts."""
+        """Removes the sockets from the folder, as a starting kubelet does."""
         for name in self.sockets():
             (self._folder / name).unlink()
 
     async def hangs_up(self) -> None:
-        """It ends the connections to its plugins."""
+        """Ends the connections to the plugins."""
         for task in self._listening:
             task.cancel()
         await asyncio.gather(*self._listening, return_exceptions=True)
         self._listening.clear()
 
     def counts(self, *devices: str, of_pods: Sequence[str] = ()) -> None:
-        """A plugin, this one or another, has told it of its devices; Pods have some."""
+        """Writes a checkpoint with these devices from a plugin. Pods have the devices in `of_pods`."""
         entry = {"PodUID": "u", "ResourceName": RESOURCE, "DeviceIDs": {"-1": list(of_pods)}}
         entries = [entry, entry | {"ResourceName": "other", "DeviceIDs": {"0": ["other"]}}]
         told = {
@@ -116,7 +117,7 @@ def list_and_watch(plugin: aio.Channel) -> Any:
 
 
 async def allocate(plugin: aio.Channel, *containers: list[str]) -> Any:
-    """What containers are given that are to have these devices. Raises AioRpcError."""
+    """Returns the plugin's response for containers with these devices. Raises AioRpcError."""
     ask: Any = plugin.unary_unary(
         "/v1beta1.DevicePlugin/Allocate",
         request_serializer=api.AllocateRequest.SerializeToString,
@@ -159,10 +160,10 @@ class PodResources:
         self.socket = socket
         self.pods: dict[str, list[str]] = {}
         self.former: dict[str, list[str]] = {}
-        """Pods that were deleted by force, and that the kubelet still ends."""
+        """Devices of Pods deleted by force, while the kubelet still ends the Pods."""
         self.calls = 0
         self.rejections = 0
-        """Number of calls to reject: other programs call too often."""
+        """Number of calls to reject, as if other programs called too often."""
         self.hangs = False
 
     @asynccontextmanager
@@ -201,7 +202,7 @@ class PodResources:
 
 
 async def refusal(asking: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
-    """Returns why the plugin refuses. The error itself would keep the connection open."""
+    """Returns the reason of the plugin's refusal. The error object would keep the connection open."""
     try:
         await asking
     except aio.AioRpcError as error:

@@ -1,4 +1,4 @@
-"""Builders of machines in files: sysfs as the kernel writes sysfs, and GPUs for a fake NVML."""
+"""Builds machines in files: sysfs as the kernel writes sysfs, and GPUs for a fake NVML."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ print(json.dumps([dataclasses.asdict(one) for one in found], default=lambda vend
 
 
 def look(device: Device) -> tuple[frozenset[Number], str]:
-    """Returns numbers for files that need not exist: the minor is the number in the file's name."""
+    """Returns the numbers of a device's files without the files. The minor is the number in the file's
+    name."""
     return frozenset(Number(60, int(_NUMBER.findall(file)[0])) for file in device.files), ""
 
 
 def build_nvml(library: Path) -> None:
-    """Compiles nvml.c. The users of the library need this machine's C library, or a newer one."""
+    """Compiles nvml.c. The library works with the C library of this machine, or with a newer version."""
     assert shutil.which("cc"), "a C compiler is needed: apt-get install gcc libc6-dev"
-    # gnu11: as C23 it would ask for the strtol of a newer C library.
+    # gnu11, because C23 would need strtol from a newer C library.
     options = ("-std=gnu11", "-shared", "-fPIC", "-O1", "-static-libgcc")
     source = Path(__file__).with_name("nvml.c")
     subprocess.run(["cc", *options, "-o", library, source], check=True)
@@ -47,7 +48,8 @@ def build_nvml(library: Path) -> None:
 
 @dataclass
 class Gpus:
-    """GPUs of a fake NVML. A process loads NVML once, so that each read has a process of its own."""
+    """GPUs of a fake NVML. Each read has a process of its own, because a process loads NVML only
+    once."""
 
     folder: Path
     library: Path
@@ -76,26 +78,27 @@ class Gpus:
 
     @property
     def told(self) -> str:
-        """Returns the text for the library."""
+        """Returns the text that the fake library reads."""
         return "".join(f"{line}\n" for line in self.lines)
 
     @property
     def environment(self) -> dict[str, str]:
         state = self.folder / "gpus"
-        state.write_text(self.told, errors="surrogateescape")  # what NVML says may be no text
+        state.write_text(self.told, errors="surrogateescape")  # NVML may report invalid text
         return os.environ | {"LD_LIBRARY_PATH": str(self.library), "NVML_STATE": str(state)}
 
     def read(self) -> list[dict[str, Any]]:
         return list(self.told_by(_READ))
 
     def told_by(self, script: str) -> Any:
-        """Returns the JSON that a script prints."""
+        """Returns the JSON output of a script."""
         done = self.run(script)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     def run(self, script: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Runs a script of Python with the folders of PCI devices and of MIG as arguments."""
+        """Runs a Python script. The script's arguments are the folder of PCI devices and the file of
+        MIG."""
         argv = [sys.executable, "-c", script, str(self.pci), str(self.mig_minors)]
         return subprocess.run(
             argv, env=self.environment, capture_output=True, text=True, check=False, timeout=timeout
@@ -103,22 +106,22 @@ class Gpus:
 
 
 Cores = tuple[tuple[int, ...], ...]
-"""The CPUs of each core."""
+"""CPUs of each core."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The CPUs of a machine, from the outside to the inside: sockets, NUMA nodes, caches, cores."""
+    """CPUs of a machine, nested from outside to inside: sockets, NUMA nodes, caches, cores."""
 
     sockets: tuple[tuple[tuple[Cores, ...], ...], ...]
 
     @property
     def cpus(self) -> list[int]:
-        """In the order in which hwloc walks through the machine, if it is in that order already."""
+        """Returns the CPUs in the order of hwloc's walk, if the machine is in this order already."""
         return [cpu for _, _, _, core in self._walk() for cpu in core]
 
     def write(self, root: Path) -> Path:
-        """Writes sysfs as the kernel does, and returns its part about the system."""
+        """Writes sysfs as the kernel does, and returns the path of sys/devices/system."""
         system = root / "sys/devices/system"
         (system / "node").mkdir(parents=True)
         online = number_list.compress(self.cpus)
@@ -150,7 +153,8 @@ class Machine:
         _put(folder / "cache/index3", level=3, type="Unified", size="32768K", **_CACHE, **shared)
 
     def _walk(self) -> Iterator[tuple[int, list[int], list[int], tuple[int, ...]]]:
-        """Returns of each core its socket's number and CPUs, the CPUs of its cache, and its own."""
+        """Yields for each core: number of the socket, CPUs of the socket, CPUs of the cache, and CPUs of
+        the core."""
         for number, socket in enumerate(self.sockets):
             whole = [cpu for node in socket for cache in node for core in cache for cpu in core]
             for cache in (cache for node in socket for cache in node):
@@ -169,7 +173,7 @@ def _put(folder: Path, **files: object) -> None:
 
 
 def _mask(cpus: Iterable[int]) -> str:
-    """As the kernel writes it: groups of 32 bits, the highest first."""
+    """Returns a mask of CPUs as the kernel writes a mask: groups of 32 bits, the highest first."""
     bits = sum(1 << cpu for cpu in cpus)
     groups = [f"{bits >> shift & 0xFFFFFFFF:08x}" for shift in range(0, max(bits.bit_length(), 1), 32)]
     return ",".join(reversed(groups))

@@ -63,7 +63,7 @@ class Node:
         tree.make(f"kubepods{suffix}", f"kubepods{suffix}/{self._class()}")
 
     def print_devices(self, names: str, *, shards: int = 0) -> None:
-        """Writes slurmd's list: these devices, in this order, each with this number of parts."""
+        """Writes slurmd's list with these devices in this order, each with this number of parts."""
         files = {file[-1]: file for file in self._files}
         kinds = [("shard", shards, "SHARED")] if shards else []
         lines = (
@@ -74,17 +74,17 @@ class Node:
         self.gres.write_text("".join(lines))
 
     def unload(self, name: str) -> Path:
-        """A driver takes the file of a device away."""
+        """Removes the file of a device, as a driver may do."""
         file = Path(next(file for file in self._files if file.endswith(name)))
         file.rename(file.with_suffix(".away"))
         return file
 
     def load(self, file: Path) -> None:
-        """The driver makes the file again."""
+        """Creates the file again, as the driver may do."""
         file.with_suffix(".away").rename(file)
 
     def mode_of(self, name: str) -> int:
-        """The permissions of a device's file."""
+        """Returns the permissions of a device's file."""
         return next(Path(file).stat().st_mode & 0o777 for file in self._files if file.endswith(name))
 
     def _class(self) -> str:
@@ -117,19 +117,19 @@ class Node:
         return cgroup
 
     def begin(self, uid: str, gres: str) -> str:
-        """Binds and starts a Pod. Returns its cgroup."""
+        """Binds and starts a Pod. Returns the Pod's cgroup."""
         self.bind(uid, gres)
         return self.start(uid)
 
     async def run_pod(self, uid: str, gres: str, devices: str) -> str:
-        """Binds and starts a Pod, and waits until the Pod opens its devices. Returns its cgroup."""
+        """Binds and starts a Pod. Waits until the Pod can open the devices. Returns the Pod's cgroup."""
         cgroup = self.begin(uid, gres)
         await until(lambda: self.has(cgroup) == devices)
         return cgroup
 
     @contextmanager
     def process(self, cgroup: str) -> Iterator[None]:
-        """A process of a container."""
+        """Runs a process in a container's cgroup."""
         argv = [sys.executable, "-c", _SLEEPER, str(self.tree.root / cgroup / "cgroup.procs")]
         with subprocess.Popen(argv, stdout=subprocess.PIPE) as running:
             assert running.stdout is not None
@@ -145,7 +145,7 @@ class Node:
             (self.tree.root / "kubepods" / name).rmdir()
 
     def remove_guard(self) -> None:
-        """A person runs `node-agent remove`."""
+        """Removes the guard, as `node-agent remove` does."""
         DeviceGuard(self.tree.bpf).remove(PodCgroups(self.tree.root).roots())
 
     def remove_files_of_guard(self, names: str) -> None:
@@ -164,7 +164,7 @@ class Node:
         return Condition.on(await self.kubernetes.read_node("n1"))
 
     async def reason(self) -> str:
-        """Returns the reason of the agent's condition, "" without a condition."""
+        """Returns the reason of the agent's condition; "" without a condition."""
         condition = await self.condition()
         return condition.reason if condition else ""
 
@@ -197,6 +197,6 @@ class Node:
 
 
 async def until_equal(ask: Callable[[], Awaitable[object]], expected: object) -> None:
-    """Waits until the answer is equal to the expected one."""
+    """Waits until the answer is equal to the expected answer."""
     what = f"an answer equal to {expected!r}"
     await until(ask, what, within_s=15, holds=lambda answer: answer == expected)

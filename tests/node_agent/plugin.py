@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Plugin:
-    """Notes what it hears, and answers what it is told to."""
+    """Records the runtime's calls, and returns configured replies."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""slurmd of a release, which tells of its node without a slurmctld: `slurmd -G`."""
+"""Runs slurmd of a release without a slurmctld: `slurmd -G` prints the devices of the node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SlurmdSpoolDir=/run/slurmd
 SlurmdPidFile=/run/slurmd/pid
 PartitionName=main Nodes=n1 Default=YES
 """
-# With a /run of its own, where the tree is everybody's, and a /dev with some devices that are nobody's.
+# The tree of Slurm is shared, so each run has a separate /run, and a /dev with unused devices.
 _SCRIPT = """
 mount --bind "$1" "$0/run" && mkdir "$0/run/slurmd" && mount -t tmpfs none "$0/dev" || exit
 for n in 0 1 2 3 4; do mknod "$0/dev/d$n" c 60 $n || exit; done
@@ -37,7 +37,8 @@ def slurmd_prints(
     gres: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Returns slurmd's output. `conf` is more of slurm.conf, with node n1; `folder` is its /run."""
+    """Returns slurmd's output. `conf` is a part of slurm.conf with node n1. `folder` becomes slurmd's
+    /run."""
     (folder / "slurm.conf").write_text(f"{conf}\n{_CONF}")
     (folder / "gres.conf").write_text(gres)
     (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")

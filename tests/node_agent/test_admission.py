@@ -1,4 +1,4 @@
-"""The Pod of an admission, and the devices to prefer for the Pod."""
+"""Tests of the Pod of an admission, and of the preferred devices for the Pod."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_grants_exclude_leaving_adopted_and_jobless_pods() -> None:
 
 
 def test_pod_may_request_fewer_devices_than_its_job_has() -> None:
-    """The job has the whole node, and a Pod may ask for GPUs of two types."""
+    """The job has the whole node, and a Pod may request GPUs of two types."""
     whole = grants([WHOLE], UNITS, {"u6": 1})
     assert whole == {"ml/whole": Grant("u6", "ml/whole", {0: 1, 1: 1, 2: 1, 3: 1}, 1)}
     assert admitted([("ml/whole", ("GPU-0",))], whole, {}) == []
@@ -70,9 +70,9 @@ def test_pod_may_request_fewer_devices_than_its_job_has() -> None:
         ([("ml/two", ("GPU-0",))], {"u2": 1}, [TWO._replace(has=("GPU-0",))]),  # the second container
         ([("ml/one", ()), ("ml/two", ())], {}, [ONE, TWO]),
         ([("ml/one", ()), ("ml/two", ())], {"u1": 1}, [TWO]),  # the kubelet rejected the first Pod
-        ([("ml/one", ())], {"u1": 1}, [ONE]),  # the kubelet asks once more
+        ([("ml/one", ())], {"u1": 1}, [ONE]),  # the kubelet asks again
         ([("ml/none", ()), ("kube-system/dns", ())], {}, []),
-        ([("ml/one", ()), ("ml/one", ("GPU-1",))], {}, [ONE]),  # the kubelet ends the former Pod
+        ([("ml/one", ()), ("ml/one", ("GPU-1",))], {}, [ONE]),  # the kubelet still ends the former Pod
         ([("ml/one", ("GPU-1",)), ("ml/one", ())], {}, [ONE]),
         ([("ml/one", ("GPU-1",)), ("ml/one", ("GPU-3",))], {}, []),
     ],
@@ -115,7 +115,7 @@ def asked(
     [
         (UNITS, (), 1, ONE, ["GPU-3"]),
         (UNITS, (), 2, TWO, ["GPU-0", "GPU-2"]),
-        (("GPU-1", "GPU-2"), (), 2, TWO, ["GPU-2"]),  # one is not free by the kubelet's count
+        (("GPU-1", "GPU-2"), (), 2, TWO, ["GPU-2"]),  # the kubelet counts GPU-0 as used
         (("GPU-1", "GPU-2"), (), 2, ONE, []),
         (UNITS, ("GPU-2",), 2, TWO, ["GPU-2", "GPU-0"]),
         (UNITS, ("GPU-1",), 1, TWO, ["GPU-1"]),
@@ -162,5 +162,5 @@ def test_devices_that_slurm_did_not_grant_are_a_difference() -> None:
     ]
     words = "the kubelet counts GPU-1, gpu-9 for it, which Slurm did not grant"
     assert differences(listed, CLAIMS, UNITS) == {"ml/two": words}
-    former = [*listed, ("ml/two", ("GPU-0", "GPU-2"))]  # which Pod is the former one is not known
+    former = [*listed, ("ml/two", ("GPU-0", "GPU-2"))]  # the agent cannot know the former Pod
     assert differences(former, CLAIMS, UNITS) == {}

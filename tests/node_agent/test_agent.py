@@ -65,7 +65,7 @@ async def test_next_pod_gets_device_after_last_process_of_removed_pod(node: Node
         node.bind(B, "gpu:1(IDX:0)")
         other = node.start(B, guaranteed=False)
         with node.process(one):
-            await node.delete(A)  # by force
+            await node.delete(A)  # a deletion by force
             await until(lambda: agent.problems.get(f"ml/{B}", "").startswith("processes of a Pod"))
             assert (node.has(one), node.has(other)) == ("x", "")
         await until(lambda: node.has(other) == "x")
@@ -149,12 +149,12 @@ async def test_changed_device_list_takes_effect_at_once(node: Node) -> None:
     node.print_devices("xy")
     async with node.agent() as agent:
         one = node.begin(A, "gpu:1(IDX:0)")
-        assert "z" in node.has(one)  # Slurm does not count it
+        assert "z" in node.has(one)  # Slurm does not count z
         await until(lambda: node.has(one) == "xz")
         node.print_devices("zy")
         node.bind(A, "gpu:1(IDX:0)", news="1")
         await until(lambda: node.has(one) == "z")
-        node.gres.write_text("")  # slurmd counts none: what was guarded stays so
+        node.gres.write_text("")  # without devices in the list, the guard stays
         other = node.begin(B, "gpu:1(IDX:0)")
         await until(lambda: f"ml/{B}" in agent.problems)
         assert node.has(other) == ""
@@ -266,15 +266,16 @@ async def test_removed_guard_is_attached_again(node: Node) -> None:
         await until(lambda: (node.has(one), node.has(other)) == ("x", ""))
         node.remove_guard()
         assert node.has(other) == "xyz"
-        node.bind(B, "gpu:1(IDX:1)")  # something happens
+        node.bind(B, "gpu:1(IDX:1)")  # a change, so that the agent looks
         await until(lambda: (node.has(one), node.has(other)) == ("x", "y"))
 
 
 @with_each_driver
 @pytest.mark.parametrize("what", ["guarded", "let_in", "program-*", "*"])
 async def test_removed_file_of_the_guard_is_pinned_again(what: str, node: Node) -> None:
-    """With all entries: the device of a removed Pod's process stays closed to other Pods."""
-    node.tree.make("kubepods", "kubepods.slice")  # both drivers have been here
+    """The agent restores all entries: the device of a removed Pod's process stays closed to other
+    Pods."""
+    node.tree.make("kubepods", "kubepods.slice")  # both cgroup drivers have been in use
     async with node.agent() as agent:
         one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
         with node.process(one):
@@ -282,7 +283,7 @@ async def test_removed_file_of_the_guard_is_pinned_again(what: str, node: Node) 
             other = node.begin(B, "gpu:2(IDX:0,1)")
             await until(lambda: f"ml/{B}" in agent.problems)
             node.remove_files_of_guard(what)
-            node.bind("u3", "")  # something happens
+            node.bind("u3", "")  # a change, so that the agent looks
             await until(node.guard_is_kept)
             await until(lambda: f"ml/{B}" in agent.problems)
             assert (node.has(one), node.has(other)) == ("x", "")
@@ -335,7 +336,7 @@ async def test_no_pod_gets_devices_while_the_list_is_unreadable(node: Node) -> N
 
 
 async def test_folder_watch_ignores_writes_of_the_kernel(tmp_path: Path) -> None:
-    """The kernel writes memory.events each time that a Pod reaches the limit of memory."""
+    """The kernel writes memory.events each time a Pod reaches the memory limit."""
     told: list[None] = []
     (tmp_path / "kept").mkdir()
     for name in ("memory.max", "memory.events"):
@@ -399,14 +400,14 @@ async def test_agent_is_not_ready_before_first_read_of_slurmds_list(node: Node) 
         node.gres.write_text(printed)
         node.start(B)
         await until(lambda: agent.health.ready)
-        node.gres.unlink()  # what was read counts on
+        node.gres.unlink()  # the agent continues with the known list
         node.bind(B, "gpu:1(IDX:1)")
         await until(lambda: _DEVICES in agent.health.troubles())
         assert agent.health.ready
 
 
 async def test_own_pod_of_agent_has_every_device_and_delays_no_pod(node: Node) -> None:
-    """The agent calls the drivers of all devices."""
+    """The agent needs all devices, because the agent calls the drivers of all devices."""
     node.own_pod = B
     own = node.start(B)
     node.kubernetes.outage(Unavailable(0, "no answer"))
@@ -425,7 +426,7 @@ async def test_node_reports_a_failed_device_until_the_repair(node: Node) -> None
     async with node.agent():
         await until_equal(node.condition, Condition.of({}, []))
         late = node.unload("y")
-        node.bind(A, "gpu:1(IDX:0)")  # something happens
+        node.bind(A, "gpu:1(IDX:0)")  # a change, so that the agent looks
         words = f"{late}: No such file or directory"
         await until_equal(node.condition, Condition(True, "DeviceFailed", f"gpu 1: {words}"))
         text = node_devices.text_on(await node.kubernetes.read_node("n1"))
@@ -484,7 +485,7 @@ async def test_core_shared_by_two_pods_is_reported(node: Node, monkeypatch: pyte
 
 @pytest.fixture
 def native_jobs(node: Node, tmp_path: Path) -> Iterator[Path]:
-    """Native jobs as plain files: this kernel has no cores for cgroups. Returns their folder."""
+    """Native jobs as plain files, because this kernel has no cpuset controller. Yields the folder."""
     folder, at = tmp_path / "native", node.tree.root / "system.slice"
     (folder / "system.slice").mkdir(parents=True)
     node.tree.make("system.slice")
@@ -498,7 +499,7 @@ async def test_core_shared_by_pod_and_native_job_is_reported(
 ) -> None:
     monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
     monkeypatch.setattr(lasting, "_SETTLES_S", 0.0)
-    node.print_devices("")  # a folder has no device program
+    node.print_devices("")  # a plain folder has no device program
     first = number_list.compress(Cpus.read().cores[0])
     job = make_job(native_jobs, cpus=first)
     make_job(native_jobs, "job_7", cpus=first)  # the Pod's own job
@@ -515,7 +516,7 @@ async def test_core_shared_by_pod_and_native_job_is_reported(
 async def test_step_in_the_job_of_a_pod_is_reported(
     node: Node, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
-    """`srun --jobid=7 --overlap` on 24.11."""
+    """A user runs `srun --jobid=7 --overlap` on Slurm 24.11."""
     monkeypatch.setattr(agent_module, "_LOOK_S", 0.05)
     monkeypatch.setattr(agent_module, "_STEPS_S", 0.05)
     node.ends_steps = ends
@@ -541,7 +542,7 @@ async def test_step_in_the_job_of_a_pod_is_reported(
 async def test_setting_limits_cores_of_pods_of_no_job(
     node: Node, off: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This kernel has no cores for cgroups: the agent reports a Pod that it should limit."""
+    """This kernel has no cpuset controller, so the agent reports a Pod without limits."""
     monkeypatch.setattr(lasting, "_SETTLES_S", 0.0)
     part, step = "cores of Pods of no job", "system.slice/n1_slurmstepd.scope/job_33/step_0"
     node.keeps_others_off = off
@@ -561,7 +562,7 @@ async def test_setting_limits_cores_of_pods_of_no_job(
 async def test_own_pod_has_access_before_drivers_are_called(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the drivers are called: NVML keeps to the devices of its start."""
+    """NVML keeps to the devices that NVML found at the start."""
     had = list[str]()
     async with node.agent():
         pass

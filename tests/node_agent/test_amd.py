@@ -1,4 +1,4 @@
-"""AMD's GPUs as sysfs tells of them."""
+"""Tests of AMD's GPUs, as sysfs describes the GPUs."""
 
 from __future__ import annotations
 

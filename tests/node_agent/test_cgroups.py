@@ -1,4 +1,4 @@
-"""Where Pods' cgroups are, by the names that kubelets give them."""
+"""Tests of the paths of Pods' cgroups, by the kubelet's names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PODS = {
 
 
 def make(root: Path, cgroup: str, populated: int = 0) -> None:
-    """A cgroup, as far as it is looked at."""
+    """Makes the files of a cgroup that the agent reads."""
     (root / cgroup).mkdir(parents=True, exist_ok=True)
     for place in (root / cgroup, *(root / cgroup).parents):
         (place / "cgroup.procs").touch()
@@ -69,7 +69,7 @@ def test_missing_cgroup_of_pods_is_an_error(tmp_path: Path) -> None:
 
 
 def test_partly_mounted_cgroup_hierarchy_is_an_error(tmp_path: Path) -> None:
-    """As in a container that has its own part mounted: the kernel counts from the root of all."""
+    """A container may mount only the container's own part, but the kernel counts from the root."""
     make(tmp_path, "kubepods")
     (tmp_path / "cgroup.events").touch()
     with pytest.raises(OSError, match="not all of the machine's cgroups are mounted here"):

@@ -57,8 +57,8 @@ def test_devices_come_with_files_and_uuids(
     [
         ({"mps": 50}, (100, 100), "50"),
         ({"mps": 50}, (200, 100), "25"),
-        ({"mps": 1}, (400, 100), "1"),  # no less
-        ({"mps": 150}, (100, 100), "150"),  # of two GPUs (Flags=all_sharing): as Slurm has it
+        ({"mps": 1}, (400, 100), "1"),  # the lowest percentage
+        ({"mps": 150}, (100, 100), "150"),  # two GPUs (Flags=all_sharing): Slurm's own value
         ({"shard": 2}, (100, 100), None),
         ({}, (100, 100), None),
     ],
@@ -91,7 +91,7 @@ def test_image_that_requests_all_gpus_gets_none() -> None:
     variable = "NVIDIA_VISIBLE_DEVICES"
     assert container_devices([], {}, [GPU0], [variable]).variables == {variable: "void"}
     assert container_devices([], {}, [GPU0], ["PATH"]) == ContainerDevices()
-    assert container_devices([], {}, [AMD], [variable]) == ContainerDevices()  # no GPU of NVIDIA's
+    assert container_devices([], {}, [AMD], [variable]) == ContainerDevices()  # the GPU is not NVIDIA's
 
 
 def test_missing_devices_and_variables_are_named() -> None:
@@ -112,7 +112,7 @@ def spec(*devices: tuple[str, list[dict[str, str]]], kind: str = "nvidia.com/gpu
 
 def test_cdi_name_is_found_by_all_files_of_a_device(tmp_path: Path) -> None:
     zero, one = {"path": "/dev/nvidia0"}, {"path": "/dev/x", "hostPath": "/dev/nvidia1"}
-    card = {"path": "/dev/dri/card0"}  # Slurm does not count it
+    card = {"path": "/dev/dri/card0"}  # Slurm does not count this device
     gpus = spec(("all", [zero, one]), ("0", [zero, card]), ("1", [one]))
     (tmp_path / "a.yaml").write_text(yaml.dump(gpus))
     fpga = spec(("f", [{"path": "/dev/fpga7"}]), kind="x.com/fpga")

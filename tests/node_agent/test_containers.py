@@ -34,7 +34,8 @@ pytestmark = pytest.mark.real
 
 
 def sandbox(uid: str, gres: str = "", *, cores: str = "", **annotations: str) -> dict[str, Any]:
-    """A Pod as the container runtime knows it; without GRES and cores a Pod of no job."""
+    """Returns a Pod as the container runtime knows the Pod. Without GRES and cores, the Pod has no
+    job."""
     granted = Allocation(7, "n1", gres, cores).annotations() if gres or cores else {}
     names = {"id": uid, "uid": uid, "name": uid, "namespace": "ml"}
     return {**names, "annotations": granted | annotations}
@@ -54,7 +55,8 @@ async def running(
 
 
 async def begun(node: Node, runtime: ContainerRuntime, *pods: dict[str, Any]) -> None:
-    """kube-apiserver has these Pods, and the runtime begins them, where it may."""
+    """Creates Pods in kube-apiserver, and starts the Pods in the runtime if the agent allows the
+    start."""
     for pod in pods:
         node.bind(pod["uid"], "", **pod["annotations"])
         node.start(pod["uid"])
@@ -62,12 +64,12 @@ async def begun(node: Node, runtime: ContainerRuntime, *pods: dict[str, Any]) ->
 
 
 async def known(runtime: ContainerRuntime, pod: dict[str, Any]) -> str:
-    """Waits until the agent knows a Pod, and returns what it answers then."""
+    """Waits until the agent knows a Pod, and returns the agent's answer."""
     return str(await until(lambda: runtime.runs(pod), holds=lambda error: "not reported" not in error))
 
 
 async def created(runtime: ContainerRuntime, pod: dict[str, Any], passes: str) -> str:
-    """Creates the Pod until its error no longer has the words that pass, and returns the error."""
+    """Creates a container until the error no longer contains `passes`. Returns the error."""
     answer = await until(lambda: runtime.creates(pod), holds=lambda made: passes not in made[1])
     return str(answer[1])
 
@@ -155,7 +157,8 @@ async def test_pod_waits_for_a_native_job_with_renumbered_devices(node: Node) ->
 
 @contextmanager
 def pods_with_cores(node: Node, folder: Path, *uids: str) -> Iterator[Path]:
-    """Makes cgroups of Pods as plain files: this kernel has no cores for cgroups. Yields the folder."""
+    """Makes cgroups of Pods as plain files, because this kernel has no cpuset controller. Yields the
+    folder."""
     places = {uid: node.tree.root / f"kubepods/pod{uid}" for uid in uids}
     for uid, place in places.items():
         node.tree.make(f"kubepods/pod{uid}")
@@ -175,21 +178,21 @@ async def test_pod_waits_for_the_last_process_on_its_cores(node: Node, tmp_path:
         async with running(node) as (runtime, _):
             node.bind(B, "", **pod["annotations"])
             assert HELD in await known(runtime, pod)
-            make_pod(folder, B, cpus)  # containerd has started the sandbox before the question
+            make_pod(folder, B, cpus)  # containerd has started the sandbox before the call
             assert HELD in await runtime.runs(pod)
             assert HELD in (await runtime.creates(pod))[1]
             make_pod(folder, A, cpus, populated=False)
             assert await runtime.runs(pod) == ""
             assert (await runtime.creates(pod))[1] == ""
             make_pod(folder, A, cpus)
-            assert (await runtime.creates(pod))[1] == ""  # a Pod that has begun is left alone
+            assert (await runtime.creates(pod))[1] == ""  # the agent lets a started Pod continue
             await runtime.stops(pod)
             assert HELD in await runtime.runs(pod)
             make_pod(folder, B, cpus, populated=False)
 
 
 async def test_starting_agent_leaves_pods_with_containers_alone(node: Node, tmp_path: Path) -> None:
-    """Processes of a Pod that is gone run on the cores of the Pod."""
+    """Processes of a removed Pod run on the cores of the Pod."""
     pod, cpus = sandbox(B, cores="0"), number_list.compress(Cpus.read().cores[0])
     node.nri = node.gres.with_name("nri")
     node.bind(B, "", **pod["annotations"])
@@ -203,7 +206,7 @@ async def test_starting_agent_leaves_pods_with_containers_alone(node: Node, tmp_
 
 
 async def test_sandbox_of_a_pod_that_kubernetes_does_not_have_does_not_start(node: Node) -> None:
-    """The kubelet is late: the Pod is gone, its job has ended, and another Pod may have the device."""
+    """The kubelet is late: the Pod and the Pod's job are gone, and another Pod may have the device."""
     async with running(node) as (runtime, _):
         cgroup = node.start(A)
         assert "kube-apiserver no longer has the Pod, or has not reported" in await runtime.runs(POD)
@@ -213,11 +216,11 @@ async def test_sandbox_of_a_pod_that_kubernetes_does_not_have_does_not_start(nod
         await node.delete(A)
         await until(lambda: runtime.runs(POD), holds=lambda why: "no longer has the Pod" in why)
         assert "kube-apiserver no longer has the Pod" in (await runtime.creates(POD))[1]
-        await until(lambda: node.has(cgroup) == "")  # no process is in the cgroup meanwhile
+        await until(lambda: node.has(cgroup) == "")  # no process is in the cgroup
 
 
 async def test_pod_without_job_and_devices_runs_without_slurmds_list(node: Node) -> None:
-    """One of them may be slurmd's, without which there will be no list."""
+    """The Pod may be slurmd's, and without slurmd no list is written."""
     node.gres.unlink()
     node.nri = node.gres.with_name("nri")
     start = ContainerRuntime.start("0.12", node.nri, "slurm-extender")
@@ -264,7 +267,7 @@ async def test_container_with_a_device_of_another_plugin_is_rejected(node: Node)
 
 
 async def test_privileged_container_of_no_job_starts_and_opens_no_device(node: Node) -> None:
-    """The container runtime gives it every device of the Node."""
+    """The container runtime gives the container every device of the Node."""
     every = {"linux": {"devices": [{"path": "/dev/y", "type": "c", "major": 60, "minor": 1}]}}
     async with running(node) as (runtime, _):
         cgroup = node.start(A)
@@ -278,7 +281,7 @@ async def test_agent_reconnects_to_a_restarted_container_runtime(node: Node) -> 
         runtime.kill()
         await until(lambda: "container runtime" in agent.health.troubles())
         assert node.nri is not None
-        async with ContainerRuntime.start("0.8", node.nri) as another:  # and of another release
+        async with ContainerRuntime.start("0.8", node.nri) as another:  # another release
             await until(lambda: "container runtime" not in agent.health.troubles())
             cgroup = node.start(A)
             node.bind(A, "gpu:1(IDX:0)")
@@ -287,7 +290,7 @@ async def test_agent_reconnects_to_a_restarted_container_runtime(node: Node) -> 
 
 
 async def test_hanging_driver_delays_no_container(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even with a runtime that requires the agent's plugin."""
+    """The runtime requires the agent's plugin."""
     goes_on = threading.Event()
 
     def hang() -> Answers:

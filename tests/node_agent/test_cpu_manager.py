@@ -1,4 +1,4 @@
-"""Tests of the job's cores, which override the kubelet's static CPU manager."""
+"""Tests that the cores of a job override the kubelet's static CPU manager."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OTHERS = "4000-4001"
         ((2, 6), "", ""),  # no request for CPUs
         ((2, 6), "2,6", ""),
         ((2, 6), "2-6", ""),
-        ((2, 6), "0-7", ""),  # the Pod's cgroup is above the container's
+        ((2, 6), "0-7", ""),  # the Pod's cgroup limits the container
         ((2, 6), "2", "2,6"),
         ((2, 6), "2,5", "2,6"),
         ((2, 6), "0-1", "2,6"),
@@ -52,12 +52,13 @@ def asks(cpus: str, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pods' cgroups have their cores: those of the tests have no such controller."""
+    """Simulates the cores in a Pod's cgroup, because the cgroups of the tests have no cpuset
+    controller."""
     monkeypatch.setattr(pod_limits, "limits_now", lambda _: {CPUS: own()})
 
 
 def own() -> str:
-    """The CPUs of core 0 of this machine."""
+    """Returns the CPUs of core 0 of this machine."""
     return number_list.compress(Cpus.read().cores[0])
 
 
@@ -76,7 +77,7 @@ async def test_cores_of_the_job_override_the_kubelets_cores(release: str, node: 
             assert await runtime.stops(POD) == ""
             assert (await runtime.creates(POD, asks(OTHERS)))[1] == ""
     told = [line for line in logs if "CPU manager" in line["event"]]
-    assert [line["pod"] for line in told] == [f"ml/{A}", f"ml/{B}", f"ml/{A}"]  # once a Pod
+    assert [line["pod"] for line in told] == [f"ml/{A}", f"ml/{B}", f"ml/{A}"]  # one message per Pod
     assert (told[0]["gave"], told[0]["job_has"]) == (OTHERS, own())
 
 
@@ -84,8 +85,8 @@ async def test_cores_of_the_job_override_the_kubelets_cores(release: str, node: 
 @pytest.mark.parametrize(
     "given",
     [
-        sandbox(A),  # of no job
-        sandbox(A, "gpu:1(IDX:0)"),  # Slurm does not say which cores
+        sandbox(A),  # a Pod without a job
+        sandbox(A, "gpu:1(IDX:0)"),  # Slurm does not report the cores
     ],
 )
 async def test_pods_with_unknown_cores_stay_unchanged(given: dict[str, Any], node: Node) -> None:

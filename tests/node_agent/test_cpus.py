@@ -1,4 +1,5 @@
-"""Which CPUs Slurm means by the number of a core: slurmd's own map, of machines of all kinds."""
+"""Tests of the CPUs of each core in Slurm's numbering, compared with slurmd's own map for many
+machines."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ MACHINES = {
 
 
 def at_random(seed: int) -> Machine:
-    """A machine of which each part has CPUs from everywhere."""
+    """Returns a machine with random CPUs in each part."""
     choose = random.Random(seed)
     sockets, nodes, caches, cores, threads = (choose.randint(1, most) for most in (3, 2, 2, 3, 2))
     numbers = list(range(sockets * nodes * caches * cores * threads))
@@ -68,7 +69,7 @@ def test_map_of_cores_equals_slurmds_map(name: str, release: str, tmp_path: Path
 
 
 def slurmds_map(release: str, machine: Machine, folder: Path) -> Iterator[int]:
-    """Returns the machine's numbers of CPUs in Slurm's order, as slurmd logs them when it starts."""
+    """Returns the machine's CPUs in Slurm's order, as slurmd logs the CPUs at the start."""
     cores = [core for socket in machine.sockets for node in socket for cache in node for core in cache]
     counts = {"cpus": len(machine.cpus), "sockets": len(machine.sockets), "threads": len(cores[0])}
     shape = _SHAPE.format(**counts, cores=len(cores) // len(machine.sockets))
@@ -89,14 +90,14 @@ def test_slurmd_counts_each_cpu_as_a_core_if_only_cpus_is_set(release: str, tmp_
         assert (differs in slurmd_prints(release, folder, conf, environment=elsewhere)) is found
 
 
-# By hand
+# Calculated by hand
 
 CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
 
 
 def slurmds_cpus(core: int, declared: int, threads: int, *, alone: bool) -> set[int]:
-    """Returns the CPUs of a native job with a core (xcpuinfo_abs_to_mac), on a node that declares these
-    cores and threads of each. With `alone`, slurmd takes each CPU for a core of the machine."""
+    """Returns the CPUs of a native job with a core (xcpuinfo_abs_to_mac). The node declares this number
+    of cores, and this number of threads per core. With `alone`, slurmd takes each CPU for a core."""
     block_map, machines_threads = [*chain(*CORES.cores)], 1 if alone else 2
     assert core < declared
     return {block_map[(core * machines_threads + n) % len(block_map)] for n in range(threads)}

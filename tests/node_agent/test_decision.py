@@ -68,8 +68,8 @@ def test_pod_in_deletion_is_not_awaited() -> None:
     [
         ([], [A], set(), set()),  # an unknown Pod
         ([claim("a", 0)], [B], entries(1, 0), set()),  # a cgroup that is gone
-        ([claim("b", 0), claim("a", 0)], [B, A], set(), entries(1, 0)),  # the older Pod is first
-        ([claim("a", 0), claim("b", 0, 1)], [A, B], entries(1, 0), entries(1, 0)),  # all or nothing
+        ([claim("b", 0), claim("a", 0)], [B, A], set(), entries(1, 0)),  # the older Pod has priority
+        ([claim("a", 0), claim("b", 0, 1)], [A, B], entries(1, 0), entries(1, 0)),  # all devices or none
     ],
 )
 def test_free_devices_go_to_the_oldest_known_pod(
@@ -81,8 +81,8 @@ def test_free_devices_go_to_the_oldest_known_pod(
 @pytest.mark.parametrize(
     ("former", "words"),
     [
-        ([], "processes of a Pod that is gone have a device of its job"),  # deleted by force
-        ([claim("a")], "Pod ml/a has a device of its job"),  # ended
+        ([], "processes of a Pod that is gone have a device of its job"),  # a Pod deleted by force
+        ([claim("a")], "Pod ml/a has a device of its job"),  # a Pod that ended
     ],
 )
 def test_pod_keeps_its_device_until_its_last_process_ends(former: list[Claim], words: str) -> None:
@@ -112,7 +112,8 @@ def test_message_distinguishes_an_earlier_pod_of_the_same_name() -> None:
 
 
 def test_running_pod_gets_no_devices_of_a_changed_grant() -> None:
-    """By slurmd's list, or by a job that Slurm made anew: it cannot have both."""
+    """The grant changes if slurmd lists other devices, or if Slurm creates the job again. The Pod cannot
+    have the devices of both grants."""
     found = decided([claim("a", 1)], [A], entries(1, 0))
     assert found.entries == entries(1, 0)
     assert "delete it" in found.problems["a"]
@@ -223,7 +224,7 @@ KNOWN = st.dictionaries(
 
 
 def clashes(entries: Iterable[Entry]) -> set[frozenset[Entry]]:
-    """Those of two cgroups that have one device, and not a part each."""
+    """Returns the pairs of entries that give a device to two cgroups, except two parts of the device."""
     return {
         frozenset({one, other})
         for one in entries
@@ -243,6 +244,6 @@ def test_device_has_one_holder(claims: list[Claim], cgroups: list[PodCgroup], kn
     populated = {each.number for each in cgroups if each.populated}
     assert {entry for entry in known if entry.cgroup in populated} <= found.entries
     looks = [found]
-    for _ in range(len(cgroups) + 1):  # the next look gives on what a Pod has left
+    for _ in range(len(cgroups) + 1):  # the next look passes on the devices that a Pod has left
         looks.append(decided(claims, cgroups, set(looks[-1].entries), SHARED))
     assert looks[-1] == looks[-2], "the decision is final"

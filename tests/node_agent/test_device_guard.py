@@ -28,7 +28,7 @@ X, Y = (60, 0), (60, 1)
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Iterator[Tree]:
-    """A Guaranteed Pod and another, with a container each, and a daemon of the host."""
+    """A Guaranteed Pod and another Pod, with a container each, and a daemon of the host."""
     with mounted(tmp_path) as found:
         found.make(*CONTAINERS, "system.slice")
         yield found
@@ -63,7 +63,7 @@ def has(tree: Tree, tmp_path: Path) -> Opens:
 
 @contextmanager
 def failing(monkeypatch: pytest.MonkeyPatch, step: str, error: type[BaseException]) -> Iterator[None]:
-    """Has a call of the kernel fail, and expects the error."""
+    """Makes a call of the kernel fail, and expects the error."""
 
     def fail(*_: object) -> None:
         raise error
@@ -79,7 +79,7 @@ def test_pod_without_entries_opens_no_guarded_device(tree: Tree, has: Opens) -> 
     for container in CONTAINERS:
         assert has(container) == ""
         assert tree.opens(container, "/dev/null")
-    assert has("system.slice") == "xy"  # not in a Pod
+    assert has("system.slice") == "xy"  # this process is not in a Pod
 
 
 def test_every_pod_opens_unguarded_devices(tree: Tree, has: Opens) -> None:
@@ -106,7 +106,7 @@ def test_entries_apply_in_nested_cgroups_of_a_pod(tree: Tree, guard: DeviceGuard
 def test_created_device_file_opens_no_other_device(
     tree: Tree, guard: DeviceGuard, tmp_path: Path
 ) -> None:
-    """A runtime makes files of all devices for a privileged Pod, and fails without permission."""
+    """For a privileged Pod, a runtime creates files of all devices, and fails without permission."""
     let_in(tree, guard, ONE, X)
     for name, device in (("mine", X), ("foreign", Y)):
         assert tree.makes(CONTAINERS[0], tmp_path / name, *device)
@@ -184,7 +184,7 @@ guard.change(set(), {(7, (60, 0), False)})
 def test_guard_needs_exactly_two_capabilities(tree: Tree, capabilities: str, works: bool) -> None:
     bound = ["setpriv", f"--bounding-set=-all,{capabilities}", "--inh-caps=-all"]
     argv = [*bound, sys.executable, "-c", _INSTALL, str(tree.root / "kubepods"), str(tree.bpf)]
-    for _ in range(2):  # the second time it relieves one that is there
+    for _ in range(2):  # the second run replaces the first program
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (done.returncode == 0) is works, done.stderr
 
@@ -208,7 +208,7 @@ def test_a_map_that_is_full_is_an_error(tree: Tree) -> None:
 
 
 def test_reading_the_known_entries_creates_no_map(tree: Tree) -> None:
-    """The next agent would read the new map as the guard's, without the entries."""
+    """A new map without entries would look like the guard's map to the next agent."""
     assert known_in(tree.bpf) == set()
     assert not tree.bpf.exists()
     guard = install(tree)

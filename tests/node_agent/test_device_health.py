@@ -32,7 +32,7 @@ FINE = Condition.of({}, [])
 
 
 class Drivers:
-    """Drivers with given replies, which can hang."""
+    """Fake drivers with configured replies. The drivers can hang."""
 
     def __init__(self) -> None:
         self.answer: Answers | Exception = Answers((GPU,))
@@ -63,7 +63,7 @@ class Node:
         self.said[part] = trouble
 
     def looked(self) -> None:
-        """The agent has looked at slurmd's list, and the guard is on."""
+        """Reports to the Node's health that the list is readable and the guard is in force."""
         self.health.note(Reason.LIST_UNREADABLE, None)
         self.health.note(Reason.NOT_GUARDED, None)
 
@@ -71,7 +71,7 @@ class Node:
         return Condition.on(await self.kubernetes.read_node("n1"))
 
     async def listed(self) -> list[dict[str, Any]] | None:
-        """The devices that stand on the Node."""
+        """Returns the devices in the Node's annotation."""
         text = node_devices.text_on(await self.kubernetes.read_node("n1"))
         return None if text is None else json.loads(text)["devices"]
 
@@ -210,8 +210,8 @@ async def test_devices_are_listed_once_slurmds_list_is_known(node: Node, drivers
 async def test_condition_is_repeated_and_device_list_only_if_different(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The extender takes a silent agent to be gone."""
-    monkeypatch.setattr(device_health, "_TELL_S", 0.0)  # at each look
+    """The extender regards a silent agent as gone."""
+    monkeypatch.setattr(device_health, "_TELL_S", 0.0)  # reports at each look
     writes = list[Any]()
     patch = node.kubernetes.patch_node_status
 

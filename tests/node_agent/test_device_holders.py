@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 GPUS = tuple(Device("gpu", "h100", (f"/dev/nvidia{n}",), shared={"shard": 4}) for n in range(3))
 MONITORED = (Monitored("2", "GPU-c"), Monitored("0", "GPU-a"), Monitored("1", "GPU-b", "7"))
-"""By Slurm's numbers: NVML has another order, and the last device is a MIG instance."""
+"""In the order of Slurm's numbers. NVML has another order, and the last device is a MIG instance."""
 JOB = 40_000_007
 
 
 class Three(Known):
-    """Three GPUs that the driver knows."""
+    """A keeper of three GPUs with known names."""
 
     def __init__(self) -> None:
         self.machine = Machine(GPUS, look)

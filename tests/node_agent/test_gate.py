@@ -1,4 +1,4 @@
-"""What the Node tells the Prolog's gate."""
+"""Tests of the Node's answers to the gate in the Prolog."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def cgroup(uid: str, *, populated: bool = True) -> PodCgroup:
     ("claims", "removed", "cgroups", "expected"),
     [
         ([], {}, [], ()),
-        ([OTHER], {}, [cgroup(B)], ()),  # of no job
+        ([OTHER], {}, [cgroup(B)], ()),  # a Pod without a job
         ([STAYS], {}, [cgroup(A)], ()),
-        ([LEAVES], {}, [cgroup(A)], ()),  # the job may run: the extender knows
+        ([LEAVES], {}, [cgroup(A)], ()),  # the extender knows the Pod, and decides
         ([ENDED], {}, [cgroup(A)], ("ml/a",)),
         ([ENDED], {}, [cgroup(A, populated=False)], ()),
         ([ENDED], {}, [], ()),
-        ([], {A: "ml/a"}, [cgroup(A)], ("ml/a",)),  # by force
+        ([], {A: "ml/a"}, [cgroup(A)], ("ml/a",)),  # a Pod deleted by force
         ([], {A: "ml/a"}, [cgroup(A, populated=False)], ()),
-        ([], {}, [cgroup(A)], ()),  # of a job, or not: nobody knows any more
+        ([], {}, [cgroup(A)], ()),  # the agent does not know whether the Pod had a job
         ([STAYS._replace(uid=B, pod="ml/b"), ENDED], {}, [cgroup(A), cgroup(B)], ("ml/a",)),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tests of the cores of Pods that are gone, and whose processes still run."""
+"""Tests of the cores of removed Pods with running processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HELD = (
 
 
 def make_pod(folder: Path, uid: str, cpus: str = "", *, populated: bool = True) -> Path:
-    """Makes a Pod's cgroup as plain files: the kernel of the tests has no cores for cgroups."""
+    """Makes a Pod's cgroup as plain files, because the kernel of the tests has no cpuset controller."""
     place = folder / f"pod{uid}"
     place.mkdir(exist_ok=True)
     files = {EVENTS: f"populated {populated:d}", CPUS: cpus, "memory.max": "max"}
@@ -57,7 +57,7 @@ def make_pod(folder: Path, uid: str, cpus: str = "", *, populated: bool = True) 
     ("uid", "claims", "removed", "name"),
     [
         (A, [], [], A),  # the agent has just started
-        (A, [], [RUNS], "ml/a"),  # deleted by force
+        (A, [], [RUNS], "ml/a"),  # a Pod deleted by force
         (A, [ENDED], [], "ml/a"),
         (A, [RUNS], [], ""),
         (A, [RUNS._replace(stage=Stage.LEAVES)], [], ""),  # the kubelet ends the Pod
@@ -82,7 +82,7 @@ def test_removed_pods_of_jobs_with_processes_are_found(
 
     assert found() == ([GonePod(uid, name, (0, 4))] if name else [])
     assert found(populated=False) == []
-    (place / CPUS).write_text("\n")  # no agent has held the Pod to cores
+    (place / CPUS).write_text("\n")  # no agent has limited the Pod to cores
     assert found() == []
     (place / CPUS).unlink()
     assert found() == []
@@ -151,7 +151,7 @@ def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlainNode:
 
 @pytest.mark.parametrize("phase", ["", "Succeeded"])
 async def test_pod_waits_for_cores_of_a_gone_pods_processes(plain: PlainNode, phase: str) -> None:
-    """Another agent has held the Pod that is gone to CPU 4, of core 0."""
+    """An earlier agent has limited the removed Pod to CPU 4, a thread of core 0."""
     if phase:
         plain.bind(A, "0", phase)
     make_pod(plain.pods, A, "4")
@@ -167,7 +167,8 @@ async def test_pod_waits_for_cores_of_a_gone_pods_processes(plain: PlainNode, ph
 
 
 async def test_agent_without_a_pod_list_reports_pods_that_have_cores(plain: PlainNode) -> None:
-    """Another agent has held Pod A to CPU 4. The next agent does not know that kube-apiserver has A."""
+    """An earlier agent has limited Pod A to CPU 4. The next agent does not know yet that kube-apiserver
+    has Pod A."""
     plain.bind(A, "0")
     for uid, cpus, populated in ((A, "4", True), (B, "", True), (C, "0", False), (STATIC, "0-7", True)):
         make_pod(plain.pods, uid, cpus, populated=populated)
@@ -228,7 +229,7 @@ async def test_pod_on_cores_of_a_gone_pod_is_reported_and_keeps_running(plain: P
 
 
 async def test_gone_pod_of_no_job_delays_no_pod(plain: PlainNode) -> None:
-    """With NODE_AGENT_KEEP_OTHERS_OFF_CORES, such Pods have cores, too."""
+    """With NODE_AGENT_KEEP_OTHERS_OFF_CORES, a Pod of no job also has cores in the cgroup."""
     metadata = {"uid": A, "namespace": "kube-system", "name": "a"}
     plain.kubernetes.put("pods", {"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}})
     make_pod(plain.pods, A, "0-7")
@@ -245,8 +246,8 @@ async def test_gone_pod_of_no_job_delays_no_pod(plain: PlainNode) -> None:
 async def test_lost_map_of_cores_prevents_starts_of_pods(
     plain: PlainNode, monkeypatch: pytest.MonkeyPatch, had_cores: bool
 ) -> None:
-    """A CPU went offline before the agent started. On a machine with gaps since the boot, no agent has
-    held a Pod to cores: there, Pods begin with limits of memory alone."""
+    """A CPU went offline before the agent started. If the machine has had gaps since the boot, no agent
+    has limited a Pod to cores: Pods start with memory limits alone."""
 
     def read() -> Cpus:
         raise ValueError("CPUs 0-2,4-7 are online")
@@ -266,7 +267,7 @@ async def test_lost_map_of_cores_prevents_starts_of_pods(
         await until(lambda: agent.problems.keys() == {f"ml/{B}"})
         assert agent.problems[f"ml/{B}"].startswith("the CPUs of its cores are not known")
         make_pod(plain.pods, A, populated=False)
-        await asyncio.sleep(0.2)  # no cgroup has cores now
+        await asyncio.sleep(0.2)  # no cgroup has cores at this time
         await plain.reports(Condition(True, "CoresUnknown", words))
         monkeypatch.setattr(Cpus, "read", lambda: CORES)
         await plain.reports(Condition.of({}, []))

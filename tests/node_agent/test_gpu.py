@@ -1,4 +1,5 @@
-"""On a machine with real GPUs of NVIDIA (`make test-gpu`): what NVML tells, whom the guard keeps out."""
+"""Tests on a machine with real NVIDIA GPUs (`make test-gpu`): reports of NVML, and the guard's
+protection."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
 
 
 def compute(tree: Tree, cgroup: str) -> dict[str, Any]:
-    """What CUDA says to a process in a cgroup, which moves 4,096 ones to its first GPU and back."""
+    """Runs CUDA in a process of a cgroup, and returns the results. The process copies 4,096 ones to the
+    first GPU and back."""
     argv = [sys.executable, "-c", _COMPUTE, str(tree.root / cgroup / "cgroup.procs")]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -105,7 +107,7 @@ def test_pod_computes_only_on_gpus_that_it_may_open(tree: Tree) -> None:
 
 
 def test_nvml_shows_no_gpu_to_a_pod_without_access(tree: Tree) -> None:
-    """So an agent in a Pod cannot count GPUs by NVML: slurmd's list counts."""
+    """An agent in a Pod cannot count GPUs by NVML, so slurmd's list counts."""
     guard = DeviceGuard(tree.bpf)
     guard.put_on(tree.root / "kubepods", 2)
     guard.close(Machine(NVIDIA.read()).guarded)

@@ -1,4 +1,4 @@
-"""The vendor of a device of slurmd's list, and what depends on the vendor."""
+"""Tests of the vendor of a device in slurmd's list, and of the effects of the vendor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ AMD, INTEL, NVIDIA, OTHER = "0x1002", "0x8086", "0x10de", "0x1af4"
 
 
 def device(drm: Path, pci: str, *files: str) -> Device:
-    """Returns a device of slurmd's list. sysfs names the vendor of the device's files, or no vendor."""
+    """Returns a device of slurmd's list. sysfs reports the vendor of the device's files, or no
+    vendor."""
     for file in files:
         if file.startswith("/dev/dri/"):
             place = drm / Path(file).name / "device"
@@ -39,10 +40,10 @@ def test_an_intel_gpu_is_given_by_its_files_alone(tmp_path: Path) -> None:
         ("", "/dev/nvidia0", {"nvidia.com/gpu"}),
         (AMD, RENDER, {"amd.com/gpu"}),
         (INTEL, RENDER, {"gpu.intel.com/xe"}),
-        (INTEL, CARD, {"gpu.intel.com/xe"}),  # as slurmd detects Intel's GPUs
+        (INTEL, CARD, {"gpu.intel.com/xe"}),  # slurmd detects Intel's GPUs by this file
         (NVIDIA, RENDER, set()),
         (OTHER, RENDER, set()),
-        ("", RENDER, {"amd.com/gpu"}),  # a part of an AMD GPU is on no bus
+        ("", RENDER, {"amd.com/gpu"}),  # a part of an AMD GPU has no bus
         ("", CARD, set()),
     ],
 )

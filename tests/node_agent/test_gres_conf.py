@@ -1,4 +1,4 @@
-"""`node-agent gres-conf`: lines of gres.conf for a machine's GPUs."""
+"""Tests of `node-agent gres-conf`: lines of gres.conf for a machine's GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that may never return."""
+"""Tests of calls that may never return."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_late_error_is_not_logged(caplog: pytest.LogCaptureFixture) -> Non
         await call.result()
     answered.set()
     threads[0].join()
-    await asyncio.sleep(0.01)  # the event loop hears of the error
+    await asyncio.sleep(0.01)  # the event loop gets the error
     del call
     gc.collect()
     assert not caplog.records

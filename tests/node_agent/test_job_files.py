@@ -31,8 +31,8 @@ while reads < least or (len(contents) < different and reads < 50 * least):
                 contents.add((name, file.read()))
 print(json.dumps([sorted(names), sorted(contents)]))
 """
-"""Reads all job files at least so often, and then until so many contents were read, or 50 times as
-often. A file that is gone after the list is an error."""
+"""Reads all job files at least `least` times. Continues until `different` contents were read, but at
+most 50 times `least`. A file that disappears after the listing is an error."""
 ONE, TWO, THREE = 40_000_001, 40_000_002, 40_000_003
 
 

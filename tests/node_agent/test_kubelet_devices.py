@@ -1,4 +1,4 @@
-"""The agent's answers at an admission. A real kubelet is in tests/node."""
+"""Tests of the agent's answers during an admission. A real kubelet is in tests/node."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Site:
     async def create(
         self, name: str, *numbers: int, asks: int = 0, told: bool = True, adopted: bool = False
     ) -> None:
-        """Creates a Pod with these GPUs, or a Pod of no job that asks for GPUs."""
+        """Creates a Pod with these GPUs, or a Pod of no job that requests GPUs."""
         gres = f"gpu:h100:{len(numbers)}(IDX:{','.join(map(str, numbers))})"
         notes = Allocation(7, "n1", gres, "0", 512).annotations() if numbers else {}
         notes |= {ADOPTED: "7"} if adopted else {}
@@ -98,7 +98,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 @pytest.fixture
 def impatient(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent of the site gives up soon."""
+    """Shortens the time that the agent of the site waits."""
     monkeypatch.setattr(kubelet_devices, "_PATIENCE_S", 0.3)
 
 
@@ -161,7 +161,7 @@ async def test_reason_of_the_kubelets_choice_is_the_last_problem(site: Site) -> 
 async def test_pod_known_only_to_the_kubelet_delays_one_answer(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A static Pod, or a Pod that was deleted by force."""
+    """Such a Pod is a static Pod, or a Pod deleted by force."""
     async with site.runs() as plugin:
         await site.create("static", told=False)
         await site.create("one", 0)
@@ -209,8 +209,8 @@ async def test_kubelet_chooses_instead_of_devices_that_are_not_free(site: Site) 
 
 @pytest.mark.parametrize("adopted", [False, True])
 async def test_pod_that_no_job_placed_is_rejected(site: Site, adopted: bool) -> None:
-    """A Pod is adopted after the admission, or before, if the kubelet was away. A job with the whole
-    node may have more GPUs than its Pod asks for."""
+    """A Pod is adopted after the admission, or before the admission if the kubelet was away. A job with
+    the whole node may have more GPUs than the Pod requests."""
     async with site.runs() as plugin:
         await site.create("whole", 0, 1, asks=1)
         site.listed.pods["ml/whole"] = ["GPU-a"]
@@ -222,7 +222,7 @@ async def test_pod_that_no_job_placed_is_rejected(site: Site, adopted: bool) -> 
 
 @pytest.mark.usefixtures("impatient")
 async def test_ended_pod_of_no_job_is_ignored_at_an_admission(site: Site) -> None:
-    """Kubelets before 1.34 list such Pods, too."""
+    """Kubelets before 1.34 also list Pods that have ended."""
     async with site.runs() as plugin:
         await site.create("other", asks=1)
         site.kubernetes.edit("pods", "other", {"status": {"phase": "Failed"}}, "ml")
@@ -263,7 +263,7 @@ def test_devices_keep_the_names_of_an_earlier_agent_while_pods_have_them(site: S
 
 
 class Broken(Whole):
-    """The driver tells no name of the last GPU."""
+    """A keeper whose driver does not report the name of the last GPU."""
 
     def __init__(self) -> None:
         super().__init__()

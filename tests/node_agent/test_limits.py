@@ -22,7 +22,7 @@ REQUEST = Limits((), 64 * MIB, requested=True)
     [
         (Claim("u", "ml/p", cores=(1, 3), memory_mb=64), Limits((1, 3, 5, 7), 64 * MIB)),
         (Claim("u", "ml/p", requested_mb=64), REQUEST),
-        (Claim("u", "ml/p"), Limits()),  # of no job
+        (Claim("u", "ml/p"), Limits()),  # a Pod without a job
     ],
 )
 def test_claim_becomes_limits(claim: Claim, limits: Limits) -> None:
@@ -82,10 +82,10 @@ def test_wrong_limits_are_corrected(
 @pytest.mark.parametrize(
     ("limit", "used", "at_once", "step"),
     [
-        ("max", 100, True, 0),  # no memory to free
+        ("max", 100, True, 0),  # nothing to free
         ("max", 1000, False, 744),
         ("744", 744, False, 488),
-        ("744", 800, False, 488),  # the kernel could not free all
+        ("744", 800, False, 488),  # the kernel could not free all memory
         ("232", 232, False, 100),
         ("100", 100, False, 0),
     ],

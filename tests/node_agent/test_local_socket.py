@@ -49,7 +49,7 @@ async def test_socket_reports_removed_pods_with_processes_to_the_gate(
         await until(lambda: node.has(one))
         assert await ask(socket) == "ask\n"
         with node.process(one):
-            await node.delete(A)  # by force
+            await node.delete(A)  # a deletion by force
             await until(agent.lingering)
             assert await ask(socket) == f"there ml/{A}\n"
         assert await ask(socket) == "ask\n"
@@ -57,6 +57,6 @@ async def test_socket_reports_removed_pods_with_processes_to_the_gate(
 
 async def test_only_the_agents_user_can_open_the_socket(node: Node, tmp_path: Path) -> None:
     socket = tmp_path / "agent.sock"
-    socket.touch()  # of a killed agent
+    socket.touch()  # the socket of a killed agent
     async with node.agent() as agent, served(agent, socket):
         assert socket.stat().st_mode & 0o777 == 0o600

@@ -1,4 +1,4 @@
-"""How much memory the agent takes in its Pod, with everything there that it works with."""
+"""Tests of the memory that the agent takes in a Pod, with every program that the agent works with."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real
 
 MOST_BYTES = 80_000_000
-"""Of memory that the agent may take (RSS)."""
+"""Maximum memory of the agent (RSS), in bytes."""
 NODE = "node-1"
 GPUS = tuple(f"nvidia{number}" for number in range(4))
-"""As many as kube-apiserver knows of on each Node."""
+"""Devices on each Node, as many as kube-apiserver reports."""
 _WITHIN_S = 20
 _IN_ITS_POD = """
 set -e
@@ -52,15 +52,16 @@ mount --bind "$3" /dev
 shift 3
 exec "$@"
 """
-"""What the agent finds at these places: its account, and GPUs that this machine does not have."""
+"""Mounts the agent's account, and GPUs that this machine does not have, at the places where the agent
+looks."""
 _IMPORTS = "import node_agent.app, node_agent.kubelet.device_plugin, node_agent.machine.vendors.xid"
 
 
 class Surroundings:
-    """Those of an agent: a machine with GPUs, a kubelet and a container runtime in a folder."""
+    """Surroundings of an agent: a machine with GPUs, a kubelet and a container runtime in a folder."""
 
     def __init__(self, folder: Path, sockets: Path, tree: Tree, gpus: Gpus) -> None:
-        """`sockets` is a folder whose path is short."""
+        """`sockets` is a folder with a short path."""
         self.kubelet = Kubelet(sockets, listens=True)
         self.nri, self.gate = sockets / "nri.sock", sockets / "gate.sock"
         self._folder, self._sockets, self._tree, self._gpus = folder, sockets, tree, gpus
@@ -74,14 +75,16 @@ class Surroundings:
     async def agent(
         self, cluster: Cluster, token: str
     ) -> AsyncIterator[tuple[psutil.Process, str, str]]:
-        """The agent, and where its health and its metrics are."""
+        """Starts the agent. Yields the process, and the addresses of the health checks and of the
+        metrics."""
         account = self._folder / "account"
         account.mkdir()
         copy(authority(cluster), account / "ca.crt")
         (account / "token").write_text(token)
         with closing(lease_ports(["metrics", "health"])) as lease:
             environment = self._environment(cluster, lease.ports)
-            # As in an image, where Python's files are compiled: to compile them takes memory, too.
+            # An image has compiled Python files, and compiling takes memory, so compile before the
+            # start.
             compiling = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", _IMPORTS, env=environment
             )
@@ -159,7 +162,8 @@ async def test_agent_with_all_features_stays_below_the_memory_limit(
 
 
 def has_job(cluster: Cluster, tree: Tree) -> dict[str, Any]:
-    """A Pod that runs on the Node and has a GPU. Returns it as the container runtime knows it."""
+    """Creates a Pod that runs on the Node with a GPU. Returns the Pod as the container runtime knows
+    it."""
     granted = Allocation(7, NODE, "gpu:h100:1(IDX:1)").annotations()
     manifest = pod("trains", own_annotations=granted, scheduler="nobody", nodeName=NODE)
     created = cluster.kubectl("create", "-f", "-", "--output=json", stdin=json.dumps(manifest)).stdout
@@ -181,5 +185,5 @@ async def begins(runtime: ContainerRuntime, sandbox: dict[str, Any]) -> bool:
 
 
 async def condition(cluster: Cluster) -> Condition | None:
-    """What the agent says on its Node."""
+    """Returns the agent's condition on the Node."""
     return Condition.on(json.loads(cluster.kubectl("get", "node", NODE, "--output=json").stdout))

@@ -1,4 +1,4 @@
-"""Tests of containers without their Pod's devices, made while the agent was away."""
+"""Tests of containers created without the Pod's devices, while the agent was away."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CUDA, RUNTIME = "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"
 
 
 class Known(Keeper):
-    """What a keeper knows, without a machine."""
+    """Stand-in for a keeper: devices and names, without a real machine."""
 
     def __init__(self, name: Names = UUID) -> None:
         self.machine = Machine((GPU, FPGA), look)
@@ -42,7 +42,7 @@ def made(*numbers: Number, gres: str = "gpu", id: str = "1", **variables: str) -
 
 
 class Missing(MissingDevices):
-    """Looks at containers of one Pod."""
+    """Looks at the containers of one Pod."""
 
     def __init__(self, keeper: Keeper, *containers: Made) -> None:
         super().__init__(keeper)
@@ -57,19 +57,19 @@ class Missing(MissingDevices):
     ("name", "container", "missing"),
     [
         (UUID, made(NUMBERS[GPU], **{CUDA: "GPU-a", RUNTIME: "GPU-a"}), ""),
-        (UUID, made(NUMBERS[GPU], **{CUDA: "GPU-a", RUNTIME: "void"}), ""),  # CDI's specification went
-        (BY_CDI, made(NUMBERS[GPU], **{CUDA: "GPU-a", RUNTIME: "GPU-a"}), ""),  # and came
-        (BY_CDI, made(**{CUDA: "GPU-a"}), ""),  # its files may be others
+        (UUID, made(NUMBERS[GPU], **{CUDA: "GPU-a", RUNTIME: "void"}), ""),  # CDI specification removed
+        (BY_CDI, made(NUMBERS[GPU], **{CUDA: "GPU-a", RUNTIME: "GPU-a"}), ""),  # CDI specification added
+        (BY_CDI, made(**{CUDA: "GPU-a"}), ""),  # CDI may give other files
         (UUID, made(**{CUDA: "GPU-a"}), "/dev/nvidia0"),
         (UUID, made(NUMBERS[GPU]), CUDA),
         (UUID, made(NUMBERS[GPU], **{CUDA: "GPU-b"}), CUDA),
         (BY_CDI, made(NUMBERS[GPU]), CUDA),
         (UUID, made(NUMBERS[FPGA]), f"/dev/nvidia0, {CUDA}"),
-        (UUID, made(*NUMBERS.values(), gres="fpga"), ""),  # a privileged container has all of them
+        (UUID, made(*NUMBERS.values(), gres="fpga"), ""),  # a privileged container has all devices
         (UUID, made(gres="fpga"), "/dev/fpga7"),
-        (UUID, made(gres=""), ""),  # of a job without devices
-        (UUID, made(gres="disk"), ""),  # only counted
-        (Names(), made(), ""),  # nobody tells the UUID: it cannot be told
+        (UUID, made(gres=""), ""),  # the job has no devices
+        (UUID, made(gres="disk"), ""),  # Slurm only counts disks
+        (Names(), made(), ""),  # the driver does not report the UUID
     ],
 )
 def test_missing_devices_are_named(name: Names, container: Made, missing: str) -> None:
@@ -130,12 +130,12 @@ def test_report_ends_with_the_container_or_the_pod() -> None:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("end", ["ends", "is removed", "is made anew", "ends with its Pod"])
 async def test_pod_lacks_devices_until_its_container_ends(end: str, release: str, node: Node) -> None:
-    """With 12,000 other Pods, so that the runtime's list comes in parts."""
+    """The runtime has 12,000 other Pods, so the runtime's list arrives in parts."""
     node.nri = node.gres.with_name("nri")
     pod, other = sandbox(A, "gpu:1(IDX:2)"), sandbox(B, "gpu:1(IDX:1)")
     live = {"state": "CONTAINER_RUNNING"}
     node.bind(A, "gpu:1(IDX:2)")
-    # Whatever the path: by number it is the Pod's.
+    # The path does not matter: the number is the number of the Pod's device.
     has: dict[str, Any] = {"linux": {"devices": [{"path": "/dev/own", "major": 60, "minor": 1}]}}
     async with ContainerRuntime.start(release, node.nri, pods=12_000) as runtime:
         await runtime.has(pod, {"id": "c0", **live})
@@ -150,7 +150,7 @@ async def test_pod_lacks_devices_until_its_container_ends(end: str, release: str
             name = "node_agent_pods_with_less_than_their_jobs"
             assert registry_of(agent).get_sample_value(name) == 1
             node.start(A)
-            assert await runtime.runs(pod) == ""  # it is in nobody's way
+            assert await runtime.runs(pod) == ""  # the missing devices do not block the Pod
             assert agent.problems
             match end:
                 case "ends" | "is removed":
@@ -160,5 +160,5 @@ async def test_pod_lacks_devices_until_its_container_ends(end: str, release: str
                     assert (await runtime.creates(pod, {"id": "c3"}))[1] == ""
                 case _:
                     assert await runtime.stops(pod) == ""
-            node.bind(B, "gpu:1(IDX:1)")  # something happens
+            node.bind(B, "gpu:1(IDX:1)")  # a change, so that the agent looks
             await until(lambda: not agent.problems)

@@ -44,7 +44,7 @@ class Jobs(NativeJobs):
 def make_job(
     folder: Path, job: str = "job_33", cpus: str = "2", memory: str = "104857600", *, runs: bool = True
 ) -> Path:
-    """A job's cgroup as plain files: here is no kernel that has the controllers."""
+    """Makes a job's cgroup as plain files, because this kernel does not have the controllers."""
     (folder / SCOPE / "system").mkdir(parents=True, exist_ok=True)
     place = folder / SCOPE / job
     (place / "step_batch/user").mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ def test_slurmd_may_run_in_a_pod_of_no_job(tmp_path: Path) -> None:
 def test_only_pods_of_no_job_have_native_jobs(
     tmp_path: Path, uid: str, claims: dict[str, Claim]
 ) -> None:
-    """Not a Pod of a job, an unknown Pod, or an adopted Pod."""
+    """A Pod of a job, an unknown Pod and an adopted Pod have no native jobs."""
     make_job(make_pod(tmp_path, uid))
     for parent in ("kubepods", "kubepods.slice"):
         (make_pod(tmp_path, uid, parent) / "x_slurmstepd.scope/job_1/step_0").mkdir(parents=True)
@@ -122,13 +122,14 @@ def test_memory_is_checked_if_slurm_grants_memory(tmp_path: Path, native: Jobs) 
 
 
 def test_cgroup_without_a_step_is_no_job(tmp_path: Path, native: Jobs) -> None:
-    (tmp_path / SCOPE / "system").mkdir(parents=True)  # slurmstepd's own
-    (tmp_path / SCOPE / "job_7").mkdir()  # a placeholder's
+    (tmp_path / SCOPE / "system").mkdir(parents=True)  # the cgroup of slurmstepd
+    (tmp_path / SCOPE / "job_7").mkdir()  # the cgroup of a placeholder
     assert [native.seen(OF_JOB), native.seen(OF_JOB)] == ["", ""]
 
 
 def test_cgroup_of_an_ended_job_is_no_job(tmp_path: Path, native: Jobs) -> None:
-    """Such a cgroup stays if Slurm cannot remove the cgroup, or if slurmstepd was killed."""
+    """The cgroup of an ended job stays if Slurm cannot remove the cgroup, or if slurmstepd was
+    killed."""
     pod = make_pod(tmp_path, A)
     make_job(pod / "c", "job_33", cpus="", runs=False)
     make_job(tmp_path, "job_34", cpus="", runs=False)
@@ -148,7 +149,7 @@ def test_job_runs_while_slurmstepd_or_a_process_of_the_job_runs(node: Node, proc
     scope = f"kubepods/pod{A}/c/{SCOPE}"
     tree.make(f"{scope}/system", f"{scope}/job_33/step_extern/user", f"{scope}/job_33/{process}")
     native = NativeJobs(PodCgroups(tree.root))
-    with node.process(f"{scope}/system"):  # slurmstepd infinity
+    with node.process(f"{scope}/system"):  # `slurmstepd infinity` is no job
         assert native.jobs_in(A) == []
     with node.process(f"{scope}/job_33/{process}"):
         assert native.jobs_in(A) == ["job_33"]
@@ -171,7 +172,7 @@ def test_look_finds_the_cores_of_jobs_and_slurmds_pods(tmp_path: Path, native: J
 
 def test_job_computes_on_its_cores_in_force(tmp_path: Path, native: Jobs) -> None:
     job = make_job(tmp_path, cpus="2-3")
-    make_job(tmp_path, "job_34", cpus="")  # not limited to any cores
+    make_job(tmp_path, "job_34", cpus="")  # job_34 is not limited to cores
     (tmp_path / SCOPE / "job_34" / CPUS_IN_FORCE).write_text("0-7\n")
     native.seen()
     assert native.cpus == {"job_33": {2, 3}, "job_34": frozenset()}
@@ -190,7 +191,7 @@ def test_suspended_job_computes_on_no_core(tmp_path: Path, native: Jobs, events:
 
 @pytest.mark.real
 def test_frozen_step_is_not_awake(node: Node) -> None:
-    """slurmstepd freezes cgroup `user` of a step."""
+    """slurmstepd freezes the cgroup `user` of a step."""
     tree, user = node.tree, f"{SCOPE}/job_33/step_0/user"
     tree.make(f"{user}/task_0")
     assert not is_awake(tree.root / user)
@@ -203,7 +204,7 @@ def test_frozen_step_is_not_awake(node: Node) -> None:
 
 
 def test_job_of_a_pod_is_no_native_job(tmp_path: Path, native: Jobs) -> None:
-    """On 24.11 it is a batch job that sleeps, beside its Pod."""
+    """On Slurm 24.11, the Pod's job is a batch job that sleeps, beside the Pod."""
     make_job(tmp_path)
     make_job(tmp_path, "job_34")
     native.seen({A: Claim(A, "ml/a", job=33), B: Claim(B, "ml/b", job=35, adopted=True)})
@@ -218,7 +219,7 @@ def test_removed_job_has_no_problem(tmp_path: Path, devices: bool) -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("at", ["", "/step_0/user"], ids=["job", "step"])
 def test_device_program_above_the_jobs_cgroup_does_not_count(node: Node, at: str) -> None:
-    """slurmd runs in a Pod here: the agent's guard is above its jobs."""
+    """slurmd runs in a Pod, so the agent's guard is above the cgroups of slurmd's jobs."""
     tree, counts = node.tree, Counted(memory=False, devices=True)
     job = f"kubepods/pod{A}/{SCOPE}/job_33"
     tree.make(f"{job}/step_0/user/task_0", f"{job}/step_0/slurm")

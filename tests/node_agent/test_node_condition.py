@@ -1,4 +1,4 @@
-"""The agent's condition on its Node."""
+"""Tests of the agent's condition on the Node."""
 
 from __future__ import annotations
 

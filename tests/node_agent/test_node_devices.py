@@ -1,4 +1,4 @@
-"""The devices of a Node, as its agent lists them there."""
+"""Tests of the list of a Node's devices, as the agent writes the list on the Node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UUID = "4c2f1d6e-5a0b-4d8e-9b1a-2c3d4e5f6a7b"
 
 
 def gpu(number: int, **told: Any) -> Device:
-    """As its driver knows it."""
+    """Returns a GPU as the driver reports the GPU."""
     device = Device("gpu", "nvidia_h100_80gb_hbm3", (f"/dev/nvidia{number}",), uuid=f"GPU-{number}")
     near: dict[str, Any] = {"numa_node": number // 4, "cpus": tuple(range(112)) if number < 4 else ()}
     return replace(device, bus=f"0000:{0x19 + number:02x}:00.0", **(near | told))
@@ -32,7 +32,7 @@ def instance(number: int, of: int) -> Device:
 
 
 def machine(*devices: Device) -> Machine:
-    """What slurmd counts, in its order: it says no more than type and files."""
+    """Returns the devices that slurmd counts, in slurmd's order. slurmd reports only type and files."""
     numbers = {file: Number(60, n) for n, file in enumerate({f for d in devices for f in d.files})}
     counted = [Device(device.name, device.type, device.files) for device in devices]
     return Machine(counted, lambda device: (frozenset(numbers[f] for f in device.files), ""))
@@ -80,7 +80,7 @@ def test_list_of_all_mig_instances_of_eight_gpus_fits() -> None:
 
 
 def test_devices_beyond_the_size_limit_are_only_counted() -> None:
-    """kube-apiserver would refuse it, and the condition in the same write."""
+    """kube-apiserver would reject a longer list, together with the condition in the same write."""
     many = [Device("gpu", "h100", (f"/dev/nvidia{number}",)) for number in range(1024)]
     problems = {f"gpu {number}": "\N{SNOWMAN}" * 1000 for number in range(1024)}
     text = node_devices.text_of(machine(*many), (), problems, None)

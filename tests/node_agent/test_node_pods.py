@@ -1,4 +1,4 @@
-"""The Pods of a Node, as the agent follows them."""
+"""Tests of the Pods of a Node, as the agent follows the Pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the agent's plugin, with NRI's own code at the other end."""
+"""Tests of the agent's plugin together with NRI's code of a container runtime."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ asyncio.run(plugin.serve(Path(sys.argv[1]), session))
 
 @pytest.fixture(params=RELEASES)
 async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ContainerRuntime]:
-    """A container runtime with NRI of each release."""
+    """A container runtime with each release of NRI."""
     async with ContainerRuntime.start(request.param, tmp_path / "s") as started:
         yield started
 
@@ -110,7 +110,7 @@ async def test_runtime_shows_a_rejection(what: str, runtime: ContainerRuntime, h
 @pytest.mark.real
 @pytest.mark.parametrize("release", RELEASES)
 async def test_long_messages_arrive(release: str, handler: Plugin, tmp_path: Path) -> None:
-    """A list of 12 MB comes in parts; a reply of 100 kB goes in frames of 4 kB."""
+    """A list of 12 MB comes in parts, and a reply of 100 kB goes in frames of 4 kB."""
     handler.adjust.env.add(key="A", value="x" * 100_000)
     handler.updates = [_cpus("old", "4-5")]
     async with ContainerRuntime.start(release, tmp_path / "s", pods=12_000) as runtime:
@@ -137,7 +137,7 @@ async def test_plugin_changes_a_part_of_an_update(runtime: ContainerRuntime, han
     wanted = {"cpu": {"cpus": "0-1", "shares": {"value": "512"}}, "memory": {"limit": {"value": "7"}}}
     async with connected(runtime, handler):
         made, error = await runtime.updates(POD, **wanted)
-        assert (made.get("cpu", {}).get("cpus"), error) == (None, "")  # as the runtime has it: no change
+        assert (made.get("cpu", {}).get("cpus"), error) == (None, "")  # the same CPUs, so no change
         handler.updates = [_cpus("c1", "4-5")]
         made, error = await runtime.updates(POD, **wanted)
     assert error == ""
@@ -200,20 +200,20 @@ async def test_runtime_creates_no_container_without_a_required_plugin(tmp_path: 
         assert f'required plugin "{plugin.NAME}" not present' in (await runtime.creates(POD))[1]
         async with connected(runtime, Plugin(), validates=True):
             assert (await runtime.creates(POD))[1] == ""
-        await asyncio.sleep(0.1)  # the runtime has seen it go
+        await asyncio.sleep(0.1)  # the runtime has noticed the plugin's end
         assert "not present" in (await runtime.creates(POD))[1]
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("end", ["hangs", "killed"])
 async def test_no_container_is_made_after_the_plugin_ends(end: str, tmp_path: Path) -> None:
-    """NRI 0.12.5 makes the first container, without devices. Earlier releases reject the container."""
+    """NRI 0.12.5 creates the first container, without devices. Earlier releases reject the container."""
     start = ContainerRuntime.start("0.12", tmp_path / "s", plugin.NAME)
     async with start as runtime:
         argv = [sys.executable, "-c", _HANGS, str(runtime.socket)]
         hanging = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
         assert hanging.stdout is not None
-        await hanging.stdout.readuntil(b"connected\n")  # after lines of its log
+        await hanging.stdout.readuntil(b"connected\n")  # after lines of the log
         creating = asyncio.create_task(runtime.creates(POD))
         await asyncio.sleep(0.1)
         if end == "killed":

@@ -1,4 +1,4 @@
-"""The machine's devices by the numbers of their files."""
+"""Tests of the machine's devices, by the numbers of the devices' files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def made(folder: Path, name: str, major: int, minor: int) -> str:
 
 
 def graphics(folder: Path, *nodes: tuple[str, int, str, str]) -> Path:
-    """sysfs of files in /dev/dri: name, minor, the device that the file is of, and the driver."""
+    """Writes sysfs for files in /dev/dri: name of the file, minor number, device, and driver."""
     for name, minor, of, driver in nodes:
         device, node = folder / "devices" / of, folder / "drm" / name
         device.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ AMDS = [
 def test_all_files_of_a_graphics_driver_are_guarded(
     tmp_path: Path, nodes: list[tuple[str, int, str, str]], guarded: tuple[int, ...]
 ) -> None:
-    """Each of a GPU's files gives access to the GPU."""
+    """Each file of a GPU gives access to the GPU."""
     drm = graphics(tmp_path, *nodes)
     machine = Machine([gpu(made(tmp_path, "renderD128", 226, 128))], nodes=drm)
     assert machine.guarded == {Number(226, minor) for minor in guarded}

@@ -1,4 +1,4 @@
-"""Tests of holders of devices from before slurmd renumbered the devices."""
+"""Tests of device holders from before slurmd renumbered the devices."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def words(holders: str, devices: str = SWAPPED) -> str:
         ("gpu a b c", "gpu b a c", {"gpu 0": "gpu 1", "gpu 1": "gpu 0"}),
         ("gpu a b", "accel a b", {"accel 0": "gpu 0", "accel 1": "gpu 1"}),
         ("gpu a,ra b,rb", "gpu b,rb a,ra", {"gpu 0": "gpu 1", "gpu 1": "gpu 0"}),
-        ("gpu a,1 a,2", "gpu a,1", {}),  # MIG instances of one GPU
+        ("gpu a,1 a,2", "gpu a,1", {}),  # MIG instances of the same GPU
         ("gpu a,1 a,2", "gpu a,1 a,2 a,3", {}),
         ("gpu a,1 a,2 b", "gpu a,2 a,1 b", {"gpu 0": "gpu 1", "gpu 1": "gpu 0"}),
     ],
@@ -74,7 +74,7 @@ def test_device_is_renumbered_if_its_files_have_other_numbers(
 
 
 class Guard:
-    """The kernel's access of Pods to devices, which outlives agents."""
+    """Access of Pods to devices in the kernel. The access outlives agents."""
 
     def __init__(self) -> None:
         self.entries: set[Entry] = set()
@@ -106,7 +106,7 @@ def write_list(gres: Path, devices: str, shards: int = 0) -> None:
 
 
 class Machine:
-    """A Node with plain files for cgroups, and its agents, one after the other."""
+    """A Node with plain files for cgroups, and with agents one after the other."""
 
     def __init__(self, folder: Path) -> None:
         self.root, self.gres = folder / "cgroup", folder / "gres"
@@ -173,7 +173,7 @@ def test_pod_keeps_its_file_and_delays_the_next_pod(machine: Machine) -> None:
         assert problems[B] == f"Pod ml/{A} has a device of its job"
         assert (machine.has(A), machine.has(B), machine.has(C)) == ("0", "", "2")
         assert machine.words == words(f"Pod ml/{A}", "gpu 1 (/dev/d0) was gpu 0")
-    del machine.claims[A]  # by force
+    del machine.claims[A]  # a deletion by force
     assert machine.problems()[B] == "processes of a Pod that is gone have a device of its job"
     assert machine.words
     machine.ends(A)
@@ -208,7 +208,7 @@ def test_native_job_delays_pods_with_renumbered_devices(machine: Machine) -> Non
     assert machine.problems() == {B: HELD}
     assert machine.words == words("job_33, job_35")
     assert (machine.has(A), machine.has(B)) == ("2", "")
-    make_job(machine.root, "job_36")  # has devices by the next numbers
+    make_job(machine.root, "job_36")  # the devices of job_36 have the new numbers
     shutil.rmtree(machine.root / SCOPE / "job_35")
     assert machine.problems() == {B: HELD}
     assert machine.words == words("job_33")
@@ -236,7 +236,7 @@ def test_next_agent_knows_holders_from_before_the_renumbering(
         problems = machine.problems()
         assert problems[A].startswith(MOVED)
         assert problems[B] == HELD
-        more = ", job_34" if while_away else ""  # nobody knows when the job began
+        more = ", job_34" if while_away else ""  # the start of job_34 is unknown
         assert machine.words == words(f"Pod ml/{A}, job_33{more}")
         machine.restart()
     for each in (job, other):
@@ -252,7 +252,7 @@ def test_next_agent_knows_holders_from_before_the_renumbering(
 
 
 def test_next_agent_keeps_the_message_without_a_list(machine: Machine) -> None:
-    """slurmd's Pod starts, and has not listed its devices yet."""
+    """slurmd's Pod starts, and has not listed the devices yet."""
     make_job(machine.root)
     machine.pod(A, 0)
     machine.pod(B)
@@ -313,7 +313,7 @@ def test_slurmds_pod_is_no_holder(machine: Machine) -> None:
 
 
 def test_restarted_pod_gets_the_devices_of_the_new_numbers(machine: Machine) -> None:
-    """The kubelet makes another sandbox. No process has the old files."""
+    """The kubelet creates another sandbox. No process has opened the old files."""
     machine.pod(A, 0)
     machine.looks()
     machine.lists("102")
@@ -326,7 +326,7 @@ def test_restarted_pod_gets_the_devices_of_the_new_numbers(machine: Machine) -> 
 
 
 def test_part_of_a_renumbered_device_is_not_given(machine: Machine) -> None:
-    """The parts of one device could belong to jobs by both numbers."""
+    """The old and the new number of a device could give the device's parts to different jobs."""
     machine.lists("012", shards=4)
     machine.pod(A, 0, name="shard")
     machine.looks()

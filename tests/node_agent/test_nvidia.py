@@ -71,7 +71,7 @@ def test_gpu_without_locality_data_has_no_near_cpus(gpus: Gpus) -> None:
     assert (second["numa_node"], second["cpus"]) == (None, [])
 
 
-# MIG
+# Instances of MIG
 
 
 def test_mig_instances_replace_their_gpu_in_the_list(gpus: Gpus) -> None:
@@ -111,13 +111,13 @@ def test_gpu_without_usable_instances_has_a_problem(gpus: Gpus, instances: int, 
     assert found["problem"] == words
 
 
-# Failures
+# Failures of GPUs
 
 
 def test_lost_gpu_keeps_its_place(gpus: Gpus) -> None:
     gpus.add()
     gpus.add(lost=1)
-    gpus.add(lost=2)  # lost during the read: the address is known
+    gpus.add(lost=2)  # lost during the read, so the address is known
     gpus.add()
     first, lost, late, last = gpus.read()
     assert (first["uuid"], last["uuid"]) == ("GPU-0", "GPU-3")
@@ -159,7 +159,7 @@ def test_machine_without_gpus_needs_no_library(gpus: Gpus, tmp_path: Path) -> No
     gpus.library = tmp_path
     assert gpus.read() == []
     gpus.add()
-    (tmp_path / "libnvidia-ml.so.1").touch()  # the loader looks no further: there may be a real one
+    (tmp_path / "libnvidia-ml.so.1").touch()  # the loader stops here, before a real library
     assert "DriverUnavailable: NVML Shared Library Not Found" in gpus.run(_READ).stderr
 
 
@@ -183,7 +183,7 @@ def test_complaints_about_programs_are_ignored(gpus: Gpus) -> None:
 
 
 def test_complaint_about_memory_only_causes_a_read(gpus: Gpus) -> None:
-    """NVML's data on memory says whether a reset is needed."""
+    """NVML's report on memory decides whether the GPU needs a reset."""
     gpus.add()
     gpus.say("xid", gpu=0, code=63)
     gpus.say("xid", gpu=0, code=94)
@@ -281,7 +281,7 @@ def named(gpus: Gpus) -> list[str]:
     ("lost", "words"), [(1, "GPU 1 of NVML: GPU is lost"), (2, "NVML: GPU is lost")]
 )
 def test_lost_gpu_is_a_problem_of_an_unreported_device(gpus: Gpus, lost: int, words: str) -> None:
-    """The device's file stays."""
+    """The file of the lost device stays."""
     gpus.add()
     gpus.add(lost=lost)
     gpus.add()
@@ -324,7 +324,7 @@ def test_gpu_with_malformed_replies_is_absent(gpus: Gpus, fields: dict[str, Any]
 
 
 def test_configuration_file_of_mig_is_guarded_with_all_gpus(tmp_path: Path) -> None:
-    """With the file a program ends the instances of other jobs."""
+    """With access to this file, a program can end MIG instances of other jobs."""
     kernel, minors = tmp_path / "devices", tmp_path / "mig-minors"
     assert Number(195, 0) in NVIDIA.numbers(kernel, minors)  # without MIG
     kernel.write_text(

@@ -30,7 +30,8 @@ async def looked() -> None:
 
 
 async def take(kubelet: Kubelet, how: str) -> None:
-    """Kubelet 1.37 counts the vendor's devices, too. Kubelet 1.31 ends the newest connection."""
+    """Takes the place of the agent's plugin. Kubelet 1.37 also counts the vendor's devices. Kubelet 1.31
+    ends the newest connection."""
     if how == "it counts the other's devices":
         kubelet.counts("GPU-a", "GPU-b")
     else:
@@ -47,11 +48,11 @@ async def test_agent_reports_another_plugin_and_registers_again(how: str, tmp_pa
         await take(kubelet, how)
         await until(lambda: reports[1:] == [WORDS])
         await asyncio.sleep(0.15)
-        assert len(kubelet.registered) == 1  # after a pause
+        assert len(kubelet.registered) == 1  # the plugin pauses before registering again
         await until(lambda: len(kubelet.registered) > 1)
-        await until(lambda: "gpu-0" in kubelet.checkpoint.read_text())  # it counts again
+        await until(lambda: "gpu-0" in kubelet.checkpoint.read_text())  # the kubelet counts again
         await asyncio.sleep(0.15)
-        assert set(reports[1:]) == {WORDS}  # all the while
+        assert set(reports[1:]) == {WORDS}  # the report stays the same
         await until(lambda: reports[-1] is None)
         assert len(kubelet.registered) == 2
         assert kubelet.is_listening
@@ -69,7 +70,7 @@ async def test_returning_vendor_plugin_is_reported_again(tmp_path: Path) -> None
 
 
 async def test_ended_kubelet_is_not_taken_for_another_plugin(tmp_path: Path) -> None:
-    """It ends the connection, and the socket stays until the next one starts."""
+    """The ended kubelet closes the connection. The socket stays until the next start of a kubelet."""
     kubelet = Kubelet(tmp_path, listens=True)
     async with plugged(tmp_path, UNITS) as reports:
         async with kubelet.runs():
@@ -88,8 +89,8 @@ async def test_ended_kubelet_is_not_taken_for_another_plugin(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "counted",
     [
-        ["gpu-0"],  # of two, one is of use
-        ["gpu-0", "gpu-7"],  # a unit that went just now
+        ["gpu-0"],  # one of two units is usable
+        ["gpu-0", "gpu-7"],  # a unit that has just disappeared
         [],
     ],
 )
@@ -111,13 +112,13 @@ async def test_unreadable_checkpoint_is_ignored(text: str, tmp_path: Path) -> No
         await looked()
         assert reports == [None]
         await kubelet.hangs_up()
-        await until(lambda: WORDS in reports)  # it looks yet
+        await until(lambda: WORDS in reports)  # the plugin still looks
 
 
 async def test_earlier_count_is_not_taken_for_another_plugin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The vendor's was turned off, and this one's list is not written down yet."""
+    """The vendor's plugin was turned off, and the kubelet has not written the agent's devices yet."""
     monkeypatch.setattr(device_plugin, "_SETTLES_S", 0.6)
     kubelet = Kubelet(tmp_path)
     kubelet.counts("GPU-a")

@@ -43,7 +43,7 @@ async def test_next_agent_knows_the_pods_with_parts(node: Node) -> None:
     one, other = node.start(A), node.start(B)
     async with node.agent():
         await until(lambda: node.has(one) == "x")
-    await node.delete(A)  # by force, while no agent runs
+    await node.delete(A)  # a deletion by force while no agent runs
     with node.process(one):
         node.bind(B, "shard:2(2/4,0/4,0/4)")
         async with node.agent() as agent:

@@ -24,7 +24,7 @@ WORDS = "a user ran srun in job 33 of Pod ml/a"
 
 
 class Steps(PodSteps):
-    """Looks for steps of the jobs of a Node's Pods at times of a test."""
+    """Looks for steps in the jobs of a Node's Pods, at times that a test sets."""
 
     def __init__(self, node: Node, *, ends: bool = True) -> None:
         self.now = 0.0
@@ -36,7 +36,7 @@ class Steps(PodSteps):
 
 
 def make_step(node: Node, step: str, job: str = "job_33") -> str:
-    """Makes the cgroups of a step. Returns the cgroup of a process of a user."""
+    """Makes the cgroups of a step. Returns the cgroup of a user's process."""
     place = f"{SCOPE}/{job}/{step}"
     node.tree.make(f"{place}/user/task_0", f"{place}/slurm")
     return f"{place}/user/task_0"

@@ -1,4 +1,4 @@
-"""The node agent's settings, read from environment variables."""
+"""Tests of the node agent's settings from environment variables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node_agent.settings import Settings
 
 
 def test_resource_mapped_to_an_empty_name_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extender's setting uses the same names, from the same value of the chart."""
+    """The extender has the same names in its setting, from the same value of the chart."""
     monkeypatch.setenv("NODE_AGENT_NODE", "n1")
     monkeypatch.setenv("NODE_AGENT_GRES", "/run/gres")
     resources = {"nvidia.com/gpu": "gpu", "nvidia.com/hostdev": ""}

@@ -1,4 +1,4 @@
-"""The devices by Slurm's own numbers: what slurmd prints of all kinds of configurations."""
+"""Tests of devices by Slurm's own numbers, as slurmd prints the devices of many configurations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.eventually import eventually
 from tests.node_agent.slurmd import slurmd_prints
 
 _CONF = "GresTypes=fpga,shard,gpu,nic,mps\nNodeName=n1 CPUs=1 RealMemory=1 Gres="
-# What slurm.conf counts, gres.conf, and the files of the devices by name in Slurm's order.
+# GRES in slurm.conf, lines of gres.conf, and the devices' files by name in Slurm's order.
 CONFIGURATIONS = {
     "in the order of the files": (
         "gpu:4",
@@ -97,7 +97,7 @@ def test_devices_are_in_slurms_order(name: str, release: str, tmp_path: Path) ->
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
 def test_a_configuration_that_slurmd_rejects_is_an_error(release: str, tmp_path: Path) -> None:
     conf = f"{_CONF}gpu:1"
-    # A file that is missing would be rejected too, but only once slurmd has waited for it for 19 s.
+    # slurmd also rejects a missing file, but only after waiting for the file for 19 s.
     printed = slurmd_prints(release, tmp_path, conf, gres="Name=gpu Count=2 File=/dev/d0\n")
     with pytest.raises(WrongGres, match=r"slurmd said fatal: .*gpu.*count"):
         parse(printed)
@@ -107,7 +107,7 @@ def test_a_configuration_that_slurmd_rejects_is_an_error(release: str, tmp_path:
     "line",
     [
         "slurmd: fatal: Unable to determine this slurmd's NodeName",
-        "slurmd: error: slurmd initialization failed",  # without a cgroup of its own
+        "slurmd: error: slurmd initialization failed",  # slurmd without a cgroup of its own
     ],
 )
 def test_output_of_a_slurmd_that_failed_to_start_is_an_error(line: str) -> None:
@@ -180,7 +180,7 @@ def test_a_reconfiguration_renumbers_devices_and_renews_the_list(tmp_path: Path,
             return "".join(device.files[0][-1] for device in parse(text))
 
         def slurmd_says() -> str:
-            """Returns the numbers of the slurmd that runs, by its log."""
+            """Returns the numbers of the running slurmd, from slurmd's log."""
             return numbered([line for line in log.read_text().splitlines() if "Gres Name=" in line][-1])
 
         assert (slurmd_says(), numbered((run / "gres").read_text())) == ("0123", "0123")
@@ -199,8 +199,8 @@ _FETCHES = ' || list_devices "$@"; then'
 @pytest.mark.real
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
 def test_list_follows_the_files_that_slurmd_has_fetched(tmp_path: Path, release: str) -> None:
-    """slurmctld reconfigures before slurmd starts, and while slurmd runs. Beside slurmd, no list is made
-    of files that `slurmd -G` fetches."""
+    """slurmctld reconfigures before slurmd starts, and while slurmd runs. While slurmd runs, the script
+    does not list devices from files that `slurmd -G` fetches."""
     spec = ClusterSpec(
         nodes=1, gpus_per_node=4, dynamic_nodes=1, kubernetes=False, extender=False, release=release
     )

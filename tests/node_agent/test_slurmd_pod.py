@@ -1,4 +1,5 @@
-"""Tests of the Node's slurmd Pod: the manifest, and when the agent makes and ends the Pod."""
+"""Tests of the Node's slurmd Pod: the manifest, and the times when the agent creates and ends the
+Pod."""
 
 from __future__ import annotations
 
@@ -137,7 +138,7 @@ def test_scripts_are_mounted_and_can_be_run() -> None:
     assert slurmd(pod)["volumeMounts"][-1]["mountPath"] == "/slurm-extender/scripts"
 
 
-# -- What is next
+# -- The next step
 
 
 POD = {"metadata": {"uid": "u", "labels": {"slurm-extender.io/revision": "gpu-1"}}}
@@ -185,7 +186,7 @@ BOOTED_LONG_AGO = 86_400.0
         (_runs_since(None), BOOTED_LONG_AGO, True),
         (_runs_since(NOW - timedelta(minutes=4)), BOOTED_LONG_AGO, True),
         (_runs_since(NOW - timedelta(minutes=6)), BOOTED_LONG_AGO, False),
-        (_runs_since(LONG_AGO), 30.0, True),  # the kubelet has not told yet that it is over
+        (_runs_since(LONG_AGO), 30.0, True),  # the kubelet has not reported the end of the container yet
     ],
 )
 def test_slurmd_counts_as_starting_for_some_minutes(
@@ -194,11 +195,11 @@ def test_slurmd_counts_as_starting_for_some_minutes(
     assert starts(pod, NOW, up_s) is expected
 
 
-# -- The runner, at a kube-apiserver in memory
+# -- The runner, with a kube-apiserver in memory
 
 
 class Bench:
-    """A Node and its agent's runner."""
+    """A Node with the runner of the Node's agent."""
 
     def __init__(self) -> None:
         self.kubernetes = InMemoryKubernetes()
@@ -245,13 +246,13 @@ class Bench:
         self.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
 
     def edit_pull(self, *, phase: str = "Pending", **container: Any) -> None:
-        """The kubelet tells of the Pod that pulls images."""
+        """Reports the state of the Pod that pulls images, as the kubelet does."""
         told = {"phase": phase, "containerStatuses": [{"name": "image-0", "image": "j"} | container]}
         self.kubernetes.edit("pods", pull_pod_name("n1"), {"status": told}, "slurm-nodes")
 
     @property
     def pull(self) -> tuple[str, list[str]] | None:
-        """The revision and the images of the Pod that pulls images."""
+        """Returns the revision and the images of the Pod that pulls images."""
         with suppress(Exception):
             pod = self.kubernetes.read("pods", pull_pod_name("n1"), "slurm-nodes")
             images = [each["image"] for each in pod["spec"]["containers"]]
@@ -260,7 +261,7 @@ class Bench:
 
     @property
     def pod(self) -> dict[str, Any]:
-        """The slurmd Pod, {} without a Pod."""
+        """Returns the slurmd Pod; {} without a Pod."""
         with suppress(Exception):
             return self.kubernetes.read("pods", pod_name("n1"), "slurm-nodes")
         return {}
@@ -279,7 +280,7 @@ class Bench:
 
     @property
     def condition(self) -> tuple[str, str]:
-        """Its status and message; "" each where there is none."""
+        """Returns the status and the message of the condition; both are "" without a condition."""
         conditions = self.kubernetes.read("nodes", "n1")["status"].get("conditions") or ()
         told = {each["type"]: each for each in conditions}.get("slurm-extender.io/SlurmdProblem")
         return (told["status"], told["message"]) if told else ("", "")
@@ -318,7 +319,7 @@ async def test_another_revision_replaces_the_pod_after_its_jobs(bench: Bench) ->
     bench.jobs = set()
     bench.runner.wake()
     await until(lambda: bench.ends)
-    assert bench.pod["metadata"]["deletionGracePeriodSeconds"] == 7 * 86_400  # jobs may come this moment
+    assert bench.pod["metadata"]["deletionGracePeriodSeconds"] == 7 * 86_400  # jobs may start now
     bench.remove()
     await until(lambda: bench.revision == "gpu-2")
     await until(lambda: bench.problem is None)
@@ -332,7 +333,7 @@ def template(*images: str) -> dict[str, Any]:
 async def test_images_are_pulled_before_slurmd_ends(bench: Bench) -> None:
     await bench.runs("gpu-1")
     await bench.assign("gpu-2", template=template("j", "i"))
-    await until(lambda: bench.pull == ("gpu-2", ["j"]))  # the other one is there
+    await until(lambda: bench.pull == ("gpu-2", ["j"]))  # image i is on the Node already
     await until(lambda: bench.condition == ("False", "images of gpu-2: being pulled"))
     bench.edit_pull(state={"waiting": {"reason": "ErrImagePull", "message": "not found"}})
     failed = "images of gpu-2: not pulled: j: ErrImagePull: not found"
@@ -382,7 +383,7 @@ async def test_pull_that_cannot_begin_leaves_slurmd_alone(bench: Bench) -> None:
         ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, False, ""),
         ({"containerStatuses": [{"imageID": "", "state": {"waiting": {}}}]}, False, ""),
         ({"containerStatuses": [{"imageID": "sha256:1"}]}, True, ""),
-        # The image has no /bin/true: CRI-O makes no container then
+        # Without /bin/true in the image, CRI-O creates no container
         ({"containerStatuses": [{"state": {"waiting": {"reason": "CreateContainerError"}}}]}, True, ""),
         (
             {
@@ -417,7 +418,7 @@ def test_pull_pod_has_only_pull_settings_of_the_template() -> None:
     lacking = images.missing(wanted, made())
     node = {"name": "n1", "uid": "u-n1"}
     pod = images.pull_pod(ASSIGNED, lacking, wanted["spec"], node, "slurm-nodes")
-    assert "slurm-extender.io/pool" not in pod["metadata"]["labels"]  # of the PodDisruptionBudget
+    assert "slurm-extender.io/pool" not in pod["metadata"]["labels"]  # label of the PodDisruptionBudget
     spec = pod["spec"]
     assert (spec["hostNetwork"], spec["imagePullSecrets"]) == (True, [{"name": "s"}])
     assert "volumes" not in spec
@@ -451,7 +452,7 @@ async def test_no_pod_is_made_beside_processes_of_an_earlier_pod(bench: Bench) -
 
 
 async def test_ended_pod_is_made_again_after_a_pause(bench: Bench) -> None:
-    """The kubelet may reject the Pod each time: the Node shuts down, or has no room."""
+    """The kubelet may reject the Pod each time, because the Node shuts down or has no room."""
     uids = {"", await bench.runs()}
     bench.edit(phase="Failed", reason="Evicted")
     await until(lambda: bench.uid not in uids)
@@ -486,7 +487,7 @@ async def test_failed_creation_of_the_pod_is_reported_on_the_node(bench: Bench) 
 
 
 async def test_slurmd_pod_waits_for_drivers_if_the_agent_finds_devices(bench: Bench) -> None:
-    """Slurm takes what a node has when it makes the node, and never again."""
+    """Slurm takes a node's devices only when Slurm creates the node."""
     bench.awaited = "no driver reports the GPU at 0000:19:00.0"
     words = f"no slurmd Pod is made yet: {bench.awaited}; with slurm.gres in the pool it would be"
     await bench.assign("gpu-1")
@@ -504,12 +505,12 @@ async def test_slurmd_pod_waits_for_drivers_if_the_agent_finds_devices(bench: Be
 
 async def test_slurmd_pod_waits_for_no_driver_if_the_pool_sets_gres(bench: Bench) -> None:
     bench.awaited = "a driver"
-    await bench.assign("gpu-1", slurm={"gres": ""})  # none
+    await bench.assign("gpu-1", slurm={"gres": ""})  # the pool has no devices
     await until(lambda: bench.revision == "gpu-1")
 
 
 async def test_pod_of_that_name_in_another_namespace_is_no_slurmd_pod(bench: Bench) -> None:
-    """Whoever may make Pods in another namespace must not get all devices by a name."""
+    """A user with permission to create Pods in another namespace must not get all devices by a name."""
     metadata = {"name": pod_name("n1"), "namespace": "default"}
     spec = {"nodeName": "n1", "containers": []}
     bench.kubernetes.put("pods", {"metadata": metadata, "spec": spec})

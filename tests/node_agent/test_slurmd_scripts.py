@@ -1,4 +1,4 @@
-"""Tests of the scripts in slurmd's container, in a root file system of each test."""
+"""Tests of the scripts in slurmd's container. Each test has a root file system of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A slurmd that says what it was given."""
+    """Root file system with a slurmd that prints the given options."""
     for folder in ("slurm-extender/scripts", "slurm-extender/pod", "run/slurm-extender", "bin"):
         (tmp_path / folder).mkdir(parents=True)
     program(tmp_path / "bin/slurmd", 'echo "slurmd $*"')
@@ -36,7 +36,7 @@ def program(path: Path, text: str) -> None:
 
 
 def start(root: Path, inside: Sequence[str] = (), **environment: str) -> tuple[int, str]:
-    """Returns the exit status and the output."""
+    """Runs start.sh, and returns the exit status and the output."""
     with started(root, inside, **environment) as ran:
         status = ran.wait(timeout=20)
     return status, (root / "output").read_text()
@@ -46,7 +46,7 @@ def start(root: Path, inside: Sequence[str] = (), **environment: str) -> tuple[i
 def started(
     root: Path, inside: Sequence[str] = (), **environment: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """What is left then ends, as in a container."""
+    """Starts start.sh. Ends the remaining processes afterwards, as in a container."""
     text = Path(manifest_module.__file__).with_name("start.sh").read_text()
     for place in ("/run/slurm-extender", " /slurm-extender/pod", ">/slurm-extender/pod"):
         text = text.replace(place, place.replace("/", f"{root}/", 1))
@@ -106,15 +106,15 @@ while True:
 
 
 def listening(root: Path) -> str:
-    """Returns the command of a slurmd that has its configuration: it opens a port, then writes the file
-    `pid`. At SIGHUP it executes itself, and keeps the port."""
+    """Returns the command of a slurmd that has fetched the configuration. This slurmd opens a port, and
+    then writes the file `pid`. At SIGHUP, slurmd executes itself, and keeps the port."""
     (root / "listens.py").write_text(_LISTENS)
     return f"{sys.executable} {root}/listens.py {root}/pid"
 
 
 def test_devices_are_listed_by_the_configuration_that_slurmd_read(root: Path) -> None:
-    """slurmctld reconfigures twice while it can tell no slurmd: after the first list, and after slurmd
-    has fetched its files, but before slurmd opens its port."""
+    """slurmctld reconfigures twice while slurmctld can reach no slurmd: after the first list, and after
+    slurmd has fetched files but has no open port."""
     listed, fetched = root / "run/slurm-extender/gres", root / "run/slurm/conf"
     fetched.mkdir(parents=True)
     slurmctld = root / "slurm.conf"
@@ -134,8 +134,8 @@ exec {listening(root)}"""
 
 
 def test_devices_are_listed_again_after_slurmd_executes_itself(root: Path) -> None:
-    """As at `scontrol reconfigure`. A list that fails is made again. slurmd keeps its limits
-    (CoreSpecCount, MemSpecLimit)."""
+    """`scontrol reconfigure` causes such an execution. A failed list is made again. slurmd keeps the
+    limits of CoreSpecCount and MemSpecLimit."""
     order, listed = root / "order", root / "run/slurm-extender/gres"
     order.write_text("before")
     cgroup = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
@@ -151,7 +151,7 @@ exec {listening(root)}"""
     with started(root):
         eventually(lambda: listed.exists() and listed.read_text() == "before", within_s=10)
         order.unlink()
-        began = root / "pid"  # slurmd begins after the list
+        began = root / "pid"  # slurmd starts after the list
         pid = eventually(lambda: began.exists() and began.read_text().strip(), within_s=10)
         os.kill(int(pid), signal.SIGHUP)
         eventually(lambda: "fatal: slurmd -G ended" in listed.read_text(), within_s=10)
@@ -166,7 +166,7 @@ def test_slurmd_claims_a_boot_once_in_the_life_of_a_pod(root: Path) -> None:
 
 
 def test_crashed_slurmd_restarts_in_the_same_container(root: Path) -> None:
-    """Steps of jobs run on there. `date` says when it was started, and when it ended."""
+    """Steps of jobs continue in the container. `date` gives the times of slurmd's start and end."""
     (root / "clock").write_text("0")
     program(root / "bin/date", f'read -r now <{root}/clock; echo "$now"')
     crash = f"""[ "$1" = -G ] && echo listed >>{root}/lists
@@ -182,7 +182,7 @@ exit 3"""
     assert output.splitlines() == [
         "slurmd -D -Z -b",
         "slurmd ended with exit status 3: it is started again",
-        "slurmd -D -Z",  # it has not booted again
+        "slurmd -D -Z",  # no second boot
     ]
     assert (root / "lists").read_text().count("listed") == 2
 
@@ -204,7 +204,7 @@ def test_failed_script_ends_the_container_and_is_named(root: Path) -> None:
     assert (root / "termination-log").read_text() == "script 10-a failed with exit status 7\n"
 
 
-# -- The same as the first process of a container
+# -- The same, as the first process of a container
 
 
 CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -226,7 +226,8 @@ print([each for each in pathlib.Path("/proc").glob("[0-9]*/stat") if ") Z " in e
 
 
 def test_orphaned_processes_of_slurmd_are_reaped(root: Path) -> None:
-    """slurmd does not wait for slurmstepd, which forks twice: as a zombie it would look like a job."""
+    """slurmd does not wait for slurmstepd, because slurmstepd forks twice. A zombie would look like a
+    job."""
     program(root / "bin/slurmd", f'[ "$1" != -D ] || exec {sys.executable} {root}/slurmd.py')
     (root / "slurmd.py").write_text(_LEAVES_ZOMBIES)
     assert start(root, CONTAINER) == (0, "[]\n")
@@ -245,8 +246,8 @@ def test_container_ends_on_sigterm_even_if_a_process_hangs(root: Path, hangs: st
 
 
 def stop(root: Path, before: str, state: str = "State=IDLE+DRAIN") -> tuple[int, str]:
-    """Returns the number of looks for jobs, and the requests to Slurm. `before` runs before the
-    script, in the same container. The script looks every 0.1 s instead of every second."""
+    """Runs stop.sh. Returns the number of looks for jobs, and the requests to Slurm. `before` runs
+    before the script, in the same container. The script looks every 0.1 s instead of every second."""
     text = Path(manifest_module.__file__).with_name("stop.sh").read_text()
     shown = f"NodeName=n1 Arch=x86_64\n   {state} Weight=1\n   Partitions=POWER,DRAIN"
     program(root / "bin/scontrol", f"[ $1 = show ] && echo '{shown}' || echo \"$@\" >>{root}/asked")

@@ -1,4 +1,4 @@
-"""Tests of the share of the slurmd Pod beside Pods of jobs, and of the wait for slurmd's list."""
+"""Tests of the slurmd Pod's share beside Pods of jobs, and of the wait for slurmd's list."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def assign(node: Node) -> None:
 
 
 def start_slurmd(node: Node) -> str:
-    """Starts the assigned slurmd Pod. Returns its cgroup."""
+    """Starts the assigned slurmd Pod. Returns the Pod's cgroup."""
     assign(node)
     labels = {"slurm-extender.io/pool": "gpu", "slurm-extender.io/revision": "gpu-1"}
     metadata = {"uid": B, "namespace": "slurm-nodes", "name": pod_name("n1"), "labels": labels}
@@ -46,7 +46,7 @@ def start_slurmd(node: Node) -> str:
 
 
 def begins(node: Node, at: datetime) -> None:
-    """Slurmd's container starts at a time."""
+    """Reports the start time of slurmd's container, as the kubelet does."""
     pod = node.kubernetes.read("pods", pod_name("n1"), "slurm-nodes")
     running = {"name": "slurmd", "state": {"running": {"startedAt": timestamp(at)}}}
     node.kubernetes.put("pods", pod | {"status": {"containerStatuses": [running]}})
@@ -60,17 +60,17 @@ async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(node: Node) -> N
         pods = await node.run_pod(A, "gpu:1(IDX:1)", "y")
         assert node.has(slurmds) == "xz"
         with node.process(pods):
-            await node.delete(A)  # by force: its process has the device yet
+            await node.delete(A)  # a deletion by force: the Pod's process still has the device
             await until(agent.lingering)
             assert (node.has(pods), node.has(slurmds)) == ("y", "xz")
         await until(lambda: not agent.lingering())
-        assert node.has(slurmds) == "xyz"  # the job that was told so begins now
+        assert node.has(slurmds) == "xyz"  # the gate has let the next job start
         node.bind(A, "gpu:1(IDX:1)")
         await until(lambda: node.has(pods) == "y")
         with node.process(pods):
             await node.delete(A)
-            await asyncio.sleep(0.5)  # the agent has looked, and would do so again in 10 s
-        await until(lambda: node.has(slurmds) == "xyz")  # without a question, too
+            await asyncio.sleep(0.5)  # the agent has looked, and looks again only after 10 s
+        await until(lambda: node.has(slurmds) == "xyz")  # also without a call of the gate
 
 
 @pytest.mark.real
@@ -91,7 +91,7 @@ async def test_node_gives_no_device_before_slurmd_starts(node: Node) -> None:
 
 @pytest.mark.real
 async def test_slurmd_pod_that_never_lists_its_devices_is_a_problem(node: Node) -> None:
-    """A command of the template's does not write the list, say."""
+    """For example, a command in the template writes no list."""
     node.gres.unlink()
     start_slurmd(node)
     async with node.agent() as agent:
@@ -108,7 +108,7 @@ async def test_no_pod_gets_devices_by_the_list_of_an_earlier_slurmd(node: Node) 
     start_slurmd(node)
     async with node.agent() as agent:
         one = await node.run_pod(A, "gpu:1(IDX:1)", "y")
-        begins(node, datetime.now(UTC) + timedelta(seconds=60))  # the scripts before slurmd run
+        begins(node, datetime.now(UTC) + timedelta(seconds=60))  # the scripts run before slurmd
         other = node.begin(C, "gpu:1(IDX:0)")
         await until(lambda: "since its last start" in agent.problems.get(f"ml/{C}", ""))
         assert (node.has(one), node.has(other)) == ("y", "")
@@ -179,7 +179,7 @@ async def test_agent_without_a_list_leaves_pods_their_devices(node: Node) -> Non
 
 @pytest.mark.real
 async def test_remaining_processes_of_a_slurmd_pod_keep_their_devices(node: Node) -> None:
-    """A job may compute on after slurmd's Pod was deleted by force."""
+    """A job may continue after the slurmd Pod was deleted by force."""
     slurmds = start_slurmd(node)
     async with node.agent() as agent:
         await until(lambda: node.has(slurmds) == "xyz")
@@ -197,7 +197,7 @@ async def test_remaining_processes_of_a_slurmd_pod_keep_their_devices(node: Node
 async def test_slurmd_pod_is_made_after_last_process_of_the_earlier_pod(
     node: Node, *, agent_was_away: bool
 ) -> None:
-    """The Pod is deleted by force, and its jobs run on."""
+    """The Pod is deleted by force, and the Pod's jobs continue."""
     slurmds = start_slurmd(node)
     job = f"{slurmds}/system.slice/n1_slurmstepd.scope/job_7/step_0"
     node.tree.make(job)
@@ -231,13 +231,13 @@ async def test_slurmd_pod_is_made_after_last_process_of_the_earlier_pod(
 
 @pytest.mark.real
 async def test_node_reports_devices_that_the_next_slurmd_pod_lacks(node: Node) -> None:
-    """Somebody makes the next Pod, beside processes of the Pod before."""
+    """Another user creates the next Pod while processes of the earlier Pod run."""
     slurmds = start_slurmd(node)
     async with node.agent():
         await until(lambda: node.has(slurmds) == "xyz")
         pods = await node.run_pod(A, "gpu:1(IDX:1)", "y")
         with node.process(slurmds), node.process(pods):
-            await node.delete(A)  # by force, too: the gate waits for its process
+            await node.delete(A)  # also by force: the gate waits for the Pod's process
             node.kubernetes.remove("pods", pod_name("n1"), "slurm-nodes")
             metadata = {"uid": C, "namespace": "slurm-nodes", "name": pod_name("n1")}
             spec = {"nodeName": "n1", "containers": []}
@@ -279,7 +279,8 @@ def test_slurmd_gets_cores_and_memory_that_pods_of_jobs_leave() -> None:
 
 
 def test_slurmd_keeps_memory_that_pods_only_request() -> None:
-    """Native jobs use memory that Slurm does not count: their use may exceed what requests leave."""
+    """Native jobs use memory that Slurm does not count. The jobs may use more memory than the Pods'
+    requests leave."""
     pod = Claim(A, "ml/p", requested_mb=1000, job=7)
     assert with_share({A: pod, B: OWN}, None, 4000)[B].memory_mb == 4000
 

@@ -1,4 +1,5 @@
-"""Tests of whole Nodes of devices, which the kubelet gives without NRI."""
+"""Tests of whole Nodes of devices. Without NRI, a container gets all devices from the kubelet, or
+none."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ BROKEN = GPUS[2]
 
 
 class Three(Known):
-    """GPUs of a Node, of which the last is of no use; each has so many parts."""
+    """A keeper of three GPUs with a number of parts each. The last GPU is not usable."""
 
     def __init__(self, *names: Names, **shared: int) -> None:
         self.machine = Machine([replace(gpu, shared=shared) for gpu in GPUS], self._look)
