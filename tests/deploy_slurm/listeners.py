@@ -1,4 +1,4 @@
-"""Listeners at the other end of the scripts' calls."""
+"""HTTP servers in place of the extender and the node agent, for tests of the scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""deploy/slurm/slurm-extender-gate as slurmd runs it: what lets a job through, and what does not."""
+"""Tests of deploy/slurm/slurm-extender-gate, called as slurmd calls the script: a job starts, waits or
+fails."""
 
 from __future__ import annotations
 
@@ -28,21 +29,21 @@ from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
 SCRIPT = CHECKOUT / "deploy/slurm/slurm-extender-gate"
 PLACEHOLDER = 40_000_000
 TRIES_S = 0
-"""Default of SLURM_EXTENDER_GATE_S: the gate asks once."""
+"""Default of SLURM_EXTENDER_GATE_S in the tests. At 0, the gate asks only once."""
 WAITING = (409,) * 10
-"""Answers that take a job more than two seconds."""
+"""Answers of an extender for a wait of more than two seconds."""
 OWN = "204, for a placeholder of its own"
 FORGED = "\n   Requeue=0 Restarts=0\n   SuspendTime=None forged"
-"""A comment that the owner of a job writes."""
+"""A job's comment with forged lines of `scontrol show job`."""
 
 
 class Extender(Listener):
-    """Answers questions one after the other. The last answer stays."""
+    """Gives the next prepared answer to each question. The last answer is repeated."""
 
     def __init__(self, *statuses: int | str) -> None:
         self.statuses = list(statuses)
         self.pause = 0.0
-        """Seconds until each answer."""
+        """Seconds before each answer."""
         self.pods = ["default/p", "default/q"]
         self.asked: list[tuple[str, str | None]] = []
         super().__init__(self._answer)
@@ -58,7 +59,7 @@ class Extender(Listener):
 
 
 class Agent(Listener):
-    """The node agent, on the socket of its Node."""
+    """Plays the node agent, on a Unix socket of the node."""
 
     def __init__(self, folder: Path, *answers: str) -> None:
         self.answers = list(answers)
@@ -72,8 +73,8 @@ class Agent(Listener):
 
 
 class Slurmd:
-    """Runs the script with the little environment that slurmd gives it, and a squeue that says what
-    slurmctld remembers of the node."""
+    """Runs the script with slurmd's small environment. Replaces squeue, scontrol and sinfo with scripts
+    that print prepared reports of slurmctld."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -87,11 +88,12 @@ class Slurmd:
         self.shows(PLACEHOLDER)
 
     def remembers(self, text: str, status: int = 0, then: str | None = None) -> None:
-        """`then` is what later questions are answered."""
+        """Sets squeue's report of the node's jobs. If `then` is given, squeue prints `then` after the
+        first report."""
         self._squeue(text, status, "7", status, then)
 
     def has_elsewhere(self, *jobs: int) -> None:
-        """The job is not on the node; those are."""
+        """Has squeue report other jobs on the node, without the starting job."""
         self._squeue("", 0, "".join(f"{job}\\n" for job in jobs), 0)
 
     def knows_not(self) -> None:
@@ -100,7 +102,7 @@ class Slurmd:
     def _squeue(
         self, text: str, status: int, job: str, job_status: int, then: str | None = None
     ) -> None:
-        """What is said of the node's jobs, and of the one that is to start."""
+        """Sets squeue's reports of the node's jobs and of the starting job."""
         says = f"printf '{job}' >&{2 if job_status else 1}; exit {job_status}"
         own = f"*--jobs=7\\ --nodelist=node-1*) {says}"
         key = f"*--jobs=*\\ --Format=admin_comment:16*) cat {self._folder}/key; exit"
@@ -113,26 +115,26 @@ class Slurmd:
         self._command("squeue", f"echo >>{self._folder}/asked; {says}; exit {status}")
 
     def signed(self, admin_comment: str) -> None:
-        """What the job that is to start has as its AdminComment."""
+        """Sets the AdminComment of the starting job."""
         (self._folder / "key").write_text(f"{admin_comment:.16}\n")
 
     def waits_for(
         self, nodes: str, job: int = PLACEHOLDER, priority: int = HIGHEST_PRIORITY, attempt: int = 1
     ) -> None:
-        """A job waits, and can start on these nodes alone."""
+        """Has squeue report a pending job that can start only on these nodes."""
         (self._folder / "waits").write_text(f"1 1 node-1\n{job} {priority} {nodes}\n")
         key = PlaceholderKey("kubernetes", "default", "p", "u", attempt)
         (self._folder / "waiting-key").write_text(f"{key} \n")
 
     def shows(self, job: int, suspended: str = "None", restarts: int = 0, comment: str = "") -> None:
-        """What scontrol says of a job, which else was neither suspended nor started again."""
+        """Sets scontrol's report of a job. By default, the job has never been suspended or requeued."""
         requeue, suspend = f"Requeue=0 Restarts={restarts}", f"SuspendTime={suspended}"
         shown = f"JobId={job} JobName=p\n   {requeue} BatchFlag=0\n   {suspend} SecsPreSuspend=0\n"
         shown += f"   Comment={comment}\n"
         (self._folder / f"job-{job}").write_text(shown)
 
     def times_shown(self) -> int:
-        """How often scontrol was asked for jobs."""
+        """Returns how many times scontrol has been asked for jobs."""
         asked = self._folder / "asked-for-jobs"
         return len(asked.read_text().splitlines()) if asked.exists() else 0
 
@@ -140,17 +142,18 @@ class Slurmd:
         self._command("squeue", "sleep 60")
 
     def is_busy(self) -> None:
-        """Makes squeue take 3.5 s."""
+        """Delays each run of squeue by 3.5 s."""
         squeue = self._folder / "squeue"
         squeue.write_text(squeue.read_text().replace("\n", "\nsleep 3.5\n", 1))
 
     def times_asked(self) -> int:
-        """How often squeue has run."""
+        """Returns how many times squeue has run."""
         asked = self._folder / "asked"
         return len(asked.read_text().splitlines()) if asked.exists() else 0
 
     def slurmctld_started(self, seconds_ago: int | None) -> None:
-        """What scontrol says of it; None: nothing."""
+        """Sets slurmctld's start time in scontrol's report. With None, scontrol reports no start
+        time."""
         shows = "exit 1"
         if seconds_ago is not None:
             begin = datetime.fromtimestamp(time.time() - seconds_ago).isoformat(timespec="seconds")  # noqa: DTZ006 - local
@@ -165,7 +168,7 @@ class Slurmd:
         self._command("scontrol", f'{names}; {ping}; {jobs}; [ "$1" = show ] && {{ {shows}; }}; {told}')
 
     def has_backup(self, *, leads: bool) -> None:
-        """There is a backup slurmctld, which scontrol names."""
+        """Adds a backup slurmctld to scontrol's report."""
         self.backup_leads(leads)
         show = "echo 'AuthType  = auth/slurm'"
         named = "echo 'SlurmctldHost[0]        = one'; echo 'SlurmctldHost[1]        = two'"
@@ -173,7 +176,7 @@ class Slurmd:
         scontrol.write_text(scontrol.read_text().replace(f"{show};", f"{show}; {named};"))
 
     def backup_leads(self, leads: bool) -> None:
-        """Changes who leads, also while the script runs."""
+        """Changes the leading slurmctld. Can be called while the script runs."""
         pings = (
             f"Slurmctld(primary) at one is {'DOWN' if leads else 'UP'}\nSlurmctld(backup) at two is UP\n"
         )
@@ -181,11 +184,11 @@ class Slurmd:
         (self._folder / "new-ping").rename(self._folder / "ping")
 
     def node_is(self, state: str) -> None:
-        """What sinfo says; without it, it says nothing."""
+        """Sets the state of the node in sinfo's report. Before the first call, sinfo fails."""
         self._command("sinfo", f"echo {state}")
 
     def ordered(self) -> list[str]:
-        """What scontrol was told, a word a line."""
+        """Returns the arguments of scontrol's changes, as a list of words."""
         told = self._folder / "told"
         return told.read_text().splitlines() if told.exists() else []
 
@@ -203,7 +206,7 @@ class Slurmd:
         )
 
     def agent(self, *answers: str) -> Agent:
-        """A node agent runs here."""
+        """Starts a node agent on the node."""
         assert shutil.which("curl"), "curl is needed: apt-get install curl"
         agent = Agent(self._folder, *answers)
         self._listeners.append(agent)
@@ -244,7 +247,8 @@ def slurmd(tmp_path: Path) -> Iterator[Slurmd]:
 
 @pytest.fixture
 def late_slurmd(slurmd: Slurmd) -> Slurmd:
-    """A slurmd whose job waits for the extender for more than two seconds, while slurmctld starts."""
+    """Returns a slurmd. The job waits for the extender for more than two seconds, and slurmctld starts
+    at the same time."""
     slurmd.extenders(Extender(409, *WAITING, 204))
     slurmd.patience(20)
     slurmd.node_is("idle")
@@ -286,7 +290,7 @@ def test_a_job_that_slurm_forgot_while_it_waited_does_not_start(
 
 @pytest.mark.parametrize("job", [7, PLACEHOLDER])
 def test_a_placeholder_that_slurm_forgot_does_not_fail(late_slurmd: Slurmd, job: int) -> None:
-    """slurmd cancels such a job after the start, and then the extender deletes the Pod."""
+    """slurmd cancels such a job after the start. Then the extender deletes the Pod."""
     late_slurmd.knows_not()
     if job != PLACEHOLDER:
         late_slurmd.signed("slurm-extender/2/k/n/p/u/1.1")
@@ -298,7 +302,7 @@ def test_a_placeholder_that_slurm_forgot_does_not_fail(late_slurmd: Slurmd, job:
     ("elsewhere", "started"),
     [
         ((), 60),  # Slurm requeued the job: slurmd stops the job
-        ((77, 7, 8), 0),  # a task of an array
+        ((77, 7, 8), 0),  # a task of a job array
     ],
 )
 def test_a_job_that_slurm_did_not_forget_starts(
@@ -319,7 +323,8 @@ def test_a_late_job_waits_for_slurmctld_and_does_not_fail(slurmd: Slurmd) -> Non
 
 
 def test_last_reply_of_an_extender_counts_after_the_extender_ends(slurmd: Slurmd) -> None:
-    """A Slurm that lost its state knows of no placeholder that has ended."""
+    """After a loss of state, slurmctld reports no ended placeholders. So only the extender's last reply
+    shows that a Pod is on the node."""
     slurmd.extenders(leader := Extender(409, 409))
     slurmd.patience(4)
     Timer(1.0, leader.close).start()
@@ -373,7 +378,7 @@ def test_node_out_of_service_or_of_unknown_state_is_not_drained(
 def test_extender_decides_whether_a_job_is_a_placeholder(
     slurmd: Slurmd, answer: int, status: int
 ) -> None:
-    """Slurm's own ids may have come as far as the placeholders'."""
+    """Slurm's own ids may have reached the placeholders' range."""
     slurmd.extenders(leader := Extender(answer))
     assert slurmd.run(job=PLACEHOLDER).returncode == status
     assert leader.asked[0][0] == f"/hooks/v1/nodes/node-1/clear?wait=5&job={PLACEHOLDER}"
@@ -418,7 +423,8 @@ def test_without_extender_placeholder_is_known_by_its_key(
 def test_each_answering_cluster_must_report_node_clear_or_foreign(
     slurmd: Slurmd, answers: tuple[int | None, ...], status: int
 ) -> None:
-    """None is one that is down; 503 a replica that does not lead. A placeholder has ended there."""
+    """None stands for an unreachable extender, and 503 for a standby replica. The node has an ended
+    placeholder."""
     slurmd.extenders(*(DOWN if each is None else Extender(each) for each in answers))
     slurmd.remembers(f"{PLACEHOLDER} CANCELLED\\n")
     assert slurmd.run().returncode == status
@@ -443,7 +449,8 @@ def test_message_names_the_pods_of_all_clusters(slurmd: Slurmd) -> None:
 
 @contextmanager
 def gone() -> Iterator[str]:
-    """Where what is sent is lost without a word; gives the URL."""
+    """Yields the URL of a lost host. The host drops all packets without an error: the listener's queue
+    is full."""
     with socket.socket() as lost, ExitStack() as waiting:
         lost.bind(("127.0.0.1", 0))
         lost.listen(0)
@@ -457,7 +464,7 @@ def gone() -> Iterator[str]:
 
 @contextmanager
 def hanging() -> Iterator[str]:
-    """Where a connection is taken, and nothing said; gives the URL."""
+    """Yields the URL of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as hangs:
         yield f"http://127.0.0.1:{hangs.getsockname()[1]}"
 
@@ -497,7 +504,7 @@ def test_pod_of_another_cluster_on_the_node_stops_a_placeholder(slurmd: Slurmd) 
 
 
 def test_native_job_needs_the_replies_of_all_extenders(slurmd: Slurmd) -> None:
-    """Several clusters may believe that they have its node."""
+    """Several clusters may consider the node their own."""
     slurmd.extenders(Extender(204), other := Extender(409))
     other.pause = 0.3
     assert slurmd.run().returncode == 1
@@ -523,8 +530,8 @@ def test_without_extender_node_without_ended_placeholders_is_clear(
         ({"nodes": "node-[1-2]"}, 1),
         ({"nodes": "other,node-1"}, 1),
         ({"nodes": "node-1", "job": 12}, 0),
-        ({"nodes": "node-1", "priority": 1}, 0),  # its author wants that node
-        ({"nodes": "node-1", "attempt": ADOPTED_ATTEMPT}, 0),  # like an unmanaged Pod
+        ({"nodes": "node-1", "priority": 1}, 0),  # the user requested the node
+        ({"nodes": "node-1", "attempt": ADOPTED_ATTEMPT}, 0),  # counts as an unmanaged Pod
         ({"nodes": "node-11"}, 0),
         ({"nodes": "node-[11-12]"}, 0),
         ({"nodes": ""}, 0),
@@ -555,13 +562,13 @@ def test_without_extender_node_with_an_ended_placeholder_is_not_clear(
         ({}, 0),
         ({"suspended": "2026-11-30T09:36:16", "comment": FORGED}, 1),
         ({"restarts": 1, "comment": FORGED}, 1),
-        ({"job": PLACEHOLDER + 2}, 1),  # nothing of the job that was asked for
+        ({"job": PLACEHOLDER + 2}, 1),  # scontrol does not report one of the placeholders
     ],
 )
 def test_without_extender_suspended_or_restarted_placeholder_blocks_jobs(
     slurmd: Slurmd, shown: dict[str, Any], status: int
 ) -> None:
-    """Of two placeholders, in one call of scontrol."""
+    """The gate asks about both placeholders in one call of scontrol."""
     slurmd.extenders(DOWN, Extender(503))
     slurmd.remembers(f"{PLACEHOLDER} RUNNING\\n{PLACEHOLDER + 1} CONFIGURING\\n")
     slurmd.shows(**{"job": PLACEHOLDER + 1} | shown)
@@ -578,7 +585,7 @@ def test_without_extender_ended_placeholder_stays_ended(slurmd: Slurmd) -> None:
 
 
 def test_without_extender_restarts_of_the_job_itself_do_not_count(slurmd: Slurmd) -> None:
-    """Slurm requeued the job, whose id is in the placeholders' range."""
+    """Slurm has requeued the job, and the job's id is in the placeholders' range."""
     slurmd.extenders(DOWN)
     slurmd.shows(PLACEHOLDER, restarts=1)
     assert slurmd.run(job=PLACEHOLDER).returncode == 0
@@ -611,7 +618,7 @@ def test_job_waits_after_a_start_of_slurmctld_and_does_not_fail(slurmd: Slurmd) 
 
 
 def test_leading_backup_counts_as_just_started_for_30_seconds(slurmd: Slurmd, tmp_path: Path) -> None:
-    """BOOT_TIME is its own start, long before it took over."""
+    """BOOT_TIME is the time when the backup started, long before the takeover."""
     slurmd.extenders(DOWN)
     slurmd.has_backup(leads=True)
     assert slurmd.run().returncode == 1
@@ -643,7 +650,7 @@ def test_without_extender_gate_asks_slurmctld_every_two_seconds(slurmd: Slurmd) 
     slurmd.slurmctld_started(5)
     slurmd.patience(4)
     assert slurmd.run().returncode == 1
-    assert slurmd.times_asked() in (6, 9)  # three times every two seconds, and as long as it takes
+    assert slurmd.times_asked() in (6, 9)  # two or three rounds of three calls each
 
 
 def test_gate_does_not_wait_for_a_hanging_slurmctld(slurmd: Slurmd) -> None:
@@ -669,7 +676,7 @@ def test_longer_timeouts_do_not_extend_the_total_wait(slurmd: Slurmd) -> None:
 
 
 def test_gate_fails_without_its_configuration(slurmd: Slurmd) -> None:
-    """The node is drained, with this in slurmd's log: no job starts unasked."""
+    """slurmd drains the node and logs the error, so no job starts without a check."""
     done = slurmd.run()
     assert done.returncode == 1
     assert "gate.conf" in done.stderr
@@ -685,16 +692,16 @@ def test_administrator_sees_the_pods_that_a_node_waits_for(slurmd: Slurmd) -> No
     assert leader.asked[0][0] == "/hooks/v1/nodes/node-9/clear?wait=5"
 
 
-# The node agent
+# Tests with a node agent
 
 
 @pytest.mark.parametrize(
     ("said", "arguments", "asked"),
     [
         ("ask", (), 1),
-        ("clear", (), 1),  # an older agent, which does not know of a Binding under way
+        ("clear", (), 1),  # an older agent does not know of Bindings under way
         ("", (), 1),
-        ("there ml/p", ("node-1",), 0),  # for a person: the agent may be another node's
+        ("there ml/p", ("node-1",), 0),  # called by a person: the agent may be on another node
     ],
 )
 @pytest.mark.parametrize(("answer", "status"), [(204, 0), (409, 1)])

@@ -1,4 +1,5 @@
-"""deploy/slurm/slurm-extender-hook as slurmctld runs it: back at once, whatever the network does."""
+"""Tests of deploy/slurm/slurm-extender-hook, called as slurmctld calls the script. The script returns at
+once, even if the network fails."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ ACCEPTED = 202
 
 
 class Extender(Listener):
-    """A listener that takes down what it is sent."""
+    """Records the pushes of the script."""
 
     def __init__(self) -> None:
         self.pushes: Queue[tuple[str, str | None, str | None]] = Queue()
@@ -34,7 +35,7 @@ class Extender(Listener):
         return self.status, "", {}
 
     def pushed(self) -> str:
-        """Waits for a push and returns its path."""
+        """Waits for a push and returns the path of the request."""
         path, authorization, length = self.pushes.get(timeout=5)
         assert (authorization, length) == ("Bearer secret", "0")
         return path
@@ -49,7 +50,7 @@ def extenders() -> Iterator[list[Extender]]:
 
 
 class Slurmctld:
-    """Runs the script with the little environment that slurmctld gives it."""
+    """Runs the script with slurmctld's small environment."""
 
     def __init__(self, folder: Path) -> None:
         self.config = folder / "hook.conf"
@@ -66,7 +67,8 @@ class Slurmctld:
     def run(
         self, *arguments: str, job: object = JOB, name: str = "wrap"
     ) -> subprocess.CompletedProcess[str]:
-        """Until it has ended and nothing holds its output open, which is what slurmctld waits for."""
+        """Runs the script until the script has exited and no process holds the output open. slurmctld
+        waits in the same way."""
         environment = {
             "SLURM_EXTENDER_HOOK_CONF": str(self.config),
             "SLURM_JOB_ID": str(job),
@@ -99,7 +101,7 @@ def test_job_outside_the_placeholders_range_is_not_pushed(
     slurmctld.configure(extenders[0].url)
     assert slurmctld.run(job=job).returncode == 0
     slurmctld.run()
-    assert extenders[0].pushed() == f"/hooks/v1/jobs/{JOB}"  # and none before it
+    assert extenders[0].pushed() == f"/hooks/v1/jobs/{JOB}"  # no earlier push
     with pytest.raises(Empty):
         extenders[0].pushes.get(timeout=0.1)
 
@@ -120,18 +122,18 @@ def test_silent_extender_does_not_delay_the_hook(slurmctld: Slurmctld) -> None:
         slurmctld.configure(f"http://127.0.0.1:{silent.getsockname()[1]}")
         begun = time.monotonic()
         assert slurmctld.run().returncode == 0
-        assert time.monotonic() - begun < 0.4  # less than the push itself is given
+        assert time.monotonic() - begun < 0.4  # shorter than the time limit of the push
         connection, _ = silent.accept()
         with closing(connection):
             connection.settimeout(5)
             while connection.recv(4096):
                 pass
-        assert 0.3 < time.monotonic() - begun < 2  # then nothing of it is left
+        assert 0.3 < time.monotonic() - begun < 2  # then the connection is closed
 
 
 @pytest.mark.parametrize("text", [None, "", "if (", "exit 7", "SLURM_EXTENDER_JOB_ID_FIRST=x"])
 def test_hook_succeeds_with_any_configuration(slurmctld: Slurmctld, text: str | None) -> None:
-    """PrologSlurmctld that fails has the job requeued."""
+    """slurmctld requeues a job if PrologSlurmctld fails."""
     if text is not None:
         slurmctld.config.write_text(text)
     done = slurmctld.run()
