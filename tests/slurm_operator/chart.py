@@ -1,7 +1,8 @@
-"""The chart of SchedMD's operator, and what Helm makes of it.
+"""Renders the slurm chart of SchedMD's slurm-operator with Helm.
 
-The chart comes from the operator's Go module, by Go's ordinary client. A Go module has no folder of the
-name `vendor`: the chart's templates of that name (DCGM's) are missing, and are turned off here.
+The ordinary Go client downloads the chart in the operator's Go module. A Go module cannot contain a
+folder named `vendor`. So the chart's templates in `vendor` (for DCGM) are missing, and empty templates
+replace them here.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Manifest = Mapping[str, Any]
 
 
 def fetched() -> Path:
-    """Returns the folder of the module. Fails where it is another one than was looked at."""
+    """Downloads the module and returns the folder. Fails if the checksum is wrong."""
     done = subprocess.run(
         ["go", "mod", "download", "-json", MODULE], capture_output=True, text=True, check=False
     )
@@ -42,13 +43,13 @@ def fetched() -> Path:
 
 
 def values() -> list[Mapping[str, Any]]:
-    """Returns the YAML of the page: the operator's values, a Token, slurm-extender's values."""
+    """Returns the YAML blocks of the page: the operator's values, a Token, slurm-extender's values."""
     blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     return [yaml.safe_load(text) for text in blocks]
 
 
 def rendered(work: Path, given: Mapping[str, Any]) -> list[Manifest]:
-    """Returns the objects of a release `slurm` in the namespace `slurm`."""
+    """Returns the objects of the release `slurm` in the namespace `slurm`."""
     chart = work / "chart"
     if not chart.exists():
         shutil.copytree(fetched() / "helm" / "slurm", chart)
@@ -65,7 +66,7 @@ def rendered(work: Path, given: Mapping[str, Any]) -> list[Manifest]:
 
 
 def one(manifests: list[Manifest], kind: str) -> Manifest:
-    """Returns the only object of a kind."""
+    """Returns the only object of a kind. Fails if the number of such objects is not 1."""
     (found,) = (each for each in manifests if each["kind"] == kind)
     return found
 

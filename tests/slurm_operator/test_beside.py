@@ -1,4 +1,5 @@
-"""docs/tasks/slurm-operator.md holds: its values make of SchedMD's chart what the extender needs."""
+"""Tests of docs/tasks/slurm-operator.md: with the page's values, SchedMD's chart fulfils the needs of
+the extender."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.slurm_operator.chart import Manifest, one, rendered, slurm_conf, valu
 
 __all__ = ["preflight"]
 
-pytestmark = pytest.mark.real  # Helm is built, once
+pytestmark = pytest.mark.real  # builds Helm once
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +32,13 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def objects(work: Path) -> list[Manifest]:
-    """With the values of the page."""
+    """Returns the chart's objects, rendered with the values of the page."""
     return rendered(work, values()[0])
 
 
 @pytest.fixture(scope="module")
 def cluster(objects: list[Manifest]) -> Iterator[Cluster]:
-    """A Slurm (26.05) whose slurmctld has the lines of the operator's chart."""
+    """Runs Slurm 26.05. slurmctld has the slurm.conf lines of the operator's chart."""
     with (
         tempfile.TemporaryDirectory(prefix="operator-") as directory,
         Cluster.up(ClusterSpec(nodes=2), Path(directory)) as running,
@@ -47,8 +48,8 @@ def cluster(objects: list[Manifest]) -> Iterator[Cluster]:
 
 
 def takes(running: Cluster, lines: list[str]) -> None:
-    """slurmctld starts with these lines in place of its own. slurmds, which have no cgroups of their own
-    here, go on with theirs."""
+    """Restarts slurmctld with the given lines instead of the former lines. The slurmds keep their
+    configuration, because they have no cgroups of their own here."""
     conf = running.directory / "slurm" / "etc" / "slurm.conf"
     own = {line.partition("=")[0].lower() for line in lines} - {"partitionname"}
     there = [each for each in conf.read_text().splitlines() if "PartitionName=all" not in each]
@@ -73,7 +74,7 @@ def test_quoted_numbers_of_the_page_stay_integers(objects: list[Manifest]) -> No
 
 
 def test_a_number_without_quotes_becomes_a_float(work: Path) -> None:
-    """Why the page has quotes."""
+    """This is the reason for the quotes on the page."""
     given = {"controller": {"extraConfMap": {"MaxJobId": 33554432}}}
     assert "MaxJobId=3.3554432e+07" in slurm_conf(rendered(work, given))
 
@@ -109,10 +110,11 @@ def test_preflight_passes_on_a_slurmctld_with_the_charts_lines(preflight: Prefli
 def test_preflight_warns_on_a_slurmctld_without_the_charts_lines(
     preflight: Preflight, cluster: Cluster, work: Path
 ) -> None:
-    """The chart's default values have neither line, and neither has the operator's own slurm.conf."""
+    """The chart's default values set neither MaxJobId nor KillWait. The operator's slurm.conf does not
+    set them either."""
     lines = slurm_conf(rendered(work, {}))
     assert not [line for line in lines if line.startswith(("MaxJobId", "KillWait"))]
-    takes(cluster, [*lines, "MaxJobId=67043328", "KillWait=30"])  # slurm.conf(5): the defaults
+    takes(cluster, [*lines, "MaxJobId=67043328", "KillWait=30"])  # the defaults of slurm.conf(5)
     _, found = preflight()
     assert found["job-ids"]["verdict"] == "WARN"
     takes(cluster, slurm_conf(rendered(work, values()[0])))
