@@ -1,4 +1,4 @@
-"""Which jobs wait for a pool to have more nodes, and what they ask for."""
+"""Tests of the pending demand of a pool: the jobs waiting for more nodes, and the jobs' resources."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ GPU = pool("gpu", "gpu", "big")
 
 
 def told(*jobs: Job, size: int = 0, **partitions: Any) -> Demand:
-    """The demand for `GPU`, whose partition gpu has so many nodes of 4 CPUs."""
+    """Returns the demand for `GPU`. The partition gpu has `size` nodes with 4 CPUs each."""
     nodes = [replace(node(f"n{number}", cpus=4), partitions=("gpu",)) for number in range(size)]
     known = PARTITIONS | partitions
     return demand([GPU], [(job, 1) for job in jobs], known, nodes)["gpu"]
@@ -39,7 +39,7 @@ def test_demand_is_the_sum_of_the_requests_of_jobs() -> None:
     small = replace(JOB, cpus_allocated=1, node_count=1, gpus=0)
     assert told() == Demand()
     assert told(JOB, small) == Demand(jobs=2, nodes=3, cpus=9, gpus=16)
-    assert demand([GPU], [(JOB, 10)], PARTITIONS, [])["gpu"] == Demand(10, 20, 80, 160)  # an array
+    assert demand([GPU], [(JOB, 10)], PARTITIONS, [])["gpu"] == Demand(10, 20, 80, 160)  # a job array
     assert demand([pool("cpu")], [(JOB, 1)], PARTITIONS, []) == {}  # a pool without partitions
 
 
@@ -74,13 +74,13 @@ def test_job_that_does_not_wait_for_nodes_does_not_count(reason: str) -> None:
 
 @pytest.mark.parametrize("reason", [each.name for each in PENDING_REASONS if each.of_its_owner])
 def test_a_job_that_waits_for_its_owner_does_not_count(reason: str) -> None:
-    """The limits of associations and QOS are among these reasons."""
+    """Among these reasons are the limits of associations and QOS."""
     assert not counts(reason=reason)
 
 
 @pytest.mark.parametrize("limit", ["QOSMaxJobsPerUserLimit", "AssocGrpGRES", "MaxCpuPerAccount"])
 def test_the_jobs_behind_a_job_over_a_limit_of_their_owner_do_not_count(limit: str) -> None:
-    """Slurm has not looked at the limit of these jobs."""
+    """Slurm has not yet checked the limit for these jobs."""
     held_back = replace(JOB, user_id=7, account="ml", qos="one", reason=limit)
     behind = [replace(held_back, reason=reason) for reason in ("Priority", "")]
     assert told(*behind).jobs == 2
@@ -105,13 +105,13 @@ def test_job_that_more_nodes_would_not_help_does_not_count(changes: dict[str, An
 
 @pytest.mark.parametrize("reason", ["PartitionConfig", "PartitionNodeLimit"])
 def test_a_job_that_is_too_large_for_its_partition_counts(reason: str) -> None:
-    """As every job is for one that has no nodes yet."""
+    """Every job is too large for a partition without nodes."""
     assert counts(0, reason=reason, node_count=1, cpus_allocated=1)
-    assert counts(1, reason=reason)  # of 2 nodes
+    assert counts(1, reason=reason)  # the job needs 2 nodes
     assert counts(2, reason=reason, cpus_allocated=9)
-    assert not counts(2, reason=reason)  # whom the partition does not admit, say
+    assert not counts(2, reason=reason)  # the partition does not admit the user, for example
     elsewhere = replace(JOB, reason=reason, partition="gpu,big")
-    assert told(elsewhere, size=2).jobs == 1  # big has none
+    assert told(elsewhere, size=2).jobs == 1  # big has no nodes
 
 
 def test_a_job_of_more_nodes_than_its_partition_allows_does_not_count() -> None:

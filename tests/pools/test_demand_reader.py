@@ -1,4 +1,4 @@
-"""What the leader asks Slurm to know the demand, and when it tells none."""
+"""Tests of the reads of jobs from Slurm for the pending demand, and of cases of unknown demand."""
 
 import asyncio
 from collections.abc import Iterable
@@ -25,11 +25,11 @@ class ArraySlurm(InMemorySlurm):
     def __init__(self, *partitions: str) -> None:
         super().__init__([], [partition(name, [], default=name == "cpu") for name in partitions])
         self.fails: dict[int, SlurmError] = {}
-        """Why jobs cannot be read."""
+        """Errors to raise at a read of a job, by the job's id."""
         self.begun: dict[int, int] = {}
-        """How many tasks of an array run, or have ended."""
+        """Numbers of running and ended tasks of an array, by the array's id."""
         self.limited: dict[int, int] = {}
-        """How many more tasks of an array may run."""
+        """Numbers of further tasks allowed to run, by the array's id."""
 
     async def job(self, job_id: int) -> Job | None:
         job = await super().job(job_id)
@@ -42,7 +42,7 @@ class ArraySlurm(InMemorySlurm):
 
 
 class Bench:
-    """A Slurm without nodes, in whose partitions nothing can run."""
+    """A Slurm with empty partitions, so all jobs wait."""
 
     def __init__(self) -> None:
         self.slurm, self.health = ArraySlurm("cpu", "gpu"), Health()
@@ -62,7 +62,7 @@ class Bench:
         return self.reader.demand.get("gpu")
 
     async def turn(self) -> tuple[Demand | None, dict[str, int]]:
-        """Returns the demand afterwards, and what was asked for it."""
+        """Runs a turn. Returns the demand after the turn, and the numbers of reads in the turn."""
         self.slurm.reads.clear()
         await self.reader.turn()
         del self.slurm.reads["nodes"]
@@ -124,7 +124,7 @@ async def test_changed_reason_of_a_job_is_noticed(bench: Bench) -> None:
 
 
 async def test_demand_is_unknown_while_slurm_does_not_answer(bench: Bench) -> None:
-    """An old number would have machines made, or ended, for what is no more."""
+    """With an outdated demand, an autoscaler would add or remove machines."""
     await bench.submit([1])
     assert await bench.known()
     bench.slurm.outage(Unreachable("gone"))
@@ -149,7 +149,7 @@ async def test_partition_that_slurm_does_not_have_is_reported(bench: Bench) -> N
 
 
 async def test_array_with_many_started_tasks_is_read_rarely(bench: Bench) -> None:
-    """slurmrestd tells of all of them."""
+    """slurmrestd lists all started tasks of an array."""
     await bench.submit([1, 2, 3])
     bench.slurm.begun |= {1: _MANY + 1, 2: _MANY}
     assert (await bench.turn())[1]["job"] == 3
@@ -166,7 +166,8 @@ async def test_array_with_a_limit_is_read_until_no_more_tasks_may_start(bench: B
 
 
 async def test_job_without_an_answer_does_not_hide_other_jobs(bench: Bench) -> None:
-    """It counts by what is known of it, and where it has never been read not at all."""
+    """A job counts with the values of the last successful read. A job that was never read does not
+    count."""
     await bench.submit([1, 2])
     await bench.known()
     await bench.submit([3, 4])

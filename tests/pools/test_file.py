@@ -1,4 +1,4 @@
-"""The file of pools, and what is said of a wrong one."""
+"""Tests of the file of pools, and of the error messages about invalid files."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def test_all_fields_of_the_file_are_read(file: Path) -> None:
 
 
 def test_revision_changes_only_with_the_content_of_the_pod(file: Path) -> None:
-    """How many there are, how fast they are replaced, and what waits for them, replaces nothing."""
+    """Changes of `replicas`, `partitions` and `update` replace no slurmd Pod."""
     file.write_text(LEAST)
     (first,) = read(file)
     more = "replicas: 3\n  partitions: [gpu]\n  update: {maxUnavailable: 5}"

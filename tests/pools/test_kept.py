@@ -1,4 +1,4 @@
-"""Nodes of which nothing can become now, and those that stay in a pool though they do not match it."""
+"""Tests of machines that are off, and of Nodes that stay in a pool without matching the pool."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ def test_a_new_pool_begins_with_machines_that_are_on() -> None:
 
 
 def test_nodes_stay_in_the_pool_if_all_lose_their_labels() -> None:
-    """The labels are lost in the middle of a roll-out."""
+    """All Nodes lose their labels in the middle of a roll-out."""
     world, _ = served(10, updating("30%"))
     world.change(template=2)
     while sum("DRAIN" in each.states for each in world.machines.values()) < 3:
@@ -65,7 +65,7 @@ def test_nodes_stay_in_the_pool_if_all_lose_their_labels() -> None:
 
 @pytest.mark.parametrize(("nodes", "leave", "stay"), [(5, 5, 0), (6, 6, 6), (18, 6, 12), (17, 6, 17)])
 def test_no_node_leaves_if_too_many_stop_matching(nodes: int, leave: int, stay: int) -> None:
-    """A selector with a slip of the pen, or labels that somebody took away."""
+    """The cause may be a mistake in the selector, or the removal of labels."""
     world = World(nodes)
     world.settle()
     for machine in list(world.machines.values())[:leave]:

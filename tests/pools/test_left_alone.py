@@ -1,4 +1,4 @@
-"""What pools leave alone: nodes of others, drains of persons, and reservations."""
+"""Tests of pools' limits: pools leave foreign nodes, drains by a person, and reservations unchanged."""
 
 from dataclasses import replace
 
@@ -23,14 +23,16 @@ def test_drain_by_a_person_stays_and_its_idle_node_is_replaced() -> None:
 
 @pytest.mark.parametrize("state", ["DRAIN", "DOWN"])
 def test_configuration_stays_while_a_person_keeps_the_node_out(state: str) -> None:
-    """Slurm would forget that with the node, and the new one take jobs."""
+    """If the node were deleted in Slurm, Slurm would lose this state, and the new node would take
+    jobs."""
     world, machine = served()
     machine.states, machine.reason = {state}, PERSON
     world.change(template=2, slurm={"weight": 3})
     world.settle()
     assert (machine.states, machine.reason) == ({state}, PERSON)
     assert machine.running is not None
-    # A new slurmd that registers would end what a person has set DOWN (ReturnToService=2).
+    # If a person has set a node DOWN, the registration of a new slurmd would return the node to service
+    # (ReturnToService=2).
     assert (machine.running.revision == world.pool.assignment.revision) == (state == "DRAIN")
     machine.states, machine.reason = set(), ""
     world.settle()
@@ -100,7 +102,7 @@ def test_node_with_a_foreign_slurmd_is_left_alone() -> None:
 
 
 def test_foreign_nodes_are_left_alone_if_a_pool_has_enough_nodes() -> None:
-    """They match the pool as its own do."""
+    """The foreign nodes match the pool, like the pool's own nodes."""
     world = World(5, replace(POOL, replicas=2))
     for name, static in (("n0000", True), ("n0001", False), ("n0003", False)):
         machine = world.machines[name]
@@ -145,12 +147,13 @@ def test_surplus_powered_down_nodes_are_left_alone() -> None:
 
 
 def test_a_node_that_is_external_in_slurm_is_left_alone() -> None:
-    """Nobody runs slurmd there, and no native job comes; the extender's jobs do."""
+    """Native jobs cannot start on an external node, because no slurmd runs there. Placeholders can
+    start."""
     world = World(3)
     machine = world.machines["n0000"]
     machine.in_slurm = machine.static = True
     machine.states, machine.pods = {"EXTERNAL"}, 2
-    made = world.machines["n0001"]  # by scontrol create
+    made = world.machines["n0001"]  # created with `scontrol create`
     made.in_slurm, made.states = True, {"EXTERNAL"}
     world.settle()
     assert world.serving == {"n0002"}
@@ -159,7 +162,7 @@ def test_a_node_that_is_external_in_slurm_is_left_alone() -> None:
 
 
 def test_node_with_the_host_slurmd_label_is_in_no_pool() -> None:
-    """Also before slurmd of the host has ever registered."""
+    """The label has this effect even before slurmd of the host has registered for the first time."""
     world = World(3)
     machine = world.machines["n0000"]
     machine.label = ON_HOST
@@ -172,7 +175,8 @@ def test_node_with_the_host_slurmd_label_is_in_no_pool() -> None:
 
 
 def test_node_that_gets_the_host_slurmd_label_leaves_after_its_job() -> None:
-    """slurmd of the host starts at once when Slurm has forgotten the node, and keeps its own."""
+    """slurmd of the host starts as soon as the pool has deleted the node in Slurm. The pool leaves the
+    new node of this slurmd alone."""
     world, machine = served(2)
     world.start_job(machine)
     machine.label = ON_HOST
@@ -200,7 +204,7 @@ def test_node_that_loses_the_host_slurmd_label_comes_back() -> None:
 
 
 def test_node_of_slurm_conf_that_left_stays_drained_until_resumed() -> None:
-    """Slurm cannot delete it, and slurmd of the host takes it over."""
+    """Slurm cannot delete a node of slurm.conf. slurmd of the host takes the node over."""
     world = World(1)
     machine = world.machines["n0000"]
     world.settle()
@@ -214,7 +218,8 @@ def test_node_of_slurm_conf_that_left_stays_drained_until_resumed() -> None:
 
 
 def test_powered_down_node_that_leaves_is_deleted_in_slurm() -> None:
-    """Power saving takes the instance type away by which a pool knows what its Pods have made."""
+    """Power saving clears the node's instance type. By the instance type, a pool recognises the nodes of
+    its Pods."""
     world, machine = served()
     machine.states, machine.mark = {"POWERED_DOWN"}, ""
     world.settle()

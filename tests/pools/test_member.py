@@ -1,4 +1,5 @@
-"""A slurmd Pod and its node, as kubelets and Slurm tell of them."""
+"""Tests of the state of a slurmd Pod and of its node, as derived from the reports of kubelets and
+Slurm."""
 
 import json
 from dataclasses import replace
@@ -93,7 +94,7 @@ def test_a_node_is_busy_with_native_jobs_and_not_with_placeholders() -> None:
 
 
 def test_a_node_with_a_suspended_job_is_not_idle() -> None:
-    """The job has memory, and no CPUs."""
+    """The suspended job holds memory, but no CPUs."""
     suspended = member(slurm("MIXED", memory_allocated_mb=10))
     assert suspended.busy
     assert suspended.allocated
@@ -172,10 +173,10 @@ def test_a_new_slurmd_has_a_third_of_slurmd_timeout_if_placeholders_are_there(
     assert silent.goes_back
     for other in (
         replace(silent, assigned=ASSIGNED),
-        replace(silent, slurm=slurm("IDLE", started=1767200000)),  # no placeholder is there
+        replace(silent, slurm=slurm("IDLE", started=1767200000)),  # no placeholder is on the node
     ):
         assert not other.goes_back
-    # Without slurmd, a placeholder that ends stays COMPLETING, and keeps its CPUs.
+    # Without slurmd, an ended placeholder stays COMPLETING and keeps its CPUs.
     assert replace(silent, placeholder_cpus=0).goes_back
     registered = slurm("MIXED", cpus_allocated=2, started=1767225601)
     assert not replace(silent, slurm=registered, pod=pod(running())).failing
@@ -203,6 +204,6 @@ def test_assignment_goes_back_to_the_old_revision_and_is_read_back() -> None:
 
 @pytest.mark.parametrize("pool", ["", "x" * 64, 7])
 def test_forged_assignment_is_ignored(pool: object) -> None:
-    """Who is root on a Node may write its annotations; a pool's name goes into Slurm's reasons."""
+    """Root on a Node can write the Node's annotations, and Slurm's reasons contain the pool's name."""
     text = json.dumps({"v": 1, "pool": pool, "revision": "r"})
     assert Assignment.on({"slurm-extender.io/slurmd": text}) is None

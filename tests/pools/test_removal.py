@@ -1,4 +1,5 @@
-"""Nodes of pools that are gone from Kubernetes: given up, and forgotten, when their slurmd is silent."""
+"""Tests of nodes whose Nodes are gone from Kubernetes. If slurmd is silent, the node is set DOWN and
+then deleted in Slurm."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +20,7 @@ from tests.builders import kube_node
 WORDS = "slurm-extender pool gpu: its Node is gone from Kubernetes"
 CORDONED = "slurm-extender pool gpu: the Node is cordoned, and slurmd has left it"
 LEFT = ("IDLE", "DRAIN", "NOT_RESPONDING")
-"""The states of a node that slurmd has left in order."""
+"""States of a node after a pool has drained the node and ended slurmd."""
 DELETED = Removal("n1")
 
 
@@ -35,7 +36,7 @@ def node(
 @pytest.mark.parametrize(
     ("of", "age", "orders"),
     [
-        (node("IDLE"), 1e6, []),  # its slurmd lives
+        (node("IDLE"), 1e6, []),  # slurmd still answers
         (node("IDLE", "NOT_RESPONDING"), 59, []),
         (node("IDLE", "NOT_RESPONDING"), 61, [Removal("n1", WORDS)]),
         (node("DOWN", "NOT_RESPONDING", reason="Not responding"), 61, [Removal("n1", WORDS)]),
@@ -47,7 +48,7 @@ def node(
         (node(*LEFT, reason=CORDONED), 61, [Removal("n1")]),
         (node(*LEFT, reason="slurm-extender pool gpu: the Node leaves the pool"), 61, [DELETED]),
         (node("DOWN", "DRAIN", reason=f"{CORDONED} : Not responding"), 61, [DELETED]),
-        (node("IDLE", "DRAIN", reason=CORDONED), 1e6, []),  # its slurmd lives
+        (node("IDLE", "DRAIN", reason=CORDONED), 1e6, []),  # slurmd still answers
         (node(*LEFT, reason=CORDONED, cpus_allocated=1), 61, [Removal("n1", WORDS)]),
         (node(*LEFT, reason="loud disk"), 61, [Removal("n1", WORDS)]),
     ],
@@ -93,25 +94,26 @@ def test_no_node_is_removed_if_too_many_are_gone() -> None:
 
 
 def test_nodes_drained_before_they_left_do_not_count_as_gone() -> None:
-    """An autoscaler that shrinks a pool cordons Nodes, waits for what runs there, and deletes them."""
+    """To shrink a pool, an autoscaler cordons Nodes, waits for the end of their workloads, and deletes
+    the Nodes."""
     left = [node(*LEFT, reason=CORDONED)] * 16
     crashed = [node("IDLE", "NOT_RESPONDING")] * 6
     assert believed(left, 16) == left
     assert believed([*left, *crashed], 16 + 17) == left
     assert believed([*left, *crashed], 16 + 18) == [*left, *crashed]
-    busy = [replace(each, memory_allocated_mb=1) for each in left]  # of a suspended job
+    busy = [replace(each, memory_allocated_mb=1) for each in left]  # memory of a suspended job
     assert believed(busy, 32) == []
 
 
 class Cluster:
-    """Both systems' nodes."""
+    """Holds a cluster view of the given Nodes."""
 
     def __init__(self, *nodes: str) -> None:
         self.view = ClusterView(nodes={name: kube_node(name) for name in nodes})
 
 
 async def allowed() -> None:
-    """This replica leads."""
+    """Confirms that this replica leads."""
 
 
 Allowed = Callable[[], Awaitable[None]]
@@ -153,7 +155,7 @@ async def test_changed_node_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
     read = await slurm.nodes()
 
     async def meanwhile() -> None:
-        slurm.register(node())  # its slurmd is back
+        slurm.register(node())  # slurmd is back
 
     await gone_nodes(slurm, health, "n2", allowed=meanwhile).look(read, {})
     (found,) = await slurm.nodes()
@@ -190,7 +192,7 @@ async def test_nodes_drained_by_an_autoscaler_are_deleted(monkeypatch: pytest.Mo
 
 
 async def test_waiting_time_starts_when_slurmd_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its Node may have been gone for hours, and its jobs run."""
+    """The Node may have been gone for hours while the node's jobs still run."""
     slurm, health = empty()
     slurm.register(node())
     gone = gone_nodes(slurm, health, "n2")

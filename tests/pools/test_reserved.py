@@ -1,4 +1,5 @@
-"""Reservations of Slurm's: no node is forgotten that one would lose, and nothing else waits for one."""
+"""Tests of Slurm's reservations. A pool does not delete a node that a reservation would lose. No other
+change waits for a reservation."""
 
 from dataclasses import replace
 
@@ -55,7 +56,7 @@ def test_node_that_a_reservation_lacks_is_found(of: Reservation, which: str | No
         (member("IDLE"), False, False),
         (member("IDLE", "RESERVED"), True, False),
         (member("IDLE", "RESERVED", reservations=(reservation(950),)), True, False),
-        (member("IDLE", reservations=(reservation(950),)), True, False),  # it begins this moment
+        (member("IDLE", reservations=(reservation(950),)), True, False),  # starts at this moment
         (member("IDLE", reservations=(reservation(2000),)), True, True),
         (member("IDLE", "RESERVED", reservations=(reservation(950, "WEEKLY"),)), True, True),
         (member("IDLE", reservations=(reservation(2000, "ALL_NODES"),)), False, False),

@@ -1,4 +1,5 @@
-"""The uses of a template, which the admission policy for slurmd Pods allows."""
+"""Tests of the uses of a template, such as images and volumes. The admission policy for slurmd Pods
+allows the uses of the templates."""
 
 from typing import Any
 
@@ -8,12 +9,12 @@ from extender.pools.template_uses import config_map, uses
 from wellknown.names import POOL
 
 ADDED = {"hostPath=/run/slurm-extender", "volume=emptyDir", "volume=hostPath", "volume=projected"}
-"""The additions of the node agent."""
+"""Uses that the node agent adds to each template."""
 CONTAINER = {"name": "slurmd", "image": "slurmd:1"}
 
 
 def of(**spec: Any) -> set[str]:
-    """Returns the uses beside the image and the additions."""
+    """Returns the uses of a template without the image and without the node agent's additions."""
     return {*uses({"spec": {"containers": [CONTAINER], **spec}})} - ADDED - {"image=slurmd:1"}
 
 

@@ -1,7 +1,7 @@
-"""A small world around `extender.pools.roll_out`: Slurm, kubelets and node agents, as far as it asks.
+"""Simulates Slurm, kubelets and node agents for tests of `extender.pools.roll_out`.
 
-An observer looks at each step: no native job is on a node whose slurmd ends, and no more nodes are out
-of service than may be.
+The simulation counts the native jobs that lose their slurmd. The simulation also records how many nodes
+the pool has out of service at once.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,90 +21,90 @@ POOL = Pool("gpu", {"gpu": "yes"}, data={"template": 1})
 CPUS = 8
 SLURMD_TIMEOUT_S = 300
 PERSON = "disk is loud"
-"""Why a person drains a node."""
+"""Reason of a drain by a person."""
 
 
 @dataclass
 class Machine:
-    """A Node, and what is on it."""
+    """A Node, with the state of slurmd and of the node in Slurm."""
 
     name: str
     matches: bool = True
     assigned: Assignment | None = None
     running: Assignment | None = None
-    """The slurmd Pod that it has."""
+    """Assignment of the current slurmd Pod."""
     age: int = 0
-    """How many steps that Pod is old."""
+    """Age of the slurmd Pod, in steps."""
     images: set[str] = field(default_factory=set)
-    """The revisions whose images are there."""
+    """Revisions whose images are on the Node."""
     in_slurm: bool = False
     states: set[str] = field(default_factory=set)
     reason: str = ""
     started: int | None = None
-    """When slurmd registered."""
+    """Start time of slurmd at the last registration."""
     jobs: int = 0
     """CPUs of native jobs."""
     pods: int = 0
     """CPUs of placeholders."""
     told: str = ""
-    """The digest of what slurmctld was told when the node was made."""
+    """Digest of the node's configuration in Slurm."""
     static: bool = False
-    """Whether it stands in slurm.conf."""
+    """True if the node is from slurm.conf."""
     mark: str = ""
     cordoned: bool = False
     bad: bool = False
-    """Whether its Node has a condition that drains it."""
+    """True if a condition of the Node drains the node."""
     deleted: bool = False
-    """Whether somebody deletes its Pod, which waits for the jobs."""
+    """True while the slurmd Pod is being deleted. The Pod waits for the jobs."""
     made_at: int = 0
     silent: bool = False
-    """Whether slurmctld hears nothing of its slurmd."""
+    """True if slurmd does not answer slurmctld."""
     off: bool = False
-    """Whether the machine is: its kubelet says nothing either."""
+    """True if the machine is off. Then the kubelet does not answer either."""
     label: str | None = None
-    """Where slurmd runs by the word of a person; on the host where that is "host"."""
+    """Value of the label by which a person states where slurmd runs. "host": slurmd runs on the host."""
     host_slurmd: bool = False
-    """Whether slurmd of the host runs."""
+    """True if slurmd of the host runs."""
     reservations: list[Reservation] = field(default_factory=list)
     lost_jobs: int = 0
     heard_at: int = 0
-    """When slurmctld heard of its slurmd last."""
+    """Time of slurmd's last answer to slurmctld."""
     lost_pods: int = 0
-    """How often placeholders ended with NODE_FAIL, by what the pool did alone."""
+    """Number of times that the pool alone has caused placeholders to end with NODE_FAIL."""
     disturbed: bool = False
-    """Whether somebody else has kept slurmd from its node since slurmctld heard of slurmd last."""
+    """True if slurmd has been away, since its last answer, for a cause outside the pool."""
 
     @property
     def fits(self) -> bool:
-        """Whether it is to be in the pool."""
+        """True if the Node is to be in the pool."""
         return self.matches and self.label != ON_HOST
 
 
 class World:
-    """Time goes on in steps; in each of them the agents and kubelets act, then the controller."""
+    """Runs in steps. In each step, the agents and kubelets act first, and then the controller."""
 
     def __init__(self, machines: int, pool: Pool = POOL, seed: int = 0) -> None:
         self.pool = pool
         self.machines = {f"n{number:04}": Machine(f"n{number:04}") for number in range(machines)}
         self.bad: set[str] = set()
-        """Revisions whose slurmd crashes."""
+        """Revisions with a crashing slurmd."""
         self.refused: set[str] = set()
-        """Revisions whose slurmd slurmctld does not take the registration of."""
+        """Revisions for which slurmctld rejects the registration of slurmd."""
         self.mute: set[str] = set()
-        """Revisions whose slurmd runs, and never registers."""
+        """Revisions with a slurmd that runs, but never registers."""
         self.unpullable: set[str] = set()
-        """Revisions whose images cannot be pulled: the agent ends no slurmd for them."""
+        """Revisions whose images cannot be pulled. The agent ends no slurmd for such a revision."""
         self.now = 1000
         self.random = Random(seed)
         self.state = PoolState()
         self.actions: list[Action] = []
         self.got_bad: set[str] = set()
-        """The machines that ever ran a bad revision."""
+        """Machines with a bad revision, now or earlier."""
         self.most_out = 0
-        """The most nodes at once that the pool itself had out of service after they had served."""
+        """Greatest number of nodes out of service at once because of the pool."""
 
     def change(self, **template: Any) -> None:
-        """Another template is in the file."""
+        """Changes the template in the pool file."""
         self.pool = replace(self.pool, data=template)
 
     def member(self, machine: Machine) -> Member:
@@ -190,7 +190,7 @@ class World:
         self.most_out = max(self.most_out, sum(not each.cordoned and each.fits for each in own))
 
     def _is_seen(self, machine: Machine) -> bool:
-        """Whether the controller has it among the pool's."""
+        """Returns True if the controller counts the machine among the pool's Nodes."""
         return machine.fits or bool(machine.assigned or machine.running)
 
     def _do(self, action: Action) -> None:
@@ -198,7 +198,8 @@ class World:
         match action:
             case Assign(_, assignment):
                 down = machine.reason == PERSON and machine.states & {"DOWN", "DRAIN"} == {"DOWN"}
-                # of a silent node, nobody knows whether a person or slurmctld has set it DOWN
+                # The state of a silent node does not show whether a person or slurmctld has set the node
+                # DOWN.
                 silent = machine.off or "NOT_RESPONDING" in machine.states
                 assert silent or not (down and machine.running), (
                     "what a person has set DOWN would serve again"
@@ -227,7 +228,7 @@ class World:
                 machine.in_slurm, machine.states, machine.reason = False, set(), ""
 
     def _agent(self, machine: Machine) -> None:
-        if machine.deleted:  # node_agent/slurmd/stop.sh
+        if machine.deleted:  # as in node_agent/slurmd/stop.sh
             if machine.in_slurm and not machine.states & {
                 "DRAIN",
                 "DOWN",
@@ -236,7 +237,7 @@ class World:
             }:
                 machine.states |= {"DRAIN"}
                 machine.reason = f"{POOL_PREFIX}gpu: its slurmd Pod is being deleted"
-            elif not machine.jobs or "POWERING_UP" in machine.states:  # its jobs have not begun
+            elif not machine.jobs or "POWERING_UP" in machine.states:  # the jobs have not started
                 machine.running, machine.deleted = None, False
             return
         assigned = machine.assigned if machine.assigned and machine.assigned.revision else None
@@ -255,8 +256,9 @@ class World:
             self.got_bad.add(machine.name)
 
     def _host(self, machine: Machine) -> None:
-        """A person starts slurmd on the host as soon as no slurmd Pod is there or to come, and the
-        pool's node is gone from Slurm; and deletes its node when the label is gone."""
+        """Plays a person who runs slurmd on the host. The person starts slurmd when the pool has no
+        slurmd Pod for the Node and Slurm has no such node. After the label is removed, the person
+        deletes the node in Slurm."""
         member = self.member(machine)
         gone = not (machine.in_slurm or machine.running or member.revision)
         if machine.label == ON_HOST and gone:
@@ -288,7 +290,8 @@ class World:
         machine.started = machine.made_at + 1
 
     def _give_up(self, machine: Machine) -> None:
-        """slurmctld may have heard last of a slurmd SlurmdTimeout/3 before the end of that slurmd."""
+        """Sets a silent node DOWN, and ends the placeholders. The wait is two thirds of SlurmdTimeout,
+        because the last answer may be SlurmdTimeout/3 older than the end of slurmd."""
         machine.disturbed |= machine.cordoned or machine.off or machine.silent
         silent = self.now - machine.heard_at >= SLURMD_TIMEOUT_S * 2 / 3
         if machine.in_slurm and machine.mark and machine.pods and silent:
@@ -310,14 +313,15 @@ class World:
             machine.reason = ""
 
     def reserve(self, machine: Machine, *flags: str, begins_in: int, lasts: int) -> None:
-        """A person does, for this node alone or, by a flag, for all."""
+        """Reserves the node, as a person does. With the flag ALL_NODES, the reservation is for all
+        nodes."""
         start = self.now + begins_in
         names = (machine.name,)
         made = Reservation("course", names, start, start + lasts, frozenset(flags))
         machine.reservations.append(made)
 
     def _reserve(self, machine: Machine) -> None:
-        """Slurm begins and ends reservations. One that recurs comes again."""
+        """Starts and ends reservations, as Slurm does. A recurring reservation starts again."""
         left = [each for each in machine.reservations if not each.over(self.now)]
         for index, each in enumerate(left):
             start, end = each.start or 0, each.end or 0
@@ -334,7 +338,8 @@ class World:
         machine.reservations = left
 
     def start_job(self, machine: Machine) -> None:
-        """Slurm starts a native job, where it starts jobs; where there is no slurmd it is lost."""
+        """Starts a native job or a placeholder, if Slurm starts jobs on the node. A native job without
+        slurmd is lost."""
         if machine.in_slurm and not machine.states - {"RESERVED"} and not machine.jobs:
             if self.random.random() < 0.3:
                 machine.pods = 1
@@ -345,12 +350,13 @@ class World:
                 machine.lost_jobs += 1
 
     def undrain(self, machine: Machine) -> None:
-        """A person does. Slurm starts no job there before slurmd has answered (_require_node_reg)."""
+        """Clears a person's drain. Slurm starts no job on the node before slurmd answers
+        (_require_node_reg)."""
         if machine.reason == PERSON:
             machine.states, machine.reason = {"NOT_RESPONDING"}, ""
 
     def something_happens(self) -> None:  # noqa: C901, PLR0912 -- a table
-        """To one of the machines, or the file."""
+        """Changes a machine, or the pool file."""
         machine, luck = self.random.choice(list(self.machines.values())), self.random.random
         match self.random.randrange(12):
             case 0 | 1 | 2:
@@ -389,7 +395,7 @@ class World:
                 self.turn_on(machine)
 
     def turn_off(self, machine: Machine) -> None:
-        """With its jobs; slurmctld has given it up."""
+        """Turns a machine off, and ends the jobs. slurmctld has set the node DOWN."""
         machine.off = machine.silent = True
         machine.jobs = machine.pods = 0
         if machine.in_slurm:
@@ -397,7 +403,7 @@ class World:
             machine.reason = machine.reason or "Not responding"
 
     def turn_on(self, machine: Machine) -> None:
-        """Its kubelet starts the containers again."""
+        """Turns a machine on. The kubelet starts the containers again."""
         machine.off = machine.silent = False
         machine.made_at = self.now
 
@@ -418,7 +424,7 @@ class World:
 
     @property
     def serving(self) -> set[str]:
-        """The machines that serve the newest revision."""
+        """Names of the machines that serve the newest revision."""
         members = {name: self.member(each) for name, each in self.machines.items()}
         newest = self.pool.assignment
         return {
@@ -431,7 +437,7 @@ class World:
 
 
 def served(machines: int = 1, pool: Pool = POOL) -> tuple[World, Machine]:
-    """Returns a world whose Nodes serve, and its first machine."""
+    """Returns a world in which all Nodes serve, and the first machine of this world."""
     world = World(machines, pool)
     world.settle()
     return world, world.machines["n0000"]
