@@ -1,6 +1,7 @@
-"""Pods as an author might write them: any annotations and requests, plain ones and those at the edges.
+"""Generates Pods with the annotations and requests that a user may write: usual values, values at
+limits, and random texts.
 
-The names that Slurm knows are `bench`'s, of a Slurm with accounting, and a reservation's.
+The accounts, users and nodes are from `bench` with accounting. A reservation is added.
 """
 
 from collections.abc import Mapping
@@ -14,8 +15,8 @@ from tests.slurm_client.bench import ALICE, BOB, NODES
 PARTITIONS = frozenset({"main", "short", "closed"})
 RESERVATION = "ours"
 RESERVED_FOR = (0, ALICE)
-# Whose accounts and QOS are whose: None is root, who owns a job where nobody is named. The first is the
-# default.
+# Accounts and QOS of each user. Root owns a job that names no user. The first account and the first QOS
+# are the defaults.
 ACCOUNTS: Mapping[int, tuple[str, ...]] = {0: ("root",), ALICE: ("ml", "lab"), BOB: ("web",)}
 QOS: Mapping[int, tuple[str, ...]] = {
     0: ("normal", "one-runs", "small"),
@@ -46,7 +47,7 @@ _NUMBERS = st.sampled_from(_EDGES) | st.integers(-1, 2**33)
 
 
 def _any(*plain: str) -> st.SearchStrategy[str]:
-    """One of these, or one of these with something about it, or anything."""
+    """Generates a given text, a changed or extended form of a given text, or any text."""
     affixed = st.builds(lambda a, b, c: a + b + c, _TEXTS, st.sampled_from(plain), _TEXTS)
     changed = st.sampled_from(plain).flatmap(
         lambda one: st.sampled_from([one.upper(), one.title(), f" {one}\n", f"{one},", f"{one}, {one}"])
@@ -103,7 +104,7 @@ _DEVICES = st.sampled_from(["1", "4", "5", "65536", "4294967297", str(2**63 - 1)
 
 @dataclass(frozen=True)
 class Ask:
-    """What a Pod's author wrote. `about` is the annotation that may have any value."""
+    """Annotations and requests of a Pod. `about` is the annotation with any value."""
 
     annotations: Mapping[str, str]
     requests: Mapping[str, str]
@@ -112,7 +113,8 @@ class Ask:
 
 @st.composite
 def asks(draw: st.DrawFn) -> Ask:
-    """A few plain annotations, one with any value, and mostly requests that fit."""
+    """Generates a few usual annotations and either an annotation with any value, or requests with any
+    values."""
     some = draw(st.lists(st.sampled_from(sorted(PLAIN)), max_size=3, unique=True))
     annotations = {name: draw(PLAIN[name]) for name in some}
     requests: dict[str, Any] = {"cpu": "1", "memory": "100Mi"}

@@ -1,8 +1,9 @@
-"""The Slurm that the contract tests run against: the same two nodes and three partitions, twice.
+"""The Slurm clusters of the contract tests: a real Slurm and a Slurm in memory, with the same two nodes
+and three partitions.
 
-`main` is the default, `short` allows five minutes and two nodes, `closed` is down. Both nodes have 8
-CPUs, 16,000 MB and 4 GPUs of type h100; node-1 has the feature "ib" as well. With accounting, ACCOUNTING
-says who may do what.
+Partition `main` is the default, `short` allows five minutes and two nodes, and `closed` is down. Both
+nodes have 8 CPUs, 16,000 MB and 4 GPUs of type h100. Only node-1 has the feature "ib". With accounting,
+ACCOUNTING defines the rights and limits of users.
 """
 
 import itertools
@@ -43,10 +44,10 @@ EXTRA_CONF = (
         "PartitionName=closed Nodes=node-[1-2] State=DOWN DefaultTime=3 SelectTypeParameters=CR_Core"
         " MinNodes=1 MaxCPUsPerNode=6 MaxMemPerNode=2000"
     ),
-    # How long slurmrestd tries to reach a slurmctld that is down, in seconds.
+    # Seconds for which slurmrestd tries to reach a slurmctld that is down.
     "MessageTimeout=3",
 )
-# What slurmctld is to say to a submission or a change: a comment "plugin says -1" has it say that.
+# With a comment "plugin says -1", slurmctld answers -1 to a submission or a change.
 JOB_SUBMIT_LUA = """
 local function answer(job)
     local number = string.match(job.comment or "", "^plugin says (%-?%d+)")
@@ -59,7 +60,7 @@ function slurm_job_modify(job, record, partitions, uid) return answer(job) end
 return slurm.SUCCESS
 """
 ALICE, BOB, NOBODY = JOB_USERS["alice"], JOB_USERS["bob"], 2005
-# Each QOS by what it limits to one job, or to two CPUs a job.
+# Each QOS is named after its limit, or after its user. "small" limits a job to two CPUs.
 ACCOUNTING = Accounting(
     qos=(
         Qos("one-runs", Limits(max_jobs=1)),
@@ -81,7 +82,7 @@ ACCOUNTING = Accounting(
     ),
 )
 
-# Far above what Slurm counts up to by itself, and never used twice in a run.
+# Ids far above Slurm's own ids. No id is used twice in a run.
 _ids = itertools.count(30_000_000 + int(time.time()) % 1_000_000 * 10)
 
 
@@ -90,7 +91,7 @@ Names = Sequence[str]
 
 @dataclass
 class Bench:
-    """A Slurm, fresh job ids, and the wait for what takes Slurm a moment."""
+    """A Slurm with new job ids, and with waits for slow changes in Slurm."""
 
     slurm: Slurm
     ids: Iterator[int] = field(default_factory=lambda: _ids)
@@ -99,28 +100,29 @@ class Bench:
         raise NotImplementedError
 
     def set_features(self, name: str, features: Sequence[str]) -> None:
-        """An administrator gives a node these features."""
+        """Sets a node's features, as an administrator does."""
         raise NotImplementedError
 
     def directory_away(self, *users: str) -> ContextManager[None]:
-        """slurmctld cannot resolve these users until the block ends."""
+        """Prevents slurmctld from resolving the users until the block ends."""
         raise NotImplementedError
 
     async def resume(self, name: str) -> None:
         raise NotImplementedError
 
     async def fail(self, name: str) -> None:
-        """The node goes down."""
+        """Sets the node DOWN."""
         raise NotImplementedError
 
     def reserved(
         self, name: str, nodes: Names, users: Names, in_hours: int = 0, flags: Names = ()
     ) -> ContextManager[None]:
-        """A reservation of an hour, until the block ends or it is gone. ("ALL",) is all nodes."""
+        """Creates a reservation of an hour. The reservation exists until the block ends, unless Slurm
+        removes the reservation earlier. ("ALL",) means all nodes."""
         raise NotImplementedError
 
     async def edit(self, job_id: int, *, name: bytes, comment: bytes) -> None:
-        """The job's owner changes these."""
+        """Changes the job's name and comment, as the job's owner does."""
         raise NotImplementedError
 
     async def suspend_job(self, job_id: int) -> None:
@@ -132,7 +134,7 @@ class Bench:
         raise NotImplementedError
 
     async def hold_job(self, job_id: int) -> None:
-        """Runs `scontrol uhold`, as for a hold by the owner."""
+        """Runs `scontrol uhold`, as the owner of the job does."""
         raise NotImplementedError
 
     async def release_job(self, job_id: int) -> None:
@@ -146,7 +148,7 @@ class Bench:
         return await self.slurm.submit(spec(**wanted), next(self.ids))
 
     async def fill(self) -> list[int]:
-        """Every GPU taken."""
+        """Allocates all GPUs to jobs, and returns the jobs' ids."""
         return [(await self.allocate(gres=(("gpu", GPUS),))).id for _ in NODES]
 
     async def read(self, job_id: int) -> Job:
@@ -155,7 +157,7 @@ class Bench:
         return job
 
     async def see(self, name: str) -> Node:
-        """A node as among all nodes."""
+        """Returns a node from the list of all nodes."""
         (found,) = [one for one in await self.slurm.nodes() if one.name == name]
         return found
 
@@ -183,21 +185,22 @@ class Bench:
         await until(said, within_s=15)
 
     async def clear(self) -> None:
-        """No job left, every node idle again."""
+        """Cancels all jobs, and waits until every node is idle."""
         states = await self.slurm.all_states()
         for job_id in [job_id for job_id, state in states.items() if not state.ended]:
             await self.slurm.cancel(job_id)
 
         async def idle() -> bool:
             nodes = await self.slurm.nodes()
-            # IDLE+COMPLETING: a batch job's last processes still hold what it had.
+            # IDLE+COMPLETING: the last processes of a batch job still hold the job's resources.
             return all(one.states == {"IDLE"} for one in nodes)
 
         await until(idle, within_s=15)
 
 
 class InMemoryBench(Bench):
-    """Ticks come fast, since the tests wait for them."""
+    """A bench with a Slurm in memory. The scheduler runs often, because the tests wait for the
+    scheduler."""
 
     def __init__(self, *, external_jobs: bool = True, accounting: Accounting | None = None) -> None:
         self.controls = InMemorySlurm(
@@ -276,7 +279,7 @@ class InMemoryBench(Bench):
 
 
 class RealBench(Bench):
-    """slurmctld, slurmrestd and two slurmds of this machine."""
+    """A bench with slurmctld, slurmrestd and two slurmds on this machine."""
 
     def __init__(self, slurm: Slurm, cluster: Cluster) -> None:
         super().__init__(slurm)
@@ -329,14 +332,14 @@ class RealBench(Bench):
 
 
 def _plugin(job: JobSpec) -> int:
-    """As JOB_SUBMIT_LUA."""
+    """Gives the same answer as JOB_SUBMIT_LUA."""
     said = re.match(r"plugin says (-?\d+)", job.comment or "")
     return int(said[1]) if said else 0
 
 
 @asynccontextmanager
 async def slurm_of(spec: ClusterSpec) -> AsyncIterator[SlurmRest]:
-    """A real Slurm for one test."""
+    """Starts a real Slurm for a test, and yields a client."""
     with (
         tempfile.TemporaryDirectory(prefix="slurm-") as directory,
         Cluster.up(spec, Path(directory)) as cluster,
@@ -348,7 +351,7 @@ async def slurm_of(spec: ClusterSpec) -> AsyncIterator[SlurmRest]:
 
 
 def declare(cluster: Cluster, accounting: Accounting) -> None:
-    """The same in a real cluster."""
+    """Declares the same accounting in a real cluster."""
     names = {uid: name for name, uid in JOB_USERS.items()}
     real.declare(
         cluster,
@@ -374,5 +377,5 @@ def _real(limits: Limits) -> real.Limits:
 
 
 def spec(**wanted: Any) -> JobSpec:
-    """A small job, but for what is said."""
+    """Returns the description of a small job, with the given changes."""
     return replace(JobSpec("contract", cpus=1, memory_mb=100), **wanted)

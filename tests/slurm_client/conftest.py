@@ -1,4 +1,5 @@
-"""One real Slurm of each release for all tests of this folder, and the benches of the contract."""
+"""Fixtures of the contract tests: one real Slurm of each release for all tests of this folder, and the
+benches."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
@@ -30,15 +31,16 @@ from tests.slurm_client.bench import (
 RELEASES = tuple(DEBIAN_SUITES)
 REAL = [pytest.param(one, marks=pytest.mark.real) for one in RELEASES]
 _InMemory = TypeVar("_InMemory", bound=InMemoryBench)
-# What the stub takes: a JWT that says {"sun": "root"} and is signed by nobody.
+# A token for the stub: an unsigned JWT with the claim {"sun": "root"}.
 ROOTS_TOKEN = "e30.eyJzdW4iOiAicm9vdCJ9."
-# Whether it has EXTERNAL_JOB.
+# True for a Slurm with EXTERNAL_JOB.
 IN_MEMORY = {"in_memory": True, "in_memory_without_external_jobs": False}
 
 
 @pytest.fixture(scope="session")
 def cluster_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, bool], Cluster]]:
-    """The cluster of a release, with or without accounting, brought up when it is first asked for."""
+    """Yields a function that returns the cluster of a release, with or without accounting. The first
+    call for a cluster starts the cluster."""
     with ExitStack() as running:
 
         @cache
@@ -92,7 +94,7 @@ async def bench(
 async def office(
     request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]
 ) -> AsyncIterator[Bench]:
-    """A bench with accounting."""
+    """A bench with accounting. The Slurm is in memory, a stub, or real."""
     async with bench_of(request.param, cluster_of, ACCOUNTING) as found:
         yield found
 
@@ -121,7 +123,7 @@ async def bench_of(
 
 @asynccontextmanager
 async def through_the_stub(bench: _InMemory) -> AsyncIterator[_InMemory]:
-    """The same bench over HTTP."""
+    """Yields the same bench with a client over HTTP."""
     async with serving(bench.controls) as url:
         slurm = SlurmRest(url, StaticToken(ROOTS_TOKEN))
         await slurm.connect()
@@ -132,11 +134,11 @@ async def through_the_stub(bench: _InMemory) -> AsyncIterator[_InMemory]:
 
 @asynccontextmanager
 async def real_bench_of(cluster: Cluster) -> AsyncIterator[RealBench]:
-    """With every job gone at the end."""
+    """Yields a bench with a real Slurm, and cancels all jobs at the end."""
     slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
     await slurm.connect()
     if not any(node.features for node in await slurm.nodes()):
-        _set_features(cluster)  # slurmctld was restarted: what scontrol says of them goes with it
+        _set_features(cluster)  # a restart of slurmctld has lost scontrol's changes
     bench = RealBench(slurm, cluster)
     yield bench
     await bench.clear()

@@ -1,7 +1,7 @@
-"""A slurmrestd that follows a script: what a real one cannot be made to do.
+"""A scripted slurmrestd for replies that a real slurmrestd never gives.
 
-Each request takes the next act of the script; OpenAPI and ping, by which a client connects, are
-answered aside of it.
+Each request takes the next act of the script. A client connects with requests for OpenAPI and ping.
+These two requests take no act.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ PING = {
 
 @dataclass(frozen=True)
 class Act:
-    """What to send, whether to close then, and what to wait for before."""
+    """Bytes to send, the event to wait for before, and whether to close the connection after."""
 
     sends: bytes = b""
     closes: bool = False
@@ -37,7 +37,8 @@ class Act:
 
 
 def reply(status: int, content: bytes | dict[str, Any], *, times: int = 1) -> bytes:
-    """An HTTP reply, `times` over; a document says whose it is, as slurmrestd's do."""
+    """Returns an HTTP reply, repeated `times` times. A JSON reply has "meta", as all replies of
+    slurmrestd have."""
     body = content if isinstance(content, bytes) else orjson.dumps({"meta": {}} | content)
     kind = "text/plain" if isinstance(content, bytes) else "application/json"
     head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nContent-Type: {kind}\r\n\r\n"
@@ -49,13 +50,13 @@ def slurm_error(number: int, words: str = "said by Slurm", **also: Any) -> dict[
 
 
 def lost() -> Act:
-    """The connection closes and nothing was said."""
+    """Closes the connection without a reply."""
     return Act(closes=True)
 
 
 @dataclass
 class Peer:
-    """The script, the answer to ping, and what was received."""
+    """The script, the answer to ping, and the received requests."""
 
     script: list[Act]
     url: str = ""
@@ -73,7 +74,7 @@ class Peer:
         self._serving.add(asyncio.create_task(self._serve(reader, writer)))
 
     async def until_open(self, count: int) -> None:
-        """Return once so many requests wait for their reply."""
+        """Returns as soon as `count` requests wait for their replies."""
         async with self.arrived:
             await self.arrived.wait_for(lambda: self._open == count)
 
@@ -119,7 +120,7 @@ class Peer:
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
-    """The method and path, and the token."""
+    """Returns the method with the path, and the token."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     headers = {name.lower(): value for name, _, value in (h.partition(": ") for h in head[1:])}
     await reader.readexactly(int(headers.get("content-length", "0")))
@@ -128,7 +129,7 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
 
 @contextlib.asynccontextmanager
 async def peer(*script: Act | Sequence[Act]) -> AsyncIterator[Peer]:
-    """A scripted server on a free port."""
+    """Serves a script on a free port."""
     scripted = Peer([act for part in script for act in ([part] if isinstance(part, Act) else part)])
     server = await asyncio.start_server(scripted.accept, "127.0.0.1", 0)
     scripted.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -1,7 +1,8 @@
-"""The Slurm of the contract tests about dynamic nodes: a static node, and slurmds that may register.
+"""The Slurm clusters of the contract tests for dynamic nodes: one static node, and slurmds that may
+register.
 
-Dynamic nodes have 8 CPUs, 16,000 MB and 4 GPUs of type h100. Slurm's power saving is on, and does
-nothing by itself.
+Dynamic nodes have 8 CPUs, 16,000 MB and 4 GPUs of type h100. Slurm's power saving is on, but suspends no
+node without an order.
 """
 
 from deploy.local.spec import ClusterSpec
@@ -51,38 +52,39 @@ def spec(release: str) -> ClusterSpec:
 
 
 class PoolBench(Bench):
-    """A bench without dynamic nodes."""
+    """A bench without dynamic nodes at the start."""
 
     seconds_to_a_boot = 0
-    """Seconds after the start of a job until slurmctld recognises a boot."""
+    """Seconds after the start of a job until slurmctld can recognise a reboot."""
 
     async def start_slurmd(self, name: str, *features: str, booted: bool = False) -> None:
-        """Its node has the feature `dynamic` as well."""
+        """Starts a slurmd. The node also has the feature `dynamic`."""
         raise NotImplementedError
 
     async def stop_slurmd(self, name: str) -> None:
         raise NotImplementedError
 
     async def lose_slurmd(self, name: str) -> None:
-        """It ends, and slurmctld notices some time."""
+        """Ends slurmd without notice. slurmctld notices the loss later."""
         raise NotImplementedError
 
     async def power_down(self, name: str) -> None:
-        """An administrator has power saving suspend the node: it is powering down soon."""
+        """Suspends the node by power saving, as an administrator does. The node powers down soon
+        after."""
         raise NotImplementedError
 
     async def has_powered_down(self, name: str) -> None:
-        """SuspendTimeout is over."""
+        """Ends SuspendTimeout, if the bench controls the time."""
 
     async def power_up(self, name: str) -> None:
-        """A job has the node: it is powering up soon."""
+        """Starts a job on the node. The node powers up soon after."""
         raise NotImplementedError
 
     async def reservation(self, name: str) -> Reservation | None:
         return next((one for one in await self.slurm.reservations() if one.name == name), None)
 
     async def joined(self, name: str, *features: str) -> Node:
-        """A node whose slurmd has just registered."""
+        """Starts a slurmd, and returns the node after the registration."""
         await self.start_slurmd(name, *features)
 
         async def there() -> bool:
@@ -103,7 +105,7 @@ class PoolBench(Bench):
             async def deleted(name: str = name) -> bool:
                 try:
                     await self.slurm.delete_node(name)
-                except InvalidRequest:  # what ran there is being cleaned up
+                except InvalidRequest:  # Slurm still cleans up after a job
                     return False
                 return True
 
@@ -124,7 +126,7 @@ class InMemoryPool(PoolBench, InMemoryBench):
         self.controls.register(of_pool, [PARTITION], booted=booted)
 
     async def stop_slurmd(self, name: str) -> None:
-        """Nobody notices at first."""
+        """Does nothing, because slurmctld notices no loss at first."""
 
     async def lose_slurmd(self, name: str) -> None:
         self.controls.fail_node(name)

@@ -1,8 +1,10 @@
-"""What every Slurm behind `protocol.Slurm` does: the real 26.05 and 24.11, and the one in memory.
+"""Contract tests of every Slurm behind `protocol.Slurm`: the real 26.05, the real 24.11, and the Slurm
+in memory.
 
-What the real ones do and the one in memory does not is a bug in the latter; where a real one lacks
-something, its capabilities say so and the test asks them. Here: the server,
-its nodes and partitions, and jobs that get their place; the other test_contract_*.py go on.
+If the Slurm in memory lacks a behaviour of the real Slurms, the Slurm in memory has a bug. If a real
+Slurm lacks a feature, the capabilities say so, and the tests check the capabilities. This file is about
+the server, nodes, partitions, and immediate starts of jobs. The other files test_contract_*.py have the
+remaining tests.
 """
 
 from typing import Any
@@ -56,7 +58,8 @@ async def test_the_configuration_names_the_limits_that_job_ids_need(bench: Bench
 
 
 async def test_job_ids_above_max_job_id_are_accepted(bench: Bench) -> None:
-    """Its MaxJobId keeps native jobs out of the placeholders' ids, and placeholders in them."""
+    """MaxJobId keeps native jobs out of the placeholders' ids. Placeholders may have ids above
+    MaxJobId."""
     job_id = 45_000_000 + next(bench.ids) % 10_000_000
     assert await bench.slurm.submit(spec(), job_id) == job_id
     assert (await bench.read(job_id)).id == job_id
@@ -80,7 +83,7 @@ async def test_a_drained_node_is_not_schedulable_and_a_resumed_one_is(bench: Ben
     await bench.drain("node-1")
     assert not (await bench.see("node-1")).schedulable
     await bench.resume("node-1")
-    # Its slurmd has to answer first: NOT_RESPONDING for up to two seconds.
+    # The node is NOT_RESPONDING for up to two seconds, until slurmd answers.
     await bench.until_seen("node-1", lambda node: node.schedulable)
 
 
@@ -153,7 +156,8 @@ async def test_a_job_gets_exactly_the_requested_number_of_cpus(bench: Bench, cpu
 
 
 async def test_nodes_show_the_allocation_of_a_job_at_once(bench: Bench) -> None:
-    """Whoever puts something beside jobs relies on it; node/{name} tells of CPUs and memory too late."""
+    """The extender needs current amounts to place a job beside other jobs. GET node/{name} shows CPUs
+    and memory late."""
     for number in range(1, 4):
         await bench.allocate(gres=(("gpu", 1),), cpus=2, required_nodes=("node-1",))
         one = await bench.see("node-1")
@@ -334,7 +338,7 @@ async def test_a_job_with_extra_required_nodes_gets_an_undrained_node(bench: Ben
 
 
 async def test_the_longest_time_limit_is_applied_exactly(bench: Bench) -> None:
-    """One minute more, and the job would end after 44 seconds."""
+    """With one minute more, Slurm would end the job after 44 seconds."""
     job = await bench.allocate(time_limit_minutes=MOST_MINUTES)
     assert job.time_limit_minutes == MOST_MINUTES
     assert job.start_time is not None

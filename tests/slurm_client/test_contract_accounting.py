@@ -1,4 +1,5 @@
-"""The contract: who may use which account, QOS and reservation, and how much: bench.ACCOUNTING says."""
+"""Contract tests of accounting: users' access to accounts, QOS and reservations, and the limits.
+bench.ACCOUNTING defines them."""
 
 from typing import Any
 
@@ -35,7 +36,7 @@ async def test_a_job_without_account_and_qos_gets_the_defaults_of_its_user(offic
         {"user_id": BOB, "account": "nowhere"},
         {"user_id": NOBODY},
         {"user_id": NOBODY, "account": "ml"},
-        {"account": "ml"},  # not root's either
+        {"account": "ml"},  # root has no access either
     ],
     ids=str,
 )
@@ -60,7 +61,7 @@ async def test_a_qos_without_access_is_an_invalid_request(office: Bench, qos: st
     assert refused.value.number == 2066
 
 
-# -- limits on what runs
+# -- limits on running jobs
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ async def test_a_job_that_is_larger_than_its_qos_allows_waits(office: Bench) -> 
 
 
 async def test_a_job_behind_a_job_that_waits_for_nodes_does_not_show_its_limit(office: Bench) -> None:
-    """Slurm looks at no limit of a job behind that job, also if the limit never lets the job run."""
+    """Slurm checks no limit of a job behind the first job, even if the limit never allows the job."""
     await office.fill()
     first = await office.submit(gres=(("gpu", 1),))
     await office.until_waiting_for(first, "Resources")
@@ -131,7 +132,7 @@ async def test_a_job_behind_a_job_that_waits_for_nodes_does_not_show_its_limit(o
     await office.until_waiting_for(behind, "Priority")
 
 
-# -- limits on what is submitted
+# -- limits on submissions
 
 
 async def test_a_submission_over_a_limit_leaves_no_job_and_succeeds_later(office: Bench) -> None:
@@ -152,7 +153,7 @@ async def test_an_allocation_over_a_submission_limit_raises_no_room_now(office: 
 
 
 async def test_a_job_too_large_for_its_qos_gets_the_error_number_of_a_full_qos(office: Bench) -> None:
-    # So it is tried again for ever: Slurm does not tell that it never will be taken.
+    # The extender retries such a job for ever, because Slurm does not report that the job is impossible.
     with pytest.raises(RetryLater) as refused:
         await office.submit(user_id=ALICE, qos="small-or-denied", cpus=3)
     assert refused.value.number == 2050
@@ -198,7 +199,7 @@ async def test_a_job_cannot_require_a_node_outside_its_reservation(office: Bench
         assert refused.value.number == 2014
 
 
-# -- the books
+# -- accounting records
 
 
 async def test_the_configuration_contains_the_accounting_settings(real_office: RealBench) -> None:

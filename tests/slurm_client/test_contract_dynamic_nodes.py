@@ -1,4 +1,5 @@
-"""The contract: nodes that slurmds make, that end, and that power saving suspends."""
+"""Contract tests of dynamic nodes: slurmds create the nodes, Slurm deletes the nodes, and power saving
+suspends the nodes."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -59,7 +60,7 @@ async def pool(
 
 
 async def until_after(second: int) -> None:
-    """slurmd tells its start in whole seconds."""
+    """slurmd reports its start in whole seconds."""
 
     async def passed() -> bool:
         return int(time.time()) > second
@@ -170,7 +171,8 @@ async def test_a_future_reservation_is_removed_with_its_only_node(
 
 
 async def test_a_future_reservation_loses_a_node_that_is_recreated(pool: PoolBench) -> None:
-    """24.11 names the node all the time, and has it in the reservation again once that is validated."""
+    """24.11 still names the node in the reservation, and reserves the node again after the
+    validation."""
     await pool.joined(NODE)
     keeps_the_name = (await pool.slurm.connect()).release.startswith("24.11")
     with pool.reserved("course", [NODE, STATIC], ["alice"], in_hours=1):
@@ -293,9 +295,9 @@ async def test_a_node_that_reboots_unexpectedly_is_down(pool: PoolBench) -> None
     started = (await pool.joined(NODE)).slurmd_started or 0
     job = await pool.allocate(partition=PARTITION)
     await pool.stop_slurmd(NODE)
-    # slurmctld compares the boot with when it last heard from slurmd, in whole seconds (node_mgr.c,
-    # validate_node_specs), and takes note of an answer up to a second late (agent.c, _wdog), on a busy
-    # machine more: a boot in the seconds after the job began may be none.
+    # slurmctld compares the boot time with the last answer of slurmd, in whole seconds (node_mgr.c,
+    # validate_node_specs). slurmctld records an answer up to a second late (agent.c, _wdog), and later
+    # on a busy machine. So slurmctld may miss a boot in the first seconds after the start of the job.
     await until_after(int(time.time()) + pool.seconds_to_a_boot)
     await pool.start_slurmd(NODE, booted=True)
     node = await until_started_after(pool, started)

@@ -1,6 +1,7 @@
-"""Jobs with packed tasks, for gangs: several members on a node, each with its own amounts.
+"""Contract tests of jobs with packed tasks, for gangs: several members on a node, each with its own
+amounts.
 
-The facts were measured on 24.11 and 26.05, and hold on the Slurm in memory.
+The facts are measured on 24.11 and 26.05, and hold for the Slurm in memory.
 """
 
 from collections.abc import Mapping
@@ -63,7 +64,7 @@ async def test_a_job_has_all_tasks_or_does_not_start(bench: Bench) -> None:
 
 
 async def test_tasks_that_never_fit_together_are_refused(bench: Bench) -> None:
-    """By 26.05, only at once: a submitted job waits (PartitionConfig)."""
+    """26.05 refuses only immediate allocations: a submitted job waits (PartitionConfig)."""
     with pytest.raises(SlurmError):
         await bench.allocate(tasks=5, cpus=4, memory_mb=100)
     with pytest.raises(InvalidRequest):

@@ -1,4 +1,4 @@
-"""The contract: jobs that are read, changed and ended."""
+"""Contract tests of reading, changing and ending jobs."""
 
 import asyncio
 
@@ -42,7 +42,8 @@ async def test_the_grant_of_a_job_can_be_read_without_the_job(bench: Bench) -> N
 
 
 async def test_suspended_job_has_its_grant(bench: Bench) -> None:
-    """The job resumes on the same cores. 26.05 rejects GET resources/{job_id} meanwhile (2085)."""
+    """The job resumes on the same cores. While a job is suspended, 26.05 rejects GET resources/{job_id}
+    (2085)."""
     job = await bench.allocate(gres=(("gpu", 1),))
     await bench.suspend_job(job.id)
     assert job.grant.cores
@@ -131,7 +132,7 @@ async def test_a_cancelled_job_ends_and_its_node_is_free(bench: Bench) -> None:
     assert (await bench.state(held[0])).base == "CANCELLED"
 
     async def free() -> bool:
-        nodes = await bench.slurm.nodes()  # 24.11 takes no job at once on IDLE+COMPLETING
+        nodes = await bench.slurm.nodes()  # 24.11 starts no immediate job on IDLE+COMPLETING
         return any("IDLE" in one.states and "COMPLETING" not in one.states for one in nodes)
 
     await until(free, within_s=15)
@@ -176,7 +177,7 @@ async def test_a_job_with_unusual_bytes_in_its_name_can_be_read_and_cancelled(
     assert (await bench.state(job.id)).running
     with pytest.raises(OtherJob):
         await bench.slurm.cancel(job.id, job.name)
-    if text.encode() != odd:  # nobody can name it
+    if text.encode() != odd:  # no client can send this name
         with pytest.raises(OtherJob):
             await bench.slurm.cancel(job.id, text)
     assert (await bench.read(job.id)).state.running
@@ -201,7 +202,8 @@ async def test_an_ended_job_has_an_end_time_and_no_gpus(bench: Bench) -> None:
 
 
 async def test_the_cores_of_a_suspended_job_go_to_the_next_job(bench: Bench) -> None:
-    """A resumption asks nobody: both jobs run on the same cores. The job keeps memory and devices."""
+    """Slurm checks nothing at a resumption, so both jobs run on the same cores. A suspended job keeps
+    its memory and devices."""
     whole = {"required_nodes": ("node-1",), "cpus": CPUS}
     first = await bench.allocate(**whole, gres=(("gpu", 1),))
     assert first.suspend_time is None

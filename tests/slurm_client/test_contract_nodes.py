@@ -1,4 +1,4 @@
-"""The contract: nodes that are taken out of service and given back."""
+"""Contract tests of drained, resumed and failed nodes."""
 
 from collections.abc import AsyncIterator
 
@@ -21,7 +21,7 @@ async def healed(bench: Bench) -> AsyncIterator[Bench]:
 
 
 async def in_service(bench: Bench, name: str) -> None:
-    """slurmctld asks a node's slurmd first whether it is there."""
+    """Waits until the node is schedulable: slurmctld first checks whether slurmd answers."""
 
     async def answers() -> bool:
         return (await see(bench, name)).schedulable
@@ -57,7 +57,7 @@ async def test_a_node_that_is_read_alone_shows_current_allocations_at_once(heale
         await healed.slurm.cancel(job.id)
 
         async def freed() -> bool:
-            node = await see(healed)  # 24.11 takes no job at once on IDLE+COMPLETING
+            node = await see(healed)  # 24.11 starts no immediate job on IDLE+COMPLETING
             nothing = (node.cpus_allocated, node.memory_allocated_mb) == (0, 0)
             return nothing and "COMPLETING" not in node.states
 
@@ -82,7 +82,7 @@ async def test_a_drained_node_keeps_its_jobs_and_gets_no_new_jobs(healed: Bench)
 async def test_an_undrained_node_takes_jobs_again(healed: Bench) -> None:
     await healed.slurm.drain_node("node-1", REASON)
     waiting = await healed.submit(required_nodes=("node-1",))
-    for _ in range(2):  # the second one changes nothing
+    for _ in range(2):  # the second call changes nothing
         await healed.slurm.undrain_node("node-1")
         node = await see(healed)
         assert "DRAIN" not in node.states

@@ -1,4 +1,4 @@
-"""The contract: which jobs wait, why, and what they ask for."""
+"""Contract tests of pending jobs: their reasons and their requests."""
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -48,7 +48,8 @@ async def test_slurmctld_holds_a_job_whose_feature_no_node_has_any_more(bench: B
 
 
 async def test_a_job_that_is_larger_than_its_partition_waits(bench: Bench) -> None:
-    """As every job in one without nodes does. 24.11.5 refuses it (Slurm's ticket 22065, in 24.11.6)."""
+    """Every job waits in a partition without nodes, too. 24.11.5 refuses the job (Slurm's ticket 22065,
+    fixed in 24.11.6)."""
     for nodes, cpus in ((len(NODES), CPUS + 1), (len(NODES) + 1, 1)):
         with suppress(InvalidRequest):
             job_id = await bench.submit(nodes=nodes, cpus=cpus)
@@ -58,14 +59,14 @@ async def test_a_job_that_is_larger_than_its_partition_waits(bench: Bench) -> No
 
 @pytest.fixture
 async def native(real_bench: RealBench) -> AsyncIterator[RealBench]:
-    """Without native jobs afterwards: what else is cleared does not know of arrays."""
+    """Cancels all native jobs at the end, because the bench does not cancel arrays."""
     yield real_bench
     real_bench.cluster.run_slurm("scancel", "--name=native")
 
 
 @pytest.mark.real
 class TestNativeJobs:
-    """What no placeholder is."""
+    """Tests of native jobs."""
 
     def submit(self, bench: RealBench, *options: str) -> int:
         batch = ("sbatch", "--parsable", "-J", "native", "-o", "/dev/null", "--mem=100")
@@ -83,7 +84,8 @@ class TestNativeJobs:
     async def test_an_array_with_a_limit_shows_how_many_more_tasks_may_run(
         self, native: RealBench
     ) -> None:
-        """Half of the node's GPUs are a running task's, and a third task never may beside two."""
+        """Another job uses one node. A task takes most GPUs of the other node, so a second task must
+        wait."""
         await native.allocate(gres=(("gpu", GPUS),), required_nodes=(NODES[1],))
         array = self.submit(native, "--array=0-9%3", f"--gres=gpu:{GPUS - 1}")
 

@@ -1,4 +1,4 @@
-"""The contract: what Slurm refuses, and what it lets wait although it cannot start."""
+"""Contract tests of refused jobs, and of queued jobs that cannot start."""
 
 from contextlib import suppress
 
@@ -16,7 +16,7 @@ from slurm_client.errors import (
 from slurm_client.model import MOST_MINUTES, JobChanges
 from tests.slurm_client.bench import CPUS, GPUS, MEMORY_MB, NODES, Bench, spec
 
-# -- job ids of ours
+# -- job ids chosen by the client
 
 
 async def test_a_duplicate_id_is_refused_while_the_job_runs_and_after_its_end(bench: Bench) -> None:
@@ -30,7 +30,7 @@ async def test_a_duplicate_id_is_refused_while_the_job_runs_and_after_its_end(be
     assert (await bench.read(job.id)).admin_comment == "first"
 
 
-# -- what can never be
+# -- impossible jobs
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ async def test_the_client_rejects_an_unknown_value_of_shared(bench: Bench) -> No
 @pytest.mark.parametrize(
     "wanted",
     [
-        {"user_id": 99},  # it would be root's
+        {"user_id": 99},  # Slurm would run the job as root
         {"user_id": 2001, "group_id": 99},
-        {"user_id": 2**31 - 1},  # 24.11 reads it as another
+        {"user_id": 2**31 - 1},  # 24.11 reads another user
         {"time_limit_minutes": MOST_MINUTES + 1},
         {"partition": "main\0-of-others"},
         {"comment": "\0"},
@@ -104,7 +104,7 @@ async def test_the_client_rejects_values_that_slurm_would_misread(
 
 
 async def test_an_exclusion_with_an_unknown_node_is_refused_or_obeyed(bench: Bench) -> None:
-    # 24.11.5 takes the list if it knows any node of it.
+    # 24.11.5 accepts the list if one node of the list exists.
     with suppress(InvalidRequest):
         job = await bench.allocate(excluded_nodes=("ghost", "node-1"))
         assert job.nodes == ("node-2",)
@@ -114,7 +114,7 @@ async def test_an_exclusion_with_an_unknown_node_is_refused_or_obeyed(bench: Ben
 async def test_a_job_larger_than_its_partition_waits_or_is_refused(
     bench: Bench, wanted: dict[str, object]
 ) -> None:
-    # 26.05.5 lets it wait for a larger partition, 24.11.5 refuses.
+    # 26.05.5 queues the job, because the partition may become larger. 24.11.5 refuses the job.
     with suppress(InvalidRequest):
         job_id = await bench.submit(**wanted)
         await bench.until_waiting_for(job_id, "PartitionConfig")
@@ -150,7 +150,7 @@ async def test_a_job_for_a_drained_node_waits_for_it(bench: Bench) -> None:
     await bench.until_running(job_id)
 
 
-# -- what a job_submit plugin refuses
+# -- refusals by a job_submit plugin
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The contract about rights: of a user, of the jobs of an unknown user, and of a token over job ids."""
+"""Contract tests of rights: the rights of a user, the jobs of an unknown user, and the right of a token
+to choose job ids."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -17,7 +18,7 @@ from tests.slurm_client.conftest import REAL, bench_of
 async def office(
     request: pytest.FixtureRequest, cluster_of: Callable[[str, bool], Cluster]
 ) -> AsyncIterator[Bench]:
-    """A bench with accounting."""
+    """A bench with accounting. The Slurm is in memory without EXTERNAL_JOB, or real."""
     async with bench_of(request.param, cluster_of, ACCOUNTING) as bench:
         yield bench
 
@@ -53,7 +54,7 @@ async def test_a_user_that_slurmctld_cannot_resolve_is_unknown(office: Bench) ->
 
 
 async def test_slurmctld_holds_the_batch_job_of_an_unknown_user(office: Bench) -> None:
-    """An EXTERNAL_JOB needs no credential, and runs."""
+    """An EXTERNAL_JOB needs no credential, so the job runs."""
     with office.directory_away("alice"):
         job_id = await office.submit(user_id=ALICE)
         if office.slurm.capabilities.external_jobs:

@@ -1,7 +1,7 @@
-"""What a job gets of the CPUs that it asks for, on nodes that declare theirs in different ways.
+"""Tests of a job's CPUs, on nodes with different declarations of their CPUs.
 
-The table in docs/concepts/resources.md, measured: by each Slurm, by nodes with a slurmd and by EXTERNAL
-ones.
+The tests measure the table in docs/concepts/resources.md, on each Slurm, on nodes with a slurmd, and on
+EXTERNAL nodes.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -27,13 +27,13 @@ BY_CPU = ("SelectTypeParameters=CR_CPU_Memory",)
 
 @dataclass(frozen=True)
 class Shape:
-    """A node of 8 logical CPUs: how it declares them, and what then comes of what is asked."""
+    """A node of 8 logical CPUs: the declaration in Slurm, and the resulting CPUs of jobs."""
 
     declares: Mapping[str, Any]
     gets: Mapping[int, tuple[int, int]]
-    """CPUs that are asked for -> what the job has, what the node says it has given away."""
+    """Requested CPUs -> the job's CPUs, and the node's allocated CPUs."""
     jobs: int
-    """How many jobs of one CPU there is room for."""
+    """Number of jobs with one CPU for which the node has room."""
     releases: tuple[str, ...] = ("26.05", "24.11")
     in_memory: Mapping[str, Any] | None = field(default_factory=dict)
 
@@ -104,7 +104,8 @@ async def test_a_job_gets_whole_cores(shape: Shape, release: str | None) -> None
 
 
 async def fill(bench: Bench) -> int:
-    """Returns how many jobs of one CPU got their place before one did not."""
+    """Allocates jobs with one CPU each until Slurm refuses a job. Returns the number of allocated
+    jobs."""
     for placed in count():
         try:
             await allocate(bench, 1)
@@ -122,14 +123,15 @@ async def given_away(slurm: Slurm) -> int:
 
 
 async def room_for_jobs(slurm: Slurm) -> bool:
-    """A node gives CPUs up on paper before it takes the next job."""
+    """Returns True if no node has allocated CPUs or completing jobs. Slurm frees the CPUs in its reports
+    before the node accepts the next job."""
     nodes = await slurm.nodes()
     return not any(one.cpus_allocated or "COMPLETING" in one.states for one in nodes)
 
 
 @asynccontextmanager
 async def shaped(shape: Shape, release: str | None) -> AsyncIterator[Bench]:
-    """A Slurm whose only node is like that."""
+    """Yields a Slurm whose only node has this shape."""
     if release is None:
         one = replace(node("n1", cpus=8), **(shape.in_memory or {}))
         yield Bench(InMemorySlurm([one], [partition("main", ["n1"], default=True)]))

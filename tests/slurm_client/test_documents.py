@@ -1,4 +1,5 @@
-"""Long replies are read piece by piece, and come to the same."""
+"""Tests of long replies. The client reads a long reply in parts, and gets the same document as without
+parts."""
 
 import json
 import threading
@@ -80,7 +81,7 @@ async def test_an_error_in_the_conversion_of_an_entry_is_raised(content: bytes) 
 async def test_other_threads_may_run_between_the_entries_of_a_long_list(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One call of a parser for all of them would keep Python's lock until it is done."""
+    """A single call of a parser for all entries would hold Python's lock until the end of the call."""
     parsed = list[tuple[int, bool]]()
 
     def entry(text: str, at: int, read: Any = documents._entry) -> tuple[Any, int]:

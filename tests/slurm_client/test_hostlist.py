@@ -1,4 +1,4 @@
-"""Hostlist expressions, both ways."""
+"""Tests of hostlist expressions: expanding, counting and compressing names."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,5 @@
-"""What tests make an `InMemorySlurm` do: time, failures, lost work and lost replies."""
+"""Tests of `InMemorySlurm` and of the controls for other tests: time, failures, lost changes and lost
+replies."""
 
 import re
 from dataclasses import replace
@@ -114,7 +115,7 @@ async def test_a_job_of_two_nodes_gets_its_required_node_at_any_position() -> No
 
 @pytest.mark.alone
 async def test_an_allocation_among_thousands_of_nodes_and_jobs_takes_little_cpu_time() -> None:
-    """Load tests are to measure something else."""
+    """Load tests must measure the extender, not `InMemorySlurm`."""
     names = [f"n{number}" for number in range(5000)]
     slurm = InMemorySlurm(
         [node(name, cpus=1, features=("h100", "ib")) for name in names],
@@ -157,7 +158,8 @@ async def test_a_suspended_job_keeps_its_node(slurm: InMemorySlurm) -> None:
 
 
 async def test_a_requeued_batch_job_may_restart_with_fewer_cpus_and_then_ends(clock: Clock) -> None:
-    """Real Slurm: test_rest.test_a_batch_placeholder_that_its_owner_requeues_ends."""
+    """test_rest.test_a_batch_placeholder_that_its_owner_requeues_ends is the same test on a real
+    Slurm."""
     nodes = [node("n1", cpus=8, gres="gpu:h100:4")]
     slurm = InMemorySlurm(
         nodes, [partition("main", "n1", default=True)], clock=clock, external_jobs=False
@@ -265,7 +267,7 @@ def test_devices_of_several_types_are_numbered_consecutively() -> None:
     assert [one.text for one in found] == ["gpu:h100:2(IDX:0-1)", "gpu:a100:1(IDX:2)", "shard:1(IDX:0)"]
 
 
-# Random lives: nothing is ever given twice, and everything comes back.
+# Random sequences of steps: no resource is allocated twice, and all resources become free again.
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["allocate", "submit", "cancel", "preempt", "exclude", "tick", "forget"]),
@@ -314,13 +316,13 @@ async def _step(slurm: InMemorySlurm, clock: Clock, action: str, job_id: int, co
 
 
 def _indices(gres: str) -> list[str]:
-    """Of "gpu:h100:3(IDX:0,2-3)"."""
+    """Returns the device numbers of a text such as "gpu:h100:3(IDX:0,2-3)"."""
     found = re.findall(r"IDX:([\d,-]+)", gres)
     return [index for each in found for index in hostlist.expand(f"[{each}]")]
 
 
 async def _check_books(slurm: InMemorySlurm) -> None:
-    """Each node's use is the sum of its running jobs', with no device twice."""
+    """Checks each node's amounts: the sum over the node's running jobs, with no device twice."""
     jobs = [await slurm.job(job_id) for job_id in await slurm.all_states()]
     running = [job for job in jobs if job and job.state.running]
     for one in await slurm.nodes():

@@ -1,4 +1,5 @@
-"""Entries of replies that are not of the shape that Slurm documents: the others count all the same."""
+"""Tests of malformed entries in replies: the shape differs from Slurm's documentation. The other entries
+still count."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -47,7 +48,8 @@ JSON = st.recursive(
 
 @contextlib.asynccontextmanager
 async def client(*documents: dict[str, Any]) -> AsyncIterator[tuple[SlurmRest, list[tuple[str, str]]]]:
-    """A client of a slurmrestd that answers these, and what the client told of them."""
+    """Yields a client and the client's reports of malformed entries. The client's slurmrestd gives the
+    replies."""
     told = list[tuple[str, str]]()
     async with peer([Act(reply(200, document | {"errors": []})) for document in documents]) as served:
         slurm = SlurmRest(
@@ -59,7 +61,7 @@ async def client(*documents: dict[str, Any]) -> AsyncIterator[tuple[SlurmRest, l
 
 @pytest.mark.parametrize("entry", NAMELESS, ids=lambda entry: str(entry)[:40])
 async def test_no_job_counts_as_absent_while_an_entry_has_no_job_id(entry: Any) -> None:
-    """An absent job is taken for one that has ended."""
+    """The extender treats an absent job as ended."""
     async with client({"jobs": [entry, GOOD]}) as (slurm, told):
         assert await slurm.states([7, 8, 9]) == {7: RUNNING, 8: UNREAD, 9: UNREAD}
         assert [call for call, _ in told] == ["GET jobs/state?job_id"]
@@ -125,7 +127,7 @@ async def test_a_malformed_partition_does_not_hide_other_partitions(entry: Any) 
 
 @pytest.mark.parametrize("entry", [None, 7, {}, {"name": "r", "node_list": "n[1"}])
 async def test_a_malformed_reservation_is_an_error(entry: Any) -> None:
-    """Its nodes would be taken for nobody's."""
+    """If the client ignored the entry, the entry's nodes would seem free of reservations."""
     async with client({"reservations": [{"name": "r"}, entry]}) as (slurm, told):
         with pytest.raises(Unreadable):
             await slurm.reservations()
@@ -188,7 +190,7 @@ def test_any_description_of_job_nodes_is_read_or_reported_as_malformed(
 
 
 def entry(submitted: int, state: str, who: str, cluster: str = "local") -> dict[str, Any]:
-    """Of slurmdbd's jobs."""
+    """Returns an entry of a job in a reply of slurmdbd."""
     times, states = {"submission": submitted}, {"current": [state], "reason": "None"}
     return {"time": times, "state": states, "kill_request_user": who, "cluster": cluster}
 
@@ -202,7 +204,7 @@ READ_BOOKS = responses.Reader(partial(responses.canceller, cluster="local"))
         ([entry(1, "CANCELLED", "alice")], "alice"),
         ([entry(1, "CANCELLED", "")], None),
         ([entry(1, "PREEMPTED", "root")], None),
-        ([entry(2, "RUNNING", ""), entry(1, "CANCELLED", "alice")], None),  # an id that recurs
+        ([entry(2, "RUNNING", ""), entry(1, "CANCELLED", "alice")], None),  # Slurm has used the id twice
         ([entry(1, "CANCELLED", "alice"), entry(2, "CANCELLED", "bob")], "bob"),
         ([entry(1, "CANCELLED", "alice"), entry(2, "CANCELLED", "bob", "other")], "alice"),
         ([entry(1, "CANCELLED", "bob", "other")], None),

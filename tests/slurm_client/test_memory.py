@@ -1,4 +1,5 @@
-"""Slurm with SelectTypeParameters=CR_Core, real and in memory: the configuration and grants of jobs."""
+"""Tests of a Slurm with SelectTypeParameters=CR_Core, real and in memory: its configuration and the
+grants of jobs."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

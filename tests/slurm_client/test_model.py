@@ -1,4 +1,4 @@
-"""Reading of job states, and what nodes say of themselves."""
+"""Tests of reading job states and the states of nodes."""
 
 import pytest
 from hypothesis import given

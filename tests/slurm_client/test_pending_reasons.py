@@ -1,4 +1,4 @@
-"""The words that are kept for Slurm's pending reasons are those of Slurm itself."""
+"""Tests of the list of pending reasons: the list equals the reasons of Slurm's own library."""
 
 import subprocess
 import sys
@@ -16,13 +16,13 @@ name_of.restype = ctypes.c_char_p
 print(*(name_of(number).decode() for number in range(1000)))
 """
 NONE = {"InvalidReason", "InvaildReason"}
-"""What the library says of a number that stands for none; 24.11 misspells it."""
+"""The library's names for an unknown number. 24.11 misspells the name."""
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("release", list(DEBIAN_SUITES))
 def test_known_pending_reasons_equal_the_reasons_of_slurms_library(release: str) -> None:
-    """A program that runs with the tree's own C library can load what needs it."""
+    """The Python program runs with the tree's own C library, so the program can load Slurm's library."""
     tree, _ = Cluster.prepare(ClusterSpec(kubernetes=False, extender=False, release=release))
     (library,) = tree.glob("usr/lib/*/slurm-wlm/libslurmfull.so")
     (loader,) = library.parents[1].glob("ld-linux-*")

@@ -1,4 +1,4 @@
-"""`SlurmRest` against the real slurmrestd: what only the real one can show."""
+"""Tests of `SlurmRest` with a real slurmrestd. Only a real slurmrestd shows the tested behaviour."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from tests.slurm_client.bench import GPUS, RealBench, spec
 
 pytestmark = pytest.mark.real
 
-# What each release offers: the one place that says so.
+# Capabilities of each release. No other place lists them.
 OFFERED = {
     "26.05": {
         "api_version": "v0.0.45",
@@ -66,7 +66,7 @@ async def test_before_connecting_there_are_no_capabilities(rest: SlurmRest) -> N
 async def test_array_tasks_are_not_mistaken_for_other_jobs(
     cluster: Cluster, real_bench: RealBench
 ) -> None:
-    """Slurm calls them by two numbers: 7_3 is not 73."""
+    """Slurm names array tasks by two numbers: 7_3 is not 73."""
     job_id = await real_bench.slurm.submit(spec(), next(real_bench.ids))
     before = await real_bench.slurm.all_states()
     array = ("--parsable", "--hold", "--array=0-9", "--chdir=/tmp", "--wrap=true")
@@ -159,7 +159,7 @@ async def test_the_token_of_a_plain_user_needs_an_operator(
 
 
 async def test_an_error_reply_does_not_disturb_the_next_call(real_bench: RealBench) -> None:
-    # 26.05 sends it twice and closes the connection.
+    # 26.05 sends the error twice and closes the connection.
     for _ in range(20):
         with pytest.raises(InvalidRequest, match="Invalid partition name"):
             await real_bench.submit(partition="nowhere")
@@ -170,7 +170,7 @@ async def test_an_error_has_slurms_number_http_status_and_message(real_bench: Re
     with pytest.raises(InvalidRequest) as refused:
         await real_bench.submit(partition="nowhere")
     error = refused.value
-    # 422 as of 26.05, 500 for everything before: the number is what counts.
+    # The HTTP status is 422 in 26.05, and 500 before 26.05. Only the number matters.
     assert error.number == 2000
     assert error.http_status in {422, 500}
     assert "Invalid partition name specified" in str(error)
@@ -190,7 +190,7 @@ async def test_calls_succeed_after_a_restart_of_slurmrestd(
     cluster: Cluster, real_bench: RealBench
 ) -> None:
     slurm = real_bench.slurm
-    # Many connections, all of which the restart closes.
+    # Opens many connections. The restart closes all connections.
     await asyncio.gather(*(slurm.ping() for _ in range(16)))
     cluster.stop("slurmrestd")
     cluster.start("slurmrestd")
@@ -200,7 +200,7 @@ async def test_calls_succeed_after_a_restart_of_slurmrestd(
 async def test_without_external_jobs_placeholders_are_scripts_that_sleep(
     cluster: Cluster, real_bench: RealBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What 24.11 offers too.
+    # 24.11 also offers this API version
     monkeypatch.setattr(negotiation, "KNOWN", ("v0.0.42",))
     bench = RealBench(SlurmRest(cluster.slurmrestd_url, cluster.token_file), cluster)
     assert not (await bench.slurm.connect()).external_jobs
@@ -226,8 +226,8 @@ async def test_a_batch_placeholder_that_its_owner_requeues_ends(
 
     async def has_run_twice() -> bool:
         read = await bench.read(job.id)
-        if read.state.pending:  # slurmctld lets it wait for two minutes
-            with suppress(ClusterError):  # it may just have started
+        if read.state.pending:  # slurmctld delays a requeued job for two minutes
+            with suppress(ClusterError):  # the job may just have started
                 await asyncio.to_thread(scontrol, "update", of, "StartTime=now", "NumCPUs=1")
         return read.restart_count == 1 and read.state.ended
 
@@ -276,7 +276,7 @@ async def test_calls_fail_without_side_effects_while_slurmctld_is_down(
     cluster: Cluster, real_bench: RealBench
 ) -> None:
     slurm, job_id = real_bench.slurm, next(real_bench.ids)
-    cluster.stop("slurmctld")  # which saves what earlier tests have done: a node may be drained else
+    cluster.stop("slurmctld")  # saves the results of earlier tests; else a node may stay drained
     cluster.start("slurmctld")
     await slurm.connect()
     cluster.kill("slurmctld")
@@ -287,7 +287,7 @@ async def test_calls_fail_without_side_effects_while_slurmctld_is_down(
             slurm.submit(spec(), job_id),
             slurm.allocate(spec(), job_id),
             slurm.cancel(job_id),
-            # None of these may be taken for "there is none".
+            # None of these calls may return "there is no such job".
             slurm.states([1]),
             slurm.all_states(),
             slurm.job(1),

@@ -1,4 +1,4 @@
-"""Tokens in files: rotation, and what is said of one that is refused."""
+"""Tests of tokens in files: rotation, and the descriptions of refused tokens."""
 
 import base64
 import json
@@ -40,13 +40,13 @@ def test_refresh_returns_whether_the_token_has_changed(file: Path) -> None:
     assert not source.refresh("first")
     file.write_text("second")
     assert source.refresh("first")
-    assert source.refresh("first")  # of whose refusal another request has heard before
+    assert source.refresh("first")  # another request has refreshed the token before
     assert not source.refresh("second")
 
 
 @pytest.fixture
 def seldom(file: Path) -> tuple[TokenFile, Clock]:
-    """A file that is looked at once a second, and its clock."""
+    """Returns a token file and a clock. The file is read at most once a second."""
     clock = Clock()
     return TokenFile(file, look_every_s=1.0, ticks=clock), clock
 

@@ -1,8 +1,9 @@
-"""What the webhook admits, Slurm takes as it was asked, or refuses for what only Slurm can know.
+"""Tests of the jobs of admitted Pods. Slurm accepts each job with the requested values, or refuses the
+job for a cause that only Slurm can know.
 
-Each Pod goes the product's way: /mutate's review, the job that follows from it, slurmrestd, and back. Of
-a job that Slurm took, every field that was asked for is read back: 26.05 ignores a field that it does
-not know with HTTP 200, and both releases cut, fold and wrap some values without a word.
+Each Pod takes the way of a real Pod: the review of /mutate, the job from the Pod, slurmrestd, and a read
+of the job. The test reads back every requested field of an accepted job. 26.05 answers HTTP 200 to an
+unknown field and ignores the field. Both releases cut, fold or wrap some values without an error.
 """
 
 import asyncio
@@ -36,20 +37,20 @@ EXAMPLES = 1200
 
 ONLY_SLURM_KNOWS: Mapping[int, tuple[str, ...]] = {
     2000: ("partition",),  # no such partition
-    2014: (  # no node is like that
+    2014: (  # no node fits
         *("cpus", "memory_mb", "gres", "shared"),
         *("constraints", "prefer", "excluded_nodes", "required_nodes", "partition"),
     ),
     2018: ("required_nodes", "excluded_nodes"),  # no such node, or required and excluded at once
     2029: ("constraints",),  # no such feature, or no such expression
     2045: ("account", "user_id", "group_id"),  # no such account, or not for this user
-    2052: ("reservation",),  # for others
+    2052: ("reservation",),  # not for this user
     2053: ("reservation",),  # no such reservation
     2066: ("qos",),  # no such QOS, or not for this account
-    2133: ("prefer",),  # as 2029
+    2133: ("prefer",),  # as for 2029
 }
-"""Slurm's refusals of what was admitted: number -> the fields of a JobSpec that it may be about."""
-# scontrol's OverSubscribe and (26.05) Exclusive -> Sharing
+"""Slurm's refusals of admitted jobs: number -> the fields of a JobSpec that can be the cause."""
+# scontrol's OverSubscribe and (26.05) Exclusive -> JobSpec's value of `shared`
 SHARING: Mapping[tuple[str, str | None], str] = {
     ("NO", None): "none",
     ("NO", "NODE"): "none",
@@ -65,7 +66,8 @@ ABSENT: dict[str, Any] = {one.name: one.default for one in fields(JobSpec)} | {
 
 
 def admitted(ask: Ask) -> JobSpec | None:
-    """The job that follows from a Pod, as it is sent; None where its author is told why not."""
+    """Returns the job from a Pod as the client sends the job. Returns None if the webhook rejects the
+    Pod with a reason."""
     annotations = {PREFIX + name: value for name, value in ask.annotations.items()}
     pod = pod_manifest(annotations=annotations, containers=[container(ask.requests)])
     sent = {"uid": "1", "kind": {"kind": "Pod"}, "namespace": "default", "object": pod}
@@ -79,13 +81,13 @@ def admitted(ask: Ask) -> JobSpec | None:
 
 @dataclass
 class Slurm:
-    """A real one whose nodes are drained, so that no job starts."""
+    """A real Slurm with drained nodes, so no job starts."""
 
     bench: RealBench
     release: str
     loop: asyncio.Runner
     took: Counter[str] = field(default_factory=Counter)
-    """By field of a JobSpec."""
+    """Number of accepted jobs, by field of a JobSpec."""
     refused: Counter[int] = field(default_factory=Counter)
 
     def try_(self, spec: JobSpec) -> None:
@@ -103,7 +105,8 @@ class Slurm:
         assert await self._taken(replace(spec, **without)) != refusal, "it was about something else"
 
     async def _taken(self, spec: JobSpec) -> int | None:
-        """The number of Slurm's refusal; None where the job was taken, as it was asked."""
+        """Returns the number of Slurm's refusal; None if Slurm accepts the job with the requested
+        values."""
         try:
             job_id = await self.bench.slurm.submit(spec, next(self.bench.ids))
         except InvalidRequest as refusal:
@@ -127,7 +130,8 @@ class Slurm:
         return read
 
     def _sharing(self, job_id: int) -> str | None:
-        """As scontrol shows it: slurmrestd 26.05 says [] of any EXTERNAL_JOB's."""
+        """Returns the sharing that scontrol shows. slurmrestd 26.05 reports [] for every
+        EXTERNAL_JOB."""
         shown = self.bench.cluster.run_slurm("scontrol", "--oneliner", "show", "job", str(job_id)).stdout
         words = dict(word.split("=", 1) for word in reversed(shown.split()) if "=" in word)
         return SHARING[words["OverSubscribe"], words.get("Exclusive")]
@@ -138,7 +142,7 @@ def _plain(value: Any) -> Any:
 
 
 def expected(spec: JobSpec) -> dict[str, Any]:
-    """How a job reads that Slurm took as it was asked, by slurmrestd's names."""
+    """Returns slurmrestd's report of an accepted job with the requested values."""
     user = spec.user_id or 0
     asked: dict[str, Any] = {
         "name": spec.name,
@@ -147,10 +151,10 @@ def expected(spec: JobSpec) -> dict[str, Any]:
         "memory_per_node": spec.memory_mb,
         "tres_per_node": ",".join(f"gres/{name}:{count}" for name, count in spec.gres),
         "partition": spec.partition or "main",
-        "account": (spec.account or ACCOUNTS[user][0]).lower(),  # Slurm's accounts are in lower case
+        "account": (spec.account or ACCOUNTS[user][0]).lower(),  # Slurm writes accounts in lower case
         "resv_name": spec.reservation or "",
         "comment": spec.comment or "",
-        "features": (spec.constraints or "").replace(",", "&"),  # sbatch(1): a comma is an and
+        "features": (spec.constraints or "").replace(",", "&"),  # sbatch(1): a comma means "and"
         "prefer": (spec.prefer or "").replace(",", "&"),
         "required_nodes": set(hostlist.names(spec.required_nodes)),
         "excluded_nodes": set(hostlist.names(spec.excluded_nodes)),
@@ -170,7 +174,7 @@ def expected(spec: JobSpec) -> dict[str, Any]:
 
 
 def known(spec: JobSpec, number: int) -> bool:
-    """Whether Slurm knows all that a refusal of this number may be about."""
+    """Returns True if Slurm knows all possible causes of a refusal with this number."""
     user = spec.user_id or 0
     match number:
         case 2000:
