@@ -1,4 +1,4 @@
-"""Cluster with the kinds and namespaces that the chart's objects need."""
+"""Fixtures: a cluster with the kinds and namespaces of the chart's objects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 
 @pytest.fixture(scope="session")
 def report(request: pytest.FixtureRequest) -> Report:
-    """Says what is going on where it takes minutes."""
+    """Reports progress during long steps."""
     return reporter(request.config)
 
 

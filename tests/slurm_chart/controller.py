@@ -1,6 +1,9 @@
-"""slurmctld as the chart's Pod has it, on a cluster of this machine: the chart's slurm.conf, as far as
-it is not about a place; its container's command; a kubelet that starts it again; and the sidecar
-`slurm-cluster configure`, which keeps its configuration on the volume of the state."""
+"""Runs the chart's slurmctld on a cluster of this machine.
+
+The cluster has the chart's slurm.conf, without the settings that depend on the place. slurmctld runs
+with the command of the chart's container, and a simulated kubelet restarts slurmctld. The sidecar
+`slurm-cluster configure` keeps the configuration on the volume of the state.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from tests.slurm_chart.rendering import files, rendered
 from tests.slurm_programs import on_path, put_scontrol, put_slurmctld, tree_of
 
 STATE: Final = "/var/lib/slurm/state"
-"""StateSaveLocation there; in the chart's Pod it is OF_CHART."""
+"""StateSaveLocation in this cluster. OF_CHART is StateSaveLocation in the chart's Pod."""
 OF_CHART: Final = "/var/spool/slurmctld/state"
 _OF_PLACE: Final = frozenset(
     {
@@ -53,20 +56,22 @@ _OF_PLACE: Final = frozenset(
         *("statesavelocation", "taskplugin"),
     }
 )
-"""Keys by which the chart's slurm.conf says where something is, or what a container has: cgroups."""
+"""Keys of the chart's slurm.conf that depend on the place, or on properties of a container such as
+cgroups."""
 _OTHERS: Final = ("gres.conf", "cgroup.conf")
 _LOOK_S: Final = 0.1
 
 
 def parameters(release: str) -> tuple[str, ...]:
-    """The chart's default slurm.conf without what is about its place, for `ClusterSpec.slurm_conf`."""
+    """Returns the chart's default slurm.conf without the settings that depend on the place, for
+    `ClusterSpec.slurm_conf`."""
     conf = files(rendered({"slurmRelease": release}))["slurm.conf"]
     settings = (line.partition("=") for line in conf.splitlines() if "=" in line)
     return tuple(f"{key}={value}" for key, _, value in settings if key.strip().lower() not in _OF_PLACE)
 
 
 def command(cluster: Cluster) -> list[str]:
-    """The command of the chart's container slurmctld, in the cluster's tree."""
+    """Returns the command of the chart's container slurmctld, for the cluster's tree."""
     chart = rendered({"slurmRelease": cluster.spec.release})
     containers = chart.find("StatefulSet", "slurmctld")["spec"]["template"]["spec"]["containers"]
     (container,) = (each for each in containers if each["name"] == "slurmctld")
@@ -75,24 +80,24 @@ def command(cluster: Cluster) -> list[str]:
 
 
 class Controller:
-    """slurmctld's Pod: its container, and its volume."""
+    """The Pod of slurmctld, with its container and its volume."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.volume = Layout(cluster.directory).slurm / "var"
         self.state = self.volume / "state"
         self.killed_at: list[float] = []
-        """When it was killed, by the clock on the wall."""
+        """Times of the kills, by wall clock."""
         self.unserved_s: list[float] = []
-        """For how long nobody answered each time."""
+        """Durations without a serving slurmctld, one for each kill."""
         self._command = command(cluster)
         self._away = threading.Event()
 
     @classmethod
     @contextmanager
     def up(cls, release: str, **of_cluster: Any) -> Iterator[Controller]:
-        """Beside slurmdbd, in a cluster (ClusterSpec) with the chart's slurm.conf. It runs as
-        deploy/local has it, until `restart`."""
+        """Starts a cluster (ClusterSpec) with slurmdbd and the chart's slurm.conf. Until `restart`,
+        slurmctld runs as in deploy/local."""
         spec = ClusterSpec(
             accounting=True, release=release, slurm_conf=parameters(release), **of_cluster
         )
@@ -103,24 +108,25 @@ class Controller:
             yield cls(cluster)
 
     def start(self, *, wait: bool = True) -> None:
-        """Starts the container. Raises ClusterError where slurmctld ends instead of serving."""
+        """Starts the container. Raises ClusterError if slurmctld ends instead of serving."""
         path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         self.cluster.start("slurmctld", argv=self._command, env=path, wait=wait)
 
     def restart(self) -> None:
-        """As the chart's from now on, with all of its state written down."""
+        """Ends slurmctld, which saves all state, and starts the chart's container instead."""
         self.cluster.stop("slurmctld", within_s=60)
         self.start()
 
     def kill(self) -> None:
-        """kill -9, and returns when it serves again: a kubelet has to start it."""
+        """Kills slurmctld with SIGKILL. Returns after a kubelet has restarted slurmctld, and slurmctld
+        serves again."""
         began = time.monotonic()
         self.killed_at.append(time.time())
         self._signal(signal.SIGKILL)
         self.unserved_s.append(round(time.monotonic() - began, 2))
 
     def end_in_order(self) -> None:
-        """As where its Pod is deleted, and the same otherwise."""
+        """Ends slurmctld with SIGTERM, as a deletion of the Pod does. Then waits like `kill`."""
         self._signal(signal.SIGTERM)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -136,13 +142,15 @@ class Controller:
 
     @contextmanager
     def kubelet(self) -> Iterator[None]:
-        """Starts slurmctld again whenever it ends, but for CrashLoopBackOff: at once each time."""
+        """Restarts slurmctld after each end. Unlike a kubelet, restarts slurmctld at once, without
+        CrashLoopBackOff."""
         with meanwhile(self._start_again, _LOOK_S):
             yield
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Its Pod is not there: what happens to its volume meanwhile nobody sees."""
+        """Removes the Pod of slurmctld until the block ends. In the block, no process reads the
+        volume."""
         self._away.set()
         try:
             self.cluster.kill("slurmctld")
@@ -151,13 +159,13 @@ class Controller:
             self._away.clear()
 
     def lose_state(self) -> None:
-        """The volume is another one, and empty."""
+        """Empties the volume, as if the volume were a new one."""
         for path in (self.state, *self.volume.glob("configuration-*")):
             for entry in path.iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
     def said(self) -> str:
-        """slurmctld's log, of all its starts."""
+        """Returns slurmctld's log of all starts."""
         return (self.cluster.logs / "slurmctld.log").read_text(errors="replace")
 
     def _is_another(self, pid: int) -> bool:
@@ -170,7 +178,7 @@ class Controller:
 
 
 class Sidecar:
-    """`slurm-cluster configure` beside it."""
+    """Runs `slurm-cluster configure` beside slurmctld."""
 
     def __init__(self, controller: Controller, folder: Path, port: int) -> None:
         self._controller, self._folder, self._port = controller, folder, port
@@ -179,12 +187,13 @@ class Sidecar:
         self._log = folder / "configure.log"
         conf = (self._etc / "slurm.conf").read_text()
         self.conf = conf.replace("localhost(127", f"{socket.gethostname()}(127")
-        """slurm.conf, with the name by which a trial knows this host."""
+        """slurm.conf with this host's name instead of localhost. A trial of a configuration needs this
+        name."""
 
     @classmethod
     @contextmanager
     def beside(cls, controller: Controller, folder: Path) -> Iterator[Sidecar]:
-        """It runs until the block ends."""
+        """Runs the sidecar until the block ends."""
         cluster = controller.cluster
         programs = folder / "programs"
         put_slurmctld(programs, tree_of(cluster.spec.release), Layout(cluster.directory).slurm / "etc")
@@ -200,22 +209,22 @@ class Sidecar:
                 process.wait(30)
 
     def want(self, conf: str) -> None:
-        """The ConfigMap has another slurm.conf."""
+        """Writes another slurm.conf into the ConfigMap."""
         others = {name: folders.File((self._etc / name).read_bytes()) for name in _OTHERS}
         folders.write(self._wanted, {**others, "slurm.conf": folders.File(conf.encode())})
 
     def told(self) -> list[dict[str, Any]]:
-        """Its log."""
+        """Returns the sidecar's log."""
         lines = self._log.read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def applied(self) -> list[str]:
-        """The words of each configuration that it has brought to slurmctld."""
+        """Returns the messages about the configurations that the sidecar has applied to slurmctld."""
         told = [each for each in self.told() if each["event"] == "configuration"]
         return [each["words"] for each in told if each["verdict"] == "Applied"]
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Starts it: `beside` does."""
+        """Starts the process of the sidecar, for `beside`."""
         folder = self._controller.volume
         command = [
             *(sys.executable, "-m", "slurm_cluster", "configure"),

@@ -1,4 +1,4 @@
-"""Figures of the chart slurm, in build/slurm_chart.json."""
+"""Writes the measurements of the chart slurm to build/slurm_chart.json."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from tests.install import figures
 
 
 def record(name: str, value: object) -> None:
-    """Writes a figure beside those of other tests."""
+    """Adds a measurement to the measurements of other tests."""
     figures.record(name, value, file="slurm_chart")

@@ -1,4 +1,4 @@
-"""Values by which the chart is rendered: each choice that it offers, alone and with others."""
+"""Values with which the tests render the chart: each choice of the chart, alone and in combinations."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ MATRIX: dict[str, Values] = {
         "topology": {**TREE["topology"], **_PLACE},
     },
 }
-"""Values by what they choose."""
+"""Valid values, by the choice that the values make."""
 
 REFUSED: dict[str, tuple[Values, str]] = {
     "an unknown value": ({"slurmctl": {}}, "additional properties 'slurmctl' not allowed"),
@@ -284,11 +284,11 @@ REFUSED: dict[str, tuple[Values, str]] = {
         "at '/accounting/mariadb/backup/schedule'",
     ),
 }
-"""Values that cannot be, and words by which they are refused."""
+"""Invalid values, with a part of the error message."""
 
 
 def merged(below: Values, above: Values) -> Values:
-    """Returns both, as Helm merges files: `above` counts."""
+    """Returns both values, merged as Helm merges files. `above` overrides `below`."""
     both = dict(below) | dict(above)
     for key in below.keys() & above.keys():
         if isinstance(below[key], dict) and isinstance(above[key], dict):

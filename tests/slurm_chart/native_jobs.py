@@ -1,4 +1,4 @@
-"""Native jobs that say of themselves when they run, and what slurmdbd has of them."""
+"""Native jobs that record when they run, and the records of slurmdbd about the jobs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from tests.eventually import eventually_not
 from tests.meanwhile import meanwhile
 
 DRAINS: Final = frozenset({"Duplicate jobid", "Prolog error"})
-"""Why nodes are drained after slurmctld was killed: it gave an id again to another job, and that job's
-node has the first one; or the gate found a job forgotten, and could not drain the node by itself."""
+"""Reasons of drains after a kill of slurmctld. "Duplicate jobid": slurmctld has given the id of a
+forgotten job to another job, and the node still has the first job. "Prolog error": the gate has found
+that slurmctld forgot the job, and could not drain the node."""
 OF_EXTENDER: Final = "slurm-extender: "
-"""How reasons begin that the extender takes back."""
+"""Beginning of the reasons of the drains that the extender clears itself."""
 ENDED: Final = "ended"
 _SAYS: Final = """#!/bin/bash
 until=$((SECONDS + {seconds}))
@@ -32,22 +33,22 @@ do sleep 0.3; done
 echo "$SLURM_JOB_NAME $SLURM_JOB_ID.$$ {ended}" >>{file}
 """
 FORGETS_S: Final = 6.0
-"""slurmctld writes its state every 5 s."""
+"""Time in which slurmctld forgets an event if slurmctld is killed. slurmctld saves state every 5 s."""
 LAUNCHES_S: Final = 3.0
-"""From Slurm's decision to a job's first word: Prolog runs before."""
+"""Time from Slurm's decision until the job's first line. Prolog runs between."""
 ENDS_S: Final = 3.0
-"""From a job's last word until slurmctld knows its end."""
+"""Time from a job's last line until slurmctld knows the end of the job."""
 SILENT_S: Final = 15.0
-"""A job that has said nothing for so long does not run, however busy the machine is."""
+"""A job that writes no line for this time does not run, even on a busy machine."""
 _FILE: Final = "said"
 _LONG_S: Final = 3600
 _EVERY_S: Final = 0.4
-"""Short jobs come one after the other."""
+"""Time between two short jobs."""
 
 
 @dataclass
 class Run:
-    """One time that a job ran, by the clock on the wall."""
+    """A run of a job, with wall-clock times."""
 
     first: float
     last: float
@@ -56,27 +57,27 @@ class Run:
 
 @dataclass
 class Submitted:
-    """A job whose id sbatch has said."""
+    """A job for which sbatch has printed an id."""
 
     name: str
     id: str
     at: float
-    """When it was said."""
+    """Time when sbatch printed the id."""
     runs: list[Run] = field(default_factory=list)
 
     @property
     def ended(self) -> bool:
-        """Whether its last run came to its end."""
+        """True if the last run has reached its end."""
         return bool(self.runs) and self.runs[-1].ended
 
     @property
     def last(self) -> float:
-        """When it said its last word."""
+        """Time of the job's last line."""
         return self.runs[-1].last if self.runs else 0.0
 
 
 class NativeJobs:
-    """Jobs of root's, long ones and short ones."""
+    """Long and short jobs of root."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         self._cluster = cluster
@@ -84,16 +85,16 @@ class NativeJobs:
         self._numbers = itertools.count()
         self._said = cluster.directory / "home/root" / _FILE
         self.submitted: dict[str, Submitted] = {}
-        """By name."""
+        """Submitted jobs by name."""
         self.unanswered = 0
-        """How often sbatch gave up."""
+        """Number of failed attempts to submit a job."""
         self.drained = 0
-        """How often nodes had to be resumed."""
+        """Number of resumes of nodes."""
         self.stale: set[str] = set()
-        """Those that were cancelled since they ran according to slurmctld, and did not."""
+        """Names of cancelled jobs that were running for slurmctld, but did not run on a node."""
 
     def submit(self, seconds: int = _LONG_S) -> str:
-        """Returns the job's name. Raises ClusterError where sbatch gives up."""
+        """Submits a job and returns the job's name. Raises ClusterError if sbatch fails."""
         name = f"native-{next(self._numbers)}"
         script = _SAYS.format(seconds=seconds, file=f"/home/root/{_FILE}", ended=ENDED)
         options = ("--parsable", f"--job-name={name}", "--mem=10", "--output=/dev/null", "--chdir=/tmp")
@@ -103,12 +104,12 @@ class NativeJobs:
 
     @contextmanager
     def coming_and_going(self) -> Iterator[None]:
-        """Short ones are submitted while the block runs, and a person resumes nodes."""
+        """Submits short jobs until the block ends, and resumes nodes, as a person does."""
         with meanwhile(self._come, _EVERY_S):
             yield
 
     def read(self) -> list[Submitted]:
-        """All of them, with the times that they ran."""
+        """Returns all jobs with their runs."""
         runs: defaultdict[str, dict[str, Run]] = defaultdict(dict)
         for line in self._said.read_text().splitlines() if self._said.exists() else ():
             name, process, word = line.split()
@@ -122,17 +123,17 @@ class NativeJobs:
         return list(self.submitted.values())
 
     def longest_pause_s(self) -> float:
-        """For how long no job began, at most."""
+        """Returns the longest time between the starts of two jobs."""
         starts = sorted(run.first for job in self.read() for run in job.runs)
         return max(later - earlier for earlier, later in itertools.pairwise(starts))
 
     def queue(self) -> dict[str, str]:
-        """The states of those that slurmctld has, by name."""
+        """Returns the states of slurmctld's jobs, by name."""
         lines = self._cluster.run_slurm("squeue", "--noheader", "--format=%j|%T").stdout.splitlines()
         return dict(line.split("|", 1) for line in lines if line.startswith("native-"))
 
     def _hurry(self) -> None:
-        """Those that are to run again need not wait for the 2 minutes that Slurm gives them."""
+        """Starts requeued jobs at once. Otherwise Slurm delays requeued jobs for 2 minutes."""
         asked = ("--noheader", "--states=PENDING", "--format=%j|%i|%r")
         lines = self._cluster.run_slurm("squeue", *asked).stdout.splitlines()
         for _, job, reason in (line.split("|") for line in lines if line.startswith("native-")):
@@ -140,7 +141,7 @@ class NativeJobs:
                 self._cluster.run_slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def books(self) -> dict[str, set[str]]:
-        """The states that sacct has, by name: one for each time that the job ran."""
+        """Returns the states of jobs in sacct, by name. sacct has a state for each run of a job."""
         asked = ("--noheader", "--parsable2", "--allocations", "--duplicates", "--starttime=now-1hours")
         lines = self._cluster.run_slurm("sacct", *asked, "--format=JobName,State").stdout.splitlines()
         found: defaultdict[str, set[str]] = defaultdict(set)
@@ -149,7 +150,7 @@ class NativeJobs:
         return found
 
     def settle(self, long: Collection[str]) -> None:
-        """Waits until all but these jobs have ended."""
+        """Waits until all jobs except the jobs in `long` have ended."""
 
         def live() -> dict[str, str]:
             self._resume()
@@ -160,23 +161,24 @@ class NativeJobs:
         eventually_not(live, "short jobs have ended", 150)
 
     def end_runaway_jobs(self) -> None:
-        """Ends what slurmdbd takes for running, and slurmctld does not know."""
+        """Ends jobs that run for slurmdbd, but are unknown to slurmctld."""
         self._cluster.run_slurm("sacctmgr", "--immediate", "show", "runawayjobs")
 
     def _resume(self) -> None:
-        """As a person does: nodes that slurmctld has drained for what it forgot."""
+        """Resumes, as a person does, the nodes that slurmctld has drained because of forgotten jobs."""
         asked = ("--noheader", "--Node", "--format=%N|%T|%E")
         lines = self._cluster.run_slurm("sinfo", *asked).stdout.splitlines()
         for node, state, reason in (line.split("|", 2) for line in lines):
             if "drain" not in state or reason.startswith(OF_EXTENDER):
                 continue
             assert reason in DRAINS, (node, reason)
-            with suppress(ClusterError):  # it is resumed, or asked of a slurmctld that is not there
+            with suppress(ClusterError):  # the node is resumed already, or slurmctld is away
                 self._cluster.run_slurm("scontrol", "update", f"NodeName={node}", "State=RESUME")
                 self.drained += 1
 
     def _cancel_stale(self) -> None:
-        """As a person does: those whose ends slurmctld forgot, or never launched, and keeps room for."""
+        """Cancels, as a person does, jobs that hold resources in slurmctld but do not run. slurmctld has
+        forgotten the end of such a job, or has not launched the job."""
         now = time.time()
         asked = ("--noheader", "--states=RUNNING", "--format=%j|%i|%S")
         lines = self._cluster.run_slurm("squeue", *asked).stdout.splitlines()
@@ -197,10 +199,12 @@ class NativeJobs:
 
 
 def forgotten(killed: Sequence[float], at: float) -> bool:
-    """Whether slurmctld was killed before it had to have written down what happened at that time."""
+    """Returns True if slurmctld may have forgotten an event at this time, because a kill came before the
+    save."""
     return any(at - LAUNCHES_S <= each <= at + FORGETS_S for each in killed)
 
 
 def met_by(killed: Sequence[float], job: Submitted) -> bool:
-    """Whether slurmctld was killed when the job began or ended, or so that it never began."""
+    """Returns True if a kill may have affected the start or the end of a job, or the job has never
+    run."""
     return not job.runs or any(forgotten(killed, at) for run in job.runs for at in (run.first, run.last))

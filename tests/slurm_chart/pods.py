@@ -1,9 +1,10 @@
-"""The chart's Pods as processes of this machine: a container's command, environment, volumes and user
-are those that the chart says.
+"""Runs the chart's Pods as processes of this machine. The chart determines the command, environment,
+volumes and user of each container.
 
-All are in one network namespace, each with an address and a host's name of its own, and in
-one PID namespace, so that nothing outlives a test. Images are Debian's Slurm, unpacked. What the kubelet
-makes of volumes is made here: an emptyDir is root's, and open to all, a Secret open to the Pod's group.
+All Pods are in one network namespace, but each Pod has its own address and host name. All Pods are in
+one PID namespace, so no process survives a test. The images are Debian's Slurm, unpacked. This module
+creates the volumes like the kubelet: an emptyDir belongs to root and is open to all users, and a Secret
+is open to the Pod's group.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ ADDRESSES = {
 _INIT = " && ".join(
     [
         "ip link set lo up",
-        # Not of 127.0.0.0/8: where there are no others glibc looks for none (AI_ADDRCONFIG).
+        # The addresses are outside 127.0.0.0/8: glibc resolves no names on a host without such addresses
+        # (AI_ADDRCONFIG).
         *(f"ip address add {address}/24 dev lo" for address in ADDRESSES.values()),
         "echo up",
         "exec sleep infinity",
@@ -51,7 +53,7 @@ exec chroot --userspec={uid}:{uid} --groups={uid} {scratch}/root {command}
 
 
 class Machine:
-    """Where Pods are. Ends with everything that runs in it."""
+    """The namespaces of the Pods. The end of the machine ends all processes in the namespaces."""
 
     def __init__(self, folder: Path, tree: Path) -> None:
         self.folder, self.tree = folder, tree
@@ -71,7 +73,7 @@ class Machine:
         self.pid = int(children.split()[0])
 
     def enter(self, *command: str) -> list[str]:
-        """A command that runs in the machine's namespaces."""
+        """Returns a command line that runs a command in the machine's namespaces."""
         return ["nsenter", f"--target={self.pid}", "--net", "--pid", "--", *command]
 
     def close(self) -> None:
@@ -94,7 +96,7 @@ def machine(folder: Path, tree: Path) -> Iterator[Machine]:
 
 @dataclass
 class Pod:
-    """One Pod of a workload of the chart. Volumes that the test has not made are empty."""
+    """A Pod of a workload of the chart. Volumes are empty unless the test provides them."""
 
     machine: Machine
     host: str
@@ -102,9 +104,9 @@ class Pod:
     volumes: dict[str, Path] = field(default_factory=dict)
     running: subprocess.Popen[bytes] | None = None
     tree: Path | None = None
-    """The files of its image; None: the machine's."""
+    """Files of the Pod's image; None for the image of the machine."""
     trees: dict[str, Path] = field(default_factory=dict)
-    """Those of containers that have another image."""
+    """Files of other images, by the container's name."""
 
     @classmethod
     def of(
@@ -123,18 +125,18 @@ class Pod:
         return self.machine.folder / f"{self.host}.log"
 
     def start(self, container: str) -> None:
-        """Starts a container, as the kubelet does: what it says is in the log."""
+        """Starts a container, as the kubelet does. The output goes to the log."""
         with self.log.open("ab") as log:
             self.running = self._open(self._container(container), (), log)
             self.machine.opened.append(self.running)
 
     def init(self, container: str) -> None:
-        """Runs an init container to its end."""
+        """Runs an init container until the container ends."""
         with self.log.open("ab") as log:
             assert self._open(self._container(container), (), log).wait(60) == 0, self.log.read_text()
 
     def run(self, container: str, *command: str) -> str:
-        """What a command says in a container, as `kubectl exec` has it."""
+        """Runs a command in a container, like `kubectl exec`, and returns the output."""
         running = self._open(self._container(container), command, subprocess.PIPE)
         said, _ = running.communicate(timeout=120)
         if running.returncode != 0:
@@ -142,7 +144,7 @@ class Pod:
         return said.decode()
 
     def kill(self, program: str, number: int = signal.SIGKILL) -> None:
-        """Ends the container's program."""
+        """Ends a container's program with a signal."""
         found = self.pids(program)
         for pid in found:
             os.kill(pid, number)
@@ -151,7 +153,7 @@ class Pod:
         assert found, f"{program} does not run"
 
     def pids(self, program: str) -> list[int]:
-        """The ids of a program that runs with this Pod's name, on this machine."""
+        """Returns the process ids of a program that runs under this Pod's host name on this machine."""
         return [int(path.name) for path in Path("/proc").glob("[0-9]*") if self._is(path, program)]
 
     def _is(self, path: Path, program: str) -> bool:
@@ -200,7 +202,7 @@ class Pod:
         )
 
     def volume(self, name: str) -> Path:
-        """The folder of a volume."""
+        """Returns the folder of a volume."""
         if name not in self.volumes:
             path = self.machine.folder / "volumes" / self.host / name
             path.mkdir(parents=True, exist_ok=True)
@@ -211,7 +213,7 @@ class Pod:
 
 
 def secret(folder: Path, uid: int, files: Mapping[str, bytes | Path]) -> Path:
-    """A folder as the kubelet makes one of a Secret for a Pod with this fsGroup."""
+    """Creates the folder of a Secret, as the kubelet does for a Pod with this fsGroup."""
     folder.mkdir(parents=True)
     for name, content in files.items():
         (folder / name).write_bytes(content.read_bytes() if isinstance(content, Path) else content)

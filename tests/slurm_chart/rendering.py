@@ -1,4 +1,4 @@
-"""What Helm makes of the chart slurm."""
+"""Renders the chart slurm with Helm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMESPACE = "slurm"
 
 
 def run_helm(*command: str, values: Values | None = None) -> str:
-    """What Helm prints. Raises ClusterError with its words."""
+    """Runs Helm and returns the output. Raises ClusterError with Helm's error message."""
     given = ["--values", "-"] if values is not None else []
     done = subprocess.run(
         [str(helm(silent)), *command, *given],
@@ -34,12 +34,12 @@ def run_helm(*command: str, values: Values | None = None) -> str:
 
 
 def text(values: Values, *options: str, release: str = "slurm") -> str:
-    """The objects as Helm writes them. Raises ClusterError."""
+    """Returns the objects as Helm's text. Raises ClusterError."""
     return run_helm("template", release, str(CHART), "--namespace", NAMESPACE, *options, values=values)
 
 
 def rendered(values: Values, release: str = "slurm") -> Rendered:
-    """Returns objects that tests share and do not change. Raises ClusterError."""
+    """Returns objects that tests share and must not change. Raises ClusterError."""
     return _rendered(json.dumps(values), release)
 
 
@@ -49,13 +49,13 @@ def _rendered(values: str, release: str) -> Rendered:
 
 
 def files(chart: Rendered) -> dict[str, str]:
-    """The files of /etc/slurm by their names."""
+    """Returns the files of /etc/slurm, by name."""
     found: dict[str, str] = chart.find("ConfigMap", "slurm-config")["data"]
     return found
 
 
 def pod_specs(chart: Rendered) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each Pod that the chart makes: kind and name of what makes it, and its spec."""
+    """Yields kind and name of each workload of the chart, with the spec of the workload's Pods."""
     for each in chart.manifests:
         template = _template(each)
         if template is not None:
@@ -68,7 +68,7 @@ def _template(manifest: Manifest) -> Any:
 
 
 def write(folder: Path, found: dict[str, str]) -> None:
-    """Writes files, all of them executable, as the volume has them."""
+    """Writes executable files, as in the Pod's volume."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in found.items():
         (folder / name).write_text(content)

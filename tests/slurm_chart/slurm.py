@@ -1,4 +1,5 @@
-"""A Slurm as the chart has it, but for `slurm-cluster configure`: the files are there already."""
+"""Runs the chart's Slurm without `slurm-cluster configure`: the configuration files exist before the
+start."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def tree(release: str) -> Path:
 
 
 class Slurm:
-    """slurmctlds and a slurmrestd, as the chart has them."""
+    """The chart's slurmctlds and its slurmrestd."""
 
     def __init__(self, where: Machine, chart: Rendered) -> None:
         self.machine, self.chart = where, chart
@@ -46,21 +47,23 @@ class Slurm:
         )
 
     def start(self) -> None:
-        """As the StatefulSet does: each slurmctld after the last one serves. Of two that start together,
-        the second would take over from a first one that is slow."""
+        """Starts the slurmctlds in order, as the StatefulSet does: each slurmctld starts when the one
+        before serves. If two slurmctlds started together, the second slurmctld might take over from a
+        slow first slurmctld."""
         for each in self.controllers:
             each.start("slurmctld")
             eventually(lambda: "is UP" in self.ask("scontrol", "ping"), "slurmctld serves", 60)
 
     def start_rest(self) -> None:
-        """slurmrestd, after its sackd."""
+        """Starts sackd and then slurmrestd."""
         self.rest.start("sackd")
         conf = self.rest.volumes["slurm"] / "conf/slurm.conf"
         eventually(conf.exists, "sackd has the configuration", 60)
         self.rest.start("slurmrestd")
 
     def ask(self, *command: str) -> str:
-        """What a program of Slurm's says in the first slurmctld's container; "" where it fails."""
+        """Returns the output of a Slurm program in the first slurmctld's container; "failed: ..." if the
+        program fails."""
         try:
             return self.controllers[0].run("slurmctld", *command)
         except AssertionError as failed:
@@ -74,7 +77,8 @@ class Slurm:
         return said.removeprefix("SLURM_JWT=").strip()
 
     def _controller(self, index: int, state: Path) -> Pod:
-        """With /etc/slurm as the container `configure` leaves it."""
+        """Returns a Pod of slurmctld with a prepared /etc/slurm, as the container `configure` leaves the
+        folder."""
         host = f"slurmctld-{index}"
         etc = self.machine.folder / f"etc-{index}"
         etc.mkdir()

@@ -1,5 +1,5 @@
-"""The Job `slurm-accounts`: a list that is wrong fails `helm upgrade` at once, with words that say where
-to look."""
+"""Tests of the Job `slurm-accounts`: a wrong list of accounts fails `helm upgrade` at once, and the
+error message names the Job."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 WRONG: Values = {"accounts": [{"name": "research", "qos": ["hihg"]}]}
 WRONG_STATUS = 2
-"""`slurm-cluster accounts apply` with such a list (tests/slurm_cluster/test_accounts_applied.py)."""
+"""Exit status of `slurm-cluster accounts apply` for such a list
+(tests/slurm_cluster/test_accounts_applied.py)."""
 
 
 def test_helm_upgrade_fails_at_once_on_a_wrong_list_of_accounts(release_cluster: Cluster) -> None:
-    """Pods of hooks end as theirs would: nothing runs them there."""
+    """The cluster cannot run Pods, so the test sets the end of the hooks' Pods."""
     where = ("--namespace", NAMESPACE, "--kubeconfig", str(release_cluster.kubeconfig))
     install = ("upgrade", "--install", "slurm", str(CHART), *where, "--timeout=100s")
     try:
@@ -51,7 +52,7 @@ def hooks_end(cluster: Cluster) -> Iterator[None]:
         for pod in [each for each in pods if _is_of_a_hook(each)]:
             status = json.dumps({"status": _end(pod)})
             patch = ("patch", "pod", pod["metadata"]["name"], "-n", NAMESPACE, "-p", status)
-            with suppress(ClusterError):  # Helm has deleted it meanwhile
+            with suppress(ClusterError):  # Helm may have deleted the Pod
                 cluster.kubectl(*patch, "--subresource=status", "--type=merge")
 
     with meanwhile(run_hooks, 0.3):
@@ -64,7 +65,7 @@ def _is_of_a_hook(pod: dict[str, Any]) -> bool:
 
 
 def _end(pod: dict[str, Any]) -> dict[str, Any]:
-    """`slurm-accounts` fails; others do not."""
+    """Returns the status of an ended Pod: Failed for `slurm-accounts`, otherwise Succeeded."""
     fails = pod["metadata"]["labels"].get("app.kubernetes.io/component") == "accounts"
     if not fails:
         return {"phase": "Succeeded"}

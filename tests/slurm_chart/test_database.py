@@ -1,4 +1,5 @@
-"""The chart's MariaDB and slurmdbd, of their images: records outlive both, and come back of a dump."""
+"""Tests of the chart's MariaDB and slurmdbd, with their images: accounting records survive restarts, and
+a dump restores the records."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ MYSQL_UID = 64032
 
 @dataclass
 class Database:
-    """MariaDB, the CronJob that dumps it, slurmdbd, and a slurmctld."""
+    """MariaDB, the CronJob that dumps the database, slurmdbd, and a slurmctld."""
 
     slurm: Slurm
     mariadb: Pod
@@ -53,7 +54,7 @@ class Database:
         self.mariadb.log.unlink()
 
     def accounts(self) -> str:
-        """What sacctmgr says, asked where slurmctld is."""
+        """Returns sacctmgr's list of accounts, from the container of slurmctld."""
         return self.slurm.ask(*ASK)
 
     def add(self, account: str) -> None:
@@ -121,7 +122,7 @@ def test_records_survive_a_restart_and_are_restored_from_a_dump(database: Databa
 
 
 def test_a_lost_volume_is_restored_from_a_dump_while_slurmctld_runs(database: Database) -> None:
-    """As the page says: the claim is deleted, the release upgraded, and the dump restored."""
+    """The test follows the page: delete the claim, upgrade the release, and restore the dump."""
     database.start()
     database.add("before")
     database.backup.init("mariadb-backup")
@@ -130,7 +131,7 @@ def test_a_lost_volume_is_restored_from_a_dump_while_slurmctld_runs(database: Da
     volume = database.mariadb.volume("data")
     for entry in volume.iterdir():
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    database.start()  # as the upgrade does: on an empty volume
+    database.start()  # on an empty volume, as after the upgrade
     assert "before" not in database.accounts()
     database.slurmdbd.kill("slurmdbd")
     assert "restored" in database.backup.run("mariadb-backup", "database-restore", *_arguments(database))

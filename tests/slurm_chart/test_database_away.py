@@ -1,6 +1,9 @@
-"""The database is away for a minute while jobs come and go: none of them waits for it. What slurmdbd
-was to be told meanwhile is in slurmctld's memory: told later, kept on the volume where slurmctld ends
-in an orderly way (dbd.messages), and gone where it is killed."""
+"""Tests of jobs while the database is away for a minute: jobs start and end without waiting for the
+database.
+
+slurmctld keeps the records for slurmdbd in memory, and sends the records later. At an orderly end,
+slurmctld saves the records on its volume (dbd.messages). A kill loses the records.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from tests.slurm_chart.native_jobs import NativeJobs, Submitted, met_by
 
 AWAY_S = 60.0
 STANDS_STILL_S = 10.0
-"""So long no job begins, although there is room: slurmctld looks each second."""
+"""Longest allowed time without a start of a job, although nodes have room. slurmctld schedules each
+second."""
 TOLD_WITHIN_S = 120.0
 
 
@@ -98,7 +102,8 @@ def killed_meanwhile(controller: Controller) -> dict[str, int]:
 
 @contextmanager
 def away(cluster: Cluster, component: str) -> Iterator[None]:
-    """slurmdbd is started again if it ends meanwhile, as a Deployment's."""
+    """Stops a component while the block runs, and then starts the component. Also starts slurmdbd if
+    slurmdbd has ended, as the Deployment does."""
     cluster.stop(component, within_s=60)
     try:
         yield
@@ -109,15 +114,15 @@ def away(cluster: Cluster, component: str) -> Iterator[None]:
 
 
 def not_told(native: NativeJobs) -> list[Submitted]:
-    """Jobs that have ended, of which sacct does not have that."""
+    """Returns ended jobs whose end is missing in sacct."""
     books = native.books()
     over = [job for job in native.read() if any(run.ended for run in job.runs)]
     return [job for job in over if "COMPLETED" not in books[job.name]]
 
 
 def lies_between(job: Submitted, ordered: float, controller: Controller) -> bool:
-    """Whether the job began or ended after slurmctld was ended in an orderly way, and before it was
-    killed: what it had to tell was in its memory alone."""
+    """Returns True if the job's start or end may be lost: the event lies between slurmctld's orderly end
+    and the kill, so only slurmctld's memory had the record."""
     killed = controller.killed_at
     times = [at for run in job.runs for at in (run.first, run.last)]
     return met_by(killed, job) or any(ordered - 1.0 <= at <= killed[-1] for at in times)

@@ -1,8 +1,8 @@
-"""slurmctld of the chart is killed again and again (kill -9) while native jobs and Pods come, run and
-end: what runs goes on running, each job runs once, and sacct has them all.
+"""Tests that kill the chart's slurmctld repeatedly (kill -9), while native jobs and Pods start, run and
+end. Running jobs and Pods continue, each job runs once, and sacct has all jobs.
 
-Nobody stops Slurm from forgetting what it did within FORGETS_S before: docs/tasks/slurm-chart.md says
-what becomes of such jobs, and these tests hold it to that.
+Slurm may forget its actions of the last FORGETS_S before a kill. docs/tasks/slurm-chart.md describes the
+consequences for such jobs, and these tests check the description.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from wellknown.names import JOB_ID
 NODES, CPUS = 4, 16
 LONG, FEW, KILLS = 6, 4, 20
 PAUSE_S = (5.0, 9.0)
-"""Between two kills; a kubelet would make it longer (CrashLoopBackOff)."""
+"""Time between two kills. A kubelet would wait longer (CrashLoopBackOff)."""
 CALM_S, CALM_EVERY = 20.0, 5
-"""Now and then it is longer, so that there are jobs which no kill excuses."""
+"""Longer time after some kills, so some jobs are far from any kill."""
 RUNS_FOR = "local.slurm-extender.io/run-for"
 EVICTED = "evicted"
 ENDED = {"Succeeded", EVICTED}
@@ -49,7 +49,7 @@ def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
 
 
 class Pods:
-    """Long ones, and short ones that come and end by themselves."""
+    """Long Pods, and short Pods that end by themselves."""
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
@@ -57,7 +57,7 @@ class Pods:
         self.short: list[str] = []
 
     def begin(self) -> None:
-        """The long ones run."""
+        """Creates the long Pods, and waits until they run."""
         names = [f"long-{number}" for number in range(LONG)]
         for name in names:
             self._actors.create(name)
@@ -70,7 +70,7 @@ class Pods:
         return bool(self.see(name)["status"].get("phase") == "Running")
 
     def see(self, name: str) -> Manifest:
-        """A Pod, which is there."""
+        """Returns an existing Pod."""
         seen = self._actors.see(name)
         assert seen is not None, f"{name} is gone"
         return seen
@@ -81,8 +81,8 @@ class Pods:
             yield
 
     def phases(self) -> dict[str, str]:
-        """Those of the short ones; EVICTED where an Event says that its job was cancelled, "" where the
-        Pod is gone without one."""
+        """Returns the phases of the short Pods. A deleted Pod has the phase EVICTED if an Event reports
+        the cancellation of its job; otherwise ""."""
         pods = self._actors.pods()
         there = {name: pods.get(self._actors.full(name)) for name in self.short}
         return {
@@ -90,7 +90,7 @@ class Pods:
         }
 
     def evicted(self) -> list[str]:
-        """Waits until each of the short ones has ended, and returns those that were evicted."""
+        """Waits until all short Pods have ended. Returns the evicted Pods."""
         eventually(lambda: set(self.phases().values()) <= ENDED, "short Pods have ended", 60)
         return [name for name, phase in self.phases().items() if phase == EVICTED]
 
@@ -122,13 +122,13 @@ def test_running_jobs_and_pods_survive_twenty_kills_of_slurmctld(
 
 
 def kill_under_load(controller: Controller, folder: Path, kills: int) -> dict[str, object]:
-    """Returns the figures."""
+    """Returns the measurements."""
     actors, seed = Actors(controller.cluster), int(os.environ.get("KILLS_SEED", "0"))
     pods, native = Pods(actors), NativeJobs(controller.cluster, seed)
     pods.begin()
     long = [native.submit() for _ in range(LONG)]
     eventually(lambda: all(native.queue().get(name) == "RUNNING" for name in long), "they run")
-    time.sleep(FORGETS_S)  # until slurmctld has written them down
+    time.sleep(FORGETS_S)  # until slurmctld has saved the jobs
     pauses = random.Random(seed)
     with controller.kubelet(), Sidecar.beside(controller, folder) as sidecar:
         with native.coming_and_going(), pods.coming_and_going():
@@ -140,7 +140,8 @@ def kill_under_load(controller: Controller, folder: Path, kills: int) -> dict[st
         eventually(sidecar.applied, "the configuration that came meanwhile", 60)
         native.settle(long)
         evicted = pods.evicted()
-        # A slurmd of 24.11 may have Slurm cancel a placeholder whose start was forgotten.
+        # A slurmd of 24.11 may have Slurm cancel a placeholder if slurmctld has forgotten the start of
+        # the placeholder.
         assert len(evicted) <= (kills // 5 if controller.cluster.spec.release == "24.11" else 0), evicted
         found = judge(controller, native, long)
         pods_ran_on(actors, pods)
@@ -159,7 +160,7 @@ def kill_under_load(controller: Controller, folder: Path, kills: int) -> dict[st
 
 
 def judge(controller: Controller, native: NativeJobs, long: list[str]) -> dict[str, int]:
-    """Holds jobs to what the page says, and returns how many there were of each kind."""
+    """Checks the jobs against the page. Returns the number of jobs of each kind."""
     jobs, killed = native.read(), controller.killed_at
     assert {native.queue().get(name) for name in long} == {"RUNNING"}
     assert {len(job.runs) for job in jobs if job.name in long} == {1}
@@ -183,7 +184,7 @@ def judge(controller: Controller, native: NativeJobs, long: list[str]) -> dict[s
 
 
 def in_the_books(native: NativeJobs, kept: list[Submitted], long: list[str], killed: list[float]) -> int:
-    """Returns of how many jobs slurmdbd was not told that they ended, before a person sees to that."""
+    """Returns the number of jobs without an end in slurmdbd, before a person ends runaway jobs."""
 
     def wrong() -> list[Submitted]:
         books = native.books()
@@ -198,7 +199,8 @@ def in_the_books(native: NativeJobs, kept: list[Submitted], long: list[str], kil
 
 
 def pods_ran_on(actors: Actors, pods: Pods) -> None:
-    """On their Nodes, with their jobs, and nobody told them to go."""
+    """Checks that the long Pods still run on their Nodes with their jobs, and that no Pod is being
+    evicted."""
     for name, before in pods.long.items():
         now = pods.see(name)
         for field in ("uid", "deletionTimestamp"):

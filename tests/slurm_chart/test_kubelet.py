@@ -1,7 +1,7 @@
-"""A whole Slurm and slurm-extender on an empty cluster, with real containers: from `helm install` to a
-Pod and a job that sacct shows side by side; and what becomes of both when parts of Slurm fail.
+"""Tests of a whole Slurm and slurm-extender on an empty cluster with real containers. The first test
+goes from `helm install` to a Pod and a job in sacct. The next tests let parts of Slurm fail.
 
-Each test goes on where the one before it has ended.
+Each test continues with the state of the test before.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from tests.slurm_chart.whole_slurm import DIRECTORY, TEAMS_USER, Directory, Logg
 pytestmark = [pytest.mark.install, pytest.mark.timeout(1800)]
 _RELEASE = os.environ.get("SLURM_RELEASE", DEFAULT_RELEASE)
 _LIMIT_S = 900.0
-"""From nothing to both in sacct."""
+"""Time from the empty cluster to a Pod and a job in sacct."""
 _KILLS = 5
 _BY_THE_KUBELET = 2
 _SAVED_S = 6.0
-"""slurmctld writes what it knows every 5 s."""
+"""Wait until slurmctld has saved its state. slurmctld saves every 5 s."""
 _OUTAGE_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def carol(tmp_path_factory: pytest.TempPathFactory) -> LoggedIn:
-    """A user of the directory, who has a number that the page's policy knows."""
+    """A user of the directory, with a uid from the policy of the page."""
     key = key_pair(tmp_path_factory.mktemp("keys"), "carol")
     person = Person(name="carol", uid=TEAMS_USER, password="carol's own", key=key.public)
     return LoggedIn(person, key)
@@ -92,7 +92,7 @@ def whole(directory: Directory, report: Report) -> Iterator[WholeSlurm]:
 
 @pytest.fixture
 def at_ssh(whole: WholeSlurm, carol: LoggedIn, tmp_path: Path) -> Iterator[LoggedIn]:
-    """carol at her own machine, once there is something to log in to."""
+    """carol on her own machine, with a login Pod to log in to."""
     with whole.ssh(tmp_path) as client:
         yield carol.at(client)
 
@@ -129,8 +129,9 @@ def test_the_charts_own_checks_pass(whole: WholeSlurm) -> None:
 
 
 def test_a_slurmctld_that_is_killed_loses_no_job_and_no_pod(whole: WholeSlurm, at_ssh: LoggedIn) -> None:
-    """Twice by kill -9 alone, which its kubelet mends later each time; then its Pod goes, too, as who
-    cannot wait has it. What becomes of jobs of the last 5 s is in test_kills.py."""
+    """After the first two kills (kill -9), the kubelet restarts slurmctld, the second time after a
+    longer backoff. After the other kills, the test also deletes the Pod, as an administrator in a hurry
+    does. test_kills.py tests the jobs of the last 5 s."""
     uid = whole.uid("beside")
     long = at_ssh.submit("sleep 100000")
     short = []
@@ -194,7 +195,7 @@ def test_the_command_of_the_page_publishes_the_keys(whole: WholeSlurm) -> None:
 
 
 def test_state_database_and_keys_survive_an_uninstall(whole: WholeSlurm, at_ssh: LoggedIn) -> None:
-    """State, database and keys: a new release goes on where the old one ended."""
+    """A new release continues with the state, the database and the keys of the earlier release."""
     jobs = at_ssh.records().keys()
     assert jobs
     whole.delete("beside")

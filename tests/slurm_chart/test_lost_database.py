@@ -1,5 +1,5 @@
-"""The volume `mariadb` is lost, and slurmdbd has begun a new database: jobs run on, and what comes is
-recorded there. test_database.py has the way back, by a dump."""
+"""Tests of a lost volume `mariadb`: slurmdbd starts with a new database. Jobs continue to run, and the
+new database records new jobs. test_database.py tests the restore of the old records from a dump."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The volume `slurmctld-state` is lost: what becomes of native jobs, of Pods, of ids and of sacct."""
+"""Tests of a lost volume `slurmctld-state`: the effects on native jobs, Pods, job ids and sacct."""
 
 from __future__ import annotations
 
@@ -62,12 +62,13 @@ def test_lost_state_ends_native_jobs_keeps_pods_and_restarts_job_ids(
 
 
 def ended(native: NativeJobs) -> bool:
-    """Nobody has said for a while that it runs."""
+    """Returns True if no job has written a line for 3 seconds."""
     last = max(run.last for job in native.read() for run in job.runs)
     return time.time() - last > 3.0
 
 
 def are_ended(native: NativeJobs, names: list[str]) -> bool:
-    """After another try: sacctmgr leaves alone whose id a job of the last seconds has."""
+    """Ends runaway jobs again, and returns True if sacct has these jobs as completed. sacctmgr skips a
+    runaway job if a recent job has the same id."""
     native.end_runaway_jobs()
     return {frozenset(native.books()[name]) for name in names} == {frozenset({"COMPLETED"})}

@@ -1,4 +1,5 @@
-"""Values that cannot be are refused before anything is installed, by words that name them."""
+"""Tests of invalid values: Helm rejects the values before the installation, with a message that names
+the values."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from deploy.local.errors import ClusterError
 from tests.slurm_chart.matrix import REFUSED
 from tests.slurm_chart.rendering import text
 
-pytestmark = pytest.mark.real  # Helm is built, once
+pytestmark = pytest.mark.real  # builds Helm once
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -1,5 +1,6 @@
-"""Helm installs, upgrades and uninstalls a release on a real kube-apiserver: what is new reaches what it
-should, and state outlives the release. Hooks are left out: nothing runs Pods there."""
+"""Tests of a Helm release on a real kube-apiserver: install, upgrade and uninstall. Changes reach the
+objects concerned, and state survives the release. Hooks are left out, because the cluster cannot run
+Pods."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def get(cluster: Cluster, kind: str, name: str, namespace: str = NAMESPACE) -> M
 
 
 def of_the_release(cluster: Cluster, *kinds: str) -> set[str]:
-    """Kind and name of each object that there is of the release."""
+    """Returns kind and name of each existing object of the release."""
     selector = ("--selector", "app.kubernetes.io/instance=slurm", "--all-namespaces", "-o", "json")
     listed: list[Any] = json.loads(cluster.kubectl("get", ",".join(kinds), *selector).stdout)["items"]
     return {f"{each['kind']} {each['metadata']['name']}" for each in listed}
@@ -64,7 +65,7 @@ async def test_a_release_keeps_its_state_after_upgrades_and_an_uninstall(
     faster = ELSEWHERE | {"config": {"slurm": {"KillWait": 44}}}
     helm(cluster, "upgrade", "slurm", str(CHART), values=faster)
     assert "KillWait=44" in get(cluster, "configmap", "slurm-config")["data"]["slurm.conf"]
-    assert generations(cluster) == before  # a changed slurm.conf makes no Pod anew
+    assert generations(cluster) == before  # a changed slurm.conf recreates no Pod
     helm(cluster, "upgrade", "slurm", str(CHART), values=ELSEWHERE)
     assert contents(cluster, "slurm-extender", "slurm-token") == {"token": b"a.b.c"}
     assert contents(cluster, "slurm-nodes", "slurmd").keys() == {"slurm.key", "slurm-extender-hook.conf"}
@@ -77,9 +78,9 @@ async def test_a_release_keeps_its_state_after_upgrades_and_an_uninstall(
         f"PersistentVolumeClaim {name}" for name in ("slurmctld-state", "mariadb", "mariadb-backup")
     }
     assert of_the_release(cluster, "pvc") == claims
-    helm(cluster, "install", "slurm", str(CHART), values=ELSEWHERE)  # on the same volumes
+    helm(cluster, "install", "slurm", str(CHART), values=ELSEWHERE)  # with the same volumes
     helm(cluster, "uninstall", "slurm", "--wait")
-    cluster.kubectl("delete", "pvc", "--all", "-n", NAMESPACE, "--wait=false")  # others make their own
+    cluster.kubectl("delete", "pvc", "--all", "-n", NAMESPACE, "--wait=false")  # tests share no claims
 
 
 async def hand_out_all(cluster: Cluster) -> None:
@@ -93,7 +94,7 @@ async def hand_out_all(cluster: Cluster) -> None:
 
 
 def generations(cluster: Cluster) -> dict[str, int]:
-    """How often what Pods are made of has changed."""
+    """Returns the generation of each workload: the number of changes of its spec."""
     listed = cluster.kubectl("get", "deployments,statefulsets", "-n", NAMESPACE, "-o", "json").stdout
     return {
         each["metadata"]["name"]: each["metadata"]["generation"] for each in json.loads(listed)["items"]

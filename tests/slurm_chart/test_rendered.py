@@ -1,4 +1,5 @@
-"""What is rendered is what a real kube-apiserver takes, with strict validation of each field."""
+"""Tests of rendered objects: a real kube-apiserver accepts the objects, with strict validation of each
+field."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.chart.dry_run import rejections
 from tests.slurm_chart.matrix import MATRIX, TREE
 from tests.slurm_chart.rendering import pod_specs, rendered, run_helm, text
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # for a busy machine
 
 _CLAIM = "persistentVolumeClaim"
 
@@ -26,14 +27,15 @@ def test_helm_lint_finds_nothing(case: str) -> None:
 
 
 def test_kube_apiserver_takes_each_object_and_knows_each_field(release_cluster: Cluster) -> None:
-    """Each object that any case of the matrix has."""
+    """The objects are from all cases of the matrix."""
     version = ("--kube-version", f"{release_cluster.spec.kubernetes_release}.0")
     _, rejected = rejections(release_cluster, [text(values, *version) for values in MATRIX.values()])
     assert not rejected, "\n".join(rejected)
 
 
 def _probes(container: Any) -> list[Any]:
-    """On a slow machine a command in a container takes longer than the default of 1 s."""
+    """Returns the container's probes. On a slow machine, a command in a container takes longer than the
+    default timeout of 1 s."""
     return [{"timeoutSeconds": 1, **container[key]} for key in container if key.endswith("Probe")]
 
 
@@ -47,7 +49,8 @@ def test_kube_apiserver_rejects_an_invalid_object(release_cluster: Cluster) -> N
 
 
 def test_the_pods_are_admitted_to_a_restricted_namespace(release_cluster: Cluster) -> None:
-    """Pods of login are an exception: sshd is root. Containers of the values are the user's matter."""
+    """Login Pods are an exception, because sshd runs as root. Containers from the values are left out,
+    because the user is responsible for these containers."""
     charts = (rendered(values) for case, values in MATRIX.items() if case != "more of each Pod")
     specs = {
         json.dumps(spec | {"serviceAccountName": "default"}): what
@@ -69,13 +72,14 @@ def test_the_pods_are_admitted_to_a_restricted_namespace(release_cluster: Cluste
 
 
 def restricted(what: str, number: int) -> dict[str, str]:
-    """Returns the metadata of a Pod, whose name says what makes the Pod."""
+    """Returns the metadata of a Pod. The Pod's name contains the kind and name of the workload."""
     return {"name": f"{what.lower().replace(' ', '-')}-{number}", "namespace": "restricted"}
 
 
 @pytest.mark.parametrize("case", ["defaults", "volumes", "a backup controller"])
 def test_each_claim_is_used_by_a_pod_from_the_start(case: str) -> None:
-    """Else a StorageClass that waits for the first consumer makes no volume, and `helm --wait` waits."""
+    """If a StorageClass waits for the first consumer, a claim without a Pod gets no volume, and `helm
+    --wait` does not end."""
     chart = rendered(MATRIX[case])
     claims = [each for each in chart.manifests if each["kind"] == "PersistentVolumeClaim"]
     volumes = [
@@ -99,7 +103,7 @@ def test_workloads_with_replicas_are_spread_over_nodes(kind: str, name: str) -> 
 
 
 def names(chart: Rendered) -> set[tuple[str, str, str]]:
-    """Kind, namespace and name of each object."""
+    """Returns kind, namespace and name of each object."""
     found = ((each["kind"], each["metadata"]) for each in chart.manifests)
     return {(kind, one.get("namespace", ""), one["name"]) for kind, one in found}
 

@@ -1,4 +1,5 @@
-"""Accounts of the chart's Pods may do what their programs ask of kube-apiserver, and nothing else."""
+"""Tests of the roles of the chart's Pods: each ServiceAccount has exactly the permissions for its
+program's calls to kube-apiserver."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import pytest
 from tests.chart.asked import Calls, Permission, allowed_to, asked_by, missing, unused
 from tests.slurm_chart.rendering import NAMESPACE, rendered
 
-pytestmark = pytest.mark.real  # Helm is built, once
+pytestmark = pytest.mark.real  # builds Helm once
 
 
 def secret(namespace: str, name: str) -> dict[str, dict[str, str]]:
@@ -25,7 +26,7 @@ CALLS: dict[str, Calls] = {
         "write_secret": [(secret("slurm-extender", "slurm-token"),), (secret("slurm-nodes", "slurmd"),)],
     },
 }
-"""What the program of each account calls, on one object each time."""
+"""Calls of each account's program. Each element is a call for one object."""
 
 
 @pytest.mark.parametrize("account", CALLS)

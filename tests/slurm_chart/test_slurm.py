@@ -1,4 +1,5 @@
-"""Slurm of both releases takes what the chart renders, and slurm-extender finds nothing wrong."""
+"""Tests that Slurm of both releases accepts the rendered configuration, and that slurm-extender's
+preflight finds no problem."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ OF_SLURM = {
     *("scheduler-parameters", "timeouts", "partitions", "cgroups", "hooks", "prolog"),
 }
 SEEN = {"26.05": OF_SLURM - {"cgroups", "hooks"}, "24.11": {"token", "token-rights"}}
-"""What slurmrestd tells enough of: of cgroup.conf never, and of slurm.conf since 26.05. 24.11 has no
-external jobs either, nor does it tell of a default partition."""
+"""Checks with enough information from slurmrestd. slurmrestd never reports cgroup.conf, and reports
+slurm.conf only since 26.05. 24.11 has no external jobs, and reports no default partition."""
 
 
 @pytest.fixture(scope="module", params=DEBIAN_SUITES)
@@ -41,7 +42,7 @@ def release(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def slurm(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """Slurm by the chart's default values, without accounting. slurmctld serves."""
+    """Slurm with the chart's default values, without accounting. slurmctld serves."""
     with machine(tmp_path_factory.mktemp("defaults"), tree(release)) as made:
         found = Slurm(made, rendered(merged(NO_ACCOUNTING, {"slurmRelease": release})))
         found.start()
@@ -55,7 +56,7 @@ def where(release: str, tmp_path: Path) -> Iterator[Machine]:
 
 
 def loud(said: str) -> list[str]:
-    """What slurmctld says is wrong, but for state that is not there yet."""
+    """Returns slurmctld's error messages, without messages about missing state of a new cluster."""
     known = (
         "High latency",
         "state file",
@@ -64,14 +65,14 @@ def loud(said: str) -> list[str]:
         "Trying backup",
         "recover",
         "last_config_lite",
-        "Unable to set keepalive",  # slurmctld 24.11, now and then, whatever the configuration
+        "Unable to set keepalive",  # slurmctld 24.11 logs this error sometimes, with any configuration
     )
     lines = [line for line in said.splitlines() if "error:" in line or "fatal:" in line]
     return [line for line in lines if not any(word in line for word in known)]
 
 
 def config_of(slurm: Slurm) -> dict[str, str]:
-    """Returns what `scontrol show config` says."""
+    """Returns the settings of `scontrol show config`."""
     shown = slurm.ask("scontrol", "show", "config").splitlines()
     settings = dict(line.split("=", 1) for line in shown if "=" in line)
     return {key.strip().rstrip("[0]"): value.strip() for key, value in settings.items()}
@@ -110,7 +111,7 @@ def test_slurm_extenders_preflight_finds_nothing_wrong(
 
 
 def preflight(slurm: Slurm, token: Path) -> dict[str, dict[str, Any]]:
-    """What `slurm-extender preflight` says, by check."""
+    """Runs `slurm-extender preflight`. Returns the results by check."""
     token.write_text(slurm.token())
     environment = {
         **os.environ,
@@ -141,7 +142,7 @@ def test_state_outlives_slurmctld(slurm: Slurm) -> None:
 
 
 def held_job(slurm: Slurm) -> str:
-    """The id of a job that slurmctld has written down, as it does within 5 s."""
+    """Submits a held job. Returns the job's id after slurmctld has saved the job, within 5 s."""
     job = ("sbatch", "--parsable", "--hold", "-n1", f"--job-name={NAME}", "--wrap=true")
     submitted = slurm.controllers[0].run("slurmctld", *job).strip()
     state = slurm.machine.folder / "state/state/job_state"
@@ -171,5 +172,5 @@ def test_a_backup_takes_over_and_the_first_slurmctld_takes_it_back(release: str,
 
 
 def up(slurm: Slurm) -> str:
-    """`scontrol ping`: (primary) at slurmctld-0 is UP."""
+    """Returns the output of `scontrol ping`, such as "(primary) at slurmctld-0 is UP"."""
     return slurm.ask("scontrol", "ping")

@@ -1,5 +1,5 @@
-"""slurmctld that was killed at a bad moment starts again without a person, and with its jobs: by
-deploy/charts/slurm/files/start-slurmctld."""
+"""Tests of deploy/charts/slurm/files/start-slurmctld: after a kill at a bad moment, slurmctld starts
+again with its jobs, and no person needs to act."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.slurm_chart.controller import Controller
 pytestmark = pytest.mark.real
 
 HOLDS_ON = {"26.05": "to recover"}
-"""What slurmctld of a release says where a file is missing, before it ends; others go on without."""
+"""Error messages of the releases that do not start without a file. Other releases start without the
+file."""
 
 WRITTEN = "written-down"
 
@@ -30,7 +31,7 @@ def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
 
 
 def ends_or_starts(controller: Controller) -> None:
-    """slurmctld alone: 26.05 does not start."""
+    """Starts slurmctld without the script. 26.05 does not start."""
     cluster = controller.cluster
     alone = ["chroot", str(Layout(cluster.directory).root), "/usr/sbin/slurmctld", "-D"]
     words = HOLDS_ON.get(cluster.spec.release)
@@ -42,7 +43,7 @@ def ends_or_starts(controller: Controller) -> None:
 def test_slurmctld_restarts_after_a_kill_in_the_first_minutes_of_a_cluster(
     controller: Controller,
 ) -> None:
-    """Some files are written every 5 minutes, and none of those is there yet."""
+    """slurmctld writes some files only every 5 minutes, and has not written these files yet."""
     job = running(controller, "first")
     controller.cluster.kill("slurmctld")
     ends_or_starts(controller)
@@ -57,7 +58,7 @@ def test_slurmctld_restarts_after_a_kill_between_two_renames_of_a_file(controlle
     for old in list(controller.state.glob("*.old")):
         path = old.with_suffix("")
         saved = path.with_name(f"{path.name}.new")
-        if saved.exists() and not path.exists():  # the kill itself came between the two names
+        if saved.exists() and not path.exists():  # the kill came between the two renames
             continue
         shutil.copy(path, saved)
         shutil.chown(saved, path.stat().st_uid, path.stat().st_gid)
@@ -70,7 +71,7 @@ def test_slurmctld_restarts_after_a_kill_between_two_renames_of_a_file(controlle
 
 
 def running(controller: Controller, name: str) -> str:
-    """The id of a job that runs, which slurmctld has written down."""
+    """Returns the id of a running job that slurmctld has saved."""
     submit = ("--parsable", f"--job-name={name}", "--mem=10", "--output=/dev/null", "--wrap=sleep 300")
     job = controller.cluster.run_slurm("sbatch", *submit).stdout.strip()
     eventually(lambda: state_of(controller, job) == "RUNNING", "it runs")

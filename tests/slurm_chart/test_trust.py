@@ -1,4 +1,4 @@
-"""Who may write, read or call one thing gets no other by it."""
+"""Tests of trust: a right to write, read or call one thing gives no other right."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 EXTENDER = {"app.kubernetes.io/name": "slurm-extender"}
 ALICE = 2001
-"""A user of the tree."""
+"""uid of a user in the tree."""
 
 
 @pytest.fixture(params=DEBIAN_SUITES)
@@ -44,7 +44,7 @@ def slurmctlds_pod(values: Values) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("release", "file"), [("24.11", "topology.conf"), ("26.05", "topology.yaml")])
 def test_the_topology_config_map_provides_no_other_file_of_slurm(release: str, file: str) -> None:
-    """A key slurm.conf in that ConfigMap would come before the chart's own."""
+    """Otherwise a key slurm.conf in this ConfigMap would override the chart's slurm.conf."""
     volumes = slurmctlds_pod({**TREE, "slurmRelease": release})["volumes"]
     (wanted,) = [each["projected"]["sources"] for each in volumes if each["name"] == "wanted"]
     assert [each["configMap"]["name"] for each in wanted] == ["slurm-config", "slurm-topology"]
@@ -52,7 +52,8 @@ def test_the_topology_config_map_provides_no_other_file_of_slurm(release: str, f
 
 
 def test_a_release_contains_no_key_token_or_password() -> None:
-    """Who may read a release, or what Git has of it, learns no key, token or password."""
+    """A reader of the release, or of the release's manifests in Git, learns no key, token or
+    password."""
     chart = rendered({"slurmd": {"namespaces": ["slurm-nodes"]}})
     secrets = [each for each in chart.manifests if each["kind"] == "Secret"]
     assert {each["metadata"]["name"] for each in secrets} == {"slurm-token", "slurmd"}
@@ -62,7 +63,7 @@ def test_a_release_contains_no_key_token_or_password() -> None:
 
 
 def test_keys_are_written_to_no_disk() -> None:
-    """By the container that tries configurations: each trial has the keys."""
+    """The container that tries configurations has the keys in each trial."""
     spec = slurmctlds_pod({})
     (configure,) = [each for each in spec["initContainers"] if each["name"] == "configure"]
     mounted = {each["mountPath"]: each["name"] for each in configure["volumeMounts"]}
@@ -72,7 +73,7 @@ def test_keys_are_written_to_no_disk() -> None:
 
 
 def test_only_slurm_extender_the_check_and_named_peers_may_call_slurmrestd() -> None:
-    """Sessions of login Pods are none of them."""
+    """Sessions in login Pods may not call slurmrestd."""
     peers: list[dict[str, Any]] = [{"namespaceSelector": {}}]
     for given in ([], peers):
         values = {
@@ -129,11 +130,11 @@ def test_the_values_limit_the_lifetime_of_user_tokens(
     for lifespan, is_granted in granted.items():
         assert (make_token(slurm, lifespan) != "") == is_granted, lifespan
     assert make_token(slurm, "infinite") == ""
-    assert slurm.token().count(".") == 2  # SlurmUser's, for slurm-extender
+    assert slurm.token().count(".") == 2  # the token of SlurmUser, for slurm-extender
 
 
 def make_token(slurm: Slurm, lifespan: int | str) -> str:
-    """A token that alice makes for herself; "" where she may not."""
+    """Makes a token as alice, for alice. Returns the token; "" if Slurm rejects the request."""
     first = slurm.controllers[0]
     user = {**first.spec["securityContext"], "runAsUser": ALICE}
     hers: Pod = replace(first, spec={**first.spec, "securityContext": user})

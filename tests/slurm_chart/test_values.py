@@ -1,4 +1,5 @@
-"""Each value is documented where it stands, the schema knows it, and copies are still copies."""
+"""Tests of the chart's values: each value has a comment and an entry in the schema, and copied files are
+up to date."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ FREE = {
     ("config", "cgroup"),
     ("accounting", "slurmdbd", "config"),
 } | {("accounting", "mariadb", "config")}
-"""Their parts are parameters of other files."""
+"""Values whose parts are parameters of other programs' files."""
 OPTIONAL = ("limits", "requests", "claims")
 ITEMS = {("images", "references")}
 
@@ -26,7 +27,7 @@ def schema() -> dict[str, Any]:
 
 
 def known(part: dict[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-    """The paths of the values that the schema names."""
+    """Returns the paths of the schema's values."""
     reference = part.get("$ref", "").removeprefix("#/definitions/")
     if reference in ("resources", "secretKey"):
         part = schema()["definitions"][reference]
@@ -37,7 +38,7 @@ def known(part: dict[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, .
 
 
 def test_the_page_the_schema_and_the_copies_are_up_to_date() -> None:
-    """Where they are not: `make docs`."""
+    """`make docs` brings these files up to date."""
     assert slurm_pages.PAGE.read_text() == slurm_pages.page()
     schema = slurm_pages.SCHEMA.read_text()
     assert slurm_pages.renewed_schema(schema) == schema

@@ -1,4 +1,4 @@
-"""slurmctld with the container that configures it: as the chart's StatefulSet has both."""
+"""Tests of slurmctld together with the container `configure`, as in the chart's StatefulSet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_ACCOUNTING: Values = {"accounting": {"enabled": False}}
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the image slurm-cluster."""
+    """Returns a folder with the files of the image slurm-cluster."""
     folder = tmp_path_factory.mktemp("image")
     with Builder(silent) as builder:
         Archive(builder.built(image("slurm-cluster"), Choice()).archive).unpack(folder)

@@ -1,5 +1,5 @@
-"""Both charts on an empty cluster, as docs/tasks/slurm-chart.md has it, and a person who logs in
-there."""
+"""Installs both charts on an empty cluster, as described in docs/tasks/slurm-chart.md, and logs users in
+to Slurm."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from tests.login.directory_server import BASE, READER, READER_PASSWORD, Person
 
 NAMESPACE: Final = "slurm"
 TEAM: Final = "team-a"
-"""Whose Pods may go to Slurm, by the page."""
+"""Namespace whose Pods may run in Slurm, according to the page."""
 TEAMS_USER: Final = 2001
-"""As whom they do."""
+"""Slurm user of the namespace's Pods."""
 DIRECTORY: Final = "ldap.directory.svc"
-"""The directory's Service: slapd runs on the host."""
+"""The directory's Service. slapd runs on the host."""
 _NODES: Final = "slurm-nodes"
 _PAGE: Final = CHECKOUT / "docs" / "tasks" / "slurm-chart.md"
 _LDAPS: Final = 636
 _VOLUMES: Final = 3
-"""Slurm's state, the database, its dumps."""
+"""One volume each for Slurm's state, for the database, and for the dumps."""
 _HOMES: Final = {"hostPath": {"path": "/srv/home", "type": "DirectoryOrCreate"}}
 
 
 @dataclass(frozen=True)
 class Directory:
-    """Where slapd listens on the host, and who has signed its certificate."""
+    """The ports of slapd on the host, and the CA of slapd's certificate."""
 
     ports: dict[str, int]
     authority: trustme.CA
@@ -68,10 +68,11 @@ class WholeSlurm:
         self.helm: Final = releases.helm
         self.until: Final = releases.until
 
-    # What a person does
+    # Actions of a person
 
     def prepare(self) -> None:
-        """What a cluster has: volumes, Nodes with labels, a directory; and the page's first commands."""
+        """Prepares the cluster: volumes, labels of Nodes, a directory, and the namespaces of the page's
+        first commands."""
         self.guest.run(f"mkdir -p {' '.join(f'/mnt/{name}' for name in _volumes())}")
         for namespace in (NAMESPACE, _NODES, TEAM, "directory"):
             self._kubectl("create", "namespace", namespace)
@@ -83,18 +84,18 @@ class WholeSlurm:
         self._kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(objects))
 
     def install(self) -> None:
-        """Both charts, one after the other."""
+        """Installs both charts, first slurm and then slurm-extender."""
         self.upgrade()
         values = self._file("slurm-extender", _extender_values())
         self.helm("install", "slurm-extender", str(EXTENDER_CHART), values, "--wait")
 
     def upgrade(self, **more: Any) -> None:
-        """Installs the release slurm, or gives it other values."""
+        """Installs the release slurm, or upgrades the release with other values."""
         values = self._file("slurm", _slurm_values() | {"slurmRelease": self._release} | more)
         self.helm("upgrade", "--install", "slurm", str(CHART), values, "--wait")
 
     def create(self, name: str, command: str) -> None:
-        """A Pod as its author writes it."""
+        """Creates a Pod, as a user writes the Pod."""
         container = {
             "name": "c",
             "image": "local.test/box:1",
@@ -123,7 +124,8 @@ class WholeSlurm:
 
     @contextmanager
     def ssh(self, folder: Path) -> Iterator[Client]:
-        """The way to the login Pod, as docs/tasks/users.md says."""
+        """Forwards a port to the login Pod, as described in docs/tasks/users.md, and yields an ssh
+        client."""
         lease = lease_ports(["ssh"])
         lease.close()
         port = lease.ports["ssh"]
@@ -138,14 +140,14 @@ class WholeSlurm:
                 process.terminate()
 
     def follow(self, words: str) -> None:
-        """Types the block of the page's commands that has these words."""
+        """Runs the block of the page's commands that contains the given text."""
         (block,) = (each for each in blocks(_PAGE) if words in each.text)
         path = f"{self.cluster.directory / 'bin'}:{os.environ['PATH']}"
         for each in commands(block):
             subprocess.run(each.text, shell=True, check=True, env={**os.environ, "PATH": path})
 
     def dump(self) -> None:
-        """Writes a dump of the database now."""
+        """Dumps the database now."""
         self._kubectl("create", "job", "-n", NAMESPACE, "dump", "--from=cronjob/mariadb-backup")
         self.job_succeeds("dump")
 
@@ -156,10 +158,10 @@ class WholeSlurm:
             f"the Job {name} succeeds",
         )
 
-    # What is seen
+    # Reports about the cluster
 
     def slurm(self, *command: str) -> str:
-        """What a program of Slurm's says in slurmctld's Pod; "" where it fails."""
+        """Returns the output of a Slurm program in slurmctld's Pod; "" if the program fails."""
         try:
             return self.inside("slurmctld-0", "slurmctld", *command)
         except ClusterError:
@@ -169,26 +171,27 @@ class WholeSlurm:
         return self._kubectl("exec", "-n", NAMESPACE, pod, "-c", container, "--", *command)
 
     def phase(self, name: str) -> str:
-        """Of a Pod of the team's."""
+        """Returns the phase of a Pod in the team's namespace."""
         return self._kubectl("get", "pod", name, "-n", TEAM, "-o", "jsonpath={.status.phase}")
 
     def uid(self, name: str) -> str:
-        """Of a Pod of the team's."""
+        """Returns the uid of a Pod in the team's namespace."""
         return self._kubectl("get", "pod", name, "-n", TEAM, "-o", "jsonpath={.metadata.uid}")
 
     def is_there(self, pod: str) -> bool:
-        """Whether there is such a Pod of Slurm's."""
+        """Returns True if this Pod exists in Slurm's namespace."""
         return bool(
             self._kubectl("get", "pod", pod, "-n", NAMESPACE, "--ignore-not-found", "-o", "name")
         )
 
     def events(self, pod: str) -> str:
-        """What the Events about a Pod say."""
+        """Returns the Events about a Pod."""
         about = ("--field-selector", f"involvedObject.name={pod}")
         return self._kubectl("get", "events", "-n", NAMESPACE, *about)
 
     def delete_slurmctld(self) -> None:
-        """At once: its StatefulSet makes it anew, and no kubelet waits longer after each restart."""
+        """Deletes slurmctld's Pod at once. The StatefulSet recreates the Pod, and the new Pod starts
+        without a backoff."""
         now = ("--force", "--grace-period=0")
         self._kubectl("delete", "pod", "slurmctld-0", "-n", NAMESPACE, *now)
 
@@ -199,7 +202,7 @@ class WholeSlurm:
         return self.cluster.kubectl(*arguments, stdin=stdin).stdout
 
     def _host_key(self, folder: Path) -> str:
-        """The line of the login Pod's .pub file, as an admin hands it to people."""
+        """Returns the line of the login Pod's .pub file, which an administrator gives to users."""
         name = "ssh_host_ed25519_key"
         path = f"jsonpath={{.data.{name}}}"
         told = self._kubectl("get", "secret", "login-host-keys", "-n", NAMESPACE, "-o", path)
@@ -217,7 +220,7 @@ class WholeSlurm:
 
 @dataclass(frozen=True)
 class LoggedIn:
-    """A user of the directory at ssh."""
+    """A user of the directory with a session over ssh."""
 
     person: Person
     key: KeyPair
@@ -227,7 +230,7 @@ class LoggedIn:
         return replace(self, client=client)
 
     def run(self, *command: str) -> str:
-        """What a command says. Fails where ssh, or it, does."""
+        """Returns the output of a command. Fails if ssh or the command fails."""
         done = self.attempt(*command)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout
@@ -237,18 +240,18 @@ class LoggedIn:
         return self.client.by_key(self.person.name, self.key, *command)
 
     def submit(self, script: str, *options: str) -> str:
-        """Returns the job's number."""
+        """Submits a job and returns the job's id."""
         return self.run(f"sbatch --parsable {' '.join(options)} --wrap '{script}'").strip()
 
     def records(self) -> dict[str, str]:
-        """The states of all jobs by their numbers, as sacct has them; none where it fails."""
+        """Returns the states of all jobs in sacct, by the jobs' ids; empty if sacct fails."""
         said = self.attempt("sacct --noheader --parsable2 -X --allusers --format=JobID,State")
         rows = [line.split("|") for line in said.stdout.splitlines()]
         return {row[0]: row[1] for row in rows}
 
 
 def _slurm_values() -> dict[str, Any]:
-    """The page's, with a directory and homes."""
+    """Returns the page's values for the chart slurm, plus a directory and home folders."""
     return {
         "slurmd": {"namespaces": [_NODES]},
         "directory": {
@@ -264,7 +267,7 @@ def _slurm_values() -> dict[str, Any]:
 
 
 def _extender_values() -> dict[str, Any]:
-    """The page's, with homes; and images that are here."""
+    """Returns the page's values for the chart slurm-extender, plus home folders and local images."""
     (block, *_) = re.findall(r"```yaml\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     values: dict[str, Any] = yaml.safe_load(block)
     (pool,) = values["pools"]["pools"]
@@ -312,7 +315,7 @@ def _volume(name: str) -> dict[str, Any]:
 
 
 def _directory_objects(directory: Directory) -> Iterator[dict[str, Any]]:
-    """The directory's Service, and the Secrets of docs/tasks/users.md."""
+    """Yields the directory's Service and the Secrets of docs/tasks/users.md."""
     name, namespace, _ = DIRECTORY.split(".")
     port = {"name": "ldaps", "protocol": "TCP"}
     yield {
