@@ -1,4 +1,4 @@
-"""What all tests of this folder have."""
+"""Hooks for all tests of this folder."""
 
 from tests.log_of_slurmctld import pytest_runtest_makereport
 

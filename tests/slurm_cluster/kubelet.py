@@ -1,5 +1,5 @@
-"""The kubelet of slurmctld's container: starts slurmctld after each end, and ends a slurmctld that no
-longer answers the liveness probe of the chart."""
+"""Plays the kubelet of slurmctld's container: starts slurmctld after each end, and ends a slurmctld that
+does not answer the chart's liveness probe."""
 
 import re
 import socket
@@ -31,11 +31,12 @@ MAX_FAILURES: Final = _of_chart("_pods.tpl", "\nlivenessProbe:", "failureThresho
 GRACE_S: Final = _of_chart("slurmctld.yaml", "kind: StatefulSet", "terminationGracePeriodSeconds")
 """Time between SIGTERM and SIGKILL."""
 RESTART_S: Final = PERIOD_S * MAX_FAILURES + GRACE_S
-"""Time until a slurmctld that hangs at its end has ended."""
+"""Time until a hanging slurmctld has ended."""
 
 
 class Kubelet:
-    """Probes the port that slurmctld read at its start, by a TCP connection as the chart's probes."""
+    """Probes slurmctld's port with a TCP connection, like the chart's probes. The port is from the
+    slurm.conf that slurmctld read at its start."""
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self._cluster = cluster
@@ -50,7 +51,8 @@ class Kubelet:
             self._probe(now)
 
     def _begin(self, now: float, *, serves: bool) -> None:
-        """`serves`: the startup probe has succeeded, so that failures count."""
+        """Resets the state of the probes. `serves` is True after a successful startup probe. Failures
+        count only after this success."""
         conf = (self._cluster.directory / "slurm/etc/slurm.conf").read_text()
         self._port = int(re.findall(r"^SlurmctldPort=(\d+)", conf, re.MULTILINE)[0])
         self._serves, self._failures, self._next_probe = serves, 0, now

@@ -1,5 +1,5 @@
-"""A second slurmctld of a local cluster, as on a host of its own: with a name, an address, an /etc/slurm
-and a /run that are its own, and the first one's state."""
+"""Runs a second slurmctld of a local cluster as if on a separate host. The second slurmctld has its own
+host name, address, /etc/slurm and /run, and shares the state of the first slurmctld."""
 
 import os
 import shutil
@@ -35,7 +35,8 @@ exec nsenter --target {pid} --mount --uts --pid -- chroot {root} \\
 
 
 class Standby:
-    """The second slurmctld, its programs, and a container's manner: one that ends is started again."""
+    """The second slurmctld and the programs on the second host. Like a container, slurmctld is restarted
+    after each end."""
 
     def __init__(self, cluster: Cluster, tree: Path, folder: Path) -> None:
         self.etc, self._root = folder / "etc", cluster.directory / "root"
@@ -69,14 +70,14 @@ class Standby:
 
     @contextmanager
     def host(self) -> Iterator[None]:
-        """What runs is on the second one's host."""
+        """Lets the code in the block run as on the second host."""
         with pytest.MonkeyPatch.context() as patch, on_path(self.programs):
             patch.setattr(socket, "gethostname", lambda: HOST)
             yield
 
     @contextmanager
     def runs(self) -> Iterator[None]:
-        """It runs, and is started again whenever it ends."""
+        """Keeps the second slurmctld running until the block ends."""
 
         def run() -> None:
             if self._process is None or self._process.poll() is not None:
@@ -94,7 +95,7 @@ class Standby:
         return self._log.read_text() if self._log.exists() else ""
 
     def ask(self, program: str, *arguments: str) -> str:
-        """What a program says; "" where it fails."""
+        """Returns the output of a program; "" if the program fails."""
         command = [str(self.programs / program), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 

@@ -1,4 +1,4 @@
-"""The file of accounts, compared with what slurmdbd has: fast, without Slurm."""
+"""Tests of the comparison of the accounts file with slurmdbd's records, without a Slurm."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_objects_are_created_after_the_objects_that_they_name(wants: State) -> N
     assert named(steps(NORMAL, wants, prune=False)) == [
         "+ qos low",
         "+ qos high",
-        "~ qos high",  # what it preempts is there now
+        "~ qos high",  # the preempted QOS now exists
         "+ account research",
         "+ account vision",
         "+ user alice in account vision",

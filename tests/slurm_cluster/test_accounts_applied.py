@@ -1,4 +1,4 @@
-"""slurm-cluster accounts with a real slurmdbd and its MariaDB, of each release."""
+"""Tests of `slurm-cluster accounts` with a real slurmdbd and MariaDB of each release."""
 
 import subprocess
 import sys
@@ -79,7 +79,7 @@ def slurm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 class Accounts:
-    """A file, and what the commands say about it."""
+    """A file of accounts, with the commands' results and output."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -106,8 +106,8 @@ def accounts(slurm: Cluster, tmp_path: Path) -> Iterator[Accounts]:
 
 
 def run_job(slurm: Cluster, account: str) -> str:
-    """Lets bob run a job by an account. Returns the id. After an outage of slurmdbd, slurmctld learns of
-    new accounts at its next connection."""
+    """Runs a job of bob in an account, and returns the job's id. After an outage of slurmdbd, slurmctld
+    gets new accounts only at the next connection to slurmdbd."""
     command = ("sbatch", "--parsable", f"--account={account}")
 
     def submitted() -> str:
@@ -146,7 +146,8 @@ def test_apply_makes_the_planned_changes_once(slurm: Cluster, accounts: Accounts
 def test_job_of_the_chart_applies_a_list_or_rejects_it(
     slurm: Cluster, accounts: Accounts, tmp_path: Path
 ) -> None:
-    """Its containers as the kubelet runs them: one that fails is the last one."""
+    """The test runs the containers in order, like the kubelet. A failed container is the last
+    container."""
     chart = rendered({"accounts": yaml.safe_load(FILE)})
     job = chart.find("Job", "slurm-accounts")["spec"]
     file = tmp_path / "of-the-chart.yaml"
@@ -226,7 +227,7 @@ def test_a_limit_of_minus_one_removes_the_limit(slurm: Cluster, accounts: Accoun
 def test_a_refused_change_is_reported_and_other_changes_are_made(
     slurm: Cluster, accounts: Accounts
 ) -> None:
-    """An account in which a job runs cannot go."""
+    """An account with a running job cannot be removed."""
     assert accounts.apply(FILE) is Status.DONE, accounts.said
     job = run_job(slurm, "teaching")
     pruned = "prune: true\nqos: [{name: late}]\n"
@@ -307,7 +308,7 @@ def test_a_wrong_list_is_refused_before_anything_changes(
 
 @pytest.mark.parametrize("component", ["slurmdbd", "mariadbd"])
 def test_plan_waits_for_a_missing_database(slurm: Cluster, accounts: Accounts, component: str) -> None:
-    slurm.stop(component)  # this MariaDB does not flush: killed, it would lose what it said that it has
+    slurm.stop(component)  # a kill would lose data, because this MariaDB does not flush
     assert accounts.apply(FILE, 0.0) is Status.AWAY
     assert accounts.said[-1].startswith("slurmdbd does not answer: ")
     back = threading.Timer(5.0, lambda: slurm.start(component))

@@ -1,5 +1,5 @@
-"""slurm-cluster configure beside a real slurmctld that runs jobs: what is right arrives, what is wrong
-does not, and no job is lost by either."""
+"""Tests of `slurm-cluster configure` beside a real slurmctld with running jobs: valid configurations are
+applied, wrong configurations are refused, and no job is lost."""
 
 import json
 import os
@@ -36,24 +36,24 @@ pytestmark = pytest.mark.real
 WITHIN_S = 30.0
 BATCH = "PartitionName=batch Nodes=node-1 MaxTime=INFINITE State=UP\n"
 BLIND = '#!/bin/sh\necho "slurmctld: Running as primary controller" >&2\nexec sleep 60\n'
-"""A trial that finds nothing wrong."""
+"""A program in place of slurmctld, so that a trial finds no problem."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A Slurm, its programs on the PATH, and the sidecar's folders."""
+    """A Slurm, with its programs on the PATH and the sidecar's folders."""
 
     cluster: Cluster
     places: Places
     programs: Path
     conf: str
-    """slurm.conf as it was at first."""
+    """The first slurm.conf."""
 
     def configurer(self) -> Configurer:
         return Configurer(self.places, Controller(WITHIN_S))
 
     def want(self, conf: str, **others: bytes) -> None:
-        """Replaces the wanted configuration; files that are not named are as at first."""
+        """Replaces the wanted configuration. Other files keep their first content."""
         files = {**self.others(), "slurm.conf": conf.encode(), **others}
         folders.write(self.places.wanted, {name: File(content) for name, content in files.items()})
 
@@ -113,10 +113,11 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def bench(shared: Bench) -> Iterator[Bench]:
-    """slurmctld has the first configuration, and no jobs. Both are so again after the test."""
+    """A slurmctld with the first configuration and without jobs. The fixture restores this state after
+    the test."""
     yield shared
     cluster = shared.cluster
-    with kubelet(cluster):  # a test that failed may have left no slurmctld
+    with kubelet(cluster):  # a failed test may have left no slurmctld
         shared.want(shared.conf)
         eventually(lambda: shared.look().verdict is Verdict.CURRENT, within_s=60.0)
         eventually(lambda: Controller(WITHIN_S).serves(), within_s=WITHIN_S)
@@ -126,7 +127,7 @@ def bench(shared: Bench) -> Iterator[Bench]:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port that no other cluster gets while the test lasts, nor before its slurmctld has its own one
+    """Leases a port for the test. No other cluster gets the port until slurmctld has its own port
     again."""
     with closing(lease_ports(["one more"])) as lease:
         yield lease.ports["one more"]
@@ -161,7 +162,7 @@ def test_a_new_port_is_applied_by_a_restart_and_jobs_keep_running(port: int, ben
 
 @pytest.mark.timeout(120 + 2 * RESTART_S)
 def test_a_new_order_of_devices_is_applied_without_reconfiguration(bench: Bench) -> None:
-    """slurmd executes itself at a reconfiguration, and has this variable then."""
+    """During a reconfiguration, slurmd executes itself again, and sets this variable."""
     job, pid, before = bench.submit(), bench.cluster.pid("slurmctld"), bench.others()["gres.conf"]
     bench.cluster.restart("slurmd-node-1")
     environment = Path(f"/proc/{bench.cluster.pid('slurmd-node-1')}/environ")
@@ -200,7 +201,7 @@ def test_a_refused_configuration_is_retried_later_or_at_once_after_a_change(benc
 
 
 class OwningController(Controller):
-    """In slurmctld's Pod the files are slurmctld's own."""
+    """Gives the files to slurmctld's user, as in slurmctld's Pod."""
 
     def __init__(self, etc: Path) -> None:
         super().__init__(WITHIN_S)
@@ -231,7 +232,7 @@ def test_a_key_rotation_is_applied_in_steps_and_jobs_keep_running(bench: Bench, 
 
 
 def rotation(keys: jwks.Keys) -> Iterator[jwks.Keys]:
-    """The keys as they were, and after each step."""
+    """Yields the first keys, and the keys after each step."""
     yield keys
     for _ in jwks.Stage:
         keys = jwks.rotated(keys, Key("second", b"n" * 64))
@@ -285,7 +286,8 @@ def test_a_change_that_would_lose_all_jobs_is_refused(bench: Bench) -> None:
 
 @pytest.mark.one_release("The configurer alone decides when to place the files again")
 def test_files_are_restored_if_slurmctld_ends_at_a_reconfiguration(bench: Bench, tmp_path: Path) -> None:
-    """The second line: a trial that found nothing wrong, and files that slurmctld cannot start with."""
+    """This is the second safeguard: the trial finds no problem, but slurmctld cannot start with the
+    files."""
     job = bench.submit()
     blind = tmp_path / "blind"
     blind.mkdir()

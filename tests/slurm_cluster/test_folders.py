@@ -1,4 +1,4 @@
-"""Configurations in folders: whole or not at all."""
+"""Tests of configurations in folders: a configuration is read and written completely or not at all."""
 
 from pathlib import Path
 
@@ -6,7 +6,8 @@ from slurm_cluster.configuration.folders import File, Kept, digest, read, read_k
 
 
 def test_a_configmap_folder_is_read_only_through_its_data_link(tmp_path: Path) -> None:
-    """As kubelet lays it out: names, a link to a folder of the moment, and that folder."""
+    """The kubelet creates the folder in this way: links to the files, a link `..data`, and the folder of
+    this link."""
     moment = tmp_path / "..2026_11_27"
     (moment / "prolog.d").mkdir(parents=True)
     (moment / "slurm.conf").write_text("a")

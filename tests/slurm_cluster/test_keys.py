@@ -1,4 +1,5 @@
-"""The keys' Secrets: made once, rotated in three steps, never overwritten."""
+"""Tests of the Secrets of the keys: the keys are created once, rotated in three steps, and never
+overwritten."""
 
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable

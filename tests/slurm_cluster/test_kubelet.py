@@ -1,4 +1,4 @@
-"""The tests' kubelet ends slurmctld as the kubelet with the chart's probes."""
+"""Tests of the tests' kubelet: slurmctld is ended as by a kubelet with the chart's probes."""
 
 import signal
 import socket
@@ -11,7 +11,7 @@ from tests.slurm_cluster.kubelet import GRACE_S, MAX_FAILURES, PERIOD_S, Kubelet
 
 
 class HungSlurmctld:
-    """A slurmctld that SIGTERM does not end, and the cluster of the slurmctld."""
+    """A slurmctld that ignores SIGTERM, and the cluster of this slurmctld."""
 
     def __init__(self, directory: Path, port: int) -> None:
         self.directory = directory
@@ -48,6 +48,6 @@ def test_kubelet_ends_a_slurmctld_that_stops_answering(tmp_path: Path) -> None:
     kubelet.look(MAX_FAILURES * PERIOD_S)
     ended = [f"stop slurmctld within {GRACE_S} s", "kill slurmctld"]
     assert slurmctld.calls == ended
-    for probe in range(1, 3 * MAX_FAILURES):  # a slurmctld that has not served yet may take longer
+    for probe in range(1, 3 * MAX_FAILURES):  # before slurmctld serves, more failures are allowed
         kubelet.look((MAX_FAILURES + probe) * PERIOD_S)
     assert slurmctld.calls == [*ended, "start slurmctld"]

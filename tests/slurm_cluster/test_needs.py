@@ -1,4 +1,5 @@
-"""The table of needs, held to slurm.conf(5) of each release where its manual is installed."""
+"""Tests of the table of needs: the table agrees with slurm.conf(5) of each release with an installed
+manual."""
 
 import gzip
 import re
@@ -12,7 +13,8 @@ from tests.slurm_programs import tree_of
 pytestmark = pytest.mark.real
 
 ENOUGH = {"SwitchType"}
-"""Of these the manual says that a reconfiguration is enough, too; the table asks for more."""
+"""For these settings, the manual says also that a reconfiguration is enough. The table demands a
+restart."""
 RESTART = re.compile(r"\brestart(ed|ing)?\b", re.IGNORECASE)
 
 
@@ -23,7 +25,8 @@ def manual(request: pytest.FixtureRequest) -> str:
 
 
 def entries(manual: str) -> dict[str, str]:
-    """The text of each parameter of the first part: before nodes and partitions."""
+    """Returns the texts of the parameters in the first part of the manual, before nodes and
+    partitions."""
     part = manual.partition('.SH "PARAMETERS"')[2].partition('.SH "NODE CONFIGURATION"')[0]
     heads = list(re.finditer(r"^\.TP\n\\fB([A-Z]\w+)\\fR$", part, re.MULTILINE))
     ends = [*(head.start() for head in heads[1:]), len(part)]

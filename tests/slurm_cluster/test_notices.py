@@ -1,4 +1,4 @@
-"""What is told of a configuration: the Event on the Pod, once."""
+"""Tests of the Event on the Pod about a configuration: each outcome is reported once."""
 
 import json
 from collections.abc import AsyncIterator, Callable

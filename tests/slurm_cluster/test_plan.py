@@ -1,4 +1,4 @@
-"""What a change needs, which jobs it would end, and how that is told."""
+"""Tests of the plan of a change: the need, the jobs that the change would end, and the printed lines."""
 
 from itertools import pairwise
 
@@ -85,7 +85,7 @@ def test_jobs_of_a_removed_partition_or_node_are_listed() -> None:
 
 
 LIVE = {"main": "DRAIN", "batch": "UP", "live": "UP"}
-"""An administrator has closed one partition and created another."""
+"""Partitions after an administrator has closed one partition and created another."""
 REMOVED = "partition live: is removed: scontrol created the partition, and slurm.conf lacks it"
 OPENED = "partition main: state DRAIN by scontrol -> UP"
 
@@ -139,12 +139,12 @@ OLD, NEW = Key("old", b"1", signs=True), Key("new", b"2")
 
 
 def keys_of(*keys: Key) -> dict[str, bytes]:
-    """The files of auth/slurm, as the Secret has them."""
+    """Returns the files of auth/slurm, as in the Secret."""
     return {"slurm.jwks": jwks.render(keys), "slurm.key": jwks.signing(keys).value}
 
 
 def test_each_step_of_a_rotation_of_the_keys_needs_a_reconfiguration() -> None:
-    """slurmctld reads slurm.key only where there is no slurm.jwks."""
+    """slurmctld reads slurm.key only if slurm.jwks does not exist."""
     found: list[dict[str, bytes]] = [{"slurm.key": b"1"}, keys_of(OLD)]
     keys: jwks.Keys = (OLD,)
     for _ in jwks.Stage:

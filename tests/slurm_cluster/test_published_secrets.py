@@ -1,4 +1,5 @@
-"""Secrets of other namespaces get a token and files, and keep what else they have."""
+"""Tests of published Secrets: Secrets of other namespaces get a token and files, and keep their other
+keys."""
 
 from base64 import b64decode, b64encode
 from pathlib import Path
@@ -27,7 +28,8 @@ def kubernetes() -> InMemoryKubernetes:
 
 @pytest.fixture(autouse=True)
 def slurm(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """A scontrol that says a token, and what it was asked."""
+    """Replaces scontrol with a function that prints a token. Returns the list of the function's
+    calls."""
     asked: list[tuple[str, ...]] = []
 
     def mint_one(lifespan_s: int, within_s: float) -> str:

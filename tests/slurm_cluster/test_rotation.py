@@ -1,5 +1,5 @@
-"""auth/slurm's key is rotated under a Slurm that runs jobs: none is lost, and every command works
-between the steps, also while slurmctld and slurmd have read different files."""
+"""Tests of the rotation of auth/slurm's key while Slurm runs jobs. No job is lost. Every command works
+between the steps, even while slurmctld and slurmd have read different files."""
 
 import os
 import subprocess
@@ -32,12 +32,13 @@ def cluster(
 
 
 def place(cluster: Cluster, keys: Keys) -> None:
-    """slurm.jwks for all daemons, which read it at their next start or reconfiguration."""
+    """Writes slurm.jwks for all daemons. Each daemon reads the file at its next start or
+    reconfiguration."""
     write(cluster.directory / "slurm/etc/slurm.jwks", jwks.render(keys))
 
 
 def write(file: Path, content: bytes) -> None:
-    """A new file, as the kubelet makes one: daemons have the old one in their memory."""
+    """Replaces a file with a new file, as the kubelet does. Daemons keep the old content in memory."""
     file.unlink(missing_ok=True)
     file.touch(mode=0o600)
     file.write_bytes(content)
@@ -45,7 +46,7 @@ def write(file: Path, content: bytes) -> None:
 
 
 def works(cluster: Cluster, job: str) -> None:
-    """The job of before runs, and a new one runs to its end."""
+    """Checks that the earlier job still runs, and that a new job runs to its end."""
     state = cluster.run_slurm("squeue", "--noheader", f"--jobs={job}", "--format=%T").stdout
     assert state.strip() == "RUNNING"
     said = cluster.run_slurm("srun", "--mem=10", "echo", "well", user="alice").stdout
@@ -75,7 +76,7 @@ def test_a_rotation_in_three_steps_loses_no_job(cluster: Cluster) -> None:
     for _ in jwks.Stage:
         keys = jwks.rotated(keys, NEW)
         place(cluster, keys)
-        cluster.restart("slurmctld")  # slurmd has what it read before
+        cluster.restart("slurmctld")  # slurmd still has the keys from before
         works(cluster, job)
         reconfigure(cluster)
         works(cluster, job)
@@ -85,14 +86,14 @@ def test_a_rotation_in_three_steps_loses_no_job(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
 def test_slurmdbd_accepts_tokens_of_the_old_key_until_a_restart(release: str, tmp_path: Path) -> None:
-    """What `keys rotate --jwt` and docs/reference/slurm-configuration.md say."""
+    """`keys rotate --jwt` and docs/reference/slurm-configuration.md describe this behaviour."""
     spec = ClusterSpec(nodes=1, kubernetes=False, extender=False, accounting=True, release=release)
     with Cluster.up(spec, tmp_path) as cluster:
         old = cluster.mint_token("slurm")
         assert taken(cluster, old) == {"slurm": True, "slurmdb": True}
         write(cluster.directory / "slurm/etc/jwt_hs256.key", b"n" * 64)
         reconfigure(cluster)
-        cluster.run_slurm("sacctmgr", "-i", "reconfigure")  # which is not enough
+        cluster.run_slurm("sacctmgr", "-i", "reconfigure")  # does not change slurmdbd's key
         eventually(lambda: not taken(cluster, old)["slurm"], within_s=20)
         new = cluster.mint_token("slurm")
         assert taken(cluster, old) == {"slurm": False, "slurmdb": True}
@@ -103,7 +104,8 @@ def test_slurmdbd_accepts_tokens_of_the_old_key_until_a_restart(release: str, tm
 
 
 def taken(cluster: Cluster, token: str) -> dict[str, bool]:
-    """Who takes a token of SlurmUser, by slurmrestd's name for slurmctld and slurmdbd."""
+    """Returns whether slurmctld and slurmdbd accept a token of SlurmUser, by slurmrestd's name of each
+    daemon."""
     address = f"http://127.0.0.1:{cluster.ports['slurmrestd']}"
     said = {"X-SLURM-USER-TOKEN": token}
     asked = {"slurm": "nodes", "slurmdb": "users"}
@@ -114,7 +116,7 @@ def taken(cluster: Cluster, token: str) -> dict[str, bool]:
 
 
 def test_a_key_replaced_in_one_step_is_refused_by_daemons_with_the_old_key(cluster: Cluster) -> None:
-    """Why a rotation has three steps."""
+    """This is the reason for the three steps of a rotation."""
     place(cluster, (Key("second", NEW.value, signs=True),))
     cluster.restart("slurmctld")
     command = [str(cluster.directory / "bin/srun"), "--mem=10", "--immediate=5", "true"]

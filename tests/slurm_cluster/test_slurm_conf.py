@@ -1,4 +1,4 @@
-"""slurm.conf as text: what its lines say, whatever their case, and includes in their place."""
+"""Tests of reading slurm.conf: the settings of each line in any case of letters, and included files."""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""Two real slurmctlds with one state: the one that stands by has the configuration that the other one
-took, and takes over with it, so that no job is lost whichever of both is killed."""
+"""Tests of two real slurmctlds with one state. The standby has the configuration of the serving
+slurmctld, and takes over with this configuration. No job is lost, no matter which slurmctld is
+killed."""
 
 import asyncio
 import re
@@ -40,7 +41,7 @@ SLURM_CONF = (
 
 @dataclass
 class Two:
-    """Both slurmctlds, each with what configures it."""
+    """Both slurmctlds, each with its configurer."""
 
     cluster: Cluster
     second: Standby
@@ -50,7 +51,7 @@ class Two:
 
     @property
     def kept(self) -> Path:
-        """The last good configuration."""
+        """The last valid configuration."""
         return self.wanted.parent / "kept/good"
 
     def want(self, conf: str) -> None:
@@ -70,18 +71,18 @@ class Two:
         return said.strip()
 
     def states(self, jobs: str) -> str:
-        """As the second one's host sees them."""
+        """Returns the states of jobs, as reported on the second host."""
         return self.second.ask("squeue", "--noheader", f"--jobs={jobs}", "--format=%T").strip()
 
     def run(self, *jobs: str) -> None:
-        """Waits until jobs run."""
+        """Waits until the jobs run."""
         shown = partial(self.states, ",".join(jobs))
         eventually(shown, within_s=20, holds=lambda states: states.split() == ["RUNNING"] * len(jobs))
 
     def start_first(self) -> None:
-        """Starts the first slurmctld as the chart does: without -i, and again if it ends. 26.05 waits
-        29 s for the second one to save, and then reads the state at the same moment; a file may have no
-        name then."""
+        """Starts the first slurmctld as the chart does: without -i, and again after each end. 26.05
+        waits 29 s for a save by the second slurmctld, and reads the state at the same moment. A file may
+        then be missing between two renames."""
         alone = ["chroot", str(Layout(self.cluster.directory).root), "/usr/sbin/slurmctld", "-D"]
 
         def starts() -> bool:
@@ -93,14 +94,14 @@ class Two:
         eventually(starts, within_s=90.0)
 
     def first_leads(self) -> bool:
-        """As slurm-extender-gate reads it."""
+        """Returns True if the first slurmctld leads, as read by slurm-extender-gate."""
         assert "SlurmctldHost[1] " in self.second.ask("scontrol", "show", "config")
         ping = self.second.ask("scontrol", "ping")
         (first,) = re.findall(r"Slurmctld\(primary\)[^\n]* is (UP|DOWN)", ping)
         return bool(first == "UP")
 
     def started(self) -> int:
-        """The start of slurmctld, as the extender reads it."""
+        """Returns the start time of slurmctld, as read by the extender."""
 
         async def read() -> int | None:
             slurm = SlurmRest(self.cluster.slurmrestd_url, self.cluster.token_file)
@@ -156,7 +157,7 @@ def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Two]:
 @contextmanager
 def second_of(cluster: Cluster, tmp_path: Path) -> Iterator[Standby]:
     hosts = cluster.directory / "slurm/hosts"
-    with hosts.open("a") as more:  # it is mounted: another file of its name would not be seen
+    with hosts.open("a") as more:  # the file is mounted: a replaced file would not be visible
         more.write(f"{ADDRESS} {HOST}\n")
     (tmp_path / "second").mkdir()
     second = Standby(cluster, tree_of(cluster.spec.release), tmp_path / "second")
@@ -180,7 +181,7 @@ def test_a_standby_slurmctld_takes_over_with_the_same_configuration(two: Two) ->
     assert two.second.said().count("background mode") == started + 1
     assert {two.of_first(look).verdict, two.of_second(look).verdict} == {Verdict.CURRENT}
     new = two.submit("--partition=new")
-    Controller(WITHIN_S).reconfigure()  # before it all state is saved, else what is 5 s old at least
+    Controller(WITHIN_S).reconfigure()  # saves all state; otherwise a kill loses up to 5 s of state
     eventually(lambda: two.started() < int(time.time()), "slurmctld started a second ago")
     killed = int(time.time())
     two.cluster.kill("slurmctld")
@@ -188,12 +189,13 @@ def test_a_standby_slurmctld_takes_over_with_the_same_configuration(two: Two) ->
     two.run(old, new)
     assert not two.first_leads()
     assert two.started() >= killed
-    # It leads: a change is its own to bring in, and the first one comes back with it.
+    # The second slurmctld leads. The second slurmctld applies a change, and the first slurmctld returns
+    # with the change.
     two.want(two.conf.replace("KillWait=40", "KillWait=41") + NEW)
     outcome = two.of_second(look)
     assert outcome.verdict is Verdict.APPLIED, outcome
     assert two.kill_wait() == "41 sec"
-    (two.cluster.directory / "slurm/etc/slurm.conf").unlink()  # its Pod is made anew
+    (two.cluster.directory / "slurm/etc/slurm.conf").unlink()  # the Pod is recreated
     assert two.of_first(begin).verdict is Verdict.CURRENT
     two.start_first()
     eventually(lambda: two.second.said().count("background mode") == started + 2, within_s=90.0)
@@ -205,7 +207,7 @@ def test_a_standby_slurmctld_takes_over_with_the_same_configuration(two: Two) ->
 
 @pytest.mark.one_release("The configurer alone waits for the first slurmctld")
 def test_a_second_slurmctld_waits_until_the_first_slurmctld_lists_it(two: Two) -> None:
-    """`slurmctld.replicas` was 1."""
+    """Before the change, `slurmctld.replicas` is 1."""
     alone = "".join(line for line in two.conf.splitlines(keepends=True) if f"={HOST}(" not in line)
     files = folders.read(two.kept)
     Kept(two.kept.parent).keep({**files, "slurm.conf": File(alone.encode())})

@@ -1,7 +1,6 @@
-"""Wrong configurations, tried by the slurmctld of each release: none of them counts as right.
+"""Tests of wrong configurations, tried by slurmctld of each release. No wrong configuration is accepted.
 
-How slurmctld takes each (`ends` or goes on) is measured here too, as
-docs/reference/slurm-configuration.md has it.
+docs/reference/slurm-configuration.md describes the trial.
 """
 
 import os
@@ -62,7 +61,7 @@ INSTEAD_OF_KILL_WAIT = {
     "a colon instead of =": ("AccountingStorageTRES: gres/gpu", "AccountingStorageTRES: gres/gpu"),
     "memory for a node and for a CPU": ("DefMemPerNode=100\nDefMemPerCPU=10", "mutually exclusive"),
 }
-"""Lines that stand instead of KillWait=30, and the words of the problem."""
+"""Lines in place of KillWait=30, with a part of the problem's message."""
 WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     **{name: ("KillWait=30", line, {}, words) for name, (line, words) in INSTEAD_OF_KILL_WAIT.items()},
     "a node that there is not": ("Nodes=ALL", "Nodes=n1,gone", {}, "gone"),
@@ -87,7 +86,7 @@ WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     "a GRES without its type": ("GresTypes=gpu\n", "", {}, "gpu"),
     "a key of cgroup.conf": ("", "", {"cgroup.conf": b"CgroupPlugins=disabled\n"}, "CgroupPlugins"),
     "a node of topology.conf": (
-        "MaxNodeCount=1000",  # without it no node joins by itself
+        "MaxNodeCount=1000",  # without MaxNodeCount, no node joins by itself
         "TopologyPlugin=topology/tree",
         {"topology.conf": b"SwitchName=s Nodes=n[1-9]\n"},
         "n",
@@ -127,7 +126,7 @@ TOPOLOGIES = {
     "two defaults": (TREE + TREE.replace("topology: default", "topology: second"), ""),
     "no default": (TREE.replace("  cluster_default: true\n", ""), ""),
 }
-"""topology.yaml, and the words of the problem on 26.05; "" if slurmctld takes the file."""
+"""topology.yaml, with a part of 26.05's message; "" if slurmctld accepts the file."""
 DIFFERENT = {
     "a root without switches": (
         ("KillWait=30", "TopologyPlugin=topology/tree"),
@@ -158,7 +157,7 @@ DIFFERENT = {
         for name, (text, words) in TOPOLOGIES.items()
     },
 }
-"""Configurations that the releases judge differently: 24.11 does not read topology.yaml."""
+"""Configurations with different results in the releases: 24.11 does not read topology.yaml."""
 
 
 @pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
@@ -176,7 +175,7 @@ def programs(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def configurer(tmp_path: Path, conf: str, others: Mapping[str, bytes]) -> Configurer:
-    """One that looks for these files, and has run none yet."""
+    """Returns a configurer for these files, before the first look."""
     files = {
         "wanted/slurm.conf": conf.encode(),
         "keys/slurm.key": b"k" * 64,
@@ -254,7 +253,7 @@ def test_valid_configurations_pass(programs: Path, tmp_path: Path, before: str, 
 
 
 def test_configuration_of_the_chart_passes_without_any_state(programs: Path, tmp_path: Path) -> None:
-    """With accounting, whose slurmdbd the trial of a first start leaves out."""
+    """The configuration uses accounting. The trial of a first start leaves slurmdbd out."""
     made = {name: text.encode() for name, text in files(rendered({})).items()}
     conf = made.pop("slurm.conf").decode()
     conf = conf.replace("slurmctld-0(slurmctld-0.slurm.svc)", socket.gethostname())
@@ -274,7 +273,7 @@ def test_valid_files_of_slurmd_have_no_problems(programs: Path, tmp_path: Path) 
 
 
 def test_a_topology_may_name_dynamic_nodes(programs: Path, tmp_path: Path) -> None:
-    """topology.yaml counts since 25.05, and then topology.conf does not."""
+    """Since 25.05, slurmctld reads topology.yaml, and ignores topology.conf if topology.yaml exists."""
     files = {
         "topology.yaml": b"- topology: t\n  cluster_default: true\n  tree:\n    switches:\n"
         b"    - {switch: root, children: 's[1-2]'}\n"
@@ -296,7 +295,7 @@ def test_a_trial_leaves_no_files_and_no_processes(
 
 
 def running(argument: str) -> str:
-    """The processes whose arguments name that."""
+    """Returns the slurmctld processes with this text in their arguments."""
     shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     return "".join(
         line for line in shown.stdout.splitlines() if argument in line and "slurmctld" in line

@@ -1,4 +1,4 @@
-"""The throw-away slurmctld's slurm.conf: nothing in it leads to what runs."""
+"""Tests of the trial's slurm.conf: no setting reaches the running Slurm."""
 
 from pathlib import Path
 

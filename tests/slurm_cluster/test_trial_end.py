@@ -1,4 +1,5 @@
-"""Trials with another program in place of slurmctld: its end, and errors in files of slurmd."""
+"""Tests of trials with another program in place of slurmctld: the end of the program, and errors in
+files of slurmd."""
 
 import socket
 from pathlib import Path
@@ -68,7 +69,7 @@ def test_errors_in_files_of_slurmd_may_be_accepted(
 
 
 def test_a_kept_configuration_starts_with_any_file_of_slurmd(tmp_path: Path) -> None:
-    """slurmctld took such a configuration before, and runs jobs with it."""
+    """slurmctld has accepted this configuration before, and runs jobs with the configuration."""
     put_program(tmp_path, SERVES)
     Kept(tmp_path / "kept").keep(FILES)
     places = Places(tmp_path / "wanted", tmp_path / "running", tmp_path / "kept")

@@ -1,5 +1,5 @@
-"""A trial beside a Slurm with slurmdbd: QOS and accounts that slurm.conf names are tried, and slurmdbd
-is not told of the trial."""
+"""Tests of a trial beside a Slurm with slurmdbd. The trial checks the QOS and accounts in slurm.conf,
+and sends nothing to slurmdbd."""
 
 import socket
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def cluster(
 
 
 def problems(cluster: Cluster, tmp_path: Path, before: str, after: str) -> list[str]:
-    """What a trial finds where the running configuration is changed like that."""
+    """Returns the problems that a trial finds after this change of the running configuration."""
     running = cluster.directory / "slurm/etc"
     conf = (running / "slurm.conf").read_text().replace("localhost(127", f"{socket.gethostname()}(127")
     assert before in conf
@@ -59,7 +59,8 @@ def reconfigure(cluster: Cluster) -> None:
 
 @pytest.fixture(autouse=True)
 def state_is_saved(cluster: Cluster) -> None:
-    """slurmctld saves what it knows of slurmdbd every 5 minutes, and at a reconfiguration."""
+    """Reconfigures slurmctld, so that slurmctld saves its records from slurmdbd. Otherwise slurmctld
+    saves these records every 5 minutes."""
     reconfigure(cluster)
 
 
