@@ -1,4 +1,4 @@
-"""Nodes with labels, and what is made of them."""
+"""Makes Nodes with labels, and topologies from the labels."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,19 +14,20 @@ BLOCKS = Rules(Kind.BLOCK, (LEAF,), (4, 8))
 
 
 def node(name: str, **labels: str) -> dict[str, Any]:
-    """A Node; its labels are given by the last part of their keys: spine="s1"."""
+    """Returns a Node. Each label is given without the prefix of its key: spine="s1"."""
     keys = {f"example.io/{key}": value for key, value in labels.items()}
     return {"metadata": {"name": name, "uid": f"uid-{name}", "labels": keys}}
 
 
 def places(*rows: str) -> list[Place]:
-    """Places, each "NODE VALUE VALUE"; "-" is no label."""
+    """Returns places, each from a text "NODE VALUE VALUE". "-" stands for a missing label."""
     each = [row.split() for row in rows]
     return [Place(name, tuple(None if one == "-" else one for one in path)) for name, *path in each]
 
 
 def racks(count: int, size: int, spines: int = 1) -> list[Place]:
-    """Places of `count` leaves of `size` nodes, in so many spines."""
+    """Returns the places of the nodes of `count` leaves, with `size` nodes in each leaf. The leaves are
+    in `spines` spines."""
     return [
         Place(f"node-{leaf * size + index}", (f"spine-{leaf % spines}", f"leaf-{leaf}"))
         for leaf in range(count)
@@ -35,7 +36,7 @@ def racks(count: int, size: int, spines: int = 1) -> list[Place]:
 
 
 def made(rules: Rules, found: Iterable[Place], before: Topology | None = None) -> Mapping[str, str]:
-    """The units as text: nodes and child switches, by name."""
+    """Returns the units of a topology as text: nodes and child switches, by name."""
     return shown(build(rules, found, before).topology)
 
 
@@ -44,5 +45,5 @@ def shown(topology: Topology) -> Mapping[str, str]:
 
 
 def told(built: Built) -> Mapping[str, str]:
-    """The troubles: which nodes, by what is wrong."""
+    """Returns the Nodes with problems, by problem."""
     return {trouble.what: " ".join(trouble.nodes) for trouble in built.troubles}

@@ -1,4 +1,4 @@
-"""A real Slurm of each release, which is given topologies."""
+"""A real Slurm of each release, for tests of topologies."""
 
 import re
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from slurm_cluster.topology.running import topology_of
 from tests.eventually import eventually
 
 HAS_YAML = frozenset({"26.05"})
-"""Releases that read topology.yaml (25.05 and later)."""
+"""Releases that read topology.yaml (since 25.05)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RealSlurm:
-    """A cluster, and its topology file."""
+    """A cluster with a topology file."""
 
     cluster: Cluster
 
@@ -33,11 +33,12 @@ class RealSlurm:
         return self.cluster.directory / "slurm" / "etc" / name
 
     def text_of(self, topology: Topology) -> str:
-        """The file's text as this package writes it."""
+        """Returns the text of the topology file, as the package under test writes the file."""
         return files.to_yaml(topology) if self.has_yaml else files.to_conf(topology).text
 
     def takes(self, text: str, kind: Kind = Kind.TREE) -> None:
-        """slurmctld starts with this text. Raises ClusterError with its log."""
+        """Writes the file, and starts slurmctld with the file. Raises ClusterError with slurmctld's
+        log."""
         self.file.write_text(text)
         if not self.has_yaml:
             self._plugin(kind)
@@ -45,13 +46,13 @@ class RealSlurm:
         self.registered(self.cluster.spec.nodes)
 
     def restart(self) -> None:
-        """Raises ClusterError where slurmctld does not start."""
+        """Restarts slurmctld. Raises ClusterError if slurmctld does not start."""
         if self.cluster.is_running("slurmctld"):
             self.cluster.stop("slurmctld")
         self.cluster.start("slurmctld")
 
     def refusal_of(self, text: str, kind: Kind = Kind.TREE) -> str:
-        """What slurmctld says of a text that it does not start with."""
+        """Returns slurmctld's error for a text, or "" if slurmctld starts with the text."""
         try:
             self.takes(text, kind)
         except ClusterError as error:
@@ -59,11 +60,11 @@ class RealSlurm:
         return ""
 
     def shown(self) -> Topology:
-        """What it works by."""
+        """Returns the topology that slurmctld uses."""
         return topology_of(self.cluster.run_slurm("scontrol", "show", "topology").stdout)
 
     def nodes_for(self, *options: str) -> tuple[str, ...]:
-        """The nodes of a job that is allowed to start at once; none: it is not."""
+        """Returns the nodes of an immediate job; empty if the job does not start."""
         asked = ("--no-shell", "--exclusive", "--immediate=8", *options)
         try:
             told = self.cluster.run_slurm("salloc", *asked)
@@ -79,7 +80,7 @@ class RealSlurm:
         return expand(nodes.stdout.strip())
 
     def states(self) -> dict[str, str]:
-        """sinfo's word for each node."""
+        """Returns the state of each node in sinfo."""
         listed = self.cluster.run_slurm("sinfo", "--noheader", "--Node", "--format=%N %T").stdout
         return dict(line.split() for line in listed.splitlines())
 

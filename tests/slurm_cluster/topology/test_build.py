@@ -1,4 +1,5 @@
-"""What becomes of labels: a tree or blocks, the same for the same Nodes, and what is wrong is told."""
+"""Tests of topologies from labels: equal Nodes give equal trees or blocks, and wrong labels are
+reported."""
 
 from dataclasses import replace
 
@@ -51,9 +52,9 @@ FEW = "block b2 has fewer nodes than a base block (4)"
             "cluster=s1 s2, l1=n1, l2=n2, l3=n3 n4, s1=l1 l2, s2=l3",
             {},
         ),
-        # Without a root no job spans two spines.
+        # Without a root, no job uses nodes of two spines.
         (replace(TREE, root=None), "n1 s1 l1, n2 s2 l2", "l1=n1, l2=n2, s1=l1, s2=l2", {}),
-        # Neighbours are of one spine.
+        # Neighbouring blocks are in the same spine.
         (OF_SPINES, "n1 s2 b1, n2 s1 b2, n3 s2 b3, n4 s1 b10", "b2=n2, b10=n4, b1=n1, b3=n3", {}),
         (
             TREE,
@@ -62,10 +63,10 @@ FEW = "block b2 has fewer nodes than a base block (4)"
             {UNLABELLED: "n2 n3"},
         ),
         (replace(BLOCKS, block_sizes=(1,)), "n1 b1, n2 -", "b1=n1", {UNLABELLED: "n2"}),
-        # A wider label that one Node lacks is known from the others.
+        # If a Node lacks a wider label, the labels of other Nodes give the value.
         (TREE, "n1 s1 l1, n2 - l1", "cluster=s1, l1=n1 n2, s1=l1", {}),
         (TREE, "n1 - l1, n2 s1 l2", "cluster=l1 s1, l1=n1, l2=n2, s1=l2", {}),
-        # A label that no Node has makes no tier.
+        # If no Node has a label, the label makes no tier.
         (ZONES, "n1 z1 - l1, n2 z1 - l2", "cluster=z1, l1=n1, l2=n2, z1=l1 l2", {}),
         (
             TREE,
@@ -73,7 +74,7 @@ FEW = "block b2 has fewer nodes than a base block (4)"
             "cluster=s1 s2 unlabelled, l1=n1 n2, l2=n4, s1=l1, s2=l2, unlabelled=n3",
             {CONTRADICTS: "n3"},
         ),
-        # A switch that is its own child would end slurmctld.
+        # slurmctld ends if a switch is its own child.
         (
             TREE,
             "n1 a a, n2 s1 a, n3 s1 a, n4 a b",
@@ -125,14 +126,15 @@ def test_a_switch_without_nodes_keeps_its_place() -> None:
 
 
 def test_a_new_block_moves_no_other_block() -> None:
-    """Slurm joins neighbours: a block in the middle would break up all larger blocks after it."""
+    """Slurm combines neighbouring blocks. A new block between others would split all larger blocks after
+    the new block."""
     before = build(BLOCKS, places("n1 b1", "n3 b3")).topology
     after = build(BLOCKS, places("n2 b2", "n3 b3"), before).topology
     assert [*shown(after).items()] == [("b1", ""), ("b3", "n3"), ("b2", "n2")]
 
 
 def test_a_kept_switch_is_no_child_of_a_switch_with_nodes() -> None:
-    """Other tiers than before: Slurm takes no switch with nodes and switches."""
+    """The tiers have changed. Slurm rejects a switch with both nodes and switches."""
     before = Topology(Kind.TREE, (Unit("l1", children=("old",)), Unit("old", ("n9",))))
     assert made(TREE, places("n1 s1 l1"), before)["cluster"] == "old s1"
 
@@ -157,7 +159,8 @@ def test_any_labels_make_the_same_valid_tree_each_time(
 
 
 def is_a_tree(topology: Topology) -> None:
-    """Each name is one switch, each child is there and has one parent, and only leaves have nodes."""
+    """Checks the tree: each name is one switch, each child exists and has one parent, and only leaves
+    have nodes."""
     names = [unit.name for unit in topology.units]
     children = [child for unit in topology.units for child in unit.children]
     assert len(names) == len({*names})

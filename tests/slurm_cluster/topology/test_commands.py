@@ -1,4 +1,4 @@
-"""`slurm-cluster topology` as a person types it."""
+"""Tests of the command `slurm-cluster topology`."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Path:
-    """What `kubectl get nodes -o json` prints."""
+    """Writes a file with the output of `kubectl get nodes -o json`, and returns the file's path."""
     items = [node(f"n{index}", spine="s1", leaf=f"l{index // 2}", gpu="yes") for index in range(4)]
     path = tmp_path / "nodes.json"
     path.write_text(json.dumps({"items": [*items, node("control-plane")]}))

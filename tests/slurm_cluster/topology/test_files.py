@@ -1,4 +1,5 @@
-"""The two files' text, and what is read of a text."""
+"""Tests of the topology files: the text of topology.yaml and topology.conf, and the reading of a
+text."""
 
 from dataclasses import replace
 

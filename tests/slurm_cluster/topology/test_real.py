@@ -1,5 +1,6 @@
-"""A real slurmctld of each release takes what is made of labels, shows the same, and places jobs by it.
-What it refuses, it refuses here too: that is why the files leave it out."""
+"""Tests of topologies with a real slurmctld of each release. slurmctld accepts a topology from labels,
+shows the same topology, and places jobs accordingly. slurmctld rejects the entries that the files leave
+out."""
 
 import tempfile
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ BLOCKS = Rules(Kind.BLOCK, (LEAF,), (4, 8))
 
 @pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
 def slurm(request: pytest.FixtureRequest) -> Iterator[RealSlurm]:
-    """Eight nodes. Neighbours are in different racks, so that no job gets one rack by chance."""
+    """Eight nodes. Neighbours are in different racks, so no job gets one rack by chance."""
     spec = ClusterSpec(nodes=8, kubernetes=False, extender=False, release=str(request.param))
     with (
         tempfile.TemporaryDirectory(prefix="topology-") as directory,
@@ -82,7 +83,7 @@ def test_nodes_without_labels_run_jobs_with_all_other_nodes(slurm: RealSlurm) ->
 
 
 def test_a_node_in_no_switch_is_in_no_job_of_several_nodes(slurm: RealSlurm) -> None:
-    """Which is why Nodes without labels have a switch. 24.11 starts no job at all there."""
+    """For this reason, Nodes without labels have a switch. 24.11 starts no job on such a node."""
     slurm.takes(slurm.text_of(Topology(Kind.TREE, (Unit("rack-1", ODD),))))
     assert slurm.nodes_for("--nodes=2", "--nodelist=node-2") == ()
     alone = slurm.nodes_for("--nodes=1", "--nodelist=node-2")
@@ -150,7 +151,7 @@ def test_24_11_ends_at_entries_that_topology_conf_omits(
 
 
 def test_too_small_blocks_and_empty_switches_do_no_harm(slurm: RealSlurm) -> None:
-    """26.05 takes it; in topology.conf it is left out."""
+    """26.05 accepts small blocks and empty switches. topology.conf omits both."""
     before = build(BLOCKS, in_blocks("gone-1 rack-9")).topology
     small = build(BLOCKS, in_blocks()[:-1], before).topology
     slurm.takes(slurm.text_of(small), Kind.BLOCK)
@@ -161,8 +162,8 @@ def test_too_small_blocks_and_empty_switches_do_no_harm(slurm: RealSlurm) -> Non
 
 
 def test_nodes_are_in_the_switch_that_slurmd_reports(tmp_path: Path) -> None:
-    """26.05: the file has the switches, and slurmd -Z tells its own. A switch that a node names must
-    stay in the file: else slurmctld does not start again."""
+    """In 26.05, the file has the switches, and `slurmd -Z` reports its own switch. The file must keep a
+    switch while a node names the switch: otherwise slurmctld does not start again."""
     spec = ClusterSpec(nodes=1, dynamic_nodes=4, kubernetes=False, extender=False)
     racks = [Place(f"dynamic-{index}", ("spine", f"rack-{index % 2}")) for index in range(1, 5)]
     told = replace(TREE, members=Members.TOLD)
@@ -177,10 +178,10 @@ def test_nodes_are_in_the_switch_that_slurmd_reports(tmp_path: Path) -> None:
         assert slurm.shown().by_name["rack-1"].nodes == ("dynamic-1", "dynamic-3")
         in_one_rack = ("dynamic-1", "dynamic-3"), ("dynamic-2", "dynamic-4")
         assert slurm.nodes_for("--partition=dynamic", "--nodes=2") in in_one_rack
-        # another rack, by hand
+        # An administrator moves a node to another rack.
         cluster.run_slurm("scontrol", "update", "NodeName=dynamic-3", "Topology=default:rack-0")
         assert slurm.shown().by_name["rack-0"].nodes == ("dynamic-2", "dynamic-3", "dynamic-4")
-        # the nodes keep theirs when slurmctld starts again, though no label names rack-1 any more
+        # Nodes keep their switches after a restart of slurmctld, although no label names rack-1.
         moved = [replace(place, path=("spine", "rack-0")) for place in racks]
         after = build(told, [*moved, *places("node-1 - -")], tree).topology
         slurm.takes(slurm.text_of(after))
@@ -191,7 +192,8 @@ def test_nodes_are_in_the_switch_that_slurmd_reports(tmp_path: Path) -> None:
 
 
 def test_a_node_that_names_an_unknown_switch_is_invalid_and_then_drained(tmp_path: Path) -> None:
-    """26.05. The path from the root on is safe: Slurm makes the switch."""
+    """Only 26.05. With a path from the root on, a node may name an unknown switch: Slurm creates the
+    switch."""
     spec = ClusterSpec(nodes=1, dynamic_nodes=3, kubernetes=False, extender=False)
     told = replace(TREE, members=Members.TOLD)
     with Cluster.up(spec, tmp_path) as cluster:
@@ -205,7 +207,7 @@ def test_a_node_that_names_an_unknown_switch_is_invalid_and_then_drained(tmp_pat
         slurm.registered(3)
         assert slurm.shown().by_name["rack-8"].nodes == ("dynamic-2", "dynamic-3")
         assert slurm.nodes_for("--partition=dynamic", "--nodes=2") == ("dynamic-2", "dynamic-3")
-        # the file without them is no harm, and with them neither
+        # slurmctld works with a file without the new nodes, and with a file with the new nodes.
         slurm.restart()
         assert slurm.shown().by_name["rack-8"].nodes == ("dynamic-2", "dynamic-3")
         every = places("node-1 - -", "dynamic-1 s rack-7", "dynamic-2 s rack-8", "dynamic-3 s rack-8")
@@ -221,8 +223,8 @@ def test_a_node_that_names_an_unknown_switch_is_invalid_and_then_drained(tmp_pat
 
 @pytest.mark.parametrize("release", list(DEBIAN_SUITES))
 def test_listed_node_joins_its_block_after_a_reconfigure(tmp_path: Path, release: str) -> None:
-    """Of both releases. A node that joins is in no block, though the file has it: which is why the file
-    takes the nodes that Slurm has, and changes when one joins."""
+    """In both releases, a joining node is in no block, even if the file lists the node. For this reason,
+    the file contains the nodes that Slurm has, and changes when a node joins."""
     spec = ClusterSpec(
         nodes=1,
         dynamic_nodes=2,

@@ -1,4 +1,4 @@
-"""What a person may say of the tiers, and what Slurm would not take."""
+"""Tests of the rules for tiers: the allowed rules, and the rules that Slurm would reject."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""5,000 Nodes: what a heartbeat costs, and how often the file is written while all of them come."""
+"""Tests with 5,000 Nodes: the cost of a heartbeat, and the number of writes of the file while the Nodes
+join."""
 
 import asyncio
 import time
@@ -24,7 +25,7 @@ PACE = Pace(settle=0.5, longest=5.0)
 
 
 def large(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """A Node of the usual size: some 10 kB."""
+    """Returns a Node of the usual size, about 10 kB."""
     images = [{"names": [f"example.com/image-{index}@sha256:{'0' * 64}"]} for index in range(70)]
     return {**manifest, "status": {"images": images, "conditions": []}}
 
@@ -44,10 +45,10 @@ async def test_5000_nodes_cause_few_writes_and_heartbeats_cause_none() -> None:
         for index, manifest in enumerate(everyone):
             kubernetes.put("nodes", manifest)
             if index % 50 == 0:
-                await asyncio.sleep(0.05)  # over 5 s and more
+                await asyncio.sleep(0.05)  # more than 5 s in total
         await until(lambda: listed(kubernetes) >= NODES, within_s=60)
         took, writes = time.monotonic() - began, follower.writes
-        assert writes <= 3 + took / PACE.longest  # not one for each Node
+        assert writes <= 3 + took / PACE.longest  # fewer writes than Nodes
         await beaten(kubernetes, follower, writes)
         print(f"{NODES} Nodes came in {took:.1f} s: {writes} writes")  # noqa: T201 -- figures
     finally:
@@ -56,12 +57,12 @@ async def test_5000_nodes_cause_few_writes_and_heartbeats_cause_none() -> None:
 
 
 def listed(kubernetes: InMemoryKubernetes) -> int:
-    """How many nodes are in the file."""
+    """Returns the number of nodes in the file."""
     return sum(len(unit.nodes) for unit in files.read(text(kubernetes)).units)
 
 
 async def beaten(kubernetes: InMemoryKubernetes, follower: Follower, writes: int) -> None:
-    """1,000 Nodes tell their status."""
+    """Updates the status of 1,000 Nodes, and checks that no update causes a write."""
     cpu = 0.0
     for index in range(1_000):
         change = {"status": {"conditions": [{"type": "Ready", "status": str(index)}]}}
@@ -89,5 +90,5 @@ def test_a_file_and_a_picture_of_5000_nodes_are_made_quickly() -> None:
         f" drawn: {drawn - made:.2f} s, {len(picture) / 1024:.0f} KiB"
     )
     assert again.topology == built.topology
-    assert len(file) < 1 << 20  # a ConfigMap
+    assert len(file) < 1 << 20  # the size limit of a ConfigMap
     assert drawn - began < 5

@@ -1,4 +1,5 @@
-"""The ConfigMap follows the labels: not each Node or heartbeat, and never over the text of a person."""
+"""Tests that the ConfigMap follows the labels. Heartbeats cause no writes, many Nodes cause few writes,
+and a text of a person is never overwritten."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -58,7 +59,7 @@ def has_text(kubernetes: InMemoryKubernetes, words: str) -> bool:
 
 @asynccontextmanager
 async def written(pace: Pace = QUICK) -> AsyncIterator[tuple[InMemoryKubernetes, Follower]]:
-    """Follows a cluster of two leaves, after the first writing of the ConfigMap."""
+    """Follows a cluster with two leaves. Yields after the first write of the ConfigMap."""
     kubernetes = cluster()
     async with following(kubernetes, pace) as follower:
         await kubernetes.until(lambda: has_text(kubernetes, "leaf-1"))
@@ -152,7 +153,7 @@ async def test_after_a_restart_the_names_of_the_config_map_stay() -> None:
 
 
 async def test_no_file_of_blocks_is_written_without_labels() -> None:
-    """slurmctld ends at a topology without blocks."""
+    """slurmctld ends if the topology has no blocks."""
     kubernetes = InMemoryKubernetes()
     kubernetes.put("nodes", node("n1"))
     blocks = Rules(Kind.BLOCK, (SPINE, LEAF), (2,))

@@ -1,5 +1,5 @@
-"""`slurm-cluster topology watch` as a program, on a real kube-apiserver: the ConfigMap that a real
-slurmctld takes."""
+"""Tests of the program `slurm-cluster topology watch` on a real kube-apiserver. A real slurmctld accepts
+the ConfigMap."""
 
 import json
 import os
@@ -29,7 +29,7 @@ OPTIONS = ("--kind", "tree", "--tier", LABEL, "--config-map", f"default/{MAP}", 
 
 @pytest.fixture
 def labelled(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """node-1 and node-3 in a rack, node-2 in another; node-4 has no label."""
+    """A cluster with node-1 and node-3 in one rack, and node-2 in another rack. node-4 has no label."""
     for node, rack in (("node-1", "a"), ("node-3", "a"), ("node-2", "b")):
         shared_cluster.kubectl("label", "node", node, f"{LABEL}={rack}")
     yield shared_cluster
