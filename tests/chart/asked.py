@@ -1,4 +1,5 @@
-"""The requests of each program to kube-apiserver, beside the permissions of the program's roles."""
+"""Compares the requests of each program to kube-apiserver with the permissions of the program's
+roles."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ EXTENDERS: Calls = {
     "write_secret": [(WEBHOOKS,), ({"metadata": {**WEBHOOKS["metadata"], "resourceVersion": "1"}},)],
     "trust": [(RELEASE, b"authority")],
 }
-"""The extender's calls of each method about one object."""
+"""Methods that the extender calls for one object, with the arguments of each call."""
 AGENTS: Calls = {
     "read_node": [("n",)],
     "patch_node_status": [("n", {})],
@@ -64,7 +65,7 @@ EXTENDER_LISTS = ("validatingadmissionpolicies",)
 """Kinds that the extender lists without a watch."""
 AGENT_KINDS = ("pods", "nodes")
 CHECKS_CALLS = {"create_pod"}
-"""Calls in the extender's package by the check alone."""
+"""Calls in the extender's package that only the command `check` makes."""
 CLUSTERS_CALLS = {
     "create_event",
     "read_secret",
@@ -72,22 +73,23 @@ CLUSTERS_CALLS = {
     "read_config_map",
     "write_config_map",
 }
-"""Calls of slurm-cluster with the roles of the chart of a whole Slurm."""
+"""Calls of slurm-cluster. The roles of the chart slurm permit these calls."""
 EVERYBODYS = {"version", "kinds", "account", "denied"}
 """Calls that every account may make (system:basic-user, system:discovery)."""
 ABOUT_ALL = {"serves", "list", "latest_version", "pages", "watch"}
 PERSONS = {"call_service"}
-"""Calls of preflight with the account of a person alone: no role of the chart allows these calls."""
+"""Calls of preflight with the account of a user. No role of the chart permits these calls."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Permission:
-    """A request, or a permission of a role: "" is every namespace, or every name."""
+    """A request, or a permission of a role. An empty namespace or name stands for every namespace or
+    name."""
 
     verb: str
     group: str
     resource: str
-    """With the subresource."""
+    """Resource with the subresource."""
     namespace: str = ""
     name: str = ""
 
@@ -105,8 +107,8 @@ KUBE_SCHEDULERS = {
     _lease("get", f"{RELEASE}-kube-scheduler"),
     _lease("update", f"{RELEASE}-kube-scheduler"),
 }
-"""The requests of kube-scheduler about the Lease (client-go's leaderelection). Kubernetes' own role
-covers the other requests."""
+"""The requests of kube-scheduler for the Lease (client-go's leaderelection). Kubernetes' own role
+permits the other requests."""
 CHECKS = {
     Permission("create", "", "pods", "default"),
     Permission("get", "", "pods", "default", "p"),
@@ -124,7 +126,7 @@ UNINSTALLS = {
 
 
 class Recorder(KubernetesRest):
-    """Records requests instead of sending requests."""
+    """Records requests instead of sending the requests."""
 
     asked: set[Permission]
 
@@ -158,7 +160,7 @@ class Recorder(KubernetesRest):
 
 
 async def asked_by(calls: Calls, kinds: Iterable[str], lists: Iterable[str] = ()) -> set[Permission]:
-    """Returns the requests of these calls, of watches of these kinds, and of lists of other kinds."""
+    """Returns the requests of these calls, of watches of `kinds`, and of lists of `lists`."""
     async with Recorder(access_of("http://kubernetes")) as recorder:
         for name, arguments in calls.items():
             for given in arguments:
@@ -188,7 +190,8 @@ def allowed_to(chart: Rendered, subject: str) -> set[Permission]:
 
 
 def _all(chart: Rendered, role: Manifest, binding: Manifest) -> Iterator[Manifest]:
-    """Yields the role in the namespace of the binding: roles of several namespaces have one name."""
+    """Yields the role in the namespace of the binding. Roles of several namespaces have the same
+    name."""
     for each in chart.manifests:
         same = (each["kind"], each["metadata"]["name"]) == (role["kind"], role["metadata"]["name"])
         if same and each["metadata"].get("namespace") == binding["metadata"].get("namespace"):

@@ -1,4 +1,4 @@
-"""Cluster with the kinds and namespaces that the chart's objects need."""
+"""Fixture: a cluster with the kinds and namespaces that the chart's objects need."""
 
 from __future__ import annotations
 

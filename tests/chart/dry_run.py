@@ -1,4 +1,5 @@
-"""Shows what Helm rendered to a real kube-apiserver, which validates each field and stores nothing."""
+"""Sends Helm's objects to a real kube-apiserver by a dry run. kube-apiserver validates each field and
+stores nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _SEPARATOR: Final = re.compile(r"^---\n", re.MULTILINE)
 
 
 def rejections(cluster: Cluster, texts: Iterable[str]) -> tuple[int, list[str]]:
-    """Shows each object once. Returns the number of objects, and kube-apiserver's rejections."""
+    """Sends each object once. Returns the number of objects, and kube-apiserver's rejections."""
     objects = dict.fromkeys(each for text in texts for each in _SEPARATOR.split(text) if each.strip())
     try:
         cluster.kubectl(*_DRY_RUN, stdin="---\n".join(objects))

@@ -1,4 +1,4 @@
-"""Objects that Helm makes of the chart slurm-extender. Helm renders the same values once."""
+"""Renders the objects of the chart slurm-extender with Helm. Helm renders equal values once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 
 
 def rendered(values: Values) -> Rendered:
-    """Returns objects that tests share and do not change. Raises ClusterError with Helm's words."""
+    """Returns the objects. Tests share the objects and must not change them. Raises ClusterError with
+    Helm's message."""
     return _rendered(json.dumps(with_needed(values)))
 
 
@@ -28,7 +29,7 @@ def _rendered(values: str) -> Rendered:
 
 
 def install(cluster: Cluster, values: Values, kinds: Collection[str]) -> Rendered:
-    """Creates the objects of these kinds, as in the release. Returns all objects of the release."""
+    """Creates the objects of these kinds. Returns all objects of the release."""
     chart = rendered(values)
     wanted = [each for each in chart.manifests if each["kind"] in kinds]
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted})
@@ -38,7 +39,8 @@ def install(cluster: Cluster, values: Values, kinds: Collection[str]) -> Rendere
 
 @contextmanager
 def roles_and_policies(cluster: Cluster, values: Values) -> Iterator[Rendered]:
-    """Creates the roles and, for the time of the block, the admission policies of a release."""
+    """Creates the roles and the admission policies of a release. Deletes the policies at the end of the
+    block."""
     chart = install(cluster, values, RBAC + POLICIES)
     try:
         yield chart

@@ -1,4 +1,5 @@
-"""A real authorizer lets each program do what it asks, and a real kube-scheduler runs by it."""
+"""A real authorizer permits each program's requests, and a real kube-scheduler runs with the chart's
+roles."""
 
 from __future__ import annotations
 
@@ -42,9 +43,9 @@ NOBODYS = {
         ("rbac.authorization.k8s.io", "clusterroles"),
     )
 }
-"""What no program may do in all namespaces."""
+"""Requests that no program may make in all namespaces."""
 
-_SCHEDULER = "a-scheduler-of-its-own"  # the cluster's own has the usual profile
+_SCHEDULER = "a-scheduler-of-its-own"  # the cluster's own kube-scheduler has the usual profile
 
 
 def account(name: str) -> str:
@@ -69,7 +70,7 @@ def review(user: str, each: Permission) -> Manifest:
 
 
 def allowed(cluster: Cluster, user: str, asks: Iterable[Permission]) -> set[Permission]:
-    """What of this kube-apiserver lets the user do."""
+    """Returns the requests that kube-apiserver permits for a user."""
     let = set()
     with api_client(dict(cluster.ports), Layout(cluster.directory)) as client:
         for each in asks:
@@ -109,7 +110,8 @@ async def test_authorizer_allows_each_program_only_its_own_requests(
 def test_authorizer_allows_changes_of_pods_only_in_namespaces_in_scope(
     release_cluster: Cluster,
 ) -> None:
-    """The role of the kube-scheduler in the same Pod allows more than the extender's, but no patch."""
+    """In the same Pod, kube-scheduler and the extender share an account. kube-scheduler's role adds
+    permissions, but no patch."""
     scope: Values = {"scheduler": {"scope": {"type": "namespace", "namespaces": ["team-a", "team-b"]}}}
     changes = {("patch", "pods"), ("delete", "pods"), ("patch", "pods/status")}
     everywhere = {("get", "pods"), ("list", "pods"), ("watch", "pods"), ("create", "pods/binding")}
@@ -141,7 +143,8 @@ def running(command: list[str], log: Path) -> Iterator[None]:
 def test_kube_scheduler_runs_with_the_configuration_and_roles_of_the_chart(
     release_cluster: Cluster, tmp_path: Path
 ) -> None:
-    """kube-scheduler beside the extender has the extender's account, and its policy."""
+    """If kube-scheduler runs beside the extender, the extender's account and policy apply to
+    kube-scheduler."""
     with roles_and_policies(release_cluster, {"scheduler": {"name": _SCHEDULER}}) as chart:
         runs_as_in_the_chart(release_cluster, tmp_path, chart)
 
@@ -154,7 +157,7 @@ def runs_as_in_the_chart(release_cluster: Cluster, tmp_path: Path, chart: Render
         secure, nobody = lease.ports["kube-scheduler"], lease.ports["nobody"]
     text = chart.find("ConfigMap", f"{RELEASE}-kube-scheduler")["data"]["config.yaml"]
     configuration: dict[str, Any] = yaml.safe_load(text.replace(":8888", f":{nobody}"))
-    # kube-scheduler does not call prioritize for Pods with one Node, and has no other Pods of Slurm.
+    # Each Pod has only one feasible Node, so kube-scheduler would never call prioritize.
     assert not [each for each in configuration["extenders"] if "prioritizeVerb" in each]
     configuration["clientConnection"]["kubeconfig"] = str(kubeconfig)
     config = tmp_path / "config.yaml"
@@ -180,7 +183,8 @@ def runs_as_in_the_chart(release_cluster: Cluster, tmp_path: Path, chart: Render
 
 
 def why_it_waits(cluster: Cluster) -> str:
-    """What kube-scheduler has written onto the Pod: it asked the extender, where nobody is."""
+    """Returns kube-scheduler's message on the Pod. kube-scheduler has called the extender, but no
+    extender listens."""
     shown = json.loads(cluster.kubectl("get", "pod", "asks-for-slurm", "-o", "json").stdout)
     conditions = shown["status"].get("conditions") or []
     return "".join(each.get("message", "") for each in conditions if each["type"] == "PodScheduled")

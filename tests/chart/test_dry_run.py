@@ -1,4 +1,4 @@
-"""A failed dry run is a rejection, also without a message of kubectl."""
+"""A failed dry run counts as a rejection, even without a message from kubectl."""
 
 from __future__ import annotations
 

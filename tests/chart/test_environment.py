@@ -1,4 +1,4 @@
-"""Containers are told what the programs' own settings take, and the files are those that they read."""
+"""The programs accept the environment variables of their containers, and can read the mounted files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from node_agent.settings import Settings as AgentSettings
 from tests.chart.rendering import rendered
 from tests.chart_matrix import MATRIX, POOLS, merged
 
-pytestmark = pytest.mark.real  # Helm is built, once
+pytestmark = pytest.mark.real  # Helm is built once
 
 INSIDE = [case for case in MATRIX if not case.startswith("outside")]
 
@@ -27,7 +27,8 @@ def containers(workload: Manifest) -> Iterator[dict[str, Any]]:
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:
-    """The variables; those that kubelets fill in have some name."""
+    """Returns the environment variables. A variable that the kubelet fills in gets an arbitrary
+    value."""
     return {each["name"]: each.get("value", "some-name") for each in container["env"]}
 
 
@@ -96,7 +97,7 @@ def test_node_agent_accepts_the_settings_of_the_chart(
 
 
 def _writable(workload: dict[str, Any]) -> set[str]:
-    """Returns the folders of the host that a container may write, under the same paths."""
+    """Returns the host's folders that a container can write to and sees under the same paths."""
     spec = workload["spec"]["template"]["spec"]
     host = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if "hostPath" in each}
     mounts = spec["containers"][0]["volumeMounts"]
@@ -118,7 +119,7 @@ def test_extender_reads_the_policy_and_pools_of_the_chart(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("case", INSIDE)
 def test_mounts_have_volumes_and_only_the_agent_is_unrestricted(case: str) -> None:
-    """As the restricted Pod Security Standard has it."""
+    """The expected values are from the restricted Pod Security Standard."""
     for workload in rendered(MATRIX[case]).manifests:
         if workload["kind"] not in ("Deployment", "DaemonSet", "Job"):
             continue

@@ -1,4 +1,5 @@
-"""A real kube-apiserver holds the extender's account to the writes of the extender's code."""
+"""A real kube-apiserver permits the extender's account only the writes that the extender's code
+makes."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ def tainted(**given: str) -> Manifest:
 
 @pytest.fixture(scope="module")
 def admin(release_cluster: Cluster) -> Iterator[Caller]:
-    """Installs the roles and the policies; returns the administrator."""
+    """Installs the roles and the policies. Returns the administrator."""
     caller = Caller(release_cluster)
     with roles_and_policies(release_cluster, {"extender": {"settings": {"taintNodes": True}}}):
         caller.ask("PATCH", NODE, {"spec": {"taints": [OTHERS_TAINT]}}).raise_for_status()
@@ -68,11 +69,11 @@ def admin(release_cluster: Cluster) -> Iterator[Caller]:
 
 @pytest.fixture(scope="module")
 def extender(release_cluster: Cluster, admin: Caller) -> Iterator[Caller]:
-    """Returns the extender's account, once both policies are in force."""
+    """Returns the extender's account as soon as both policies are in force."""
     caller = Caller(release_cluster, user=f"system:serviceaccount:{NAMESPACE}:{RELEASE}")
     created(admin, "probe")
 
-    def refused() -> bool:  # a write that changes nothing is allowed
+    def refused() -> bool:  # a patch without a change would be allowed
         patch = {"metadata": {"labels": {"probed": str(time.monotonic_ns())}}}
         answers = [caller.ask("PATCH", path, patch) for path in (f"{PODS}/probe", NODE)]
         return all(answer.status_code == httpx.codes.FORBIDDEN for answer in answers)
@@ -84,7 +85,7 @@ def extender(release_cluster: Cluster, admin: Caller) -> Iterator[Caller]:
 
 
 def created(admin: Caller, name: str, **given: Any) -> str:
-    """Creates a Pod that waits at two gates, and returns the path."""
+    """Creates a Pod that waits for two scheduling gates, and returns the Pod's path."""
     gates = [{"name": GATE}, {"name": OTHERS_GATE}]
     manifest = pod(name, **{"schedulingGates": gates, **given})
     manifest["metadata"]["namespace"] = "team-a"
@@ -197,7 +198,8 @@ def test_extender_writes_nothing_else_of_a_pods_status(
 def test_extender_writes_to_a_pod_with_as_many_annotations_as_fit(
     admin: Caller, extender: Caller
 ) -> None:
-    """kube-apiserver limits the annotations of an object to 256 KiB, and the cost of an expression."""
+    """kube-apiserver limits the annotations of an object to 256 KiB, and limits the cost of an
+    expression."""
     many = map("".join, itertools.product(string.ascii_letters, repeat=3))
     path = created(admin, "large", own_annotations=dict.fromkeys(itertools.islice(many, 80_000), ""))
     uid = read(admin, path)["metadata"]["uid"]
@@ -259,7 +261,8 @@ def test_extender_writes_nothing_else_of_a_node(
 
 @pytest.fixture
 def webhooks(admin: Caller) -> Iterator[str]:
-    """Creates a configuration of the extender's name with webhooks that are never called."""
+    """Creates a webhook configuration with the extender's name. kube-apiserver never calls the
+    webhooks."""
     nothing = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["nothing"]}
     webhook = {
         "admissionReviewVersions": ["v1"],
@@ -277,7 +280,7 @@ def webhooks(admin: Caller) -> Iterator[str]:
 def test_extender_writes_the_ca_bundle_of_its_webhooks(
     admin: Caller, extender: Caller, webhooks: str
 ) -> None:
-    """Twice: a new authority is trusted beside the one before."""
+    """Writes two CAs in turn. The second write keeps the first CA."""
     for _ in range(2):
         certificate = KeyPair.ca(datetime.now(UTC)).certificate
         patch = trusting(read(admin, webhooks)["webhooks"], certificate)

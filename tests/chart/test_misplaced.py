@@ -1,4 +1,5 @@
-"""A real kube-apiserver warns of annotations on an object instead of the Pod template."""
+"""A real kube-apiserver warns about annotations that belong on the Pod template but are on the
+object."""
 
 from __future__ import annotations
 
@@ -35,13 +36,13 @@ def template(annotations: Mapping[str, str], **spec: Any) -> Manifest:
 
 
 def job_of(made: Manifest, annotations: Mapping[str, str] = NOTHING) -> Manifest:
-    """Returns the template of a Job in another object."""
+    """Returns a job template for another object."""
     made["spec"]["restartPolicy"] = "Never"
     return {"metadata": {"annotations": dict(annotations)}, "spec": {"template": made}}
 
 
 def spec_of(kind: str, made: Manifest) -> Manifest:
-    """Returns the spec of an object of a kind with this Pod template."""
+    """Returns the spec of an object of this kind with this Pod template."""
     selected = {"selector": {"matchLabels": {"app": "a"}}, "template": made}
     match kind:
         case "Job":
@@ -76,7 +77,7 @@ VERSIONS = {
 def owner(
     name: str, made: Manifest, annotations: Mapping[str, str] = NOTHING, kind: str = "Deployment"
 ) -> Manifest:
-    """Returns an object of a kind, with annotations of its own."""
+    """Returns an object of this kind with its own annotations."""
     metadata = {"name": name, "namespace": "team-a", "annotations": dict(annotations)}
     version = VERSIONS[kind]
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec_of(kind, made)}
@@ -84,7 +85,7 @@ def owner(
 
 @pytest.fixture(scope="module")
 def installed(release_cluster: Cluster) -> Iterator[Cluster]:
-    """Installs the policy of a release for one namespace, with another prefix, before any CRD."""
+    """Installs the policy of a release for one namespace, with another prefix, before any CRD exists."""
     scope = {"type": "namespace", "namespaces": ["team-a"]}
     settings = {"annotationPrefix": PREFIX, "TAKE_SCHEDULERS": "older, volcano"}
     install(release_cluster, {"scheduler": {"scope": scope}, "extender": {"settings": settings}})
@@ -190,7 +191,7 @@ def bridges(prefix: str) -> dict[str, str]:
 
 
 def named(told: Sequence[str], prefix: str) -> set[str]:
-    """Returns the annotations under a prefix in the warnings."""
+    """Returns the annotations with a prefix in the warnings."""
     return set(re.findall(rf"(?<![\w.]){re.escape(prefix)}[\w-]+", "\n".join(told)))
 
 
@@ -198,7 +199,7 @@ def named(told: Sequence[str], prefix: str) -> set[str]:
 def test_author_is_warned_of_slurm_bridges_annotations_that_are_not_read(
     installed: Cluster, prefix: str
 ) -> None:
-    """The chart's list of names has each name of the extender's list."""
+    """The chart's list of names contains each name of the extender's list."""
     others = {OLD_PREFIX + "slurm-node": "n1", OLD_PREFIX + "slurm-key-hash": "x"}
     on_object = owner("a", template({}), bridges(prefix) | others, "Job")
     told = warnings(installed, [on_object], "--dry-run=server")

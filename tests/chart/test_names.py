@@ -1,4 +1,4 @@
-"""Objects and the scheduler have names that Kubernetes takes, whatever the release is called."""
+"""Kubernetes accepts the names of the objects and of the scheduler for every name of the release."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from tests.chart_matrix import EXISTING, NEEDED, merged, with_needed
 
-pytestmark = pytest.mark.real  # Helm is built, once
+pytestmark = pytest.mark.real  # Helm is built once
 
 
 def template(release: str, namespace: str, values: Values) -> subprocess.CompletedProcess[str]:

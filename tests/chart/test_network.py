@@ -1,4 +1,4 @@
-"""Each Pod has a NetworkPolicy, and the way to slurmrestd is open at the ports that are asked for."""
+"""Each Pod has a NetworkPolicy, and the policy opens the ports of slurmrestd."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from deploy.local.chart import AGENT_NAME, RELEASE, Manifest, Values
 from tests.chart.rendering import rendered
 from tests.chart_matrix import UNINSTALL
 
-pytestmark = pytest.mark.real  # Helm is built, once
+pytestmark = pytest.mark.real  # Helm is built once
 
 
 def ports_out(values: Values) -> set[int]:
@@ -61,7 +61,7 @@ def test_each_pod_has_one_policy_with_the_same_lifetime(kind: str, name: str) ->
 
 
 def made_for(manifest: Manifest) -> str:
-    """When Helm makes an object: "" with the release."""
+    """Returns the Helm hook that creates an object; "" if the release creates the object."""
     return str((manifest["metadata"].get("annotations") or {}).get("helm.sh/hook", ""))
 
 

@@ -1,4 +1,4 @@
-"""With unmanagedPods: adopt, kube-apiserver lets only accounts name a Node that may bind Pods."""
+"""With `unmanagedPods: adopt`, only accounts that may bind Pods may set the Node of a Pod."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ DRY_RUN = "?dryRun=All"
 
 @pytest.fixture(scope="module")
 def callers(release_cluster: Cluster) -> Iterator[dict[str, Caller]]:
-    """Returns an author, a kubelet and an agent, who may create Pods in some namespaces, and the
-    administrator, while the policy is in force."""
+    """Returns a Pod author, a kubelet, an agent and the administrator, while the policy is in force. The
+    author, the kubelet and the agent may create Pods in two namespaces."""
     with ExitStack() as stack:
         stack.enter_context(roles_and_policies(release_cluster, ADOPTS))
         made = {
@@ -50,7 +50,8 @@ def callers(release_cluster: Cluster) -> Iterator[dict[str, Caller]]:
 
 @contextmanager
 def may_create(admin: Caller, namespace: str, resource: str) -> Iterator[None]:
-    """Lets author, kubelet and agent create objects: this cluster has no Node authorizer."""
+    """Permits the author, the kubelet and the agent to create objects. This cluster has no Node
+    authorizer."""
     name = f"author-{resource}".replace("/", "-")
     named = {"metadata": {"name": name}}
     rule = {"apiGroups": [""], "resources": [resource], "verbs": ["create"]}
@@ -67,7 +68,7 @@ def may_create(admin: Caller, namespace: str, resource: str) -> Iterator[None]:
 def create(
     caller: Caller, namespace: str = "team-a", *, name: str = "p", mirror: bool = False, **spec: Any
 ) -> httpx.Response:
-    """Creates a Pod for a Node, by a dry run."""
+    """Creates a Pod with a Node by a dry run."""
     annotations = {"kubernetes.io/config.mirror": "x"} if mirror else {}
     manifest = pod(name, scheduler="default-scheduler", own_annotations=annotations)
     manifest["metadata"]["namespace"] = namespace
@@ -92,7 +93,8 @@ def test_account_that_may_bind_pods_may_name_a_node(callers: dict[str, Caller]) 
 
 
 def test_kubelet_agents_and_release_name_nodes(callers: dict[str, Caller]) -> None:
-    """A kubelet creates mirror Pods, an agent slurmd Pods, and `extender.nodeNames` names Nodes."""
+    """A kubelet creates mirror Pods, an agent creates slurmd Pods, and the namespace of the release is
+    exempt because of `extender.nodeNames`."""
     create(callers["agent"]).raise_for_status()
     create(callers["kubelet"], mirror=True).raise_for_status()
     create(callers["author"], NAMESPACE).raise_for_status()

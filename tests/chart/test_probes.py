@@ -1,4 +1,5 @@
-"""What kubelets ask the containers, and what they do by it."""
+"""Tests of the probes of the containers: the targets of the kubelet's requests, and the time until a
+restart."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from extender.settings import Settings
 from tests.chart.rendering import rendered
 from tests.chart_matrix import MATRIX, UNINSTALL
 
-pytestmark = pytest.mark.real  # Helm is built, once
+pytestmark = pytest.mark.real  # Helm is built once
 
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
@@ -25,12 +26,13 @@ def ports(container: dict[str, Any]) -> dict[str, int]:
 
 
 def patience_s(probe: dict[str, Any]) -> int:
-    """How long it takes at least until the container is ended."""
+    """Returns the minimum time until the kubelet ends the container."""
     return int(probe["periodSeconds"] * probe["failureThreshold"])
 
 
 def test_probes_of_kube_scheduler_ask_the_extender_of_its_pod() -> None:
-    """A kubelet asks the Pod's address; there the extender answers by its default."""
+    """The kubelet probes the Pod's address. By default, the extender listens on every address of the
+    Pod."""
     chart = rendered({})
     found = containers(chart.find("Deployment", RELEASE))
     extender, scheduler = found["extender"], found["kube-scheduler"]
@@ -41,7 +43,7 @@ def test_probes_of_kube_scheduler_ask_the_extender_of_its_pod() -> None:
     assert Settings.model_fields["listen_address"].default == "0.0.0.0"
     assert "SLURM_EXTENDER_LISTEN_ADDRESS" not in {each["name"] for each in extender["env"]}
     assert patience_s(scheduler["startupProbe"]) == patience_s(extender["startupProbe"])
-    # Its Lease goes to the other replica before this one's extender is even ended.
+    # The Lease moves to the other replica before the kubelet ends the extender in this Pod.
     assert patience_s(scheduler["livenessProbe"]) < patience_s(extender["livenessProbe"])
 
 
@@ -54,7 +56,8 @@ def test_readiness_probe_asks_kube_scheduler_itself() -> None:
 
 @pytest.mark.parametrize("case", [case for case in MATRIX if not case.startswith("outside")])
 def test_probe_names_a_port_of_its_own_container(case: str) -> None:
-    """A kubelet looks there alone, and throws the answer of another name away."""
+    """The kubelet searches only the container's own ports for the name. A probe of an unknown name
+    fails."""
     for workload in rendered(MATRIX[case]).manifests:
         if workload["kind"] not in ("Deployment", "DaemonSet"):
             continue

@@ -1,4 +1,4 @@
-"""Values that cannot be are refused before anything is installed, by words that name them."""
+"""Helm rejects invalid values before the installation, with a message that names the values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deploy.local.errors import ClusterError
 from tests.chart.rendering import rendered
 from tests.chart_matrix import REFUSED
 
-pytestmark = pytest.mark.real  # Helm is built, once
+pytestmark = pytest.mark.real  # Helm is built once
 
 
 @pytest.mark.parametrize("case", REFUSED)

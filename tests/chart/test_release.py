@@ -1,4 +1,5 @@
-"""Helm installs, upgrades and uninstalls a release on a real kube-apiserver, and nothing of it stays."""
+"""Helm installs, upgrades and uninstalls a release on a real kube-apiserver. After the uninstallation,
+no object of the release is left."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.chart_matrix import POOLS, UNINSTALL, merged, with_needed
 from tests.eventually import eventually, eventually_not
 from tests.meanwhile import meanwhile
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # a cluster, and four calls of Helm
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # a cluster and four calls of Helm
 
 NAMESPACE = "slurm-system"
 KINDS = (
@@ -36,7 +37,7 @@ _OF_THE_RELEASE = ("--selector", "app.kubernetes.io/instance=placer")
 def asked(
     cluster: Cluster, *command: str, values: Values | None = None, namespace: str = NAMESPACE
 ) -> subprocess.CompletedProcess[str]:
-    """Asks Helm, in the release's namespace."""
+    """Runs Helm in the release's namespace."""
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     given = ["--values", "-"] if values is not None else []
     whole = [str(helm(silent)), *command, "--namespace", namespace, *given]
@@ -47,14 +48,14 @@ def asked(
 
 
 def run(cluster: Cluster, *command: str, values: Values | None = None) -> str:
-    """What Helm prints; fails with its words."""
+    """Returns Helm's output. Fails with Helm's message."""
     done = asked(cluster, *command, values=values)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def of_the_release(cluster: Cluster, kinds: Sequence[str] = KINDS) -> set[tuple[str, str]]:
-    """Kind and name of each object that there is of the release."""
+    """Returns the kind and the name of each object of the release in the cluster."""
     shown = cluster.kubectl("get", ",".join(kinds), *_OF_THE_RELEASE, "--all-namespaces", "-o", "json")
     listed: list[Any] = json.loads(shown.stdout)["items"]
     return {(each["kind"], each["metadata"]["name"]) for each in listed}
@@ -76,12 +77,12 @@ def test_release_is_installed_upgraded_and_uninstalled_without_a_trace(release_c
     restricted = merged(values, {"policy": {"preset": "restricted", "rules": rules}})
     told = run(release_cluster, "upgrade", "placer", str(CHART), values=restricted)
     assert "No Pod may run yet" not in told
-    assert generation(release_cluster, name) == before  # a changed policy makes no Pod anew
+    assert generation(release_cluster, name) == before  # a changed policy does not replace the Pods
     faster = merged(values, {"extender": {"settings": {"pollIntervalS": 0.1}}})
     run(release_cluster, "upgrade", "placer", str(CHART), values=faster)
     assert generation(release_cluster, name) == before + 1
     run(release_cluster, "uninstall", "placer", "--wait")
-    # Its Pods end a moment after the Deployment.
+    # The Pods end a moment after the Deployment.
     eventually_not(lambda: of_the_release(release_cluster), "what is left of the release")
 
 
@@ -108,7 +109,7 @@ def test_install_refuses_a_second_release_that_kubectl_applied(release_cluster: 
 
 
 def generation(cluster: Cluster, name: str) -> int:
-    """How often what the Deployment is to be has changed."""
+    """Returns the number of changes of the Deployment's spec."""
     shown = cluster.kubectl("get", "deployment", name, "-n", NAMESPACE, "-o", "json").stdout
     return int(json.loads(shown)["metadata"]["generation"])
 
@@ -124,7 +125,7 @@ def released(cluster: Cluster, values: Values) -> Iterator[None]:
 
 
 def test_type_of_the_hooks_service_may_change(release_cluster: Cluster) -> None:
-    """None becomes of a headless one, and kube-apiserver says so."""
+    """A headless Service cannot become a normal Service, so the chart uses two names."""
 
     def pushes(kind: str) -> Values:
         return {
@@ -147,7 +148,7 @@ def test_type_of_the_hooks_service_may_change(release_cluster: Cluster) -> None:
 def test_system_pods_need_no_extender_if_their_namespaces_are_labelled(
     release_cluster: Cluster,
 ) -> None:
-    """Nothing but the webhooks is there, so that no extender answers."""
+    """The cluster has only the webhooks. No extender answers."""
     label = "slurm-extender.io/every-pod"
     created = ("run", "p", "--image=i", "--dry-run=server", "-n")
     namespaces = ("kube-system", NAMESPACE, "team-a")
@@ -176,15 +177,15 @@ def test_system_pods_need_no_extender_if_their_namespaces_are_labelled(
 
 @contextmanager
 def ended(cluster: Cluster, component: str, status: int) -> Iterator[None]:
-    """kwok ends the Pods of a component as soon as they run, with this exit status. The component's Job
-    does not try again, for 30 s, a Pod that failed."""
+    """Has kwok end the running Pods of a component with this exit status. The component's Job does not
+    retry a failed Pod."""
     label = f"app.kubernetes.io/component={component}"
     local = "local.slurm-extender.io"
     ends = (f"{local}/run-for=0", f"{local}/exit-code={status}")
     job = ("job", f"placer-slurm-extender-{component}", "-n", NAMESPACE)
 
     def end() -> None:
-        with suppress(ClusterError):  # there is none yet
+        with suppress(ClusterError):  # the Job does not exist yet
             cluster.kubectl("annotate", "pods", "-n", NAMESPACE, "-l", label, *ends, "--overwrite")
             cluster.kubectl("patch", *job, "-p", '{"spec": {"backoffLimit": 0}}')
 
@@ -193,7 +194,7 @@ def ended(cluster: Cluster, component: str, status: int) -> Iterator[None]:
 
 
 def test_objects_of_check_and_uninstall_are_deleted_after_each_run(release_cluster: Cluster) -> None:
-    """Also where they fail: what has spoken stays, and no rights do."""
+    """Tests failing runs also. A failed Job stays with its log, but its roles are deleted."""
     values = with_needed(merged(UNINSTALL, {"nodeAgent": {"enabled": False}}))
     chart = ("placer", str(CHART), "--create-namespace")
     run(release_cluster, "install", *chart, values=values)
@@ -212,6 +213,6 @@ def test_objects_of_check_and_uninstall_are_deleted_after_each_run(release_clust
 
 
 def standing(cluster: Cluster) -> set[tuple[str, str]]:
-    """What there is of the release but for Pods."""
+    """Returns the objects of the release except Pods."""
     kinds = [kind for kind in KINDS if kind != "pods"]
     return of_the_release(cluster, [*kinds, "jobs"])

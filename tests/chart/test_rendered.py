@@ -1,4 +1,4 @@
-"""What is rendered is what a real kube-apiserver takes, with strict validation of each field."""
+"""A real kube-apiserver accepts Helm's objects with strict validation of each field."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_helm_lint_finds_nothing(case: str) -> None:
 
 
 def test_kube_apiserver_accepts_each_object_and_field(release_cluster: Cluster) -> None:
-    """Each object that any case of the matrix has."""
+    """Sends each object of every case of the matrix."""
     version = ("--kube-version", f"{release_cluster.spec.kubernetes_release}.0")
     texts = [template(helm(silent), with_needed(values), *version) for values in MATRIX.values()]
     objects, rejected = rejections(release_cluster, texts)
@@ -39,7 +39,7 @@ def test_kube_apiserver_accepts_each_object_and_field(release_cluster: Cluster) 
 
 
 def test_restricted_namespace_admits_all_pods_except_the_node_agent(release_cluster: Cluster) -> None:
-    """All but the node agent's, which the same namespace refuses."""
+    """The namespace rejects the node agent's Pod."""
     label = "pod-security.kubernetes.io/enforce=restricted"
     release_cluster.kubectl("create", "namespace", "restricted")
     release_cluster.kubectl("label", "namespace", "restricted", label)
@@ -51,7 +51,7 @@ def test_restricted_namespace_admits_all_pods_except_the_node_agent(release_clus
 
 
 def create_there(cluster: Cluster, workload: Manifest) -> None:
-    """Has kube-apiserver say whether it would make the Pod."""
+    """Creates the workload's Pod by a dry run."""
     spec = workload["spec"] if workload["kind"] == "Pod" else workload["spec"]["template"]["spec"]
     metadata = {"name": "p", "namespace": "restricted"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -1,4 +1,4 @@
-"""A real kube-apiserver lets a node agent create slurmd Pods of the pools' templates alone."""
+"""A real kube-apiserver permits a node agent to create slurmd Pods only from the pools' templates."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ RICH: Manifest = {
     }
 }
 ADOPTS = {"extender": {"settings": {"unmanagedPods": "adopt"}}}
-"""A policy of its own lets agents name Nodes."""
+"""With these values, another policy permits agents to set the Node of a Pod."""
 TEMPLATES = {"gpu-1": PLAIN, "gpu-2": RICH}
 
 
@@ -75,12 +75,12 @@ def revisions(templates: Mapping[str, Manifest]) -> list[Manifest]:
 
 
 def made(assignment: Assignment, template: Manifest) -> Manifest:
-    """Returns the slurmd Pod as the agent makes the Pod."""
+    """Returns the slurmd Pod that the agent creates."""
     return dict(manifest(assignment, data(template), Found(NODE, "n1"), POOLS_NAMESPACE))
 
 
 def changed(**spec: Any) -> Manifest:
-    """Returns the slurmd Pod of the plain template with more in the spec."""
+    """Returns the slurmd Pod of the plain template with additions to the spec."""
     plain = made(ASSIGNED, PLAIN)
     for name, value in spec.items():
         before = plain["spec"].get(name)
@@ -98,8 +98,8 @@ def container(**given: Any) -> Manifest:
 
 @pytest.fixture(scope="module")
 def agent(release_cluster: Cluster) -> Iterator[Caller]:
-    """Returns the agent of node-1, while the leader's ConfigMap is there. Without the ConfigMap, at the
-    upgrade of a chart, agents still make slurmd Pods."""
+    """Returns the agent of node-1, while the leader's ConfigMap exists. Before, checks that the agent
+    can create slurmd Pods without the ConfigMap, as during an upgrade of the chart."""
     with (
         roles_and_policies(release_cluster, merged(POOLS, ADOPTS)),
         token_of_a_pod(release_cluster, "node-1") as token,
@@ -158,7 +158,7 @@ def test_agent_creates_no_pod_with_more_than_its_template(
 
 
 def test_agent_creates_no_pod_with_other_pull_secrets(agent: Caller) -> None:
-    """The kubelet of the Node may read each Secret that a Pod there names."""
+    """The kubelet of the Node may read each Secret that a Pod on the Node names."""
     refused = create(agent, changed(imagePullSecrets=[{"name": "s"}]))
     assert refused.status_code == httpx.codes.FORBIDDEN, refused.text
     assert refused.json()["message"].endswith(f"imagePullSecret=s: {CURE}. {ADMISSION}")

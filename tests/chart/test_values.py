@@ -1,4 +1,4 @@
-"""Each value is documented where it stands, the schema knows it, and no setting is forgotten."""
+"""Each value has a description in values.yaml, and the schema contains each value and each setting."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from extender.settings import Settings as ExtenderSettings
 from node_agent.settings import Settings as AgentSettings
 
 OF_HELM = {("global",)}
-"""What Helm itself puts among the values."""
+"""Values that Helm itself adds."""
 OF_OTHERS = {("gpuTypes",), ("policy",)}
-"""Their parts are names of the user's, or of another file."""
+"""Values whose parts are named by the user or by another file."""
 FREE = {("monitoring", "dashboards", "labels")}
 OPTIONAL = ("limits", "requests", "claims", "matchLabels", "matchExpressions")
 
@@ -26,7 +26,7 @@ def schema() -> dict[str, Any]:
 
 
 def known(part: dict[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-    """The paths of the values that the schema names, without those of the programs' own files."""
+    """Returns the paths of the values in the schema, without the values of the programs' own files."""
     reference = part.get("$ref", "").removeprefix("#/definitions/")
     if reference in ("image", "secretKey", "resources"):
         part = schema()["definitions"][reference]
@@ -37,7 +37,7 @@ def known(part: dict[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, .
 
 
 def test_schema_and_page_are_generated_from_the_values() -> None:
-    """Where they are not: `make docs`."""
+    """If this test fails, run `make docs`."""
     text = pages.SCHEMA.read_text()
     assert pages.renewed_schema(text) == text
     assert pages.PAGE.read_text() == pages.page()
