@@ -1,5 +1,5 @@
-"""Kubernetes' own specs of scheduling, on the local cluster with and without the extender.
+"""Runs Kubernetes' own specs of scheduling on the local cluster, with and without the extender.
 
-They know nothing of Slurm: their Pods are not ours. What passes without the extender has to pass with
-it. `make conformance` runs them, once each way, and leaves build/conformance.json.
+The Pods of the specs do not use Slurm. If a spec passes without the extender, the spec must also pass
+with the extender. `make conformance` runs the specs once in each way, and writes build/conformance.json.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.conformance`: exit status 1 where a spec passes without the extender alone."""
+"""`python -m tests.conformance`: the exit status is 1 if a spec passes only without the extender."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,8 @@ def main(
     report: Annotated[Path, typer.Option(help="Where the results go.")] = _BUILD / "conformance.json",
     directory: Annotated[Path, typer.Option(help="Of the clusters.")] = _BUILD / "conformance",
 ) -> None:
-    """Run Kubernetes' specs of scheduling on a cluster without the extender, then on one with it."""
+    """Run Kubernetes' specs of scheduling on two clusters: without the extender, then with the
+    extender."""
     say = Stopwatch(_say)
     specs = program(say)
     without = _run(specs, _spec(extender=False), directory / "without", say)

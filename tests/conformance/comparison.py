@@ -1,4 +1,4 @@
-"""What became of each spec without the extender and with it."""
+"""Compares the outcomes of each spec without and with the extender."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ SIG = "[sig-scheduling]"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`state` is Ginkgo's: passed, failed, skipped, timedout, others. `words`: why it did not pass."""
+    """Outcome of a spec. `state` is Ginkgo's: passed, failed, skipped, timedout, or another state.
+    `words` is the reason if the spec did not pass."""
 
     state: str
     seconds: float = 0.0
@@ -25,11 +26,11 @@ class Outcome:
 _NOT_RUN = Outcome("not run")
 
 Outcomes = Mapping[str, Outcome]
-"""By a spec's whole name."""
+"""Outcomes by the full name of the spec."""
 
 
 def outcomes(report: Iterable[Mapping[str, Any]]) -> dict[str, Outcome]:
-    """Reads what Ginkgo writes with -ginkgo.json-report: the specs of this SIG."""
+    """Returns the outcomes of this SIG's specs in a report of Ginkgo (-ginkgo.json-report)."""
     return {
         name: _outcome(spec)
         for suite in report
@@ -49,7 +50,7 @@ def _outcome(spec: Mapping[str, Any]) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Both runs. `skipped`: why a spec was left out of both, by its name."""
+    """The outcomes of both runs. `skipped` has the reason of each skipped spec, by name."""
 
     without: Outcomes
     with_extender: Outcomes
@@ -57,13 +58,14 @@ class Comparison:
 
     @property
     def broken(self) -> list[str]:
-        """Returns the specs that pass without the extender, and do not with it."""
+        """Returns the specs that pass only without the extender."""
         passing = (name for name, outcome in self.without.items() if outcome.passed)
         return [name for name in passing if not self.with_extender.get(name, _NOT_RUN).passed]
 
     @property
     def failed(self) -> bool:
-        """Where nothing passes, nothing was proved."""
+        """Returns True if a spec is broken, or if no spec passes. Without a passed spec, the runs prove
+        nothing."""
         return bool(self.broken) or not any(each.passed for each in self.without.values())
 
     def as_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Kubernetes' specs as a program: how it is built, and run against a cluster."""
+"""Builds Kubernetes' specs as a program, and runs the program against a cluster."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SKIPPED = {
     ),
     r"\[FeatureGate:GenericWorkload\]": "gangs of Kubernetes' own are off by default",
 }
-"""Why a spec is not run, by what is in its name (a regular expression)."""
+"""Reasons for skipping specs, by a regular expression for the spec's name."""
 
 _LIMIT = "2h"
 _LDFLAGS = "-s -w"
 
 
 def reasons(names: Iterable[str]) -> dict[str, str]:
-    """Returns why these specs are not run, those that are run left out."""
+    """Returns the reasons of the skipped specs among these names."""
     found = {
         name: next((why for text, why in SKIPPED.items() if re.search(text, name)), "") for name in names
     }
@@ -44,7 +44,7 @@ def reasons(names: Iterable[str]) -> dict[str, str]:
 
 
 def program(report: Report) -> Path:
-    """Returns the program. The first call on a machine builds it for some minutes."""
+    """Returns the program. The first call on a machine builds the program for some minutes."""
     sources = [(SOURCES / name).read_bytes() for name in ("go.mod", "go.sum", "specs_test.go")]
     recipe = recipe_hash(*sources, _LDFLAGS.encode())
     return build_once(
@@ -65,8 +65,8 @@ def _build(place: Path, report: Report) -> None:
 
 
 def arguments(kubeconfig: Path, results: Path) -> list[str]:
-    """Returns the program's arguments. No controller makes ServiceAccounts here, so that none is waited
-    for, and no Pod needs one."""
+    """Returns the program's arguments. No controller creates ServiceAccounts in the cluster, and no Pod
+    needs a ServiceAccount. So the specs must not wait for a ServiceAccount."""
     return [
         f"-kubeconfig={kubeconfig}",
         "-provider=skeleton",
@@ -83,7 +83,7 @@ def arguments(kubeconfig: Path, results: Path) -> list[str]:
 
 
 def run(specs: Path, cluster: Cluster, report: Report) -> Mapping[str, Outcome]:
-    """Runs the specs on a cluster. Raises ClusterError where they leave no results."""
+    """Runs the specs on a cluster. Raises ClusterError if the specs leave no results."""
     results, log = cluster.directory / "specs.json", cluster.logs / "specs.log"
     command = [str(specs), *arguments(cluster.kubeconfig, results)]
     with log.open("w") as output, heartbeat(report, lambda: _last_begun(log)):

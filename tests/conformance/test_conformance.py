@@ -1,4 +1,5 @@
-"""How Kubernetes' specs are run and compared; the runs themselves are `make conformance`."""
+"""Tests of the run and the comparison of Kubernetes' specs. `make conformance` runs the specs
+themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ PASSED, FAILED, SKIPPED_IT = Outcome("passed"), Outcome("failed"), Outcome("skip
 
 
 def spec(name: str, state: str = "passed", **given: Any) -> dict[str, Any]:
-    """A spec in Ginkgo's report (types.SpecReport)."""
+    """Returns a spec as in Ginkgo's report (types.SpecReport)."""
     texts = {"ContainerHierarchyTexts": [f"{SIG} SchedulerPreemption [Serial]"], "LeafNodeText": name}
     return texts | {"LeafNodeType": "It", "State": state, "RunTime": 1_260_000_000} | given
 
