@@ -1,4 +1,4 @@
-"""The commands that pages show in blocks of code."""
+"""Finds the commands in the code blocks of pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tests.documentation.pages import Block
 
 SHELLS = frozenset({"bash", "console", "sh", "shell"})
-"""Languages of blocks in which every line is a command, where none begins with `$`."""
+"""Languages of blocks in which every line is a command if no line begins with `$`."""
 PROGRAMS = frozenset(
     {
         *(".venv/bin/python", "aws", "buildah", "curl", "docker", "eksctl", "gcloud", "git", "helm"),
@@ -20,19 +20,20 @@ PROGRAMS = frozenset(
         *("srun", "ssh", "systemctl"),
     }
 )
-"""The words with which a command begins in a block of another language."""
+"""Programs with which a command begins in a block of another language."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command, and what the page says that it prints; "" where it says nothing of that."""
+    """A command and its printed output; "" if the page shows no output."""
 
     text: str
     printed: str = ""
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """Yields lines after `$ `; else the lines of a shell's block, or those with a known program."""
+    """Yields the lines after `$ `. Without `$ `, yields all lines of a shell block, or the lines with a
+    known program."""
     text = block.text.replace("\\\n", "")
     if re.search(r"^\$ ", text, re.MULTILINE):
         _, *parts = re.split(r"^\$ ", text, flags=re.MULTILINE)
@@ -46,11 +47,11 @@ def commands(block: Block) -> Iterator[Command]:
 
 
 def _begins(line: str) -> str:
-    """The program of a line, past what is set for it alone: `A=b program`."""
+    """Returns the program of a line, without assignments before the program: `A=b program`."""
     words = line.split()
     return next((word for word in words if not re.match(r"[A-Z_]+=", word)), "")
 
 
 def words(command: str) -> list[str]:
-    """The words of a command, without a comment behind it."""
+    """Returns the words of a command, without a comment at the end."""
     return shlex.split(command, comments=True)

@@ -1,4 +1,4 @@
-"""Pages for people: their links, anchors and blocks of code, as a parser of Markdown reads them."""
+"""Reads pages with a Markdown parser: links, anchors and blocks of code."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _MARK = re.compile(r"(run by|not run:|file:|run|values)(?: (.+?))?(, all of this
 
 @dataclass(frozen=True)
 class Mark:
-    """A comment before a block. Commands are `run` by a test of this folder, `run by` the test `what`,
-    or `not run` because of `what`. Other text is the `file` of that name, or `values` of the chart."""
+    """A comment before a block. Commands have the kind `run` if a test of this folder runs the commands,
+    `run by` with the test `what`, or `not run` with the reason `what`. Other text has the kind `file`
+    with the file name `what`, or the kind `values` for values of the chart."""
 
     kind: str
     what: str
@@ -36,7 +37,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code: the language that it names, or "", and the mark that stands for it."""
+    """A block of code with its language (or "") and its mark."""
 
     page: Path
     line: int
@@ -59,7 +60,7 @@ def _inline(page: Path) -> Iterator[Token]:
 
 
 def links(page: Path) -> Iterator[str]:
-    """Yields what links and images of a page point to."""
+    """Yields the targets of a page's links and images."""
     for token in _inline(page):
         target = token.attrGet("href" if token.type == "link_open" else "src")
         if token.type in ("link_open", "image") and target is not None:
@@ -68,7 +69,7 @@ def links(page: Path) -> Iterator[str]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Returns the anchors of a page: its headings, as GitHub makes anchors, and the page's own."""
+    """Returns the anchors of a page: GitHub's anchors of the headings, and the explicit anchors."""
     seen: Counter[str] = Counter()
     found = set(_ANCHOR.findall(page.read_text()))
     tokens = _tokens(page)
@@ -82,7 +83,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Yields blocks of code. A mark counts for the next block, or to the end of its section."""
+    """Yields the blocks of code. A mark applies to the next block, or until the end of the section."""
     mark: Mark | None = None
     section: tuple[int, Mark] | None = None
     level = 0
@@ -103,7 +104,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def _mark_in(text: str) -> tuple[Mark, bool] | None:
-    """Returns the mark of a comment, and whether it counts to the end of the section."""
+    """Returns the mark of a comment, and True if the mark applies until the end of the section."""
     comment = _COMMENT.match(text.strip())
     found = _MARK.fullmatch(" ".join(comment[1].split())) if comment else None
     if found is None:

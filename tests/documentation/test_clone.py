@@ -1,4 +1,4 @@
-"""README's first commands work in a clone of what is committed."""
+"""README's first commands work in a clone of the committed files."""
 
 from __future__ import annotations
 

@@ -1,11 +1,15 @@
-"""Every command that a page shows says how it is tried; those that say `run` are run here, as they stand
-there, on a real cluster.
+"""Each command on a page has a mark that names its test. These tests run the commands with the mark
+`run` on a real cluster, without a change.
 
-A comment stands before each block with commands: `<!-- run -->`, `<!-- run by tests/... -->` or
-`<!-- not run: why -->`; `, all of this section` has it count up to the next heading of that level.
-`<!-- file: NAME -->` before other text makes it the file that commands name so, and `<!-- values -->`
-values that the chart has to take. Where a page says what a command prints, it has to: `...` is anything
-in a line, and where it is the line, any lines.
+A mark is a comment before a block:
+
+- `<!-- run -->`, `<!-- run by tests/... -->` or `<!-- not run: why -->` stands before commands. With
+  `, all of this section`, the mark applies until the next heading of the same level.
+- `<!-- file: NAME -->` makes the text of the block the file NAME for the commands.
+- `<!-- values -->` stands before values that the chart must accept.
+
+If a page shows the output of a command, the command must print the same output. In the shown output,
+`...` stands for any text in a line, and a line `...` stands for any lines.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ SHOWN = [
     (block, command)
     for page in PAGES
     if page.name != "CHANGELOG.md"
-    and not page.is_relative_to(CHECKOUT / "examples")  # tests of their own
+    and not page.is_relative_to(CHECKOUT / "examples")  # the examples have separate tests
     for block in blocks(page)
     for command in commands(block)
 ]
@@ -55,7 +59,8 @@ INSTALLING = [
         "README.md",
     )
 ]
-"""In this order, on a cluster without an extender. kwok plays the kubelets: no container runs."""
+"""Pages in this order, on a cluster without an extender. kwok simulates the kubelets, so no container
+runs."""
 RUN = sorted(
     {block.page for block, _ in SHOWN if block.mark and block.mark.kind == "run"} - set(INSTALLING)
 )
@@ -65,15 +70,15 @@ PREPARED = {
     "README.md": "kubectl create namespace team-a",
     "without-helm.md": "kubectl create namespace team-a; kubectl create namespace slurm-extender",
 }
-"""What pages take to be there; a Pod `chat`, README's first, is there always."""
+"""Commands for the objects that a page expects. README's first Pod, `chat`, always exists."""
 FOLDERS = {
     ".",
     "docs",
     *(f"docs/{kind}" for kind in ("concepts", "design", "reference", "tasks", "troubleshooting")),
 }
-"""Folders of so many pages that a test of one names no page by its folder."""
+"""Folders with many pages. The name of such a folder in a test does not stand for a page."""
 NAMES = {"ip-10-0-0-7": "node-4", "gpu-07": "node-4"}
-"""Names on pages, and what is called so here."""
+"""Names on pages, and the names in this cluster."""
 
 
 def test_each_command_has_a_mark_of_its_test() -> None:
@@ -95,7 +100,7 @@ def test_mark_names_a_test_that_names_the_page_or_its_commands(block: Block) -> 
 
 
 def _occurs(command: Command, test: str) -> bool:
-    """Returns whether a test has a command's program, or its module, and its subcommands."""
+    """Returns True if a test contains a command's program or module, and the subcommands."""
     program, *arguments = words(command.text)
     subcommands = takewhile(re.compile(r"[a-z][a-z-]*").fullmatch, arguments)
     names = (rf"\b{program.replace('-', '[-_]')}\b", *(rf"\b{each}\b" for each in subcommands))
@@ -122,13 +127,13 @@ def test_numbers_of_commands_are_written_to_build() -> None:
 
 @dataclass(frozen=True)
 class Shell:
-    """A person's shell in a folder of their own, on a cluster."""
+    """A user's shell on a cluster, with a separate folder."""
 
     cluster: Cluster
     folder: Path
 
     def run(self, command: str) -> str:
-        """Returns what it prints. Fails where it fails."""
+        """Runs a command and returns the output. Fails if the command fails."""
         here = {**NAMES, "http://slurmrestd.example.com:6820": self.cluster.slurmrestd_url}
         for name, meant in here.items():
             command = command.replace(name, meant)
@@ -163,7 +168,7 @@ class Shell:
         return done.stdout
 
     def follow(self, page: Path) -> None:
-        """Does what a page says, from its top to its end."""
+        """Follows a page from the top to the end: writes the files, and runs the commands."""
         self.write(page)
         for block in blocks(page):
             if block.mark and block.mark.kind == "run":
@@ -171,13 +176,14 @@ class Shell:
                     self.type(command)
 
     def write(self, page: Path) -> None:
-        """Writes the files that a page has."""
+        """Writes the files of a page."""
         for block in blocks(page):
             if block.mark and block.mark.kind == "file":
                 (self.folder / block.mark.what).write_text(block.text)
 
     def type(self, command: Command, within: float = 40) -> None:
-        """Runs it, and where the page says what it prints, again until that is so."""
+        """Runs a command. If the page shows other output, repeats the command until the output is
+        equal."""
         printed = self.run(command.text)
         expected = _pattern(command.printed)
         if command.printed.strip() and not re.fullmatch(expected, _plain(printed)):
@@ -190,7 +196,7 @@ class Shell:
 
 
 def programs(folder: Path) -> Path:
-    """Returns the folder, with the programs in it that the wheel has."""
+    """Writes the programs of the wheel to a folder, and returns the folder."""
     folder.mkdir(exist_ok=True)
     scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["scripts"]
     for name, entry in scripts.items():
@@ -207,13 +213,14 @@ def _pattern(printed: str) -> str:
 
 
 def _plain(printed: str) -> str:
-    """Returns it without what columns are filled with."""
+    """Returns the output with single blanks between columns."""
     return "".join(" ".join(line.split()) + "\n" for line in printed.strip().splitlines())
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """The policy is that of the first day, and lets other namespaces do anything."""
+    """A cluster with the policy of docs/tasks/first-day.md. The policy permits everything in other
+    namespaces."""
     rules = next(
         block for block in blocks(CHECKOUT / "docs/tasks/first-day.md") if "preset" in block.text
     )
@@ -252,7 +259,7 @@ def test_commands_of_the_pages_install_upgrade_and_uninstall_the_release(tmp_pat
 
 
 def do(page: Path, shell: Shell) -> None:
-    """Follows a page; what those before it have left is gone."""
+    """Follows a page after deleting the namespaces of earlier pages."""
     if page.name not in {"upgrade.md", "uninstall.md"}:
         shell.run("kubectl delete namespace team-a slurm-extender --ignore-not-found")
     if page.name in PREPARED:

@@ -1,4 +1,5 @@
-"""Pages that a reader decides by keep their facts: README, the models, the limits, and `make` itself."""
+"""README, the pages about models and limits, and the output of `make` contain the facts for a reader's
+decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links lead somewhere: those of pages, and those in the code, which messages to people have."""
+"""Each link has a target: links on pages, and links in the code's messages to users."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMED = re.compile(r"\b(?P<page>(?:docs/)[\w/-]+\.md)(?:#(?P<anchor>[\w-]+))?")
 
 
 def missing(page: Path, link: str) -> str:
-    """What there is not of a relative link: a file, an anchor; "" where there is all of it."""
+    """Returns the missing file or section of a relative link; "" if the target exists."""
     if re.match(r"[a-z][a-z0-9+.-]*:", link):
         return ""
     path, _, anchor = link.partition("#")

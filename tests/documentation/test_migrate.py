@@ -1,4 +1,5 @@
-"""Each row of the table of SUNK's flags names existing values, and the settings of the same purpose."""
+"""Each row of the table of SUNK's flags names existing values, and the settings with the same
+purpose."""
 
 from __future__ import annotations
 

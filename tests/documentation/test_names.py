@@ -1,4 +1,4 @@
-"""Settings and metrics that pages name are those of the code."""
+"""Settings and metrics on pages exist in the code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_METRICS = {"slurm_extender_", "node_agent_", "slurm_extender"}
 
 
 def code(folders: Iterable[str]) -> str:
-    """Everything that the folders hold as text."""
+    """Returns the text of all files in the folders."""
     files = (
         path for folder in folders for path in sorted((CHECKOUT / folder).rglob("*")) if path.is_file()
     )
@@ -33,15 +33,16 @@ def code(folders: Iterable[str]) -> str:
 SETTINGS = {setting.variable for program in (EXTENDER, AGENT) for setting in program.settings()} | set(
     SETTING.findall(code(["deploy/slurm", "node_agent/slurmd"]))
 )
-"""Of both programs, and of the scripts on Slurm's hosts and in slurmd Pods."""
+"""Settings of both programs, of the scripts on Slurm's hosts, and of the scripts in slurmd Pods."""
 METRICS = {family.name for family in Telemetry().registry.collect()} | set(
     METRIC.findall(code(["deploy/monitoring", "extender", "node_agent", "service"]))
 )
-"""Those that end in `_` are the beginnings of several."""
+"""Names of metrics. A name that ends with `_` is the beginning of several names."""
 
 
 def is_a_metric(name: str) -> bool:
-    """Whether it is one, or (`slurm_extender_pool_pending_*`) the beginning of some."""
+    """Returns True if the name is a metric, or the beginning of several metrics
+    (`slurm_extender_pool_pending_*`)."""
     beginnings = tuple(each for each in METRICS - NO_METRICS if each.endswith("_"))
     whole = {f"{each}{kind}" for each in METRICS for kind in KINDS}
     begins = name.endswith("_") and any(each.startswith(name) for each in METRICS)

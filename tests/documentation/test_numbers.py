@@ -1,5 +1,6 @@
-"""Defaults, limits and budgets on pages equal the code's. A number beside a setting (`SETTING` (5), or 5
-s (`SETTING`)) is its default. SENTENCES lists other sentences."""
+"""Defaults, limits and budgets on pages equal the numbers in the code. A number beside a setting, as in
+`SETTING` (5) or 5 s (`SETTING`), is the setting's default. `SENTENCES` lists other sentences with
+numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ NUMBER = r"(\d+(?:[.,]\d+)*)"
 NAME_FIRST = re.compile(rf"{NAME}(?: \(|, ){NUMBER}(?: s)?(?=[), ])")
 NUMBER_FIRST = re.compile(rf"{NUMBER}(?: s)?(?: up)? \({NAME}\)")
 LEAST_STATED = 10
-"""Number of defaults that the pages state at least. Fewer matches mean that the patterns are wrong."""
+"""Minimum number of defaults on the pages. If the patterns find fewer defaults, the patterns are
+wrong."""
 
 
 class Stated(NamedTuple):
