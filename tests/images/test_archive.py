@@ -1,4 +1,4 @@
-"""What is read of an OCI archive, and what no image is to have."""
+"""Tests of reading an OCI archive, and of the search for forbidden contents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tar(files: Mapping[str, tuple[int, bytes]]) -> bytes:
 
 
 def oci(folder: Path, files: Mapping[str, tuple[int, bytes]], **config: Any) -> Path:
-    """An archive with one image of one layer."""
+    """Creates an archive of an image with a single layer."""
     blobs: dict[str, bytes] = {}
 
     def blob(data: bytes) -> dict[str, Any]:

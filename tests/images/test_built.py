@@ -1,4 +1,5 @@
-"""Images as they are built here: twice the same, small, and with nothing in them that is not meant."""
+"""Tests of the built images: equal sources give equal images, and an image is small and has no forbidden
+contents."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ AT_MOST_MB = {
     "mariadb": 41,
     "slurm-cluster": 80,
 }
-"""Compressed, as it is pulled: a tenth more than there is, or a little more."""
+"""Maximum sizes of the compressed images, in MB. A limit is about a tenth more than the present size."""
 SAY = {
     "extender": (["slurm-extender", "--help"], "slurm-extender"),
     "node-agent": (["node-agent", "--help"], "node-agent"),
@@ -43,7 +44,7 @@ SAY = {
     "slurmdbd": (["sh", "-c", "command -v slurmdbd"], "/usr/sbin/slurmdbd"),
     "mariadb": (["mariadbd", "--version"], "-MariaDB"),
 }
-"""A command in each image, and what it says."""
+"""A command for each image, and a part of the command's output."""
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +55,12 @@ def builder() -> Iterator[Builder]:
 
 @pytest.fixture(params=IMAGES, ids=lambda each: each.name)
 def built(request: pytest.FixtureRequest, builder: Builder) -> tuple[Image, Archive]:
-    """An image of the cache."""
+    """An image from the cache."""
     return request.param, Archive(builder.built(request.param, Choice()).archive)
 
 
 def registries() -> list[str]:
-    """The hosts that this machine has packages from."""
+    """Returns the hosts of this machine's package registries."""
     configured = [line.split()[1] for line in debian.sources("trixie")]
     configured += [os.environ[name] for name in ("PIP_INDEX_URL", "UV_INDEX_URL") if name in os.environ]
     return [host for host in map(hostname, configured) if host]
@@ -70,7 +71,7 @@ def hostname(url: str) -> str:
 
 
 def run_in(root: Path, user: str, *command: str) -> str:
-    """What a command says that is run in an image's files, as its user."""
+    """Runs a command with an image's files as the image's user, and returns the output."""
     inside = ["chroot", f"--userspec={user}", str(root), *command]
     path = "/opt/slurm-extender/bin:/usr/sbin:/usr/bin"
     done = subprocess.run(
@@ -83,7 +84,7 @@ def run_in(root: Path, user: str, *command: str) -> str:
 def test_the_same_sources_make_the_same_image(tmp_path: Path) -> None:
     digests = set()
     for name in ("first.tar", "second.tar"):
-        with Builder(silent) as builder:  # each has a storage of its own
+        with Builder(silent) as builder:  # each builder has its own storage
             digests.add(builder.build(image("extender"), Choice(), tmp_path / name).digest)
     assert len(digests) == 1
 
@@ -100,7 +101,7 @@ def test_an_image_is_small(built: tuple[Image, Archive]) -> None:
 
 def test_program_of_an_image_runs_as_its_user(built: tuple[Image, Archive], tmp_path: Path) -> None:
     which, archive = built
-    root = tmp_path / "root"  # which others may look into
+    root = tmp_path / "root"  # readable for other users
     root.mkdir()
     archive.unpack(root)
     command, words = SAY[which.name]

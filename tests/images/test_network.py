@@ -1,4 +1,4 @@
-"""What builds are told of this machine's network."""
+"""Tests of the network settings of this machine for builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of the lock a program's image has."""
+"""Tests of the part of the lock for a program's image."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOURCES = {
 
 
 def imported(package: Path) -> Iterator[str]:
-    """The first parts of the names of the modules that a package's sources import."""
+    """Yields the first part of the name of each module that a package's sources import."""
     for file in package.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
@@ -43,10 +43,10 @@ def test_list_of_a_program_has_the_imports_of_its_sources(program: str) -> None:
     theirs = names - sys.stdlib_module_names - set(PACKAGES) - {"google"}
     by_module = packages_distributions()
     found = {normal(by_module[name][0]) for name in theirs}
-    assert found - set(IMPORTED[program]) <= {"pydantic-core"}  # which pydantic needs itself
+    assert found - set(IMPORTED[program]) <= {"pydantic-core"}  # a dependency of pydantic
     of_google = {"protobuf"} if "google" in names else set()
     unused = set(IMPORTED[program]) - found - of_google
-    assert unused <= {"httptools", "uvloop"}  # uvicorn's, by their names
+    assert unused <= {"httptools", "uvloop"}  # uvicorn loads these by name
 
 
 def normal(name: str) -> str:
