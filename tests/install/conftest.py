@@ -1,4 +1,4 @@
-"""One cluster for all tests: a control plane on the host, and the guest as its Node."""
+"""Fixtures: one cluster for all tests, with a control plane on the host and the guest as the Node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.node.boot import brought_up
 from tests.slurmd_pods.world import POWER_SAVING
 
 BEFORE = "0.0.9"
-"""The version that is upgraded from: it is made of the same sources."""
+"""Version before the upgrade. The images of both versions have the same sources."""
 
 
 class Images(NamedTuple):
@@ -40,7 +40,7 @@ class Images(NamedTuple):
 
 @pytest.fixture(scope="session")
 def report(request: pytest.FixtureRequest) -> Report:
-    """Says what is going on: it takes minutes."""
+    """Reports progress, because the tests take minutes."""
     return reporter(request.config)
 
 
@@ -59,7 +59,7 @@ def images(report: Report) -> Images:
 
 @pytest.fixture(scope="session")
 def installation(images: Images, report: Report) -> Iterator[Installation]:
-    """The cluster with the images, and nothing of the chart."""
+    """The cluster with the images, before the installation of the chart."""
     spec = ClusterSpec(
         nodes=0,
         guest=True,

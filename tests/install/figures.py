@@ -1,4 +1,4 @@
-"""What the tests found, in figures, for whoever reads the folder build."""
+"""Writes measurements of the tests to files in the folder build."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deploy.local.layout import CHECKOUT
 
 
 def record(name: str, value: object, *, file: str = "deploy") -> None:
-    """Writes a figure into build/FILE.json, beside those of other tests."""
+    """Adds a measurement to build/FILE.json. Keeps the measurements of other tests."""
     path = CHECKOUT / "build" / f"{file}.json"
     told = json.loads(path.read_text()) if path.exists() else {}
     path.parent.mkdir(exist_ok=True)

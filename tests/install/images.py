@@ -1,4 +1,5 @@
-"""The image of kube-scheduler, which is Kubernetes' own elsewhere."""
+"""The version of the kube-scheduler image. Outside these tests, the image comes from Kubernetes'
+registry."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from deploy.local.spec import KUBERNETES_RELEASES
 
 
 def kubernetes_version(report: Report) -> str:
-    """The tag that the chart asks for: v1.37.2."""
+    """Returns the image tag that the chart uses, such as v1.37.2."""
     binary = kubernetes_binaries(KUBERNETES_RELEASES[0], report)["kube-scheduler"]
     return subprocess.run(
         [binary, "--version"], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""A cluster on which the chart is installed as anybody would: by helm, with images that are there."""
+"""A cluster on which helm installs the chart as users do, with images from the Node."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NAMESPACE: Final = "slurm-extender"
 _SLURM_TOKEN: Final = "slurm-token"
 _SLURMD_KEY: Final = "slurmd"
 _OF_NODE: Final = {"users": "/etc/passwd", "groups": "/etc/group", "homes": "/home"}
-"""What jobs need of the Node, which has the users."""
+"""Folders of the Node that jobs need. The Node has the users."""
 _PASSING: Final = ("events", "events.events.k8s.io")
-"""Kinds of objects that go by themselves."""
+"""Kinds of objects that expire."""
 _OF_KUBELETS: Final = "Lease kube-node-lease "
 
 
 class Installation:
-    """The chart on a cluster, and who works with both."""
+    """The chart on a cluster, and the actions of a cluster administrator."""
 
     def __init__(self, cluster: Cluster, helm: Path, slurmd: str) -> None:
         """`slurmd` is the image of slurmd Pods."""
@@ -45,10 +45,10 @@ class Installation:
         self.until: Final = releases.until
         self._bare = self.objects()
 
-    # Before
+    # Before the installation
 
     def prepare(self) -> None:
-        """What a person makes before: namespaces, and the Secrets that the chart is told of."""
+        """Creates the namespaces, and the Secrets that the chart's values name."""
         for namespace in (NAMESPACE, POOLS_NAMESPACE):
             self.cluster.kubectl("create", "namespace", namespace)
         token = f"--from-file=token={self.cluster.token_file}"
@@ -62,28 +62,28 @@ class Installation:
         self.helm("install", *self._chart(), "--wait", *options)
 
     def upgrade(self, *, replicas: int = 1) -> None:
-        """To the images of today. `replicas` is how many slurmd Pods there are to be."""
+        """Upgrades to the current images. `replicas` is the number of slurmd Pods."""
         self.helm("upgrade", *self._chart(replicas), "--wait")
 
     def uninstall(self) -> None:
-        """As docs/tasks/uninstall.md says: with the namespaces that a person has made."""
+        """Uninstalls as docs/tasks/uninstall.md describes, and deletes the namespaces of `prepare`."""
         self.helm("uninstall", RELEASE, "--wait")
         self.cluster.kubectl("delete", "namespace", NAMESPACE, POOLS_NAMESPACE)
 
     def test(self) -> str:
-        """What `helm test` says."""
+        """Returns the output of `helm test`."""
         return self.helm("test", RELEASE, "--logs")
 
-    # What is seen
+    # Observations
 
     def pods(self, component: str) -> list[Manifest]:
-        """The Pods of a component of the chart that are to stay."""
+        """Returns the Pods of a component of the chart, without Pods in deletion."""
         selector = f"app.kubernetes.io/component={component}"
         told = self.cluster.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json").stdout
         return [pod for pod in json.loads(told)["items"] if "deletionTimestamp" not in pod["metadata"]]
 
     def objects(self) -> set[str]:
-        """The names of all objects that stay, by kind and namespace."""
+        """Returns the names of all objects, by kind and namespace, except kinds that expire."""
         kinds = self.cluster.kubectl("api-resources", "--verbs=list", "-o", "name").stdout.split()
         wanted = ",".join(
             kind for kind in kinds if kind not in _PASSING and not kind.startswith("events.")
@@ -93,37 +93,39 @@ class Installation:
         return set(self.cluster.kubectl("get", wanted, "-A", "-o", form).stdout.splitlines())
 
     def left(self) -> list[str]:
-        """The objects that there were not when all began, but for kubelets' Leases."""
+        """Returns the objects that did not exist before the installation, except the kubelets'
+        Leases."""
         found = self.objects() - self._bare
         return sorted(each for each in found if not each.startswith(_OF_KUBELETS))
 
     def slurmd_pods(self) -> str:
-        """The names of the slurmd Pods, "" where there are none."""
+        """Returns the names of the slurmd Pods; "" if no slurmd Pod exists."""
         return self.cluster.kubectl("get", "pods", "-n", POOLS_NAMESPACE, "-o", "name").stdout.strip()
 
     def slurm_node(self) -> str:
-        """The Node's state in Slurm, "" where Slurm does not know it."""
+        """Returns the Node's state in Slurm; "" if Slurm does not know the Node."""
         return self.cluster.run_slurm("sinfo", "-hN", "-o", "%T").stdout.strip()
 
     def inside(self, component: str, program: str) -> str:
-        """What a program of Python says in the component's container, which has no shell."""
+        """Returns the output of a Python program in the component's container. The container has no
+        shell."""
         name = self.pods(component)[0]["metadata"]["name"]
         argv = ("exec", "-n", NAMESPACE, name, "--", "python3", "-c", program)
         return self.cluster.kubectl(*argv).stdout
 
     def state_of(self, container: str) -> Manifest:
-        """How a container of the extender's Pod is, by its kubelet."""
+        """Returns the kubelet's status of a container of the extender's Pod."""
         (pod,) = self.pods("extender")
         states = {each["name"]: each for each in pod["status"]["containerStatuses"]}
         return dict(states[container])
 
     def holder(self, lease: str) -> str:
-        """Who holds a Lease, "" where nobody does."""
+        """Returns the holder of a Lease; "" if the Lease has no holder."""
         asks = ("get", "lease", lease, "-n", NAMESPACE, "-o", "jsonpath={.spec.holderIdentity}")
         return self.cluster.kubectl(*asks).stdout
 
     def signal(self, name: str) -> None:
-        """Sends a signal to the extender's process, from outside of its container."""
+        """Sends a signal to the extender's process from outside the container."""
         self._guest.run(f"pkill -{name} -f 'slurm-extender [s]erve'")
 
     def _secret(self, name: str, namespace: str, *given: str) -> None:
@@ -140,7 +142,7 @@ class Installation:
             "slurm": {"restUrl": f"http://{host}:{port}", "tokenSecret": {"name": _SLURM_TOKEN}},
             "gpuTypes": {GPU: "gpu"},
             "policy": {"preset": "open", "rules": []},
-            # One Node, whose processors are emulated.
+            # The cluster has one Node with emulated processors.
             "extender": {
                 "replicas": 1,
                 "preStopSleepSeconds": 1,
@@ -172,7 +174,7 @@ class Installation:
         }
         spec = {
             "hostNetwork": True,
-            # QEMU's name for the host's loopback
+            # QEMU's address for the host's loopback
             "hostAliases": [{"ip": HOST, "hostnames": ["slurmctld"]}],
             "containers": [container],
             "volumes": [{"name": name} | source for name, source in volumes.items()],

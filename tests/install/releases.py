@@ -1,4 +1,4 @@
-"""helm and kubectl on a cluster whose Node is a guest: what they do, and what is told where it fails."""
+"""Runs helm and kubectl on a cluster whose Node is a guest. An error contains the state of the Pods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from deploy.local.errors import ClusterError
 from tests.eventually import eventually
 
 WITHIN_S: Final = 600.0
-"""For what takes a minute where nothing else runs: the guest is emulated."""
+"""Time limit of a step, in seconds. On an idle machine, a step takes a minute, because the guest is
+emulated."""
 _OF_RELEASES: Final = "app.kubernetes.io/instance"
 
 
@@ -25,7 +26,7 @@ class Releases:
         self._namespace = namespace
 
     def helm(self, *arguments: str) -> str:
-        """Returns what helm says. Raises ClusterError, with what the Pods say."""
+        """Returns helm's output. Raises ClusterError with the Pods' events and logs."""
         options = ("--namespace", self._namespace, "--timeout", f"{WITHIN_S:.0f}s")
         waits = options if arguments[0] != "list" else options[:2]
         done = subprocess.run(
@@ -40,14 +41,15 @@ class Releases:
         return done.stdout
 
     def until(self, see: Callable[[], Any], what: str) -> Any:
-        """The first true answer; where there is none, what the Pods say is part of the error."""
+        """Returns the first true result. The error after a timeout contains the Pods' events and
+        logs."""
         try:
             return eventually(see, what, WITHIN_S)
         except AssertionError as late:
             raise AssertionError(f"{late}\n{self.story()}") from None
 
     def story(self) -> str:
-        """The Pods, their events and the ends of their logs."""
+        """Returns the Pods, their events and the ends of their logs."""
         said = []
         for ask in (
             ("get", "pods", "-A", "-o", "wide"),

@@ -1,4 +1,4 @@
-"""What a test that takes minutes says meanwhile."""
+"""Reports the progress of tests that take minutes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deploy.local.progress import Report, Stopwatch
 
 
 def reporter(config: pytest.Config) -> Report:
-    """Returns what writes lines to the terminal, with the seconds that have gone."""
+    """Returns a function that writes lines to the terminal, each with the elapsed seconds."""
     return Stopwatch(partial(_say, config))
 
 

@@ -1,6 +1,6 @@
-"""The chart as a person has it: installed with the images, tested, upgraded under load, taken away.
+"""Tests of the chart with its images: installation, `helm test`, upgrade under load, and uninstallation.
 
-Each test goes on where the one before it has ended.
+Each test continues from the state that the test before left.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(1500)]
 _PAUSE_S = 10.0
-"""Between Pods of an upgrade: each one's container takes seconds of the emulated processors."""
+"""Pause between Pods of an upgrade. The start of each container takes seconds on the emulated
+processors."""
 
 
 def create(actors: Actors, name: str, *, gpus: int = 0) -> None:
-    """A Pod as its author writes it: with an annotation, and without a scheduler's name."""
+    """Creates a Pod as its author writes the Pod: with an annotation, and without a scheduler's name."""
     requests = {"cpu": "1", "memory": "64Mi"}
     limits = {GPU: str(gpus)} if gpus else {}
     container = {
@@ -89,7 +90,7 @@ def test_check_of_the_chart_passes(installation: Installation) -> None:
 def test_kube_scheduler_loses_its_lease_if_its_extender_hangs(
     installation: Installation,
 ) -> None:
-    """The kubelet asks the extender, at the Pod's address, whether kube-scheduler is to live."""
+    """The kubelet's liveness probe of kube-scheduler calls the extender at the Pod's address."""
     lease = "slurm-extender-kube-scheduler"
     before = installation.holder(lease)
     assert before
@@ -101,7 +102,7 @@ def test_kube_scheduler_loses_its_lease_if_its_extender_hangs(
             "kube-scheduler is ended",
         )
         last = installation.state_of("kube-scheduler")["lastState"]["terminated"]
-        assert last["exitCode"] == 0  # it was asked to end, and gave its Lease up
+        assert last["exitCode"] == 0  # ended by SIGTERM, with a release of the Lease
     finally:
         installation.signal("CONT")
     installation.until(
@@ -113,8 +114,8 @@ def test_kube_scheduler_loses_its_lease_if_its_extender_hangs(
 
 @contextmanager
 def pods_all_the_while(actors: Actors) -> Iterator[list[str]]:
-    """Creates a Pod every ten seconds, and deletes it once it is bound. Yields their names; whatever is
-    refused or not bound ends the test."""
+    """Creates a Pod every ten seconds, and deletes the Pod after the binding. Yields the names of the
+    bound Pods. Raises the first failure at the end of the block."""
     over, names, failures = threading.Event(), list[str](), list[Exception]()
 
     def author() -> None:
