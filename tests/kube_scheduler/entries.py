@@ -12,7 +12,7 @@ from deploy.local.layout import CHECKOUT
 
 
 def entry(configuration: str) -> dict[str, Any] | None:
-    """Returns the entry without its address. None if kube-scheduler asks no extender."""
+    """Returns the entry without the address; None if kube-scheduler calls no extender."""
     (asked,) = yaml.safe_load(configuration).get("extenders") or (None,)
     return asked and {key: value for key, value in asked.items() if key != "urlPrefix"}
 

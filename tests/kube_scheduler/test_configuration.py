@@ -1,5 +1,6 @@
-"""Whether a KubeSchedulerConfiguration is one by which kube-scheduler evicts for whom Slurm has not let
-in; tests/end_to_end/test_unsafe_preemption.py sees the same of a real kube-scheduler."""
+"""Tests of the check for unsafe preemption in a KubeSchedulerConfiguration. Preemption is unsafe if
+kube-scheduler may evict Pods for a Pod still waiting for Slurm.
+tests/end_to_end/test_unsafe_preemption.py tests the same with a real kube-scheduler."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ ON = [{"name": "DefaultPreemption"}]
 
 
 def configuration(plugins: Any = None, entry: Any = None, **profile: Any) -> SchedulerConfiguration:
-    """One whose profile has these plugins, and whose extender has these fields."""
+    """Returns a configuration with these plugins in the profile, and these fields in the extender's
+    entry."""
     own = {"schedulerName": OURS, "percentageOfNodesToScore": 100, "plugins": plugins} | profile
     entries = [{**ENTRY, **(entry or {})}] if entry is not False else []
     document = {"profiles": [{"schedulerName": "default-scheduler"}, own], "extenders": entries}
@@ -128,7 +130,7 @@ def test_percentage_of_the_profile_overrides_the_global_percentage() -> None:
     assert problems(SchedulerConfiguration.model_validate(document), OURS) == ()
 
 
-@pytest.mark.real  # Helm is built, once
+@pytest.mark.real  # Helm is built once
 @pytest.mark.parametrize("asks", [True, False])
 @pytest.mark.parametrize("preempts", [True, False])
 def test_the_configurations_of_local_clusters_are_judged(

@@ -1,4 +1,5 @@
-"""/readyz says where kube-scheduler evicts, or would evict, Pods for one that Slurm has not let in."""
+"""/readyz reports evictions, and possible evictions, by kube-scheduler for a Pod still waiting for
+Slurm."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ LOOKS = "Events of evictions"
 
 
 def told(name: str, message: str, namespace: str = "default", scheduler: str = OURS) -> Manifest:
-    """An Event about a Pod that is evicted, with these words."""
+    """Returns an Event about an evicted Pod, with this message."""
     return {
         "metadata": {"name": f"{name}.1", "namespace": namespace, "uid": f"event-{namespace}-{name}"},
         "involvedObject": {"kind": "Pod", "namespace": namespace, "name": name, "uid": f"uid-{name}"},
@@ -37,29 +38,30 @@ def told(name: str, message: str, namespace: str = "default", scheduler: str = O
 
 
 def preempted(name: str, preemptor: Manifest, by: str = "pod", **given: str) -> Manifest:
-    """The Event of kube-scheduler about a Pod that it has evicted for another."""
+    """Returns kube-scheduler's Event about the eviction of a Pod for a preemptor."""
     return told(name, f"Preempted by {by} {preemptor['metadata']['uid']} on node n1", **given)
 
 
 def forged(number: int, namespace: str = "tenant") -> Manifest:
-    """What anybody may write who may write Events: each names another Pod, which there is not."""
+    """Returns an Event that any account with the right to create Events may write. Each Event names
+    another missing Pod."""
     return told(f"p{number}", f"Preempted by pod nobody-{number} on node n1", namespace)
 
 
 @pytest.fixture(autouse=True)
 def pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None between two preemptors that are looked for."""
+    """Removes the pause between two searches for a preemptor."""
     monkeypatch.setattr("extender.kube_scheduler.preemption_check._PAUSE_S", 0.0)
 
 
 def nominated(name: str, node: str = "n1", **given: Any) -> Manifest:
-    """A Pod for which kube-scheduler makes room on a Node."""
+    """Returns a Pod for which kube-scheduler makes room on a Node."""
     manifest = pod_manifest(name, gates=(), **given)
     return manifest | {"status": {"phase": "Pending", "nominatedNodeName": node}}
 
 
 class World:
-    """A kube-apiserver with one urgent Pod, and the check beside it."""
+    """A kube-apiserver with one urgent Pod, and the check."""
 
     def __init__(self, file: Path | None = None, translation: TranslationConfig = TRANSLATION) -> None:
         self.urgent = nominated("urgent")
@@ -91,13 +93,13 @@ class World:
         await self.settles()
 
     async def settles(self) -> None:
-        """What was told has been looked at, where nothing holds it up."""
+        """Waits until the check has handled all Events, unless a call is held."""
         await self.kubernetes.all_sent()
         for _ in range(100):
             await asyncio.sleep(0)
 
     def lists(self) -> int:
-        """How many lists of Pods kube-apiserver was asked for."""
+        """Returns the number of requests for a list of Pods."""
         return self.kubernetes.calls.count("list pods")
 
 
@@ -204,7 +206,7 @@ async def test_outage_during_the_search_for_a_preemptor_loses_no_event() -> None
 
 
 async def test_victims_of_one_pod_need_one_list_request() -> None:
-    """A kube-scheduler that evicts wrongly evicted 200 in 3 s."""
+    """A wrongly configured kube-scheduler can evict 200 Pods in 3 s."""
     world = World()
     async with world.running():
         world.kubernetes.hold("list pods")
@@ -227,7 +229,7 @@ async def test_forged_events_of_one_namespace_do_not_delay_other_namespaces() ->
         world.kubernetes.release()
         while not world.trouble():  # noqa: ASYNC110 -- it tells nobody
             await asyncio.sleep(0)
-        assert world.lists() <= 2 * 3  # the one that was held, at most one of the tenant's, and this one
+        assert world.lists() <= 2 * 3  # the held list, at most one list for the tenant, and this list
         assert "has evicted default/a for default/urgent" in world.trouble()
 
 
