@@ -1,4 +1,4 @@
-"""Ways to kube-apiservers that ask nobody who calls."""
+"""Access to kube-apiservers that do not authenticate the caller."""
 
 import ssl
 

@@ -1,4 +1,4 @@
-"""The kube-apiserver that the contract tests run against, and what others do to its objects."""
+"""The kube-apiservers of the contract tests, and the changes of other clients to the objects."""
 
 import itertools
 import time
@@ -14,7 +14,7 @@ from tests.administrator import Kubernetes as Administrator
 from tests.builders import Manifest
 
 PAGE = 2
-"""How many objects a page has."""
+"""Number of objects on a page."""
 _PATHS = {
     "nodes": "/api/v1/nodes",
     "mutatingwebhookconfigurations": (
@@ -23,51 +23,52 @@ _PATHS = {
     "leases": "/apis/coordination.k8s.io/v1/namespaces/default/leases",
 }
 _STAYS = {"local.slurm-extender.io/start-after": "3600", "local.slurm-extender.io/hangs": "yes"}
-"""Has the simulated kubelet of a real cluster leave a Pod alone, whatever is done to it."""
+"""Annotations with which the simulated kubelet of a real cluster never starts or ends a Pod."""
 
-# Never used twice in a run, nor in the next one.
+# Numbers for names. No number repeats in this run or in the next run.
 _numbers = itertools.count(int(time.time()) % 1_000_000 * 100)
 
 
 class Bench:
-    """A kube-apiserver, fresh names, and the people who create, change and remove what is tested."""
+    """A kube-apiserver, unused names, and other clients that create, change and remove the tested
+    objects."""
 
     kubernetes: Kubernetes
     serves_claims: bool
-    """Whether it has ResourceClaims, which depends on its release."""
+    """True if the release of kube-apiserver has ResourceClaims."""
     short_s: int
-    """How long a watch lasts, at the least, at whose end there may be a bookmark."""
+    """Minimum length of a watch that may end with a bookmark, in seconds."""
 
     def __init__(self) -> None:
         self.scheduler = f"contract-{next(_numbers)}"
-        """No scheduler has this name. It selects the Pods of one test."""
+        """A scheduler name for the Pods of one test. No such scheduler runs."""
 
     def create(self, kind: str, manifest: Manifest) -> Manifest:
-        """Returns the object as it was created."""
+        """Returns the created object."""
         raise NotImplementedError
 
     def edit(self, kind: str, name: str, patch: Manifest) -> Manifest:
-        """Somebody else's merge patch; returns the object."""
+        """Sends a merge patch as another client. Returns the object."""
         raise NotImplementedError
 
     def end(self, pod: str, phase: str) -> Manifest:
-        """A kubelet says that a Pod has ended; returns the Pod."""
+        """Sets the Pod's phase as a kubelet does at the end of the Pod. Returns the Pod."""
         raise NotImplementedError
 
     def remove(self, kind: str, name: str) -> None:
-        """It is gone at once."""
+        """Removes the object without a grace period."""
         raise NotImplementedError
 
     def read(self, kind: str, name: str) -> Manifest:
         raise NotImplementedError
 
     def too_old(self) -> str:
-        """A resourceVersion from which nothing can be watched any more."""
+        """Returns a resourceVersion that is too old for a watch."""
         raise NotImplementedError
 
     @property
     def selector(self) -> str:
-        """Selects this test's Pods."""
+        """Selector of this test's Pods."""
         return f"spec.schedulerName={self.scheduler}"
 
     def name(self) -> str:
@@ -76,7 +77,7 @@ class Bench:
     def pod(
         self, name: str = "", node: str = "", gates: tuple[str, ...] = (), **metadata: Any
     ) -> Manifest:
-        """Creates a Pod that nobody else schedules or runs."""
+        """Creates a Pod that no scheduler binds and no kubelet runs."""
         spec: Manifest = {
             "schedulerName": self.scheduler,
             "containers": [{"name": "c", "image": "none"}],
@@ -105,8 +106,8 @@ class Bench:
         seconds: int = 10,
         meanwhile: Callable[[], object] = lambda: None,
     ) -> list[Any]:
-        """Returns the first events of a watch of Pods, or all until it ends: type and object each.
-        `meanwhile` happens when it is open."""
+        """Returns the first `count` events of a watch of Pods as pairs of type and object. Returns fewer
+        events if the watch ends before. Calls `meanwhile` when the watch is open."""
         events, rest = list[Any](), b""
         async with self.kubernetes.watch("pods", selector or self.selector, since, seconds) as pieces:
             meanwhile()
@@ -120,7 +121,7 @@ class Bench:
 
 
 class InMemoryBench(Bench):
-    """In memory, people have the twin's controls."""
+    """An in-memory kube-apiserver. Other clients use its controls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,11 +157,11 @@ class InMemoryBench(Bench):
 
 
 class RealBench(Bench):
-    """A real kube-apiserver, over the adapter; people go past it."""
+    """A real kube-apiserver behind the adapter. Other clients bypass the adapter."""
 
     def __init__(self, kubernetes: Kubernetes, cluster: Cluster) -> None:
         super().__init__()
-        self.kubernetes, self.short_s = kubernetes, 3  # it comes two seconds before the end
+        self.kubernetes, self.short_s = kubernetes, 3  # the bookmark comes two seconds before the end
         self._cluster = cluster
         self._administrator = Administrator(cluster)
         self._created: list[tuple[str, str]] = []
@@ -185,7 +186,8 @@ class RealBench(Bench):
         return self._administrator.ask("GET", f"{_path(kind)}/{name}")
 
     def too_old(self) -> str:
-        """A kube-apiserver that starts has in its cache what is there, and nothing that was before."""
+        """Restarts kube-apiserver. The cache of the new process has the existing objects, but no earlier
+        events."""
         version = self.pod()["metadata"]["resourceVersion"]
         self.pod()
         self._cluster.kill("kube-apiserver")
@@ -193,7 +195,7 @@ class RealBench(Bench):
         return str(version)
 
     def clear(self) -> None:
-        """Removes all that was created."""
+        """Removes all created objects."""
         there = {kind: set(self._names(kind)) for kind in {kind for kind, _ in self._created}}
         for kind, name in self._created:
             if name in there[kind]:
@@ -210,5 +212,5 @@ def _path(kind: str) -> str:
 
 
 def conditions(manifest: Mapping[str, Any]) -> dict[str, Manifest]:
-    """By their types."""
+    """Returns the conditions by type."""
     return {each["type"]: each for each in (manifest.get("status") or {}).get("conditions") or ()}

@@ -1,4 +1,4 @@
-"""The benches of the contract: in memory, and a real kube-apiserver."""
+"""Fixture: a bench with an in-memory kube-apiserver or a real kube-apiserver."""
 
 from collections.abc import AsyncIterator, Callable
 

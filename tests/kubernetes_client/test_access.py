@@ -1,4 +1,4 @@
-"""How a program in a Pod finds kube-apiserver, and says who it is."""
+"""A program in a Pod finds kube-apiserver, and authenticates with its service account."""
 
 import json
 import subprocess
@@ -33,7 +33,8 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that the kubelet writes for a Pod, and the variables."""
+    """Creates the service account's folder as the kubelet does, and sets the environment variables.
+    Returns the folder."""
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
     (tmp_path / "token").write_text("one")
     monkeypatch.setattr(access, "_ACCOUNT", tmp_path)
@@ -53,7 +54,7 @@ async def test_program_in_a_pod_uses_its_service_account(
     found = await find_access(None)
     assert (found.server, found.proxy) == (url, None)
     assert await found.headers() == {"Authorization": "Bearer one"}
-    assert len(found.tls.get_ca_certs()) == 1  # that of the cluster, and none of this machine's
+    assert len(found.tls.get_ca_certs()) == 1  # only the cluster's CA, without this machine's CAs
     assert found.tls.check_hostname
 
 
@@ -111,7 +112,7 @@ async def test_kubeconfig_may_be_in_the_home_folder(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "config").write_text("{}")
-    with pytest.raises(NoCredentials, match=r"~/config: (?!no such file)"):  # it is read
+    with pytest.raises(NoCredentials, match=r"~/config: (?!no such file)"):  # the file is read
         await find_access("~/config")
 
 

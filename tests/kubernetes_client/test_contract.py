@@ -1,8 +1,8 @@
-"""What every kube-apiserver behind `protocol.Kubernetes` does: a real one, and the one in memory.
+"""Contract of each kube-apiserver behind `protocol.Kubernetes`: a real kube-apiserver and an in-memory
+one.
 
-What the real one does and the one in memory does not is a bug in the latter. Here: Pods, which are read,
-patched, bound and deleted; test_contract_others.py has the other objects, and test_contract_watches.py
-lists and watches.
+If the two differ, the in-memory kube-apiserver has a bug. This file reads, patches, binds and deletes
+Pods. test_contract_others.py tests other objects, and test_contract_watches.py tests lists and watches.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,5 @@
-"""Events, Nodes, Leases, Secrets and webhooks of every kube-apiserver behind `protocol.Kubernetes`."""
+"""Contract for Events, Nodes, Leases, Secrets and webhooks of each kube-apiserver behind
+`protocol.Kubernetes`."""
 
 import re
 from base64 import b64decode, b64encode
@@ -62,7 +63,7 @@ async def test_events_are_selected_by_reason_and_reporting_component(
         bench.remove("events", name)
 
 
-# -- the server, and the account that asks
+# -- the server, and the calling account
 
 
 async def test_server_reports_its_version_uid_and_kinds(bench: Bench) -> None:
@@ -160,7 +161,7 @@ async def test_patch_of_a_node_with_an_old_version_is_a_conflict(bench: Bench) -
     told = {"conditions": [condition("example.io/A")]}
     with pytest.raises(Conflict):
         await kubernetes.patch_node_status(name, {"metadata": held_to, "status": told})
-    for _ in range(10):  # a kubelet may write to it too
+    for _ in range(10):  # the kubelet may patch the Node at the same time
         held_to = {"resourceVersion": version(await kubernetes.read_node(name))}
         with suppress(Conflict):
             await kubernetes.patch_node(name, {"metadata": held_to, "spec": {"unschedulable": True}})
@@ -168,7 +169,7 @@ async def test_patch_of_a_node_with_an_old_version_is_a_conflict(bench: Bench) -
     assert (await kubernetes.read_node(name))["spec"]["unschedulable"] is True
 
 
-# -- Pods that are made, and ControllerRevisions
+# -- created Pods, and ControllerRevisions
 
 
 async def test_pod_is_created_once(bench: Bench) -> None:
@@ -300,7 +301,7 @@ async def test_webhooks_trust_a_new_ca_and_the_previous_ca(bench: Bench) -> None
         assert [each["name"] for each in found] == [each["name"] for each in hooks]
         assert [b64decode(each["clientConfig"]["caBundle"]) for each in found] == [trusted] * 2
     before = bench.read(kind, name)
-    for configuration in (name, bench.name()):  # the second one does not exist
+    for configuration in (name, bench.name()):  # the second configuration does not exist
         await bench.kubernetes.trust(configuration, third)
     assert bench.read(kind, name) == before
 

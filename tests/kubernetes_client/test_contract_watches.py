@@ -1,4 +1,4 @@
-"""Lists and watches of every kube-apiserver behind `protocol.Kubernetes`."""
+"""Contract for lists and watches of each kube-apiserver behind `protocol.Kubernetes`."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.kubernetes_client.test_contract import name_of, version
 
 
 async def now(bench: Bench) -> str:
-    """The version of a list."""
+    """Returns the resourceVersion of a list."""
     listed = await bench.kubernetes.list("pods", bench.selector)
     return str(listed["metadata"]["resourceVersion"])
 
@@ -93,7 +93,7 @@ async def test_watch_reports_changes_after_its_version_in_order(bench: Bench) ->
 
 
 async def test_watch_without_a_version_starts_with_the_existing_objects(bench: Bench) -> None:
-    """Whether a watch can be had is tried before anything is listed."""
+    """A program tries to open a watch before the first list."""
     there = [bench.pod() for _ in range(2)]
     assert await bench.events("", 2) == [("ADDED", pod) for pod in there]
 
@@ -123,7 +123,7 @@ async def test_object_is_added_and_deleted_as_the_selector_matches(bench: Bench)
 async def test_watch_ends_with_a_bookmark_if_the_version_is_newer(
     bench: Bench, opened_before: bool
 ) -> None:
-    """Of an object that it does not select, too."""
+    """Even a change of an unselected object causes the bookmark."""
     since, mine, bench.scheduler = await now(bench), bench.selector, "another"
     changed = list[Manifest]()
 
@@ -135,7 +135,7 @@ async def test_watch_ends_with_a_bookmark_if_the_version_is_newer(
     meanwhile = change if opened_before else lambda: None
     told = await bench.events(since, 99, mine, bench.short_s, meanwhile)
     bookmarks = {("BOOKMARK", version(changed[0]))} if opened_before else set()
-    assert {(kind, version(manifest)) for kind, manifest in told} == bookmarks  # it may come twice
+    assert {(kind, version(manifest)) for kind, manifest in told} == bookmarks  # possibly repeated
 
 
 async def test_a_watch_of_events_ends_without_a_bookmark(bench: Bench) -> None:

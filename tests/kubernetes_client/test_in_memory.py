@@ -1,4 +1,4 @@
-"""What tests can have happen to the kube-apiserver in memory; what it answers is in the contract."""
+"""Tests of the controls of the in-memory kube-apiserver. The contract tests cover the replies."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Calls to kube-apiserver through a proxy that carries TLS (CONNECT)."""
+"""Tests of calls to kube-apiserver through a proxy that forwards TLS (CONNECT)."""
 
 import asyncio
 import ssl
@@ -17,7 +17,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
 class Route:
-    """A kube-apiserver with TLS behind a proxy, and the first line of each request to both."""
+    """A kube-apiserver with TLS behind a proxy. Records the first line of each request to both."""
 
     server: str
     proxy: str
@@ -27,7 +27,7 @@ class Route:
         self.to_proxy: list[str] = []
         self.to_server: list[str] = []
         self.ended = asyncio.Semaphore(0)
-        """Released when a connection of the server, or of the proxy, has ended."""
+        """Released when a connection of the server or of the proxy has ended."""
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):

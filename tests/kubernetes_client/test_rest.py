@@ -1,4 +1,4 @@
-"""What goes over the wire to kube-apiserver, and what its failures become."""
+"""Tests of the HTTP requests to kube-apiserver, and of the errors that failures cause."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def client_of(url: str) -> KubernetesRest:
 
 
 class ApiServer:
-    """Answers every request in the one way that a test wants, and remembers the last one."""
+    """Answers every request in one configured way, and records the last request."""
 
     api: KubernetesRest
     url: str
@@ -116,7 +116,7 @@ EVENT: Manifest = {
     "type": "Warning",
 }
 
-# What is asked
+# Requests
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ async def test_long_list_is_requested_page_by_page(server: ApiServer) -> None:
 
 @pytest.mark.parametrize("proxied", [False, True])
 async def test_call_of_a_service_returns_its_http_status(server: ApiServer, proxied: bool) -> None:
-    proxy = server.url if proxied else None  # the server answers for another host, too
+    proxy = server.url if proxied else None  # the server also answers requests for another host
     api = KubernetesRest(replace(access_of(server.url), proxy=proxy))
     server.answer = _says({"Error": "this takes POST only"}, 405)
     assert await api.call_service("a", "b", 443, "/mutate") == 405
@@ -206,7 +206,8 @@ async def test_call_of_a_service_returns_its_http_status(server: ApiServer, prox
 
 
 async def test_a_name_from_outside_cannot_become_another_request(server: ApiServer) -> None:
-    """kube-scheduler's calls name Pods, and whoever reaches the listener may send some."""
+    """kube-scheduler's calls contain names of Pods. Any client that reaches the listener may send such a
+    call."""
     name = "p HTTP/1.1\r\nHost: x\r\n\r\nDELETE /api/v1/namespaces/default/pods/q"
     await server.api.read_pod("kube-system/services/s", name)
     parts = server.got.rel_url.raw_parts
@@ -226,7 +227,7 @@ async def test_requests_have_a_user_agent(server: ApiServer) -> None:
 
 
 async def test_connection_is_reused_after_a_refusal(server: ApiServer) -> None:
-    """Conflicts are everyday life, and a TLS handshake is not for nothing."""
+    """Conflicts are frequent, and a TLS handshake is expensive."""
     peers = []
     for status in (409, 200):
         server.fails(status, "{}")
@@ -259,7 +260,7 @@ async def test_unreadable_token_makes_the_server_unavailable(
     await api.aclose()
 
 
-# What fails
+# Failures
 
 
 @pytest.mark.parametrize(
@@ -292,7 +293,7 @@ async def test_refusal_in_an_unknown_form_is_quoted(server: ApiServer, body: str
 
 
 async def test_a_patch_for_the_predecessor_of_a_pod_is_a_conflict(server: ApiServer) -> None:
-    """So says kube-apiserver 1.36 where metadata.uid is not the object's."""
+    """The error of kube-apiserver 1.36 if metadata.uid is not the uid of the object."""
     words = 'Pod "p" is invalid: metadata.uid: Invalid value: "u2": field is immutable'
     server.fails(422, json.dumps({"kind": "Status", "message": words, "code": 422}))
     with pytest.raises(Conflict):
@@ -330,7 +331,7 @@ async def test_lease_is_read_created_and_replaced(server: ApiServer) -> None:
 
 
 def _cut(*pieces: bytes) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Answers with the beginning of a stream, and then drops the connection."""
+    """Sends the beginning of a stream, and then closes the connection."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -408,7 +409,8 @@ async def test_a_watch_from_too_old_a_version_is_expired(server: ApiServer) -> N
 
 
 async def test_a_watch_cut_in_mid_stream_is_unavailable(server: ApiServer) -> None:
-    """kube-apiserver was killed: the watch is resumed, which only our own errors allow."""
+    """If kube-apiserver is killed in mid-stream, the client must raise its own exception. The reader
+    resumes a watch only after such an exception."""
     server.answer = _cut(b'{"type":"ADDED"}\n', b'{"type"')
     with pytest.raises(Unavailable):
         await _watched(server)

@@ -1,4 +1,4 @@
-"""Rights are checked with few requests, and a list of rules never denies a right."""
+"""The client checks rights with few requests. A list of rules never denies a right."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ NAMED = {"verbs": ["update"], "apiGroups": ["coordination.k8s.io"], "resources":
 
 
 class Reviews:
-    """Reviews of an account with these rules in each namespace, whose authorizers deny `lacking`."""
+    """Reviews of an account that has these rules in each namespace. The authorizers deny `lacking`."""
 
     def __init__(self, *rules: Any, lacking: frozenset[Right], incomplete: bool = False) -> None:
         self._rules = {"resourceRules": list(rules), "incomplete": incomplete}
@@ -57,7 +57,7 @@ async def test_right_that_no_rule_gives_is_asked_for(right: Right, lacks: bool) 
 
 
 async def test_incomplete_rules_prove_nothing() -> None:
-    """A webhook beside RBAC may deny what a rule of RBAC allows."""
+    """An authorization webhook beside RBAC may deny a right that an RBAC rule grants."""
     reviews = Reviews(RULES, lacking=frozenset({DELETE}), incomplete=True)
     assert await denied([PATCH, DELETE], reviews) == (DELETE,)
     assert reviews.sent == ["Rules", "Access", "Access"]

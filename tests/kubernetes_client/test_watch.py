@@ -1,4 +1,5 @@
-"""A list and watch that misses nothing, over an API server that breaks off, forgets and stutters."""
+"""A list and watch reports each change, even if kube-apiserver ends watches, forgets versions or sends
+parts of events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -30,7 +31,7 @@ Step = bytes | Exception | None
 DOWN = Unavailable(0, "kube-apiserver does not answer")
 EXPIRED = Expired(410, "too old resource version: 5 (9)")
 BROKEN_OFF: Manifest = {}
-"""In a list: the page that does not come."""
+"""Marks in a list the page that does not arrive."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,11 +40,12 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeApi:
-    """Answers lists and watches by a script; when the watches are used up, the next one stays silent.
+    """Answers lists and watches by a script. After the last scripted watch, a further watch stays
+    silent.
 
-    A list is its objects and version, and comes in pages of one, or of `page`; a watch is the pieces of
-    its stream in order; an exception is raised where it stands, before the first piece when the watch is
-    opened; at None the stream falls silent.
+    A list has objects and a version, and comes in pages of `page` objects. A watch is the sequence of
+    the pieces of its stream. An exception at the first position is raised when the watch opens, and an
+    exception at a later position is raised in the stream. At None, the stream becomes silent.
     """
 
     async def cluster_uid(self) -> str:
@@ -55,14 +57,14 @@ class FakeApi:
         self._lists = list(lists)
         self._watches = list(watches)
         self.idle = asyncio.Event()
-        """Everything in the script has happened."""
+        """Set after the last step of the script."""
         self.since: list[str] = []
         self.selectors: set[tuple[str, str | None]] = set()
         self.page = 1
         self.pages_given = 0
         self.on_open: Callable[[], None] = lambda: None
         self.latest: str | Exception = "99"
-        """The version that the server is at, or why it cannot be read."""
+        """The server's version, or the error when the version is read."""
 
     async def latest_version(self, _kind: str) -> str:
         if isinstance(self.latest, Exception):
@@ -127,7 +129,8 @@ def _watch(api: FakeApi, kind: str = "pods", **options: Any) -> ResourceWatch:
 
 
 async def told(api: FakeApi, watch: ResourceWatch | None = None) -> list[str]:
-    """All changes until the script is used up: "a6" is version 6 of a, "-a7" or "-a" that a is gone."""
+    """Returns all changes until the end of the script. "a6" stands for version 6 of a; "-a7" and "-a"
+    stand for the deletion of a."""
     watch = watch or _watch(api)
     seen: list[str] = []
 
@@ -197,12 +200,12 @@ async def test_kind_and_selector_go_with_every_request() -> None:
     assert api.selectors == {("nodes", "spec.x=y")}
 
 
-# Broken off, and resumed
+# Ended and resumed watches
 
 
 A6, A7 = event("ADDED", "a", 6), event("MODIFIED", "a", 7)
 Resumed = tuple[list[list[Step]], list[str], list[str]]
-"""The watches, the changes, and the versions of the watches."""
+"""Watches, changes, and versions from which the watches start."""
 RESUMED: dict[str, Resumed] = {
     "where the list ended": ([], [], ["5"]),
     "after the last event": ([[A6], [A7]], ["a6", "a7"], ["5", "6", "7"]),
@@ -227,7 +230,8 @@ async def test_watch_is_resumed_at_its_version(
     [DOWN, KubernetesError(403, "forbidden"), TimeoutError(), ConnectionResetError("reset by peer")],
 )
 async def test_after_any_error_the_watch_goes_on_from_the_last_version(failure: Exception) -> None:
-    """At the opening, after an event, and again and again; nothing is listed anew."""
+    """The error comes when the watch opens, after an event, and several times in a row. The reader lists
+    nothing again."""
     api = FakeApi([EMPTY], [failure], [A6, failure], [failure], [failure], [A7])
     assert await told(api) == ["a6", "a7"]
     assert api.since == ["5", "5", "6", "6", "6", "7"]
@@ -259,7 +263,8 @@ async def test_silent_watch_is_opened_again_from_its_version(
 async def test_objects_are_listed_again_if_a_version_is_smaller_or_no_number(
     own: str, latest: str
 ) -> None:
-    """A restored kube-apiserver has not come to our version, and reports no change until then."""
+    """A restored kube-apiserver has an older version than the reader, and reports no change until the
+    reader's version."""
     api = FakeApi([([item("a", 3)], own), ([item("b", 4)], "9")], [None], [event("ADDED", "c", 10)])
     api.latest = latest
     assert await told(api) == ["b4", "-a", "c10"]
@@ -268,7 +273,7 @@ async def test_objects_are_listed_again_if_a_version_is_smaller_or_no_number(
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses before each call, which none waits for."""
+    """Records the pauses before calls without waiting."""
     monkeypatch.setattr(watch, "_PAUSES", Pauses(1.0, 16.0))
     given: list[float] = []
     sleep = asyncio.sleep
@@ -331,7 +336,8 @@ async def test_after_410_every_object_is_listed_and_reported_again(
 
 
 async def test_object_deleted_during_a_gap_is_reported_as_gone() -> None:
-    """Whether it was listed or came by an event; who was told gone before is not told again."""
+    """Objects from lists and from events are reported as gone. An object that has been reported as gone
+    is not reported again."""
     events = [event("ADDED", "b", 6), event("ADDED", "c", 7), event("DELETED", "c", 8), error(410)]
     api = FakeApi([([item("a", 3)], "5"), ([], "30")], events)
     before, gone = (seen := await told(api))[:3], seen[3:]
@@ -340,7 +346,7 @@ async def test_object_deleted_during_a_gap_is_reported_as_gone() -> None:
 
 
 async def test_deletion_is_reported_before_a_new_object_of_the_same_name() -> None:
-    """The Nodes' reader goes by name: a Node made anew must not vanish with its predecessor."""
+    """The reader of Nodes uses names. A recreated Node must not disappear with the deleted Node."""
     anew = item("new", 20)
     anew["metadata"]["name"] = item("old", 3)["metadata"]["name"]
     api = FakeApi([([item("old", 3)], "5"), ([item("z", 9), anew], "30")], [error(410)])
@@ -354,7 +360,7 @@ async def test_same_name_in_two_namespaces_means_two_objects() -> None:
 
 
 async def test_second_list_is_reported_page_by_page() -> None:
-    """50,000 manifests at once would be a gigabyte."""
+    """50,000 manifests need a gigabyte of memory."""
     api = FakeApi([EMPTY, ([item(uid, 20) for uid in "abc"], "30")], [error(410)])
     watch, given = _watch(api), []
     await watch.list()
@@ -421,7 +427,7 @@ async def test_a_watch_may_expire_again_and_again() -> None:
     assert api.since == ["5", "30", "31", "32"]
 
 
-# Trouble
+# Problems
 
 
 async def test_start_and_end_of_a_problem_are_reported() -> None:
@@ -467,7 +473,7 @@ async def test_a_silent_server_and_a_restored_one_are_problems() -> None:
 
 
 class Heard:
-    """Stands for the dispatcher."""
+    """Replaces the dispatcher."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -512,11 +518,11 @@ async def test_pods_are_reported_as_observed_and_as_vanished() -> None:
     assert (observed.pod.uid, observed.pod.resource_version) == ("u1", "6")
     assert isinstance(vanished, PodVanished)
     assert (vanished.uid, vanished.seen) == ("u1", True)
-    assert vanished.last == observed.pod  # whatever it had come to by then
+    assert vanished.last == observed.pod  # with the Pod's last known state
 
 
 async def test_a_broken_watch_shows_in_the_health_report_while_it_is_broken() -> None:
-    """Without a change to tell of, too: a watch that is broken brings none."""
+    """The report is correct even without a change, because a broken watch reports no changes."""
     health = Health()
     reports: list[Any] = []
     api = FakeApi([EMPTY], [DOWN], [DOWN])
