@@ -1,4 +1,4 @@
-"""Who leads: replicas around one Lease, on clocks of their own."""
+"""Tests of leader election with one Lease. Each replica has a separate clock."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from kubernetes_client.in_memory import InMemoryKubernetes
 from service.health import Health
 from wellknown.names import LEASE
 
-DURATION = 0.5  # seconds; a real one is a whole number
+DURATION = 0.5  # seconds; a real duration is a whole number
 
 
 class OneLease(InMemoryKubernetes):
@@ -28,12 +28,12 @@ class OneLease(InMemoryKubernetes):
         return self.read("leases", LEASE, "kube-system")["metadata"].get("annotations") or {}
 
     def held_by(self, holder: str) -> None:
-        """Somebody else writes that."""
+        """Writes another holder into the Lease."""
         self.edit("leases", LEASE, {"spec": {"holderIdentity": holder}}, "kube-system")
 
 
 class Replica:
-    """One extender's part in it, which counts its turns as the leader."""
+    """A replica in the election. Counts the turns as the leader."""
 
     def __init__(self, kubernetes: OneLease, name: str) -> None:
         self.health = Health()
@@ -118,7 +118,7 @@ async def test_expired_lease_passes_to_another_replica(kubernetes: OneLease) -> 
     dead = Replica(kubernetes, "dead")
     task = asyncio.ensure_future(dead.run())
     await soon(dead.leads)
-    kubernetes.outage(Unavailable(0, "unplugged"))  # it can neither renew nor give back
+    kubernetes.outage(Unavailable(0, "unplugged"))  # the leader can neither renew nor release the Lease
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     kubernetes.outage(None)
@@ -145,7 +145,7 @@ async def test_leader_stops_after_another_holder_appears(kubernetes: OneLease) -
 
 
 async def test_leader_restarts_after_a_missed_term_of_another_leader(kubernetes: OneLease) -> None:
-    """It was paused; another led meanwhile, and has given the Lease back."""
+    """The first leader was paused. Meanwhile another replica has led, and has released the Lease."""
     async with running(Replica(kubernetes, "a")) as first:
         await soon(first.leads)
         kubernetes.held_by("")
