@@ -1,4 +1,4 @@
-"""The listeners are tried on the event loop that the program runs on."""
+"""Runs the tests of the listeners on the program's event loop."""
 
 from __future__ import annotations
 

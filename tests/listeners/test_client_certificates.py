@@ -1,5 +1,5 @@
-"""Who has to show a certificate, and what becomes of those who do not: by handshakes with the listeners
-that the program serves."""
+"""Tests of TLS handshakes with the program's listeners: callers with and without a client
+certificate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PREEMPT = b'{"Pod": {"metadata": {"name": "p"}, "spec": {}}}'
 
 
 class Authorities:
-    """Who signs the listeners' certificate, and who signs their callers'."""
+    """The CA of the listeners' certificate, and the CA of the callers' certificates."""
 
     def __init__(self, folder: Path) -> None:
         self.servers, self.callers = trustme.CA(), trustme.CA()
@@ -47,7 +47,7 @@ class Authorities:
         callers.cert_pem.write_to_path(self.clients_file)
 
     def caller(self, signed_by: trustme.CA | None) -> ssl.SSLContext:
-        """Whoever calls with a certificate, or (None) without."""
+        """Returns the TLS context of a caller; without a client certificate if `signed_by` is None."""
         context = ssl.create_default_context(cadata=self.servers.cert_pem.bytes().decode())
         if signed_by is not None:
             signed_by.issue_cert("caller.example.org").configure_cert(context)
@@ -55,7 +55,7 @@ class Authorities:
 
 
 class Program:
-    """The extender's listener of that number, and its certificate."""
+    """The extender's listener with this number, and the listener's certificate."""
 
     def __init__(self, authorities: Authorities, number: int, **given: Any) -> None:
         settings = Settings(
@@ -84,7 +84,7 @@ async def program(authorities: Authorities, number: int, **given: Any) -> AsyncI
 
 
 async def answer(there: Site, context: ssl.SSLContext | None, path: str, body: bytes) -> int | None:
-    """The status; None where there is none."""
+    """Returns the HTTP status; None if no reply comes."""
     try:
         peer = await there.opens(context)
         return (await peer.asks(body, path))[0]
@@ -147,12 +147,12 @@ async def test_listener_refuses_all_callers_until_the_ca_file_is_read(tmp_path: 
 async def test_replica_with_a_broken_ca_file_waits_for_a_valid_file(
     tmp_path: Path, listener: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It does not lead either: its callers could not reach it."""
+    """The replica does not become the leader either, because no caller could reach the leader."""
     own, goes_on = Authorities(tmp_path), asyncio.Event()
 
     async def follow(_: Replica) -> None:
         goes_on.set()
-        raise asyncio.CancelledError  # far enough
+        raise asyncio.CancelledError  # the replica has started
 
     monkeypatch.setattr(Replica, "run", follow)
     own.clients_file.write_text("")
@@ -197,7 +197,7 @@ async def test_stalled_handshake_is_closed_after_the_time_limit(tmp_path: Path) 
     _, serves = tls(tmp_path)
     async with site(tls=serves) as there:
         silent, noisy = await there.opens(), await there.opens()
-        noisy.sends(b"\x16\x03\x01\x02\x00")  # as a ClientHello begins
+        noisy.sends(b"\x16\x03\x01\x02\x00")  # the beginning of a ClientHello
         assert [await peer.all_of_it() for peer in (silent, noisy)] == [b"", b""]
         assert there.rejected == ["too slow", "too slow"]
 
@@ -212,7 +212,7 @@ async def test_connection_without_tls_is_refused(tmp_path: Path) -> None:
 
 
 async def test_caller_that_distrusts_the_certificate_is_counted(tmp_path: Path) -> None:
-    """As a kube-apiserver with another authority in the webhook's configuration."""
+    """A kube-apiserver does the same if the webhook's configuration has another CA."""
     own, serves = tls(tmp_path)
     own.servers = trustme.CA()
     async with site(tls=serves) as there:

@@ -1,4 +1,4 @@
-"""Limits of a listener on the use by strangers, on real sockets.
+"""Tests of a listener's limits for strangers, with real sockets.
 
 Strangers send bodies and heads that are too large or never end, read no replies, or connect and send
 nothing. Meanwhile, the listener serves well-behaved callers such as kube-scheduler.
@@ -43,8 +43,8 @@ CLOSED = b""
 
 
 class Site:
-    """A listener of three verbs: /length answers the length of the body, /slow waits for `go_on` before,
-    and /large answers 8 MB."""
+    """A listener with three verbs: /length returns the length of the body, /slow waits for `go_on`
+    before the same reply, and /large returns 8 MB."""
 
     def __init__(self) -> None:
         self.rejected: list[str] = []
@@ -211,7 +211,7 @@ async def test_caller_can_read_the_refusal_while_it_sends() -> None:
 
 @pytest.mark.parametrize("piece", [b"x" * 65536, chunk(b"x" * 65536), chunk(b"x")])
 async def test_memory_is_bounded_while_a_large_body_arrives(piece: bytes) -> None:
-    """150 MB, or as much as the listener reads."""
+    """Sends 150 MB, or less if the listener stops reading."""
     async with site(body=lambda: 4 * MB) as there:
         peer = await there.opens()
         chunked = piece[:1] != b"x"
@@ -271,7 +271,7 @@ async def test_waiting_large_body_is_dropped_when_its_sender_disconnects() -> No
 async def test_unfinished_bodies_share_a_limit_and_the_oldest_is_closed() -> None:
     async with site(bodies=3000, owes_s=30.0) as there:
         peers = []
-        for _ in range(6):  # four have room: 3000 bytes, and one body
+        for _ in range(6):  # four fit: 3000 bytes and one body
             peers.append(await there.opens())
             peers[-1].sends(head(length=MOST), b"x" * 990)
             await asyncio.sleep(0.02)
@@ -568,7 +568,7 @@ async def test_random_input_leaves_no_open_connection_and_no_exception(seed: int
     assert unforeseen == []
 
 
-# What the program serves
+# Listeners of the program
 
 
 def test_limit_of_open_files_is_raised() -> None:
@@ -610,7 +610,7 @@ async def test_each_listener_has_limits(number: int) -> None:
 
 
 async def test_filter_request_with_whole_nodes_is_read_and_explained() -> None:
-    """5,000 Nodes of 12 kB, from a kube-scheduler without `nodeCacheCapable`."""
+    """The request has 5,000 Nodes of 12 kB, as from a kube-scheduler without `nodeCacheCapable`."""
     _, servers = extender(nodes=5000)
     async with site(server=servers[0]) as there:
         peer = await there.opens()

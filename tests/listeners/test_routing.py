@@ -1,4 +1,4 @@
-"""How requests are read and answered, whatever the verb."""
+"""Tests of reading requests and writing replies, for all verbs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Asked(BaseModel):
 
 
 class Answered:
-    """A verb that doubles a number, and the metrics of its requests."""
+    """A verb that doubles a number, with the metrics of the requests."""
 
     def __init__(self) -> None:
         routes = APIRouter(route_class=VerbRoute)
@@ -43,7 +43,7 @@ class Answered:
 
     @property
     def observed(self) -> list[tuple[str, str]]:
-        """Verb and status of each request that was measured."""
+        """Returns the verb and the status of each measured request."""
         return [
             (sample.labels["verb"], sample.labels["status"])
             for metric in self._registry.collect()
@@ -54,7 +54,7 @@ class Answered:
 
     @property
     def seconds(self) -> float:
-        """Seconds of all measured requests."""
+        """Returns the duration of all measured requests in seconds."""
         return sum(
             sample.value
             for metric in self._registry.collect()
@@ -121,7 +121,7 @@ async def test_many_small_requests_do_not_block_the_event_loop() -> None:
         await asyncio.sleep(0)
         gaps.append(process_time() - before)
     assert all(each.result()[1]["body"] == b"1" for each in asked)
-    assert max(gaps) < 0.06  # of 0.3 s
+    assert max(gaps) < 0.06  # the work takes 0.3 s
 
 
 async def test_a_wrong_field_is_named() -> None:
@@ -143,7 +143,7 @@ async def test_a_defect_is_logged_and_answered() -> None:
 
 
 async def test_only_known_paths_and_post_are_served() -> None:
-    """What is asked at random must not make a metric each."""
+    """Requests for random paths must not add metrics."""
     verbs = Answered()
     assert (await verbs.client.post("/nothing", json={})).status_code == 404
     wrong = await verbs.client.get("/double")
@@ -175,7 +175,7 @@ LARGE = 17 << 20
 
 
 class Waiting:
-    """A verb of which each large request waits to be let go."""
+    """A verb whose large requests wait for `go_on`."""
 
     def __init__(self) -> None:
         self.began: list[int] = []
@@ -232,7 +232,7 @@ async def test_large_request_of_a_disconnected_caller_is_skipped() -> None:
 
 @pytest.mark.parametrize(("length", "most"), [(LARGE, 1), (10, 256)])
 async def test_number_of_waiting_large_requests_is_limited(length: int, most: int) -> None:
-    """Of the memory and the connections that a listener has."""
+    """The memory and the connections of a listener are limited."""
     verb = Waiting()
     asked = [asyncio.ensure_future(verb.asks(length)) for _ in range(most)]
     async with asyncio.timeout(5):
