@@ -1,4 +1,4 @@
-"""`make bench`: the list of what it measures, what it makes of that, and the page."""
+"""Tests of `make bench`: the scenarios, the evaluation of the measurements, and the page."""
 
 import json
 import os
@@ -25,7 +25,8 @@ OURS = "ours, Slurm 26.05"
 def burst(
     seconds: float = 10.0, *, cpu_s: float = 0.4, sent: float = 500_000.0, pictures: float = 0.0
 ) -> Burst:
-    """Of 100 Pods, bound after 1, 2, ... 100 ms; their jobs start half a ms before."""
+    """Returns a burst of 100 Pods. The Pods are bound after 1, 2, ... 100 ms, half a ms after the start
+    of their jobs."""
     spent = MeterReading(
         {"extender": cpu_s, "slurmctld": 0.1, "slurmrestd": 0.1, "etcd": 0.4},
         rest_calls={"POST job/allocate": 100.0, "GET nodes": 0.0},

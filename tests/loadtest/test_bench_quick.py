@@ -1,4 +1,4 @@
-"""What the quick benchmark makes of what it measured."""
+"""Tests of the evaluation of the quick benchmark."""
 
 import json
 from collections.abc import Sequence
@@ -92,7 +92,8 @@ def test_a_slow_binding_on_an_idle_cluster_only_warns(idle: float, word: str) ->
 
 
 def test_a_ratio_compares_the_time_of_all_bursts() -> None:
-    """100 Pods at 50 and at 100 Pods a second take 3 s together; at 25 and at 50, 6 s."""
+    """Two bursts of 100 Pods take 3 s at 50 and 100 Pods a second, and 6 s at 25 and 50 Pods a
+    second."""
     outcomes = {"alone": outcome([150.0]), "mapped": outcome([100.0, 50.0])}
     outcomes |= {"noop": outcome([50.0, 100.0]), "ours": outcome([50.0, 25.0])}
     found = summary(outcomes)
@@ -121,11 +122,11 @@ def test_summary_has_the_figures_of_readme() -> None:
     assert found.items() >= expected.items()
 
 
-# The frame of a command
+# The context of a command
 
 
 def ran(path: Path, *found: Verdict, error: BaseException | None = None, broken: bool = False) -> int:
-    """The exit status."""
+    """Runs a command, and returns the exit status."""
 
     def act() -> None:
         with command(path) as run:

@@ -1,4 +1,4 @@
-"""What figures are held to."""
+"""Tests of the budgets, which are the limits of measured figures."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Two checkouts measured in turn."""
+"""Tests of the comparison of two checkouts, which are measured in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A short load run on real components, with Slurm's stub: what it times works, and Pods are bound."""
+"""Tests of a short load run on real components with the slurmrestd stub: calls are timed, and Pods are
+bound."""
 
 import json
 import os
@@ -44,7 +45,7 @@ def test_figures_of_a_load_are_stored_beside_the_figures_of_bench(tmp_path: Path
 @pytest.mark.real
 @pytest.mark.alone
 def test_twenty_seconds_of_load_at_50_nodes(tmp_path: Path) -> None:
-    """The machine may be busy: less than two seconds is quick enough here; but nothing may fail."""
+    """The budgets are two seconds, because the machine may be busy. No call may fail."""
     wide = "{ p50_ms = 2000, p99_ms = 2000 }"
     lines = [
         "[load-50]",

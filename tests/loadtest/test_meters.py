@@ -1,4 +1,4 @@
-"""What is read off the meters, from what the real ones say."""
+"""Tests of reading figures from real metrics of kube-apiserver and from slurmctld's real log."""
 
 import pytest
 

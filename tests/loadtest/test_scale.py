@@ -1,4 +1,4 @@
-"""What a run at scale is held to, and its page."""
+"""Tests of the budgets of a run at scale, and of the page."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_new_figures_replace_only_the_old_figures() -> None:
 
 
 def test_page_has_the_lines_of_its_template() -> None:
-    """The figures differ, and the lines are the same."""
+    """The figures differ from the page's figures, but the lines are the same."""
     lines = [
         [line.partition("|")[2].split("|")[0] for line in page.splitlines() if line.startswith("|")]
         for page in (SCALE.read_text(), renewed(SCALE, found()))

@@ -1,4 +1,4 @@
-"""What is noted of an event loop while it works."""
+"""Tests of the probe that records delays of a busy event loop."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Counters and histograms, from pages as they are served."""
+"""Tests of reading counters and histograms from pages of metrics."""
 
 from http import HTTPStatus
 from math import inf
@@ -24,12 +24,12 @@ upper 9
 
 
 def histogram(*at_most: float) -> Histogram:
-    """At most 1 ms, 5 ms, 20 ms, and any."""
+    """Returns a histogram. `at_most` are the counts up to 1 ms, 5 ms and 20 ms, and the total count."""
     return Histogram(dict(zip((0.001, 0.005, 0.02, inf), at_most, strict=True)))
 
 
 def page(*seconds: float) -> str:
-    """Of as many requests to /filter, and others."""
+    """Returns a page with a request to /filter for each duration, and with other requests."""
     registry = CollectorRegistry()
     counted = Counted(
         "verb_seconds", "Requests.", ["verb", "status"], registry=registry, buckets=(0.001, 0.005)
@@ -78,7 +78,7 @@ def test_histograms_with_matching_labels_are_summed() -> None:
 
 
 def test_observations_before_the_first_page_do_not_count() -> None:
-    """Before it, everything was slow."""
+    """All observations before the first page were slow."""
     found = histogram(100, 200, 200, 1200).since(histogram(0, 100, 100, 1100))
     assert found.count == 100
     assert found.percentile_ms(99) == pytest.approx(0.99)

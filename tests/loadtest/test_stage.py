@@ -1,4 +1,5 @@
-"""A stage of `make bench` on real components: what works is measured beside what breaks."""
+"""Tests of a stage of `make bench` on real components: working scenarios are measured beside broken
+scenarios."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,8 @@ def scenario(
 
 
 def check_measured(outcome: Outcome, *, slurm_log: bool) -> None:
-    """One of four loads is enough to see starts in: backfill may have had all jobs of the others."""
+    """Checks the figures of a scenario. slurmctld's log shows no starts of a load if the backfill
+    scheduler has started all jobs. Starts in one load of four are enough."""
     found = outcome.as_json()
     assert found["broken"] is None
     assert found["idle_bound_ms"]["pods"] == 2
@@ -51,7 +53,7 @@ def test_round_begins_for_all_scenarios_or_for_none(monkeypatch: pytest.MonkeyPa
     assert sizes.may_begin(0)
     now = 45.0
     assert [sizes.may_begin(0), sizes.may_begin(1)] == [True, True]
-    now = 91.0  # the last took 46 s
+    now = 91.0  # the last round took 46 s
     assert [sizes.may_begin(1), sizes.may_begin(2), sizes.may_begin(2)] == [True, False, False]
 
 
@@ -60,7 +62,7 @@ def test_round_begins_for_all_scenarios_or_for_none(monkeypatch: pytest.MonkeyPa
 def test_broken_scenario_does_not_affect_other_scenarios(tmp_path: Path) -> None:
     nameless = scenario("no node is called so there", Placer.REAL)
     scenarios = [
-        replace(nameless, nodes=1, release="24.11", before=1),  # each of its Nodes has a slurmd
+        replace(nameless, nodes=1, release="24.11", before=1),  # each Node has a slurmd
         scenario("stub", Placer.STUB),
         scenario(
             "queued, filter first", Placer.REAL, Flow.FILTER_FIRST, Way.SUBMIT, native=100, times=4

@@ -1,4 +1,5 @@
-"""The variants that are compared, on a small cluster: what works is timed, what does not is broken."""
+"""Tests of the compared variants on a small cluster: bindings are timed, and missing bindings are an
+error."""
 
 import asyncio
 from dataclasses import replace
