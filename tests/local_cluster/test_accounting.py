@@ -1,4 +1,5 @@
-"""Clusters with slurmdbd and MariaDB: what is declared holds, and is written down."""
+"""Tests of clusters with slurmdbd and MariaDB: declared accounts and limits apply, and jobs are
+recorded."""
 
 import socket
 import struct
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.real
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """One node; alice may use the account ml."""
+    """A cluster with one node. alice may use the account ml."""
     spec = ClusterSpec(nodes=1, kubernetes=False, extender=False, accounting=True, release=request.param)
     with Cluster.up(spec, tmp_path_factory.mktemp("accounting")) as running:
         declare(running, Account("ml"), User("alice", accounts=("ml",)))
@@ -36,7 +37,7 @@ def no_jobs_left(cluster: Cluster) -> Iterator[None]:
 
 
 def sbatch(cluster: Cluster, *options: str, user: str = "alice", runs: str = "sleep 60") -> str:
-    """The id of a job of that user."""
+    """Submits a job of a user, and returns the job's id."""
     script = f"#!/bin/sh\n{runs}\n"
     return cluster.run_slurm("sbatch", "--parsable", *options, user=user, stdin=script).stdout.strip()
 
@@ -99,14 +100,14 @@ def test_everything_listens_on_loopback_only(cluster: Cluster) -> None:
 
 
 def test_database_denies_access_without_its_password(cluster: Cluster) -> None:
-    """Whoever runs jobs must not write himself rights."""
+    """A user with jobs must not be able to grant rights in the database."""
     assert (cluster.directory / "slurm/etc/slurmdbd.conf").stat().st_mode & 0o077 == 0
     for user in ("root", "slurm"):
         assert "Access denied" in knock(cluster.directory / "db/mysqld.sock", user)
 
 
 def knock(database: Path, user: str) -> str:
-    """What MariaDB says to us who call ourselves that user: one handshake without a password."""
+    """Logs in to MariaDB as a user without a password. Returns MariaDB's reply to the handshake."""
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(str(database))
         link.recv(4096)

@@ -1,4 +1,4 @@
-"""Which of a machine's own Kubernetes binaries make one supported cluster."""
+"""Tests of the choice of Kubernetes binaries on this machine that together make a supported cluster."""
 
 from pathlib import Path
 
@@ -105,7 +105,8 @@ def test_binaries_are_looked_for_in_kubebuilder_assets_before_path(
 
 
 def test_progress_of_a_build_says_how_much_time_is_left() -> None:
-    """A quarter of the bytes took a minute, so three minutes are left, and the linker's time."""
+    """A quarter of the bytes took one minute, so the rest takes three minutes. The linker's time comes
+    on top."""
     sizes = {"small": 100, "large": 300}
     assert progress([], sizes, 10.0) == "compiled 0 of at most 2 packages"
     assert progress(["small\n"], sizes, 60.0) == "compiled 1 of at most 2 packages, about 3 min left"

@@ -1,4 +1,4 @@
-"""Clusters of real components: they serve, and nothing is left of them."""
+"""Clusters of real components serve, and leave nothing behind."""
 
 import json
 import os
@@ -36,13 +36,13 @@ def pods(cluster: Cluster) -> dict[str, dict[str, Any]]:
 
 
 def processes_in(namespace: str) -> set[int]:
-    """Everything that lives in a PID namespace, as the whole machine sees it."""
+    """Returns all processes of a PID namespace."""
     found = set()
     for link in Path("/proc").glob("[0-9]*/ns/pid"):
         try:
             if str(link.readlink()) == namespace:
                 found.add(int(link.parts[2]))
-        except OSError:  # it has ended meanwhile, or is a zombie
+        except OSError:  # the process has ended, or is a zombie
             continue
     return found
 
@@ -81,7 +81,7 @@ def test_pods_run_end_and_are_deleted(shared_cluster: Cluster) -> None:
 
 
 def test_a_pods_conditions_outlive_its_start(shared_cluster: Cluster) -> None:
-    """A simulated kubelet must not wipe out what others have said about the Pod."""
+    """A simulated kubelet must not overwrite the conditions of other programs."""
     shared_cluster.kubectl("create", "--filename=-", stdin=pod("kept"))
 
     def conditions() -> set[str]:
@@ -265,7 +265,7 @@ def test_alice_and_bob_have_an_account_with_accounting(tmp_path: Path) -> None:
 
 
 def owner(kind: str, **spec: Any) -> str:
-    """What Pods of that label are made from, in JSON."""
+    """Returns an object in JSON that creates Pods."""
     group = "batch/v1" if kind == "CronJob" else "apps/v1"
     return json.dumps({"apiVersion": group, "kind": kind, "metadata": {"name": "made"}, "spec": spec})
 

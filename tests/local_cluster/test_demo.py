@@ -1,4 +1,4 @@
-"""The demo says what it saw and nothing else, and on a real cluster it sees all of it."""
+"""The demo reports only observed facts, and observes every step on a real cluster."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The guest's gateway, on the host: as a proxy, and in place of a Service."""
+"""Tests of the guest's gateway on the host, as a proxy and as a replacement for a Service."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def ports(backend: int) -> Iterator[tuple[int, int]]:
-    """The proxy's, and one that leads to the backend."""
+    """Yields the port of the proxy, and a port that leads to the backend."""
     proxy, forwarded = free_port(), free_port()
     argv = [sys.executable, str(GATEWAY), str(proxy), "", f"127.0.0.1:{forwarded}=127.0.0.1:{backend}"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as gateway:

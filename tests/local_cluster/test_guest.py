@@ -1,4 +1,5 @@
-"""The guest without a virtual machine: how it is described, and how the host runs programs in it."""
+"""Tests of the guest without a virtual machine: the guest's description, and programs that the host runs
+in the guest."""
 
 from __future__ import annotations
 
@@ -95,7 +96,7 @@ def test_image_archive_is_the_same_each_time(tmp_path: Path) -> None:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Where a runner runs programs: on this machine."""
+    """The port of a runner that runs programs on this machine."""
     with runner.Server(("127.0.0.1", 0), runner.Connection) as server:
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
@@ -146,7 +147,7 @@ def test_copied_files_keep_their_modes_and_bytecode_is_left_out(port: int, tmp_p
 
 
 def program(port: int, script: str) -> subprocess.Popen[str]:
-    """A program of the guest as the supervisor starts it."""
+    """Starts a program of the guest as the supervisor does."""
     argv = [sys.executable, "-m", "deploy.local.guest.program", str(port), "--", "bash", "-c", script]
     return subprocess.Popen(argv, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
 
@@ -175,7 +176,8 @@ def test_program_dies_with_its_local_process(port: int, tmp_path: Path) -> None:
 
 
 def changes(file: Path) -> bool:
-    """Whether a file is touched within a while in which it is if anybody does."""
+    """Returns True if a program changes the file within 0.4 s. The programs of the tests change the
+    file more often."""
     before = file.stat().st_mtime_ns
     time.sleep(0.4)
     return file.stat().st_mtime_ns != before

@@ -1,4 +1,4 @@
-"""What kube-scheduler and the API server are told of an extender."""
+"""Tests of the configuration of kube-scheduler and kube-apiserver for an extender."""
 
 import json
 import os
@@ -41,7 +41,7 @@ from wellknown.names import (
     SLURMD,
 )
 
-pytestmark = pytest.mark.real  # Helm is built, once
+pytestmark = pytest.mark.real  # Helm is built once
 
 
 @cache
@@ -59,7 +59,7 @@ def configuration(spec: ClusterSpec, *, others: bool = False) -> str:
 
 
 def kube_scheduler(spec: ClusterSpec, *, others: bool = False) -> tuple[set[str], dict[str, Any]]:
-    """The profiles and the extender of a kube-scheduler's configuration."""
+    """Returns the names of the profiles, and the extender, of a kube-scheduler's configuration."""
     rendered = yaml.safe_load(configuration(spec, others=others))
     (extender,) = rendered["extenders"]
     return {profile["schedulerName"] for profile in rendered["profiles"]}, extender
@@ -75,12 +75,12 @@ def asked_by_kube_scheduler(spec: ClusterSpec) -> set[str]:
 
 
 def objects(spec: ClusterSpec) -> dict[tuple[str, str], Any]:
-    """What is created in kube-apiserver, by kind and name."""
+    """Returns the objects that are created in kube-apiserver, by kind and name."""
     return {(each["kind"], each["metadata"]["name"]): each for each in chart(spec).wanted(spec)}
 
 
 def webhooks(spec: ClusterSpec) -> set[str]:
-    """The verbs that the API server asks."""
+    """Returns the verbs that kube-apiserver calls."""
     asked = (each.get("webhooks", ()) for each in objects(spec).values())
     return {hook["clientConfig"]["url"].split("/")[3] for hooks in asked for hook in hooks}
 
@@ -100,7 +100,8 @@ def test_extender_gets_only_calls_of_its_verbs() -> None:
 def test_profile_of_the_extender_disables_preemption_by_default(
     on: bool,
 ) -> None:
-    """`postFilter` is that of single Pods alone; 1.37's for PodGroups is a field that 1.36 refuses."""
+    """`multiPoint` covers single Pods and PodGroups. `postFilter` covers only single Pods, and
+    Kubernetes 1.36 rejects the field for PodGroups of 1.37."""
     spec = ClusterSpec(default_preemption=on)
     others, ours = yaml.safe_load(configuration(spec))["profiles"]
     assert others == {"schedulerName": "default-scheduler"}
@@ -155,7 +156,7 @@ def test_slurm_extender_command_has_the_settings_of_the_cluster(tmp_path: Path) 
 
 
 def test_annotations_of_the_extender_are_guarded_and_not_copied() -> None:
-    """The webhook is the first: those after it number an attempt."""
+    """The webhook for copies is first, because later webhooks write the number of the attempt."""
     spec = ClusterSpec(namespaces=("team-a",), pod_labels=(("slurm", "yes"),))
     made = objects(spec)
     copies = made["MutatingWebhookConfiguration", "slurm-extender"]["webhooks"][0]
@@ -186,7 +187,7 @@ def test_objects_name_only_keys_that_the_extender_knows() -> None:
 
 
 def test_resize_of_a_pod_with_a_job_is_denied() -> None:
-    """What it says is tried by a real kube-apiserver: tests/end_to_end/test_policy.py."""
+    """tests/end_to_end/test_policy.py tests the expression of the policy with a real kube-apiserver."""
     made = objects(ClusterSpec())
     policy = made["ValidatingAdmissionPolicy", "slurm-extender-resize"]["spec"]
     assert policy["matchConstraints"]["resourceRules"][0]["resources"] == ["pods/resize"]
@@ -196,8 +197,9 @@ def test_resize_of_a_pod_with_a_job_is_denied() -> None:
 
 @pytest.mark.parametrize("guest", [False, True])
 def test_agent_of_the_guest_has_the_role_of_the_agent_account(guest: bool) -> None:
-    """And a static token, which names no Node: the policy must not be asked of it. What the policy says
-    is tried by a real kube-apiserver: tests/end_to_end/test_own_node.py."""
+    """The agent of the guest has a static token without a Node, so the policy must not apply to the
+    agent's user. tests/end_to_end/test_own_node.py tests the expression of the policy with a real
+    kube-apiserver."""
     spec = ClusterSpec(guest=guest, extender=False)
     made = {each["kind"]: each for each in chart(spec).wanted(spec)}
     account, *users = made["ClusterRoleBinding"]["subjects"]
@@ -209,7 +211,7 @@ def test_agent_of_the_guest_has_the_role_of_the_agent_account(guest: bool) -> No
 
 
 def argv(spec: ClusterSpec, name: str) -> tuple[str, ...]:
-    """How a component is started."""
+    """Returns the command line of a component."""
     binaries, ports = {each: each for each in BINARIES}, dict.fromkeys(port_names(spec), 1)
     layout = Layout(Path("nowhere"))
     started = (

@@ -1,4 +1,4 @@
-"""Ports that a second cluster on the machine cannot get."""
+"""Tests of leases of ports. A second cluster on the machine cannot get a leased port."""
 
 import socket
 from contextlib import closing
@@ -12,7 +12,7 @@ from deploy.local.processes.ports import BLOCK_SIZE, lease_ports
 
 @pytest.fixture(autouse=True)
 def _range_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three blocks where no cluster looks for ports."""
+    """Limits the ports to three blocks that no cluster uses."""
     monkeypatch.setattr(ports, "FIRST_PORT", 18_000)
     monkeypatch.setattr(ports, "LAST_PORT", 18_000 + 3 * BLOCK_SIZE - 1)
 

@@ -1,4 +1,4 @@
-"""What a machine lacks is said at once, with how to get it."""
+"""Missing prerequisites of a machine are reported together, with instructions for the installation."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Debian's Prometheus on this machine: it serves, says why it does not, and leaves nothing behind."""
+"""Debian's Prometheus serves on this machine, reports errors, and ends with its context."""
 
 from __future__ import annotations
 

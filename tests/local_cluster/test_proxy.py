@@ -1,4 +1,4 @@
-"""The proxy that stands in for a Service and for a network that fails, as the process that it is."""
+"""Tests of the proxy process that replaces a Service and simulates a failing network."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ from deploy.local.processes.proxy import DROP, EMPTY, ERROR, GARBAGE, HEALTHY, R
 
 @contextmanager
 def backend(port: int, name: bytes) -> Iterator[None]:
-    """Answers every line with its own name."""
+    """Answers each line with the backend's name."""
 
     class Answer(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -41,7 +41,7 @@ def backend(port: int, name: bytes) -> Iterator[None]:
 
 @dataclass
 class Network:
-    """A link to two backends, and its control."""
+    """A link to two backends, and the link's control socket."""
 
     ports: dict[str, int]
     control: Path
@@ -81,7 +81,7 @@ def network(tmp_path: Path) -> Iterator[Network]:
 
 
 def listens(control: Path) -> bool:
-    """A socket is there a moment before it takes connections."""
+    """A socket exists a moment before the socket accepts connections."""
     with closing(socket.socket(socket.AF_UNIX)) as attempt:
         return attempt.connect_ex(bytes(control)) == 0
 
@@ -129,7 +129,7 @@ def test_stalled_link_passes_nothing_until_it_is_healthy(network: Network) -> No
     before = network.connect()
     ask(before)
     network.fares(STALL)
-    after = network.connect()  # accepted all the same
+    after = network.connect()  # accepted in spite of the fault
     for link in (before, after):
         with pytest.raises(TimeoutError):
             ask(link, within_s=0.1)

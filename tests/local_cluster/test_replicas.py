@@ -1,4 +1,4 @@
-"""Two pairs of extender and kube-scheduler on real components, and links that fail when told to."""
+"""Tests of two pairs of extender and kube-scheduler on real components, with links that can fail."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def is_bound(cluster: Cluster, name: str) -> bool:
 
 
 def scheduling_leader(cluster: Cluster) -> str:
-    """The identity of the kube-scheduler that leads: its host and a uid of its own."""
+    """Returns the identity of the leading kube-scheduler: the host and a uid."""
     path = "--output=jsonpath={.spec.holderIdentity}"
     return cluster.kubectl("get", "lease", "kube-scheduler", "--namespace=kube-system", path).stdout
 
@@ -55,7 +55,7 @@ def test_another_kube_scheduler_leads_when_the_leader_is_killed(pair: Cluster) -
     before = scheduling_leader(pair)
     assert before
     killed = []
-    for name in pair.spec.scheduler_names:  # whichever led, one of the two kills takes the lead
+    for name in pair.spec.scheduler_names:  # one of the two kills ends the leader
         pair.kill(name)
         killed.append(name)
         try:
@@ -74,7 +74,7 @@ def test_a_link_that_refuses_cuts_one_extender_off(pair: Cluster) -> None:
 
     pair.disturb("extender-2", "slurmrestd", REFUSE)
     try:
-        # A replica that stands by reads the partitions four times a minute, and nothing else.
+        # A replica that does not lead reads only the partitions, four times a minute.
         eventually(lambda: "Slurm" in troubles(), within_s=40.0)
     finally:
         pair.disturb("extender-2", "slurmrestd", HEALTHY)

@@ -1,4 +1,4 @@
-"""slurm.conf for a spec, and a caller's own lines in it."""
+"""Tests of slurm.conf for a ClusterSpec, with the caller's own lines."""
 
 import subprocess
 from pathlib import Path

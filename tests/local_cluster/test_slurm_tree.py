@@ -1,4 +1,5 @@
-"""A tree of Slurm is kept only if Slurm works; what Debian changes is seen when a tree is unpacked."""
+"""A Slurm tree is kept only if Slurm's programs work. A harmful change in Debian's packages causes an
+error when a tree is unpacked."""
 
 import os
 import re
@@ -23,7 +24,7 @@ from deploy.local.spec import ClusterSpec
 
 
 class Slurmdbd:
-    """Works with the libraries of some suites, and notes which were taken."""
+    """Works with the libraries of some suites, and records the tried suites."""
 
     def __init__(self, *works_with: str, own: str = "forky", unreachable: str = "") -> None:
         self._works_with, self._unreachable = works_with, unreachable
@@ -107,7 +108,7 @@ def test_trees_are_in_slurm_trees_or_in_the_cache(
 
 
 def test_each_run_of_ci_unpacks_trees_of_its_own(tmp_path: Path) -> None:
-    """`make` here is a stand-in that says what it was given."""
+    """A script replaces `make`, and prints its arguments."""
     checkout, programs = tmp_path / "checkout", tmp_path / "programs"
     earlier = checkout / "build" / "slurm-trees" / "slurm-26.05"
     for folder in (checkout / ".ci", programs, earlier):
@@ -133,10 +134,8 @@ Unpacks = Callable[[ClusterSpec, Callable[[Path], None]], None]
 
 @pytest.fixture
 def unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Unpacks:
-    """From now on what Debian gives is what this machine has already, changed in some way.
-
-    Trees are kept in a folder of the test's own.
-    """
+    """Returns a function that replaces Debian's packages by an altered copy of this machine's tree. New
+    trees go to a folder of the test."""
 
     def change(spec: ClusterSpec, alter: Callable[[Path], None]) -> None:
         good, _ = Cluster.prepare(spec)
