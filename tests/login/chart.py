@@ -1,4 +1,4 @@
-"""What Helm makes of the chart slurm, and the login Pod in it."""
+"""Renders the chart slurm with Helm, and finds the login Pod in the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONTROLLER = "slurmctld-0.default.svc:6817"
 
 
 def template(values: dict[str, Any], *options: str) -> str:
-    """What Helm writes of a release called slurm. Raises ClusterError with Helm's words."""
+    """Returns the objects of a release called slurm as text. Raises ClusterError with Helm's message."""
     command = [str(helm(silent)), "template", "slurm", str(CHART), "--values", "-", *options]
     done = subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -26,11 +26,12 @@ def template(values: dict[str, Any], *options: str) -> str:
 
 
 def rendered(values: dict[str, Any], slurmctld: str = _CONTROLLER) -> Rendered:
-    """The same as objects. `slurmctld` is where it is: HOST:PORT."""
+    """Returns the objects of a release called slurm. `slurmctld` is the address of slurmctld:
+    HOST:PORT."""
     return Rendered.parsed(template(values).replace(_CONTROLLER, slurmctld))
 
 
 def pod_of(chart: Rendered, kind: str, name: str) -> Manifest:
-    """The Pod of a workload."""
+    """Returns the Pod template of a workload."""
     spec: Manifest = chart.find(kind, name)["spec"]["template"]["spec"]
     return spec

@@ -1,4 +1,5 @@
-"""A person at another machine: ssh of this machine's, which trusts the login Pod's host keys alone."""
+"""A user at another machine: the ssh client of this machine, with the login Pod's host keys as the only
+known host keys."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _ASKPASS = '#!/bin/sh\nprintf "%s\\n" "$PASSWORD"\n'
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A person's key."""
+    """The SSH key of a user."""
 
     private: Path
     public: str
@@ -26,7 +27,7 @@ class KeyPair:
 
 
 def key_pair(folder: Path, name: str) -> KeyPair:
-    """Makes a new key in a folder."""
+    """Creates a key in a folder."""
     install({"ssh-keygen": "openssh-client"})
     private = folder / name
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(private)]
@@ -35,7 +36,7 @@ def key_pair(folder: Path, name: str) -> KeyPair:
 
 
 def host_keys(folder: Path) -> dict[str, bytes]:
-    """What the Secret of the host keys has."""
+    """Creates host keys in a folder, and returns the content of the Secret of the host keys."""
     folder.mkdir()
     for kind in ("ecdsa", "ed25519"):
         name = folder / f"ssh_host_{kind}_key"
@@ -56,21 +57,21 @@ class Client:
         self._askpass.chmod(0o755)
 
     def by_key(self, user: str, key: KeyPair, *command: str) -> Done:
-        """Runs a command as a user who logs in by key; 255 where that is refused."""
+        """Runs a command as a user with a key. The exit status is 255 if sshd refuses the login."""
         return run([*self.session(user, key), *command])
 
     def by_password(self, user: str, password: str, *command: str) -> Done:
-        """The same by password, which is given once."""
+        """Runs a command as a user with a password. The client sends the password only once."""
         how = {"PreferredAuthentications": "password", "NumberOfPasswordPrompts": "1"}
         asked = {"SSH_ASKPASS": str(self._askpass), "SSH_ASKPASS_REQUIRE": "force", "PASSWORD": password}
         return run([*self._ssh(user, how), *command], environment=asked)
 
     def session(self, user: str, key: KeyPair, *options: str) -> list[str]:
-        """What logs a user in by key; a command may follow."""
+        """Returns the command line that logs a user in with a key. The caller may append a command."""
         return self._ssh(user, _by(key), *options)
 
     def copy(self, source: Path, user: str, key: KeyPair, target: str) -> Done:
-        """Copies a file to the login Pod, by sftp."""
+        """Copies a file to the login Pod with sftp."""
         options = ("-b", "-", *self._options(_by(key)), "-P", str(self._port))
         command = ["sftp", *options, f"{user}@127.0.0.1"]
         return run(command, stdin=f"put {source} {target}\n")
@@ -92,7 +93,7 @@ class Client:
 
 
 def run(command: Sequence[str], stdin: str = "", environment: Mapping[str, str] | None = None) -> Done:
-    """What becomes of a command of this machine."""
+    """Runs a command on this machine, and returns the output and the exit status."""
     return subprocess.run(
         command,
         env={**os.environ, **(environment or {})},

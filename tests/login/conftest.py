@@ -1,4 +1,5 @@
-"""A directory with a few users, a Slurm that knows none of them, and login Pods between the two."""
+"""Fixtures: a directory with a few users, a Slurm that knows none of the users, and login Pods between
+the two."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ StartLogin = Callable[..., LoginPod]
 
 @pytest.fixture(scope="session")
 def authority() -> trustme.CA:
-    """Of the directory's certificate."""
+    """CA of the directory's certificate."""
     return trustme.CA()
 
 
@@ -42,7 +43,7 @@ def carol(carols_key: KeyPair) -> Person:
 def directory(
     tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA, carol: Person
 ) -> Iterator[DirectoryServer]:
-    """slapd, with carol, who is in the group science."""
+    """slapd with the user carol in the group science."""
     lease = lease_ports(PORTS)
     try:
         folder = tmp_path_factory.mktemp("slapd")
@@ -56,13 +57,13 @@ def directory(
 
 @pytest.fixture(scope="module")
 def release() -> str:
-    """Of Slurm, and of the image login."""
+    """Release of Slurm, and of the image login."""
     return DEFAULT_RELEASE
 
 
 @pytest.fixture(scope="module")
 def slurm(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One node. Neither slurmctld nor slurmd knows a user of the directory."""
+    """A Slurm cluster with one node. Neither slurmctld nor slurmd knows a user of the directory."""
     spec = ClusterSpec(
         nodes=1, kubernetes=False, extender=False, release=release, slurm_conf=(CONFIGLESS,)
     )
@@ -77,7 +78,8 @@ def world(directory: DirectoryServer, authority: trustme.CA, slurm: Cluster) -> 
 
 @pytest.fixture
 def start_login(world: World, tmp_path: Path) -> Iterator[StartLogin]:
-    """Starts login Pods, which end with the test. It takes values beside those that every Pod has."""
+    """Starts login Pods that end with the test. The argument `values` is merged into the default
+    values."""
     with ExitStack() as pods:
 
         def start(values: dict[str, Any] | None = None, **more: Any) -> LoginPod:
@@ -89,6 +91,6 @@ def start_login(world: World, tmp_path: Path) -> Iterator[StartLogin]:
 
 @pytest.fixture(scope="module")
 def login(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginPod]:
-    """A login Pod that the tests of a module share. Leave it as it was."""
+    """A login Pod for all tests of a module. A test must leave the Pod unchanged."""
     with LoginPod.started(world, tmp_path_factory.mktemp("pod") / "login", {}) as pod:
         yield pod

@@ -1,8 +1,7 @@
-"""The first process of a container: `python -m tests.login.container PLAN`, where PLAN is a `Plan` in
-JSON.
+"""The first process of a container: `python -m tests.login.container PLAN`. PLAN is a `Plan` in JSON.
 
-It is started in a mount namespace and a PID namespace of its own, and becomes the container's program,
-with the capabilities that the Pod has for it and no others.
+The process starts in its own mount namespace and PID namespace, and becomes the container's program. The
+program has only the capabilities that the Pod lists for the container.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 CAPABILITIES = {"CHOWN": 0, "SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18, "AUDIT_WRITE": 29}
-"""Their numbers (linux/capability.h); those that a Pod of this chart may name."""
+"""Capabilities that a Pod of this chart may list, and their numbers (linux/capability.h)."""
 _DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
@@ -24,23 +23,25 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 @dataclass(frozen=True)
 class Plan:
-    """What one container is."""
+    """Settings of a container."""
 
     root: str
-    """The folder with the image's files."""
+    """Folder with the image's files."""
     argv: list[str]
     env: dict[str, str]
     mounts: list[tuple[str, str, bool]] = field(default_factory=list)
-    """Each: a path of this machine, where the container has it, and whether it is read-only there."""
+    """Each entry has a path on this machine, the path in the container, and True for a read-only
+    mount."""
     user: int = 0
     user_group: int = 0
     group: int = 0
-    """The group of the Pod's volumes, of which its processes are."""
+    """Group of the Pod's volumes (fsGroup). The container's processes are members of the group."""
     capabilities: list[str] = field(default_factory=list)
     read_only: bool = True
 
     def command(self) -> list[str]:
-        """What starts it. It ends, with all that it has started, with the process that starts it."""
+        """Returns the command that starts the container. The container ends with all its processes when
+        the process that started the command ends."""
         tied = ["setpriv", "--pdeathsig", "KILL"]
         apart = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]
         return [*tied, *apart, sys.executable, "-m", __name__, json.dumps(asdict(self))]
@@ -91,7 +92,7 @@ def _make_devices(folder: Path) -> None:
 
 
 def _give_up(kept: list[str]) -> None:
-    """All capabilities but these, and the way to any by a setuid program."""
+    """Drops all capabilities except `kept`. Prevents setuid programs from adding a capability."""
     numbers = {CAPABILITIES[name] for name in kept}
     last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
     for number in set(range(last + 1)) - numbers:

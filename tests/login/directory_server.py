@@ -1,4 +1,4 @@
-"""A real LDAP server: slapd of Debian's, with TLS, on loopback."""
+"""A real LDAP server on loopback: Debian's slapd with TLS."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.eventually import eventually
 from tests.login.client import KeyPair
 
 HOST = "ldap.example.com"
-"""Of 127.0.0.1, where it listens. libldap takes localhost for this machine's own name."""
+"""Name for 127.0.0.1, the server's address. libldap replaces localhost by this machine's own name."""
 BASE = "dc=example,dc=com"
 PORTS = ("ldap", "ldaps")
-"""What the server listens at."""
+"""Names of the server's ports."""
 READER = f"cn=reader,{BASE}"
 READER_PASSWORD = 'reads # all "of" it'
 _ADMIN = f"cn=admin,{BASE}"
@@ -30,7 +30,7 @@ _ADMIN_PASSWORD = "admin"
 _SUITE = "trixie"
 _PACKAGES = ("base-files", "ldap-utils", "slapd")
 
-# sshPublicKey is of no schema that slapd has; this is what everybody uses for it.
+# No schema of slapd has sshPublicKey. This is the common schema for sshPublicKey.
 _KEY_SCHEMA = """\
 attributetype ( 1.3.6.1.4.1.24552.500.1.1.1.13 NAME 'sshPublicKey'
   EQUALITY octetStringMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.40 )
@@ -78,7 +78,7 @@ dn: ou=groups,{BASE}
 objectClass: organizationalUnit
 ou: groups
 """
-# $0 is the tree, $1 what becomes its /srv.
+# $0 is the tree. $1 becomes /srv of the tree.
 _INSIDE = 'mount --bind "$1" "$0/srv" && mount --rbind /dev "$0/dev" && shift && exec chroot "$0" "$@"'
 
 
@@ -94,20 +94,22 @@ class Person:
 
 
 def one_of_each(name: str, uid: int, release: str, key: KeyPair) -> Person:
-    """A user for the tests of a release of Slurm: the directory is one for all of them."""
+    """Returns a user for the tests of a release of Slurm. The tests of all releases share the directory,
+    so each release needs its own user."""
     number = int(release[:2])
     return Person(name=f"{name}-{number}", uid=uid + number, password=f"{name}'s", key=key.public)
 
 
 class DirectoryServer:
-    """slapd, and what it knows. It listens on 127.0.0.1, and its certificate is HOST's."""
+    """slapd and its data. The server listens on 127.0.0.1 with a certificate for HOST."""
 
     def __init__(
         self, folder: Path, ports: Mapping[str, int], authority: trustme.CA, *names: str
     ) -> None:
-        """`folder` is empty. `ports` are of PORTS. `names` are more of its certificate's."""
+        """`folder` is empty. `ports` has the names in PORTS. `names` are further names for the
+        certificate."""
         self.uri = f"ldap://{HOST}:{ports['ldap']}"
-        """With StartTLS."""
+        """URI for StartTLS."""
         self.tls_uri = f"ldaps://{HOST}:{ports['ldaps']}"
         self._ports = ports
         self._folder = folder
@@ -123,7 +125,7 @@ class DirectoryServer:
         self._run("/usr/sbin/slapadd", "-f", "/srv/slapd.conf", stdin=_ROOT)
 
     def start(self) -> None:
-        """Returns when it serves."""
+        """Starts the server, and returns when the server accepts connections."""
         listeners = " ".join(f"{scheme}://127.0.0.1:{self._ports[scheme]}/" for scheme in PORTS)
         command = ["/usr/sbin/slapd", "-f", "/srv/slapd.conf", "-h", listeners]
         with (self._folder / "slapd.log").open("ab") as log:
@@ -133,14 +135,14 @@ class DirectoryServer:
         eventually(lambda: accepts_connections(self._ports["ldap"]), "slapd serves", 30)
 
     def stop(self) -> None:
-        """By kill -9."""
+        """Stops the server by SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def add(self, *people: Person) -> None:
-        """Adds users, each with a group of its own."""
+        """Adds users. Each user has a group with the same name."""
         for person in people:
             self._change("ldapadd", _entry(person))
 
@@ -158,7 +160,7 @@ class DirectoryServer:
         self._change("ldapmodify", f"dn: {_name(person)}\nchangetype: delete\n")
 
     def said(self) -> str:
-        """Its log: who has asked for what."""
+        """Returns the server's log. The log shows each request and its sender."""
         return (self._folder / "slapd.log").read_text(errors="replace")
 
     def _change(self, program: str, ldif: str) -> None:
@@ -186,7 +188,7 @@ class DirectoryServer:
 def serving(
     folder: Path, ports: Mapping[str, int], authority: trustme.CA, *names: str
 ) -> Iterator[DirectoryServer]:
-    """A server, which ends with the block."""
+    """Runs a server until the block ends."""
     server = DirectoryServer(folder, ports, authority, *names)
     server.start()
     try:

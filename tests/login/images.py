@@ -1,4 +1,4 @@
-"""The files of the images, as a container runtime would have them."""
+"""Unpacks the images for containers, as a container runtime does."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from deploy.images.image import image
 from deploy.local.programs.cache import build_once, trees_folder
 from deploy.local.progress import silent
 
-# Kubelet gives each container its own.
+# The kubelet gives each container these files.
 _OF_KUBELET = ("etc/hosts", "etc/resolv.conf")
 
 
 def files_of(name: str, release: str) -> Path:
-    """Returns a folder with the files of an image for a release of Slurm. Tests do not write there."""
+    """Returns a folder with the files of an image for a release of Slurm. Tests must not write to the
+    folder."""
     wanted = image(name)
     with Builder(silent) as builder:
         built = builder.built(wanted, Choice(slurm=release) if wanted.of_slurm else Choice())

@@ -1,4 +1,4 @@
-"""The login Pod of the chart, before a directory and a Slurm."""
+"""The login Pod of the chart, connected to a directory and a Slurm cluster."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.login.images import files_of
 from tests.login.pod import Given, Pod, ended
 
 CONTAINERS = ("sssd", "sackd", "login")
-# Here everybody comes from one address: it must not be closed after a wrong password.
+# All tests connect from one address, so sshd must not block the address after a wrong password.
 _SSHD = {"ListenAddress": "127.0.0.1", "PerSourcePenalties": False}
 
 
 @dataclass(frozen=True)
 class World:
-    """What a login Pod is between."""
+    """The directory and the Slurm cluster of a login Pod."""
 
     directory: DirectoryServer
     authority: trustme.CA
@@ -36,13 +36,14 @@ class World:
 
 @dataclass(frozen=True)
 class LoginPod:
-    """A Pod that runs, and a person's way to it."""
+    """A running Pod, with an SSH client for the Pod."""
 
     pod: Pod
     client: Client
     port: int
     sackd_port: int
-    """Where slurmctld tells sackd of changes: its default port is other clusters', too."""
+    """Port on which slurmctld informs sackd of changes. Several clusters on this machine would share the
+    default port."""
 
     @classmethod
     @contextmanager
@@ -56,8 +57,8 @@ class LoginPod:
         capabilities: Sequence[str] | None = None,
         containers: Sequence[str] = CONTAINERS,
     ) -> Iterator[Self]:
-        """Yields when sshd serves. `authority` and `capabilities`, if given, replace the directory's CA
-        and the capabilities of the container login."""
+        """Yields the Pod when sshd accepts connections. `authority` replaces the directory's CA, and
+        `capabilities` replaces the capabilities of the container login."""
         folder.mkdir(parents=True)
         trusted = authority or world.authority
         lease = lease_ports(["ssh", "sackd"])
@@ -84,7 +85,7 @@ class LoginPod:
     def start(
         self, containers: Sequence[str] = CONTAINERS, capabilities: Sequence[str] | None = None
     ) -> None:
-        """Starts containers in their order, each when the one before it serves."""
+        """Starts containers in order. Each container starts when the container before is ready."""
         for name in containers:
             more: dict[str, Any] = {}
             if name == "login" and capabilities is not None:
@@ -120,14 +121,14 @@ def _values(world: World, port: int) -> dict[str, Any]:
 
 
 def directory_of(world: World) -> dict[str, Any]:
-    """Returns the chart's values of the directory."""
+    """Returns the chart's values for the directory."""
     secrets = {"bindPasswordSecret": {"name": "ldap-reader"}, "caSecret": {"name": "ldap-ca"}}
     server = {"preset": "openldap", "uris": [world.directory.uri], "baseDn": BASE, "bindDn": READER}
     return server | secrets
 
 
 def secrets_of(world: World) -> dict[str, Mapping[str, bytes]]:
-    """The Secrets that Pods of Slurm need."""
+    """Returns the Secrets that Slurm's Pods need."""
     etc = world.slurm.directory / "slurm/etc"
     return {
         "slurm-key": {"slurm.key": (etc / "slurm.key").read_bytes()},
@@ -138,7 +139,7 @@ def secrets_of(world: World) -> dict[str, Mapping[str, bytes]]:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """As Helm merges values."""
+    """Merges values as Helm does."""
     merged = dict(below)
     for name, value in above.items():
         old = merged.get(name)

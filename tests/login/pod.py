@@ -1,4 +1,4 @@
-"""A Pod of the chart, whose containers run on this machine as a container runtime has them."""
+"""Runs the containers of a Pod of the chart on this machine, as a container runtime does."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _PATH = {"PATH": "/usr/sbin:/usr/bin"}
 
 @dataclass(frozen=True)
 class Given:
-    """What a Pod finds in its cluster."""
+    """Resources of the Kubernetes cluster that a Pod uses."""
 
     chart: Rendered
-    """Has the ConfigMaps."""
+    """Chart with the ConfigMaps."""
     images: Mapping[str, Path]
-    """The files of each image, by its name."""
+    """Folder with the files of each image, by the image's name."""
     secrets: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     claims: Mapping[str, Path] = field(default_factory=dict)
-    """The folders of volumes, by their claims."""
+    """Folders of volumes, by PersistentVolumeClaim."""
     hosts: Sequence[str] = ()
-    """Names of 127.0.0.1."""
+    """Host names for 127.0.0.1."""
 
 
 class Pod:
     """The containers of a Pod, by name."""
 
     def __init__(self, spec: Manifest, given: Given, folder: Path) -> None:
-        """Volumes and logs are in `folder`."""
+        """`folder` gets the volumes and the logs."""
         self._given = given
         self._folder = folder
         self._containers = {each["name"]: each for each in spec.get("initContainers", [])}
@@ -60,16 +60,16 @@ class Pod:
                 self._fill(name, volume)
 
     def volume(self, name: str) -> Path:
-        """Where a volume is on this machine."""
+        """Returns the folder of a volume on this machine."""
         claim = self._volumes[name].get("persistentVolumeClaim")
         return self._given.claims[claim["claimName"]] if claim else self._folder / "volumes" / name
 
     def log(self, container: str) -> str:
-        """What a container has said."""
+        """Returns the log of a container."""
         return self._log(container).read_text(errors="replace")
 
     def plan(self, container: str) -> Plan:
-        """How a container is run."""
+        """Returns the settings of a container."""
         said: dict[str, Any] = self._containers[container]
         security = said.get("securityContext", {})
         image = said["image"].rpartition("/")[2].partition(":")[0]
@@ -89,7 +89,7 @@ class Pod:
         )
 
     def start(self, container: str, **instead: Any) -> None:
-        """Starts a container that does not run; `instead` are fields of its Plan."""
+        """Starts a stopped container. `instead` replaces fields of the container's Plan."""
         plan = replace(self.plan(container), **instead)
         with self._log(container).open("ab") as log:
             self._running[container] = subprocess.Popen(
@@ -97,11 +97,11 @@ class Pod:
             )
 
     def wait(self, container: str, within_s: float = 60.0) -> int:
-        """The exit status of a container that ends by itself."""
+        """Waits for the end of a container, and returns the exit status."""
         return self._running[container].wait(within_s)
 
     def kill(self, container: str) -> None:
-        """Ends a container, and all of its processes, if it runs."""
+        """Kills a container with all its processes, if the container runs."""
         process = self._running.pop(container, None)
         if process is not None:
             process.kill()
@@ -124,7 +124,7 @@ class Pod:
             self.kill(container)
 
     def write(self, volume: str, files: Mapping[str, bytes], mode: int = 0o644) -> None:
-        """Gives a volume its files, as kubelet does with a ConfigMap that has changed."""
+        """Writes files to a volume, as the kubelet does after a change of a ConfigMap."""
         for name, content in files.items():
             path = self.volume(volume) / name
             path.write_bytes(content)
@@ -133,7 +133,7 @@ class Pod:
 
     def _fill(self, name: str, volume: Manifest) -> None:
         os.chown(self.volume(name), 0, self._group)
-        self.volume(name).chmod(0o2777 if self._group else 0o777)  # as kubelet makes all of these
+        self.volume(name).chmod(0o2777 if self._group else 0o777)  # as the kubelet does
         if "configMap" in volume:
             found = self._given.chart.find("ConfigMap", volume["configMap"]["name"])
             self.write(name, {key: text.encode() for key, text in (found["data"] or {}).items()})
@@ -167,13 +167,13 @@ def _mode(volume: Manifest) -> int:
 
 
 def decoded(secret: Manifest) -> dict[str, bytes]:
-    """The content of a Secret of kube-apiserver's."""
+    """Returns the content of a Secret that kube-apiserver returned."""
     return {key: b64decode(value) for key, value in secret["data"].items()}
 
 
 @contextmanager
 def ended(pod: Pod) -> Iterator[Pod]:
-    """The Pod, which ends with the block."""
+    """Ends a Pod at the end of the block."""
     try:
         yield pod
     finally:

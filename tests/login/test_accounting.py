@@ -1,4 +1,4 @@
-"""Limits and records of users whom neither slurmctld nor slurmdbd knows by itself."""
+"""Tests of limits and accounting records of users that neither slurmctld nor slurmdbd knows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def login(
     authority: trustme.CA,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[LoginPod]:
-    """Before a Slurm that lets in nobody without an association; carol has one."""
+    """A login Pod of a Slurm cluster that rejects users without an association. carol has an
+    association."""
     spec = ClusterSpec(
         nodes=1,
         kubernetes=False,

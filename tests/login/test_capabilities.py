@@ -1,4 +1,5 @@
-"""sshd's capabilities: with those of the chart all works, and without any of them something does not."""
+"""Tests of sshd's capabilities: logins work fully with the chart's capabilities, and fail in part if any
+of these capabilities is missing."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from tests.login.login_pod import LoginPod
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 GIVEN = ("AUDIT_WRITE", "CHOWN", "SETGID", "SETUID", "SYS_CHROOT")
-"""As the chart has them."""
+"""Capabilities in the chart."""
 
 
 def works(login: LoginPod, user: Person, key: KeyPair) -> dict[str, bool]:
-    """What a user who logs in for the first time finds to work."""
+    """Returns the parts of a user's first login that work."""
     terminal = [*login.client.session(user.name, key, "-tt"), "stat -c %U $(tty)"]
     home = login.client.by_key(user.name, key, "touch mine && stat -c %a .")
     return {
@@ -43,7 +44,7 @@ def test_the_chart_adds_exactly_the_tested_capabilities() -> None:
 def test_each_capability_is_needed(
     start_login: StartLogin, directory: DirectoryServer, tmp_path: Path, without: str
 ) -> None:
-    name = f"peggy-{without.lower()}"  # whose home nobody has made
+    name = f"peggy-{without.lower()}"  # a user without a home
     key = key_pair(tmp_path, name)
     uid = 5040 + GIVEN.index(without) if without else 5039
     user = Person(name=name, uid=uid, password="peggy's", key=key.public)

@@ -1,4 +1,5 @@
-"""The login Pod's objects: kube-apiserver takes them, and the host keys are made once."""
+"""Tests of the login Pod's objects: kube-apiserver accepts the objects, and the chart creates the host
+keys only once."""
 
 from __future__ import annotations
 
@@ -134,7 +135,8 @@ def test_host_keys_are_created_once_with_minimal_rights(kubernetes: Cluster, tmp
 
 
 def run_hook(kubernetes: Cluster, given: Given, folder: Path) -> tuple[dict[str, bytes], str]:
-    """Runs the hook's Job as its own service account. Returns the Secret, and what the Job says."""
+    """Runs the hook's Job with the Job's own service account. Returns the content of the Secret, and the
+    Job's log."""
     pod = Pod(pod_of(given.chart, "Job", "login-host-keys"), given, folder)
     authority = kubernetes.kubectl("config", "view", "--raw", "--minify", "-o", "json").stdout
     account = {
@@ -152,6 +154,6 @@ def run_hook(kubernetes: Cluster, given: Given, folder: Path) -> tuple[dict[str,
 
 
 def certificate_authority(configuration: dict[str, Any]) -> bytes:
-    """Of the cluster that a kubeconfig leads to."""
+    """Returns the CA certificate of a kubeconfig's cluster."""
     path = configuration["clusters"][0]["cluster"]["certificate-authority"]
     return Path(path).read_bytes()

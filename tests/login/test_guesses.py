@@ -1,4 +1,5 @@
-"""A session cannot try passwords with sssd, where sshd would not count the wrong ones."""
+"""A user in a session cannot guess passwords with sssd. sshd counts wrong passwords, but sssd does
+not."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 OTHER_UID = 5002
 _PAM_SUCCESS, _PAM_PERM_DENIED = 0, 6
-# sssd's sss_cli.h.
+# sssd's sss_cli.h
 _GET_VERSION, _AUTHENTICATE, _PROTOCOL = 0x0001, 0x00F1, 3
 _START, _END, _PASSWORD = 0x4D415049, 0x4950414D, 1
 _USER, _SERVICE, _AUTHTOK, _CLIENT = 1, 2, 6, 9
@@ -25,7 +26,7 @@ _USER, _SERVICE, _AUTHTOK, _CLIENT = 1, 2, 6, 9
 
 @contextmanager
 def acting_as(uid: int) -> Iterator[None]:
-    """The kernel tells a socket's other end who has connected."""
+    """Sets the effective user. The kernel reports the effective user to the server of a Unix socket."""
     os.seteuid(uid)
     try:
         yield
@@ -34,7 +35,8 @@ def acting_as(uid: int) -> Iterator[None]:
 
 
 def pam_status(name: str, password: str, *, uid: int) -> int:
-    """What sssd says to a login by password, of a process of this user; its socket is in the folder."""
+    """Returns sssd's reply to a password check that a process of the user `uid` sends. sssd's socket
+    must be in the current folder."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(30)
         with acting_as(uid):

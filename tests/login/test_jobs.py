@@ -1,4 +1,5 @@
-"""Jobs of a user of the directory, whom neither slurmctld nor slurmd knows (AuthInfo=use_client_ids)."""
+"""Tests of jobs of a directory user that neither slurmctld nor slurmd knows
+(AuthInfo=use_client_ids)."""
 
 from __future__ import annotations
 

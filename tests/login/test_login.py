@@ -1,4 +1,4 @@
-"""Who gets in by SSH, and what a session is."""
+"""Tests of logins by SSH: the permitted users, and the properties of a session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.login.conftest import StartLogin
 from tests.login.directory_server import HOST, DirectoryServer, Person
 from tests.login.login_pod import LoginPod
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # the images are built first
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # includes the time to build the images
 
 REFUSED = 255
 
@@ -78,7 +78,7 @@ def test_a_user_removed_from_the_directory_is_refused_at_the_next_login(
     assert login.client.by_key("grace", key, "true").returncode == 0, login.pod.log("login")
     directory.remove(grace)
     assert login.client.by_password("grace", "grace's", "true").returncode == REFUSED
-    # What is known of a user is asked again when it is a few seconds old.
+    # sssd asks the directory again after its cached entry expires, a few seconds later.
     eventually(
         lambda: login.client.by_key("grace", key, "true").returncode == REFUSED, "grace is rejected", 30
     )
@@ -104,7 +104,7 @@ def test_a_directory_with_a_certificate_of_another_ca_is_not_trusted(
     before = len(directory.said())
     assert login.client.by_password("carol", carol.password, "id").returncode == REFUSED
     assert login.client.by_key("carol", carols_key, "id").returncode == REFUSED
-    assert "BIND dn=" not in directory.said()[before:]  # no password was sent
+    assert "BIND dn=" not in directory.said()[before:]  # the client has sent no password
 
 
 def test_a_directory_can_be_queried_over_ldaps(
@@ -118,7 +118,7 @@ def test_a_directory_can_be_queried_over_ldaps(
 def test_every_directory_server_is_queried_with_tls(
     start_login: StartLogin, directory: DirectoryServer, carol: Person
 ) -> None:
-    """The server tells nobody anything without TLS."""
+    """The server answers no request without TLS."""
     lease = lease_ports(["nobody"])
     away = f"ldaps://{HOST}:{lease.ports['nobody']}"
     with closing(lease):

@@ -1,5 +1,6 @@
-"""Users of the directory, or of a program that writes users, with a name or a number of the images' own
-users: with SlurmUser's number all of Slurm would be theirs."""
+"""Tests of users whose name or uid equals a name or uid of a user of the images. Such users come from
+the directory or from a program that writes users. A user with SlurmUser's uid would have full control
+over Slurm."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 REFUSED = 255
 ALONE = ("sackd", "login")
 NUMBERS = {"system": 100, "slurmuser": 64030, "slurmrestd-s": 64031, "job-s": 65532, "nobody-s": 65534}
-"""Of sshd, SlurmUser, slurmrestd, the hooks and nobody, as numbers of users of other names."""
+"""Uids of `sshd`, SlurmUser, slurmrestd, the hooks and `nobody`, for users with other names."""
 
 
 @pytest.mark.parametrize("name", NUMBERS)

@@ -1,4 +1,4 @@
-"""Pods of Slurm's other programs, which know the users as the login Pod does."""
+"""Pods of Slurm's other programs know the same users as the login Pod."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The values of docs/tasks/users.md are values that the chart takes; and what the presets make of
-them."""
+"""The chart accepts the example values of docs/tasks/users.md. Also tests the options that each preset
+sets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRESETS = ("openldap", "active-directory", "okta", "authentik", "google")
 
 
 def options_of(values: dict[str, Any]) -> dict[str, str]:
-    """The options of the domain in sssd.conf."""
+    """Returns the options of the domain in sssd.conf."""
     text: str = rendered(values).find("ConfigMap", "slurm-directory")["data"]["sssd.conf"]
     _, _, domain = text.partition("[domain/directory]\n")
     return dict(line.split(" = ", 1) for line in domain.splitlines() if line)

@@ -1,4 +1,5 @@
-"""When the directory or a container of the login Pod is away; and what users may not do there."""
+"""Tests of outages of the directory and of the login Pod's containers, and of forbidden actions of users
+in the login Pod."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from tests.login.login_pod import LoginPod, World
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 REFUSED = 255
-# sssd asks a server that was away again after so many seconds, instead of a minute.
+# Number of seconds until sssd asks a failed server again, instead of a minute.
 SOON = {"directory": {"options": {"offline_timeout": 1, "offline_timeout_random_offset": 0}}}
 
 
 @contextmanager
 def away(directory: DirectoryServer) -> Iterator[None]:
-    """The directory's server does not run in the block."""
+    """Stops the directory's server until the block ends."""
     directory.stop()
     try:
         yield
@@ -35,7 +36,7 @@ def away(directory: DirectoryServer) -> Iterator[None]:
 
 @contextmanager
 def logged_in(login: LoginPod, key: KeyPair) -> Iterator[subprocess.Popen[str]]:
-    """A session of carol's whose shell reads commands."""
+    """Yields a session of carol whose shell reads commands."""
     command = [*login.client.session("carol", key), "bash"]
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -49,7 +50,7 @@ def logged_in(login: LoginPod, key: KeyPair) -> Iterator[subprocess.Popen[str]]:
 
 
 def answer(session: subprocess.Popen[str], command: str) -> str:
-    """The first line that a command says in a session."""
+    """Returns the first line of a command's output in a session."""
     assert session.stdin is not None
     assert session.stdout is not None
     print(command, file=session.stdin, flush=True)
@@ -160,7 +161,7 @@ def test_users_can_write_only_their_homes_and_tmp(login: LoginPod, carols_key: K
 def test_users_cannot_create_homes_of_other_users_without_a_shared_volume(
     start_login: StartLogin, carols_key: KeyPair
 ) -> None:
-    """What is in a home runs when its user logs in."""
+    """At login, the shell runs files from the user's home."""
     login = start_login({"volumes": []})
     done = login.client.by_key("carol", carols_key, "pwd; stat -c '%U %a' . /home; mkdir /home/judy")
     assert done.stdout.splitlines() == ["/home/carol", "carol 700", "root 755"], done
@@ -173,13 +174,14 @@ def test_users_cannot_read_keys_and_passwords(login: LoginPod, carols_key: KeyPa
     )
     read = f"find {places} -type f -readable 2>/dev/null; ls /var/lib/sss/pipes/private"
     done = login.client.by_key("carol", carols_key, read)
-    # The public halves are readable for root alone, too.
+    # Only root can read the public keys, too.
     assert done.stdout == ""
     assert "Permission denied" in done.stderr
 
 
 def test_a_command_ends_all_processes_of_a_user(login: LoginPod, carols_key: KeyPair) -> None:
-    """Of docs/tasks/users.md; root itself may end no process of another's."""
+    """Tests the command of docs/tasks/users.md. Root in the container cannot end processes of other
+    users."""
     as_carol = ("/usr/bin/setpriv", "--reuid=5001", "--regid=5001", "--clear-groups")
     with logged_in(login, carols_key) as session:
         done = login.pod.execute("login", *as_carol, "/usr/bin/bash", "-c", "kill -KILL -1")

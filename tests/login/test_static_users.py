@@ -1,4 +1,4 @@
-"""Users of the chart's values, without any directory or beside one."""
+"""Tests of users in the chart's values, with and without a directory."""
 
 from __future__ import annotations
 
