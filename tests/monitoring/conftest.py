@@ -1,4 +1,4 @@
-"""A real cluster whose metrics are read: of the extender, kube-apiserver and slurmctld."""
+"""Fixtures: a real cluster with metrics of the extender, kube-apiserver and slurmctld."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def tools() -> Prometheus:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """slurmctld's exporter is on; the extender looks all the time, and deletes one Pod a minute."""
+    """A cluster with slurmctld's exporter. The extender audits every second, and evicts at most one Pod
+    a minute."""
     with (
         tempfile.TemporaryDirectory(prefix="metrics-") as directory,
         Cluster.up(SPEC, Path(directory)) as running,

@@ -1,4 +1,4 @@
-"""What promtool says of tests of rules."""
+"""Runs promtool's tests of rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Rules = dict[str, Any]
 
 
 def only(alert: str, rules: Rules) -> Rules:
-    """The rules of one alert, and what is recorded for it: promtool evaluates every rule that it has."""
+    """Returns the rules of one alert with the recording rules for the alert. promtool evaluates every
+    given rule."""
     (expr,) = (rule["expr"] for rule in _all(rules) if rule.get("alert") == alert)
 
     def is_wanted(rule: dict[str, Any]) -> bool:
@@ -33,7 +34,7 @@ def _all(rules: Rules) -> list[dict[str, Any]]:
 def results(
     tools: Prometheus, rules: Rules, tests: list[dict[str, Any]], folder: Path
 ) -> tuple[int, str]:
-    """Its exit status and words."""
+    """Returns promtool's exit status and output."""
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (folder / "tests.yaml").write_text(yaml.safe_dump(document))

@@ -1,4 +1,4 @@
-"""What the chart ships for monitoring, as Helm renders it. tests/chart has kube-apiserver take it."""
+"""Tests of the chart's monitoring objects. tests/chart sends the same objects to kube-apiserver."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def rules_by(objects: Rendered) -> dict[str, Any]:
 
 
 def expected(*replaced: tuple[str, str]) -> Any:
-    """The code's rules, with other texts in some places."""
+    """Returns the code's rules with some replaced texts."""
     text = json.dumps(document(GROUPS))
     for pair in replaced:
         old, new = (json.dumps(each)[1:-1] for each in pair)
@@ -101,19 +101,19 @@ def test_address_of_runbooks_can_be_changed(url: str) -> None:
     assert RUNBOOKS not in json.dumps(spec)
 
 
-# Which release they are about
+# The release that the rules select
 
 OUTSIDE: Values = {"outside": {"enabled": True, "url": "https://10.0.0.11:8443"}}
 
 
 def test_rules_of_an_outside_extender_select_all_metrics() -> None:
-    """Nobody gives its metrics a namespace."""
+    """The metrics of an outside extender have no namespace label."""
     objects = template(helm(silent), {"extender": OUTSIDE, "monitoring": {"rules": ON["rules"]}})
     assert rules_by(Rendered.parsed(objects)) == document(GROUPS)
 
 
 def test_rules_apply_to_the_selected_metrics(tools: Prometheus, tmp_path: Path) -> None:
-    """Another cluster's release in the same Prometheus is not theirs, whatever is wrong there."""
+    """The rules ignore a faulty release of another cluster in the same Prometheus."""
     by_cluster = f'cluster="{WELL}"'
     chosen = {"selector": f'{by_cluster},namespace=~"s.+"', "kubeApiServerSelector": by_cluster}
     spec = rules_by(rendered(rules=ON["rules"] | chosen))
@@ -150,7 +150,8 @@ def test_dashboards_of_the_chart_are_the_dashboards_of_the_code() -> None:
 
 
 def test_monitors_select_the_service_and_pods_of_the_chart() -> None:
-    """A Service of the extender with that port, and Pods of the agent's DaemonSet with it."""
+    """The monitors select the extender's Service and the Pods of the agent's DaemonSet, and name an
+    existing port."""
     objects = rendered(**ON)
     service = objects.find("Service", "slurm-extender")
     monitor = objects.find("ServiceMonitor", "slurm-extender")
@@ -174,11 +175,11 @@ def test_monitors_select_the_service_and_pods_of_the_chart() -> None:
     ]
 
 
-# What is said after an install
+# Notes after an installation
 
 
 def notes(**monitoring: Any) -> str:
-    """Helm's notes, as `helm install` would print them."""
+    """Returns Helm's notes as `helm install` prints the notes."""
     values = with_needed({"monitoring": monitoring})
     command = [str(helm(silent)), "install", "a", str(CHART), "--dry-run=client", "--values", "-"]
     done = subprocess.run(

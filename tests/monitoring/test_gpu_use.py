@@ -1,4 +1,4 @@
-"""The joins of node agents, dcgm-exporter and the extender, as Prometheus computes them."""
+"""Tests of Prometheus' joins of the metrics of node agents, dcgm-exporter and the extender."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SERIES = {
     f'slurm_extender_job_info{{instance="after",account="x",user="alice",{_P}}}': "1",
     f'slurm_extender_job_info{{instance="after",account="x",user="bob",{_Q}}}': "1",
 }
-"""While the leader changes, and both leaders have series."""
+"""Series during a change of the leader, while both leaders have series."""
 
 
 @pytest.mark.real

@@ -1,4 +1,4 @@
-"""The values of labels that alerts and dashboards select by are those that the code gives."""
+"""The code can set each label value that alerts and dashboards select."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ VALUES: dict[str, set[str]] = {
     "cause": {*DrainCause},
     "cluster": {"$cluster"},
     "component": _COMPONENTS,
-    "error_type": {"no_error"},  # kube-apiserver's: test_real_metrics
+    "error_type": {"no_error"},  # kube-apiserver's label: test_real_metrics
     "kind": {*FindingKind},
     "le": {str(each.seconds) for each in OBJECTIVES},
-    "listener": {"admission"},  # these and their like: tests/listeners
+    "listener": {"admission"},  # tests/listeners tests such values
     "name": {".+[.]slurm-extender[.]io"},
     "namespace": {"$namespace"},
     "outcome": {"done"},

@@ -1,5 +1,5 @@
-"""What real programs tell: every metric that a rule or a dashboard names is there, and Prometheus, real
-as well, fires on faults."""
+"""Tests of metrics from real programs. Each metric of a rule or dashboard exists, and a real Prometheus
+fires alerts on faults."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from wellknown.job_key import JobIdRange
 pytestmark = pytest.mark.real
 
 _OF_ALL = ("process_", "http_")
-"""What the libraries have."""
+"""Prefixes of the libraries' metrics."""
 _SLURMS = ("jobs", "nodes", "partitions", "scheduler")
 _DCGM_EXPORTERS = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"}
-"""dcgm-exporter cannot run without a GPU: these names are in its file of default metrics."""
+"""dcgm-exporter cannot run without a GPU. The names are in dcgm-exporter's file of default metrics."""
 _SUFFIXES = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
 
 
 def exposed(page: str) -> dict[str, str]:
-    """The metrics of a page, by what each is."""
+    """Returns the metrics of a page with their types."""
     return dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
 
 
 def series(kinds: dict[str, str]) -> set[str]:
-    """The names by which an expression may ask for metrics."""
+    """Returns the names by which an expression can select the metrics."""
     return {name + suffix for name, kind in kinds.items() for suffix in ("", *_SUFFIXES.get(kind, ()))}
 
 
@@ -60,7 +60,7 @@ def job_of(actors: Actors, name: str) -> int:
     return job.id
 
 
-# Every metric is there
+# Existing metrics
 
 
 def test_extender_exposes_exactly_the_metrics_of_its_table(actors: Actors) -> None:
@@ -84,7 +84,8 @@ def slurmctlds_pages(actors: Actors) -> Iterable[str]:
 
 
 def test_each_metric_of_rules_and_dashboards_exists_in_a_real_program(actors: Actors) -> None:
-    """Of kube-apiserver's those about webhooks are there once one was called, and has rejected a Pod."""
+    """kube-apiserver has metrics of a webhook only after calls of the webhook, and a count of rejections
+    only after a rejection."""
     with pytest.raises(httpx.HTTPStatusError):
         actors.create("wrong", annotations={"timeout": "soon"})
     kube_apiservers = actors.cluster.kubectl("get", "--raw", "/metrics").stdout
@@ -110,7 +111,7 @@ def test_each_metric_of_rules_and_dashboards_exists_in_a_real_program(actors: Ac
 
 
 def test_parsed_log_of_slurmctld_has_the_fields_of_the_extender_log(actors: Actors) -> None:
-    """By the parser that docs/reference/logs.md has."""
+    """Uses the parser of docs/reference/logs.md."""
     conf = (CHECKOUT / "deploy/monitoring/log-parser.conf").read_text()
     (regex,) = re.findall(r"^ +Regex +(.+)$", conf, re.MULTILINE)
     parser = re.compile(regex.replace("(?<", "(?P<"))
@@ -128,19 +129,19 @@ def test_parsed_log_of_slurmctld_has_the_fields_of_the_extender_log(actors: Acto
 
 
 class Alerts:
-    """What fires, by a real Prometheus that goes by the rules; each of them waits for a second alone."""
+    """Firing alerts of a real Prometheus with the rules. Each alert waits only one second."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     def firing(self, name: str) -> dict[str, Any]:
-        """The alert of this name, if it fires."""
+        """Returns the alert of this name if the alert fires; otherwise an empty dict."""
         answer = fetch(f"{self._url}/api/v1/alerts").raise_for_status().json()
         alerts = [each for each in answer["data"]["alerts"] if each["state"] == "firing"]
         return next((each for each in alerts if each["labels"]["alertname"] == name), {})
 
     def fires(self, name: str, **labels: str) -> None:
-        """Waits for it, and looks at its labels and words."""
+        """Waits until the alert fires, and checks the labels and annotations."""
         found = eventually(lambda: self.firing(name), f"{name} fires")
         assert labels.items() <= found["labels"].items()
         words = " ".join(found["annotations"].values())
@@ -150,7 +151,7 @@ class Alerts:
 
 
 def quick_rules(folder: Path) -> Path:
-    """The rules with `for: 1s`: nothing else is changed."""
+    """Writes the rules with `for: 1s`. Changes nothing else."""
     rules = document(GROUPS)
     for group in rules["groups"]:
         for rule in group["rules"]:
@@ -162,13 +163,13 @@ def quick_rules(folder: Path) -> Path:
 
 
 def old_token(actors: Actors) -> str:
-    """One that is good, and has a tenth of its life left."""
+    """Returns a valid token with a tenth of its lifetime left."""
     key, now = actors.cluster.directory / "slurm/etc/jwt_hs256.key", int(time.time())
     return jwt.encode({"exp": now + 600, "iat": now - 5400, "sun": "root"}, key.read_bytes(), "HS256")
 
 
 async def submit_by_hand(actors: Actors) -> None:
-    """A native job whose author has chosen an id of the placeholders' range."""
+    """Submits a native job whose author has chosen an id from the placeholders' range."""
     client = SlurmRest(actors.cluster.slurmrestd_url, actors.cluster.token_file)
     try:
         await client.submit(JobSpec("by-hand", 1, 10, priority=0), JobIdRange().first)

@@ -1,4 +1,4 @@
-"""A real Slurm that leaves a node idle for which a Pod waits, and what the metrics say of that."""
+"""Tests of the metrics while a real Slurm leaves a node idle for which a Pod waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.eventually import eventually
 pytestmark = pytest.mark.real
 
 SPEC = ClusterSpec(nodes=2, gpus_per_node=0, slurm_conf=("SchedulerType=sched/builtin",))
-"""This scheduler starts the jobs of a partition in their order alone, and plans nothing."""
+"""This scheduler starts the jobs of a partition only in their order, and plans no starts."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def actors() -> Iterator[Actors]:
 
 
 def told(actors: Actors, name: str) -> dict[str, float]:
-    """The values of a metric, by partition."""
+    """Returns the values of a metric by partition."""
     page = fetch(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
     return {
         sample.labels["partition"]: sample.value

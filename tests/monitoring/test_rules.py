@@ -1,4 +1,4 @@
-"""The rules and dashboards as Prometheus and Grafana read them: made from the code, valid, tested."""
+"""Tests of the rules and dashboards: the files are generated from the code, valid, and tested."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMES = [alert.name for alert in ALERTS]
 HEADINGS = ["What it means", "Where to look", "What to do"]
 
 
-# Made from the code
+# Generated from the code
 
 
 def test_files_are_generated_from_the_code() -> None:
@@ -61,7 +61,7 @@ def test_promtool_accepts_the_rules(tools: Prometheus) -> None:
 
 @pytest.mark.real
 def test_promtool_reads_every_expression_of_a_dashboard(tools: Prometheus, tmp_path: Path) -> None:
-    """As a rule: Grafana puts a range in place of its variable."""
+    """Checks each expression as a rule. Grafana replaces its variable by a range."""
     expressions = [expr for dashboard in DASHBOARDS for expr in dashboard.expressions]
     rules = [
         {"record": f"panel:{number}", "expr": expr.replace("$__rate_interval", "5m")}
@@ -98,7 +98,7 @@ def test_each_alert_has_a_case() -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("case", [CASES[0]], ids=lambda case: case.alert)
 def test_wrong_case_fails(case: Case, tools: Prometheus, tmp_path: Path) -> None:
-    """Else nothing above could fail."""
+    """Proves that the tests of the alerts can fail."""
     both_quiet, both_fire = case._replace(fires=case.quiet), case._replace(quiet=case.fires)
     for wrong, words in (
         (both_quiet, "exp: {} 1E+00"),
@@ -109,7 +109,7 @@ def test_wrong_case_fails(case: Case, tools: Prometheus, tmp_path: Path) -> None
         assert (status, " ".join(words.split()) in " ".join(said.split())) == (1, True), said
 
 
-# What people find
+# Runbooks and objectives
 
 
 def test_each_alert_has_a_unique_name_and_a_runbook() -> None:
@@ -144,7 +144,7 @@ def test_alert_links_to_its_runbook() -> None:
 
 
 def test_thresholds_of_the_objectives_are_buckets() -> None:
-    """Else the share of what was soon enough is not known."""
+    """Otherwise the share of timely observations is unknown."""
     assert all(each.seconds in SECONDS for each in OBJECTIVES)
     histograms = {metric.name for metric in METRICS if metric.kind == "histogram"}
     assert {each.metric for each in OBJECTIVES} <= histograms

@@ -1,7 +1,8 @@
-"""The first commands of each runbook, as somebody who was woken up types them, on a real cluster.
+"""Tests of the first commands of each runbook on a real cluster, as an operator types the
+commands.
 
-Extender and node agents are no Pods here, so that kubectl finds none of theirs; and what a command looks
-for in a log (`| grep`) need not be there.
+The extender and the node agents are no Pods in this cluster, so kubectl finds no such Pods. If a command
+searches a log (`| grep`), the log need not contain a match.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from tests.documentation.test_commands import Shell
 from tests.end_to_end.actors import Actors
 
 FIRST = ("kubectl", "scontrol", "sinfo", "squeue")
-"""The programs that a first command may need: whoever is called has them."""
+"""Programs that a first command may use. Every operator has these programs."""
 RUNBOOKS = sorted((CHECKOUT / "docs/troubleshooting/runbooks").glob("Slurm*.md"))
 OURS = "run by tests/monitoring/test_runbooks.py"
 IN_THE_POD = "kubectl -n NAMESPACE exec deployment/slurm-extender -c extender -- "
 PLACES = {IN_THE_POD: "", "NAMESPACE": NAMESPACE, "PARTITION": "main"}
-"""What stands on the pages, and what is meant here."""
+"""Placeholders on the pages, and their values in this cluster."""
 
 
 def first_commands(page: Path) -> Iterator[str]:
@@ -46,7 +47,7 @@ def test_where_to_look_begins_with_a_command(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def called(actors: Actors) -> None:
-    """kube-apiserver has called a webhook."""
+    """Has kube-apiserver call a webhook."""
     actors.create("first")
 
 

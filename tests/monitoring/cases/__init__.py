@@ -1,4 +1,5 @@
-"""What makes each alert fire, and what, though it is near that, does not. A module for each group."""
+"""Series that make each alert fire, and similar series that do not. Each module has a group of
+alerts."""
 
 from tests.monitoring.cases import leader, nodes, objectives, placement, systems, webhooks
 from tests.monitoring.cases.case import Case

@@ -1,7 +1,7 @@
-"""A case of an alert, as tests of promtool.
+"""A case of an alert, as tests for promtool.
 
-Series are in promtool's words: "0x60" is 61 times 0, "0+1x60" grows by 1 a minute, "_" is none. They
-begin at 0, and so does the clock: time() is the seconds since the first of them.
+Series use promtool's notation: "0x60" is 61 times 0, "0+1x60" grows by 1 a minute, "_" is no sample. The
+first sample is at time 0, so time() is the number of seconds since the first sample.
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ _NAMESPACE = "slurm"
 
 
 class Case(NamedTuple):
-    """One alert: it fires at a time ("20m") by some series, and does not at the same time by others."""
+    """An alert that fires at the time `at` with the series `fires`, and does not fire with the series
+    `quiet`."""
 
     alert: str
     fires: Series
     quiet: Series
     at: str = "20m"
     alone: bool = False
-    """It is about a release of which a Prometheus has nothing at all: another one is not told apart."""
+    """True if Prometheus has no metrics of the broken release. If Prometheus also has another release,
+    the alert cannot recognize such a release."""
 
     def tests(self) -> Iterable[dict[str, Any]]:
-        """Yields both as promtool's tests; and one in which both are releases of one Prometheus."""
+        """Yields a firing and a quiet test for promtool. Unless `alone`, also yields a test with both
+        releases in one Prometheus."""
         yield _test(f"{self.alert} fires", self.alert, self.fires, self.at, "{}")
         yield _test(f"{self.alert} is quiet", self.alert, self.quiet, self.at)
         if not self.alone:
             yield _test(f"{self.alert} names the release", self.alert, self._both, self.at, self._named)
 
     def passed_over(self) -> dict[str, Any]:
-        """Returns a test in which both are releases, and the alert goes by the one that is well."""
+        """Returns a test with both releases, in which the alert selects only the healthy release."""
         return _test(f"{self.alert} is about {WELL}", self.alert, self._both, self.at)
 
     @property
@@ -44,14 +47,14 @@ class Case(NamedTuple):
 
     @property
     def _named(self) -> str:
-        """kube-apiserver is in no namespace of a release."""
+        """Returns the labels of the broken release. kube-apiserver is in no namespace of a release."""
         if all(series.startswith("apiserver_") for series in self.fires):
             return f'{{cluster="{BROKEN}"}}'
         return f'{{cluster="{BROKEN}",namespace="{_NAMESPACE}"}}'
 
 
 def _of(series: Series, cluster: str) -> Series:
-    """The series of one of several clusters, in namespaces of the same name."""
+    """Returns the series with the labels of a cluster. All clusters use namespaces of the same name."""
     more = f'cluster="{cluster}",namespace="{_NAMESPACE}"'
     return {
         re.sub(
@@ -62,7 +65,7 @@ def _of(series: Series, cluster: str) -> Series:
 
 
 def _test(name: str, alert: str, series: Series, at: str, *fires: str) -> dict[str, Any]:
-    """It fires for the releases with these labels, and for no other."""
+    """Returns a test in which the alert fires only for the releases with the labels `fires`."""
     of = "by (cluster, namespace)"
     expr = f'count {of} (ALERTS{{alertname="{alert}",alertstate="firing"}}) > bool 0'
     return {
@@ -80,8 +83,8 @@ def _test(name: str, alert: str, series: Series, at: str, *fires: str) -> dict[s
 
 
 def replicas(component: str, leader: str = "", standby: str = "", leads: int = 1) -> Series:
-    """A component of two replicas, as far as they have told of its trouble at all. `leads`: 0 where
-    neither leads."""
+    """Returns the series of a component of two replicas. A replica without values has not reported the
+    component. `leads` is 0 if neither replica leads."""
     told = {
         f'slurm_extender_component_degraded{{component="{component}",instance="{each}"}}': values
         for each, values in (("a", leader), ("b", standby))
@@ -94,5 +97,5 @@ def replicas(component: str, leader: str = "", standby: str = "", leads: int = 1
 
 
 def agent_degraded(component: str, values: str) -> Series:
-    """A component of the agent of one Node."""
+    """Returns the series of a component of one Node's agent."""
     return {f'node_agent_component_degraded{{component="{component}",instance="a",node="n1"}}': values}

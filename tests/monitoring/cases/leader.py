@@ -11,8 +11,8 @@ from tests.monitoring.cases.case import Case, Series, replicas
 def lifetime(
     what: str, *lives: tuple[int, int], replica: str = "a", leads: int = 1, told: bool = True
 ) -> Series:
-    """Of tokens, or certificates, one after the other: when each comes, and for how long it lives, in
-    minutes. The last one stays."""
+    """Returns the series of successive tokens or certificates. Each pair is the start and the lifetime,
+    in minutes. The last token or certificate stays."""
     ends, issued = "", ""
     for (since, lasts), until in pairwise((*lives, (180, 0))):
         times = until[0] - max(0, since) - 1
@@ -27,9 +27,9 @@ def lifetime(
 
 
 ENDING, LONG = (-2000, 2200), (-2000, 9000)
-"""Of the first one three hours are left."""
+"""Two lifetimes. The first lifetime ends in about three hours."""
 HOURLY = tuple((since, 60) for since in (-30, 27, 84, 141))
-"""Each lives for an hour, and the next one comes after 57 minutes."""
+"""Each lifetime is an hour, and the next lifetime starts after 57 minutes."""
 FORGOTTEN = HOURLY[:2]
 
 
@@ -72,7 +72,7 @@ CASES = (
         lifetime("token", (0, 1400), told=False),
         lifetime("token", (0, 3000), told=False),
     ),
-    Case(  # a standby's kubelet does not bring it the new one
+    Case(  # a standby's kubelet does not deliver the new token
         "SlurmExtenderTokenEndsSoon",
         lifetime("token", ENDING),
         lifetime("token", LONG) | lifetime("token", ENDING, replica="b", leads=0),
@@ -87,7 +87,7 @@ CASES = (
         lifetime("token", LONG) | lifetime("token", ENDING, replica="b", leads=0),
         lifetime("token", LONG) | lifetime("token", LONG, replica="b", leads=0),
     ),
-    Case(  # webhooks are called of all replicas
+    Case(  # kube-apiserver calls the webhooks of all replicas
         "SlurmExtenderCertificateEndsSoon",
         lifetime("certificate", LONG) | lifetime("certificate", ENDING, replica="b", leads=0),
         lifetime("certificate", LONG) | lifetime("certificate", LONG, replica="b", leads=0),

@@ -9,7 +9,8 @@ _EVICTION = "slurm_extender_eviction_seconds"
 
 
 def histogram(metric: str, soon: int, all_of_them: int, minutes: int = 240) -> Series:
-    """So many a minute, of which so many took less than 5 s."""
+    """Returns a histogram. `all_of_them` observations come each minute, and `soon` of these take less
+    than 5 s."""
     return {
         f'{metric}_bucket{{le="5.0"}}': f"0+{soon}x{minutes}",
         f"{metric}_count": f"0+{all_of_them}x{minutes}",

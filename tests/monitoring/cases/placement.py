@@ -33,13 +33,13 @@ def _granted(pods: int, bound: str = "7x60") -> Series:
 CASES = (
     Case("SlurmExtenderQueueStalled", _queue("a", 3), _queue("a", 0), "40m"),
     Case("SlurmExtenderQueueStalled", _queue("a", 3), _queue("a", 3, "0+1x60"), "40m"),
-    Case(  # another partition is full, or has idle nodes that nobody waits for, or moves
+    Case(  # another partition is full, or has unneeded idle nodes, or starts Pods
         "SlurmExtenderQueueStalled",
         _queue("a", 3) | _queue("b", 0, "0+1x60"),
         _queue("a", 0) | _queue("b", 3, "0+1x60"),
         "40m",
     ),
-    Case(  # an increase from 0, and of the next leader
+    Case(  # an increase from 0, and an increase under the next leader
         "SlurmExtenderQueueStalled",
         {'slurm_extender_startable_pods{partition="a"}': "3x60"},
         _queue("a", 3, "0x33 1x27"),
@@ -53,7 +53,7 @@ CASES = (
         _granted(30, bound="0x12 1x48"),
     ),
     Case(
-        "SlurmExtenderBindingStalled",  # Pods that their author has deleted at once
+        "SlurmExtenderBindingStalled",  # the author has deleted the Pods at once
         _granted(3),
         {'slurm_extender_waiting_pods{waits_for="binding"}': "0x11 3 0x48"},
     ),
@@ -85,7 +85,7 @@ CASES = (
         "50m",
     ),
     Case(
-        "SlurmExtenderAuditStale",  # since the leader began it has not
+        "SlurmExtenderAuditStale",  # no audit since the start of the leader
         {
             "slurm_extender_leading": "1x60",
             "slurm_extender_audit_last_success_timestamp_seconds": "0x60",

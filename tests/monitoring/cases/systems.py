@@ -19,7 +19,8 @@ def _lost(jobs: int, bound: int) -> Series:
 
 
 def _begins_anew(next_job_id: int) -> Series:
-    """Of the leader; a standby does not reach Slurm any more."""
+    """Returns the series of a leader that reads `next_job_id` after a restart of slurmctld. The standby
+    no longer reaches Slurm."""
     return {
         'slurm_extender_leading{instance="a"}': "1x60",
         'slurm_extender_leading{instance="b"}': "0x60",
@@ -35,7 +36,7 @@ def _everybody(component: str) -> Series:
 
 
 def _alone(component: str) -> Series:
-    """On a standby, whose Node is broken; the leader has never been in trouble."""
+    """Returns the series of a standby on a broken Node. The leader never had the problem."""
     return replicas(component, standby="1x60")
 
 
