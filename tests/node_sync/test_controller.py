@@ -41,7 +41,8 @@ NAMES = tuple(f"n{number}" for number in range(1, 13))
 
 
 class Site:
-    """A cluster of twelve nodes, its leader's ledger, and what people do to both systems."""
+    """A cluster of twelve nodes with the leader's ledger. Its methods change objects as users and
+    programs do."""
 
     def __init__(self, drain_settings: DrainSettings) -> None:
         self.kubernetes = InMemoryKubernetes()
@@ -56,7 +57,7 @@ class Site:
         self.calls = self.kubernetes.calls
         self.in_the_way: dict[str, tuple[str, ...]] = {}
         self.lagging: ClusterView | None = None
-        """What the watch has told, where that is not all."""
+        """State that a late watch has reported; None if the watch is up to date."""
         self.controller = NodeController(
             self.kubernetes,
             cast(Slurm, self.slurm),
@@ -79,7 +80,7 @@ class Site:
         if call in self.errors:
             raise self.errors[call]
 
-    # What the cluster's watch knows
+    # State that the cluster's watch reports
 
     @property
     def view(self) -> ClusterView:
@@ -94,7 +95,7 @@ class Site:
     def read(self, manifest: Manifest) -> tuple[Node, NodeStatus]:
         return Node.parse(manifest, "slurm"), NodeStatus.parse(manifest)
 
-    # People
+    # Actions of users and programs
 
     def conditions(self, name: str) -> dict[str, Any]:
         listed = self.kubernetes.read("nodes", name).get("status", {}).get("conditions", ())
@@ -114,7 +115,7 @@ class Site:
             self.kubernetes.edit("nodes", name, patch)
 
     async def reason(self, name: str = "n1") -> str | None:
-        """Returns the reason of a node's drain, None without a drain."""
+        """Returns the reason of a node's drain; None without a drain."""
         seen = await self.slurm.node(name)
         assert seen is not None
         return seen.reason if "DRAIN" in seen.states else None
@@ -132,7 +133,7 @@ class Site:
         self.world.answer()
 
     async def turn(self) -> str | None:
-        """The controller looks once. Returns the reason of n1's drain, None without a drain."""
+        """Runs one turn of the controller. Returns the reason of n1's drain; None without a drain."""
         await self.controller.turn()
         return await self.reason()
 
@@ -219,7 +220,7 @@ async def test_outage_of_slurm_is_reported_and_stops_all_changes(site: Site) -> 
     assert site.troubles() == {"Slurm": "slurmctld is down"}
     assert site.calls == []
     site.slurm.outage(None)
-    assert await site.turn() is None  # what the ledger knows may be from before
+    assert await site.turn() is None  # the ledger's state may be older than the outage
     await site.controller.turn()
     assert site.troubles() == {}
     assert await site.reason() == CORDONED
@@ -227,7 +228,7 @@ async def test_outage_of_slurm_is_reported_and_stops_all_changes(site: Site) -> 
 
 @pytest.mark.parametrize("outage", [True, False])
 async def test_drain_that_slurm_lost_in_an_outage_is_repeated(site: Site, outage: bool) -> None:
-    """Without an outage, a person has resumed the node."""
+    """Without an outage, a resume of the node is a user's decision."""
     site.cordon()
     await site.controller.turn()
     site.says_of(SLURM_OUT_OF_SERVICE, "n1", lastTransitionTime="2026-11-21T00:00:00Z")
@@ -257,7 +258,7 @@ async def test_drain_is_repeated_after_a_start_of_slurmctld(
 
 
 async def test_node_with_a_lost_job_is_not_drained(site: Site) -> None:
-    """The running Pod's job would wait for the node, and the extender would evict the Pod."""
+    """The running Pod's job would wait for the drained node, and the extender would evict the Pod."""
     job_id = site.bound_job()
     job = site.world.jobs.pop(job_id)
     site.poll()
@@ -289,7 +290,7 @@ async def test_a_resume_that_failed_is_tried_again(site: Site) -> None:
     await site.controller.turn()
     site.cordon(cordoned=False)
     site.kubernetes.outage(Rejected(403, "nodes/status is forbidden"), "patch_node_status")
-    assert await site.turn() == CORDONED  # nobody could tell it from a person's resume
+    assert await site.turn() == CORDONED  # no resume before the condition is written
     site.kubernetes.outage(None)
     assert await site.turn() is None
 
@@ -368,13 +369,13 @@ async def test_node_with_a_lost_job_is_resumed(site: Site) -> None:
 
 
 async def test_drain_lasts_longer_each_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other jobs have the place of the lost job, and the gate rejects each job in the rest."""
+    """Other jobs use the lost job's place, and the gate rejects each job while the node is drained."""
     now = 1000.0
     monkeypatch.setattr(controller, "_FAILS_S", 5.0)
     monkeypatch.setattr(controller, "_now", lambda: now)
 
     async def rests() -> float:
-        """How long the node stays drained once its gate refuses a job."""
+        """Returns the time that the node stays drained after its gate has rejected a job."""
         nonlocal now
         await site.slurm.drain_node("n1", REFUSED)
         since = now
@@ -510,7 +511,7 @@ async def test_listed_condition_drains_until_the_pause_ends() -> None:
 
 
 async def test_a_condition_of_an_earlier_leader_ends_at_once(site: Site) -> None:
-    """The counts of the earlier leader are lost."""
+    """The new leader does not know the counts of the earlier leader."""
     site.says_of(PODS_REJECTED, "n1", status="True", reason="KubeletRejectsPods")
     await site.controller.turn()
     assert site.conditions("n1")[PODS_REJECTED]["status"] == "False"

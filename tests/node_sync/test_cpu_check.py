@@ -1,4 +1,4 @@
-"""An administrator is told where Slurm and Kubernetes count CPUs differently, once for each change."""
+"""The check logs different counts of CPUs in Slurm and Kubernetes once for each change."""
 
 import asyncio
 from dataclasses import replace
@@ -22,7 +22,7 @@ THREADS = replace(node("n1", cpus=8), cores=4, threads_per_core=2)
 
 
 class Checked:
-    """A Node n1, and Slurm's node of that name."""
+    """A Node n1, and Slurm's node of the same name."""
 
     def __init__(self, slurm_node: Node, unit: str = "1") -> None:
         self.slurm = InMemorySlurm([slurm_node], [partition("main", ["n1"], default=True)])
@@ -31,7 +31,7 @@ class Checked:
         self.check = CpuCheck(SlurmNodes(self.slurm), self._health, self._view, Decimal(unit))
 
     async def logged(self) -> list[str]:
-        """Looks, and returns what is logged."""
+        """Runs the check, and returns the log messages."""
         with capture_logs() as lines:
             await self.check.look()
         return [line.get("where") or line["error"] for line in lines if line["event"] != "trouble over"]

@@ -1,4 +1,4 @@
-"""Tests of reports about different counts of CPUs in Slurm and Kubernetes."""
+"""Tests of the messages about different counts of CPUs in Slurm and Kubernetes."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -22,7 +22,7 @@ def told(kubernetes: str, slurm: int, unit: str = "1", **declared: Any) -> tuple
     [
         *(told("8", 8), told("8", 4, "2"), told("8", 80, "0.1"), told("8", 6), told("128", 8)),
         told("8", 3, "2"),
-        told("8", 4, cores=2, threads_per_core=2),  # half of the threads, perhaps
+        told("8", 4, cores=2, threads_per_core=2),  # possibly half of the threads
         disagreements(view(kube_node("n1")), [node("n1"), node("n2")], Decimal(1)),
     ],
 )

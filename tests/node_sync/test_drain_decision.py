@@ -71,7 +71,7 @@ def outstaying(name: str, *, overdue: bool = False) -> OutstayingPod:
     return OutstayingPod(f"default/{name}", overdue)
 
 
-# What drains
+# Causes of a drain
 
 
 @pytest.mark.parametrize(
@@ -109,30 +109,30 @@ REFUSED = observed(
         (observed(), AT, None),
         (observed(taints=[taint("other")]), AT, None),
         (observed(there=(outstaying("p"),)), AT, None),
-        (observed(taints=TAINTED), AT, None),  # else a drain by hand would never end
-        # While jobs run on the node
+        (observed(taints=TAINTED), AT, None),  # otherwise a drain by hand would never end
+        # Cases with jobs on the node
         (observed(slurm_node("ALLOCATED"), cordoned=True), AT, CORDONED),
-        # After a lost job has been started again
+        # Cases with a lost job on the node
         (replace(observed(cordoned=True), unsettled=True), AT, None),
         (replace(observed(DRAINED), unsettled=True), AT, TAKE_BACK),
-        # Another cause takes the place of the first; Slurm's additions to a reason stay
+        # A second cause replaces the first cause, but the extender keeps Slurm's additions to a reason
         (observed(DRAINED, ready=False), AT, UNREADY),
         (observed(LONGER, cordoned=True), AT, None),
-        # Without the setting, drains are taken back, except for the gate's
+        # Without the setting, the extender resumes nodes, except nodes that the gate drained
         (observed(cordoned=True), OFF, None),
         (observed(DRAINED, cordoned=True), OFF, TAKE_BACK),
         (replace(REFUSED, blocked=True), OFF, None),
         (REFUSED, OFF, TAKE_BACK),
-        # The drain for an outstaying Pod outlives the leader
+        # The drain for an outstaying Pod survives a change of the leader
         (observed(OUTLIVES, there=(outstaying("p"),)), AT, None),
         (observed(OUTLIVES, there=(outstaying("q"),)), AT, TAKE_BACK),
-        # Another cause drains what was resumed by hand
+        # A second cause drains a node that was resumed by hand
         (observed(ready=False, told=RESUMED), AT, UNREADY),
-        # A killed slurmctld may have forgotten a drain
+        # A killed slurmctld may have lost a drain
         (observed(cordoned=True, told=replace(FOR_KUBERNETES, since=NOW - 3)), AT, CORDONED),
         (observed(cordoned=True, told=FOR_KUBERNETES), UNSTEADY, CORDONED),
         (observed(cordoned=True, told=RESUMED), UNSTEADY, None),
-        # A cause on too many nodes keeps drains, and a cordon is a person's word
+        # If a cause affects too many nodes, the drain stays, and a cordon still drains
         (observed(DRAINED_UNREADY, ready=False), IGNORED, None),
         (observed(DRAINED_UNREADY), IGNORED, TAKE_BACK),
         (observed(ready=False, cordoned=True), IGNORED, CORDONED),
@@ -152,7 +152,7 @@ def test_node_is_not_resumed_while_a_job_is_completing() -> None:
     assert order(observed(slurm_node("MIXED", "COMPLETING"), cordoned=True), AT) == CORDONED
 
 
-# Whom it leaves alone
+# Drains that the extender leaves alone
 
 
 @pytest.mark.parametrize("reason", [BY_HAND, "", "Prolog error", f"see {CORDONED}"])
@@ -244,7 +244,7 @@ def test_no_more_nodes_are_tainted_if_too_many_are_down() -> None:
     assert "7 of 12 nodes are down" in at.ignored["down"]
 
 
-# What the Node is told
+# Conditions of a Node
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_a_condition_is_read_as_it_was_written() -> None:
     assert NodeStatus.parse(node_manifest()) == NodeStatus(True, None)
 
 
-# Its taint
+# Taints of a Node
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_taint_of_a_person_with_the_same_key_is_kept() -> None:
     assert Taint(TAINT.key, "mine", TAINT.effect) != TAINT
 
 
-# How it stands
+# Counts of drains
 
 
 def test_nodes_are_counted_by_the_cause_of_their_drain() -> None:
@@ -360,7 +360,7 @@ def test_oldest_drain_of_each_cause_is_reported() -> None:
     assert (tally.drained, tally.oldest) == ({DrainCause.CORDONED: 2}, {DrainCause.CORDONED: 20.0})
 
 
-# Pods that stay
+# Pods that outstay their jobs
 
 
 def there(world: World, before: float) -> dict[str, tuple[OutstayingPod, ...]]:

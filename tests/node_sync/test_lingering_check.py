@@ -1,4 +1,5 @@
-"""The check whether containers that may outlive their Pods still have their job's cores and devices."""
+"""Containers may outlive their Pods. The check finds out whether such containers still have their job's
+cores and devices."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from wellknown.lingering import LingeringNote
 
 
 class FakeSlurm:
-    """Knows jobs, and counts the calls."""
+    """A Slurm with a few jobs. Records the calls."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, Job] = {}
@@ -43,7 +44,7 @@ class FakeSlurm:
 
 
 class Site:
-    """A Node, which is Slurm's node "gpu", with notes."""
+    """A Node with notes about containers. Slurm's name for the Node is "gpu"."""
 
     def __init__(self) -> None:
         self.slurm, self.notes = FakeSlurm(), LingeringNotes()
@@ -119,7 +120,7 @@ async def test_job_that_has_ended_is_not_asked_about_again(site: Site) -> None:
 
 @pytest.mark.parametrize("others", [(), (8,)])
 async def test_ended_job_is_forgotten_with_its_last_note(site: Site, others: Sequence[int]) -> None:
-    """Slurm uses ids again."""
+    """Slurm may use the id of an ended job again."""
     for other in others:
         site.note(other, cores="4-7")
         site.slurm.has(other, cores=("4-7",))

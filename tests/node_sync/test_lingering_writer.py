@@ -1,4 +1,4 @@
-"""The leader's notes reach the Nodes, and from there another replica."""
+"""The leader's notes reach the Nodes, and other replicas read the notes from the Nodes."""
 
 import asyncio
 from collections import Counter
@@ -23,7 +23,7 @@ GONE = (4711, "default/gone")
 
 
 class SlowKubernetes(InMemoryKubernetes):
-    """Answers no PATCH of n1 before `answers` is set."""
+    """Answers a PATCH of n1 only after `answers` is set."""
 
     def __init__(self) -> None:
         super().__init__()

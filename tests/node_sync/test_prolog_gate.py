@@ -1,4 +1,4 @@
-"""Tests of the Prolog gate, by the ledger, by Slurm's jobs and by bound Pods."""
+"""Tests of the Prolog gate. The gate uses the ledger, Slurm's jobs and bound Pods."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -49,7 +49,7 @@ class Site:
         self._heard = asyncio.Event()
         self.outage: Exception | None = None
         self.reading: Exception | None = None
-        """The failure of each read of a job."""
+        """Error of each read of a job."""
         self.notes = LingeringNotes()
         self.gate = Gate(
             self.kubernetes,
@@ -134,7 +134,8 @@ async def test_any_replica_reports_a_slurm_node_without_a_kubernetes_node(
 
 
 def meets_a_leaving_pod(site: Site, **job: Any) -> int:
-    """A Pod leaves n1, and a job with an id of the placeholders' starts there; returns its id."""
+    """Has a Pod leave n1 while a job starts there. Returns the job's id, which is in the placeholders'
+    range."""
     site.world.disturb(site.bound_job()[1], "CANCELLED")
     site.world.jobs[PLACEHOLDER] = Job(PLACEHOLDER, JobState("RUNNING"), nodes=("n1",), **job)
     return PLACEHOLDER
@@ -158,7 +159,7 @@ def key(cluster: str) -> str:
 async def test_placeholder_has_a_key_of_this_cluster(
     site: Site, comment: str | None, is_placeholder: bool
 ) -> None:
-    """Slurm's own ids may reach the range, and other clusters have ids of the same range."""
+    """Slurm's own ids may reach the range, and placeholders of other clusters use the same range."""
     job_id = meets_a_leaving_pod(site, admin_comment=comment or "")
     if comment is None:
         del site.world.jobs[job_id]
@@ -181,11 +182,11 @@ async def test_a_job_below_the_placeholders_ids_is_not_read(site: Site) -> None:
 
 
 CONTESTED = view(kube_node("n0", {"slurm": "gpu"}), kube_node("n1", {"slurm": "gpu"}))
-"""Nobody knows which of the two is Slurm's node."""
+"""Two Nodes for one Slurm node, so the extender does not know which Node is correct."""
 
 
 async def test_pods_of_all_nodes_that_name_a_node_are_in_the_way(site: Site) -> None:
-    """Also Pods that the ledger does not know."""
+    """Pods that the ledger does not know are also in the way."""
     site.bound("u-late", own_id("u-late"))
     site.view = CONTESTED
     assert await site.gate.in_the_way("gpu") == ("default/late",)
@@ -215,7 +216,7 @@ async def test_a_pod_that_is_being_evicted_is_in_the_way_until_it_is_gone(site: 
 
 
 async def test_pod_is_in_the_way_after_the_grace_time_of_its_job(site: Site) -> None:
-    """Before, the resources of the job are no other job's."""
+    """Until the end of the grace time, no other job gets the job's resources."""
     uid, job_id = site.bound_job()
     site.world.begin_grace(job_id)
     site.world.read_jobs()
@@ -251,7 +252,7 @@ async def test_unverified_job_is_read(site: Site) -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_a_pod_whose_job_has_other_devices_now_is_in_the_way(site: Site, known: bool) -> None:
-    """The starting job may have the Pod's devices, also before the leader has polled."""
+    """The starting job may have the Pod's devices, even before the leader polls Slurm."""
     site.world = World(replace(PlacementConfig(), fast_path=False), numbers=True)
     uid = site.world.create_pod()
     site.world.catch_up()
@@ -322,7 +323,7 @@ def own_id(uid: str, attempt_try: int = 0) -> int:
     ids=["nothing", "attempt", "node", "elsewhere", "another's"],
 )
 async def test_pod_without_its_own_job_is_not_in_the_way(site: Site, notes: dict[str, str]) -> None:
-    """Every user may bind a Pod that names the extender's scheduler, to any node."""
+    """Any user may bind a Pod with the extender's scheduler name to any node."""
     site.binds("u10", notes)
     assert await site.gate.in_the_way("n1") == ()
 
@@ -341,7 +342,8 @@ async def test_pod_with_a_late_id_is_in_the_way_after_its_job(site: Site) -> Non
 
 
 async def test_pod_whose_job_ended_before_a_restart_is_in_the_way(site: Site) -> None:
-    """Whether Slurm still knows the job, or the next leader has the Pod's word alone."""
+    """The result is the same if Slurm still knows the job, and if the next leader knows only the Pod's
+    annotation."""
     _, job_id = site.bound_job()
     site.world.disturb(job_id, "PREEMPTED")
     site.world.restart()
@@ -372,8 +374,8 @@ async def test_containers_with_a_job_on_a_deleted_node_are_not_in_the_way(site: 
 async def test_pod_is_in_the_way_on_the_slurm_node_that_granted_its_cores(
     site: Site, labels: dict[str, str] | None, *, restarts: bool
 ) -> None:
-    """The label of the Pod's Node was changed, and another Node has the label now. The next leader knows
-    the grant by the Pod's annotation."""
+    """The label of the Pod's Node has changed, and another Node has the old label. The next leader knows
+    the grant from the Pod's annotation."""
     uid, job_id = site.bound_job()
     slot = replace(site.world.allocation_of(uid), slurm_node="granted")
     site.world.pods[uid] = changed(site.world.pods[uid], allocation=slot)
@@ -388,7 +390,7 @@ async def test_pod_is_in_the_way_on_the_slurm_node_that_granted_its_cores(
     assert await site.gate.in_the_way("granted") == ()
     site.world.disturb(job_id, "PREEMPTED")
     assert await site.gate.in_the_way("granted") == ("default/p1",)
-    with pytest.raises(NotOurs):  # the node has the name of the Node, and is another machine
+    with pytest.raises(NotOurs):  # the Slurm node has the same name as the Node, but is another machine
         await site.gate.in_the_way("n1")
 
 
@@ -521,11 +523,11 @@ async def test_containers_without_a_pod_are_in_the_way_after_their_job(site: Sit
 
 
 STARTS = 100
-"""The id of a native job that starts on n1."""
+"""Id of a native job that starts on n1."""
 
 
 class Started:
-    """A Pod on n1 with one core, and a native job that starts there."""
+    """A Pod with one core on n1, and a native job that starts there."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -636,7 +638,7 @@ async def test_a_live_job_with_unknown_cores_waits_for_all_pods(
 
 
 async def test_pod_to_be_bound_to_another_node_is_not_in_the_way(site: Site, started: Started) -> None:
-    """The numbers of its cores are those of another node."""
+    """The core numbers belong to another node."""
     uid = site.world.settled_pod()
     elsewhere = site.world.allocation_of(uid)
     assert elsewhere.node == "n2"
@@ -648,7 +650,7 @@ async def test_pod_to_be_bound_to_another_node_is_not_in_the_way(site: Site, sta
 
 
 async def test_a_job_that_starts_again_elsewhere_is_read_again(site: Site, started: Started) -> None:
-    """Its first start was on another node, a moment ago."""
+    """The job started on another node a moment before."""
     running = JobState("RUNNING")
     site.kubernetes.put("pods", pod_manifest("other", uid="u9", node="n2", gates=()))
     site.world.jobs[STARTS] = Job(STARTS, running, nodes=("n2",), cores=("0",))
