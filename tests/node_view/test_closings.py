@@ -1,4 +1,4 @@
-"""Why no Node is open to a Pod, as its author is told."""
+"""Tests of the messages that tell a Pod's author why all Nodes are closed."""
 
 from collections import Counter
 from dataclasses import replace
@@ -110,7 +110,8 @@ def test_node_changes_do_not_repeat_the_report_on_a_waiting_pod() -> None:
 
 
 def test_a_pod_waits_for_a_node_that_registers_its_devices() -> None:
-    """Without a node agent, or by Dynamic Resource Allocation, no job is asked for."""
+    """If no Node has the Pod's devices (for example with Dynamic Resource Allocation), the extender
+    submits no job."""
     world, closed = World(), VIEW
     for name, node in VIEW.nodes.items():
         closed = closed.with_node(name, replace(node, allocatable={"cpu": "8"}))

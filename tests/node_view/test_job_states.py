@@ -1,4 +1,4 @@
-"""All who ask for jobs' states at once share a question that begins after they asked."""
+"""Concurrent callers share a request for jobs' states. The request starts after the callers' calls."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ RUNNING = JobState("RUNNING")
 
 
 class FakeSlurm:
-    """Notes what it is asked, and answers when it may."""
+    """Records each request, and answers when `answers` is set."""
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
@@ -95,5 +95,5 @@ async def test_next_request_waits_for_the_pause_chosen_at_the_last_request() -> 
     await then
     await asyncio.sleep(0.001)
     assert (given, pauses) == ([0.0, 1.0], [1.0, 2.0])
-    await states.of([3])  # long after the others
+    await states.of([3])  # long after the earlier calls
     assert given[-1] == 0.0

@@ -1,4 +1,4 @@
-"""The notes of the leader, and the notes that another replica reads on the Nodes."""
+"""Tests of the leader's notes, and of the notes that another replica reads from the Nodes."""
 
 from collections.abc import Sequence
 
@@ -24,12 +24,12 @@ def notes(clock: Clock) -> LingeringNotes:
 
 
 def left(notes: LingeringNotes, node: str = "n1") -> dict[str, float]:
-    """The seconds of each note, by Pod."""
+    """Returns the remaining seconds of each note, by Pod."""
     return {each.pod: each.seconds for each in notes.on(node)}
 
 
 def to_write(notes: LingeringNotes) -> Sequence[LingeringNote]:
-    """The notes of an outdated Node."""
+    """Returns the notes to write onto the only outdated Node."""
     assert notes.outdated() == ["n1"]
     written = notes.to_write("n1")
     assert written is not None
@@ -64,7 +64,7 @@ def test_expired_note_is_to_be_removed_from_its_node(notes: LingeringNotes, cloc
 
 
 def test_expired_note_beside_another_is_to_be_removed(notes: LingeringNotes, clock: Clock) -> None:
-    """A replica that starts would count the note from the beginning."""
+    """A starting replica would count the full time of the expired note."""
     notes.follow_node("n1", [CHAT, SHORT])
     clock.now += 11.0
     assert to_write(notes) == (CHAT._replace(seconds=19.0),)
@@ -87,7 +87,7 @@ def test_note_removed_by_others_still_counts_and_is_written_again(notes: Lingeri
 
 
 def test_note_does_not_expire_while_the_node_is_unreachable(notes: LingeringNotes, clock: Clock) -> None:
-    """Its kubelet does not know of the deletion, and begins the grace later."""
+    """The Node's kubelet does not know of the deletion, and starts the grace period later."""
     notes.follow_node("n1", [SHORT], away=True)
     clock.now += 60.0
     assert left(notes) == {"default/short": 10.0}

@@ -1,4 +1,4 @@
-"""The index of Nodes answers what a look at each of them would, in every version."""
+"""Each version of the index of Nodes gives the same result as a check of each Node."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -61,7 +61,7 @@ SPECS = st.builds(
 
 
 def is_open(node: Node, spec: Manifest) -> bool:
-    """The rules once more, for one Node and as they are written (k8s.io/component-helpers)."""
+    """Checks one Node with a second implementation of the rules (k8s.io/component-helpers)."""
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     selected = all(node.labels.get(key) == value for key, value in spec["nodeSelector"].items())
     matched = any(_matches(term, node.labels) for term in terms["nodeSelectorTerms"])
@@ -135,7 +135,7 @@ def test_changed_index_equals_a_newly_built_index(
 
 
 def test_place_of_a_deleted_node_is_reused() -> None:
-    """Nodes come and go for months, and a set is as large as the last place."""
+    """Nodes are created and deleted for months, and the size of a set depends on the highest place."""
     nodes = Nodes({"n0": kube_node("n0")})
     for number in range(1, 100):
         nodes = nodes.with_node(f"n{number}", kube_node(f"n{number}")).with_node(f"n{number - 1}", None)
@@ -188,11 +188,11 @@ def test_pod_with_devices_gets_nodes_where_all_devices_are_allocatable() -> None
     assert anywhere.with_devices([]) == anywhere
     assert nodes.open_to(anywhere) == nodes.named("nop")
     needs = anywhere.with_devices([GPU])
-    assert nodes.open_to(needs) == nodes.named("np")  # no kubelet has told of p yet
+    assert nodes.open_to(needs) == nodes.named("np")  # no kubelet has reported on p
     assert list(nodes.closed_to(needs)) == [(NotServed(GPU), nodes.named("o"))]
     nodes = nodes.with_node("o", with_amounts("o", gpu="2", npu="1"))  # registered later
     assert nodes.open_to(needs) == nodes.named("nop")
     assert nodes.open_to(anywhere.with_devices([GPU, NPU])) == nodes.named("op")
-    nodes = nodes.with_node("n", with_amounts("n", gpu="0"))  # its plugin has ended
+    nodes = nodes.with_node("n", with_amounts("n", gpu="0"))  # the device plugin has ended
     assert nodes.open_to(needs) == nodes.named("op")
     assert needs.with_claimed([]).with_agent().demands.devices == [GPU]

@@ -1,4 +1,5 @@
-"""Readers of Slurm's nodes share what is read, and none gets what is older than it may be."""
+"""Readers of Slurm's nodes share each reading. No reader gets a reading that is older than the reader
+accepts."""
 
 import asyncio
 from typing import Any
@@ -11,7 +12,7 @@ from slurm_client.in_memory import InMemorySlurm, node, partition
 
 
 class HeldSlurm(InMemorySlurm):
-    """One node; answers when it may."""
+    """A Slurm with one node. Replies only while `answers` is set."""
 
     def __init__(self) -> None:
         super().__init__([node("n1")], [partition("main", "n1", default=True)])

@@ -1,4 +1,4 @@
-"""Messages about SelectTypeParameters without memory, of the cluster and of partitions."""
+"""Tests of messages about SelectTypeParameters without memory, for the cluster and for partitions."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Both systems' nodes side by side."""
+"""Tests of the view of Kubernetes Nodes and Slurm nodes."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -146,10 +146,10 @@ LISTS = Partition("a", ("n1", "native-01")), Partition("b", ("native-02",))
         (zones(n1="a", n2="b"), ANY, "main", (), ()),
         (NAMED, ANY, "main", {"n2"}, ("s2",)),
         (zones(Partition("main", ("native-01", "n1")), n1="a"), ANY, "main", (), ("native-01",)),
-        # An unknown name in the list makes Slurm refuse the job.
+        # If the exclusion contains an unknown name, Slurm rejects the job.
         (zones(ALONE, OTHER, n1="b", unknown="b"), ZONE_A, "main", {"unknown"}, ("n1",)),
         (zones(n1="b"), ZONE_A, "unheard-of", (), ()),
-        # sbatch(1) --partition takes a list, and Slurm starts the job where it can soonest.
+        # sbatch(1) --partition accepts a list, and Slurm uses the partition with the earliest start.
         (zones(*LISTS, n1="a"), ZONE_A, "a,b", (), ("native-01", "native-02")),
         (CLOSED, ANY, "main", (), ("n1", "n2")),
     ],
@@ -165,7 +165,7 @@ def test_nodes_that_a_pod_cannot_use_are_excluded(
     assert hostlist.names(cluster.exclusion(wish).nodes) == names
 
 
-# Answers
+# Cached answers
 
 
 @given(
@@ -207,7 +207,7 @@ def test_number_of_cached_partition_lists_is_limited() -> None:
 
 @pytest.mark.parametrize("of", ["QOS", "partitions"])
 def test_number_of_cached_answers_is_limited(of: str) -> None:
-    """The names are their authors', and a version of the read model may last for weeks."""
+    """Pod authors choose the names, and a version of the read model may last for weeks."""
     cluster = view(partitions=[Partition("main", ("n1",), default=True, grace_time_s=30)])
 
     def ask() -> None:

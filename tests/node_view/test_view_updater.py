@@ -1,4 +1,4 @@
-"""The read model of both systems' nodes, as it follows them."""
+"""Tests of the updater, which keeps the view of Kubernetes Nodes and Slurm nodes up to date."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ Happens = Callable[[InMemoryKubernetes], object]
 
 
 class ToldSlurm(InMemorySlurm):
-    """Has two partitions, and tells these fields of its configuration."""
+    """Has two partitions. Reports a configuration with the given fields."""
 
     def __init__(
         self, preempt_type: str | None = "", *, tells_default: bool = True, **told: Any
@@ -64,7 +64,7 @@ def having(*nodes: Manifest) -> InMemoryKubernetes:
 async def followed(
     updating: ClusterViewUpdater, kubernetes: InMemoryKubernetes, *happens: Happens
 ) -> list[ClusterView]:
-    """Every view that is published until the watch has told all that happens."""
+    """Returns each published view until the watch has reported all changes."""
     views: list[ClusterView] = []
     await updating.load()
     with updating.telling(views.append):
@@ -79,7 +79,7 @@ async def followed(
 
 
 async def read_again(updating: ClusterViewUpdater, slurm: ToldSlurm) -> None:
-    """Runs the updater until it has read slurm.conf and the partitions."""
+    """Runs the updater until a read of slurm.conf and the partitions."""
     slurm.reads.clear()
     running = asyncio.ensure_future(updating.run())
     await until(lambda: slurm.reads["partitions"], within_s=10)
@@ -88,7 +88,7 @@ async def read_again(updating: ClusterViewUpdater, slurm: ToldSlurm) -> None:
 
 
 def comes(node: Manifest) -> Happens:
-    """Also a Node that is there and changes."""
+    """Creates or changes a Node."""
     return lambda kubernetes: kubernetes.put("nodes", node)
 
 
@@ -117,7 +117,8 @@ async def test_nodes_and_partitions_are_read_with_their_slurm_names() -> None:
 async def test_slurms_preempt_type_counts_within_one_tier(
     preempt_type: str | None, may_preempt: bool
 ) -> None:
-    """A server that does not say may preempt by QOS, which no tier tells of."""
+    """If slurmrestd reports no PreemptType, preempt/qos is possible. Priority tiers do not limit
+    preempt/qos."""
     view = await updater(having(), ToldSlurm(preempt_type)).load()
     assert view.may_preempt("main") is may_preempt
 
@@ -154,7 +155,7 @@ async def test_max_job_count_is_slurms_else_the_settings(told: int | None, count
 @pytest.mark.parametrize(("told", "counts"), [(None, 45), (60, 60), (0, 0)])
 async def test_kill_wait_is_slurms_else_the_settings(told: int | None, counts: int) -> None:
     updating = updater(having(), ToldSlurm(kill_wait_s=told), SlurmDefaults(kill_wait_s=45))
-    assert updating.kill_wait_s == 45  # Slurm was not asked yet
+    assert updating.kill_wait_s == 45  # the configuration is not read yet
     await updating.load()
     assert updating.kill_wait_s == counts
 
@@ -284,7 +285,7 @@ async def test_a_heartbeat_is_not_published() -> None:
 
 
 async def test_node_loses_its_agent_after_missing_heartbeats() -> None:
-    """A kubelet writes its Node every five minutes."""
+    """The kubelet of an unchanged Node patches the Node every five minutes."""
     beat = {"type": DEVICE_PROBLEM, "status": "False", "lastHeartbeatTime": timestamp(datetime.now(UTC))}
     silent = beat | {"lastHeartbeatTime": "2020-01-01T12:00:00Z"}
     before, after = (node_manifest("n1") | {"status": {"conditions": [each]}} for each in (beat, silent))
