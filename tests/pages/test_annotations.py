@@ -1,4 +1,4 @@
-"""docs/reference/annotations.md, and the code that it tells of."""
+"""Compares docs/reference/annotations.md with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/configure.md, and the settings that it tells of."""
+"""Compares docs/reference/configure.md with the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/concepts/endings.md, the code that it tells of, and the tests that try it."""
+"""Compares docs/concepts/endings.md with the code, and with the tests of each ending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/troubleshooting/operate.md has every part that /readyz may name."""
+"""docs/troubleshooting/operate.md names every component that /readyz may report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = (
 
 
 def texts(tree: ast.Module) -> dict[str, str]:
-    """The module's constants that are texts, by their names."""
+    """Returns the module's string constants by name."""
     found = {}
     for node in tree.body:
         match node:
@@ -32,7 +32,7 @@ def texts(tree: ast.Module) -> dict[str, str]:
 
 
 def named(path: Path) -> Iterator[str]:
-    """Yields the parts that a module says something of: `health.says(part, ...)`."""
+    """Yields the components that a module reports by `health.says(part, ...)`."""
     tree = ast.parse(path.read_text())
     constants = texts(tree)
     for call in ast.walk(tree):
@@ -45,7 +45,7 @@ def named(path: Path) -> Iterator[str]:
 
 
 def _part(call: ast.Call) -> ast.expr | None:
-    """The argument that names the part; None for other calls."""
+    """Returns the argument that names the component; None for other calls."""
     for function, part in zip((call.func, *call.args), call.args, strict=False):
         if ast.unparse(function).endswith("health.says"):
             return part

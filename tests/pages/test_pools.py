@@ -1,4 +1,4 @@
-"""The examples of docs/tasks/pools.md are files that the extender takes."""
+"""The extender accepts the examples of docs/tasks/pools.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/preflight.md, and the code that it tells of."""
+"""Compares docs/reference/preflight.md with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/concepts/waiting.md and docs/reference/reasons.md, and the code behind both."""
+"""Compares docs/concepts/waiting.md and docs/reference/reasons.md with the code."""
 
 from __future__ import annotations
 

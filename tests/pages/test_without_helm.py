@@ -1,4 +1,4 @@
-"""docs/tasks/without-helm.md names the commands that the wheel has."""
+"""docs/tasks/without-helm.md names the commands of the wheel."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def test_page_has_each_command_of_the_wheel() -> None:
 
 
 def test_rendered_file_has_no_helm_hooks() -> None:
-    """An uninstall's Job would end jobs when it is applied."""
+    """If the Job of an uninstallation were applied, the Job would end Slurm's jobs."""
     page = (CHECKOUT / "docs" / "tasks" / "without-helm.md").read_text()
     assert " --no-hooks " in page
