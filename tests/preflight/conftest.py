@@ -1,4 +1,4 @@
-"""One real cluster of each release of Slurm, with an extender, for the commands."""
+"""Fixture: a real cluster of each release of Slurm, with an extender."""
 
 import tempfile
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Facts of an installation with which nothing is wrong, and the same with something changed."""
+"""Facts of an installation without problems, and functions that change a fact."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -124,7 +124,7 @@ def slurm(**changes: Any) -> Facts:
 
 
 def conf(**changes: Any) -> Facts:
-    """Another slurm.conf."""
+    """Returns the facts with another slurm.conf."""
     return slurm(configuration=replace(CONFIGURATION, **changes))
 
 

@@ -1,4 +1,4 @@
-"""`slurm-extender check` on real clusters: it passes, or fails with the line that says what is wrong."""
+"""Tests of `slurm-extender check` on real clusters: the check passes, or fails with the cause."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def verdicts(steps: Mapping[str, Any]) -> list[str]:
 
 
 def left(cluster: Cluster) -> list[str]:
-    """The Pods and the live jobs of checks."""
+    """Returns the Pods and the live jobs of checks."""
     pods = cluster.kubectl("get", "pods", "-o", "name").stdout.split()
     jobs = cluster.run_slurm("squeue", "-h", "-t", "PENDING,RUNNING", "-o", "%j").stdout.split()
     return [name for name in (*pods, *jobs) if POD in name]
@@ -69,7 +69,7 @@ def _leaves_nothing(cluster: Cluster) -> Iterator[None]:
 
 @contextmanager
 def extender_with(cluster: Cluster, **changed: str) -> Iterator[None]:
-    """The extender runs with other settings."""
+    """Runs the extender with other settings during the block."""
     settings = {f"SLURM_EXTENDER_{name}": value for name, value in changed.items()}
     cluster.stop("extender")
     cluster.start("extender", env=settings, wait=False)

@@ -1,4 +1,4 @@
-"""Each check finds what it is for, and nothing in an installation with which nothing is wrong."""
+"""Each check finds its fault, and finds nothing in an installation without problems."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +43,7 @@ UNREAD = Unread("it is not told")
 PASS, WARN, FAIL, SKIPPED = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIPPED
 NODE_IN_TOKEN = {"authentication.kubernetes.io/node-name": ["n1"]}
 BEFORE_45 = Configuration(boot_time=1)
-"""What slurmrestd tells of slurm.conf before API v0.0.45."""
+"""slurm.conf as slurmrestd reports it before API v0.0.45."""
 WITHOUT_MEMORY = replace(
     partition("bare", ["n1"], max_time_minutes=60), select_type_parameters=("CR_CPU",)
 )
@@ -57,21 +57,21 @@ READY: dict[str, Any] = {
     "max_node_count": 2,
     "return_to_service": "all",
 }
-"""slurm.conf of pools."""
+"""Parameters of slurm.conf that pools need."""
 
 
 def old(**changes: Any) -> Facts:
-    """Returns the facts with an old slurmrestd, and other settings."""
+    """Returns the facts with an old slurmrestd and other settings."""
     return settings(OLD, **changes)
 
 
 def machine(name: str = "n1", **changes: Any) -> Facts:
-    """Returns the facts of a cluster with one Node, which has changed."""
+    """Returns the facts of a cluster with one changed Node."""
     return kubernetes(nodes=(kubernetes_node(name, **changes),))
 
 
 def pools(**slurm_conf: Any) -> Facts:
-    """Returns the facts of an installation that has pools."""
+    """Returns the facts of an installation with pools."""
     return settings(conf(**slurm_conf), pools_file=Path("pools"))
 
 
@@ -335,7 +335,7 @@ def test_each_check_finds_its_fault(name: str, verdict: Verdict, words: str) -> 
 def test_good_installation_has_no_findings() -> None:
     verdicts = {name: result.verdict for name, result in found(GOOD).items()}
     skipped = {name for name, verdict in verdicts.items() if verdict is not PASS}
-    assert skipped == {"install-rights", "cgroups"}  # a Pod's account; cgroup.conf, which nobody tells
+    assert skipped == {"install-rights", "cgroups"}  # a Pod's account; unreported cgroup.conf
     assert set(verdicts.values()) == {PASS, SKIPPED}
 
 

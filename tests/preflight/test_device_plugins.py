@@ -1,4 +1,4 @@
-"""The Pods of vendors' device plugins are told from all other Pods of a Node."""
+"""Pods of the vendors' device plugins are distinguished from all other Pods of a Node."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ NVIDIA = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
 
 
 def daemon(image: str, container: str = "c", folder: str = FOLDER, **changes: Any) -> dict[str, Any]:
-    """A Pod of a DaemonSet, on Node n1 unless `changes` of the spec say otherwise."""
+    """Returns a Pod of a DaemonSet on Node n1. `changes` are fields of the spec."""
     spec = {
         "nodeName": "n1",
         "containers": [{"name": "sidecar"}, {"name": container, "image": image}],
@@ -41,7 +41,7 @@ def test_a_vendors_plugin_is_known_by_image_or_container(image: str, container: 
 @pytest.mark.parametrize(
     "pod",
     [
-        daemon(NVIDIA, "gpu-feature-discovery", folder="/sys"),  # the same image
+        daemon(NVIDIA, "gpu-feature-discovery", folder="/sys"),  # the same image as the plugin
         daemon("rocm/k8s-device-plugin:labeller-latest", volumes=None),
         daemon("ghcr.io/k8snetworkplumbingwg/sriov-network-device-plugin:v3.9.0"),  # no GPUs
         daemon("registry.example.com/slurm-extender-node-agent:1", "node-agent"),

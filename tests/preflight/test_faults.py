@@ -1,4 +1,4 @@
-"""preflight passes on a healthy cluster of both systems, and names each fault that one is given."""
+"""preflight passes on a healthy cluster, and reports each fault of a changed cluster."""
 
 import json
 import time
@@ -31,15 +31,15 @@ Found = dict[str, dict[str, Any]]
 Preflight = Callable[..., tuple[int, Found]]
 MEMORY_CHECK = "select-type-parameters"
 TOLD_SINCE_45 = "26.05"
-"""The release whose slurmrestd tells slurm.conf."""
+"""Release in which slurmrestd reports slurm.conf."""
 
 
 @pytest.fixture
 def preflight(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Preflight:
-    """Runs the command, as the administrator of both systems; keywords are other settings."""
-    monkeypatch.setattr(command, "configure_logging", lambda _level: None)  # for the whole process
+    """Runs the command with the rights of the administrator. Keyword arguments are other settings."""
+    monkeypatch.setattr(command, "configure_logging", lambda _level: None)  # affects the whole process
     administrator = {"SLURM_EXTENDER_KUBECONFIG": str(cluster.kubeconfig)}
 
     def run(scheduler_config: Path | None = None, **changed: str) -> tuple[int, Found]:
@@ -60,7 +60,7 @@ def failing(found: Found) -> set[str]:
 
 
 def words(found: Found, check: str, verdict: str = "FAIL") -> str:
-    """What a check found, which has a fix."""
+    """Returns the finding of a check. The finding must have a fix."""
     result = found[check]
     assert result["verdict"] == verdict, result
     assert result["fix"]
@@ -216,7 +216,7 @@ CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguratio
 
 @contextmanager
 def webhooks_left(cluster: Cluster, service: dict[str, Any]) -> Iterator[None]:
-    """Webhook configurations of an installation that was not uninstalled."""
+    """Creates the webhook configurations of a removed installation."""
     for kind in CONFIGURATIONS:
         left = json.loads(cluster.kubectl("get", kind, "slurm-extender", "-o", "json").stdout)
         left["metadata"] = {"name": "first", "labels": left["metadata"]["labels"]}
@@ -235,7 +235,7 @@ def test_webhooks_of_a_removed_installation_fail_the_check(
     preflight: Preflight, cluster: Cluster
 ) -> None:
     with webhooks_left(cluster, {"namespace": "gone", "name": "first", "path": "/mutate"}):
-        for namespace in ("kube-system", "another"):  # with and without an installation beside
+        for namespace in ("kube-system", "another"):  # with and without a second installation
             status, found = preflight(NAMESPACE=namespace)
             assert (status, failing(found)) == (1, {"webhook-answers"})
             assert "Service gone/first does not exist" in words(found, "webhook-answers")
@@ -279,7 +279,7 @@ def test_release_in_another_namespace_is_a_warning(preflight: Preflight, cluster
 
 @contextmanager
 def node(cluster: Cluster, capacity: dict[str, str]) -> Iterator[None]:
-    """Another capacity of node-1."""
+    """Changes the capacity of node-1 until the block ends."""
     kept = json.loads(cluster.kubectl("get", "node", "node-1", "-o", "json").stdout)["status"]
     before = {kind: {key: kept[kind][key] for key in capacity} for kind in ("capacity", "allocatable")}
 
@@ -305,7 +305,7 @@ def test_node_with_less_than_slurm_gives_fails_the_check(preflight: Preflight, c
 
 @pytest.mark.one_release("The fault is in Kubernetes")
 def test_gpus_not_counted_by_the_kubelet_fail_the_check(preflight: Preflight, cluster: Cluster) -> None:
-    """The Node may serve GPUs by Dynamic Resource Allocation."""
+    """The Node may offer GPUs by Dynamic Resource Allocation."""
     with node(cluster, {"nvidia.com/gpu": "0"}):
         status, found = preflight()
     assert (status, failing(found)) == (1, {"gres"})
@@ -316,7 +316,7 @@ def test_gpus_not_counted_by_the_kubelet_fail_the_check(preflight: Preflight, cl
 
 @contextmanager
 def device_plugin(cluster: Cluster) -> Iterator[None]:
-    """NVIDIA's device plugin beside a node agent on node-1, with the GPU Operator's names."""
+    """Simulates a node agent and NVIDIA's device plugin on node-1, with the GPU Operator's names."""
     folder = {"name": "device-plugin", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
     container = {"name": "nvidia-device-plugin", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"}
     spec = {"nodeName": "node-1", "containers": [container], "volumes": [folder]}
@@ -355,7 +355,7 @@ def test_node_with_an_unknown_slurm_name_is_a_warning(preflight: Preflight, clus
         assert "Slurm nodes without a Node: node-1" in told
         cluster.kubectl("label", "--overwrite", "node", "node-1", f"{NODE_NAME_LABEL}=node-2")
         status, found = preflight()
-        assert status == 0  # node-2 has the name, and stands for itself
+        assert status == 0  # node-2 has this name, and keeps its own Slurm node
         assert "name Slurm's node node-2" in words(found, "node-names", "WARN")
     finally:
         cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}-")
@@ -366,7 +366,7 @@ def test_node_with_an_unknown_slurm_name_is_a_warning(preflight: Preflight, clus
 
 @contextmanager
 def slurm_conf(cluster: Cluster, **changed: str) -> Iterator[None]:
-    """Another slurm.conf."""
+    """Changes slurm.conf until the block ends."""
     conf = Layout(cluster.directory).slurm / "etc/slurm.conf"
     before = conf.read_text()
     kept = [line for line in before.splitlines() if line.partition("=")[0] not in changed]

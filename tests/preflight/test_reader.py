@@ -1,4 +1,4 @@
-"""What is read of both systems, and what becomes of it where one of them does not answer."""
+"""Tests of reading both systems, including reads while a system does not answer."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The rights that preflight asks for are those that the extender's roles give."""
+"""preflight checks exactly the rights that the extender's roles grant."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from extender.settings import Settings
 from kubernetes_client.protocol import Right
 from tests.chart.asked import allowed_to
 
-pytestmark = pytest.mark.real  # Helm is built, once
+pytestmark = pytest.mark.real  # Helm is built once
 
 
 @pytest.mark.parametrize("namespaces", [(), ("team-a", "team-b"), ("kube-system",)])

@@ -1,4 +1,4 @@
-"""preflight's calls to webhooks, through a kube-apiserver in memory and by URL."""
+"""Tests of preflight's calls to webhooks, through an in-memory kube-apiserver and by URL."""
 
 import asyncio
 import ssl
@@ -147,7 +147,7 @@ AUTHORITY = trustme.CA()
 
 @contextmanager
 def server(authority: ssl.VerifyMode = ssl.CERT_NONE) -> Iterator[str]:
-    """Serves on loopback with a certificate of AUTHORITY. Yields the URL."""
+    """Serves on loopback with a certificate of `AUTHORITY`. Yields the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
