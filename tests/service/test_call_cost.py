@@ -1,4 +1,4 @@
-"""The CPU of a call, beside calls by httpx itself, in one run."""
+"""Compares the CPU time of a call with the CPU time of a call by httpx, in one run."""
 
 import asyncio
 import ssl
@@ -29,7 +29,7 @@ async def _serve(reader: StreamReader, writer: StreamWriter) -> None:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A server in a thread of its own: the clock of this thread leaves the server out."""
+    """A server in a separate thread. The clock of this thread does not count the server's CPU time."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -44,7 +44,7 @@ def url() -> Iterator[str]:
 
 
 async def _microseconds(calls: list[Call]) -> list[float]:
-    """Returns the least CPU of each kind of call, of several rounds in turn."""
+    """Returns the minimum CPU time of each kind of call. The kinds take turns for several rounds."""
     least = [float("inf")] * len(calls)
     for _ in range(ROUNDS):
         for number, call in enumerate(calls):

@@ -1,4 +1,4 @@
-"""Long work that gives way."""
+"""Tests of long work that yields to other tasks."""
 
 import asyncio
 from itertools import pairwise

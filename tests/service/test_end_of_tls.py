@@ -1,4 +1,4 @@
-"""A server that never says TLS's last words is not waited for, and no socket is left of it."""
+"""If a server never ends TLS, the client does not wait for the server, and leaves no socket open."""
 
 import asyncio
 import gc
@@ -23,7 +23,7 @@ WATCH = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 
 
 class Server:
-    """Answers one request on each connection, and reads and says nothing after it."""
+    """Answers one request on each connection, and then neither reads nor writes."""
 
     def __init__(self, listens: socket.socket) -> None:
         self.authority = trustme.CA()
@@ -36,7 +36,7 @@ class Server:
 
     def serve(self) -> None:
         held: list[ssl.SSLSocket] = []
-        with suppress(OSError):  # it is closed as the test ends
+        with suppress(OSError):  # the socket is closed at the end of the test
             while True:
                 held.append(self._tls.wrap_socket(self._listens.accept()[0], server_side=True))
                 held[-1].recv(4096)
@@ -66,7 +66,7 @@ def server() -> Iterator[Server]:
 
 
 def left_of(whole: Coroutine[None, None, None]) -> list[str]:
-    """What Python warns of once the event loop has ended."""
+    """Returns Python's resource warnings after the end of the event loop."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", ResourceWarning)
         asyncio.run(whole)
@@ -90,7 +90,7 @@ def test_cancelled_call_leaves_no_socket(server: Server) -> None:
 def test_closed_pool_leaves_no_socket(
     server: Server, monkeypatch: pytest.MonkeyPatch, keeps: bool
 ) -> None:
-    """It keeps connections for other calls, or has closed them after a reply."""
+    """The client keeps the connection for other calls, or has closed the connection after the reply."""
     monkeypatch.setattr(http_pool, "_CLOSED_WITHIN_S", 0.05)
     server.says = reply(200, b"fine")
 

@@ -1,4 +1,4 @@
-"""The requests of a client of one server."""
+"""Tests of the requests of a client with one server."""
 
 import httpx
 

@@ -1,4 +1,4 @@
-"""Open connections: their order, their end, and the replies on them."""
+"""Tests of a pool of connections: the order of calls, the end of connections, and the replies."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ FINE = Act(reply(200, b"fine"))
 
 @contextlib.asynccontextmanager
 async def client_of(served: Peer, timeout_s: float = 5.0, **how: Any) -> AsyncIterator[Client]:
-    """A client with a single connection."""
+    """Yields a client with a single connection."""
     endpoint = Endpoint.parse(served.url, ssl.create_default_context)
     transport = PooledTransport(endpoint, 1, **how)
     async with Client(served.url, transport, timeout_s=timeout_s, connect_s=timeout_s) as client:
@@ -37,7 +37,7 @@ async def test_connection_is_reused() -> None:
 
 
 async def test_call_with_the_longest_wait_is_next() -> None:
-    """Not whoever gave the connection back and asks again at once."""
+    """The caller that has just returned the connection does not get the connection again."""
     gate = asyncio.Event()
     order: list[str] = []
 
@@ -73,7 +73,7 @@ async def test_call_without_a_free_connection_times_out() -> None:
 async def test_call_cancelled_during_its_reply_closes_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What comes after that reply, as slurmrestd's second copy of an error, is for nobody."""
+    """No other call may read data after this reply, such as slurmrestd's second copy of an error."""
     complete = Connection.on_message_complete
 
     def cancelled_meanwhile(connection: Connection) -> None:
@@ -148,7 +148,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n"
 
 
 async def test_a_body_is_read_as_it_arrives() -> None:
-    """A watch never ends."""
+    """The body of a watch has no end."""
     async with (
         peer(Act(CHUNKED)) as served,
         client_of(served) as client,
@@ -210,7 +210,7 @@ async def test_a_server_waits_for_the_reader_of_a_long_body(monkeypatch: pytest.
 
 
 async def test_closed_pool_has_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop that ends with one half closed would warn of it."""
+    """If a connection is half closed at the end of the event loop, Python warns."""
     made: list[Connection] = []
 
     class Noted(Connection):

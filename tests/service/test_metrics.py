@@ -1,4 +1,4 @@
-"""The page of metrics."""
+"""Tests of the page of metrics."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ METRICS = 5
 
 
 class Slow(Collector):
-    """Counts 30 ms for each metric."""
+    """Takes 30 ms on the clock for each metric."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

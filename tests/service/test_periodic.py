@@ -1,4 +1,4 @@
-"""What is done every now and then goes on after the errors that it outlives, and says so."""
+"""Periodic work continues after expected errors, and reports the errors."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,7 +10,7 @@ from service.periodic import periodically
 
 
 class Loop:
-    """Does one thing after the other, and notes what happens. The last thing ends it."""
+    """Work with scripted outcomes. Records all events. The last outcome ends the work."""
 
     def __init__(self, *outcomes: Exception | None) -> None:
         self._outcomes = iter((*outcomes, SystemError("the end")))

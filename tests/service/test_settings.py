@@ -1,4 +1,4 @@
-"""Unknown environment variables with a program's prefix."""
+"""Tests of unknown environment variables with a program's prefix."""
 
 import pytest
 

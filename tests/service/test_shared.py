@@ -1,4 +1,4 @@
-"""A call that is shared by who asks before it begins."""
+"""All callers that ask before the start of a call share the call."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from service.shared import Shared
 
 
 class Call:
-    """Counts how often it was begun; each ends when it is told to."""
+    """Counts the starts of calls. Each call ends when the test releases `may_end`."""
 
     def __init__(self) -> None:
         self.begun = 0

@@ -1,4 +1,4 @@
-"""The start of the programs."""
+"""Tests of the start of the programs."""
 
 import gc
 import subprocess
@@ -23,7 +23,7 @@ print(collections.count("start"), sys.modules["rich"], gc.isenabled(), gc.get_fr
 
 @pytest.mark.parametrize("command", [("extender", "serve"), ("node_agent", "run")], ids=" ".join)
 def test_start_loads_no_console_and_collects_no_garbage(command: tuple[str, str]) -> None:
-    """The default of Python is more than a hundred collections."""
+    """With Python's defaults, the start runs more than a hundred garbage collections."""
     program, subcommand = command
     script = _PROGRAM.format(program=program)
     run = subprocess.run(

@@ -1,4 +1,4 @@
-"""The undocumented parts of uvicorn in the listener, and replies in one write."""
+"""Tests of the undocumented parts of uvicorn that the listener uses, and of replies in one write."""
 
 import asyncio
 from hashlib import sha256
@@ -21,7 +21,7 @@ UNDOCUMENTED = {
     ServerState: "f2260fbf10154746",
     uvicorn.Server: "06e799f7c58f8be6",
 }
-"""Class that the listener overrides or changes -> the beginning of the SHA-256 of its source."""
+"""Classes that the listener overrides or changes, with the beginning of the SHA-256 of their source."""
 
 
 @pytest.mark.parametrize("used", UNDOCUMENTED, ids=lambda used: used.__name__)
@@ -34,7 +34,7 @@ LENGTH_AND_BODY = b'content-length: 12\r\n\r\n{"number":2}'
 
 
 class Recorded(asyncio.Transport):
-    """A connection on which nothing is carried: what was written, each time."""
+    """A connection that records each write, and sends nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ async def _said(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def serving() -> tuple[WholeReplies, Recorded]:
-    """HTTP on a connection, and the connection."""
+    """Returns the HTTP protocol of a connection, and the connection."""
     connection, configuration = Recorded(), uvicorn.Config(_said, log_config=None)
     configuration.load()
     protocol = WholeReplies(configuration, ServerState(), {})

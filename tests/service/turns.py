@@ -1,4 +1,4 @@
-"""How often everything else gets its turn meanwhile."""
+"""Counts the turns of other tasks while an awaitable runs."""
 
 import asyncio
 from collections.abc import Awaitable
