@@ -1,4 +1,4 @@
-"""The extender's metrics: what each tells, and that the table has all of them."""
+"""Tests of the extender's metrics: the value of each metric, and the table of all metrics."""
 
 import asyncio
 import re
@@ -38,7 +38,7 @@ from tests.verbs.callers import Listeners
 from wellknown.names import Reason
 
 CREATED = datetime(2026, 11, 21, 8, tzinfo=UTC).timestamp()
-"""As in tests.builders."""
+"""Creation time of the Pods of tests.builders."""
 
 
 def value(telemetry: Telemetry, name: str, **labels: str) -> float | None:
@@ -61,12 +61,13 @@ UNBOUNDED = {
     *("pod_name", "pod_namespace", "job_id"),
 }
 OF_EACH_POD = {"slurm_extender_job_info", "node_agent_device_holder"}
-"""Behind a setting, and bounded by the devices of a Node."""
+"""Metrics with a series for each Pod. A setting turns `slurm_extender_job_info` on, and the devices of
+the Nodes limit `node_agent_device_holder`."""
 OF_TARGETS = {
     *("job", "instance", "namespace", "pod", "container", "node"),
     *("cluster", "service", "endpoint"),
 }
-"""Labels that Prometheus gives to targets: the label of a metric would get another name."""
+"""Labels that Prometheus adds to targets. Prometheus would rename an equal label of a metric."""
 
 
 @pytest.mark.parametrize("metric", [*METRICS, *node_agent.METRICS], ids=lambda metric: metric.name)
@@ -86,7 +87,7 @@ def test_page_has_the_table_of_metrics() -> None:
     assert renewed("docs/reference/metrics.md", page) == page, "run `make docs`"
 
 
-# What Pods wait for
+# Reasons of waiting
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ async def test_count_that_ends_after_the_lead_is_dropped(monkeypatch: pytest.Mon
     assert value(telemetry, "slurm_extender_waiting_pods", waits_for="resources") == 0
 
 
-# How long it took
+# Durations
 
 
 def moved(record: Placeholder, *, to: State, at: float) -> Placeholder:
@@ -169,7 +170,7 @@ def moved(record: Placeholder, *, to: State, at: float) -> Placeholder:
 
 
 def observe(telemetry: Telemetry, *moves: tuple[State, float]) -> Placeholder:
-    """A Pod goes through these states, each from a time on; it was first seen at 0."""
+    """Observes a Pod that enters each state at the given time. Returns the Pod in the last state."""
     before: Placeholder | None = None
     after = placeholder_of(pod())
     for state, at in moves:
@@ -199,9 +200,7 @@ def test_handling_time_of_a_deleted_pod_is_forgotten() -> None:
     assert durations.handled(None, seen) is None
     assert durations.handled(seen, asked) is None
     assert durations.handled(asked, gone) is None
-    assert (
-        durations.handled(asked, again) == 7.0
-    )  # the wait of the one that is gone is not known any more
+    assert durations.handled(asked, again) == 7.0  # the time of the deleted Pod is forgotten
 
 
 def test_pod_bound_before_this_leader_has_no_handling_time() -> None:
@@ -218,7 +217,7 @@ def test_eviction_is_measured_once_from_its_cause_to_the_deletion() -> None:
     assert durations.evicted(record.uid) == 3.0
     assert durations.evicted(record.uid) is None
     durations.note_eviction(record, moved(record, to=State.EVICTING, at=2.0))
-    durations.note_eviction(moved(record, to=State.EVICTING, at=2.0), record)  # it is gone by itself
+    durations.note_eviction(moved(record, to=State.EVICTING, at=2.0), record)  # ended by itself
     assert durations.evicted(record.uid) is None
 
 
@@ -229,7 +228,7 @@ def test_deletion_of_an_evicted_pod_is_counted() -> None:
     assert value(telemetry, "slurm_extender_eviction_seconds_count") == 1
 
 
-# What is lost, and found
+# Lost jobs and audits
 
 
 def test_job_lost_by_slurm_is_counted_once() -> None:

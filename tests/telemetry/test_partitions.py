@@ -1,4 +1,4 @@
-"""Which Pods Slurm could start now, by partition."""
+"""Tests of the metric that counts, by partition, the waiting Pods with a suitable idle node."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ def node(name: str, partition: str = "main", *states: str, **given: Any) -> Node
 
 
 def queued(reason: str = "Resources", *, excluded: tuple[str, ...] = (), **asked: Any) -> Placeholder:
-    """A Pod in Slurm's queue, whose job asks for this beside a CPU and a GiB."""
+    """Returns a Pod in Slurm's queue. `asked` changes the request of the job: a CPU and a GiB."""
     cause = cause_of(reason) if reason else None
     record = placeholder_of(pod(), State.QUEUED, cause=cause).with_asked(excluded=excluded)
     return record._replace(request=replace(record.request, job=replace(record.request.job, **asked)))
@@ -33,7 +33,8 @@ def queued(reason: str = "Resources", *, excluded: tuple[str, ...] = (), **asked
 async def startable(
     record: Placeholder, *nodes: Node, partitions: tuple[Partition, ...] = (MAIN, OTHER)
 ) -> dict[str, float]:
-    """What is told of one Pod and these nodes, for each of all of which a Node stands."""
+    """Returns the metric's value by partition, for a Pod and these nodes. Each node has a Kubernetes
+    Node."""
     telemetry = Telemetry()
     known = view(*(kube_node(each.name) for each in nodes), partitions=partitions)
     newest = Reading(nodes, 0.0, 0.0)
@@ -46,7 +47,7 @@ async def startable(
 
 
 def told(telemetry: Telemetry, name: str) -> dict[str, float]:
-    """The values of a metric, by partition."""
+    """Returns the values of a metric by partition."""
     return {
         sample.labels["partition"]: sample.value
         for family in telemetry.registry.collect()
@@ -109,13 +110,14 @@ def test_bound_pods_are_counted_by_requested_partition() -> None:
             before = queued(partition=partition)._replace(state=State.ALLOCATED)
             telemetry.placement.observe(before, before._replace(state=State.BOUND))
         found = queued()._replace(state=State.BOUND)
-        telemetry.placement.observe(None, found)  # bound before this leader saw it
+        telemetry.placement.observe(None, found)  # bound before this leader started
         assert told(telemetry, name) == {"main": 3, "other": 1}
     assert told(telemetry, name) == {}
 
 
 def test_bound_pod_is_counted_by_its_partition_at_the_time_of_binding() -> None:
-    """A count that went down with another default partition would look like a restart."""
+    """With another default partition, a count must not decrease, because Prometheus would see a
+    restart."""
     telemetry, name = Telemetry(), "slurm_extender_bound_pods_total"
     views = [view(kube_node("n1"), partitions=(MAIN, OTHER))]
     with telemetry.placement.leading(Sources(view=lambda: views[-1])):
