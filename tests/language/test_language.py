@@ -10,9 +10,9 @@ from deploy.local.layout import CHECKOUT
 from tests.language.measure import LEAST_WORDS, Measure, worst
 from tests.language.prose import sentences_of
 
-_PRODUCT: Final = (
+_CODE: Final = (
     *("deploy", "extender", "kubernetes_client", "loadtest", "node_agent", "service", "slurm_client"),
-    *("slurm_cluster", "wellknown"),
+    *("slurm_cluster", "tests", "wellknown"),
 )
 
 
@@ -21,7 +21,7 @@ def _texts() -> Iterator[tuple[str, list[Path]]]:
     folders = ("", "docs/**/", "examples/**/", "deploy/**/", ".github/**/")
     for page in [page for folder in folders for page in CHECKOUT.glob(f"{folder}*.md")]:
         yield str(page.relative_to(CHECKOUT)), [page]
-    for top in _PRODUCT:
+    for top in _CODE:
         for folder in [CHECKOUT / top, *(CHECKOUT / top).rglob("*/")]:
             if modules := [each for each in folder.glob("*.py") if not each.stem.endswith("_pb2")]:
                 yield str(folder.relative_to(CHECKOUT)), modules
