@@ -265,7 +265,7 @@ class Certificate:
         self._listeners: list[ListenerTls] = []
         self._usable = asyncio.Event()
         self._used: KeyPair | None = None
-        self._troubled = False
+        self._has_problem = False
 
     def tls(self, client_authorities: Path | None = None) -> ListenerTls:
         """Returns the TLS configuration of one more listener. `client_authorities` is the listener's CA
@@ -283,7 +283,7 @@ class Certificate:
             pair = await self._source.read()
         except (OSError, ValueError, KubernetesError) as error:
             return self._tell(error)
-        wrong = list(filter(None, (self._trouble(tls, pair) for tls in self._listeners)))
+        wrong = list(filter(None, (self._problem(tls, pair) for tls in self._listeners)))
         if not wrong:
             self._used = pair
             self._usable.set()
@@ -294,17 +294,17 @@ class Certificate:
         Returns None for both if there is no certificate yet."""
         return (None, None) if self._used is None else self._used.lifetime
 
-    def _trouble(self, tls: ListenerTls, pair: KeyPair) -> str | None:
+    def _problem(self, tls: ListenerTls, pair: KeyPair) -> str | None:
         try:
             tls.take(pair)
         except (OSError, ValueError) as error:
             return str(error)
         return None
 
-    def _tell(self, trouble: str | Exception | None) -> None:
-        self._troubled = trouble is not None
-        self._health.says(_PART, trouble)
+    def _tell(self, problem: str | Exception | None) -> None:
+        self._has_problem = problem is not None
+        self._health.says(_PART, problem)
 
     async def follow(self) -> None:
         """Reads the source again and again, forever."""
-        await periodically(self.look, lambda: asyncio.sleep(_SOON_S if self._troubled else _LOOK_S))
+        await periodically(self.look, lambda: asyncio.sleep(_SOON_S if self._has_problem else _LOOK_S))

@@ -17,7 +17,7 @@ class KubernetesError(Exception):
         self.message = message
 
     @property
-    def common_trouble(self) -> str | None:
+    def common_problem(self) -> str | None:
         """Name of the outage in which every call gets this error; None for an error of one call."""
         return None
 
@@ -42,7 +42,7 @@ class Unavailable(KubernetesError):
     """kube-apiserver did not answer, or is too busy. The call may have succeeded: repeat the call."""
 
     @property
-    def common_trouble(self) -> str | None:
+    def common_problem(self) -> str | None:
         # 500: an admission webhook does not answer. Only the calls for the webhook fail.
         return None if self.status == 500 else OUTAGE
 

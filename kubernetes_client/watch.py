@@ -49,7 +49,7 @@ class Change:
 
 
 class ResourceWatch:
-    """Follows all objects of a kind ("pods", "nodes") that a field selector selects. `on_trouble` is
+    """Follows all objects of a kind ("pods", "nodes") that a field selector selects. `on_problem` is
     called with the error when the watch fails, and with None when it works."""
 
     def __init__(
@@ -57,12 +57,12 @@ class ResourceWatch:
         api: Kubernetes,
         kind: str,
         field_selector: str | None = None,
-        on_trouble: Callable[[KubernetesError | None], object] = lambda _: None,
+        on_problem: Callable[[KubernetesError | None], object] = lambda _: None,
     ) -> None:
         self._api = api
         self._kind = kind
         self._selector = field_selector
-        self._on_trouble = on_trouble
+        self._on_problem = on_problem
         self._version = ""
         self._known: dict[str, _Names] = {}
 
@@ -109,7 +109,7 @@ class ResourceWatch:
                 expiries += 1  # every watch of a broken server may expire
                 failures = expiries
             except (KubernetesError, orjson.JSONDecodeError, TimeoutError, OSError) as error:
-                self._on_trouble(_as_ours(error))
+                self._on_problem(_as_ours(error))
                 failures += 1
             # Pauses also without a failure, so that a server that ends watches at once is not called
             # more often.
@@ -151,7 +151,7 @@ class ResourceWatch:
         silence = asyncio.timeout(_SILENCE_S)
         try:
             async with watch as pieces, silence:
-                self._on_trouble(None)
+                self._on_problem(None)
                 rest, clock, looked = b"", asyncio.get_running_loop().time, 0.0
                 async for piece in pieces:
                     turn = Turn()
@@ -183,7 +183,7 @@ class ResourceWatch:
             raise Expired(410, f"a version of kube-apiserver is no number: {error}") from error
         if is_behind:
             words = f"the data of kube-apiserver went back from version {self._version} to {version}"
-            self._on_trouble(Unavailable(0, words))
+            self._on_problem(Unavailable(0, words))
             raise Expired(410, words)
 
     def _read(self, lines: Iterable[bytes]) -> Iterable[Change]:

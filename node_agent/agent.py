@@ -291,12 +291,12 @@ class Agent:
     def _look_at_native_jobs(self, claims: Mapping[str, Claim]) -> None:
         before = self._native.known
         try:
-            trouble = self._native.look(claims, self.keeper.devices) or None
+            problem = self._native.look(claims, self.keeper.devices) or None
             self._compare_cores(claims)
         except OSError as error:
             self.health.says(_NATIVE, error, alarm=True)
             return
-        self.health.says(_NATIVE, trouble, alarm=True)
+        self.health.says(_NATIVE, problem, alarm=True)
         if self._native.known != before:
             self._news.set()
 
@@ -353,9 +353,9 @@ class Agent:
             return "kube-apiserver no longer has the Pod, or has not reported it to the node agent yet"
         decision = self._look()
         if decision is None:
-            troubles = {} if self.keeper.machine else {_DEVICES: _NO_DEVICES_YET}
-            troubles |= self.health.troubles()
-            reasons = "; ".join(f"{part}: {words}" for part, words in troubles.items())
+            problems = {} if self.keeper.machine else {_DEVICES: _NO_DEVICES_YET}
+            problems |= self.health.problems()
+            reasons = "; ".join(f"{part}: {words}" for part, words in problems.items())
             return f"the node agent does not know the devices of all Pods yet ({reasons or _STARTS})"
         waits = "the Pod has no cgroup yet" if claim.uid in decision.awaited else ""
         return decision.problems.get(claim.uid, waits)
@@ -376,9 +376,9 @@ class Agent:
         cores = self.keeper.cores
         return gres_of(self.devices.detected), len(cores.cores[0]) if cores else 1
 
-    def _note_runtime(self, trouble: Exception | str | None) -> None:
-        self.health.says(_RUNTIME, trouble)
-        if trouble is None:
+    def _note_runtime(self, problem: Exception | str | None) -> None:
+        self.health.says(_RUNTIME, problem)
+        if problem is None:
             self._awaits_runtime = False
             self._news.set()
 

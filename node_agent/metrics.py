@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from node_agent.agent import Agent
 from node_agent.reporting.device_holders import Holder
-from service.metrics import Metric, Troubles, installed_version
+from service.metrics import Metric, Problems, installed_version
 
 _BUILD: Final = Metric(
     "node_agent_build_info",
@@ -120,7 +120,7 @@ def registry_of(agent: Agent) -> CollectorRegistry:
     """Returns all metrics of an agent."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    registry.register(Troubles(agent.health, _DEGRADED))
+    registry.register(Problems(agent.health, _DEGRADED))
     registry.register(_Figures(agent))
     return registry
 

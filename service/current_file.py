@@ -30,7 +30,7 @@ class CurrentFile(Generic[_Content]):
         Raises WrongFile."""
         self.content = absent
         self.changed = asyncio.Event()
-        self.trouble: str | None = None
+        self.problem: str | None = None
         """The problem with the current file, or None while the current content is in force."""
         self.file = file
         self.part = part
@@ -52,9 +52,9 @@ class CurrentFile(Generic[_Content]):
 
         def look() -> None:
             self.look(file)
-            why = self.trouble and f"the last valid content stays in force: {self.trouble}"
+            why = self.problem and f"the last valid content stays in force: {self.problem}"
             health.says(self.part, why, alarm=True)
-            tell(self.trouble is None)
+            tell(self.problem is None)
 
         await periodically(look, _LOOK_S, pauses_first=True)
 
@@ -66,7 +66,7 @@ class CurrentFile(Generic[_Content]):
             self._read = now
             self._take(file)
         self._seen = now
-        self.trouble = self._wrong if now is not None else f"{file} no longer exists"
+        self.problem = self._wrong if now is not None else f"{file} no longer exists"
 
     def announce(self) -> None:
         """Logs the content in force."""

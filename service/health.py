@@ -27,10 +27,10 @@ Tell = Callable[..., object]
 """A method of the logger, for example `log.info`."""
 
 
-def common_trouble(error: BaseException | None) -> str | None:
+def common_problem(error: BaseException | None) -> str | None:
     """Returns the name of the outage behind an error, from the error's attribute. None for an error
     of a single call."""
-    return getattr(error, "common_trouble", None)
+    return getattr(error, "common_problem", None)
 
 
 class Health:
@@ -40,47 +40,47 @@ class Health:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._troubles: dict[str, _Trouble] = {}
+        self._problems: dict[str, _Problem] = {}
         """All problems since the start, by name."""
         self.ready = False
 
     def says(
         self,
         part: str,
-        trouble: str | Exception | None,
+        problem: str | Exception | None,
         *,
         because: Exception | None = None,
         alarm: bool = False,
     ) -> None:
         """Notes a part's problem, or None for no problem, and logs the change.
 
-        * `because` is the error, if `trouble` is a text.
+        * `because` is the error, if `problem` is a text.
         * An error of an outage counts as the outage. Any other error is the part's own problem.
         * After an outage, a part's own problem counts only if the problem lasts, because a system may
           forbid allowed calls at its start.
         * An alarm is logged as an error, other problems as a warning.
         """
-        error = trouble if isinstance(trouble, Exception) else because
-        name = None if trouble is None else common_trouble(error) or part
-        before = next((each for each in self._troubles.values() if part in each.met), None)
+        error = problem if isinstance(problem, Exception) else because
+        name = None if problem is None else common_problem(error) or part
+        before = next((each for each in self._problems.values() if part in each.met), None)
         if before is not None and before.name != name:
             if name is not None and not before.gives_way(part):
                 return
             before.leaves(part)
         if name is not None:
-            if name not in self._troubles:
-                self._troubles[name] = _Trouble(name, self._clock, alarm=alarm)
-            self._troubles[name].meets(part, str(trouble))
+            if name not in self._problems:
+                self._problems[name] = _Problem(name, self._clock, alarm=alarm)
+            self._problems[name].meets(part, str(problem))
 
-    def news(self, trouble: str | None, tell: Tell) -> Tell:
+    def news(self, problem: str | None, tell: Tell) -> Tell:
         """Returns the method to log a failure: `tell`, or `debug` while the failure's problem lasts."""
-        return log.debug if self.parts().get(trouble or "") else tell
+        return log.debug if self.parts().get(problem or "") else tell
 
     def make_up(self) -> None:
         """Logs delayed messages, as far as the rate limit permits. Otherwise a message may be lost,
         because many parts report a problem only once."""
-        for trouble in self._troubles.values():
-            trouble.flush()
+        for problem in self._problems.values():
+            problem.flush()
 
     async def run(self) -> None:
         """Logs delayed messages, without end."""
@@ -88,18 +88,18 @@ class Health:
 
     def parts(self) -> dict[str, bool]:
         """Returns all problems since the start by name. True means a current problem."""
-        return {name: trouble.lasts for name, trouble in self._troubles.items()}
+        return {name: problem.lasts for name, problem in self._problems.items()}
 
-    def troubles(self) -> dict[str, str]:
+    def problems(self) -> dict[str, str]:
         """Returns the message of every current problem, by name."""
-        return {name: trouble.words for name, trouble in self._troubles.items() if trouble.lasts}
+        return {name: problem.words for name, problem in self._problems.items() if problem.lasts}
 
     def for_strangers(self) -> dict[str, object]:
         """Returns the public state: True for a ready program, and the names of the problems."""
-        return {"ready": self.ready, "troubles": sorted(self.troubles())}
+        return {"ready": self.ready, "problems": sorted(self.problems())}
 
 
-class _Trouble:
+class _Problem:
     """A problem of a part, or of all parts with calls to a system."""
 
     def __init__(self, name: str, clock: Callable[[], float], *, alarm: bool) -> None:
@@ -111,7 +111,7 @@ class _Trouble:
         self._met_else: dict[str, float] = {}
         """The parts of `met` that now have another problem, and the start time of the other problem."""
         self._began = 0.0
-        self._log = RateLimitedLog("trouble", clock, alarm=alarm)
+        self._log = RateLimitedLog("problem", clock, alarm=alarm)
         """Limits the rate of log lines, because the message of a current problem may change very
         often."""
 
@@ -131,11 +131,11 @@ class _Trouble:
         self._met_else.pop(part, None)
         if begins:
             self._began = self._clock()
-            self._log = RateLimitedLog("trouble", self._clock, alarm=self._alarm)
+            self._log = RateLimitedLog("problem", self._clock, alarm=self._alarm)
         if begins or (words != before and part == self.name):
             self._log.says(part=self.name, error=words)
         elif words != before:
-            log.debug("trouble", part=self.name, met_by=part, error=words)
+            log.debug("problem", part=self.name, met_by=part, error=words)
 
     def gives_way(self, part: str) -> bool:
         """Notes that the part has another problem. Returns True if the other problem counts. After an
@@ -148,7 +148,7 @@ class _Trouble:
         del self.met[part]
         self._met_else.pop(part, None)
         if not self.met:
-            log.info("trouble over", part=self.name, lasted_s=round(self._clock() - self._began, 1))
+            log.info("problem ended", part=self.name, lasted_s=round(self._clock() - self._began, 1))
 
     def flush(self) -> None:
         if self.lasts:

@@ -95,7 +95,7 @@ def installed_version(distribution: str) -> str:
         return "unknown"
 
 
-class Troubles(Collector):
+class Problems(Collector):
     """The metric of components with problems."""
 
     def __init__(self, health: Health, metric: Metric) -> None:

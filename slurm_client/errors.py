@@ -31,7 +31,7 @@ class SlurmError(Exception):
         self.words, self.number, self.http_status, self.job_id = words, number, http_status, job_id
 
     @property
-    def common_trouble(self) -> str | None:
+    def common_problem(self) -> str | None:
         """Name of the problem because of which every call gets this error. None if the error concerns
         one call only."""
         return OUTAGE if _is_outage(self) else None
@@ -102,7 +102,7 @@ class BadToken(NeedsOperator):
     """No token exists, or Slurm rejects the token. Every call fails until another token exists."""
 
     @property
-    def common_trouble(self) -> str | None:
+    def common_problem(self) -> str | None:
         return BAD_TOKEN
 
 

@@ -151,8 +151,8 @@ def keys_rotate(
     raise typer.Exit(keys_command.rotate(names, kubeconfig, jwt=jwt, pause_s=pause))
 
 
-@app.command("hand-out")
-def hand_out(
+@app.command("publish-secrets")
+def publish_secrets(
     token: Annotated[
         Place | None,
         typer.Option(

@@ -155,12 +155,12 @@ async def test_lost_secret_is_recreated_while_the_old_certificate_serves() -> No
     secrets.outage(Unavailable(0, "kube-apiserver does not answer"))
     async with served(replica) as port:
         await replica.look()
-        assert "does not answer" in str(health.troubles())
+        assert "does not answer" in str(health.problems())
         assert await shown_to(port, first)
         secrets.outage(None)
         secrets.remove("secrets", "s", "kube-system")
         await replica.look()
-        assert health.troubles() == {}
+        assert health.problems() == {}
         assert secrets.trusted != first
         assert await shown_to(port, secrets.trusted)
 
@@ -172,7 +172,7 @@ async def test_broken_secret_is_reported_and_not_overwritten() -> None:
     broken = {"data": {"tls.crt": secrets.kept["data"]["tls.key"]}}
     secrets.edit("secrets", "s", broken, "kube-system")
     await replica.look()
-    assert "webhook certificate" in health.troubles()
+    assert "webhook certificate" in health.problems()
     assert secrets.kept["data"]["tls.crt"] == secrets.kept["data"]["tls.key"]
 
 
@@ -183,14 +183,14 @@ async def test_changed_files_are_read_and_a_mismatched_pair_is_ignored(tmp_path:
     health = Health()
     followed = Shown(Files(certificate, key), health)
     await followed.look()
-    assert "No such file" in str(health.troubles())
+    assert "No such file" in str(health.problems())
     async with served(followed) as port:
         shown = []
         for content in (pairs[0], KeyPair(pairs[1].certificate, pairs[0].key), pairs[1]):
             certificate.write_bytes(content.certificate)
             key.write_bytes(content.key)
             await followed.look()
-            shown.append((await shown_to(port, authority.certificate), bool(health.troubles())))
+            shown.append((await shown_to(port, authority.certificate), bool(health.problems())))
     ders = [ssl.PEM_cert_to_DER_cert(pair.certificate.decode()) for pair in pairs]
     assert shown == [(ders[0], False), (ders[0], True), (ders[1], False)]
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from extender.execution.failures import failure_of
 from kubernetes_client.errors import Conflict, KubernetesError, NotFound, Rejected, Unavailable
-from service.health import Health, common_trouble
+from service.health import Health, common_problem
 from slurm_client.errors import (
     BadToken,
     InvalidRequest,
@@ -44,8 +44,8 @@ def health(clock: Clock) -> Health:
     return Health(clock)
 
 
-def troubles(health: Health) -> Any:
-    return health.for_strangers()["troubles"]
+def problems(health: Health) -> Any:
+    return health.for_strangers()["problems"]
 
 
 def test_outage_seen_by_many_parts_is_one_problem_with_two_log_lines(
@@ -58,19 +58,19 @@ def test_outage_seen_by_many_parts_is_one_problem_with_two_log_lines(
             health.says("nodes", REFUSED)
             health.says("Slurm's partitions", f"cannot start yet: {SILENT}", because=SILENT)
             health.make_up()
-            assert troubles(health) == ["Slurm"]
+            assert problems(health) == ["Slurm"]
         health.says("jobs", None)
         health.says("nodes", None)
-        assert troubles(health) == ["Slurm"]
+        assert problems(health) == ["Slurm"]
         clock.now = 40.26
         health.says("Slurm's partitions", None)
         health.says("jobs", None)
-    assert troubles(health) == []
+    assert problems(health) == []
     assert health.parts() == {"Slurm": False}
     begun, over = (line for line in logs if line["log_level"] != "debug")
-    assert (begun["log_level"], begun["event"], begun["part"]) == ("warning", "trouble", "Slurm")
+    assert (begun["log_level"], begun["event"], begun["part"]) == ("warning", "problem", "Slurm")
     assert begun["error"] == str(SILENT)
-    assert (over["log_level"], over["event"], over["part"]) == ("info", "trouble over", "Slurm")
+    assert (over["log_level"], over["event"], over["part"]) == ("info", "problem ended", "Slurm")
     assert over["lasted_s"] == 40.3
 
 
@@ -78,14 +78,14 @@ def test_outages_of_both_systems_are_two_problems(health: Health) -> None:
     health.says("Lease", DOWN)
     health.says("watch of Pods", DOWN)
     health.says("jobs", SILENT)
-    assert troubles(health) == ["Kubernetes", "Slurm"]
+    assert problems(health) == ["Kubernetes", "Slurm"]
 
 
 def test_error_other_than_an_outage_is_a_problem_of_the_part(health: Health) -> None:
     health.says("watch of persistentvolumeclaims", "Pods' claims are not checked", because=FORBIDDEN)
     health.says("Slurm's partitions", NeedsOperator("SLURM_EXTENDER_DEFAULT_PARTITION is x"))
     health.says("eviction limiter", "2 are held back", alarm=True)
-    assert troubles(health) == [
+    assert problems(health) == [
         "Slurm's partitions",
         "eviction limiter",
         "watch of persistentvolumeclaims",
@@ -96,18 +96,18 @@ def test_part_with_another_error_no_longer_counts_to_the_outage(health: Health, 
     health.says("jobs", SILENT)
     with capture_logs() as logs:
         health.says("jobs", BadToken("the token in /t expired 3 minutes ago"))
-        assert troubles(health) == ["Slurm"]
+        assert problems(health) == ["Slurm"]
         clock.now = 5.0
         health.says("jobs", BadToken("the token in /t expired 3 minutes ago"))
-        assert troubles(health) == ["Slurm's token"]
+        assert problems(health) == ["Slurm's token"]
         health.says("nodes", BadToken("the token in /t expired 3 minutes ago"))
         health.says("jobs", None)
         health.says("nodes", None)
     told = [(line["event"], line["part"]) for line in logs if line["log_level"] != "debug"]
     assert told == [
-        ("trouble over", "Slurm"),
-        ("trouble", "Slurm's token"),
-        ("trouble over", "Slurm's token"),
+        ("problem ended", "Slurm"),
+        ("problem", "Slurm's token"),
+        ("problem ended", "Slurm's token"),
     ]
 
 
@@ -118,15 +118,15 @@ def test_forbidden_replies_of_a_starting_kube_apiserver_count_to_the_outage(
         for clock.now, met in ((0, DOWN), (20, FORBIDDEN), (22, FORBIDDEN), (23, DOWN), (26, FORBIDDEN)):
             for part in ("Lease", "watch of Pods"):
                 health.says(part, met)
-            assert troubles(health) == ["Kubernetes"]
+            assert problems(health) == ["Kubernetes"]
         health.says("Lease", None)
         clock.now = 30
         health.says("watch of Pods", None)
         health.says("watch of Pods", FORBIDDEN)
-    assert troubles(health) == ["watch of Pods"]
+    assert problems(health) == ["watch of Pods"]
     told = [(line["event"], line["part"]) for line in logs if line["log_level"] != "debug"]
-    kubernetes = [("trouble", "Kubernetes"), ("trouble over", "Kubernetes")]
-    assert told == [*kubernetes, ("trouble", "watch of Pods")]
+    kubernetes = [("problem", "Kubernetes"), ("problem ended", "Kubernetes")]
+    assert told == [*kubernetes, ("problem", "watch of Pods")]
 
 
 def test_next_outage_is_logged_again(health: Health) -> None:
@@ -134,7 +134,7 @@ def test_next_outage_is_logged_again(health: Health) -> None:
         for _ in range(2):
             health.says("jobs", SILENT)
             health.says("jobs", None)
-    assert [line["event"] for line in logs] == ["trouble", "trouble over"] * 2
+    assert [line["event"] for line in logs] == ["problem", "problem ended"] * 2
 
 
 def test_failure_is_not_logged_during_its_outage(health: Health) -> None:
@@ -165,7 +165,7 @@ def test_failure_is_not_logged_during_its_outage(health: Health) -> None:
     ],
 )
 def test_error_common_to_all_requests_is_an_outage_of_slurm(error: SlurmError) -> None:
-    assert common_trouble(error) == failure_of(error).trouble == "Slurm"
+    assert common_problem(error) == failure_of(error).problem == "Slurm"
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,10 @@ def test_error_common_to_all_requests_is_an_outage_of_slurm(error: SlurmError) -
     ],
 )
 def test_error_about_one_request_is_no_outage(error: SlurmError | KubernetesError) -> None:
-    assert common_trouble(error) is None
-    assert failure_of(error).trouble is None
+    assert common_problem(error) is None
+    assert failure_of(error).problem is None
 
 
 @pytest.mark.parametrize("status", [0, 429, 502, 503])
 def test_unavailable_kube_apiserver_is_an_outage_of_kubernetes(status: int) -> None:
-    assert failure_of(Unavailable(status, "not now")).trouble == "Kubernetes"
+    assert failure_of(Unavailable(status, "not now")).problem == "Kubernetes"

@@ -51,7 +51,7 @@ class NodeNames:
         return {slurm_node: tuple(sorted(naming)) for slurm_node, naming in sorted(several)}
 
 
-def trouble(names: NodeNames, label: str) -> str | None:
+def problem(names: NodeNames, label: str) -> str | None:
     """Returns a warning about Nodes that name the same Slurm node; None without such Nodes."""
     messages = [in_words(names, slurm_node) for slurm_node in names.contested]
     if not messages:

@@ -17,17 +17,17 @@ def degraded(components: str, *, but: bool = False) -> str:
     return f'slurm_extender_component_degraded{{component{matches}"{components}"}} == 1'
 
 
-def of_leader_or_all(trouble: str, *labels: str) -> str:
-    """Returns the expression for a problem of the leader or of all replicas. `trouble` has a series
+def of_leader_or_all(problem: str, *labels: str) -> str:
+    """Returns the expression for a problem of the leader or of all replicas. `problem` has a series
     for each replica with the problem. The result keeps `labels`, but no label of a replica."""
     each = by(*labels)
-    leaders = f"max {each} (({trouble}) and ignoring ({', '.join(labels)}) {LEADING} == 1)"
-    everybody = f"count {each} ({trouble}) == {on()} group_left {_REPLICAS}"
-    return f"{leaders} or (max {each} ({trouble}) and {everybody})"
+    leaders = f"max {each} (({problem}) and ignoring ({', '.join(labels)}) {LEADING} == 1)"
+    everybody = f"count {each} ({problem}) == {on()} group_left {_REPLICAS}"
+    return f"{leaders} or (max {each} ({problem}) and {everybody})"
 
 
-def of_standby_alone(trouble: str, *labels: str) -> str:
+def of_standby_alone(problem: str, *labels: str) -> str:
     """Returns the expression for problems that some standby replicas have, but neither the leader nor
     all replicas."""
-    reported = of_leader_or_all(trouble, *labels)
-    return f"max {by('pod', 'instance', *labels)} ({trouble}) unless {on(*labels)} ({reported})"
+    reported = of_leader_or_all(problem, *labels)
+    return f"max {by('pod', 'instance', *labels)} ({problem}) unless {on(*labels)} ({reported})"

@@ -23,7 +23,7 @@ from extender.record.events import OrphanFound
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from kubernetes_client.errors import KubernetesError
-from service.health import Health, common_trouble
+from service.health import Health, common_problem
 from service.periodic import periodically
 from slurm_client.errors import SlurmError
 
@@ -82,7 +82,7 @@ class PeriodicAudit:
 
     def _tell(self, error: Exception | None) -> None:
         if error is not None:
-            tell = self._health.news(common_trouble(error), log.warning)
+            tell = self._health.news(common_problem(error), log.warning)
             tell("not audited", error=str(error))
 
     @property

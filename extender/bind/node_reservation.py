@@ -90,7 +90,7 @@ class NodeReservation:
                 await self._without_lingering(node)
                 fits = await self._fits(manifest, node)
             except SlurmError as error:
-                if error.common_trouble != OUTAGE:
+                if error.common_problem != OUTAGE:
                     raise
                 raise DoesNotFit(self._capacity.unknown(manifest)) from error
             if not fits:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from extender.bind.binder import Binder, NotBound, Target
 from extender.routing import VerbRoute, reply
-from service.health import Health, common_trouble
+from service.health import Health, common_problem
 from wellknown.log_fields import about
 
 log = structlog.get_logger()
@@ -37,7 +37,7 @@ def router(binder: Binder, health: Health) -> APIRouter:
             await binder.bind(target)
         except NotBound as error:
             cause = error.__cause__
-            tell = health.news(common_trouble(cause), log.warning)
+            tell = health.news(common_problem(cause), log.warning)
             named = about(target, binder.job_of(target))
             tell("not bound", **named, node=target.node, why=str(error), inner=cause and str(cause))
             return reply({"Error": str(error)})

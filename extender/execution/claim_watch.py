@@ -47,7 +47,7 @@ class ClaimWatch:
         self.claims = Claims()
         self._kubernetes, self._health = kubernetes, health
         self._watches = {
-            kind: ResourceWatch(kubernetes, kind, None, partial(self._on_trouble, kind))
+            kind: ResourceWatch(kubernetes, kind, None, partial(self._on_problem, kind))
             for kind in _KINDS
         }
         self._wrong = dict[str, KubernetesError | None]()
@@ -66,11 +66,11 @@ class ClaimWatch:
             for kind in _KINDS:
                 tasks.create_task(self._follow(kind, changed))
 
-    def _on_trouble(self, kind: str, trouble: KubernetesError | None) -> None:
-        self._wrong[kind] = trouble
-        self._health.says(f"watch of {kind}", trouble)
+    def _on_problem(self, kind: str, problem: KubernetesError | None) -> None:
+        self._wrong[kind] = problem
+        self._health.says(f"watch of {kind}", problem)
         broken = self._broken[kind]
-        if trouble is None:
+        if problem is None:
             broken.reschedule(None)
         elif broken.when() is None:
             broken.reschedule(asyncio.get_running_loop().time() + _BROKEN_S)
@@ -84,8 +84,8 @@ class ClaimWatch:
                     await changed(None)
             await self._follow_known(kind, changed)
             self._keep(kind, None)
-            trouble = f"Pods' claims are not checked: there was no watch for {_BROKEN_S:.0f} s"
-            self._health.says(f"watch of {kind}", trouble, because=self._wrong[kind])
+            problem = f"Pods' claims are not checked: there was no watch for {_BROKEN_S:.0f} s"
+            self._health.says(f"watch of {kind}", problem, because=self._wrong[kind])
             await changed(None)
 
     async def _follow_known(self, kind: str, changed: Changed) -> None:

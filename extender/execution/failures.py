@@ -56,12 +56,12 @@ def failure_of(error: Exception, about: Mapping[str, Any] | None = None) -> Fail
         whole = str(error)
         default = None if error.number else _DEFAULT_MESSAGES.get(remedy)
         message, codes = (error.words, error.codes) if default is None else (default, "")
-        number, trouble = error.number, error.common_trouble
-        return Failure(remedy, message, inner=whole, codes=codes, number=number, trouble=trouble)
+        number, problem = error.number, error.common_problem
+        return Failure(remedy, message, inner=whole, codes=codes, number=number, problem=problem)
     if isinstance(error, KubernetesError):
         remedy = next(r for kind, r in _KUBERNETES_REMEDIES if isinstance(error, kind))
         message = str(error) if error.status else "kube-apiserver does not answer"
-        return Failure(remedy, message, OUTAGE, inner=str(error), trouble=error.common_trouble)
+        return Failure(remedy, message, OUTAGE, inner=str(error), problem=error.common_problem)
     log.error("an effect failed in an unforeseen way", **(about or {}), exc_info=error)
     message = "slurm-extender has failed: see the log of slurm-extender"
     return Failure(Remedy.AGAIN, message, system="Extender", inner=type(error).__name__)

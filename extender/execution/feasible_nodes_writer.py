@@ -15,7 +15,7 @@ from extender.execution import pod_patches
 from extender.pod_request.feasible_nodes import FeasibleNodes
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
-from service.health import Health, common_trouble
+from service.health import Health, common_problem
 from wellknown.allocation import Allocation
 from wellknown.log_fields import PodName, about
 
@@ -56,5 +56,5 @@ class FeasibleNodesWriter:
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
             except KubernetesError as error:
-                tell = self._health.news(common_trouble(error), log.info)
+                tell = self._health.news(common_problem(error), log.info)
                 tell("feasible Nodes not written", **about(pod, found.job_id or None), error=str(error))

@@ -19,14 +19,14 @@ from extender.execution.pod_watch import PodWatch
 from extender.jobs.claim import key_of
 from extender.node_view.read_jobs import read_all
 from extender.placement.recovery import not_among, to_read, with_their_pods
-from extender.placement.transitions.attempts import trouble
+from extender.placement.transitions.attempts import cause_of
 from extender.pod_request.pod import Pod, attempt_of
 from extender.record.config import PlacementConfig
 from extender.record.events import Failure, OrphanFound, Recovered
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from service.cooperative import yielding
-from service.health import Health, common_trouble
+from service.health import Health, common_problem
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 from wellknown.job_key import PlaceholderKey
@@ -80,14 +80,14 @@ async def tell_those_who_wait(
     pods: PodWatch, kubernetes: Kubernetes, failure: Failure, health: Health
 ) -> None:
     """Writes a condition about the failed recovery onto waiting Pods that have no condition yet."""
-    cause, now = trouble(failure), datetime.now(UTC)
+    cause, now = cause_of(failure), datetime.now(UTC)
     try:
         for pod in await pods.list():
             if pod.gated and not pod.shows_wait:
                 patch = pod_patches.waiting(pod, cause, None, now)
                 await kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
     except KubernetesError as error:
-        tell = health.news(common_trouble(error), log.warning)
+        tell = health.news(common_problem(error), log.warning)
         tell("conditions of waiting Pods not written", error=str(error))
 
 

@@ -39,8 +39,8 @@ class CpuCheck:
     async def look(self) -> None:
         """Checks all nodes once. Raises SlurmError."""
         nodes = (await self._slurm_nodes.read(_INTERVAL_S)).nodes
-        trouble = disagreements(self._view(), nodes, self._unit)
-        self._health.says("CPUs", "; ".join(trouble) or None)
+        problem = disagreements(self._view(), nodes, self._unit)
+        self._health.says("CPUs", "; ".join(problem) or None)
         sentences = whole_cores(nodes, self._unit)
         for sentence in sentences:
             if sentence not in self._logged:

@@ -20,7 +20,7 @@ from service.health import Health
 from service.periodic import periodically
 from slurm_client.errors import NeedsOperator, SlurmError
 from slurm_client.protocol import Slurm
-from wellknown.node_mapping import trouble
+from wellknown.node_mapping import problem
 
 log = structlog.get_logger()
 
@@ -205,7 +205,7 @@ class ClusterViewUpdater:
         self._health.says(MEMORY, words and f"{words}. {FIX}", alarm=True)
 
     def _judge_names(self) -> None:
-        self._health.says(NAMES, trouble(self.view.names, self._label))
+        self._health.says(NAMES, problem(self.view.names, self._label))
 
     def _note(self, node: str, node_status: NodeStatus | None) -> None:
         if node_status != self.node_statuses.get(node):

@@ -364,7 +364,7 @@ class PoolController:
 def _tell_assigned(about: Mapping[str, str], assignment: Assignment | None) -> None:
     log.info("assigned", **about, revision=assignment.revision if assignment else None)
     if assignment is not None and assignment.failed:
-        log.warning("went back", **about, revision=assignment.failed, error=assignment.why)
+        log.warning("rolled back", **about, revision=assignment.failed, error=assignment.why)
 
 
 def _of(

@@ -44,15 +44,15 @@ class NodeRemover:
         now = asyncio.get_running_loop().time()
         self._since = {node.name: self._since.get(node.name, now) for node in gone if silent(node)}
         sure = believed(gone, len(own))
-        trouble: SlurmError | None = None
+        problem: SlurmError | None = None
         for order in decide(sure, self._since, now, reservations):
             try:
                 await self._act(order)
             except SlurmError as error:
-                trouble = error
+                problem = error
         doubted = len(gone) - len(sure)
         words = f"{doubted} of {len(own)} nodes of pools have no Node: too many to set DOWN or delete"
-        self._health.says(PART, words if doubted else trouble, alarm=bool(doubted))
+        self._health.says(PART, words if doubted else problem, alarm=bool(doubted))
 
     async def _act(self, order: Removal) -> None:
         await self._allowed()

@@ -16,7 +16,7 @@ from slurm_client import gres
 from slurm_client.model import Node as SlurmNode
 from wellknown.conditions import is_stale
 from wellknown.names import DEVICE_PROBLEM, NODE_NAME_LABEL
-from wellknown.node_mapping import trouble
+from wellknown.node_mapping import problem
 from wellknown.resources import MEBIBYTE, in_millis, parse_quantity
 
 _Pair = tuple[Manifest, Node, SlurmNode]
@@ -41,7 +41,7 @@ def _pairs(facts: Facts) -> list[_Pair]:
 
 def names(facts: Facts) -> Finding:
     view, slurm = _view(facts), {each.name for each in known(facts.slurm.nodes)}
-    contested = trouble(view.names, facts.settings.node_name_label)
+    contested = problem(view.names, facts.settings.node_name_label)
     if contested is not None:
         lost = [name for name in view.names.contested if view.names.standing_for(name) is None]
         return failed(contested) if lost else warned(contested)

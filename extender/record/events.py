@@ -215,7 +215,7 @@ class Failure:
     """Text with Slurm's error number and the HTTP status. Empty if the numbers do not help users."""
     number: int | None = None
     """Slurm's error number (slurm_errno.h), if known."""
-    trouble: str | None = None
+    problem: str | None = None
     """If the whole system has a problem, the name of this problem in the health report. Otherwise
     None."""
 

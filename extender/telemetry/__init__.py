@@ -7,7 +7,7 @@ from extender.telemetry.http import HttpTelemetry
 from extender.telemetry.placement import PlacementTelemetry
 from extender.telemetry.slurm import SlurmTelemetry
 from service.health import Health
-from service.metrics import Metric, Troubles
+from service.metrics import Metric, Problems
 
 
 class Telemetry:
@@ -30,7 +30,7 @@ class Telemetry:
     def follow(self, health: Health) -> None:
         """Adds the metric of degraded components."""
         self.placement.health = health
-        self.registry.register(Troubles(health, catalogue.DEGRADED))
+        self.registry.register(Problems(health, catalogue.DEGRADED))
 
     def policy_read(self, good: bool) -> None:
         self._policy.set(good)

@@ -123,12 +123,12 @@ class PlacementTelemetry:
         """Measures a failed effect. Logs the failure, unless health has logged the outage."""
         outcome, name = failure.remedy.name.lower(), type(effect).__name__
         child(self._effects, name, outcome).observe(seconds)
-        tell, error = self.health.news(failure.trouble, log.info), failure.inner or failure.message
+        tell, error = self.health.news(failure.problem, log.info), failure.inner or failure.message
         tell("effect failed", effect=name, **about_it, outcome=outcome, error=error)
 
     def event_failed(self, event: Mapping[str, Any], failure: Failure) -> None:
         """Logs an Event about a Pod that the extender could not create."""
-        tell = self.health.news(failure.trouble, log.warning)
+        tell = self.health.news(failure.problem, log.warning)
         pod, name = PodName.of(event["involvedObject"]), event["metadata"]["name"]
         tell("Event not made", **about(pod), name=name, error=failure.inner)
 

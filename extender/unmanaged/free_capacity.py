@@ -36,7 +36,7 @@ from extender.unmanaged.capacity import (
 from kubernetes_client.errors import KubernetesError
 from kubernetes_client.protocol import Kubernetes, Manifest
 from kubernetes_client.watch import ResourceWatch
-from service.health import Health, common_trouble
+from service.health import Health, common_problem
 from service.periodic import periodically
 from slurm_client.errors import OUTAGE, SlurmError
 from slurm_client.model import Node as SlurmNode
@@ -88,7 +88,7 @@ class FreeCapacity:
         )
         others = f"spec.nodeName!=,{named}{RUNNING}"
         self._watch = ResourceWatch(
-            kubernetes, "pods", others, lambda trouble: health.says("watch of unmanaged Pods", trouble)
+            kubernetes, "pods", others, lambda problem: health.says("watch of unmanaged Pods", problem)
         )
         self._kubernetes, self._slurm, self._slurm_nodes = kubernetes, slurm, slurm_nodes
         self._translation, self._health, self._view = translation, health, view
@@ -189,7 +189,7 @@ class FreeCapacity:
         try:
             answer = await question
         except SlurmError as error:
-            if common_trouble(error) == OUTAGE:
+            if common_problem(error) == OUTAGE:
                 took = asyncio.get_running_loop().time() - began
                 self._failures += int(took / _FAILURE_S)
                 self._silent_since = self._silent_since or max(asked_at, self._answered_at)
@@ -361,7 +361,7 @@ class FreeCapacity:
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
             except KubernetesError as error:  # mostly a missing Pod; else kube-scheduler looks later
-                tell = self._health.news(common_trouble(error), log.info)
+                tell = self._health.news(common_problem(error), log.info)
                 tell("a Pod that waits was not touched", **about(pod), error=str(error))
 
     def _note_question(self) -> None:

@@ -99,7 +99,7 @@ async def stay(path: Path, handler: Handler, report: Report) -> None:
     None once the plugin is in force. If the plugin is not in force, calls `report` with the reason."""
     refusals = 0
     while True:
-        trouble: Exception | str = "it has closed the connection"
+        problem: Exception | str = "it has closed the connection"
         # The runtime may have closed the connection for another reason. So two of three tries ask for
         # validation.
         validates = refusals % 3 != 2
@@ -107,9 +107,9 @@ async def stay(path: Path, handler: Handler, report: Report) -> None:
         try:
             await serve(path, session)
         except (OSError, DecodeError, Malformed, NotTaken) as error:
-            trouble = error
+            problem = error
         refusals = refusals + 1 if session.refused else 0
-        report(trouble)
+        report(problem)
         await asyncio.sleep(_PAUSE_S)
 
 

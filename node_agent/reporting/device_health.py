@@ -75,7 +75,7 @@ class DeviceHealth:
         """Last replies of the drivers."""
         self._silence = ""
         """Reason why newer replies are missing, or "" if none is missing."""
-        self._troubles: dict[Reason, str] = {}
+        self._problems: dict[Reason, str] = {}
         """Problems that concern all devices or jobs, by reason. After a problem has ended, the text is
         ""."""
         self._reported: object = None
@@ -100,11 +100,11 @@ class DeviceHealth:
         why = [*problems.values(), *filter(None, [self._silence])]
         return f"no driver reports the GPU at {buses[0]}" + (f" ({'; '.join(why)})" if why else "")
 
-    def note(self, reason: Reason, trouble: Exception | str | None) -> None:
-        """Notes a problem that concerns all devices or jobs. `trouble` is None after the problem has
+    def note(self, reason: Reason, problem: Exception | str | None) -> None:
+        """Notes a problem that concerns all devices or jobs. `problem` is None after the problem has
         ended."""
         subject = f"{_WORDS[reason]}: " if reason in _WORDS else ""
-        self._troubles[reason] = f"{subject}{trouble}" if trouble else ""
+        self._problems[reason] = f"{subject}{problem}" if problem else ""
 
     async def run(self) -> None:
         """Reads drivers, listens to drivers, and reports on the Node for ever."""
@@ -147,7 +147,7 @@ class DeviceHealth:
         reading = asyncio.to_thread(names.read, devices, self._cdi, self._answers, complaints)
         self._keeper.names, problems = await reading
         problems += filter(None, [self._silence])
-        self._troubles[Reason.DEVICE_FAILED] = self._silence if devices else ""
+        self._problems[Reason.DEVICE_FAILED] = self._silence if devices else ""
         self._seen, self._ask_at = None if problems else seen, now + _ASK_S
         self._report("names of devices", "; ".join(problems) or None)
 
@@ -165,14 +165,14 @@ class DeviceHealth:
             self._silence = ""
 
     async def _tell(self) -> None:
-        failed, troubles, now = self._keeper.failed, dict(self._troubles), time.monotonic()
+        failed, problems, now = self._keeper.failed, dict(self._problems), time.monotonic()
         devices = self._list(failed)
-        known = failed, troubles, devices
-        if not troubles.keys() >= _FIRST or (known == self._reported and now < self._tell_at):
+        known = failed, problems, devices
+        if not problems.keys() >= _FIRST or (known == self._reported and now < self._tell_at):
             return
         node = await self._kubernetes.read_node(self._node)
         self.differing = self._differences(node)
-        condition, before = Condition.of(failed, self.differing, troubles), Condition.on(node)
+        condition, before = Condition.of(failed, self.differing, problems), Condition.on(node)
         patch = condition.patch(before)
         if devices != node_devices.text_on(node):
             patch |= node_devices.patch(devices)

@@ -57,12 +57,12 @@ class Condition(NamedTuple):
         cls,
         failed: Mapping[str, str],
         counts: Iterable[str],
-        troubles: Mapping[Reason, str] = MappingProxyType({}),
+        problems: Mapping[Reason, str] = MappingProxyType({}),
     ) -> "Condition":
         """Returns the condition. Parameter `failed` has the problems of devices by Slurm's numbers.
         Parameter `counts` has texts about resources that Slurm and the kubelet count differently.
-        Parameter `troubles` has the problems of all devices together, and of jobs."""
-        found = [(reason, words) for reason, words in troubles.items() if words]
+        Parameter `problems` has the problems of all devices together, and of jobs."""
+        found = [(reason, words) for reason, words in problems.items() if words]
         found += [(Reason.DEVICE_FAILED, f"{of}: {why}") for of, why in sorted(failed.items())]
         found += [(Reason.COUNTS_DIFFER, words) for words in counts]
         if not found:

@@ -1,4 +1,4 @@
-"""Implements `slurm-cluster hand-out` and `slurm-cluster password`.
+"""Implements `slurm-cluster publish-secrets` and `slurm-cluster password`.
 
 Exit status: 0: success. 1: slurmctld gives no token. 2: kube-apiserver is unreachable or rejects a
 request.

@@ -2,7 +2,7 @@
 order give an equal topology.
 
 One wrong label does not remove the topology of the cluster. Invalid parts are omitted, and reported as a
-`Trouble`. Units (switches or blocks) of an earlier file stay, even without nodes. So an absent Node
+`Problem`. Units (switches or blocks) of an earlier file stay, even without nodes. So an absent Node
 changes no other node's place. Also, slurmctld still starts. It would not start if a node named a unit
 that is not in the file.
 """
@@ -20,7 +20,7 @@ from wellknown.quoting import quoted
 _ROOT_TIER = -1
 
 
-class Trouble(NamedTuple):
+class Problem(NamedTuple):
     """A problem, and the Slurm nodes with the problem."""
 
     what: str
@@ -32,7 +32,7 @@ class Built:
     """A topology, and the problems of the labels."""
 
     topology: Topology
-    troubles: tuple[Trouble, ...]
+    problems: tuple[Problem, ...]
 
 
 class _Claim(NamedTuple):
@@ -50,7 +50,7 @@ class _Sorted:
 
     names: dict[str, tuple[str | None, ...]] = field(default_factory=dict)
     """For each node, the names of its switches, with a name for each tier."""
-    troubles: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    problems: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """Nodes whose labels give no switch, by the problem."""
 
 
@@ -64,10 +64,10 @@ def build(rules: Rules, places: Iterable[Place], before: Topology | None = None)
     else:
         topology = _blocks(rules, found, before)
     small = _too_small(topology, rules)
-    if rules.members is Members.TOLD:
+    if rules.members is Members.REPORTED:
         topology = topology.without_nodes(but=rules.unlabelled)
-    troubles = (Trouble(what, in_order(nodes)) for what, nodes in sorted(found.troubles.items()))
-    return Built(topology, (*troubles, *small))
+    problems = (Problem(what, in_order(nodes)) for what, nodes in sorted(found.problems.items()))
+    return Built(topology, (*problems, *small))
 
 
 def _named(rules: Rules, places: Iterable[Place]) -> _Sorted:
@@ -75,7 +75,7 @@ def _named(rules: Rules, places: Iterable[Place]) -> _Sorted:
     for place in places:
         names = tuple(_names_of(rules, place))
         if wrong := _wrong(rules, place, names):
-            found.troubles[wrong].append(place.node)
+            found.problems[wrong].append(place.node)
         else:
             found.names[place.node] = names
     return found
@@ -113,7 +113,7 @@ def _believed(found: _Sorted) -> dict[str, str]:
             return {name: claim.parent for name, claim in most.items()}
         for node in losers:
             del found.names[node]
-        found.troubles["the labels contradict those of other Nodes"] += losers
+        found.problems["the labels contradict those of other Nodes"] += losers
 
 
 def _claims(named: Mapping[str, tuple[str | None, ...]]) -> dict[str, Counter[_Claim]]:
@@ -165,7 +165,7 @@ def _members(found: _Sorted) -> dict[str, list[str]]:
 def _tree(rules: Rules, found: _Sorted, parents: dict[str, str], before: Topology | None) -> Topology:
     members = _members(found)
     known = {name: parent or rules.root for name, parent in parents.items()}
-    lost = [node for nodes in found.troubles.values() for node in nodes]
+    lost = [node for nodes in found.problems.values() for node in nodes]
     if lost:
         members[rules.unlabelled] = lost
         known[rules.unlabelled] = rules.root
@@ -220,8 +220,8 @@ def _rank(path: tuple[str | None, ...], ranks: Mapping[str, int]) -> tuple[int, 
     return tuple(-1 if name is None else ranks[name] for name in path)
 
 
-def _too_small(topology: Topology, rules: Rules) -> Iterator[Trouble]:
+def _too_small(topology: Topology, rules: Rules) -> Iterator[Problem]:
     for unit in topology.units if topology.kind is Kind.BLOCK else ():
         if 0 < len(unit.nodes) < rules.block_sizes[0]:
             what = f"block {unit.name} has fewer nodes than a base block ({rules.block_sizes[0]})"
-            yield Trouble(what, unit.nodes)
+            yield Problem(what, unit.nodes)

@@ -23,7 +23,7 @@ from service.http.listener import Server
 from service.logging import configure_logging
 from slurm_cluster.kubernetes_session import ask
 from slurm_cluster.topology import drawing, files, running
-from slurm_cluster.topology.build import Trouble, build
+from slurm_cluster.topology.build import Problem, build
 from slurm_cluster.topology.files import CONF, YAML, WrongTopology
 from slurm_cluster.topology.model import Kind
 from slurm_cluster.topology.places import Place, Reader, standing
@@ -109,13 +109,13 @@ def render(  # noqa: PLR0913, PLR0917 -- typer makes an option of each
     built = build(rules, among(_places(manifests, reader), has), earlier)
     text = text_of(built.topology, _FILES[output])
     sys.stdout.write(text)
-    troubles = [*built.troubles]
+    problems = [*built.problems]
     if output is Format.CONF and (left_out := files.to_conf(built.topology).left_out):
-        troubles.append(Trouble("omitted: Slurm 24.11 rejects such switches or blocks", left_out))
-    _say([in_words(trouble) for trouble in troubles])
+        problems.append(Problem("omitted: Slurm 24.11 rejects such switches or blocks", left_out))
+    _say([in_words(problem) for problem in problems])
     if not text:
         _say(["no Node has such labels: Slurm would reject an empty file, so no file is printed"])
-    raise typer.Exit(1 if troubles or not text else 0)
+    raise typer.Exit(1 if problems or not text else 0)
 
 
 @app.command()

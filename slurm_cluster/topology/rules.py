@@ -48,7 +48,7 @@ class Members(StrEnum):
 
     LISTED = "listed"
     """The file lists the nodes."""
-    TOLD = "told"
+    REPORTED = "reported"
     """Each slurmd reports its place in Topology= (Slurm 25.05 and later). The file has only
     switches, and does not change when Nodes appear or disappear. The file still lists Nodes without
     labels."""

@@ -102,7 +102,7 @@ class Follower:
         await periodically(ask, self._pace.poll, outlives=SlurmFailed, report=report)
 
     async def _follow(self) -> None:
-        watch = ResourceWatch(self._kubernetes, "nodes", on_trouble=self._reporter("the watch of Nodes"))
+        watch = ResourceWatch(self._kubernetes, "nodes", on_problem=self._reporter("the watch of Nodes"))
         report = self._reporter("the list of Nodes")
         while True:
             try:
@@ -187,9 +187,9 @@ class Follower:
 
     def _tell(self, built: Built) -> None:
         """Logs problems of labels, once for each change of the problems."""
-        words = tuple(in_words(trouble) for trouble in built.troubles)
+        words = tuple(in_words(problem) for problem in built.problems)
         for line in words if words != self._logged else ():
-            log.warning("labels of Nodes", trouble=line)
+            log.warning("labels of Nodes", problem=line)
         self._logged = words
 
     def _reporter(self, part: str) -> Callable[[Exception | None], object]:

@@ -22,8 +22,8 @@ OF_NO_POD = {
     "error at the end of leadership",
     "this replica leads",
     "another replica leads: this one stops",
-    "trouble",
-    "trouble over",
+    "problem",
+    "problem ended",
     # Nodes
     "kubelet rejects Pods",
     "invalid notes on a Node",
@@ -43,7 +43,7 @@ OF_NO_POD = {
     "Events are dropped: too many wait to be made",
     # nodes, pools, and the policy
     "assigned",
-    "went back",
+    "rolled back",
     "deleted in Slurm",
     "a pool's Node is gone",
     "pools",
@@ -62,7 +62,7 @@ OF_NO_POD = {
     "policy",
     "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/concepts/policy.md)",
 }
-PASSED_ON = {"what", "self._event", "self.trouble is None"}
+PASSED_ON = {"what", "self._event", "self.problem is None"}
 """Variables and expressions as first arguments: findings of `audit.auditor` with own fields `pod` and
 `job`, events of `RateLimitedLog`, and a callback of `CurrentFile` without a log line."""
 

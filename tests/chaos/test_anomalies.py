@@ -176,22 +176,22 @@ def test_nodes_that_differ_in_both_systems_are_found(node: SeenNode, agree: bool
     assert [found.kind for found in of_nodes([node])] == ([] if agree else [STUCK_NODES])
 
 
-TROUBLE = Anomaly(LOST, "u", "p waits without a job")
+PROBLEM = Anomaly(LOST, "u", "p waits without a job")
 
 
 def test_anomaly_that_outlasts_its_grace_is_reported_once() -> None:
     lasting = Lasting()
-    told = [lasting.update(float(now), Since(0.0, 0.0), [TROUBLE]) for now in range(40)]
-    assert told.index([TROUBLE]) == 20
+    told = [lasting.update(float(now), Since(0.0, 0.0), [PROBLEM]) for now in range(40)]
+    assert told.index([PROBLEM]) == 20
     assert sum(map(len, told)) == 1
 
 
 def test_disturbance_stops_the_count_of_grace() -> None:
     lasting = Lasting()
     for now in range(100):
-        assert not lasting.update(float(now), Since(None, None), [TROUBLE])
-    assert not lasting.update(110.0, Since(100.0, 100.0), [TROUBLE])
-    assert lasting.update(120.0, Since(100.0, 100.0), [TROUBLE])
+        assert not lasting.update(float(now), Since(None, None), [PROBLEM])
+    assert not lasting.update(110.0, Since(100.0, 100.0), [PROBLEM])
+    assert lasting.update(120.0, Since(100.0, 100.0), [PROBLEM])
     assert lasting.longest_s[LOST] == 120.0
 
 
@@ -220,14 +220,14 @@ def test_orphan_job_may_last_until_the_next_audit() -> None:
 
 
 def test_latest_grace_counts_from_the_first_sighting() -> None:
-    lasting, longer = Lasting(), replace(TROUBLE, grace_s=WAITS_S)
-    assert not lasting.update(0.0, Since(0.0, 0.0), [TROUBLE])
+    lasting, longer = Lasting(), replace(PROBLEM, grace_s=WAITS_S)
+    assert not lasting.update(0.0, Since(0.0, 0.0), [PROBLEM])
     assert not lasting.update(10.0, Since(0.0, 0.0), [longer])
     assert not lasting.update(40.0, Since(0.0, 0.0), [longer])
-    assert lasting.update(41.0, Since(0.0, 0.0), [TROUBLE])
+    assert lasting.update(41.0, Since(0.0, 0.0), [PROBLEM])
     assert not lasting.update(80.0, Since(0.0, 0.0), [longer])
     lasting.update(90.0, Since(0.0, 0.0), [])
-    lasting.update(100.0, Since(0.0, 0.0), [TROUBLE])
+    lasting.update(100.0, Since(0.0, 0.0), [PROBLEM])
     assert not lasting.update(119.0, Since(0.0, 0.0), [longer])
     assert not lasting.update(174.0, Since(0.0, 0.0), [longer])
     assert lasting.update(175.0, Since(0.0, 0.0), [longer])
@@ -235,11 +235,11 @@ def test_latest_grace_counts_from_the_first_sighting() -> None:
 
 def test_anomaly_that_returns_has_a_new_grace() -> None:
     lasting = Lasting()
-    lasting.update(0.0, Since(0.0, 0.0), [TROUBLE])
+    lasting.update(0.0, Since(0.0, 0.0), [PROBLEM])
     lasting.update(10.0, Since(0.0, 0.0), [])
-    lasting.update(11.0, Since(0.0, 0.0), [TROUBLE])
-    assert not lasting.update(30.0, Since(0.0, 0.0), [TROUBLE])
-    assert lasting.update(31.0, Since(0.0, 0.0), [TROUBLE])
+    lasting.update(11.0, Since(0.0, 0.0), [PROBLEM])
+    assert not lasting.update(30.0, Since(0.0, 0.0), [PROBLEM])
+    assert lasting.update(31.0, Since(0.0, 0.0), [PROBLEM])
 
 
 def test_job_without_a_key_belongs_to_the_pod_of_its_name() -> None:

@@ -202,13 +202,13 @@ class Actors:
         answer = fetch(f"http://127.0.0.1:{self.cluster.ports['extender-health']}/readyz")
         return answer.status_code, answer.json()
 
-    def trouble(self, part: str) -> str:
+    def problem(self, part: str) -> str:
         """Returns the last problem of a part in the extender's log; empty if /readyz does not name the
         part."""
-        if part not in self.ready()[1]["troubles"]:
+        if part not in self.ready()[1]["problems"]:
             return ""
         lines = (self.cluster.logs / "extender.log").read_text().splitlines()
-        told = (json.loads(line) for line in lines if '"event":"trouble"' in line)
+        told = (json.loads(line) for line in lines if '"event":"problem"' in line)
         return next((each["error"] for each in reversed(list(told)) if each["part"] == part), "")
 
     def clean_up(self) -> None:

@@ -74,14 +74,14 @@ def test_pods_wait_during_an_outage_of_slurmctld(actors: Actors) -> None:
         actors.create("during")
         eventually(lambda: actors.condition("during").get("message"), "condition", 60)
         assert actors.condition("during")["reason"] in ("SlurmUnavailable", "SlurmBusy")
-        eventually(lambda: "Slurm" in actors.ready()[1]["troubles"], "/readyz tells", 60)
-        assert actors.ready()[1]["troubles"] == ["Slurm"]
+        eventually(lambda: "Slurm" in actors.ready()[1]["problems"], "/readyz tells", 60)
+        assert actors.ready()[1]["problems"] == ["Slurm"]
         assert actors.node_of("before") == node
     finally:
         actors.cluster.start("slurmctld")
     actors.bound("during", within=60)
     assert actors.node_of("before") == node
-    eventually(lambda: not actors.ready()[1]["troubles"], "trouble over", 60)
+    eventually(lambda: not actors.ready()[1]["problems"], "problem ended", 60)
 
 
 def test_a_pod_deleted_while_slurm_is_down_ends_its_job_later(actors: Actors) -> None:
@@ -121,9 +121,9 @@ def test_readyz_reports_a_wrong_token_until_the_file_is_corrected(quiet: Actors,
     environment = {"SLURM_EXTENDER_SLURM_TOKEN_FILE": str(token)}
     quiet.cluster.start("extender", env=environment, wait=False)
     try:
-        trouble = eventually(lambda: _trouble(quiet, "Slurm's token"), "/readyz and the log tell")
-        assert "token" in trouble.lower()
-        assert quiet.ready()[1]["troubles"] == ["Slurm's token"]
+        problem = eventually(lambda: _problem(quiet, "Slurm's token"), "/readyz and the log tell")
+        assert "token" in problem.lower()
+        assert quiet.ready()[1]["problems"] == ["Slurm's token"]
         assert quiet.ready()[0] == 503
         quiet.create("p")
         eventually(lambda: quiet.condition("p").get("reason") == "SlurmNeedsOperator", "condition")
@@ -165,8 +165,8 @@ def _is_refused(actors: Actors, name: str) -> bool:
     return actors.condition(name).get("reason") == "Invalid"
 
 
-def _trouble(actors: Actors, part: str) -> str:
+def _problem(actors: Actors, part: str) -> str:
     try:
-        return actors.trouble(part)
+        return actors.problem(part)
     except httpx.HTTPError:
         return ""

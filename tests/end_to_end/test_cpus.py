@@ -143,7 +143,7 @@ def share_cpus(actors: Actors) -> None:
     eventually(lambda: refused_for_room(actors, "large"), "refused")
     unmanaged(actors, "small", "1700m")
     actors.bound("small")
-    assert actors.ready() == (200, {"ready": True, "troubles": []})
+    assert actors.ready() == (200, {"ready": True, "problems": []})
 
 
 # Threads
@@ -195,7 +195,7 @@ def takes_whole_cores(actors: Actors, *, one: int, three: int) -> None:
     actors.bound("u")
     all_but(actors, [name for name in names if name not in placed[:3]], waiting=0)
     assert given_away(actors) == 4
-    assert actors.ready()[1]["troubles"] == []
+    assert actors.ready()[1]["problems"] == []
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -203,7 +203,7 @@ def takes_whole_cores(actors: Actors, *, one: int, three: int) -> None:
 def test_cpu_unit_makes_kubernetes_and_slurm_agree_on_cores(release: str) -> None:
     with one_node(release, slurm_cpus_per_node=4, **THREADS) as actors:
         advice = "SLURM_EXTENDER_CPU_UNIT=2"
-        eventually(lambda: advice in actors.trouble("CPUs"), "the unit is told")
+        eventually(lambda: advice in actors.problem("CPUs"), "the unit is told")
         restart(actors.cluster, "2")
         actors.create("small", cpu="1", memory="10Mi")
         actors.bound("small")
@@ -211,4 +211,4 @@ def test_cpu_unit_makes_kubernetes_and_slurm_agree_on_cores(release: str) -> Non
         actors.create("large", cpu="6", memory="10Mi")
         actors.bound("large")
         assert (job_cpus(actors, "large"), given_away(actors), described(actors)) == (3, 4, "7")
-        assert actors.ready() == (200, {"ready": True, "troubles": []})
+        assert actors.ready() == (200, {"ready": True, "problems": []})

@@ -336,7 +336,7 @@ def test_labelled_node_gets_a_contested_slurm_node(actors: Actors) -> None:
     assert actors.bound("runs") == "node-2"
     actors.cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}=node-2")
     try:
-        told = eventually(lambda: actors.trouble("Node names"), "it is told")
+        told = eventually(lambda: actors.problem("Node names"), "it is told")
         assert "Nodes node-1, node-2 name Slurm's node node-2: node-1 alone stands for it" in told
         actors.create("there", annotations={"required-nodes": "node-2"})
         assert actors.bound("there") == "node-1"
@@ -345,7 +345,7 @@ def test_labelled_node_gets_a_contested_slurm_node(actors: Actors) -> None:
         assert actors.node_of("runs") == "node-2"
     finally:
         actors.cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}-")
-    eventually(lambda: not actors.trouble("Node names"), "it is over")
+    eventually(lambda: not actors.problem("Node names"), "it is over")
     assert actors.bound("nowhere") == "node-2"
 
 

@@ -30,10 +30,10 @@ def test_evictions_over_the_limit_are_delayed_and_reported(quiet: Actors) -> Non
     eventually(lambda: set(actors.pods()) == {actors.full(name) for name in held}, "two deleted")
     status, report = actors.ready()
     assert status == 200  # the extender still serves
-    assert report["troubles"] == ["eviction limiter"]
-    trouble = actors.trouble("eviction limiter")
-    assert trouble.startswith("the eviction limit is reached")
-    assert "SlurmJobCancelled)" in trouble
+    assert report["problems"] == ["eviction limiter"]
+    problem = actors.problem("eviction limiter")
+    assert problem.startswith("the eviction limit is reached")
+    assert "SlurmJobCancelled)" in problem
     log = (cluster.logs / "extender.log").read_text()
     for name in held:
         assert f'"pod":"{actors.namespace}/{actors.full(name)}"' in log
@@ -44,4 +44,4 @@ def test_evictions_over_the_limit_are_delayed_and_reported(quiet: Actors) -> Non
     cluster.stop("extender")
     cluster.start("extender")
     eventually(lambda: not actors.pods(), "all gone")
-    assert actors.ready()[1]["troubles"] == []
+    assert actors.ready()[1]["problems"] == []

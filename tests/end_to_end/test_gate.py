@@ -620,5 +620,5 @@ def test_native_job_with_a_placeholder_id_waits_for_the_pod(
         cancelled = time.time()
         actors.scancel("p-node-1")
         assert overlap(native, watched, "p-node-1", cancelled) == 0
-        reported = "job ids" in actors.ready()[1]["troubles"]
+        reported = "job ids" in actors.ready()[1]["problems"]
         assert reported == (gated.spec.release != "24.11")

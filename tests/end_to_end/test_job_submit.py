@@ -110,8 +110,8 @@ def test_overwritten_admin_comment_is_reported_and_leaves_no_job(actors: Actors)
     assert "job_submit plugin" in words
     assert "The extender cancels the job" in words
     assert re.search(r"; the extender requests another job at \d\d:\d\d:\d\d UTC$", words)
-    eventually(lambda: "AdminComment" in actors.ready()[1]["troubles"], "/readyz tells")
+    eventually(lambda: "AdminComment" in actors.ready()[1]["problems"], "/readyz tells")
     actors.create("other")  # other Pods are placed meanwhile
     actors.bound("other")
     actors.delete("p")
-    eventually(lambda: "AdminComment" not in actors.ready()[1]["troubles"], "trouble over")
+    eventually(lambda: "AdminComment" not in actors.ready()[1]["problems"], "problem ended")

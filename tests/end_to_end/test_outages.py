@@ -70,11 +70,11 @@ def outage(cluster: Cluster, of: str, how: str) -> Iterator[None]:
             cluster.disturb(EXTENDER, of, HEALTHY)
 
 
-def troubles(actors: Actors) -> list[str]:
-    return list(actors.ready()[1]["troubles"])
+def problems(actors: Actors) -> list[str]:
+    return list(actors.ready()[1]["problems"])
 
 
-def troubled_by_metrics(actors: Actors) -> set[str]:
+def problems_by_metrics(actors: Actors) -> set[str]:
     url = f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics"
     named = 'slurm_extender_component_degraded{component="'
     lines = fetch(url).text.splitlines()
@@ -114,20 +114,20 @@ def fails_once(actors: Actors, outage_is: tuple[str, str], part: str, pods: tupl
     jobs, node = actors.squeue(), actors.node_of("runs")
     stay = jobs.keys() - {actors.job_name(leaves)}
     with outage(actors.cluster, *outage_is):
-        eventually(lambda: part in troubles(actors), f"/readyz tells of {outage_is}", 60)
-        assert troubled_by_metrics(actors) == {part}
+        eventually(lambda: part in problems(actors), f"/readyz tells of {outage_is}", 60)
+        assert problems_by_metrics(actors) == {part}
         if outage_is != ("kube-apiserver", "kill"):
             actors.delete(leaves)
         until = time.monotonic() + LASTS_S
         while time.monotonic() < until:
-            assert troubles(actors) == [part]
+            assert problems(actors) == [part]
             time.sleep(0.1)
         assert actors.squeue().keys() >= stay
     if actors.see(leaves) is not None:
         actors.delete(leaves)
     actors.bound(waits, within=60)
-    eventually(lambda: not troubles(actors), f"{outage_is} over", 60)
-    assert not troubled_by_metrics(actors)
+    eventually(lambda: not problems(actors), f"{outage_is} over", 60)
+    assert not problems_by_metrics(actors)
     actors.gone(leaves)
     after = actors.squeue()
     assert actors.node_of("runs") == node
@@ -144,12 +144,12 @@ def log(actors: Actors) -> list[dict[str, Any]]:
 
 def assert_is_told_once(lines: list[dict[str, Any]], part: str) -> None:
     """Asserts that the log has one problem with a start and an end, and no failures in between."""
-    told = [number for number, line in enumerate(lines) if line["event"].startswith("trouble")]
+    told = [number for number, line in enumerate(lines) if line["event"].startswith("problem")]
     assert len(told) == 2, [lines[number] for number in told]
     begins, over = (lines[number] for number in told)
-    assert (begins["event"], begins["level"], begins["part"]) == ("trouble", "warning", part)
+    assert (begins["event"], begins["level"], begins["part"]) == ("problem", "warning", part)
     assert begins["error"]
-    assert (over["event"], over["level"], over["part"]) == ("trouble over", "info", part)
+    assert (over["event"], over["level"], over["part"]) == ("problem ended", "info", part)
     assert over["lasted_s"] >= LASTS_S
     meanwhile = lines[told[0] : told[1]]
     failed = [line for line in meanwhile if line["event"] in FAILED]
@@ -164,7 +164,7 @@ def test_slow_system_is_no_problem(actors: Actors, of: str) -> None:
         actors.bound("p", within=60)
         actors.scancel("p")
         actors.gone("p", within=60)
-    assert not troubles(actors)
+    assert not problems(actors)
 
 
 def test_clock_change_affects_no_pod(actors: Actors, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_clock_change_affects_no_pod(actors: Actors, tmp_path: Path) -> None:
             actors.bound(waits)
             actors.delete(waits)
             eventually(lambda job=waits: actors.job_of(job) is None, "its job is gone")  # type: ignore[misc]
-        assert not troubles(actors)
+        assert not problems(actors)
         assert actors.node_of("stays") == node
     finally:
         actors.cluster.stop(EXTENDER)

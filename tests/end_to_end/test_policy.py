@@ -287,17 +287,17 @@ def test_policy_change_during_downtime_applies_after_the_restart(actors: Actors,
 
 def test_invalid_policy_file_keeps_the_last_valid_policy(actors: Actors, policy: Policy) -> None:
     policy.spoil()
-    trouble = eventually(lambda: actors.trouble("policy"), "/readyz and the log tell")
-    assert "policy.yaml:1: preset: must be restricted or open" in trouble
+    problem = eventually(lambda: actors.problem("policy"), "/readyz and the log tell")
+    assert "policy.yaml:1: preset: must be restricted or open" in problem
     assert actors.ready()[0] == 200
     metrics = f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics"
     assert "slurm_extender_policy_good 0.0" in fetch(metrics).text
-    assert "the last valid content stays in force" in trouble
+    assert "the last valid content stays in force" in problem
     actors.create("p")
     actors.bound("p")
     assert owner(actors, "p") == "alice"
     policy.write(BOB)
-    eventually(lambda: "policy" not in actors.ready()[1]["troubles"], "trouble over")
+    eventually(lambda: "policy" not in actors.ready()[1]["problems"], "problem ended")
     assert "slurm_extender_policy_good 1.0" in fetch(metrics).text
 
 

@@ -200,7 +200,7 @@ def test_audit_lists_jobs_of_the_other_cluster_without_an_error(both: Both) -> N
         assert job is not None
         assert (status, set(found)) == (0, {("OtherCluster", f"default/{other.full('p')}", job.id)})
     for side in both:
-        told = eventually(lambda: side.trouble("job ids of other clusters"), "told")  # noqa: B023 - at once
+        told = eventually(lambda: side.problem("job ids of other clusters"), "told")  # noqa: B023 - at once
         assert "have ids in this cluster's range (33554432 to 67043327)" in told
 
 

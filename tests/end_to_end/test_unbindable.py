@@ -129,8 +129,8 @@ def without_claims(actors: Actors) -> Iterator[None]:
     set_rules(actors, rules)
     restart(actors)
     try:
-        troubles = actors.ready()[1]["troubles"]
-        assert "watch of persistentvolumeclaims" in troubles
+        problems = actors.ready()[1]["problems"]
+        assert "watch of persistentvolumeclaims" in problems
         yield
     finally:
         set_rules(actors, role["rules"])

@@ -71,19 +71,19 @@ def degraded(actors: Actors) -> bool:
 
 def test_kube_scheduler_configuration_that_would_evict_is_a_problem(actors: Actors) -> None:
     if is_asked(actors):
-        assert PART not in actors.ready()[1]["troubles"]
+        assert PART not in actors.ready()[1]["problems"]
         return
-    words = eventually(lambda: actors.trouble(PART), "told")
+    words = eventually(lambda: actors.problem(PART), "told")
     assert "slurm-extender's entry has no preemptVerb" in words
     assert degraded(actors)
     file = scheduler_configuration("kube-scheduler", Layout(actors.cluster.directory))
     before = file.read_text()
     try:
         corrected(file, file)
-        eventually(lambda: PART not in actors.ready()[1]["troubles"], "corrected")
+        eventually(lambda: PART not in actors.ready()[1]["problems"], "corrected")
     finally:
         file.write_text(before)
-    eventually(lambda: actors.trouble(PART), "told again")
+    eventually(lambda: actors.problem(PART), "told again")
 
 
 def corrected(file: Path, into: Path) -> None:
@@ -101,16 +101,16 @@ def test_eviction_for_a_pod_without_an_allocation_is_a_problem(actors: Actors, t
     cluster.stop("extender")
     cluster.start("extender", env={SETTING: str(shown), **GIVEN_BACK_SOON})
     low = fill(actors)
-    assert PART not in actors.ready()[1]["troubles"]
+    assert PART not in actors.ready()[1]["problems"]
     actors.create("ours", cpu="4", annotations={"partition": "main"}, **URGENT)
     try:
         if is_asked(actors):
             refused(actors, "ours")
             eventually(lambda: actors.attempt("ours") > 1, "another node asked for")
             assert staying(actors) == low | {actors.full("ours")}
-            assert (PART in actors.ready()[1]["troubles"], counted(actors)) == (False, 0)
+            assert (PART in actors.ready()[1]["problems"], counted(actors)) == (False, 0)
         else:
-            words = eventually(lambda: actors.trouble(PART), "told")
+            words = eventually(lambda: actors.problem(PART), "told")
             assert f"for default/{actors.full('ours')}, a Pod for Slurm to place" in words
             assert degraded(actors)
             # The extender looks for evicted Pods a second later.

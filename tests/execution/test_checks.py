@@ -30,16 +30,16 @@ async def test_each_missing_right_is_reported(monkeypatch: pytest.MonkeyPatch) -
     kubernetes, health = InMemoryKubernetes(), Health()
     check = RightsCheck(kubernetes, health, rights)
     await check.look()
-    assert health.troubles() == {}
+    assert health.problems() == {}
     for right in rights:
         kubernetes.lacking = {right}
         await check.look()
-        told = health.troubles()[rights_check.PART]
+        told = health.problems()[rights_check.PART]
         assert f"lacks rights ({right}). " in told
         assert "remove the namespace from scheduler.scope.namespaces" in told
     kubernetes.lacking = set()
     await check.look()
-    assert health.troubles() == {}
+    assert health.problems() == {}
 
 
 @pytest.mark.parametrize(("retry_s", "reported"), [(1000.0, False), (0.0, True)])
@@ -54,7 +54,7 @@ async def test_replica_reports_a_refusal_only_if_it_lasts(
     for _ in range(20):
         await asyncio.sleep(0)
     checking.cancel()
-    assert (rights_check.PART in health.troubles()) == reported
+    assert (rights_check.PART in health.problems()) == reported
 
 
 @pytest.mark.parametrize(("retry_s", "reported"), [(1000.0, set()), (0.0, PARTS)])
@@ -70,7 +70,7 @@ async def test_replica_reports_a_failed_check_only_if_the_failure_lasts(
         await asyncio.sleep(0)
     for each in running:
         each.cancel()
-    assert set(health.troubles()) == reported
+    assert set(health.problems()) == reported
 
 
 def policy(name: str, release: str, namespace: str | None) -> dict[str, Any]:
@@ -94,10 +94,10 @@ async def test_second_release_is_reported_until_gone(second: dict[str, Any], wor
     own, others = policy("a-bookkeeping", "a", "team-a"), policy("x", "x", None)
     kubernetes.put("validatingadmissionpolicies", own, others, {"metadata": {"name": "y"}})
     await check.look()
-    assert health.troubles() == {}
+    assert health.problems() == {}
     kubernetes.put("validatingadmissionpolicies", second)
     await check.look()
-    assert words in health.troubles()[release_check.PART]
+    assert words in health.problems()[release_check.PART]
     kubernetes.remove("validatingadmissionpolicies", second["metadata"]["name"])
     await check.look()
-    assert health.troubles() == {}
+    assert health.problems() == {}

@@ -228,9 +228,9 @@ async def test_pod_that_became_bound_gets_no_reports_about_its_claims() -> None:
 async def test_forbidden_claims_are_reported_and_not_checked() -> None:
     site = Site(Api(persistentvolumeclaims=FORBIDDEN))
     assert await site.obstacle() is None
-    troubles = site.health.troubles()
-    assert "forbidden" in str(troubles)
-    assert "watch of persistentvolumeclaims" in str(troubles)
+    problems = site.health.problems()
+    assert "forbidden" in str(problems)
+    assert "watch of persistentvolumeclaims" in str(problems)
 
 
 async def test_claims_are_checked_once_readable() -> None:
@@ -239,7 +239,7 @@ async def test_claims_are_checked_once_readable() -> None:
     async with site.following():
         site.api.outage(None)
         assert await site.next_obstacle() == MISSING
-    assert site.health.troubles() == {}
+    assert site.health.problems() == {}
 
 
 @pytest.mark.parametrize("status", [0, 410, 429, 503])
@@ -250,26 +250,26 @@ async def test_claim_watch_continues_after_a_transient_error(at: str, status: in
     async with site.following():
         site.api.fail(at, "persistentvolumeclaims", KubernetesError(status, "not now"))
         await site.api.asked(at, "persistentvolumeclaims", times=2)
-        assert "not now" in str(site.health.troubles())
+        assert "not now" in str(site.health.problems())
         site.api.outage(None)
         assert await asyncio.wait_for(site.next_obstacle(), 5) == MISSING
-    assert site.health.troubles() == {}
+    assert site.health.problems() == {}
 
 
 async def test_missing_api_group_is_no_problem() -> None:
     site = Site(Api())
     site.api.fail("groups", "resourceclaims", KubernetesError(503, "not now"))
     await site.obstacle()
-    assert "not now" in str(site.health.troubles())
+    assert "not now" in str(site.health.problems())
     async with site.following():
         site.api.fail("groups", "resourceclaims", None)
-        await until(lambda: not site.health.troubles())
+        await until(lambda: not site.health.problems())
 
 
 async def test_failed_list_is_reported_and_hides_no_missing_claim() -> None:
     site = Site(Api(persistentvolumes=KubernetesError(503, "not now")))
     assert await site.obstacle() == MISSING
-    assert "not now" in str(site.health.troubles())
+    assert "not now" in str(site.health.problems())
 
 
 @pytest.fixture
@@ -291,14 +291,14 @@ async def test_unwatched_claims_decide_nothing_until_listed_again(from_the_start
             site.api.fail("watches", kind, NO_WATCH)
         assert await site.next_obstacle() is None
         await site.api.asked("watches", kind, times=100)
-        assert "not checked" in str(site.health.troubles())
+        assert "not checked" in str(site.health.problems())
         assert site.api.calls.count(f"pages {kind}") == 1
         site.api.fail("watches", kind, None)
         assert await site.next_obstacle() == MISSING
         assert site.api.calls.count(f"pages {kind}") == 2
         await site.api.all_sent()
     assert site.told.empty()
-    assert site.health.troubles() == {}
+    assert site.health.problems() == {}
 
 
 @pytest.mark.usefixtures("impatient")
@@ -349,7 +349,7 @@ async def test_watch_broken_for_a_short_time_changes_nothing(monkeypatch: pytest
         assert site.api.calls.count(f"pages {kind}") == 1
         site.api.put(kind, claim())
         assert await site.next_obstacle() is None
-    assert site.health.troubles() == {}
+    assert site.health.problems() == {}
 
 
 async def test_kinds_that_the_api_server_lacks_are_not_listed() -> None:
@@ -358,4 +358,4 @@ async def test_kinds_that_the_api_server_lacks_are_not_listed() -> None:
     site = Site(api, pod_manifest(volumes=VOLUMES, resourceClaims=[entry]))
     assert await site.obstacle() is None
     assert "pages resourceclaims" not in api.calls
-    assert site.health.troubles() == {}
+    assert site.health.problems() == {}

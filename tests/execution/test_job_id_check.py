@@ -56,31 +56,31 @@ class Checked:
     async def configuration(self) -> Configuration:
         return self.told
 
-    async def trouble(self) -> Any:
+    async def problem(self) -> Any:
         await self.check.look()
-        troubles = self._health.troubles()
-        return troubles.get(PART)
+        problems = self._health.problems()
+        return problems.get(PART)
 
 
 async def test_next_job_id_is_a_problem_until_slurm_starts_again_at_1() -> None:
     near = Checked(COMES_NEAR)
-    assert str(IDS.first - 9) in await near.trouble()
+    assert str(IDS.first - 9) in await near.problem()
     near.told = Configuration(next_job_id=1, max_job_id=IDS.first)
-    assert await near.trouble() is None
+    assert await near.problem() is None
 
 
 async def test_noted_ids_are_checked_if_slurm_reports_no_next_id() -> None:
     untold = Checked(Configuration())
-    assert await untold.trouble() is None
+    assert await untold.problem() is None
     untold.check.note(IDS.first - 9)
     untold.check.note(None)
     untold.check.note(4711)
-    assert str(IDS.first - 9) in await untold.trouble()
+    assert str(IDS.first - 9) in await untold.problem()
 
 
 async def test_max_job_id_setting_counts_if_slurm_does_not_report_it() -> None:
     untold = Checked(Configuration(), max_job_id=IDS.first)
     untold.check.note(IDS.first - 9)
-    assert await untold.trouble() is None
+    assert await untold.problem() is None
     told = Checked(COMES_NEAR, max_job_id=IDS.first)
-    assert await told.trouble() is not None
+    assert await told.problem() is not None

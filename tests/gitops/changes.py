@@ -12,7 +12,7 @@ CHANGING = {"update", "patch", "*"}
 CERT_MANAGERS = "cert-manager.io/inject-ca-from"
 """Annotation of objects to which cert-manager adds a CA bundle."""
 _OPTIONS = ("--token=", "--file=")
-"""Options of `slurm-cluster hand-out`, each with NAMESPACE/SECRET/KEY."""
+"""Options of `slurm-cluster publish-secrets`, each with NAMESPACE/SECRET/KEY."""
 
 
 class Object(NamedTuple):
@@ -89,8 +89,8 @@ def made_by_programs(chart: Rendered) -> set[Object]:
 
 
 def handed_out(chart: Rendered) -> set[tuple[str, str, str]]:
-    """Returns the namespace, Secret and key of each content published by the Job `slurm-hand-out`."""
-    job = chart.find("Job", "slurm-hand-out")["spec"]["template"]["spec"]
+    """Returns namespace, Secret and key of each content that `slurm-publish-secrets` writes."""
+    job = chart.find("Job", "slurm-publish-secrets")["spec"]["template"]["spec"]
     places = [
         argument.removeprefix(option).partition("=")[0]
         for container in job["containers"]

@@ -76,8 +76,8 @@ class World:
     def _count(self) -> None:
         self.counted += 1
 
-    def trouble(self) -> str:
-        return self.health.troubles().get(PART, "")
+    def problem(self) -> str:
+        return self.health.problems().get(PART, "")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -106,18 +106,18 @@ class World:
 async def test_eviction_for_a_managed_pod_is_a_problem_for_ten_minutes() -> None:
     world = World()
     async with world.running():
-        assert not world.trouble()
+        assert not world.problem()
         for name in ("a", "b"):
             await world.happens(preempted(name, world.urgent))
-        assert "has evicted default/a for default/urgent" in world.trouble()
-        assert "preemptVerb: preempt" in world.trouble()
+        assert "has evicted default/a for default/urgent" in world.problem()
+        assert "preemptVerb: preempt" in world.problem()
         assert world.counted == 2
         world.now = 599.0
         world.check.look()
-        assert world.trouble()
+        assert world.problem()
         world.now = 600.0
         world.check.look()
-        assert not world.trouble()
+        assert not world.problem()
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ async def test_other_evictions_are_ignored(event: Manifest) -> None:
     world = World()
     async with world.running():
         await world.happens(event)
-        assert (world.trouble(), world.counted) == ("", 0)
+        assert (world.problem(), world.counted) == ("", 0)
 
 
 @pytest.mark.parametrize("where", [{"node": "elsewhere"}, {"uid": "another"}])
@@ -159,14 +159,14 @@ async def test_preemptor_that_is_already_bound_is_found() -> None:
     world.kubernetes.put("pods", pod_manifest("urgent", gates=(), node="n1"))
     async with world.running():
         await world.happens(preempted("a", world.urgent))
-        assert "for default/urgent" in world.trouble()
+        assert "for default/urgent" in world.problem()
 
 
 async def test_a_pod_out_of_scope_may_preempt_in_the_same_profile() -> None:
     world = World(translation=TranslationConfig(scope=Scope.of(["others"])))
     async with world.running():
         await world.happens(preempted("a", world.urgent))
-        assert (world.trouble(), world.counted) == ("", 0)
+        assert (world.problem(), world.counted) == ("", 0)
 
 
 async def test_events_before_the_start_are_ignored() -> None:
@@ -175,7 +175,7 @@ async def test_events_before_the_start_are_ignored() -> None:
     async with world.running():
         world.kubernetes.edit("events", "a.1", {"count": 2})
         await world.kubernetes.all_sent()
-        assert (world.trouble(), world.counted) == ("", 0)
+        assert (world.problem(), world.counted) == ("", 0)
 
 
 async def test_forbidden_events_are_a_separate_problem(
@@ -185,10 +185,10 @@ async def test_forbidden_events_are_a_separate_problem(
     world = World()
     world.kubernetes.outage(Rejected(403, "events is forbidden"), "pages events")
     running = asyncio.ensure_future(world.check.run())
-    await until(lambda: WATCH in world.health.troubles())
+    await until(lambda: WATCH in world.health.problems())
     world.kubernetes.outage(None)
     await world.kubernetes.all_sent()
-    assert WATCH not in world.health.troubles()
+    assert WATCH not in world.health.problems()
     running.cancel()
 
 
@@ -198,11 +198,11 @@ async def test_outage_during_the_search_for_a_preemptor_loses_no_event() -> None
         world.kubernetes.outage(Unavailable(503, "busy"), "list pods")
         for name in ("a", "b"):
             await world.happens(preempted(name, world.urgent))
-        assert (world.trouble(), world.counted) == ("", 0)
+        assert (world.problem(), world.counted) == ("", 0)
         world.kubernetes.outage(None)
         await world.settles()
         assert world.counted == 2
-        assert world.health.troubles().keys() == {PART}
+        assert world.health.problems().keys() == {PART}
 
 
 async def test_victims_of_one_pod_need_one_list_request() -> None:
@@ -227,10 +227,10 @@ async def test_forged_events_of_one_namespace_do_not_delay_other_namespaces() ->
             world.kubernetes.put("events", forged(number))
         await world.happens(preempted("a", world.urgent))
         world.kubernetes.release()
-        while not world.trouble():  # noqa: ASYNC110 -- it tells nobody
+        while not world.problem():  # noqa: ASYNC110 -- it tells nobody
             await asyncio.sleep(0)
         assert world.lists() <= 2 * 3  # the held list, at most one list for the tenant, and this list
-        assert "has evicted default/a for default/urgent" in world.trouble()
+        assert "has evicted default/a for default/urgent" in world.problem()
 
 
 async def test_number_of_list_requests_does_not_grow_with_the_events(
@@ -253,10 +253,10 @@ async def test_namespace_with_too_many_events_is_a_problem(
         world.kubernetes.hold("list pods")
         for number in range(20):
             await world.happens(forged(number))
-        assert "namespace tenant has too many of them to check" in world.health.troubles()[LOOKS]
+        assert "namespace tenant has too many of them to check" in world.health.problems()[LOOKS]
         world.kubernetes.release()
         await world.settles()
-        assert LOOKS not in world.health.troubles()
+        assert LOOKS not in world.health.problems()
         assert world.counted == 10
 
 
@@ -282,17 +282,17 @@ def test_unsafe_configuration_is_a_problem_until_it_changes(file: Path) -> None:
     for entry, words in ((WITHOUT_VERB, "has no preemptVerb"), ({}, ""), ({"ignorable": True}, "ignor")):
         written(file, entry)
         world.check.look()
-        assert words in world.trouble()
-        assert bool(world.trouble()) is bool(words)
+        assert words in world.problem()
+        assert bool(world.problem()) is bool(words)
 
 
 def test_unreadable_configuration_is_a_problem_and_no_error(file: Path) -> None:
     world = World(file)
     world.check.look()
-    assert "is unknown" in world.trouble()
+    assert "is unknown" in world.problem()
     written(file, {})
     world.check.look()
-    assert not world.trouble()
+    assert not world.problem()
 
 
 def test_unchanged_configuration_is_not_read_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,4 +301,4 @@ def test_unchanged_configuration_is_not_read_again(file: Path, monkeypatch: pyte
     world.check.look()
     monkeypatch.setattr("extender.kube_scheduler.file.read", lambda _: pytest.fail("read again"))
     world.check.look()
-    assert world.trouble()
+    assert world.problem()

@@ -433,7 +433,7 @@ async def test_a_watch_may_expire_again_and_again() -> None:
 async def test_start_and_end_of_a_problem_are_reported() -> None:
     said: list[KubernetesError | None] = []
     api = FakeApi([EMPTY], [DOWN], [event("ADDED", "a", 6), TimeoutError()])
-    await told(api, _watch(api, on_trouble=said.append))
+    await told(api, _watch(api, on_problem=said.append))
     down, opened, broken, opened_again = said
     assert (down, opened, opened_again) == (DOWN, None, None)
     assert isinstance(broken, Unavailable)
@@ -443,7 +443,7 @@ async def test_start_and_end_of_a_problem_are_reported() -> None:
 async def test_failed_list_after_410_is_a_problem() -> None:
     said: list[KubernetesError | None] = []
     api = FakeApi([EMPTY, DOWN, EMPTY], [error(410)])
-    await told(api, _watch(api, on_trouble=said.append))
+    await told(api, _watch(api, on_problem=said.append))
     assert said == [None, DOWN, None]
 
 
@@ -452,7 +452,7 @@ async def test_failed_list_after_410_is_a_problem() -> None:
 async def test_a_silent_watch_is_no_problem(heard: Sequence[Step]) -> None:
     said: list[KubernetesError | None] = []
     api = FakeApi([EMPTY], [*heard, None], [None], [None])
-    await told(api, _watch(api, "events", on_trouble=said.append))
+    await told(api, _watch(api, "events", on_problem=said.append))
     assert said == [None] * 4
 
 
@@ -462,7 +462,7 @@ async def test_a_silent_server_and_a_restored_one_are_problems() -> None:
         said: list[KubernetesError | None] = []
         api = FakeApi([EMPTY, EMPTY], [None], [event("ADDED", "a", 6)])
         api.latest = latest
-        await told(api, _watch(api, on_trouble=said.append))
+        await told(api, _watch(api, on_problem=said.append))
         before, problem, after = said[:3]
         assert isinstance(problem, Unavailable)
         assert (before, after) == (None, None)
@@ -526,9 +526,9 @@ async def test_a_broken_watch_shows_in_the_health_report_while_it_is_broken() ->
     health = Health()
     reports: list[Any] = []
     api = FakeApi([EMPTY], [DOWN], [DOWN])
-    api.on_open = lambda: reports.append(health.troubles())
+    api.on_open = lambda: reports.append(health.problems())
     with capture_logs() as logs:
         await followed(api, health)
     assert reports == [{}, {"Kubernetes": str(DOWN)}, {"Kubernetes": str(DOWN)}]
-    assert [line["event"] for line in logs] == ["trouble", "trouble over"]
-    assert health.troubles() == {}
+    assert [line["event"] for line in logs] == ["problem", "problem ended"]
+    assert health.problems() == {}

@@ -68,17 +68,17 @@ def test_another_kube_scheduler_leads_when_the_leader_is_killed(pair: Cluster) -
 
 @pytest.mark.real
 def test_a_link_that_refuses_cuts_one_extender_off(pair: Cluster) -> None:
-    def troubles() -> str:
+    def problems() -> str:
         port = pair.ports["extender-2-health"]
         return str(pair.kubectl("get", "--raw=/readyz", f"--server=http://127.0.0.1:{port}").stdout)
 
     pair.disturb("extender-2", "slurmrestd", REFUSE)
     try:
         # A replica that does not lead reads only the partitions, four times a minute.
-        eventually(lambda: "Slurm" in troubles(), within_s=40.0)
+        eventually(lambda: "Slurm" in problems(), within_s=40.0)
     finally:
         pair.disturb("extender-2", "slurmrestd", HEALTHY)
-    eventually(lambda: "Slurm" not in troubles(), within_s=40.0)
+    eventually(lambda: "Slurm" not in problems(), within_s=40.0)
     with pytest.raises(ClusterError, match="extender-3-to-slurmrestd"):
         pair.disturb("extender-3", "slurmrestd", REFUSE)
 

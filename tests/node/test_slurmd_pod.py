@@ -142,12 +142,12 @@ def test_crashing_template_stops_the_roll_out_until_it_is_reverted(node: PoolNod
     node.write("crashes", command=["sh", "-c", "echo no such library; exit 3"])
     words = "no such library"
     eventually(
-        lambda: words in node.actors.trouble("roll-outs"), "it stops, with words", STARTS_WITHIN_S
+        lambda: words in node.actors.problem("roll-outs"), "it stops, with words", STARTS_WITHIN_S
     )
     assert not node.takes_jobs()
     node.write()
     node.serves()
-    assert not node.actors.trouble("roll-outs")
+    assert not node.actors.problem("roll-outs")
 
 
 def test_kubectl_drain_waits_for_jobs(node: PoolNode) -> None:

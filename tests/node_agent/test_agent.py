@@ -97,7 +97,7 @@ async def test_starting_agent_removes_no_access_during_an_outage(node: Node) -> 
         cgroup = await node.run_pod(A, "gpu:1(IDX:0)", "x")
     node.kubernetes.outage(Unavailable(0, "no answer"))
     async with node.agent(ready=False) as agent:
-        await until(agent.health.troubles)
+        await until(agent.health.problems)
         await asyncio.sleep(0.3)
         assert (node.has(cgroup), agent.health.ready) == ("x", False)
         node.kubernetes.outage(None)
@@ -118,14 +118,14 @@ async def test_first_agent_guards_devices_during_an_outage(node: Node) -> None:
 async def test_device_is_guarded_and_counted_when_its_file_appears(node: Node) -> None:
     late, of = node.unload("y"), {"gres": "gpu", "type": ""}
     async with node.agent(ready=False) as agent:
-        await until(lambda: f"{late}: No such file" in agent.health.troubles().get(_DEVICES, ""))
+        await until(lambda: f"{late}: No such file" in agent.health.problems().get(_DEVICES, ""))
         assert figure(agent, "node_agent_devices", **of) == 3
         assert figure(agent, "node_agent_devices_failed", **of) == 1
         node.load(late)
         node.bind(A, "gpu:1(IDX:1)")
         one, other = node.start(A), node.start(B)
         await until(lambda: (node.has(one), node.has(other)) == ("y", ""))
-        assert _DEVICES not in agent.health.troubles()
+        assert _DEVICES not in agent.health.problems()
 
 
 async def test_guard_stays_and_node_reports_an_unreadable_list(node: Node) -> None:
@@ -133,8 +133,8 @@ async def test_guard_stays_and_node_reports_an_unreadable_list(node: Node) -> No
         one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
     node.gres.write_text("slurmd: fatal: Unable to determine this slurmd's NodeName\n")
     async with node.agent(ready=False) as agent:
-        await until(lambda: _DEVICES in agent.health.troubles())
-        assert "fatal: Unable" in agent.health.troubles()[_DEVICES]
+        await until(lambda: _DEVICES in agent.health.problems())
+        assert "fatal: Unable" in agent.health.problems()[_DEVICES]
         await until_equal(node.reason, "ListUnreadable")
         other = node.start(B)
         assert (node.has(one), node.has(other)) == ("x", "")
@@ -211,7 +211,7 @@ async def test_device_holders_and_job_file_errors_are_reported(node: Node) -> No
         of = dict.fromkeys(("UUID", "gpu", "GPU_I_ID"), "") | {"gres": "gpu", "index": "1"}
         of |= {"pod_namespace": "ml", "pod_name": A, "job_id": "7"}
         assert figure(agent, "node_agent_device_holder", **of) == 1
-        await until(lambda: "job files" in agent.health.troubles())
+        await until(lambda: "job files" in agent.health.problems())
 
 
 def figure(agent: Agent, name: str, **labels: str) -> float:
@@ -288,15 +288,15 @@ async def test_removed_file_of_the_guard_is_pinned_again(what: str, node: Node) 
             await until(lambda: f"ml/{B}" in agent.problems)
             assert (node.has(one), node.has(other)) == ("x", "")
         await until(lambda: node.has(other) == "xy")
-        assert "other device programs" not in agent.health.troubles()
+        assert "other device programs" not in agent.health.problems()
 
 
 async def test_device_program_without_pinned_files_is_reported(node: Node) -> None:
     async with node.agent() as agent:
-        assert "other device programs" not in agent.health.troubles()
+        assert "other device programs" not in agent.health.problems()
     node.remove_files_of_guard("*")
     async with node.agent() as agent:
-        assert "until the Node is booted" in agent.health.troubles()["other device programs"]
+        assert "until the Node is booted" in agent.health.problems()["other device programs"]
 
 
 async def test_doubt_replaces_a_dead_watch_of_pods(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,14 +365,14 @@ async def test_agent_works_without_inotify(node: Node, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(agent_module, "FolderWatch", none)
     async with node.agent() as agent:
-        assert "inotify" in agent.health.troubles()
+        assert "inotify" in agent.health.problems()
         await node.run_pod(A, "gpu:1(IDX:0)", "x")
 
 
 async def test_agent_is_not_ready_without_cgroups_of_pods(node: Node) -> None:
     async def readyz() -> tuple[int, bool]:
         answer = await client.get("/readyz")
-        return answer.status_code, "guard" in answer.json()["troubles"]
+        return answer.status_code, "guard" in answer.json()["problems"]
 
     node.remove_pods_cgroup()
     async with node.agent(ready=False) as agent:
@@ -380,7 +380,7 @@ async def test_agent_is_not_ready_without_cgroups_of_pods(node: Node) -> None:
         async with httpx.AsyncClient(transport=transport, base_url="http://agent") as client:
             for _ in range(2):
                 await until_equal(readyz, (503, True))
-                assert "no cgroup" in agent.health.troubles()["guard"]
+                assert "no cgroup" in agent.health.problems()["guard"]
                 assert (await client.get("/healthz")).status_code == 200
                 await until_equal(node.reason, "NotGuarded")
                 node.tree.make("kubepods/burstable")
@@ -394,7 +394,7 @@ async def test_agent_is_not_ready_before_first_read_of_slurmds_list(node: Node) 
     node.gres.unlink()
     async with node.agent(ready=False) as agent:
         node.begin(A, "gpu:1(IDX:0)")
-        await until(lambda: _DEVICES in agent.health.troubles())
+        await until(lambda: _DEVICES in agent.health.problems())
         await asyncio.sleep(0.3)
         assert not agent.health.ready
         node.gres.write_text(printed)
@@ -402,7 +402,7 @@ async def test_agent_is_not_ready_before_first_read_of_slurmds_list(node: Node) 
         await until(lambda: agent.health.ready)
         node.gres.unlink()  # the agent continues with the known list
         node.bind(B, "gpu:1(IDX:1)")
-        await until(lambda: _DEVICES in agent.health.troubles())
+        await until(lambda: _DEVICES in agent.health.problems())
         assert agent.health.ready
 
 
@@ -446,20 +446,20 @@ async def test_native_job_without_limits_is_reported(
     scope = "system.slice/n1_slurmstepd.scope"
     node.tree.make(f"{scope}/system")
     async with node.agent() as agent:
-        assert part not in agent.health.troubles()
+        assert part not in agent.health.problems()
         job = f"{scope}/job_33"
         with capture_logs() as logs:
             node.tree.make(f"{job}/step_batch/user")
             with node.process(f"{job}/step_batch/user"):
-                await until(lambda: "in force for job_33" in agent.health.troubles().get(part, ""))
+                await until(lambda: "in force for job_33" in agent.health.problems().get(part, ""))
                 for parameter in ("ConstrainCores=yes", "ConstrainDevices=yes"):
-                    assert parameter in agent.health.troubles()[part]
+                    assert parameter in agent.health.problems()[part]
                 assert agent.health.ready
             for below in ("step_batch/user", "step_batch", ""):
                 (node.tree.root / job / below).rmdir()
-            await until(lambda: part not in agent.health.troubles())
+            await until(lambda: part not in agent.health.problems())
         told = [(line["log_level"], line["event"]) for line in logs if line.get("part") == part]
-        assert told == [("error", "trouble"), ("info", "trouble over")]
+        assert told == [("error", "problem"), ("info", "problem ended")]
 
 
 async def test_core_shared_by_two_pods_is_reported(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -477,7 +477,7 @@ async def test_core_shared_by_two_pods_is_reported(node: Node, monkeypatch: pyte
                 cpus = Cpus.read().cores[0]
                 words = f"Pod ml/{A} and Pod ml/{B} have the same CPUs: {number_list.compress(cpus)}"
                 assert await node.condition() == Condition(False, "CoresShared", words)
-                assert agent.health.troubles()["cores of two jobs"] == words
+                assert agent.health.problems()["cores of two jobs"] == words
                 assert registry_of(agent).get_sample_value(shared) == len(cpus)
             await until_equal(node.condition, Condition.of({}, []))
         assert registry_of(agent).get_sample_value(shared) == 0
@@ -532,7 +532,7 @@ async def test_step_in_the_job_of_a_pod_is_reported(
                 words += ": the node agent ends such steps" if ends else ""
                 await until_equal(node.condition, Condition(False, "StepInJobOfPod", words))
                 await until(lambda: has_processes(node.tree.root / job / "step_0") is not ends)
-            assert agent.health.troubles()["steps in jobs of Pods"] == words
+            assert agent.health.problems()["steps in jobs of Pods"] == words
             assert registry_of(agent).get_sample_value("node_agent_steps_in_jobs_of_pods_total") == 1
             assert has_processes(node.tree.root / pod)
             assert has_processes(node.tree.root / job / "step_batch")
@@ -553,10 +553,10 @@ async def test_setting_limits_cores_of_pods_of_no_job(
         async with node.agent() as agent:
             if off:
                 words = "Pod kube-system/p: its cgroup has no cpuset.cpus: the controller is not enabled"
-                await until(lambda: words in agent.health.troubles().get(part, ""))
-            await until(lambda: "Slurm's limits of its jobs" in agent.health.troubles())
+                await until(lambda: words in agent.health.problems().get(part, ""))
+            await until(lambda: "Slurm's limits of its jobs" in agent.health.problems())
             await node.run_pod(B, "gpu:1(IDX:0)", "x")
-            assert (part in agent.health.troubles()) is off
+            assert (part in agent.health.problems()) is off
 
 
 async def test_own_pod_has_access_before_drivers_are_called(

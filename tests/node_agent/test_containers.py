@@ -236,7 +236,7 @@ async def test_no_pod_starts_before_the_agent_knows_the_pods(node: Node) -> None
     async with start as runtime, node.agent(ready=False) as agent:
         node.start(A)
         node.bind(A, "gpu:1(IDX:0)")
-        await until(agent.health.troubles)
+        await until(agent.health.problems)
         assert "does not know the devices of" in await created(runtime, POD, "required plugin")
         assert "does not know the devices of" in await runtime.runs(POD)
         node.kubernetes.outage(None)
@@ -279,10 +279,10 @@ async def test_privileged_container_of_no_job_starts_and_opens_no_device(node: N
 async def test_agent_reconnects_to_a_restarted_container_runtime(node: Node) -> None:
     async with running(node) as (runtime, agent):
         runtime.kill()
-        await until(lambda: "container runtime" in agent.health.troubles())
+        await until(lambda: "container runtime" in agent.health.problems())
         assert node.nri is not None
         async with ContainerRuntime.start("0.8", node.nri) as another:  # another release
-            await until(lambda: "container runtime" not in agent.health.troubles())
+            await until(lambda: "container runtime" not in agent.health.problems())
             cgroup = node.start(A)
             node.bind(A, "gpu:1(IDX:0)")
             assert await known(another, POD) == ""
@@ -305,5 +305,5 @@ async def test_hanging_driver_delays_no_container(node: Node, monkeypatch: pytes
         adjust, error = await runtime.creates(POD)
         assert (error, node.has(cgroup)) == ("", "x")
         assert [device["path"][-1] for device in adjust["linux"]["devices"]] == ["x"]
-        assert agent.health.troubles()["names of devices"] == "a driver has not answered for 0.2 s"
+        assert agent.health.problems()["names of devices"] == "a driver has not answered for 0.2 s"
         goes_on.set()

@@ -59,8 +59,8 @@ class Node:
         self.said: dict[str, object] = {}
         self.health = DeviceHealth(self.kubernetes, "n1", keeper, [], {}, self.says)
 
-    def says(self, part: str, trouble: Exception | str | None) -> None:
-        self.said[part] = trouble
+    def says(self, part: str, problem: Exception | str | None) -> None:
+        self.said[part] = problem
 
     def looked(self) -> None:
         """Reports to the Node's health that the list is readable and the guard is in force."""

@@ -53,10 +53,10 @@ class Site:
         self.keeper = Three()
         self.pods = NodePods(self.kubernetes, "n1", lambda: None, lambda _: None)
         self.holders = DeviceHolders(self.keeper, self.pods, folder)
-        self.trouble: Exception | None = None
+        self.problem: Exception | None = None
 
-    def _reports(self, trouble: Exception | None) -> None:
-        self.trouble = trouble
+    def _reports(self, problem: Exception | None) -> None:
+        self.problem = problem
 
     @asynccontextmanager
     async def runs(self) -> AsyncIterator[None]:
@@ -151,10 +151,10 @@ async def test_changes_by_other_programs_are_repaired(
 async def test_folder_that_cannot_be_written_is_reported(site: Site) -> None:
     site.folder.write_text("a file in the place of the folder")
     async with site.runs():
-        await until(lambda: site.trouble)
-        assert "job-mapping" in str(site.trouble)
+        await until(lambda: site.problem)
+        assert "job-mapping" in str(site.problem)
         site.folder.unlink()
-        await until(lambda: site.trouble is None)
+        await until(lambda: site.problem is None)
 
 
 def claim(**devices: tuple[int, ...]) -> Claim:

@@ -207,13 +207,13 @@ async def test_unreadable_cores_of_a_gone_pod_delay_pods_and_drain_no_node(plain
         await until(lambda: agent.problems.keys() == {f"ml/{B}"})
         words = "the cores of Pods that are gone cannot be read: "
         assert agent.problems[f"ml/{B}"].startswith(words)
-        assert agent.health.troubles()["cores of Pods that are gone"].startswith(words)
-        assert "guard" not in agent.health.troubles()
+        assert agent.health.problems()["cores of Pods that are gone"].startswith(words)
+        assert "guard" not in agent.health.problems()
         await plain.reports(Condition.of({}, []))
         file.rmdir()
         file.write_text("\n")
         await until(lambda: agent.problems == {})
-        assert "cores of Pods that are gone" not in agent.health.troubles()
+        assert "cores of Pods that are gone" not in agent.health.problems()
 
 
 async def test_pod_on_cores_of_a_gone_pod_is_reported_and_keeps_running(plain: PlainNode) -> None:
@@ -257,7 +257,7 @@ async def test_lost_map_of_cores_prevents_starts_of_pods(
         plain.bind(uid, "0" if uid == A else "1")
         make_pod(plain.pods, uid, cpus if had_cores else "", populated=populated)
     async with plain.agent(None) as agent:
-        assert agent.health.troubles()["map of cores"] == "CPUs 0-2,4-7 are online"
+        assert agent.health.problems()["map of cores"] == "CPUs 0-2,4-7 are online"
         if not had_cores:
             await plain.reports(Condition.of({}, []))
             assert agent.problems == {}

@@ -31,8 +31,8 @@ def test_message_names_failed_devices_and_differing_counts() -> None:
 
 def test_condition_has_the_worst_reason_and_all_messages() -> None:
     drivers, words = "a driver hangs", "no list; a driver hangs; gpu 0: GPU is lost; counts"
-    troubles = {Reason.DEVICE_FAILED: drivers, Reason.LIST_UNREADABLE: "no list", Reason.NOT_GUARDED: ""}
-    found = Condition.of({"gpu 0": "GPU is lost"}, ["counts"], troubles)
+    problems = {Reason.DEVICE_FAILED: drivers, Reason.LIST_UNREADABLE: "no list", Reason.NOT_GUARDED: ""}
+    found = Condition.of({"gpu 0": "GPU is lost"}, ["counts"], problems)
     assert found == Condition(True, "ListUnreadable", words)
     assert Condition.of({}, [], dict.fromkeys(Reason, "")) == FINE
 

@@ -393,7 +393,7 @@ async def test_condition_lasts_until_the_earlier_holders_end(
         await plain.reports(Condition.of({}, []))
         write_list(gres, "102")
         await plain.reports(Condition(True, "Renumbered", message))
-        assert agent.health.troubles()["numbers of devices"] == words("job_33")
+        assert agent.health.problems()["numbers of devices"] == words("job_33")
         assert agent.health.ready
     plain.kubernetes.put("nodes", {"metadata": {"name": "n1"}, "spec": {}, "status": {}})
 
@@ -405,7 +405,7 @@ async def test_condition_lasts_until_the_earlier_holders_end(
         assert first == Condition(True, "Renumbered", message)
         (job / EVENTS).write_text("populated 0\n")
         await plain.reports(Condition.of({}, []))
-        await until(lambda: "numbers of devices" not in agent.health.troubles())
+        await until(lambda: "numbers of devices" not in agent.health.problems())
 
 
 def test_remove_deletes_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,8 +207,8 @@ class Bench:
         self.jobs: set[str] = set()
         self.awaited = ""
         self.orphans: list[str] | None = []
-        self.troubles: dict[str, object] = {}
-        says = self.troubles.__setitem__
+        self.problems: dict[str, object] = {}
+        says = self.problems.__setitem__
         self.pods = NodePods(self.kubernetes, "n1", self._hears, print, "slurm-nodes")
         here = Here(
             pod=lambda: self.pods.slurmd,

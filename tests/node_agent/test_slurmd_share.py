@@ -80,13 +80,13 @@ async def test_node_gives_no_device_before_slurmd_starts(node: Node) -> None:
     node.slurmd_namespace = "slurm-nodes"
     async with node.agent() as agent:
         await until_equal(node.condition, Condition.of({}, []))
-        assert not agent.health.troubles()
+        assert not agent.health.problems()
         pods = node.begin(A, "gpu:1(IDX:1)")
         node.print_devices("xyz")
         slurmds = start_slurmd(node)
         await until(lambda: (node.has(pods), node.has(slurmds)) == ("y", "xz"))
         node.gres.unlink()
-        await until(lambda: "slurmd's list of devices" in agent.health.troubles())
+        await until(lambda: "slurmd's list of devices" in agent.health.problems())
 
 
 @pytest.mark.real
@@ -97,7 +97,7 @@ async def test_slurmd_pod_that_never_lists_its_devices_is_a_problem(node: Node) 
     async with node.agent() as agent:
         await until_equal(node.condition, Condition.of({}, []))
         begins(node, datetime.now(UTC) - timedelta(minutes=10))
-        await until(lambda: "slurmd's list of devices" in agent.health.troubles())
+        await until(lambda: "slurmd's list of devices" in agent.health.problems())
         await until_equal(node.reason, "ListUnreadable")
         node.print_devices("xyz")
         await node.run_pod(A, "gpu:1(IDX:1)", "y")
@@ -112,7 +112,7 @@ async def test_no_pod_gets_devices_by_the_list_of_an_earlier_slurmd(node: Node) 
         other = node.begin(C, "gpu:1(IDX:0)")
         await until(lambda: "since its last start" in agent.problems.get(f"ml/{C}", ""))
         assert (node.has(one), node.has(other)) == ("y", "")
-        assert not agent.health.troubles()
+        assert not agent.health.problems()
         node.print_devices("zyx")
         listed_at = time.time() + 61
         os.utime(node.gres, (listed_at, listed_at))
@@ -129,7 +129,7 @@ async def test_the_list_of_an_earlier_slurmd_is_a_problem_after_five_minutes(nod
         await until(
             lambda: (
                 "older than slurmd's container"
-                in agent.health.troubles().get("slurmd's list of devices", "")
+                in agent.health.problems().get("slurmd's list of devices", "")
             )
         )
         await until_equal(node.reason, "ListUnreadable")
@@ -146,7 +146,7 @@ async def test_missing_list_of_slurmd_on_the_host_is_a_problem(node: Node) -> No
         node.bind(A, "")  # the agent looks
         await asyncio.sleep(0.3)
         node.bind(A, "", news="1")
-        await until(lambda: "slurmd's list of devices" in agent.health.troubles())
+        await until(lambda: "slurmd's list of devices" in agent.health.problems())
 
 
 @pytest.mark.real

@@ -120,8 +120,8 @@ class Site:
         assert seen is not None
         return seen.reason if "DRAIN" in seen.states else None
 
-    def troubles(self) -> Any:
-        return self.health.troubles()
+    def problems(self) -> Any:
+        return self.health.problems()
 
     def bound_job(self) -> int:
         """Binds a Pod to n1. Returns the id of its job."""
@@ -207,7 +207,7 @@ async def test_node_missing_in_either_system_is_left_alone(site: Site) -> None:
     await site.controller.turn()
     assert await site.reason("n2") == CORDONED
     assert site.calls == []
-    assert site.troubles() == {}
+    assert site.problems() == {}
 
 
 async def test_outage_of_slurm_is_reported_and_stops_all_changes(site: Site) -> None:
@@ -216,13 +216,13 @@ async def test_outage_of_slurm_is_reported_and_stops_all_changes(site: Site) -> 
     with capture_logs() as logs:
         await site.controller.turn()
         await site.controller.turn()
-    assert [(line["event"], line["error"]) for line in logs] == [("trouble", "slurmctld is down")]
-    assert site.troubles() == {"Slurm": "slurmctld is down"}
+    assert [(line["event"], line["error"]) for line in logs] == [("problem", "slurmctld is down")]
+    assert site.problems() == {"Slurm": "slurmctld is down"}
     assert site.calls == []
     site.slurm.outage(None)
     assert await site.turn() is None  # the ledger's state may be older than the outage
     await site.controller.turn()
-    assert site.troubles() == {}
+    assert site.problems() == {}
     assert await site.reason() == CORDONED
 
 
@@ -275,13 +275,13 @@ async def test_forbidden_patch_is_reported_and_delays_no_other_node(site: Site) 
     site.cordon("n2")
     await site.controller.turn()
     assert [await site.reason(name) for name in ("n1", "n2")] == [CORDONED] * 2
-    assert "nodes/status is forbidden" in site.troubles()[PARTS[0]]
+    assert "nodes/status is forbidden" in site.problems()[PARTS[0]]
     site.cordon("n1", cordoned=False)
     await site.controller.turn()
     assert [await site.reason(name) for name in ("n1", "n2")] == [None, CORDONED]
     site.kubernetes.outage(None)
     await site.controller.turn()
-    assert site.troubles() == {}
+    assert site.problems() == {}
     assert [site.says(name) for name in ("n1", "n2")] == [None, "DrainedForKubernetes"]
 
 
@@ -320,11 +320,11 @@ async def test_node_is_resumed_after_its_completing_jobs_have_ended(site: Site) 
 async def test_too_many_unready_nodes_are_reported_and_not_drained(site: Site) -> None:
     site.says_of("Ready", *NAMES[:6], status="Unknown")
     assert await site.turn() is None
-    assert "6 of 12 Nodes are not ready" in site.troubles()[PARTS[1]]
+    assert "6 of 12 Nodes are not ready" in site.problems()[PARTS[1]]
     assert site.controller.tally.suppressed == 6
     site.says_of("Ready", "n6", status="True")
     await site.controller.turn()
-    assert site.troubles() == {}
+    assert site.problems() == {}
     assert await site.reason() == PREFIX + "not ready in Kubernetes"
 
 
@@ -351,12 +351,12 @@ async def test_node_drained_by_its_gate_is_resumed_when_no_pod_is_in_the_way(sit
     assert (await site.turn(), site.says()) == (None, "InService")
 
 
-@pytest.mark.parametrize("trouble", [Unreachable("slurmctld is down"), NotLeading()])
-async def test_drain_of_the_gate_stays_during_an_outage(site: Site, trouble: Exception) -> None:
-    site.errors["gate"] = trouble
+@pytest.mark.parametrize("problem", [Unreachable("slurmctld is down"), NotLeading()])
+async def test_drain_of_the_gate_stays_during_an_outage(site: Site, problem: Exception) -> None:
+    site.errors["gate"] = problem
     await site.slurm.drain_node("n1", REFUSED)
     assert await site.turn() == REFUSED
-    assert site.troubles() == {}
+    assert site.problems() == {}
 
 
 async def test_node_with_a_lost_job_is_resumed(site: Site) -> None:
@@ -438,7 +438,7 @@ async def test_concurrent_change_of_a_node_is_no_problem() -> None:
     site.slurm.drain("n1", BY_HAND)
     site.kubernetes.before_next("patch_node", lambda: site.says_of("Ready", "n1", status="True"))
     await site.controller.turn()
-    assert (site.troubles(), site.calls.count("patch_node")) == ({}, 1)
+    assert (site.problems(), site.calls.count("patch_node")) == ({}, 1)
     await site.controller.turn()
     assert (site.view.nodes["n1"].taints, site.calls.count("patch_node")) == ((TAINT,), 2)
 

@@ -34,14 +34,14 @@ class Checked:
         """Runs the check, and returns the log messages."""
         with capture_logs() as lines:
             await self.check.look()
-        return [line.get("where") or line["error"] for line in lines if line["event"] != "trouble over"]
+        return [line.get("where") or line["error"] for line in lines if line["event"] != "problem ended"]
 
     @property
-    def troubles(self) -> Any:
-        return self._health.troubles()
+    def problems(self) -> Any:
+        return self._health.problems()
 
-    async def has_trouble(self) -> bool:
-        return bool(self.troubles)
+    async def has_problem(self) -> bool:
+        return bool(self.problems)
 
     def _view(self) -> Any:
         return view(replace(kube_node("n1"), cpus=Decimal(self.cpus)))
@@ -51,11 +51,11 @@ async def test_wrong_cpu_unit_is_a_problem_until_fixed() -> None:
     checked = Checked(CORES)
     (line,) = await checked.logged()
     assert "SLURM_EXTENDER_CPU_UNIT=2" in line
-    assert checked.troubles == {"CPUs": line}
+    assert checked.problems == {"CPUs": line}
     assert await checked.logged() == []
     checked.cpus = 4
     assert await checked.logged() == []
-    assert checked.troubles == {}
+    assert checked.problems == {}
     checked.cpus = 8
     assert await checked.logged() == [line]
 
@@ -63,14 +63,14 @@ async def test_wrong_cpu_unit_is_a_problem_until_fixed() -> None:
 async def test_matching_cpu_unit_is_no_problem() -> None:
     checked = Checked(CORES, unit="2")
     assert await checked.logged() == []
-    assert checked.troubles == {}
+    assert checked.problems == {}
 
 
 async def test_whole_cores_are_logged_and_no_problem() -> None:
     checked = Checked(THREADS)
     (line,) = await checked.logged()
     assert "whole cores of 2 CPUs" in line
-    assert checked.troubles == {}
+    assert checked.problems == {}
     assert await checked.logged() == []
 
 
@@ -82,7 +82,7 @@ async def test_check_continues_after_an_outage(monkeypatch: pytest.MonkeyPatch) 
         await checked.check.look()
     running = asyncio.ensure_future(checked.check.run())
     await asyncio.sleep(0.05)
-    assert checked.troubles == {}
+    assert checked.problems == {}
     checked.slurm.outage(None)
-    await until(checked.has_trouble, within_s=15)
+    await until(checked.has_problem, within_s=15)
     running.cancel()

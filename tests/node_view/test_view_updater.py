@@ -186,7 +186,7 @@ async def test_a_slurm_that_does_not_count_memory_is_a_problem(
 ) -> None:
     health, defaults = Health(), SlurmDefaults(select_type_parameters=setting)
     await updater(having(), ToldSlurm(select_type_parameters=told), defaults, health).load()
-    words = health.troubles().get(MEMORY)
+    words = health.problems().get(MEMORY)
     assert (words is None) is (problem is None)
     assert words is None or (problem or "") in words
 
@@ -195,7 +195,7 @@ async def test_uncounted_memory_is_no_problem_if_jobs_get_whole_nodes() -> None:
     health = Health()
     slurm = ToldSlurm(select_type="select/linear", select_type_parameters=("CR_CPU",))
     await updater(having(), slurm, health=health).load()
-    assert MEMORY not in health.troubles()
+    assert MEMORY not in health.problems()
 
 
 async def test_problem_of_uncounted_memory_ends_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,10 +203,10 @@ async def test_problem_of_uncounted_memory_ends_with_its_cause(monkeypatch: pyte
     health, slurm = Health(), ToldSlurm(select_type_parameters=("CR_CORE",))
     updating = updater(having(), slurm, health=health)
     await updating.load()
-    assert MEMORY in health.troubles()
+    assert MEMORY in health.problems()
     slurm.edit_conf(select_type_parameters=("CR_CORE_MEMORY",))
     await read_again(updating, slurm)
-    assert MEMORY not in health.troubles()
+    assert MEMORY not in health.problems()
 
 
 async def test_changes_of_slurm_conf_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,12 +270,12 @@ async def test_contested_slurm_node_is_a_problem_until_it_ends(
     kubernetes, health = having(*labelled), Health()
     updating = updater(kubernetes, health=health)
     await updating.load()
-    assert NAMES in health.for_strangers()["troubles"]  # type: ignore[operator]
+    assert NAMES in health.for_strangers()["problems"]  # type: ignore[operator]
     await followed(updating, kubernetes, *happens)
-    troubles = health.troubles()
-    assert isinstance(troubles, dict)
-    assert troubles.get(NAMES, "").startswith(told)
-    assert bool(troubles.get(NAMES)) is bool(told)
+    problems = health.problems()
+    assert isinstance(problems, dict)
+    assert problems.get(NAMES, "").startswith(told)
+    assert bool(problems.get(NAMES)) is bool(told)
 
 
 async def test_a_heartbeat_is_not_published() -> None:

@@ -51,14 +51,14 @@ def test_pod_requests_the_next_job_id_at_once_if_its_id_is_taken(world: World, s
     assert world.job_id_of(uid) != first.job_id
 
 
-@pytest.mark.parametrize("trouble", [Remedy.ID_TAKEN, Remedy.AGAIN])
-def test_repeated_submission_does_not_overtake_a_queued_pod(world: World, trouble: Remedy) -> None:
+@pytest.mark.parametrize("problem", [Remedy.ID_TAKEN, Remedy.AGAIN])
+def test_repeated_submission_does_not_overtake_a_queued_pod(world: World, problem: Remedy) -> None:
     uid, first = world.pod_and_submission()
     other = world.queued_pod()
     assert world.state_of(other) is State.QUEUED
-    if trouble is Remedy.ID_TAKEN:
+    if problem is Remedy.ID_TAKEN:
         give_the_id_to_a_stranger(world, first)
-    world.finish(first, Failure(trouble, "for whatever reason"))
+    world.finish(first, Failure(problem, "for whatever reason"))
     world.pass_time(10.0)
     submitted = [e for e in world.settle() if isinstance(e, Submit) and e.uid == uid]
     assert [e.immediate for e in submitted] == [False]

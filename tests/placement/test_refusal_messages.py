@@ -14,7 +14,7 @@ from extender.explain.cause import Cause
 from extender.explain.message import text
 from extender.explain.sentences import sentence
 from extender.placement.transitions.asked import refused
-from extender.placement.transitions.attempts import trouble
+from extender.placement.transitions.attempts import cause_of
 from extender.placement.transitions.rights import NUMBERS, lacking
 from extender.record.events import Remedy
 from slurm_client.errors import CAUSES
@@ -66,7 +66,7 @@ def test_message_has_no_python_values_and_ends_with_the_error_numbers(
     request = replace(REQUEST, job=replace(REQUEST.job, **asked))
     at = replace(AT, rights=rights)
     why = refused(failure, request, at)
-    cause = why.shown() if failure.remedy is Remedy.CHANGE else trouble(failure)
+    cause = why.shown() if failure.remedy is Remedy.CHANGE else cause_of(failure)
     assert not PYTHON.search(text(cause))
     assert text(cause, "; Slurm is asked again at 12:00 UTC").endswith(f" ({failure.codes})")
     assert "Slurm error" not in sentence(cause)

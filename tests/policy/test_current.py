@@ -69,7 +69,7 @@ def test_half_written_file_is_ignored_until_it_is_complete(kept: CurrentPolicy, 
     for text in ("p", "preset", "preset: restricted\nrules: [", OTHER):
         file.write_text(text)
         kept.look(file)
-        assert (kept.policy, kept.trouble) == (OPEN, None)
+        assert (kept.policy, kept.problem) == (OPEN, None)
     kept.look(file)
     assert kept.policy == RESTRICTED
 
@@ -106,10 +106,10 @@ def test_invalid_file_keeps_the_last_valid_policy(kept: CurrentPolicy, file: Pat
     file.write_text(BAD)
     look(kept, file)
     assert kept.policy == OPEN
-    assert f"{file}:1: preset: must be restricted or open" in str(kept.trouble)
+    assert f"{file}:1: preset: must be restricted or open" in str(kept.problem)
     file.write_text(OTHER)
     look(kept, file)
-    assert (kept.policy, kept.trouble) == (RESTRICTED, None)
+    assert (kept.policy, kept.problem) == (RESTRICTED, None)
 
 
 def test_problem_ends_after_an_invalid_file_is_reverted(kept: CurrentPolicy, file: Path) -> None:
@@ -118,17 +118,17 @@ def test_problem_ends_after_an_invalid_file_is_reverted(kept: CurrentPolicy, fil
     look(kept, file)
     good.replace(file)
     look(kept, file)
-    assert (kept.policy, kept.trouble) == (OPEN, None)
+    assert (kept.policy, kept.problem) == (OPEN, None)
 
 
 def test_deleted_file_keeps_the_last_valid_policy(kept: CurrentPolicy, file: Path) -> None:
     gone = file.rename(file.with_name("gone"))
     kept.look(file)
     assert kept.policy == OPEN
-    assert "no longer exists" in str(kept.trouble)
+    assert "no longer exists" in str(kept.problem)
     gone.rename(file)
     kept.look(file)
-    assert kept.trouble is None
+    assert kept.problem is None
 
 
 def write(file: Path, text: str) -> None:
@@ -151,11 +151,11 @@ async def test_problem_of_the_file_reaches_probes_and_metrics_until_it_ends(
         (line,) = (line for line in logs if line["log_level"] != "info")
         assert (line["log_level"], line["part"]) == ("error", "policy")
         assert line["error"].startswith("the last valid content stays in force: ")
-        assert "policy.yaml:1" in str(health.troubles())
+        assert "policy.yaml:1" in str(health.problems())
         write(file, OTHER)
         while not await told.get():
             pass
-        assert health.troubles() == {}
+        assert health.problems() == {}
         assert kept.policy == RESTRICTED
     finally:
         task.cancel()

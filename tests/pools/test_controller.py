@@ -163,8 +163,8 @@ async def test_node_goes_back_to_the_old_revision_if_its_pod_is_rejected(bench: 
         went_back = await bench.turn(nothing)
     why = "kube-apiserver does not take it"
     assert went_back == replace(OLD, failed=POOL.assignment.revision, why=why)
-    assert "ConfigMap slurmd-templates: no right" in str(bench.health.troubles())
-    (line,) = [each for each in logged if each["event"] == "went back"]
+    assert "ConfigMap slurmd-templates: no right" in str(bench.health.problems())
+    (line,) = [each for each in logged if each["event"] == "rolled back"]
     assert (line["node"], line["revision"], line["error"]) == ("n1", POOL.assignment.revision, why)
 
 
@@ -183,13 +183,13 @@ async def test_unknown_label_is_reported_and_changes_nothing(bench: Bench, value
     bench.kubernetes.edit("nodes", "n1", {"metadata": {"labels": {SLURMD_LABEL: value}}})
     assert await bench.turn(nothing) == POOL.assignment
     words = f'Node n1: the label slurm-extender.io/slurmd may only have the value "host", not "{value}"'
-    assert bench.health.troubles() == {"pools": words}
+    assert bench.health.problems() == {"pools": words}
 
 
 async def test_node_with_the_host_slurmd_label_loses_its_slurmd_pod(bench: Bench) -> None:
     bench.kubernetes.edit("nodes", "n1", {"metadata": {"labels": {SLURMD_LABEL: ON_HOST}}})
     assert await bench.turn(nothing) == Assignment("gpu", "", POOL.assignment.conf)
-    assert not bench.health.troubles()
+    assert not bench.health.problems()
 
 
 async def test_node_with_a_changed_configuration_is_deleted_in_slurm(bench: Bench) -> None:

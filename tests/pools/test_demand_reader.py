@@ -142,10 +142,10 @@ async def test_unreadable_job_does_not_hide_other_jobs(bench: Bench) -> None:
 async def test_partition_that_slurm_does_not_have_is_reported(bench: Bench) -> None:
     bench.pools = [Pool("gpu", {}, partitions=frozenset({"gpu", "gpus"}))]
     assert await bench.known() == Demand()
-    assert bench.health.troubles() == {PART: "pool gpu: Slurm has no partition gpus"}
+    assert bench.health.problems() == {PART: "pool gpu: Slurm has no partition gpus"}
     bench.pools = [Pool("gpu", {}, partitions=frozenset({"gpu"}))]
     await bench.known()
-    assert not bench.health.troubles()
+    assert not bench.health.problems()
 
 
 async def test_array_with_many_started_tasks_is_read_rarely(bench: Bench) -> None:
@@ -173,17 +173,17 @@ async def test_job_without_an_answer_does_not_hide_other_jobs(bench: Bench) -> N
     await bench.submit([3, 4])
     bench.slurm.fails = {job_id: OutcomeUnknown("silent for 15 s") for job_id in (1, 3)}
     assert await bench.known() == Demand(jobs=3, nodes=3, cpus=6)
-    (words,) = bench.health.troubles().values()
+    (words,) = bench.health.problems().values()
     assert words == "job 3 cannot be read: silent for 15 s; job 1 cannot be read: silent for 15 s"
-    assert PART in bench.health.troubles()
+    assert PART in bench.health.problems()
     bench.slurm.fails = {}
     assert await bench.known() == Demand(jobs=4, nodes=4, cpus=8)
-    assert not bench.health.troubles()
+    assert not bench.health.problems()
     bench.slurm.fails[1] = OutcomeUnknown("silent for 15 s")
     await bench.known()
     bench.pools = []
     await bench.known()
-    assert not bench.health.troubles()
+    assert not bench.health.problems()
 
 
 async def test_demand_is_unknown_if_many_jobs_have_no_answer(bench: Bench) -> None:

@@ -175,7 +175,7 @@ async def test_many_nodes_gone_at_once_are_reported() -> None:
     for number in range(7):
         slurm.register(SlurmNode(f"n{number}", frozenset(), 8, 100, instance_type="slurm-extender/gpu"))
     await gone_nodes(slurm, health).look(await slurm.nodes(), {})
-    assert "7 of 7 nodes of pools" in health.troubles()[PART]
+    assert "7 of 7 nodes of pools" in health.problems()[PART]
 
 
 async def test_nodes_drained_by_an_autoscaler_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ async def test_nodes_drained_by_an_autoscaler_are_deleted(monkeypatch: pytest.Mo
     monkeypatch.setattr("extender.pools.removal._DOWN_S", 0.0)
     await gone_nodes(slurm, health).look(await slurm.nodes(), {})
     assert await slurm.nodes() == ()
-    assert not health.troubles()
+    assert not health.problems()
 
 
 async def test_waiting_time_starts_when_slurmd_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ _PAUSE_S = 0.5
 def problems(cluster: Cluster) -> list[str]:
     """Returns the degraded components that /readyz names."""
     url = f"http://127.0.0.1:{cluster.ports['extender-health']}/readyz"
-    return list(fetch(url).json()["troubles"])
+    return list(fetch(url).json()["problems"])
 
 
 def lists_of_events(cluster: Cluster) -> int:
@@ -48,4 +48,4 @@ def test_an_idle_cluster_has_no_problem(cluster: Cluster, seconds: int) -> None:
         time.sleep(_PAUSE_S)
     assert lists_of_events(cluster) > lists, "the watch was not silent for long enough"
     events = {line["event"] for line in log_of_extender(cluster)[logged:]}
-    assert not events & {"watch expired, listing again", "trouble"}
+    assert not events & {"watch expired, listing again", "problem"}

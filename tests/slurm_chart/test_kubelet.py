@@ -190,8 +190,8 @@ def test_the_commands_of_the_page_restore_the_newest_dump(whole: WholeSlurm, at_
 
 
 def test_the_command_of_the_page_publishes_the_keys(whole: WholeSlurm) -> None:
-    whole.follow("kubectl create job -n slurm hand-out-now")
-    whole.job_succeeds("hand-out-now")
+    whole.follow("kubectl create job -n slurm publish-secrets-now")
+    whole.job_succeeds("publish-secrets-now")
 
 
 def test_state_database_and_keys_survive_an_uninstall(whole: WholeSlurm, at_ssh: LoggedIn) -> None:

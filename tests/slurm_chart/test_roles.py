@@ -21,7 +21,7 @@ CALLS: dict[str, Calls] = {
         "read_secret": [(NAMESPACE, name) for name in ("slurm-key", "slurm-jwt-key", "mariadb")],
         "write_secret": [({"metadata": {"namespace": NAMESPACE, "name": "slurm-key"}},)],
     },
-    "slurm-hand-out": {
+    "slurm-publish-secrets": {
         "read_secret": [("slurm-extender", "slurm-token"), ("slurm-nodes", "slurmd")],
         "write_secret": [(secret("slurm-extender", "slurm-token"),), (secret("slurm-nodes", "slurmd"),)],
     },

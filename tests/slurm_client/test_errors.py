@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from service.health import common_trouble
+from service.health import common_problem
 from slurm_client.errors import (
     CAUSES,
     InvalidRequest,
@@ -50,7 +50,7 @@ def test_a_connection_reset_by_a_killed_slurmctld_counts_as_an_outage() -> None:
     }
     error = problem(500, b"", reply)
     assert isinstance(error, OutcomeUnknown)
-    assert common_trouble(error) == "Slurm"
+    assert common_problem(error) == "Slurm"
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT])
@@ -58,7 +58,7 @@ def test_an_error_number_of_a_job_submit_plugin_is_not_an_outage(number: int) ->
     answered = {"error_number": number, "error": "refused"}
     error = problem(500, b"", {"errors": [answered]})
     assert isinstance(error, NeedsOperator)
-    assert common_trouble(error) is None
+    assert common_problem(error) is None
 
 
 def test_every_number_has_a_name_and_a_reason_of_its_own() -> None:

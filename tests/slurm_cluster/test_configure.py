@@ -366,7 +366,7 @@ def test_sidecar_reports_and_ends_with_its_pod(port: int, bench: Bench, tmp_path
         eventually(
             lambda: "slurm_cluster_configuration_current 0.0" in fetch(port, "/metrics")[1], within_s=20
         )
-        assert json.loads(fetch(port, "/readyz")[1]) == {"ready": True, "troubles": ["configuration"]}
+        assert json.loads(fetch(port, "/readyz")[1]) == {"ready": True, "problems": ["configuration"]}
         bench.want(bench.conf.replace("KillWait=40", "KillWait=41"))
         eventually(lambda: 'verdict="Applied"' in fetch(port, "/metrics")[1], within_s=30.0)
         assert bench.shows("KillWait") == "41 sec"

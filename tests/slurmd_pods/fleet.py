@@ -62,7 +62,7 @@ class Fleet:
         self.cluster = cluster
         self.nodes = nodes
         self.seen = Seen({node: [] for node in nodes})
-        self.troubles: dict[tuple[str, str], object] = {}
+        self.problems: dict[tuple[str, str], object] = {}
         self.gres = ""
         """Devices found by the agents."""
         self._native: dict[str, list[str]] = {}
@@ -131,8 +131,8 @@ class Fleet:
             awaited=str,
         )
 
-        def says(part: str, trouble: object) -> None:
-            self.troubles[node, part] = trouble
+        def says(part: str, problem: object) -> None:
+            self.problems[node, part] = problem
 
         runner = SlurmdRunner(api, node, POOLS_NAMESPACE, NODE_NAME_LABEL, here, says)
         agent = {"type": DEVICE_PROBLEM, "status": "False", "reason": "DevicesUsable", "message": ""}

@@ -61,7 +61,7 @@ def test_5_a_template_that_crashes(world: World, evidence: Evidence) -> None:
     def look(command: str) -> None:
         if "%E" in command:
             eventually(lambda: world.metric("slurm_extender_pool_stopped").get(stopped) == 1, stopped)
-            assert "fail; on dynamic-" in world.actors.trouble("roll-outs")
+            assert "fail; on dynamic-" in world.actors.problem("roll-outs")
             time.sleep(3)  # enough time for other Nodes to get the template
 
     follow(world, 5, before=look)

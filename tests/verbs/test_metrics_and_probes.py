@@ -37,7 +37,7 @@ async def test_the_program_is_alive_before_it_is_ready() -> None:
     assert (await listeners.probes.get("/healthz")).status_code == 200
     ready = await listeners.probes.get("/readyz")
     assert ready.status_code == 503
-    assert ready.json() == {"ready": False, "troubles": ["Slurm"]}
+    assert ready.json() == {"ready": False, "problems": ["Slurm"]}
 
 
 async def test_problem_of_a_ready_extender_does_not_change_the_status_of_readyz() -> None:
@@ -45,9 +45,9 @@ async def test_problem_of_a_ready_extender_does_not_change_the_status_of_readyz(
     listeners.health.ready = True
     listeners.health.says("Slurm", "slurmctld was not reached")
     ready = await listeners.probes.get("/readyz")
-    assert (ready.status_code, ready.json()["troubles"]) == (200, ["Slurm"])
+    assert (ready.status_code, ready.json()["problems"]) == (200, ["Slurm"])
     listeners.health.says("Slurm", None)
-    assert (await listeners.probes.get("/readyz")).json() == {"ready": True, "troubles": []}
+    assert (await listeners.probes.get("/readyz")).json() == {"ready": True, "problems": []}
 
 
 async def test_readyz_and_metrics_name_the_component_and_the_log_the_reason() -> None:
@@ -60,16 +60,16 @@ async def test_readyz_and_metrics_name_the_component_and_the_log_the_reason() ->
         listeners.health.says("Slurm", None)
     assert (await listeners.probes.get("/readyz")).json() == {
         "ready": False,
-        "troubles": ["eviction limiter"],
+        "problems": ["eviction limiter"],
     }
     page = (await listeners.metrics.get("/metrics")).text
     assert 'slurm_extender_component_degraded{component="Slurm"} 0.0' in page
     assert 'slurm_extender_component_degraded{component="eviction limiter"} 1.0' in page
     assert "ctl1" not in page
     assert [(entry["event"], entry["part"], entry.get("error")) for entry in logs] == [
-        ("trouble", "Slurm", why),
-        ("trouble", "eviction limiter", "0 are held back"),
-        ("trouble over", "Slurm", None),
+        ("problem", "Slurm", why),
+        ("problem", "eviction limiter", "0 are held back"),
+        ("problem ended", "Slurm", None),
     ]
 
 

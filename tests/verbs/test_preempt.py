@@ -169,14 +169,14 @@ async def test_stale_slurm_nodes_are_read_before_preemption(cpus: int) -> None:
     assert cluster.slurm.calls[-1] == "read nodes"
 
 
-@pytest.mark.parametrize("trouble", ["fails", "is silent"])
+@pytest.mark.parametrize("problem", ["fails", "is silent"])
 async def test_no_pod_is_preempted_on_unread_nodes(
-    trouble: str, monkeypatch: pytest.MonkeyPatch
+    problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(free_capacity, "_PATIENCE_S", 0.01)
     cluster = await scene(adopted_pod("low"))
     cluster.listeners.occupancy.stale = True
-    cluster.slurm.error, cluster.slurm.silent = DOWN, trouble == "is silent"
+    cluster.slurm.error, cluster.slurm.silent = DOWN, problem == "is silent"
     await only_elsewhere_is_open(cluster)
 
 

@@ -21,7 +21,7 @@ from slurm_client.model import Job, Partition
 from tests.builders import changed, kube_node, moment, placeholder_job, placeholder_of, pod, view
 from wellknown.allocation import Allocation
 from wellknown.names import NODE_NAME_LABEL
-from wellknown.node_mapping import NodeNames, is_kubelets, slurm_name, trouble
+from wellknown.node_mapping import NodeNames, is_kubelets, problem, slurm_name
 
 NAMES = st.sampled_from(["a", "b", "c"])
 
@@ -48,15 +48,15 @@ def test_one_node_represents_a_slurm_node_in_both_directions(named: dict[str, st
 
 
 def test_nodes_that_name_the_same_slurm_node_are_reported() -> None:
-    assert trouble(NodeNames({"a": "a", "b": "x"}), "label") is None
-    assert trouble(NodeNames({"a": "x", "x": "x", "c": "y", "d": "y"}), "label") == (
+    assert problem(NodeNames({"a": "a", "b": "x"}), "label") is None
+    assert problem(NodeNames({"a": "x", "x": "x", "c": "y", "d": "y"}), "label") == (
         "Nodes a, x name Slurm's node x: a alone stands for it; "
         "Nodes c, d name Slurm's node y: none stands for it, and it gets no Pods; the label is label"
     )
 
 
 def test_report_names_a_few_of_many_contested_nodes() -> None:
-    told = trouble(
+    told = problem(
         NodeNames({f"n{number}": f"s{number // 20}" for number in range(1000)}), NODE_NAME_LABEL
     )
     assert told is not None

@@ -200,7 +200,7 @@ def not_now(record: Placeholder, cause: Cause) -> Placeholder:
     return record._replace(cause=cause).with_retry(waits=Waits.FOR_TURN)
 
 
-def trouble(failure: Failure) -> Cause:
+def cause_of(failure: Failure) -> Cause:
     """Returns the cause that reports a failure to users."""
     what = "NeedsOperator" if failure.remedy is Remedy.OPERATOR else "Unavailable"
     known = {Remedy.LATER: Reason.SLURM_BUSY, Remedy.NO_ROOM: Reason.PARTITION_CLOSED}

@@ -10,7 +10,7 @@ from extender.jobs.grants import covers
 from extender.jobs.phase import Phase
 from extender.jobs.verdict import NOT_READ, TAKEN, asked_owner
 from extender.placement.transitions.asked import refused
-from extender.placement.transitions.attempts import give_back, not_now, trouble
+from extender.placement.transitions.attempts import cause_of, give_back, not_now
 from extender.placement.transitions.moves import granted
 from extender.placement.transitions.on_pod import invalid
 from extender.placement.transitions.table import after_read
@@ -291,7 +291,7 @@ def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
     """Returns the record with a cause for users, if the failure delays a submission. Does the same for a
     repeated failure that concerns a waiting job, or the job of a running Pod."""
     if record.state is State.SUBMITTING:
-        return record._replace(cause=trouble(failure))
+        return record._replace(cause=cause_of(failure))
     goes_on = record.state in (State.QUEUED, State.BOUND)
     refuses = failure.remedy in (Remedy.CHANGE, Remedy.UNEXPLAINED)
     if not refuses or record.retry.failures < REPEATEDLY or not goes_on:
@@ -303,7 +303,7 @@ def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
 def _left_open(record: Placeholder, failure: Failure) -> Placeholder:
     denials = min(record.job.mistrust.denials + 1, _DENIALS)
     last = denials == _DENIALS  # the last denial or a later denial: the Pod's author has the message
-    cause = record.cause if last else trouble(failure)
+    cause = record.cause if last else cause_of(failure)
     doubted = record._replace(cause=cause).with_job(unread=True).with_mistrust(denials=denials)
     return doubted.with_retry(failures=0, denied=failure)
 
@@ -333,4 +333,4 @@ def _not_taken(record: Placeholder, failure: Failure, at: Context) -> Placeholde
         return invalid(record, refused(failure, record.request, at), at.now)
     if failure.remedy is Remedy.NO_ROOM and record.job.asked.immediate:
         return record.next_try(at.rules).with_asked(immediate=False)
-    return not_now(record, trouble(failure))
+    return not_now(record, cause_of(failure))

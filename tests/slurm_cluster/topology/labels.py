@@ -44,6 +44,6 @@ def shown(topology: Topology) -> Mapping[str, str]:
     return {unit.name: " ".join([*unit.children, *unit.nodes]) for unit in topology.units}
 
 
-def told(built: Built) -> Mapping[str, str]:
+def problems_of(built: Built) -> Mapping[str, str]:
     """Returns the Nodes with problems, by problem."""
-    return {trouble.what: " ".join(trouble.nodes) for trouble in built.troubles}
+    return {problem.what: " ".join(problem.nodes) for problem in built.problems}

@@ -21,9 +21,9 @@ from tests.slurm_cluster.topology.labels import (
     made,
     node,
     places,
+    problems_of,
     racks,
     shown,
-    told,
 )
 
 VALUES = st.sampled_from(["a", "b", "c", "1", "2", "", "cluster", "unlabelled", "x" * 63, "9" * 30])
@@ -39,7 +39,7 @@ CONTRADICTS = "the labels contradict those of other Nodes"
 ZONES = Rules(Kind.TREE, (ZONE, SPINE, LEAF))
 PATHS = replace(TREE, names=Names.PATH)
 OF_SPINES = Rules(Kind.BLOCK, (SPINE, LEAF), (1,))
-TOLD = replace(TREE, members=Members.TOLD)
+REPORTED = replace(TREE, members=Members.REPORTED)
 FEW = "block b2 has fewer nodes than a base block (4)"
 
 
@@ -83,9 +83,9 @@ FEW = "block b2 has fewer nodes than a base block (4)"
         ),
         (PATHS, "n1 a 1, n2 a 2, n3 b 1", "cluster=a b, a=a.1 a.2, a.1=n1, a.2=n2, b=b.1, b.1=n3", {}),
         (BLOCKS, "n0 b1, n1 b1, n2 b1, n3 b1, n8 b2", "b1=n0 n1 n2 n3, b2=n8", {FEW: "n8"}),
-        (TOLD, "n1 s1 l1", "cluster=s1, l1=, s1=l1", {}),
+        (REPORTED, "n1 s1 l1", "cluster=s1, l1=, s1=l1", {}),
         (
-            TOLD,
+            REPORTED,
             "n1 s1 l1, n2 - -",
             "cluster=s1 unlabelled, l1=, s1=l1, unlabelled=n2",
             {UNLABELLED: "n2"},
@@ -95,19 +95,19 @@ FEW = "block b2 has fewer nodes than a base block (4)"
 def test_labels_make_a_topology(rules: Rules, rows: str, units: str, wrong: dict[str, str]) -> None:
     built = build(rules, places(*rows.split(", ")))
     assert ", ".join(f"{name}={below}" for name, below in shown(built.topology).items()) == units
-    assert told(built) == wrong
+    assert problems_of(built) == wrong
 
 
 @pytest.mark.parametrize("value", ["cluster", "unlabelled", "7" * 19])
 def test_a_label_value_that_is_no_valid_name_is_reported(value: str) -> None:
     built = build(TREE, places("n1 s1 l1", f"n2 s1 {value}"))
     assert shown(built.topology)["unlabelled"] == "n2"
-    assert [*told(built).values()] == ["n2"]
+    assert [*problems_of(built).values()] == ["n2"]
 
 
 def test_a_path_that_is_too_long_is_reported() -> None:
     built = build(replace(TREE, names=Names.PATH), places(f"n1 {'s' * 40} {'l' * 40}"))
-    assert "longer than 64" in next(iter(told(built)))
+    assert "longer than 64" in next(iter(problems_of(built)))
 
 
 def test_a_removed_node_changes_one_line() -> None:

@@ -56,9 +56,9 @@ def test_topology_conf_omits_entries_that_24_11_rejects(nodes: Path) -> None:
     sizes = ("--block-size", "2", "--selector", "example.io/gpu", "--output", "conf")
     blocks = render(nodes, "--kind", "block", "--tier", SPINE, *sizes)
     assert blocks.stdout == "BlockName=s1 Nodes=n[0-3]\nBlockSizes=2\n"
-    told = tree(nodes, "--members", "told", "--output", "conf", "--selector", "example.io/gpu")
-    assert told.exit_code == 1
-    assert "omitted" in told.stderr
+    reported = tree(nodes, "--members", "reported", "--output", "conf", "--selector", "example.io/gpu")
+    assert reported.exit_code == 1
+    assert "omitted" in reported.stderr
 
 
 def test_the_names_of_the_previous_file_stay(nodes: Path, tmp_path: Path) -> None:

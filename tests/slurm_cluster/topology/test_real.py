@@ -76,7 +76,7 @@ def test_numeric_label_values_are_valid_switch_names(slurm: RealSlurm) -> None:
 def test_nodes_without_labels_run_jobs_with_all_other_nodes(slurm: RealSlurm) -> None:
     found = [place for place in in_racks() if place.node not in ("node-7", "node-8")]
     built = build(TREE, [*found, *places("node-7 - -", "node-8 spine -")])
-    assert [trouble.nodes for trouble in built.troubles] == [("node-7", "node-8")]
+    assert [problem.nodes for problem in built.problems] == [("node-7", "node-8")]
     slurm.takes(slurm.text_of(built.topology))
     assert slurm.nodes_for("--nodes=1", "--nodelist=node-8") == ("node-8",)
     assert len(slurm.nodes_for("--nodes=8")) == 8
@@ -166,10 +166,10 @@ def test_nodes_are_in_the_switch_that_slurmd_reports(tmp_path: Path) -> None:
     switch while a node names the switch: otherwise slurmctld does not start again."""
     spec = ClusterSpec(nodes=1, dynamic_nodes=4, kubernetes=False, extender=False)
     racks = [Place(f"dynamic-{index}", ("spine", f"rack-{index % 2}")) for index in range(1, 5)]
-    told = replace(TREE, members=Members.TOLD)
+    reported = replace(TREE, members=Members.REPORTED)
     with Cluster.up(spec, tmp_path) as cluster:
         slurm = RealSlurm(cluster)
-        tree = build(told, [*racks, *places("node-1 - -")]).topology
+        tree = build(reported, [*racks, *places("node-1 - -")]).topology
         slurm.takes(slurm.text_of(tree))
         for place in racks:
             tells = f"Feature=dynamic CPUs=2 Topology=default:{place.path[-1]}"
@@ -183,10 +183,10 @@ def test_nodes_are_in_the_switch_that_slurmd_reports(tmp_path: Path) -> None:
         assert slurm.shown().by_name["rack-0"].nodes == ("dynamic-2", "dynamic-3", "dynamic-4")
         # Nodes keep their switches after a restart of slurmctld, although no label names rack-1.
         moved = [replace(place, path=("spine", "rack-0")) for place in racks]
-        after = build(told, [*moved, *places("node-1 - -")], tree).topology
+        after = build(reported, [*moved, *places("node-1 - -")], tree).topology
         slurm.takes(slurm.text_of(after))
         assert slurm.shown().by_name["rack-1"].nodes == ("dynamic-1",)
-        forgotten = build(told, [*moved, *places("node-1 - -")]).topology
+        forgotten = build(reported, [*moved, *places("node-1 - -")]).topology
         assert "Invalid node topology" in slurm.refusal_of(slurm.text_of(forgotten))
         slurm.takes(slurm.text_of(after))
 
@@ -195,10 +195,10 @@ def test_a_node_that_names_an_unknown_switch_is_invalid_and_then_drained(tmp_pat
     """Only 26.05. With a path from the root on, a node may name an unknown switch: Slurm creates the
     switch."""
     spec = ClusterSpec(nodes=1, dynamic_nodes=3, kubernetes=False, extender=False)
-    told = replace(TREE, members=Members.TOLD)
+    reported = replace(TREE, members=Members.REPORTED)
     with Cluster.up(spec, tmp_path) as cluster:
         slurm = RealSlurm(cluster)
-        first = build(told, places("node-1 - -")).topology
+        first = build(reported, places("node-1 - -")).topology
         slurm.takes(slurm.text_of(first))
         cluster.register("dynamic-1", "Feature=dynamic CPUs=2 Topology=default:rack-7")
         slurm.until_states(lambda states: states.get("dynamic-1") == "inval")
@@ -211,7 +211,7 @@ def test_a_node_that_names_an_unknown_switch_is_invalid_and_then_drained(tmp_pat
         slurm.restart()
         assert slurm.shown().by_name["rack-8"].nodes == ("dynamic-2", "dynamic-3")
         every = places("node-1 - -", "dynamic-1 s rack-7", "dynamic-2 s rack-8", "dynamic-3 s rack-8")
-        slurm.file.write_text(slurm.text_of(build(told, every, first).topology))
+        slurm.file.write_text(slurm.text_of(build(reported, every, first).topology))
         cluster.run_slurm("scontrol", "reconfigure")
         slurm.until_states(lambda states: states.get("dynamic-1") == "drained")
         fix = ("NodeName=dynamic-1", "Topology=default:rack-7", "State=RESUME")

@@ -10,23 +10,23 @@
 {{- end -}}
 
 {{/* The spec of the Job that fills these Secrets. */}}
-{{- define "slurm.handOutJob" -}}
+{{- define "slurm.publishSecretsJob" -}}
 {{- $extender := .Values.slurmExtender -}}
 {{- $hooks := and $extender.hooks.urls .Values.slurmd.namespaces -}}
 backoffLimit: 6
 activeDeadlineSeconds: 3600
 template:
   metadata:
-    labels: {{- include "slurm.componentLabels" (list . "hand-out") | nindent 6 }}
+    labels: {{- include "slurm.componentLabels" (list . "publish-secrets") | nindent 6 }}
   spec:
     {{- include "slurm.pod" (list . 64030) | nindent 4 }}
-    serviceAccountName: {{ include "slurm.object" (list . "slurm-hand-out") }}
+    serviceAccountName: {{ include "slurm.object" (list . "slurm-publish-secrets") }}
     restartPolicy: Never
     initContainers:
     {{- include "slurm.sackdContainer" . | nindent 4 }}
     containers:
-    {{- include "slurm.container" (list . "hand-out" "slurm-cluster") | nindent 4 }}
-      command: [slurm-cluster, hand-out]
+    {{- include "slurm.container" (list . "publish-secrets" "slurm-cluster") | nindent 4 }}
+      command: [slurm-cluster, publish-secrets]
       args:
       {{- if $extender.token.enabled }}
       - --token={{ include "slurm.extenderNamespace" . }}/{{ $extender.token.secretName }}/token
