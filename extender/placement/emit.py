@@ -31,7 +31,6 @@ from extender.record.states import IN_QUEUES, State
 from extender.turns.equivalence import window_of
 from extender.turns.eviction_limiter import EvictionLimiter
 from extender.turns.window import Windows
-from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
 _REPORTED = IN_QUEUES | {State.INVALID}
@@ -39,9 +38,9 @@ _LEAVES_SOON_S = 1.0
 """Interval between looks at a slot that another Pod uses. The end of that Pod causes an immediate
 look."""
 _STAYS_S = 5.0
-"""A waiting Pod's slot may still be in use by a Pod that should have left. After this additional time,
-the extender assumes that the other Pod stays, and gives the waiting Pod's allocation back. In a crash,
-Slurm may have lost the other Pod's job, and may have granted the resources again."""
+"""A waiting Pod's slot may still be in use by a Pod that should have left, or by a Pod without a job
+(`stays_without_job`). After this time, the extender assumes that the other Pod stays, and gives the
+waiting Pod's allocation back."""
 _MANY_AT_ONCE = Cause.of(Kind.MANY_EVICTIONS)
 _ALWAYS_REPORTED = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED, Reason.CORES_IN_USE})
 
@@ -119,15 +118,19 @@ class Emitter:
     def _must_wait(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:
         """Returns None if an effect may be carried out now. Otherwise returns the record with the
         delay: the effect waits for the limiter, for containers, or for another Pod's cores
-        (`_without_taken`)."""
+        (`_without_taken`). An allocation is written only after Pods of other records have left its cores
+        and devices, because any replica binds a Pod that has an allocation."""
         if isinstance(effect, RecordJobId) and not effect.granted and _has_numbers(effect.pod, effect):
             return record.with_writes([effect.pod], not_before=at.now + at.rules.report_after)
         if isinstance(effect, WriteAllocation):
             clear = self.clear_at([effect.allocation.node])  # the end of containers without a Pod
             shared = at.view.shares_cores(record.request.job.partition)
-            if clear <= at.now and not shared and self._is_taken(effect.uid, effect.allocation):
+            users = [] if shared else [*self._records.others_on(effect.allocation, effect.uid)]
+            if clear <= at.now and users:
                 clear = at.now + _LEAVES_SOON_S
-                left_by = record.since + at.rules.leaves_within
+                left_by = record.since
+                if not all(each.stays_without_job for each in users):
+                    left_by += at.rules.leaves_within
                 by = at.now if at.now >= left_by + _STAYS_S else left_by + at.rules.unbound_deadline
                 record = record.with_retry(unbound_by=by)
                 if at.now >= record.since + at.rules.report_after:
@@ -140,12 +143,6 @@ class Emitter:
             report_at = at.now + self._limiter.held * at.rules.in_line_report_pause
             return record.with_members(quiet_until=report_at).with_retry(waits=Waits.FOR_LIMITER)
         return None
-
-    def _is_taken(self, uid: str, slot: Allocation) -> bool:
-        """Returns True if a Pod of another record uses cores or devices of a slot. The allocation is
-        written only after the other Pod has left, because any replica binds a Pod that has an
-        allocation."""
-        return any(self._records.others_on(slot, uid))
 
     def _without_taken(self, effect: OnPod, partition: str | None, view: ClusterView) -> OnPod:
         """Returns the effect without the cores that another Pod still uses. Slurm may have started the

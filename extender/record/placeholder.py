@@ -316,6 +316,13 @@ class Placeholder(NamedTuple):
         return job.phase is Phase.LOST or (self.state is State.BOUND and job.phase is Phase.ASKED)
 
     @property
+    def stays_without_job(self) -> bool:
+        """Returns True if the bound Pods stay, and their job does not run as known. A killed slurmctld
+        may have forgotten the job, and may have given the cores to another Pod's job, too."""
+        lost = self.job.phase in (Phase.ASKED, Phase.SUSPECT)
+        return self.state is State.BOUND and lost and not self.leaving
+
+    @property
     def misses_job(self) -> bool:
         """Returns True if a healthy Slurm did not know the job in the last poll."""
         return self.has_lost_job or self.job.mistrust.misses > 0

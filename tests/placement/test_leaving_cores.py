@@ -101,6 +101,25 @@ def test_allocation_is_given_back_if_the_other_pod_stays(world: World) -> None:
     assert world.jobs[job.id].state.base == "CANCELLED"
 
 
+def test_allocation_is_given_back_soon_if_the_other_pod_has_lost_its_job(world: World) -> None:
+    """A killed slurmctld has forgotten the job of a bound Pod, and grants the cores once more. The bound
+    Pod stays, and its next job waits for the same Node."""
+    uid = world.bound_pod()
+    lost = world.job_of(uid)
+    del world.jobs[lost.id]
+    world.given -= 1  # the next job gets the same core
+    other = world.create_pod()
+    assert WriteAllocation not in kinds(world.settle())
+    (job,) = world.live_jobs(other)
+    world.outlast(8)
+    assert world.jobs[job.id].state.base == "CANCELLED"
+    world.poll_until_lost()
+    world.settle()
+    world.catch_up_with_slurm()
+    assert [each.nodes for each in (world.job_of(uid), world.job_of(other))] == [("n1",), ("n2",)]
+    assert world.pods[uid].life.node == "n1"
+
+
 def test_next_attempt_avoids_the_node_of_a_pod_that_stays(world: World) -> None:
     _, other = pod_after_another_on_its_cores(world)
     world.wait(world.rules.leaves_within + 4.0)
