@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from extender.node_sync.drains import DrainCause, cause_of
 from tests.chaos.cluster_spec import CLOSED, CROWD, PROBES
 from tests.chaos.history import SeenJob, SeenNode, SeenPod
 from tests.chaos.plan import Odd
@@ -22,7 +23,8 @@ from tests.chaos.plan import Odd
 GRACE_S = 20.0
 WAITS_S = 75.0
 """Grace of a forgotten job while a native job has the cores: the gate rejects the native job after 45
-s."""
+s. Also the grace of a node that the gate has drained. The drain stays while a job is COMPLETING on the
+node, and a requeued job stays COMPLETING until the gate rejects the job."""
 RESTS_S = 150.0
 """Grace of a Pod after up to three rejections by kube-scheduler: 30 s, 1 and 2 minutes of backoff."""
 SWEPT_S = 45.0
@@ -193,7 +195,9 @@ def of_nodes(nodes: Collection[SeenNode]) -> Iterator[Anomaly]:
         if node.cordoned and node.in_service:
             yield Anomaly(STUCK_NODES, node.name, f"{node.name} is cordoned and takes jobs")
         if node.ours and not node.cordoned:
-            yield Anomaly(STUCK_NODES, node.name, f"{node.name} stays out of service: {node.reason}")
+            grace = WAITS_S if cause_of(node.reason) is DrainCause.PROLOG_REFUSED else GRACE_S
+            words = f"{node.name} stays out of service: {node.reason}"
+            yield Anomaly(STUCK_NODES, node.name, words, grace)
         if node.told == node.in_service or node.tainted == (node.in_service or node.ours):
             words = f"the condition is {node.told}, the taint {node.tainted}: {node.reason}"
             yield Anomaly(STUCK_NODES, node.name, f"{node.name} is told wrong: {words}")

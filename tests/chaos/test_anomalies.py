@@ -176,6 +176,18 @@ def test_nodes_that_differ_in_both_systems_are_found(node: SeenNode, agree: bool
     assert [found.kind for found in of_nodes([node])] == ([] if agree else [STUCK_NODES])
 
 
+@pytest.mark.parametrize(
+    ("reason", "grace_s"),
+    [
+        ("slurm-extender: the gate refused job 7: Pods default/p1", WAITS_S),
+        ("slurm-extender: Pod default/p1 is still there though its job has ended", GRACE_S),
+    ],
+)
+def test_node_drained_by_its_gate_has_more_time(reason: str, grace_s: float) -> None:
+    (found,) = of_nodes([replace(OURS, cordoned=False, reason=reason)])
+    assert (found.kind, found.grace_s) == (STUCK_NODES, grace_s)
+
+
 PROBLEM = Anomaly(LOST, "u", "p waits without a job")
 
 
