@@ -1,5 +1,5 @@
-"""The chart accepts the example values of docs/tasks/users.md. Also tests the options that each preset
-sets."""
+"""The chart accepts the example values of docs/tasks/users.md and docs/reference/users.md. Also tests the
+options that each preset sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.real
 OURS = {"directory", "login", "volumes"}
 SHOWN = [
     block
-    for block in blocks(CHECKOUT / "docs/tasks/users.md")
+    for page in ("docs/tasks/users.md", "docs/reference/users.md")
+    for block in blocks(CHECKOUT / page)
     if block.language == "yaml" and OURS.issuperset(yaml.safe_load(block.text))
 ]
 PRESETS = ("openldap", "active-directory", "okta", "authentik", "google")
@@ -31,11 +32,11 @@ def options_of(values: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("block", SHOWN, ids=str)
-def test_the_chart_takes_the_values_of_the_page(block: Block) -> None:
+def test_the_chart_takes_the_values_of_the_pages(block: Block) -> None:
     assert rendered(yaml.safe_load(block.text)).find("Deployment", "login")
 
 
-def test_the_page_has_an_example_of_each_preset() -> None:
+def test_the_pages_have_an_example_of_each_preset() -> None:
     values = [yaml.safe_load(block.text) for block in SHOWN]
     presets = [each["directory"]["preset"] for each in values if "preset" in each.get("directory", {})]
     assert presets == list(PRESETS)

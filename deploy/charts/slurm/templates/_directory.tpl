@@ -1,6 +1,6 @@
 {{/*
-The options of sssd for each kind of directory, by the names in sssd-ldap(5). docs/tasks/users.md has the sources of these
-options.
+The options of sssd for each kind of directory, by the names in sssd-ldap(5). docs/reference/users.md has the sources of
+these options.
 */}}
 {{- define "slurm.directoryPresets" -}}
 openldap:
