@@ -1,5 +1,5 @@
-# The images for accounting (docs/tasks/images.md). The targets are `slurmdbd` and `mariadb`. The Debian release of the base
-# determines Slurm's release, as in slurm.Dockerfile.
+# The images for accounting (docs/reference/images.md). The targets are `slurmdbd` and `mariadb`. The Debian release of the
+# base determines Slurm's release, as in slurm.Dockerfile.
 
 ARG BASE=docker.io/library/debian:forky-slim
 
@@ -8,7 +8,7 @@ ARG SNAPSHOT=
 COPY deploy/images/debian-packages deploy/images/debian-files /usr/local/bin/
 RUN --mount=type=secret,id=apt.conf debian-packages install ca-certificates
 WORKDIR /build
-# docs/tasks/images.md lists these users.
+# docs/reference/images.md lists these users.
 RUN printf '%s\n' 'slurm:x:64030:64030::/nonexistent:/usr/sbin/nologin' \
         'mysql:x:64032:64032::/nonexistent:/usr/sbin/nologin' >passwd && \
     printf '%s\n' 'slurm:x:64030:' 'mysql:x:64032:' >group

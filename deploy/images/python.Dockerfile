@@ -1,4 +1,5 @@
-# The images of the project's programs (docs/tasks/images.md). The targets are `extender`, `node-agent` and `slurm-cluster`.
+# The images of the project's programs (docs/reference/images.md). The targets are `extender`, `node-agent` and
+# `slurm-cluster`.
 
 ARG BASE=docker.io/library/debian:trixie-slim
 

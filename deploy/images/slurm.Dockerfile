@@ -1,4 +1,4 @@
-# The images of Slurm's programs (docs/tasks/images.md). The targets are `slurmd`, `slurmctld`, `slurmrestd`, `login` and
+# The images of Slurm's programs (docs/reference/images.md). The targets are `slurmd`, `slurmctld`, `slurmrestd`, `login` and
 # `sssd`. sssd lets the other programs know the users of a directory. The base determines Slurm's release: Debian forky has
 # 26.05, trixie has 24.11. sssd has a separate base, because not every release of Debian has sssd.
 
@@ -39,8 +39,8 @@ ARG SNAPSHOT=
 COPY deploy/images/debian-packages /usr/local/bin/
 RUN --mount=type=secret,id=apt.conf debian-packages install ca-certificates
 WORKDIR /build
-# The users are the same as in Debian's packages, and in docs/tasks/images.md. slurmrestd has a separate user, because it
-# runs neither as root nor as SlurmUser.
+# The users are the same as in Debian's packages, and in docs/reference/images.md. slurmrestd has a separate user, because
+# it runs neither as root nor as SlurmUser.
 RUN printf '%s\n' 'slurm:x:64030:64030::/nonexistent:/usr/sbin/nologin' \
         'slurmrestd:x:64031:64031::/nonexistent:/usr/sbin/nologin' >passwd && \
     printf '%s\n' 'slurm:x:64030:' 'slurmrestd:x:64031:' >group
