@@ -54,7 +54,7 @@ class Settings(BaseSettings):
     counts other devices than Slurm granted (docs/concepts/devices.md#what-the-kubelet-counts)."""
     job_mapping: OptionalPath = None
     """Folder in which dcgm-exporter reads the jobs of GPUs (`--hpc-job-mapping-dir`). Blank: the
-    agent writes no job files (docs/tasks/gpu-use.md#the-use-of-gpus)."""
+    agent writes no job files (docs/reference/job-files.md)."""
     resources: Annotated[
         dict[str, str], NoDecode, BeforeValidator(read_json), AfterValidator(_mapped)
     ] = dict(GRES)
