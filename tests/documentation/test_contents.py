@@ -1,5 +1,5 @@
-"""README, the pages about models and limits, and the output of `make` contain the facts for a reader's
-decision."""
+"""README, the changelog, the pages about models and limits, the issue form, and the output of `make`
+contain the facts for a reader's decision."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 from itertools import dropwhile, takewhile
 
 import pytest
+import yaml
 
 from deploy.local.layout import CHECKOUT
 from tests.documentation.pages import PAGES
@@ -83,6 +84,18 @@ def test_readme_gives_the_reason_for_the_prefix() -> None:
 def test_readme_is_short() -> None:
     before = README.split("## Documentation", 1)[0]
     assert len(before.splitlines()) < 110
+
+
+def test_changelog_is_short() -> None:
+    assert len((CHECKOUT / "CHANGELOG.md").read_text().splitlines()) <= 60
+
+
+@pytest.mark.parametrize("command", ["preflight", "audit"])
+def test_issue_form_requests_the_output_of(command: str) -> None:
+    form = yaml.safe_load((CHECKOUT / ".github/ISSUE_TEMPLATE/fault.yml").read_text())
+    fields = {field["id"]: field["attributes"] for field in form["body"]}
+    assert fields[command]["label"] == f"Output of {command}"
+    assert f"-- slurm-extender {command} -o json" in fields[command]["description"]
 
 
 def test_make_without_a_target_lists_every_documented_target() -> None:
