@@ -59,7 +59,7 @@ _SizeOption = Annotated[
 ]
 _NamesOption = Annotated[Names, typer.Option(help="Names of switches and blocks.")]
 _MembersOption = Annotated[
-    Members, typer.Option(help="listed: the file lists nodes; told: each slurmd reports (Topology=).")
+    Members, typer.Option(help="listed: the file lists nodes; reported: each slurmd reports Topology=.")
 ]
 _RootOption = Annotated[str, typer.Option(help="Name of the root switch; none: no root switch.")]
 _SelectorOption = Annotated[
