@@ -14,8 +14,8 @@ _TERMINAL = frozenset(
         *("DEADLINE", "OUT_OF_MEMORY", "LAUNCH_FAILED"),
     }
 )
-# JOB_STATE_FLAGS with which a RUNNING job cannot use its resources. Not yet: its nodes boot, or a prolog
-# runs. No longer: the job completes. Not now: the job is stopped or is being moved.
+# JOB_STATE_FLAGS with which a RUNNING job cannot use its resources, because nodes of the job boot, a
+# prolog runs, the job completes, or the job is stopped or moved.
 _NOT_USABLE = frozenset(
     {
         *("CONFIGURING", "COMPLETING", "STOPPED", "POWER_UP_NODE", "RECONFIG_FAIL", "REQUEUED"),

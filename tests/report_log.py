@@ -17,7 +17,8 @@ _FILE: Final = "REPORT_LOG"
 
 
 class ReportLog:
-    """Appends a line for each report to pytest, or to the controller of pytest-xdist."""
+    """Appends a line to the file for each test report that pytest, or the controller of pytest-xdist,
+    receives."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -32,9 +32,10 @@ class LingeringCheck:
         return bool(self._notes.on(node))
 
     async def in_the_way(self, node: str, slurm_node: str | None = None) -> list[str]:
-        """Returns the deleted Pods (namespace/name) whose containers may run on a Node without their
-        job, or on cores or devices that the job may have lost. `slurm_node` is the name of the Node in
-        Slurm. If None, the name comes from the view. Raises SlurmError."""
+        """Returns the deleted Pods (namespace/name) that may be in the way of jobs on a Node. The
+        containers of such a Pod may still run. The job of such a Pod no longer holds nodes, or may have
+        lost the containers' cores or devices. `slurm_node` is the name of the Node in Slurm. If None,
+        the name comes from the view. Raises SlurmError."""
         notes = self._notes.on(node)
         if not notes:  # as nearly always
             self._ended.pop(node, None)

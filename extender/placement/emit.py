@@ -1,5 +1,5 @@
-"""Finds the effects of a record that are carried out now, the effects that must wait, and new reports
-for users."""
+"""Decides which effects (calls to Slurm or Kubernetes) of a placeholder's record are due, and which
+effects must wait. Also decides which reports to users are new."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -35,12 +35,13 @@ from wellknown.names import Reason
 
 _REPORTED = IN_QUEUES | {State.INVALID}
 _LEAVES_SOON_S = 1.0
-"""Interval between looks at a slot that another Pod uses. The end of that Pod causes an immediate
-look."""
+"""Interval at which the extender checks whether another Pod still uses a slot. If the other Pod ends,
+the extender checks at once."""
 _STAYS_S = 5.0
-"""A waiting Pod's slot may still be in use by a Pod that should have left, or by a Pod without a job
-(`stays_without_job`). After this time, the extender assumes that the other Pod stays, and gives the
-waiting Pod's allocation back."""
+"""Time for which the extender waits for a Pod that still uses a waiting Pod's slot. After this time, the
+extender assumes that the other Pod stays, and gives the waiting Pod's allocation back. The time counts
+from the grant, if all such Pods stay without a job (`stays_without_job`). Otherwise the time counts from
+`leaves_within` after the grant, because the other Pods may still leave."""
 _MANY_AT_ONCE = Cause.of(Kind.MANY_EVICTIONS)
 _ALWAYS_REPORTED = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED, Reason.CORES_IN_USE})
 
@@ -87,7 +88,8 @@ class Emitter:
         if waits is not None:
             return waits
         if isinstance(effect, ReadJob) and effect.for_words:
-            # Such a read may wait behind many other reads, so the record does not wait for the read.
+            # A read that only serves a report (`for_words`) may queue behind many other reads. The
+            # record's other effects do not wait for this read.
             if record.retry.asked_why is None:
                 effects.append(effect)
                 record = record.with_retry(asked_why=at.now)
@@ -110,16 +112,25 @@ class Emitter:
         return record.with_writes(sent, in_flight=True) if sent else record
 
     def _to_be_asked(self, record: Placeholder, at: Context) -> Placeholder:
-        """Clears `immediate` if other Pods wait now."""
+        """Sets `immediate` to False if an immediate job would overtake another job, or would probably
+        find no room (`Windows.fast`)."""
         if not record.job.asked.immediate or self._windows.fast(window_of(record, at.view), at.now):
             return record
         return record.with_asked(immediate=False)
 
     def _must_wait(self, record: Placeholder, effect: Effect, at: Context) -> Placeholder | None:
-        """Returns None if an effect may be carried out now. Otherwise returns the record with the
-        delay: the effect waits for the limiter, for containers, or for another Pod's cores
-        (`_without_taken`). An allocation is written only after Pods of other records have left its cores
-        and devices, because any replica binds a Pod that has an allocation."""
+        """Returns None if an effect may be carried out now. Otherwise returns the record with the delay.
+        Four things delay an effect:
+
+        * The job id and the attempt of a RecordJobId are already on the Pod, and no slot is left to
+          write (`_without_taken`). The effect waits for `report_after`.
+        * Containers on the Node of a WriteAllocation outlive their Pod and its job. The effect waits for
+          the end of the containers.
+        * Pods of other records use cores or devices of a WriteAllocation. The effect waits until these
+          Pods have left, because any replica binds a Pod that has an allocation.
+        * The eviction limiter delays the deletion of a Pod. The limiter also delays the cancellation of
+          a job whose Pods the extender has never seen.
+        """
         if isinstance(effect, RecordJobId) and not effect.granted and _has_numbers(effect.pod, effect):
             return record.with_writes([effect.pod], not_before=at.now + at.rules.report_after)
         if isinstance(effect, WriteAllocation):
@@ -139,7 +150,8 @@ class Emitter:
             return record.with_writes([effect.pod], not_before=clear) if clear > at.now else None
         deletes = isinstance(effect, EvictPod) or (isinstance(effect, CancelJob) and record.unseen)
         pod = effect.pod.uid if isinstance(effect, EvictPod) else None
-        if deletes and not self._limiter.passes(record, at.now, pod):  # reports are spread over time
+        if deletes and not self._limiter.passes(record, at.now, pod):
+            # Throttled records report one after the other, to limit the number of writes.
             report_at = at.now + self._limiter.held * at.rules.in_line_report_pause
             return record.with_members(quiet_until=report_at).with_retry(waits=Waits.FOR_LIMITER)
         return None

@@ -317,8 +317,9 @@ class Placeholder(NamedTuple):
 
     @property
     def stays_without_job(self) -> bool:
-        """Returns True if the bound Pods stay, and their job does not run as known. A killed slurmctld
-        may have forgotten the job, and may have given the cores to another Pod's job, too."""
+        """Returns True if the bound Pods stay on their Nodes, although Slurm may not run their job
+        there. For example, a killed slurmctld has forgotten the job, and has given the job's cores to
+        another Pod's job."""
         lost = self.job.phase in (Phase.ASKED, Phase.SUSPECT)
         return self.state is State.BOUND and lost and not self.leaving
 

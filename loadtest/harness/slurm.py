@@ -27,8 +27,8 @@ def starts(log: str) -> Mapping[int, float]:
 
 
 def compare_with_squeue(cluster: Cluster, pods: Sequence[Pod]) -> None:
-    """Raises Broken unless squeue shows exactly one job for each Pod. The job must run, on the node of
-    the Pod's Node."""
+    """Raises Broken unless squeue shows exactly one job for each Pod. The job must be RUNNING on the
+    Slurm node that belongs to the Pod's Kubernetes Node."""
     jobs = {f"{pod.name}@default": pod for pod in pods}
     expected = {f"{pod.job_id}|{name}|RUNNING|{pod.node}" for name, pod in jobs.items()}
     lines = cluster.run_slurm("squeue", "-h", "-o", _FORMAT).stdout.splitlines()

@@ -27,7 +27,8 @@ class Placer(StrEnum):
     """The program that places the Pods:
 
     * ALONE: kube-scheduler alone
-    * NOOP: kube-scheduler with the extender of loadtest/noop, which is called only for its own verbs
+    * NOOP: kube-scheduler with the no-op extender of loadtest/noop. kube-scheduler calls this extender
+      only for `filter` and `bind`.
     * STUB: kube-scheduler with this checkout's extender and webhook, and the stub of slurmrestd
     * REAL: kube-scheduler with this checkout's extender and webhook, and Slurm
     * REST: no placer. The same jobs are created through slurmrestd, without Kubernetes.
@@ -42,7 +43,7 @@ class Placer(StrEnum):
 
 ROOMY: Final = ClusterSpec(cpus_per_node=16, memory_mb=32_000, gpus_per_node=8)
 """The shape of a cluster with much room. A thousand Pods of bursts.SIZES fill half of 200 such nodes, so
-no Pod depends on a gap."""
+every Pod fits on several nodes, whatever the order of placement."""
 
 
 @dataclass(frozen=True, slots=True)

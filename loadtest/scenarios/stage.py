@@ -1,5 +1,5 @@
-"""Runs the scenarios of a stage. All clusters of a stage run at the same time, and take turns. If a
-scenario breaks, it ends, and its outcome has the error."""
+"""Runs the scenarios of a stage. All clusters of a stage are up at the same time, but only one scenario
+at a time loads its cluster. If a scenario breaks, the scenario ends, and its outcome has the error."""
 
 import asyncio
 import time
@@ -83,7 +83,8 @@ async def _in_turn(workers: Sequence["_Worker"]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Worker:
-    """A scenario with a running cluster. Workers get the lock in the order of their requests."""
+    """A scenario with a running cluster. All workers of a stage share one lock (`turn`). Workers get the
+    lock in the order of their requests."""
 
     outcome: Outcome
     running: Running

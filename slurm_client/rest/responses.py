@@ -291,9 +291,9 @@ def reservation(entry: Mapping[str, Any]) -> Reservation:
 
 
 def boot_time(document: Mapping[str, Any]) -> int | None:
-    """Reads the time at which slurmctld's statistics begin from the reply to GET diag, in UNIX seconds.
-    slurmctld begins its statistics a moment after its start (the time is 0 until then), at midnight, and
-    with `sdiag -r`."""
+    """Reads, from the reply to GET diag, the start time of slurmctld's statistics, in UNIX seconds.
+    slurmctld begins its statistics shortly after its own start (until then, the time is 0), at midnight,
+    and at `sdiag -r`."""
     statistics = document.get("statistics") or {}
     begun, requested = number(statistics.get("req_time_start")), number(statistics.get("req_time"))
     return begun or requested
@@ -372,8 +372,8 @@ def _device(entry: Mapping[str, Any]) -> str:
 
 
 def canceller(document: Mapping[str, Any], cluster: str) -> str | None:
-    """Reads the user that cancelled a job from the reply to GET /slurmdb/VERSION/job/{job_id}. Only the
-    newest job of `cluster` counts, because an id may recur, and because several clusters may share a
+    """Reads, from the reply to GET /slurmdb/VERSION/job/{job_id}, the user that cancelled the job. Only
+    the newest job of `cluster` counts, because an id may recur, and because several clusters may share a
     slurmdbd."""
     jobs = [entry for entry in document.get("jobs") or () if entry["cluster"] == cluster]
     newest = max(jobs, key=lambda entry: int(entry["time"]["submission"]), default=None)
@@ -412,8 +412,8 @@ def _text(entry: Mapping[str, Any], field: str) -> str:
 
 
 def _asked_nodes(entry: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    """Reads the list of nodes that a job was submitted with. Returns () if the list is unreadable. 24.11
-    accepts a list if one node is known."""
+    """Reads the list of nodes that a job was submitted with. Returns () if the list is unreadable. Such
+    a list can exist: on submission, Slurm 24.11 accepts a list if at least one of the nodes exists."""
     try:
         return hostlist.expand(_text(entry, field))
     except ValueError:

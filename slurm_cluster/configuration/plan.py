@@ -161,7 +161,7 @@ def _nodes(running: Mapping[str, Attributes], wanted: Mapping[str, Attributes]) 
 
 
 def _row_of(old: Attributes | None, new: Attributes | None) -> Row:
-    """Returns the need of a node's change."""
+    """Returns the action that a node's change needs to take effect, with the reason (`needs.Row`)."""
     if old is None or new is None:
         return needs.PLAIN
     if old.get("gres") != new.get("gres"):

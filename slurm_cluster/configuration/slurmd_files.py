@@ -1,8 +1,8 @@
 """Checks the format of the files that slurmd reads, but slurmctld does not read.
 
 In a container, slurmd runs in the foreground. If slurmd cannot read the files at a reconfiguration,
-slurmd and the jobs end on all nodes at once. A trial does not find such format errors, so the checks are
-here.
+slurmd and the jobs end on all nodes at once. The temporary slurmctld of `trial` does not find such
+format errors, because slurmctld does not read these files. So this module has the checks.
 """
 
 import re

@@ -57,8 +57,9 @@ def overlaps(
     node_cpus: Mapping[str, int],
     disowned: Callable[[Stay, float], bool] = lambda *_: False,
 ) -> Iterator[Overlap]:
-    """Yields each start on a node with too few CPUs for all, or on cores in use, if a Pod is involved.
-    Jobs for which `disowned` returns True do not count."""
+    """Yields an Overlap for each Pod or native job that starts on a node with too few CPUs for
+    everything that runs there, or on cores in use. Overlaps among native jobs alone are left out. Jobs
+    for which `disowned` returns True do not count."""
     on: defaultdict[str, list[tuple[Stay, bool]]] = defaultdict(list)
     for native, lingering_pods in ((True, processes), (False, pods)):
         for each in lingering_pods:

@@ -1,8 +1,8 @@
 """The extender with shorter waiting times: `python -m tests.end_to_end.brief_extender`.
 
-If kube-scheduler has refused every Node, the extender asks for no job in the next half minute. If Slurm
-has refused a request, the extender waits for two minutes. If a kubelet rejects Pods, the extender closes
-the Node for a minute. With the shorter times, tests of the next step wait less.
+The extender's default waiting times are: half a minute after kube-scheduler has rejected every Node, two
+minutes after Slurm has rejected a request, one minute after a kubelet has rejected Pods. This program
+shortens these times for tests of the step that follows.
 """
 
 from __future__ import annotations

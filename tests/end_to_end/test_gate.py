@@ -308,7 +308,8 @@ def test_pod_waits_for_the_cores_of_a_leaving_pod_beside_a_native_job(
     actors: Actors,
 ) -> None:
     """kube-scheduler counts both Pods, and not the 4 CPUs of the native job. EpilogSlurmctld takes 3 s
-    on the second node: the job is COMPLETING, although the node is free long before."""
+    on the second node. So the job of the leaving Pod is still COMPLETING for up to 3 s after the node is
+    free."""
     nodes = ("node-1", "node-2")
     for node in nodes:
         sbatch = ("sbatch", f"-Jnative-{node}", "-w", node, "-n1", "-c4", "--mem=100", "-o", "/dev/null")
@@ -421,8 +422,9 @@ def restarted(cluster: Cluster, **environment: str) -> Iterator[None]:
 def test_no_native_job_starts_beside_a_pod_after_a_state_loss(actors: Actors) -> None:
     """On node-1 the Pod's job waits for a closed partition. The gate still protects the Pod, even
     without an extender. On node-2 Slurm loses a native job that waits for a Pod. The job does not start,
-    because the node may belong to another job. On node-3 a native job is faster than the Pod's job, and
-    gives the node back. No administrator acts."""
+    because the node may belong to another job. On node-3, Slurm starts a native job before the Pod's
+    recreated job. The gate rejects the native job, and Slurm then gives the node to the Pod's job. No
+    administrator acts."""
     cluster = actors.cluster
     cluster.run_slurm("scontrol", "update", "PartitionName=closed", "State=UP")  # until the state loss
     with restarted(cluster, SLURM_EXTENDER_POLL_INTERVAL_S="1"):  # notices the loss after 12 s
@@ -430,7 +432,8 @@ def test_no_native_job_starts_beside_a_pod_after_a_state_loss(actors: Actors) ->
         place(actors, "node-2", does=SLOW)
         place(actors, "node-3")
         before = uid(actors, "p-node-3")
-        # Otherwise slurmctld forgets a running Prolog, and the gate refuses the placeholder, too.
+        # The placeholders' own Prologs must have ended before the state loss. If not, slurmctld forgets
+        # a running Prolog, and the gate rejects the placeholder as well as the native job.
         for node in ("node-1", "node-3"):
             own_prolog_ended(actors, pod_on(node))
         lost = Native(actors, "node-2").queued()
@@ -608,7 +611,7 @@ def test_native_job_with_a_placeholder_id_waits_for_the_pod(
     actors: Actors, watched: Watched, gated: Cluster
 ) -> None:
     """Must be the last test of the file, because Slurm continues with the high ids. If slurmrestd
-    reports the next id, /readyz reports the problem."""
+    reports Slurm's next job id (not in 24.11), /readyz reports the problem `job ids`."""
     conf = Layout(gated.directory).slurm / "etc/slurm.conf"
     lines = conf.read_text().splitlines(keepends=True)
     conf.write_text("".join(line for line in lines if not line.startswith("MaxJobId=")) + FAR_ON)

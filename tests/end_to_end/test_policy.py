@@ -170,7 +170,7 @@ def test_pod_without_a_policy_rule_is_rejected(actors: Actors, policy: Policy) -
 
 @pytest.mark.usefixtures("policy")
 def test_policy_applies_to_pods_created_without_the_webhook(actors: Actors) -> None:
-    with without_webhook(actors):  # kube-apiserver needs a moment
+    with without_webhook(actors):  # kube-apiserver still calls the deleted webhook for a moment
         foreign = {"user-id": "2002"}
         eventually(lambda: actors.apply(pod("p", annotations=foreign)).returncode == 0, "created")
     assert 'rule "ours"' in refused(actors, "p")
@@ -196,7 +196,8 @@ def test_policy_limits_the_priority(actors: Actors) -> None:
 
 @pytest.fixture
 def partition(actors: Actors, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Creates a partition with the limit for a test."""
+    """Creates a partition for one test. The parameter of the fixture is a setting of the partition, for
+    example `RootOnly=YES`."""
     name, limit = "limited", str(request.param)
     actors.cluster.run_slurm("scontrol", "create", f"PartitionName={name}", "Nodes=node-1", limit)
     yield name
@@ -247,7 +248,7 @@ def test_policy_checks_changed_annotations_of_a_waiting_pod(actors: Actors) -> N
     def takes_it() -> bool:
         try:
             annotate(actors, "p", foreign)
-        except ClusterError:  # kube-apiserver may ask the webhook for another moment
+        except ClusterError:  # kube-apiserver may still call the deleted webhook for a moment
             return False
         return True
 
@@ -531,8 +532,9 @@ def resized(actors: Actors, name: str, **requests: str) -> CompletedProcess[str]
 
 
 def runs_resizable(actors: Actors, name: str) -> None:
-    """Waits until the Pod runs, and reports the resources of the containers. A kubelet reports the
-    resources, but kwok does not: Kubernetes would not resize the Pod."""
+    """Waits until the Pod runs, and writes the resources of the containers into the Pod's status, as a
+    kubelet does. kwok does not write the resources, and without the resources Kubernetes does not resize
+    the Pod."""
 
     def told() -> list[dict[str, Any]]:
         return list((actors.see(name) or {})["status"].get("containerStatuses") or ())
@@ -589,7 +591,8 @@ def test_forged_annotations_do_not_prevent_the_eviction_of_a_pod(actors: Actors)
     finally:
         over.set()
         forger.join()
-    actors.gone("p")  # the forging must end first: kwok starts again after each change of a Pod
+    # The forging must end first: each change of a Pod restarts the delay after which kwok ends the Pod.
+    actors.gone("p")
     assert actors.event("p", "SlurmJobCancelled")
     eventually(lambda: actors.job_of("p") is None, "no other job")
 

@@ -1,4 +1,5 @@
-"""Tests of the slots of a job. A slot is the part of the grant for a member."""
+"""Tests of the slots of a job. A slot is the part of a job's grant that one Pod (member) of the job
+gets."""
 
 from __future__ import annotations
 

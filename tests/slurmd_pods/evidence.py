@@ -46,7 +46,8 @@ class Evidence:
     jobs_lost: list[str] = field(default_factory=list)
     """Native jobs that did not end as COMPLETED in Slurm, or did not write the last line."""
     crash_loop_stopped_after: list[int] = field(default_factory=list)
-    """Number of Nodes that each crashing template reached."""
+    """For each roll-out of a template whose slurmd crashes: number of Nodes that got the template before
+    the roll-out stopped."""
     thousand: Mapping[str, float | None] = field(default_factory=dict)
     """Results of test_thousand.py."""
 

@@ -1,4 +1,5 @@
-"""Tests of the classes of equal Pods. Each field of a JobSpec belongs to exactly one decision."""
+"""Tests of the classes of equal Pods. Each field of a JobSpec is in exactly one group of `Decides`:
+QUEUE, OWNER, DEMAND or NOTHING."""
 
 from __future__ import annotations
 

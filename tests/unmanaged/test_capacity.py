@@ -213,7 +213,8 @@ def test_refused_pod_is_woken_when_an_unmanaged_pod_frees_capacity() -> None:
 
 
 def test_unchanged_free_capacity_wakes_no_pod() -> None:
-    """The Pod does not fit for another reason. Without this rule, the Pod would be woken for ever."""
+    """The free capacity is enough for the Pod, so kube-scheduler has rejected the Pod for another
+    reason. If unchanged capacity woke the Pod, the extender would wake the Pod for ever."""
     seen = occupancy(n1=WHOLE, n2=Amounts())
     seen.remember(refused())
     seen.slurm_seen({"n1": WHOLE, "n2": Amounts(1)})

@@ -233,8 +233,8 @@ def test_field_of_any_shape_is_answered(ruled: Listeners, field: str, value: Any
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_gates_keep_only_their_names(verb: str) -> None:
-    """A gate of kube-apiserver has no other fields. An unknown field may have a value beyond the limits
-    of JSON."""
+    """A gate of kube-apiserver has no other fields. An unknown field may have an integer of more than 64
+    bits, which orjson does not write."""
     answered(verb, call(pod_manifest(gates=(), schedulingGates=[{"name": "a", "b": 10**30}])))
 
 
