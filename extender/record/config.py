@@ -49,53 +49,54 @@ class PlacementConfig:
     """Pause between two reports to waiting Pods. The pause limits the number of writes, because 50,000
     Pods may wait."""
     report_interval: float = 1800.0
-    """Interval at which the extender reports the reason for waiting again. Events expire after an
-    hour."""
+    """Interval at which the extender repeats the report why a Pod waits. The report is repeated because
+    Events expire after an hour."""
     reason_interval: float = 10.0
-    """Interval at which the extender reads the reason of a waiting job."""
+    """Interval at which the extender reads from Slurm why a job waits."""
     unbound_deadline: float = 30.0
     """Time that kube-scheduler has to bind a Pod to its allocation. After this time, the extender gives
     the allocation back to Slurm."""
     volume_deadline: float = 630.0
-    """The same time while a volume for the Pod is provisioned on the Node. kube-scheduler has this time
-    limit for volumes."""
+    """Time that kube-scheduler has to bind a Pod while a volume for the Pod is provisioned on the Node.
+    kube-scheduler itself waits up to `bindTimeoutSeconds` (by default 600 s) for the volume."""
     leaves_within: float = GraceRule().leaves_within
     """Longest time to wait for a terminating Pod on a Node (`GraceRule`). Also the longest time to wait
-    for containers that outlive their Pod, according to an earlier leader's report."""
+    for containers that outlive their Pod, if an earlier leader has written about the containers into the
+    job's comment."""
     nominate_from: int = 1500
     """Number of Nodes from which the extender writes the granted Node as the Pod's nominated Node. In a
-    smaller cluster, kube-scheduler filters all Nodes faster than this write takes."""
+    smaller cluster, kube-scheduler filters all Nodes in less time than this write takes."""
     restart_wait: float = 30.0
-    """Time that the extender gives a restarted slurmctld. If slurmctld has forgotten the start of a job,
-    slurmctld starts the job again within this time."""
+    """Time for which the extender waits until a restarted slurmctld starts a job again. A killed
+    slurmctld may have forgotten the first start of the job."""
     slurmctld_save_time: float = 10.0
-    """Age from which a change survives a kill of slurmctld. A killed slurmctld forgets the changes of
-    approximately the last 5 s."""
+    """A change in Slurm that is older than this time survives a kill of slurmctld. A killed slurmctld
+    forgets the changes of approximately the last 5 s."""
     recovery_read_spread: float = 60.0
-    """After a start, the extender knows only the states of some jobs. The extender spreads the reads of
-    these jobs over this time."""
+    """After a start, the extender knows only the state of some jobs, and must still read these jobs. The
+    extender spreads the reads over this time."""
     annotation_prefix: str = DEFAULT_PREFIX
     """Prefix of the annotations in messages to users."""
     altered_job_pause: float = 600.0
-    """Pause after Slurm has made a job that differs from the request. The pause is long because each try
-    creates and ends a job."""
+    """Pause before the next request, after Slurm has made a job that differs from the request. The pause
+    is long because each request creates a job that the extender must end."""
     retry: tuple[float, float] = (120.0, 1800.0)
     """First and longest pause before the extender repeats a rejected request (`Retries`)."""
     retry_touched: float = 10.0
-    """Pause before the extender repeats a rejected request after the user has annotated the Pod. A user
-    may annotate a Pod very often."""
+    """Pause before the extender repeats a rejected request after the user has annotated the Pod. Without
+    the pause, each annotation would cause a request."""
     node_exclusion: float = 60.0
-    """Time for which a Node is excluded after a Pod could not be bound there. If another placed Pod
-    leaves the Node, the exclusion ends earlier."""
+    """Time for which a Pod's jobs avoid a Node after the Pod could not be bound there. If another placed
+    Pod leaves the Node, this time ends earlier."""
     kubelet_rejections: tuple[int, float] = (3, 60.0)
     """First: the number of Pods that a kubelet rejects before the extender closes the Node. Second: the
     period in which these rejections count."""
     closed_by_kubelet: tuple[float, float] = (60.0, 1800.0)
-    """First and longest time for which the extender closes such a Node. Each further time is twice as
-    long."""
+    """First and longest time for which the extender closes a Node whose kubelet rejects Pods. Each
+    further closure lasts twice as long as the closure before."""
     offer_validity: float = 60.0
-    """kube-scheduler may offer other Nodes than Slurm's Node. For this time, the extender requests only
-    jobs on the offered Nodes."""
+    """Time for which the extender requests a Pod's jobs only on the Nodes that kube-scheduler has
+    offered instead of Slurm's Node."""
     unbindable: Pauses = _UNBINDABLE
     """First and longest pause after kube-scheduler has rejected every Node. Each further pause is twice
     as long."""
@@ -110,9 +111,9 @@ class PlacementConfig:
     """Time for which the extender watches a cancelled job, because a killed slurmctld may restore the
     job."""
     evictions_per_minute: int = 500
-    """Maximum number of deletions in any minute that may be mistakes. These are evictions after an
-    unforeseen end of a job, and cancellations of jobs whose Pods were never seen. The default is a tenth
-    of a large cluster's Nodes."""
+    """Maximum number of deletions in any minute, among the deletions that may be mistakes. Such
+    deletions are evictions after an unforeseen end of a job, and cancellations of jobs whose Pods the
+    extender has never seen. The default is a tenth of a large cluster's Nodes."""
     confirmations: int = 3
     """A job counts as lost after this number of polls in a row in which Slurm did not know the job."""
 

@@ -1,18 +1,19 @@
-"""The ways in which a job may end, and the reason that users get for each end."""
+"""The possible ends of a job, and the reason for each end in reports to users."""
 
 from extender.explain.cause import Cause, Kind
 from slurm_client.job_state import JobState
 from wellknown.names import Reason
 
 PLACE_AGAIN = frozenset({"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"})
-"""Job states after an end by Slurm, not by a user. If the Pod has not started, the extender places the
-Pod again. FAILED means that slurmctld has started the job and lost control ("response msg send failure,
-killing")."""
+"""States of a job that Slurm has ended, and not a user. If the Pod has not started, the extender places
+the Pod again. FAILED means that slurmctld has started the job, and has then lost control of the job
+("response msg send failure, killing")."""
 NODE_FAILED = frozenset({"NODE_FAIL", "BOOT_FAIL"})
-"""Job states after an end because of the node. Either slurmd did not answer for SlurmdTimeout, or an
-administrator set the node DOWN, or the node did not boot."""
+"""States of a job that has ended because of its node. Either slurmd did not answer for SlurmdTimeout, or
+an administrator set the node DOWN, or the node did not boot."""
 FORESEEN = frozenset({Reason.SLURM_JOB_TIMEOUT, Reason.SLURM_JOB_DEADLINE, Reason.SLURM_JOB_COMPLETED})
-"""Reasons of foreseen ends. Such an end follows from the request, or from the job itself."""
+"""Reasons for foreseen ends of jobs. Such a job has reached the time limit or the deadline of its
+request, or has ended by itself."""
 ENDS = {
     "CANCELLED": Kind.JOB_CANCELLED,
     "PREEMPTED": Kind.JOB_PREEMPTED,

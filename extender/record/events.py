@@ -88,7 +88,7 @@ class WriteAllocation:
     Node."""
     learned_at: float | None = field(default=None, compare=False)
     """Time on the ledger's clock at which the extender learned that the job runs. None if no Event has
-    to report the grant: only users who got a report of waiting get this Event."""
+    to report the grant. Only a Pod with a report of waiting gets such an Event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class EvictPod:
 
 @dataclass(frozen=True, slots=True)
 class RecordJobId:
-    """Writes the running job and its attempt onto a bound Pod. This is needed if Slurm has lost the
+    """Writes the running job and its attempt onto a bound Pod. The write is needed if Slurm has lost the
     earlier job, or if another client has overwritten the numbers. Also writes a changed slot
     (`granted`)."""
 
@@ -157,8 +157,8 @@ class RecordJobId:
 
 @dataclass(frozen=True, slots=True)
 class RecordAdoption:
-    """Writes the id of the job that runs for an adopted Pod: another scheduler has bound the Pod.
-    `job_id` is None if no job runs for the Pod."""
+    """Writes the id of the job that runs for an adopted Pod. An adopted Pod is a Pod that another
+    scheduler has bound. `job_id` is None if no job runs for the Pod."""
 
     uid: str
     namespace: str
@@ -243,8 +243,9 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class OrphanFound:
-    """A live job with the extender's key does not belong to a Pod any more. The Pod is proven gone, or
-    the Pod has another job now. `job` is the job if the job was read a moment ago."""
+    """A live job with the extender's key does not belong to a Pod any more. Either the extender has
+    verified that the Pod is gone, or the Pod has another job now. `job` is the job as just read; None if
+    the job was not read."""
 
     key: PlaceholderKey
     job_id: int
@@ -268,9 +269,9 @@ class PodVanished:
 
 @dataclass(frozen=True, slots=True)
 class JobsPolled:
-    """Answer of a healthy Slurm about the states of jobs. `asked` has the ids of the question. Slurm
-    does not know a job without an entry in `states`. `asked_at` is the ledger's clock before the
-    question."""
+    """Reply of a healthy Slurm to a poll of job states. `asked` has the ids of the polled jobs. If a
+    polled job has no entry in `states`, Slurm does not know the job. `asked_at` is the time on the
+    ledger's clock before the poll."""
 
     asked: frozenset[int]
     states: Mapping[int, JobState]
@@ -279,8 +280,8 @@ class JobsPolled:
 
 @dataclass(frozen=True, slots=True)
 class JobRead:
-    """The job of bound Pods was read between two polls, without the effect `ReadJob`. Such reads are
-    needed because the state alone does not show all changes of a job."""
+    """Another part of the extender has read the job of allocated or bound Pods, without the effect
+    `ReadJob`. Such reads are needed because a poll of the state does not show all changes of a job."""
 
     uid: str
     job: Job

@@ -12,7 +12,7 @@ from extender.pod_request.pod import Pod
 from extender.record.states import State
 from wellknown.allocation import Allocation
 
-_MOST_LEFT = 4  # slots; a node agent misses fewer moves than this
+_MOST_LEFT = 4  # slots; a node agent lags behind by fewer changes of a Pod's slot
 CONFLICTS = 3  # one failed write may be a coincidence, but not three in a row
 
 
@@ -39,7 +39,7 @@ class Write(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One Pod, the Pod's slot, and the writes that the Pod has received."""
+    """One Pod of a workload, the Pod's slot, and the progress of the extender's writes to the Pod."""
 
     pod: Pod
     slot: Allocation | None = None
@@ -49,7 +49,8 @@ class Member(NamedTuple):
     containers from these slots yet."""
     write: Write = Write()
     rejection_cleared: bool = False
-    """True if the Pod was seen without a rejection after the allocation was written."""
+    """True if the Pod was seen without a rejection by kube-scheduler after the allocation was written.
+    Only a later rejection is about this allocation."""
     unlisted: bool = False
     """True if the Pod was missing from the last list of all Pods, although no deletion was seen."""
     last_rejection: str = ""
@@ -71,8 +72,9 @@ class Member(NamedTuple):
     @property
     def kept_unbound(self) -> bool:
         """Returns True if the next attempt cannot be written onto the Pod, but the Pod cannot be bound
-        either. A Pod with a gate cannot be bound, and a removed gate never returns. An earlier request
-        to remove the gate fails, because the request names an older version of the Pod."""
+        either. A Pod with a gate cannot be bound. A removed gate never returns, so no earlier write has
+        removed the gate. If such a write is still under way, the write fails, because the write names an
+        older version of the Pod."""
         return self.outwritten and self.pod.gated
 
     def rejects(self, job_id: int | None) -> bool:
@@ -83,7 +85,8 @@ class Member(NamedTuple):
     def node_in(self, state: State) -> str | None:
         """Returns the Node where the Pod is, or may still be bound, in this state. After the next
         attempt is written onto the Pod, kube-apiserver rejects a Binding of the last attempt, because
-        the Pod's version has changed. However, another replica may have placed the next attempt."""
+        the Pod's version has changed. However, another replica may already have placed the Pod in the
+        next attempt."""
         slot = self.slot
         if state is State.REPLACING and self.write.done:
             slot = self.pod.scheduling.allocation if self.pod.scheduling.allocation != slot else None
@@ -97,8 +100,8 @@ class Member(NamedTuple):
             yield self.pod._replace(scheduling=self.pod.scheduling._replace(allocation=slot))
 
     def left_with(self, pod: Pod) -> tuple[Allocation, ...]:
-        """Returns `left_slots` after a new version of the Pod. If the new version has another slot, the
-        present slot is added."""
+        """Returns the next value of `left_slots`, after `pod` (a new version of the Pod) was seen. If
+        the new version has another slot, the result also has the present slot."""
         before = self.pod.scheduling.allocation
         if before is None or before.node != self.pod.life.node or before == pod.scheduling.allocation:
             return self.left_slots  # the common case

@@ -140,7 +140,7 @@ class Placeholder(NamedTuple):
 
     def with_retry(self, **changes: Any) -> Self:
         """Returns the record with changed fields of `retry`. If `not_before` changes, the next effect
-        waits for this time alone."""
+        waits only for this time, and no longer for a turn or for the eviction limiter."""
         if "not_before" in changes:
             changes["waits"] = Waits.FOR_TIME
         return self._replace(retry=self.retry._replace(**changes))
@@ -304,8 +304,8 @@ class Placeholder(NamedTuple):
 
     @property
     def watched(self) -> bool:
-        """Returns True if the extender must watch the job's state. The record of a workload that has
-        ended (DONE) watches the job even after the job's end."""
+        """Returns True if the extender must watch the job's state. If the workload has ended (DONE), the
+        extender watches the job even after the job's end."""
         return self.state in WATCHED and (self.state is State.DONE or not self.job.over)
 
     @property

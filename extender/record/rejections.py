@@ -19,10 +19,10 @@ class Rejections(NamedTuple):
     expires. A thousand Nodes are possible, so the names are compressed (`FeasibleNodes.taken`)."""
     waiting_for_departures: bool = False
     """True if kube-scheduler rejected the Node while other Pods were leaving the Node. Such a rejection
-    does not count."""
+    does not end the attempt."""
     rejection_counts: bool = False
-    """True after kube-scheduler was asked again about the allocated Node. Then the next rejection
-    counts."""
+    """True after kube-scheduler was asked again about the allocated Node. Then the next rejection ends
+    the attempt."""
     asks_first: bool = False
     """True after a failed attempt. Then kube-scheduler must find a Node before the extender requests
     another job."""
@@ -30,7 +30,7 @@ class Rejections(NamedTuple):
     """Number of attempts in a row that failed because kube-scheduler bound no Pod and offered no
     Node."""
     rests_until: float = 0.0
-    """After such attempts, the time from which the Pod may wait for a turn again."""
+    """Time from which the Pod may wait for a turn again, after the attempts that `in_a_row` counts."""
     because_of_pods: int = 0
     """Number of attempts that failed because of other Pods on the Node. These attempts do not make the
     pauses longer."""
@@ -38,8 +38,8 @@ class Rejections(NamedTuple):
     """Reason why the Pod counts as invalid after its job has ended. Reset when the Pod's request
     changes."""
     asks_from: float = -inf
-    """Time before which the extender does not ask Slurm again. Set if Slurm rejects the Pod, the user
-    changes the Pod, and Slurm rejects the Pod once more."""
+    """Time before which the extender does not request a job again. Set if Slurm rejects the Pod, the
+    user changes the Pod, and Slurm rejects the Pod once more."""
     spread_ignored: bool = False
     """True if the ledger leaves topology spread to kube-scheduler (`PodsApart`)."""
 

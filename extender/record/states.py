@@ -102,8 +102,8 @@ _PHASES: Mapping[State, Phase] = {
 
 def phase_in(state: State, phase: Phase) -> Phase:
     """Returns the phase of the job after its placeholder has moved to a state. `phase` is the job's
-    phase before the move. If the Pods become bound, a doubtful job stays doubtful, and a lost job is
-    requested again."""
+    phase before the move. If the Pods become bound, a SUSPECT job stays SUSPECT. A LOST job becomes
+    ASKED, because the extender requests the job again."""
     match state:
         case State.BOUND if phase is Phase.SUSPECT:
             return phase
