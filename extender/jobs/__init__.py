@@ -1,2 +1,2 @@
-"""The Slurm job of a workload: its phases, its owner, its differences from the request, and its slots.
-Pure functions."""
+"""The Slurm job of a workload: phases, owner, differences from the request, and slots. Pure
+functions."""

@@ -18,8 +18,8 @@ from slurm_client.model import Job
 from wellknown.job_key import TRIES_AT_RECOVERY, JobIdRange, PlaceholderKey, job_name
 
 MAX_TRIES = 100
-"""Number of tries of an attempt whose ids belong to the Pod. A running Pod needs another try of the same
-attempt each time its node fails in Slurm alone."""
+"""Maximum number of tries in an attempt. Only the ids of these tries belong to the Pod. Each time that
+the node of a running Pod fails in Slurm alone, the Pod needs another try of the same attempt."""
 
 
 class Keys(Protocol):
@@ -42,7 +42,7 @@ class JobIdentity(NamedTuple):
 
     job_id: int
     sluid: str
-    """Empty before 25.11."""
+    """Slurm's own unique id of the job; empty before 25.11."""
     submit_time: int | None
 
 
@@ -111,7 +111,7 @@ class JobClaim:
     pods: tuple[Pod, ...] = ()
     """Pods of the workload."""
     view: ClusterView = field(default_factory=ClusterView)
-    """Nodes of both systems."""
+    """Nodes of Kubernetes and of Slurm."""
     taken: bool = False
     """True if Slurm has accepted a submission under the id (HTTP 200), and the extender has not found
     that Slurm lost the job since."""

@@ -38,8 +38,8 @@ def cpus_on_each(job: Job, nodes: int) -> int | None:
 
 
 def requested_gres(job: Job) -> Counter[str]:
-    """Returns the GRES that a job requests on each node. If the job has devices already, a number is at
-    most the number of these devices."""
+    """Returns the GRES that a job requests on each node. If Slurm has already granted devices to the
+    job, each number is at most the number of granted devices."""
     elements = (element.strip().replace("=", ":") for element in job.tres_per_node.split(","))
     names = ",".join(e[len(p) :] for e in elements for p in _PREFIXES if e.startswith(p))
     asked = gres.counts(names)
@@ -66,10 +66,10 @@ def _on_each(grant: Grant) -> list[Counter[str]]:
 
 
 def devices_taken(pod: Pod, job: Job, view: ClusterView) -> Cause | None:
-    """Returns a cause that names the devices of a bound Pod that its running job does not have on the
-    Node. Returns None if there are no such devices. A running container keeps its open devices, so the
-    Pod may use devices of other jobs. Without a node agent, the result is None, because the kubelet
-    chooses the devices."""
+    """Returns a cause that names the devices that a bound Pod uses, but that the Pod's running job does
+    not have on the Node. Returns None if the job has all of the Pod's devices. A running container keeps
+    its open devices, so the Pod may use devices of other jobs. Without a node agent, the result is None,
+    because the kubelet chooses the devices."""
     node = view.nodes.get(pod.life.node or "")
     if node is None or not node.has_agent:
         return None
@@ -89,9 +89,9 @@ def devices_taken(pod: Pod, job: Job, view: ClusterView) -> Cause | None:
 
 
 def changed_slot(pod: Pod, has: Allocation | None) -> Allocation | None:
-    """Returns the slot to write onto a bound Pod after a change. `has` is the slot of the Pod's job on
-    the Node now. Returns None if nothing has changed, or if no slot is on the Pod. The Pod keeps its
-    devices, because the containers have opened the devices."""
+    """Returns the slot to write onto a bound Pod after the slot of the Pod's job has changed. `has` is
+    the current slot of the job on the Node. Returns None if the slot has not changed, or if no slot is
+    on the Pod. The Pod keeps its devices, because the containers have opened the devices."""
     before = _in_force(pod)
     if has is None or before is None or has == before:
         return None
@@ -123,8 +123,8 @@ def _in_force(pod: Pod) -> Allocation | None:
 
 
 def _devices(text: str) -> _Devices | None:
-    """Returns the devices in a text; None if the text is invalid. No Pod gets access to devices by an
-    invalid text."""
+    """Returns the devices in a text; None if the text is invalid. So an invalid text gives no Pod access
+    to devices."""
     try:
         return gres.numbers(text)
     except ValueError:

@@ -40,7 +40,8 @@ def units_on(pod: Pod, slot: Allocation) -> frozenset[Unit]:
 
 
 def without(slot: Allocation, taken: frozenset[Unit]) -> Allocation | None:
-    """Returns a slot without some of its cores; None if no core is left, or if devices are taken."""
+    """Returns a slot without the taken cores; None if no core is left, or if `taken` contains
+    devices."""
     left = [core for core in number_list.expand(slot.cores) if (_CORE, core) not in taken]
     if not left or any(name != _CORE for name, _ in taken):
         return None

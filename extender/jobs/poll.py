@@ -1,7 +1,7 @@
 """Derives the news of a job from a poll of Slurm. A poll reports only the state of a job.
 
-If a poll does not know a job, this is no news yet (invariant I5). The job counts as lost after several
-polls in a row of a healthy Slurm.
+If Slurm does not know a job in a single poll, the job has no news yet (invariant I5). The job counts as
+lost only if a healthy Slurm does not know the job in several polls in a row.
 """
 
 from enum import Enum, auto

@@ -1,8 +1,8 @@
-"""Slots of a job: the part of the grant for each member of a workload.
+"""Slots of a job. A slot is the part of a job's grant that one Pod (member) of the workload gets.
 
 If Slurm places several members on a node, no two members get the same core or device. The members of a
 workload request the same amounts, and get equal slots; remaining cores stay unused. The first slot of a
-node has the lowest numbers.
+node has the lowest numbers of cores and devices.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -24,7 +24,7 @@ from wellknown.job_key import PlaceholderKey
 
 _CLOCKS_DIFFER_S = 300
 """Maximum difference between the clocks of two machines. Slurm's authentication rejects messages that
-are older than this."""
+are older than this time."""
 
 
 class Ownership(Enum):
@@ -83,7 +83,8 @@ class Verdict(NamedTuple):
         return any(part is each for each, _ in self.altered)
 
     def lacks(self, *parts: Part) -> Causes:
-        """Returns the differences in these parts. Without arguments, looks at the parts in `LESS`."""
+        """Returns the differences in these parts. Without arguments, returns the differences in the
+        parts of `LESS`."""
         wanted = parts or LESS
         return tuple([difference for part, difference in self.altered if part in wanted])
 
