@@ -64,7 +64,7 @@ class _Rejected:
     """True if Slurm accepts the request, but the job fails later. Then only a job with nodes proves that
     the request works now."""
     uids: dict[str, None] = field(default_factory=dict)
-    """The rejected Pods. The first Pod tries next."""
+    """The rejected Pods. The extender repeats the request for the first Pod next."""
 
 
 class Retries:

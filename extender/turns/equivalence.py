@@ -1,5 +1,5 @@
-"""Keys that show which Pods are alike. If Slurm refuses one Pod, Slurm refuses every Pod that is
-alike."""
+"""Keys of Pods. Pods with equal keys are alike: if Slurm refuses the job of one Pod, Slurm also refuses
+the jobs of the other Pods."""
 
 from collections.abc import Hashable
 from operator import attrgetter

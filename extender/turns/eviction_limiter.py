@@ -10,8 +10,8 @@ jobs until the morning. A limit of 0 delays all deletions until a person sets an
 Foreseen ends (`is_foreseen`) pass, and do not count. Preempted Pods go first, because their node already
 belongs to another job. If the preempted Pod stays too long, the other job's Prolog gate fails. A quarter
 of the limit is reserved for preempted Pods. For the other Pods, the namespaces take turns. A namespace
-may use at most three times as many of the other deletions as remain, so that no namespace blocks another
-namespace.
+gets another deletion only while its deletions of the last minute are fewer than three times the
+remaining deletions without the reserve. So no namespace blocks another namespace.
 """
 
 from collections import Counter
@@ -82,8 +82,9 @@ class EvictionLimiter:
         return False
 
     def turns(self, now: float) -> Iterator[str]:
-        """Yields the uids of delayed records that have their turns now. The caller must use the turn
-        before the next uid, by a call of `passes`. Otherwise the record is not delayed any more."""
+        """Yields the uids of delayed records that have their turns now. After each uid, the caller must
+        call `passes` for the record before the caller takes the next uid. Otherwise the limiter forgets
+        the record."""
         while (first := self._first(now)) is not None:
             lines, namespace = first
             lines[namespace] = lines.pop(namespace)

@@ -1,11 +1,11 @@
 """The order of submissions for Pods that close Nodes to other Pods of the same template, for example by
 anti-affinity or by host ports.
 
-If the extender requested the jobs of two such Pods at once, Slurm might grant the same Node to both.
-Therefore the Pods of a template take turns, and the extender requests one job at a time. A turn ends
-after the grant, or after the job has waited in Slurm's queue for `_TURN_S`. If Slurm has no room for a
-job of the template, each further turn ends as soon as the job is queued. In this way all jobs gain age
-in Slurm's queue.
+If the extender requested the jobs of two such Pods at once, Slurm might grant the same Node to both
+Pods. Therefore the Pods of a template take turns, and the extender requests one job at a time. A turn
+ends after the grant, or after the job has waited in Slurm's queue for `_TURN_S`. If Slurm has no room
+for a job of the template, each further turn ends as soon as the job is queued. In this way all jobs gain
+age in Slurm's queue.
 
 Pods of different templates do not wait for each other. If two of their grants conflict, the ledger gives
 the later grant back.
@@ -56,7 +56,8 @@ class _Template:
 
     waiting: Ranking[str, Turn] = field(default_factory=Ranking)
     submitting: dict[str, Cause] = field(default_factory=dict)
-    """Pods whose jobs are being submitted. The value is the reason that the waiting Pods report."""
+    """Pods whose jobs are being submitted. The value is the reason that the extender reports on the
+    waiting Pods."""
     queued: dict[str, Cause] = field(default_factory=dict)
     """Pods with a job in Slurm's queue, while their turns last. The value is the same reason."""
     without_room: set[str] = field(default_factory=set)
@@ -117,7 +118,7 @@ class ExclusiveTurns:
 
     def follow(self, record: Placeholder, queue: str, now: float, *, ready: bool) -> tuple[str, ...]:
         """Notes the new state of a Pod. `ready` is False if the Pod waits for another reason, such as a
-        backoff. Returns the Pods whose turn has come or gone."""
+        backoff. Returns the Pods whose turn has begun or ended."""
         uid = record.uid
         self._heeding.pop(uid, None)
         waits = record.state is State.SEEN and ready
@@ -137,7 +138,7 @@ class ExclusiveTurns:
         return (*moved, *_moved(before, template.head))
 
     def forget(self, uid: str) -> tuple[str, ...]:
-        """Removes a Pod. Returns the Pods whose turn has come."""
+        """Removes a Pod. Returns the Pods whose turn has begun."""
         self._heeding.pop(uid, None)
         key = self._of.pop(uid, None)
         if key is None:
@@ -162,7 +163,7 @@ class ExclusiveTurns:
         return next(iter(asking), Cause.of(Kind.ONE_AT_A_TIME, turn_s=_TURN_S, pod="", job=None))
 
     def block(self, record: Placeholder) -> None:
-        """Notes a Pod for which other Pods close all Nodes. `affected` then also looks at this Pod."""
+        """Notes a Pod for which other Pods close all Nodes. `affected` then also checks this Pod."""
         self._heeding[record.uid] = record.lead.scheduling.constraints
 
     def affected(self, moved: Iterable[PodConstraints]) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ _USER_SHARE, _TENTH = 4, 10
 
 
 class Places(Generic[_Thing]):
-    """Counts the places by user. Also ranks the things that wait until their user may have another
-    place."""
+    """Counts the places by user. Also ranks the things (in `window`: the owners of jobs) that wait until
+    their user may have another place."""
 
     def __init__(self, max_job_count: int) -> None:
         self.taken = 0
@@ -84,8 +84,8 @@ class Places(Generic[_Thing]):
 
     def admitted(self) -> tuple[Key, _Thing] | None:
         """Returns the first waiting thing that may have a place now, with its key; None if there is no
-        such thing. Looks only at the waiting user with the fewest places: if this user may not have
-        another place, no waiting user may."""
+        such thing. Checks only the waiting user with the fewest places: if this user may not have
+        another place, no waiting user may have another place."""
         first = self._users.first()
         if first is None or not self.open_to(first[1]):
             return None

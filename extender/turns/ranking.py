@@ -52,7 +52,8 @@ class Ranking(Generic[_Thing, _Key]):
         return self._keys.get(thing)
 
     def number_before(self, key: Any) -> int:
-        """Returns the number of things with smaller keys. Looks at each thing."""
+        """Returns the number of things with smaller keys. The cost grows with the number of all
+        things."""
         return sum(each < key for each in self._keys.values())
 
     def first(self) -> tuple[_Key, _Thing] | None:

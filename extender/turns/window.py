@@ -45,7 +45,7 @@ from wellknown.pauses import Pauses
 IN_LINE = Cause.of(Kind.IN_LINE)
 NO_PLACE = Cause.of(Kind.NO_PLACE)
 _MAX_STEPS = 200
-"""Number of steps before other events get their turn."""
+"""Number of steps in `Windows.turns` before the ledger handles other events."""
 _LONGEST = 15
 """Longest pause of a class, as a multiple of the shortest pause."""
 _TRIES = 10
@@ -68,7 +68,7 @@ class _Stand(Enum):
     """How a placeholder counts in Slurm's queue."""
 
     ASKED = auto()
-    """The fast path asks for the job."""
+    """The extender requests the job on the fast path."""
     COMPETES = auto()
     """The job waits for nodes, or will wait for nodes after its submission."""
     HELD_UP = auto()
@@ -143,7 +143,8 @@ class _Queue:
     def turns_before(self, other: "_Queue", number: int) -> int:
         """Returns how many turns this owner gets before turn `number` (counted from 0) of another owner.
         The owner with fewer placeholders in Slurm catches up first. When both have equally many
-        placeholders, the owner that had more is next, because its last turn is longer ago."""
+        placeholders, the owner that had more placeholders is next, because its last turn is longer
+        ago."""
         first = (-self.in_slurm, self.served) < (-other.in_slurm, other.served)
         return max(0, min(self.waiting, other.in_slurm + number - self.in_slurm + first))
 
@@ -241,7 +242,8 @@ class Windows:
     # Questions
 
     def fast(self, partition: str, now: float) -> bool:
-        """Returns True if an immediate job would overtake no other job, and may find room."""
+        """Returns True if an immediate job would overtake no other job, and Slurm may have room for the
+        job."""
         window = self._windows.get(partition)
         overtakes = window is not None and window.stands[_Stand.COMPETES]
         return not overtakes and now >= self._fast_from.get(partition, 0.0)
@@ -284,7 +286,8 @@ class Windows:
 
     def turns(self, now: float) -> Iterator[tuple[str, str]]:
         """Yields the partition and the uid of each Pod that has its turn now, up to a limit. If `opens`
-        is not later than `now` afterwards, the caller calls again after other events."""
+        is still not later than `now` after the last Pod, the caller calls this method again after other
+        events."""
         for _ in range(_MAX_STEPS):
             paused = self._paused.first()
             if self._woken:
