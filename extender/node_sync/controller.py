@@ -50,12 +50,12 @@ from wellknown.names import PODS_REJECTED, SLURM_OUT_OF_SERVICE
 
 _INTERVAL_S = 2.0
 _AT_A_TIME = 8
-_MARGIN_S = 2.0  # time after KillWait; a Pod's grace period ends well before
-_TRUSTED = 2  # readings before any correction after an outage: first the ledger learns of lost jobs
+_MARGIN_S = 2.0  # a Pod that stays for KillWait and this time is overdue; its grace period ends before
+_TRUSTED = 2  # readings after an outage before a correction; the ledger first learns of lost jobs
 _STEADY = 3
 _CLOCKS_S = 5.0  # the clocks of two machines differ by less than this
-_FAILS_S = 5.0  # a gate drains the node, then fails; if the drain is missing then, Slurm itself drains
-_PATIENCE_S = 300.0  # longest pause of a resumed node, and time after which pauses start again
+_FAILS_S = 5.0  # a gate drains the node, and fails soon; if the drain is missing then, Slurm drains
+_PATIENCE_S = 300.0  # longest pause of a resumed node; after this time, the next pause is short again
 _ACTING, _TOO_MANY = "nodes", "nodes out of service"
 PARTS = (_ACTING, _TOO_MANY)
 
@@ -102,7 +102,8 @@ class NodeController:
         self._drain_seen: dict[str, float] = {}
         """Last time at which each node had a drain of the extender, in UNIX seconds."""
         self._prolog_refused: dict[str, float] = {}
-        """The time since which each node is drained by its gate."""
+        """For each node that its gate has drained, the time since which this controller knows the
+        drain."""
         self._pauses: dict[str, tuple[float, float]] = {}
         """For each node that was resumed for a lost job: the pause after the gate's next rejection, and
         the time of the resume."""
@@ -110,12 +111,13 @@ class NodeController:
         """Number of successful readings since the last failure."""
         self._read_again = 0.0
         self._looked_until = 0.0
-        """The next reading must begin after this time. With earlier readings, every wrong node was
-        corrected, or the correction failed."""
+        """Time of the last corrections. The next reading must begin after this time, because earlier
+        readings do not show these corrections."""
         self._slots = asyncio.Semaphore(_AT_A_TIME)
         self.tally = Tally()
         self._closures: tuple[Closure, ...] = ()
-        """The Nodes that were closed at the last turn, because their kubelets reject Pods."""
+        """The Nodes that the extender had closed at the last turn, because the kubelets of these Nodes
+        reject Pods."""
 
     async def run(self) -> None:
         await periodically(self.turn, self._until_a_node_changes)
@@ -126,7 +128,7 @@ class NodeController:
                 await self._cluster.nodes_changed.wait()
 
     async def turn(self) -> None:
-        """Looks for changes, and corrects the nodes that are wrong."""
+        """Checks whether anything has changed, and corrects the nodes that are wrong."""
         changed = self._cluster.nodes_changed.is_set()
         self._cluster.nodes_changed.clear()
         before = self._outstaying_pods
@@ -211,10 +213,10 @@ class NodeController:
         return observed
 
     async def _is_blocked(self, observed: ObservedNode) -> bool:
-        """Returns True if a node that its gate has drained would reject the next job. If Slurm has to
-        start a lost job again on the node, returns False after a pause, so that the lost job can start.
-        If other jobs take the place of the lost job, the gate rejects the other jobs. After each such
-        rejection, the pause is longer."""
+        """Takes a node that its gate has drained. Returns True if the gate would also reject the next
+        job. If Slurm has to start a lost job again on the node, returns False after a pause, so that the
+        lost job can start. If other jobs take the place of the lost job, the gate rejects the other
+        jobs. After each such rejection, the pause is longer."""
         name, lost = observed.slurm.name, self._has_lost_jobs(observed.node.name)
         since = self._prolog_refused.setdefault(name, _now())
         if _now() - since < (self._pause(name) if lost else _FAILS_S):

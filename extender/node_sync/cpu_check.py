@@ -19,8 +19,8 @@ log = structlog.get_logger()
 
 
 class CpuCheck:
-    """Checks the counts of CPUs. /readyz shows the nodes with different counts. If jobs on a node get
-    whole cores, this is only logged."""
+    """Checks the counts of CPUs. /readyz shows the nodes with different counts. A log line, and not
+    /readyz, names the nodes on which jobs get whole cores."""
 
     def __init__(
         self, slurm_nodes: SlurmNodes, health: Health, view: Callable[[], ClusterView], unit: Decimal

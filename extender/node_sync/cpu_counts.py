@@ -46,10 +46,10 @@ def whole_cores(nodes: Iterable[SlurmNode], unit: Decimal) -> tuple[str, ...]:
 
 
 def _disagree(has: Decimal, node: SlurmNode, unit: Decimal) -> bool:
-    """Returns True if a node's CPUs are wrong. An administrator may keep CPUs of a Node back from Slurm,
-    so fewer CPUs in Slurm are no error, with two exceptions. With unit 1, fewer CPUs are wrong if Slurm
-    seems to count cores, and Kubernetes counts threads. With another unit, the number is wrong if Slurm
-    has at most half of the Node's CPUs."""
+    """Returns True if the number of a node's CPUs in Slurm is wrong. An administrator may keep CPUs of a
+    Node back from Slurm. So fewer CPUs in Slurm are no error, with two exceptions. With unit 1, fewer
+    CPUs are wrong if Slurm seems to count cores, and Kubernetes counts threads. With another unit, the
+    number is wrong if Slurm has at most half of the Node's CPUs."""
     stand_for = node.cpus * unit
     if unit == 1:
         only_cores = node.cpus_per_core < node.threads_per_core

@@ -55,7 +55,7 @@ class DrainSettings:
 
     drain: bool = True
     keys: frozenset[str] = frozenset()
-    """The keys of the taints that drain."""
+    """The keys of the taints that drain a node."""
     taint: bool = False
     conditions: frozenset[str] = frozenset()
     """The types of the conditions that drain a node while their status is True."""
@@ -70,9 +70,10 @@ class ObservedNode:
     slurm: SlurmNode
     outstaying_pods: tuple[OutstayingPod, ...] = ()
     unsettled: bool = False
-    """Slurm has lost the job of a running Pod, or seems to have, and must start the job again."""
+    """True if Slurm has lost, or seems to have lost, the job of a running Pod, and must start the job
+    again."""
     blocked: bool = False
-    """The gate has drained the node, and would reject the next job."""
+    """True if the gate has drained the node, and would reject the next job."""
     rejects: str = ""
     """The reason why the Node is closed to all new placeholders. Empty if the Node's kubelet rejects no
     Pods."""
@@ -88,7 +89,8 @@ class ObservedNode:
     @property
     def job_ends(self) -> bool:
         """True while a job on the node is COMPLETING. If a process of the job cannot be killed, Slurm
-        drains the node (`Kill task failed`). An earlier drain hides Slurm's drain."""
+        drains the node (`Kill task failed`). While the node has an earlier drain, Slurm's drain is not
+        visible."""
         return "COMPLETING" in self.slurm.states
 
     @property
@@ -101,7 +103,7 @@ class ObservedNode:
 
     @property
     def shows_our_drain(self) -> bool:
-        """True if the Node's condition names the extender's drain. If the drain is missing, a
+        """True if the Node's condition names the extender's drain. If Slurm then has no such drain, a
         person took the drain back."""
         condition = self.node_status.condition
         return condition is not None and condition.reason == NodeReason.DRAINED_FOR_KUBERNETES
@@ -245,8 +247,8 @@ def condition_of(observed: ObservedNode, at: DrainContext) -> NodeCondition | No
     wanted = drain_reason(observed, at.drain_settings)
     reason = observed.slurm.reason or "no reason is given"
     if observed.drained_by_us and not wanted:
-        # Written before the drain is taken back. If the drain is missing after this condition, no person
-        # has taken the drain back.
+        # The extender writes this condition before the extender takes the drain back. So if the drain is
+        # missing beside this condition, no person has taken the drain back.
         when = "taken back when no job is ending there" if observed.job_ends else "being taken back"
         return NodeCondition(True, NodeReason.RESUMING, f"its drain in Slurm is {when}")
     if observed.drained_by_us:
@@ -274,8 +276,8 @@ def rejections_of(observed: ObservedNode) -> NodeCondition | None:
 
 
 def wants_taint(observed: ObservedNode, at: DrainContext) -> bool:
-    """Returns True if the Node should have the extender's taint. The extender's own drains give no
-    taint."""
+    """Returns True if the Node should have the extender's taint. If the extender itself has drained the
+    node, the Node gets no taint."""
     if not at.drain_settings.taint or not observed.out or observed.drained_by_us:
         return False
     return TAINT in observed.node.taints or not (observed.down and _DOWN in at.ignored)

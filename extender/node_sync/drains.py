@@ -1,5 +1,5 @@
-"""The reasons of drains in Slurm, and the holders that may set, replace and clear a drain. This module
-is pure.
+"""The reasons of drains in Slurm, and the holders that may set, replace and clear a drain. The functions
+do no I/O.
 
 The reason in Slurm is the only record of a drain. The prefix of the reason names the holder. So a new
 leader continues with all drains, and a person takes over a drain by another reason. A holder replaces

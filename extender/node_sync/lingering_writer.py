@@ -1,8 +1,8 @@
 """Writes notes onto the Nodes about containers that may outlive their Pods.
 
-A note must be on the Node before Slurm gives the Pod's cores to another job, and another replica binds a
-Pod there. So a new note does not wait for the notes of other Nodes, and waits for at most one PATCH of
-its own Node.
+A note must be on the Node before Slurm gives the Pod's cores to another job, and before another replica
+binds a Pod there. So a new note does not wait for the notes of other Nodes, and waits for at most one
+PATCH of its own Node.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from wellknown.lingering import LingeringNote, text_of
 from wellknown.names import LINGERING
 
 _INTERVAL_S = 2.0
-"""Time after which the leader looks for expired notes, and repeats a failed PATCH."""
+"""Interval at which the leader removes expired notes, and repeats failed PATCHes."""
 _AT_A_TIME = 8
 PART = "notes on Nodes"
 

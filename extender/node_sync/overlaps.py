@@ -47,8 +47,8 @@ class Overlaps:
         return found
 
     async def _shared(self, slot: Allocation, pod: Pod) -> frozenset[Unit]:
-        """Returns the cores and devices of a slot that Slurm also gives to a Pod's job. Returns none if
-        the job does not run, or was suspended."""
+        """Returns the cores and devices of a slot that Slurm also gives to a Pod's job. Returns an empty
+        set if the job does not run, or was suspended."""
         own = pod.scheduling.allocation
         job = None if own is None else await self._slurm.job(own.job_id)
         if job is None:

@@ -40,7 +40,8 @@ _BY_ITS_JOB = frozenset({State.ALLOCATED, State.BOUND, State.EVICTING, State.REL
 
 
 class NotLeading(Exception):
-    """This replica does not lead: another replica knows the answer, or will know the answer soon."""
+    """This replica does not lead: the leader knows the answer, or the next leader will soon know the
+    answer."""
 
 
 class NotOurs(Exception):
@@ -50,7 +51,7 @@ class NotOurs(Exception):
 
 class Gate:
     """Answers the Prologs of nodes. `ledger` returns None while this replica does not lead. `poll_now`
-    makes the job watch look at a job now."""
+    makes the job watch poll a job at once."""
 
     def __init__(  # noqa: PLR0913 -- the called systems, and callbacks
         self,
@@ -112,16 +113,17 @@ class Gate:
                 return there
             if not there or loop.time() >= deadline:
                 return there
-            await asyncio.sleep(_LOOK_AGAIN_S - loop.time() % _LOOK_AGAIN_S)  # all at the same moment
+            # All waiting gates check at the same time.
+            await asyncio.sleep(_LOOK_AGAIN_S - loop.time() % _LOOK_AGAIN_S)
 
     async def in_the_way(
         self, node: str, job_id: int | None = None, *, agent_away: bool = False
     ) -> tuple[str, ...]:
-        """Returns the Pods in the way. Looks for three kinds of Pods, and returns the Pods of the first
-        kind with any Pods. First: Pods on the node, or perhaps bound to the node soon, whose job does
-        not run there with the Pods' devices. Second: deleted Pods whose containers may run without their
-        job. Third: Pods on cores or devices of the starting job. While the agent is away, a Pod may
-        still be on an earlier slot.
+        """Returns the Pods in the way. Checks for three kinds of Pods, in order. Returns the Pods of the
+        first kind that has any Pods. First: Pods on the node, or perhaps bound to the node soon, whose
+        job does not run there with the Pods' devices. Second: deleted Pods whose containers may run
+        without their job. Third: Pods on cores or devices of the starting job. While the agent is away,
+        a Pod may still be on an earlier slot.
 
         Only the leader knows the Pods that may be bound soon, including Pods with annotations of an
         earlier leader. The leader may not know all bound Pods yet, so this method also reads
@@ -222,7 +224,7 @@ class Gate:
 
     async def _has_its_job(self, held: Placeholder, states: Mapping[int, JobState], node: str) -> bool:
         """Returns True if a Pod's job still runs on the node. If the job does not run any more, makes
-        the job watch look at the job now. If the job is unverified, or the Pod is leaving, reads the
+        the job watch poll the job at once. If the job is unverified, or the Pod is leaving, reads the
         whole job, because the job may run elsewhere."""
         if not _goes_by_its_job(held) or held.job.id is None:
             return False
