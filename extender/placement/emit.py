@@ -69,8 +69,8 @@ class Emitter:
         return record
 
     def clear_at(self, nodes: Iterable[str]) -> float:
-        """Looks for containers on these Nodes that outlive their Pod and its job. Returns the time at
-        which the last of these containers ends; 0.0 if there are no such containers."""
+        """Returns the time at which the last containers end, among the containers on these Nodes that
+        outlive their Pod and the Pod's job. Returns 0.0 if the Nodes have no such containers."""
         if not self._records.anything_lingers:
             return 0.0
         lingering = (each for node in nodes for each in self._records.lingering(node))
@@ -158,7 +158,7 @@ class Emitter:
 
     def _without_taken(self, effect: OnPod, partition: str | None, view: ClusterView) -> OnPod:
         """Returns the effect without the cores that another Pod still uses. Slurm may have started the
-        jobs of several Pods again, each on cores of another Pod. Such Pods would wait for each
+        jobs of several Pods again, each job on the cores of another Pod. Such Pods would wait for each
         other. So a Pod first moves to the free cores of its new slot, and leaves its old cores to the
         other Pods."""
         if not isinstance(effect, RecordJobId) or effect.granted is None:
@@ -202,7 +202,7 @@ def _report(record: Placeholder, member: Member, cause: Cause, *, event_alone: b
 def _what_holds_up(record: Placeholder, member: Member) -> Cause | None:
     """Returns the cause to report for a record. For a waiting Pod, the cause also names the Nodes that
     kube-scheduler rejected. kube-scheduler's message about a Node may come after the report of the
-    rejection. Then the cause contains this message."""
+    rejection. Then the extender reports the rejection again, with this message."""
     cause, shown = record.cause, member.shown
     if record.state not in IN_QUEUES:
         return cause
@@ -219,9 +219,9 @@ def _is_news(cause: Cause, shown: Cause | None) -> bool:
 
 
 def reports_again(record: Placeholder) -> Iterator[ReportWaiting]:
-    """Yields the reports that are made again after a while. A Pod gets no such report if the Pod no
-    longer waits, or if the cause has changed. The condition is written again only if its message has
-    changed."""
+    """Yields the reports that the extender repeats after `report_interval`. The extender repeats no
+    report if the Pod no longer waits, or if the cause has changed. The condition is written again only
+    if its message has changed."""
     if record.state not in _REPORTED:
         return
     for member in record.members:

@@ -55,7 +55,8 @@ class Records:
         return self._by_uid.get(self._of_member.get(uid, uid))
 
     def of(self, *states: State) -> list[Placeholder]:
-        """Returns the records in some states: state after state, the oldest record first."""
+        """Returns the records in some states: state after state, and first the record that has been
+        longest in the state."""
         return [self._by_uid[uid] for state in states for uid in self._in[state]]
 
     def holding(self, node: str) -> tuple[Placeholder, ...]:
@@ -68,7 +69,7 @@ class Records:
 
     def others_on(self, slot: Allocation, uid: str) -> Iterator[Placeholder]:
         """Yields the other records that use cores or devices of a slot, by their Pods or by containers
-        of deleted Pods. `uid` is the slot's own record."""
+        of deleted Pods. `uid` is the uid of the record that has the slot."""
         for each in self.holding(slot.node):
             if each.uid == uid:
                 continue
@@ -88,7 +89,7 @@ class Records:
         return tuple(self._by_uid[uid] for uid in self._lingering)
 
     def lingering(self, node: str) -> tuple[Placeholder, ...]:
-        """Returns the records on a Node with containers that may outlive their Pods."""
+        """Returns the records that hold a Node, and have containers that may outlive their Pods."""
         return tuple(each for each in self.holding(node) if each.lingering)
 
     @property
@@ -231,7 +232,7 @@ class LedgerReader:
 
     @property
     def evicting(self) -> Iterator[Placeholder]:
-        """Yields the records with jobs that ended before their Pods."""
+        """Yields the records whose jobs ended before the Pods ended."""
         return iter(self._records.of(State.EVICTING))
 
     def watched_jobs(self) -> frozenset[int]:

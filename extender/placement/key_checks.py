@@ -1,9 +1,10 @@
-"""Checks that new jobs in Slurm have their keys, and are as large as requested.
+"""Decides which new jobs the extender reads before their Pods are bound, to check the key and the size
+of the job.
 
 A job_submit plugin may overwrite AdminComment and other fields, in one partition or in all. The extender
-always reads a queued job before its Pod is bound. To save calls, the extender reads only the first
-immediate job of each partition, and trusts the next jobs. If the extender finds an altered job in the
-partition, the trust ends.
+always reads a queued job. To save calls, the extender reads only the first immediate job of each
+partition, and trusts the next immediate jobs. If the extender finds an altered job in the partition, the
+extender also reads the next immediate job.
 """
 
 from collections.abc import Callable

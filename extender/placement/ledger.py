@@ -59,8 +59,8 @@ class Ledger(Settled):
         return {each.uid: each.job.id for each in bound if each.job.id is not None}
 
     def jobs_with_grace(self) -> dict[str, int]:
-        """Returns, by uid, the jobs of bound Pods to which Slurm gives a grace time before a
-        preemption."""
+        """Returns the ids of jobs of bound Pods, by the uid of the workload. Slurm gives each of these
+        jobs a grace time before a preemption."""
         if not self._view.gives_grace:
             return {}
         has_grace = self._view.has_grace
@@ -205,7 +205,7 @@ class Ledger(Settled):
         self._at = replace(self._at, view=event.view, closed_by_pods=self._apart.closed_in(event.view))
         self._are_back(before, event.view)
         for node in {name for uid in self._avoiding for name, _ in self._records[uid].rejections.nodes}:
-            if regained(node, before, self._view):  # kube-scheduler retries these Pods without a change
+            if regained(node, before, self._view):  # kube-scheduler retries these Pods by itself
                 self._reopen(node)
         for uid in self._retries.one_of_each() if mended else ():
             self._hasten(uid, self.rules.retry[0])
@@ -236,9 +236,10 @@ class Ledger(Settled):
     # Consequences for other records
 
     def _some(self, items: Iterator[_Item]) -> Iterator[_Item]:
-        """Yields only as many items as one event may handle: at least one, and none after a costly look
-        at the Nodes. The next Tick is due at once and handles the remaining items. Other events get a
-        turn in between."""
+        """Yields only as many items as one event may handle. Yields at least one item, and no further
+        item after the view has evaluated all Nodes, because an evaluation is costly. The next Tick is
+        due at once, and handles the remaining items. The ledger can handle other events before this
+        Tick."""
         evaluated = self._view.evaluated
         for number, item in enumerate(items, 1):
             yield item
@@ -294,15 +295,16 @@ class Ledger(Settled):
             self._tell_when(uid)
 
     def _tell_when(self, uid: str) -> None:
-        """Schedules a report for each Pod with the same request, because the next try is earlier now."""
+        """Schedules a report for each Pod with the same request, because the next try now has another
+        time."""
         for each in self._retries.alike(uid):
             self._to_tell.when.setdefault(each, self._at.now + self.rules.report_after)
 
     # Consequences of one record
 
     def _offer(self, uid: str) -> None:
-        """Adds a Pod to its group, if the group could not take the Pod before but can take the Pod
-        now."""
+        """Takes a group. If a Pod waits because the group could not take the Pod before, and the group
+        can take the Pod now, adds the Pod to the group."""
         record = self._records.get(uid)
         pod = None if record is None else self._records.next_for(record, self._at.now)
         if record is None or pod is None:

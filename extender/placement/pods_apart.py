@@ -17,7 +17,7 @@ from extender.turns.exclusive_turns import ExclusiveTurns
 
 
 class PodsApart:
-    """Keeps track of placed Pods and of turns. If the ledger must look at a Pod again, adds the Pod to
+    """Keeps track of placed Pods and of turns. If the ledger must review a Pod, adds the Pod to
     `to_review`."""
 
     def __init__(self, to_review: dict[str, None]) -> None:
@@ -36,8 +36,8 @@ class PodsApart:
         return set_apart(record, at) if conflicts else record
 
     def keeps(self, record: Placeholder, queue: str, at: Context, *, ready: bool) -> bool:
-        """Notes a new version of a record. Returns True if the Pod may not wait in line yet. The reason
-        is another Pod of the template with the turn, or other Pods that close all Nodes."""
+        """Notes a new version of a record. Returns True if the Pod may not wait in line yet. Either
+        another Pod of the template has the turn, or other Pods close all Nodes."""
         moved = self._placed.follow(record.uid, record)
         turned = self._turns.follow(record, queue, at.now, ready=ready)
         self._to_review |= dict.fromkeys((*self._turns.affected(moved), *turned))

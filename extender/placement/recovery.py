@@ -253,10 +253,11 @@ def _blank(pods: Sequence[Pod], now: float) -> Placeholder:
 
 
 def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placeholder | None:
-    """Returns the record of bound Pods; None if another scheduler bound the Pods. Bound Pods without a
-    job belong to another scheduler. The same is true for Pods outside the Nodes of their job, unless the
-    job bound the Pods and was started elsewhere later. If the Pods' own job was not read, or if Slurm
-    does not know the job, the Pods continue to run (invariant I5)."""
+    """Returns the record of bound Pods; None if another scheduler bound the Pods. If bound Pods have no
+    job, another scheduler has bound the Pods. The same is true if the Pods are not on the Nodes of their
+    job. But if the job has bound the Pods, Slurm has started the job elsewhere later, and the Pods keep
+    their record. If the Pods' own job was not read, or if Slurm does not know the job, the Pods continue
+    to run (invariant I5)."""
     record = _blank(pods, at.now)._replace(state=State.BOUND).with_phase(Phase.RUNNING, at.now)
     if chosen is None:
         return _without_job(record, at)
@@ -341,7 +342,7 @@ def _with_id(record: Placeholder, found: _Found) -> Placeholder:
 
 
 def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Placeholder:
-    """Returns the record of a group of which some Pods have the next attempt's number already. The
+    """Returns the record of a group in which some Pods, but not all, have the next attempt's number. The
     extender then writes the number onto the other Pods."""
     before = numbered(blank, blank.attempt).with_asked(attempt=blank.attempt - 1)
     before = before._replace(state=State.REPLACING)

@@ -1,9 +1,9 @@
 """Stores each changed record, and handles the consequences of the change.
 
-A changed record takes three steps. `_settle` makes the moves that are due without further news, and
-stores the record. `_perform` emits the effects. `_note` updates the ledger's lists: turns, Pods that are
-kept back, and due times. If moves of other records follow, the moves are queued, so that no step calls
-itself.
+A changed record goes through three steps. `_settle` makes the moves that are due without further news,
+and stores the record. `_perform` emits the effects. `_note` updates the ledger's lists: turns, Pods that
+are kept back, and due times. If moves of other records follow, the moves are queued, so that no step
+calls itself.
 """
 
 from collections.abc import Callable, Iterable
@@ -40,11 +40,11 @@ Observer = Callable[[Placeholder | None, Placeholder], None]
 
 
 class Settled(LedgerReader):
-    """The records, with the lists that depend on the records. The arguments are functions that the
-    ledger calls. `observer` gets the record before and after each change of a state, and after the loss
-    of a job. `throttled` gets each change of the delayed evictions. `lost_keys` gets a text about jobs
-    without keys. `unbindable` gets each change of the Pods that kube-scheduler can bind to no Node.
-    `lingers` gets each record with new containers that may outlive their Pods."""
+    """The records, with the lists that depend on the records. All arguments except `rules` are functions
+    that the ledger calls. `observer` gets the record before and after each change of a state, and after
+    the loss of a job. `throttled` gets each change of the delayed evictions. `lost_keys` gets a text
+    about jobs without keys. `unbindable` gets each change of the Pods that kube-scheduler can bind to no
+    Node. `lingers` gets each record with new containers that may outlive their Pods."""
 
     def __init__(
         self,
@@ -80,7 +80,8 @@ class Settled(LedgerReader):
         self._apart = PodsApart(self._to_review)
         self._at = Context(0.0, rules, self._view, rejecting=self.rejecting_nodes.closed_to)
         self._to_reread: dict[str, None] = {}
-        """Records at the start of another attempt: the extender looks at their Pods again."""
+        """Records at the start of another attempt. The ledger checks the Pods of these records again
+        (`after_pods`)."""
         self._missed: dict[str, None] = {}
         """Records with Pods that were missing from a list of all Pods. The ledger now treats these Pods
         as deleted."""

@@ -1,5 +1,5 @@
-"""The times at which the ledger looks at a record again, or reports on its Pods again, if no event comes
-earlier."""
+"""The times at which the ledger handles a record again, or repeats a report on the record's Pods, if no
+event comes earlier."""
 
 import heapq
 from collections import OrderedDict
@@ -11,7 +11,7 @@ from extender.record.placeholder import Placeholder
 from extender.turns.exclusive_turns import turn_ends
 
 Turns = OrderedDict[str, float]
-"""The uids of records, each with the time of its report, in this order."""
+"""The uids of records, each with the time of the report on the record, in the order of these times."""
 
 
 class Wakes:
@@ -41,7 +41,8 @@ class Wakes:
                 heapq.heappush(self.noted, (due, record.uid))
 
     def due(self, now: float, record_of: Callable[[str], Placeholder | None]) -> Iterator[str]:
-        """Yields the uids of the due records. A time counts only if the record still has the time."""
+        """Yields the uids of the due records. A time counts only if the record is still due at this
+        time."""
         while self.noted and self.noted[0][0] <= now:
             due, uid = heapq.heappop(self.noted)
             record = record_of(uid)
@@ -50,8 +51,8 @@ class Wakes:
 
 
 def _dues(record: Placeholder, members: Iterable[Member]) -> list[float]:
-    """Returns the times at which a record and some of its members are due. Times in the past, and
-    infinity, do not count."""
+    """Returns the times at which a record and some of its members are due. The caller ignores times in
+    the past, and infinity."""
     dues = [record.retry.due, record.rejections.invalid_until, record.retry.unbound_by]
     dues += record.lingers_until, record.rejections.rests_until, turn_ends(record)
     for each in members:

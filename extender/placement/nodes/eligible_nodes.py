@@ -1,4 +1,5 @@
-"""Finds the Slurm nodes that a job may use, and the cause for the Pod's author if no node is left."""
+"""Finds the Slurm nodes that a job may use. If no node is left, explains the cause to the Pod's
+author."""
 
 import re
 from dataclasses import replace
@@ -80,8 +81,9 @@ def with_spread_ignored(record: Placeholder, at: Context) -> Placeholder:
 
 
 def is_blocked(record: Placeholder, at: Context) -> bool:
-    """Returns True if other Pods close all Nodes to a Pod, and no Node opens only because time passes.
-    Then a Node can open only if another Pod gets or leaves a Node, or if a Node changes."""
+    """Returns True if other Pods close all Nodes to a Pod, and none of the Nodes is closed only for a
+    limited time. Then a Node can open only if another Pod gets or leaves a Node, or if a Node
+    changes."""
     timed = record.rejections.nodes or record.rejections.offered[1]
     return not timed and closed_by_pods(record, at) != 0 and has_no_node(record, at)
 

@@ -2,9 +2,9 @@
 
 A Pod counts as placed as soon as Slurm has granted a Node. Before the Binding, only the ledger knows the
 grant. This module does not know the Pods of groups, nor the Pods that Slurm does not place. If such a
-Pod closes a Node, kube-scheduler rejects the Node. With a topology spread, a Pod can
-also open Nodes: a Pod in the smallest domain makes room in the other domains. If this module does not
-know the Pod, the ledger leaves the spread to kube-scheduler (`PodsApart`).
+Pod closes a Node, kube-scheduler rejects the Node. With a topology spread, a Pod can also open Nodes: a
+Pod in the smallest domain makes room in the other domains. If this module does not know the Pod, the
+ledger leaves the spread to kube-scheduler (`PodsApart`).
 """
 
 from collections import Counter
@@ -91,9 +91,9 @@ _MAX_SELECTIONS = 1000
 
 
 class PlacedPods:
-    """Counts placed Pods by the rules in use, so that the cost of a look does not grow with the number
-    of placed Pods. An index by label would not help, because each Pod of an Indexed Job or a StatefulSet
-    has its own label."""
+    """Counts placed Pods by the rules in use, so that the cost of `closed_to` does not grow with the
+    number of placed Pods. An index by label would not help, because each Pod of an Indexed Job or a
+    StatefulSet has its own label."""
 
     def __init__(self) -> None:
         self._places: dict[str, _Place] = {}
@@ -191,9 +191,9 @@ def _within_skew(
     there: Mapping[str, int],
     bound: Mapping[str, int],
 ) -> Iterator[int]:
-    """Yields the Nodes of each domain with room for another Pod. The size of the smallest domain counts
-    only bound Pods. Other granted Pods may be unknown to kube-scheduler, because kube-scheduler may see
-    the Pods in a different order than Slurm."""
+    """Yields the Nodes of each domain with room for another Pod. For the size of the smallest domain,
+    only bound Pods count. Other granted Pods may be unknown to kube-scheduler, because kube-scheduler
+    may see the Pods in a different order than Slurm."""
     enough = len(domains) >= spread.min_domains
     least = min((bound.get(value, 0) for value in domains), default=0) if enough else 0
     most = spread.max_skew + least - pod.is_selected(spread.selector)

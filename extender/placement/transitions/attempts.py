@@ -27,8 +27,9 @@ this number."""
 
 
 def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]], float]) -> Placeholder:
-    """Returns the record after the moves that are due now. `clear_at` takes Nodes, and returns a time.
-    The time is the end of the last containers on these Nodes that outlive their Pod and its job."""
+    """Returns the record after the moves that are due now. `clear_at` takes Nodes. `clear_at` returns
+    the time at which the last containers on these Nodes end, among the containers that outlive their Pod
+    and the Pod's job."""
     now = at.now
     record = without_expired(record, at).current_rejections(now)
     match record.state:
@@ -68,8 +69,9 @@ def _why_invalid(record: Placeholder) -> WhyInvalid | None:
 
 
 def _in_line(record: Placeholder, at: Context) -> Placeholder:
-    """Sets the cause of a Pod that is kept back, and removes the cause afterwards. A missing claim is
-    reported late, because a claim may be created a moment after its Pod."""
+    """Sets the cause of a Pod while the Pod is kept back, and removes the cause afterwards. The extender
+    reports a missing claim only after `report_after`, because a client may create the claim shortly
+    after the Pod."""
     why, current = kept_back(record, at.now), record.cause
     if why is not None:
         soon = why.reason == Reason.CLAIM_NOT_READY and at.now < record.since + at.rules.report_after
@@ -78,7 +80,7 @@ def _in_line(record: Placeholder, at: Context) -> Placeholder:
 
 
 def _restart(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record at the start of the next attempt, without a job. The extender then looks at the
+    """Returns the record at the start of the next attempt, without a job. The extender then checks the
     Pods again (`table.after_pods`). The Pods may be invalid, or another replica may have placed the
     Pods."""
     seen = record.move(State.SEEN, at.now)
@@ -165,8 +167,8 @@ def asked_all_the_same(record: Placeholder, attempt_try: int, job_id: int, now: 
 
 
 def begin(record: Placeholder, at: Context, partition: str, *, fast: bool) -> Placeholder:
-    """Returns the record of a placeholder that has its turn, and requests its job next. `fast` is True
-    if an immediate job overtakes no other Pod."""
+    """Returns the record of a placeholder that has its turn. The next effect of the record requests the
+    job. `fast` is True if an immediate job overtakes no other Pod."""
     immediate = fast and _may_be_immediate(record, at, partition)
     if record.state is State.SUBMITTING:  # Slurm rejected the job for now
         return record.with_asked(immediate=immediate).with_retry(not_before=0.0)

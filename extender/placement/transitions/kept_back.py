@@ -1,14 +1,14 @@
 """Keeps back Pods that kube-scheduler could not bind to any Node. The extender requests no job for such
 a Pod yet.
 
-A job would hold its node without use, and might preempt another job. A Pod is kept back because of
-missing Pods of its group, other scheduling gates, or missing claims (`claims`), or because
+The job of such a Pod would hold a node without use, and might preempt another job. A Pod is kept back
+because of missing Pods of its group, other scheduling gates, or missing claims (`claims`), or because
 kube-scheduler rejects every Node. A Pod without gates stays in kube-scheduler's queue. If kube-scheduler
 later finds Nodes, /filter notes the Nodes on the Pod (`FeasibleNodes`), and the extender requests a job
 again. The extender also requests a job if kube-scheduler reports that Nodes lack room
-(`pod.lacks_room`), because Slurm can make room. In this case all PreFilter plugins accept the Pod,
-because each Node shows the reason of the first plugin that rejects the Node. Later plugins may still
-reject the Node, so each attempt is followed by a longer pause.
+(`pod.lacks_room`), because Slurm can make room. In this case all PreFilter plugins of kube-scheduler
+accept the Pod, because kube-scheduler reports for each Node only the first plugin that rejects the Node.
+Later plugins may still reject the Node. So each attempt is followed by a longer pause.
 """
 
 from collections.abc import Callable, Iterable
@@ -85,7 +85,7 @@ def rested(record: Placeholder, at: Context) -> Placeholder:
     """Returns the record after kube-scheduler has bound no Pod and offered no Node. The next attempt
     waits for a pause, and the pauses grow. If kube-scheduler gave no message, the first attempt does not
     count, because kube-scheduler may have been down. A gated Pod waits only for the pause, because
-    kube-scheduler does not look at gated Pods."""
+    kube-scheduler finds no Nodes for gated Pods."""
     if names_other_pods(record.last_rejection):  # the places of other Pods change all the time
         return record.with_rejections(asks_first=not record.gated, rests_until=0.0)
     unbindable = record.rejections.in_a_row + 1
@@ -108,8 +108,8 @@ def asking_first(record: Placeholder) -> Placeholder:
 
 
 def as_found(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record of a Pod whose turn has come. If kube-scheduler was asked first, the job may
-    use only the Nodes that kube-scheduler found, for a while."""
+    """Returns the record of a Pod whose turn has come. If kube-scheduler had to find Nodes before this
+    turn, the job may for a while use only these Nodes."""
     found = record.lead.scheduling.feasible_nodes
     if found is None or not found.nodes or not record.rejections.asks_first:
         return record
@@ -135,7 +135,7 @@ def _may_ask(record: Placeholder) -> bool:
         return False
     if all(
         pod.gated for pod in pods
-    ):  # kube-scheduler looked at other Pods of the group, which are gone
+    ):  # kube-scheduler has tried only other Pods of the group, which are now gone
         return True
     return any(
         pod.scheduling.lacks_room

@@ -74,13 +74,12 @@ def over(record: Placeholder, at: Context) -> Placeholder:
 
 
 def look_again(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record with the time of the next read of the job. At first the extender reads the
-    job soon, because a job in configuration runs in a moment. The pauses grow up to `report_after`
-    seconds."""
+    """Returns the record with the time of the next read of the job. At first the extender reads the job
+    soon, because a job in configuration runs soon. The pauses grow up to `report_after` seconds."""
     pause = max(at.rules.shortest_read_pause, (at.now - record.since) / 2)
     return record.with_retry(not_before=at.now + min(pause, at.rules.report_after))
 
 
 def held_up(record: Placeholder, cause: Cause, at: Context) -> Placeholder:
-    """Returns the record with the cause why the Pod waits. The extender reads the job again later."""
+    """Returns the record with the cause of the Pod's wait. The extender reads the job again later."""
     return record._replace(cause=cause).with_retry(not_before=at.now + at.rules.reason_interval)

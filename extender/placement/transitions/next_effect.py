@@ -168,8 +168,8 @@ def _end(record: Placeholder, job_id: int, at: Context) -> Effect | None:
         return ReadJob(record.uid, job_id)
     if record.lingering:
         return None if record.write_done else hold(record, job_id, at.now)
-    # A renamed job was read a moment ago. Its owner may rename the job again, so the cancellation gives
-    # no name.
+    # If the job was renamed, the extender has just read the job. The owner may rename the job again, so
+    # the cancellation gives no name.
     name = None if job.mistrust.renamed else job_name(record.workload.namespace, record.workload.name)
     first = _is_ended_first(record)
     return CancelJob(record.uid, job_id, name, _last_words(record, again=first), comment_first=first)

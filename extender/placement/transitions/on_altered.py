@@ -1,4 +1,5 @@
-"""Reactions of a placeholder to a job that differs from the request. No Pod is bound by such a job.
+"""Reactions of a placeholder to a job that differs from the request. The extender binds no Pod by such a
+job.
 
 Each function returns the next version of the record.
 """
@@ -26,9 +27,10 @@ def recognised(record: Placeholder, job: Job, verdict: Verdict) -> Placeholder:
 
 
 def altered(record: Placeholder, job: Job, at: Context, *, first: bool) -> Placeholder | None:
-    """SUBMITTING, QUEUED, ALLOCATED: returns the record after its live job was found to be altered.
-    Returns None if Pods may be bound by the job, or if the job holds no cores. `first` is True if the
-    extender submitted the job, and reads the job for the first time."""
+    """SUBMITTING, QUEUED, ALLOCATED: returns the record after a read of its live job, if the job is
+    altered. Returns None if the job has no less than requested, if Pods may be bound by the job, or if
+    the job holds no cores. `first` is True if the extender submitted the job, and reads the job for the
+    first time."""
     if record.state not in UNBOUND or job.state.ended or job.state.suspended:
         return None
     if record.job.has_lost_key and record.job.identity is None:
@@ -74,8 +76,9 @@ def refused(record: Placeholder, job: Job, why: WhyInvalid, reason: str, at: Con
 
 
 def _given_back(record: Placeholder, job: Job, cause: Cause, at: Context) -> Placeholder:
-    """Returns the record of a job that is given back. A Pod may be bound by a running job before the job
-    is ended. Therefore the record first gets the grant of a running job."""
+    """Returns the record of a job that the extender gives back. Before the extender has ended a running
+    job, another replica may bind a Pod by the job. Therefore the record first gets the grant of a
+    running job."""
     if job.state.running:
         held = record if record.state is State.ALLOCATED else record.move(State.ALLOCATED, at.now)
         record = granted(held, job.id, job.grant, at)
@@ -85,10 +88,10 @@ def _given_back(record: Placeholder, job: Job, cause: Cause, at: Context) -> Pla
 
 
 def _altered_at_once(record: Placeholder, job: Job, lacks: Causes, at: Context) -> Placeholder:
-    """Returns the record of a job that was altered before its first read. After one such job, its owner
-    may be the reason, and the job is replaced. After two such jobs in a row, a plugin is the reason, and
-    the Pod is rejected for a while. Each further job would be altered, too, and might preempt other
-    jobs."""
+    """Returns the record of a job that was altered before its first read. After the first such job, the
+    job's owner may be the reason, and the extender replaces the job. After two such jobs in a row, a
+    plugin is the reason, and the extender rejects the Pod for a while. Each further job would be
+    altered, too, and might preempt other jobs."""
     record = record.with_mistrust(altered=record.job.mistrust.altered + 1)
     if record.job.mistrust.altered < 2:
         return replaced_job(record, job, lacks, at)

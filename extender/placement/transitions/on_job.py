@@ -2,7 +2,8 @@
 the cells of `table.TABLE`.
 
 Each function returns the next version of the record. A poll reports only the job's state, so a function
-gets no Job after a poll. The extender evicts no running Pod because a job is absent (invariant I5).
+gets no Job after a poll. If Slurm does not know a job, the extender does not evict running Pods
+(invariant I5).
 """
 
 from collections.abc import Sequence
@@ -41,7 +42,8 @@ from slurm_client.model import Job
 from wellknown.names import Reason
 
 _BEGINS_S: Final = 10
-"""Seconds after the start of a job. If a job is cancelled later, a user cancelled the job."""
+"""Seconds after the start of a job in which slurmd may cancel the job. If a job is cancelled later, a
+user cancelled the job."""
 _NOT_STARTED: Final = 3
 """Number of jobs that did not start, after which the extender waits longer before the next request."""
 _NOT_POSSIBLE: Final = "BadConstraints"
@@ -58,7 +60,7 @@ def failed_before_start(job: Job) -> bool:
     return job.state.base in FAILED_BEFORE_START and not job.nodes
 
 
-# SUBMITTING, and QUEUED before Slurm has looked at the job
+# SUBMITTING and QUEUED
 
 
 def asked_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
@@ -124,7 +126,7 @@ def queued_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if job.held and job.reason == _NOT_POSSIBLE and record.request.job.priority != 0:
         cause = why_held(job, record.request, at)
         return refused(record, job, WhyInvalid(cause), cause.reason, at)
-    if job.reason in ("", "None"):  # the scheduler has not looked at the job (again) yet
+    if job.reason in ("", "None"):  # Slurm's scheduler has not evaluated the job (again) yet
         return record.with_retry(not_before=at.now + at.rules.report_after)
     return held_up(record, why_it_waits(job, record.request, at), at)
 
@@ -182,9 +184,9 @@ def bound_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """ALLOCATED, BOUND: the job does not run. A killed slurmctld may have forgotten the start of the
-    job, and then starts the job once more. Only a job that was requeued on purpose has left the Pod. A
-    job may be able to start on the Pods' Nodes and nowhere else. The extender waits for such a job
-    without a limit, because no user ended the job (invariant I5)."""
+    job, and then starts the job once more. The extender waits for this start for `restart_wait`, unless
+    the job was requeued on purpose. A job may be able to start on the Pods' Nodes and nowhere else. The
+    extender waits for such a job without a limit, because no user ended the job (invariant I5)."""
     since = record.job.since if record.job.phase is Phase.SUSPECT else at.now
     forgotten = job.state.pending and not record.job.verdict.has_altered(Part.RESTARTED)
     failed = _failed_node(record)
@@ -284,7 +286,7 @@ def _runs_as_known(record: Placeholder, job: Job, at: Context) -> bool:
 
 def released_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """REPLACING, RELEASING: the job is the workload's, and is cancelled next."""
-    if record.unseen:  # the author's comment is on the job alone
+    if record.unseen:  # only the job has the author's comment
         record = still_held(record.with_comment(job.comment), job, at)
     return record.with_job(unread=False).with_retry(not_before=0.0)
 
@@ -301,8 +303,8 @@ def released_foreign(record: Placeholder, at: Context) -> Placeholder:
 
 
 def released_unknown(record: Placeholder, at: Context) -> Placeholder:
-    """REPLACING, RELEASING: Slurm does not know the job yet. If the job had another name a moment ago,
-    the job is read again later."""
+    """REPLACING, RELEASING: Slurm does not know the job yet. If the job recently had another name, the
+    extender reads the job again later."""
     if record.job.mistrust.renamed:
         return record.with_retry(not_before=at.now + at.rules.recancel)
     return record if record.job.is_ours else look_again(record, at)

@@ -40,7 +40,7 @@ from extender.record.states import State
 from slurm_client.model import Grant, Job, JobSpec
 from wellknown.names import Reason
 
-# Slurm gives these answers to a submission before Slurm looks for another job with the id.
+# Slurm gives these answers to a submission before Slurm checks whether another job has the id.
 _ANSWERS = frozenset({Remedy.NO_ROOM, Remedy.CHANGE, Remedy.LATER, Remedy.OPERATOR})
 # After these answers, the job may exist under the id, so the extender reads the job.
 _LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
@@ -170,14 +170,14 @@ def _as_written(pod: Pod, effect: WriteAllocation, version: str) -> Pod:
 
 
 def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
-    """Returns the record after a look at the Node that kube-scheduler rejected. If Pods are leaving the
-    Node, the extender waits for the end of these Pods. If kube-scheduler still rejects the Node
-    afterwards, the extender writes the allocation again, so that the next message is about the free
-    Node.
+    """Returns the record after the check (`CheckDepartures`) of the Node that kube-scheduler rejected.
+    If Pods are leaving the Node, the extender waits for the end of these Pods. If kube-scheduler still
+    rejects the Node afterwards, the extender writes the allocation again, so that kube-scheduler's next
+    message is about the Node without these Pods.
 
-    The first rejection for lack of room never counts, because a deleted Pod may stay in kube-scheduler's
-    view. After an outage of kube-apiserver, a deleted Pod may stay there for half a minute. A new
-    allocation reaches kube-scheduler after the deletion, by the same watch."""
+    The first rejection for lack of room never ends the attempt, because a deleted Pod may stay in
+    kube-scheduler's view. After an outage of kube-apiserver, a deleted Pod may stay there for half a
+    minute. A new allocation reaches kube-scheduler after the deletion, by the same watch."""
     if not record.node_rejected:
         return record
     rejections = record.rejections
@@ -197,7 +197,7 @@ def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
 
 
 def _stale(record: Placeholder, effect: Effect) -> bool:
-    """Returns True if the write was made for a state that has passed."""
+    """Returns True if the write was made for a state that the record has left."""
     return _WRITTEN_IN.get(type(effect), record.state) is not record.state
 
 
@@ -264,9 +264,9 @@ def _failed(record: Placeholder, effect: Effect, failure: Failure, at: Context) 
 
 
 def _write_failed(record: Placeholder, effect: OnPod, failure: Failure, at: Context) -> Placeholder:
-    """Returns the record after a failed write onto a Pod. If the Pod has changed, the next version comes
-    in a moment, or is known already. If other clients keep the extender from writing an allocation, the
-    allocation is given back at the deadline for the Binding."""
+    """Returns the record after a failed write onto a Pod. If the Pod has changed, the watch has shown
+    the Pod's next version already, or will soon show this version. If other clients keep the extender
+    from writing an allocation, the allocation is given back at the deadline for the Binding."""
     member = record.member(effect.pod.uid)
     if member is None:
         return record
@@ -288,8 +288,8 @@ def _write_failed(record: Placeholder, effect: OnPod, failure: Failure, at: Cont
 
 
 def _with_words(record: Placeholder, failure: Failure) -> Placeholder:
-    """Returns the record with a cause for users, if the failure delays a submission. Does the same for a
-    repeated failure that concerns a waiting job, or the job of a running Pod."""
+    """Returns the record with a cause for users, if the failure delays a submission. Also adds a cause
+    if Slurm has repeatedly refused a request about a waiting job, or about the job of a running Pod."""
     if record.state is State.SUBMITTING:
         return record._replace(cause=cause_of(failure))
     goes_on = record.state in (State.QUEUED, State.BOUND)
@@ -315,7 +315,7 @@ def _after_look(record: Placeholder, job: Job | None, at: Context) -> Placeholde
 
 
 def _denied(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record after a failed submission for which Slurm gave no cause and has no job. A
+    """Returns the record after a failed submission for which Slurm gave no cause and created no job. A
     plugin may refuse a job without a message (job_submit.lua's `return slurm.ERROR`). After several such
     denials, the Pod is rejected."""
     denials, denied = record.job.mistrust.denials, record.retry.denied

@@ -30,11 +30,11 @@ forged."""
 
 
 def with_carried(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record with the allocations that are written on its Pods. An allocation counts for a
-    member without a slot, in the same attempt. The record may not know the allocation because the record
-    is new, or because a deposed replica has written the allocation. The extender trusts an allocation if
-    the Pod may have a job with this id (`own_key`), because no user can forge the id. Slurm then reports
-    the state of the job, as for any other job."""
+    """Returns the record with the allocations that are written on its Pods. An allocation counts only
+    for a member without a slot, and only in the same attempt. The record may not know the allocation
+    because the record is new, or because a deposed replica has written the allocation. The extender
+    trusts an allocation if the Pod may have a job with this id (`own_key`), because no user can forge
+    the id. Slurm then reports the state of the job, as for any other job."""
     for member in record.members:
         carried = member.pod.scheduling.allocation
         if carried is not None and member.slot is None:
@@ -67,15 +67,16 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
 
 
 def bound_elsewhere(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """Returns the record without a Pod that another scheduler has bound. The Pod stays, and the job is
-    ended."""
+    """Returns the record without a Pod that another scheduler has bound. The Pod continues to run, and
+    the extender ends the job."""
     return after_end(record, pod.uid, at.now, Kind.POD_BOUND_ELSEWHERE)
 
 
 def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """Returns the record after a Pod was bound by the job. In ALLOCATED, a group counts as bound when
-    its last Pod is bound. In REPLACING, /bind was faster than the extender. If only a part of the group
-    is bound then, the whole group is evicted."""
+    its last Pod is bound. In REPLACING, a replica has bound the Pod before the leader could write the
+    next attempt onto the Pod. If only a part of the group is bound then, the extender evicts the whole
+    group."""
     member = record.member(pod.uid)
     if member is None or member.slot is None or member.slot.node != pod.life.node:
         return bound_elsewhere(record, pod, at)
@@ -101,7 +102,7 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
     if bound.job.asked.immediate or bound.job.unverified:
         return bound
     # A killed slurmctld may forget the start of a job that has waited, and may start the job elsewhere
-    # before the next read. Therefore the extender reads the job once more after this time.
+    # before the next read. Therefore the extender reads the job once more after `slurmctld_save_time`.
     later = at.now + at.rules.slurmctld_save_time
     return bound.with_job(unread=True).with_retry(not_before=later)
 
@@ -134,13 +135,14 @@ def allocated_changed(record: Placeholder, before: Request, at: Context) -> Plac
     return changed(record, before, at).with_asked(immediate=False)
 
 
-# Another version of a Pod was seen, without these changes
+# The extender has seen another version of a Pod, without the changes above
 
 
 def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     """Returns the record with a new version of a Pod. A bound Pod keeps its request, even if the user
-    requests something else or the cluster's rules change. If the known request is forbidden, only an
-    earlier leader knew the request by which the Pod was bound. Then the new request counts."""
+    requests something else or the cluster's rules change. If the known request has problems, only an
+    earlier leader knew the request by which the Pod was bound. Then the request of the new version
+    counts."""
     request = member.pod.request
     if record.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
@@ -203,8 +205,8 @@ def kept_out(record: Placeholder) -> Cause:
 
 
 def may_begin_again(record: Placeholder, now: float) -> bool:
-    """Returns True if new Pods may take the place of a finished group. If Pods were missing from a list
-    of all Pods, the missing Pods may come back for a while."""
+    """Returns True if new Pods may take the place of a finished group. If the old Pods were missing from
+    a list of all Pods, the old Pods may come back for a while. During this time, new Pods wait."""
     missed = record.cause is not None and record.cause.kind is Kind.POD_MISSED
     return record.state is State.DONE and (now >= record.retry.not_before or not missed)
 
@@ -255,8 +257,8 @@ def awaited(record: Placeholder, pod: Pod, _at: Context) -> Placeholder:
 
 def unbound(record: Placeholder, pod: Pod, before: Pod, at: Context) -> Placeholder:
     """Returns the record after a new version of an unbound Pod. A rejection by kube-scheduler counts
-    only after a version without a rejection. kube-scheduler's offer of Nodes comes a moment after the
-    condition, and any replica may write the offer."""
+    only after a version without a rejection. kube-scheduler's offer of Nodes appears on the Pod shortly
+    after the condition, because any replica may write the offer."""
     member = record.member(pod.uid)
     if record.state is not State.ALLOCATED or member is None or pod.scheduling.allocation != member.slot:
         return awaited(record, pod, at)
@@ -292,16 +294,16 @@ def renumbered(record: Placeholder, pod: Pod) -> Placeholder | None:
 
 
 def overtaken(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """Returns the record after another replica has begun a later attempt. The job of the overtaken
-    attempt is ended if the job is still alive. The later attempt continues under the same ids."""
+    """Returns the record after another replica has begun a later attempt. If the job of the overtaken
+    attempt is still alive, the extender ends the job. The later attempt continues under the same ids."""
     if any(each.pod.life.node is not None for each in record.members if each.pod.uid != pod.uid):
         return record if record.state in _NUMBERED else _in_part(record, at)
     return numbering(record, pod.scheduling.attempt, at)
 
 
 def numbering(record: Placeholder, attempt: int, at: Context) -> Placeholder:
-    """Returns the record of Pods that do not all have an attempt's number. The extender writes the
-    number onto the other Pods, and requests no job before."""
+    """Returns the record of a workload in which only some Pods have the number `attempt`. The extender
+    writes the number onto the other Pods before the extender requests a job."""
     without_job = record.state in WITHOUT_JOB
     before = record.with_asked(attempt=attempt - 1)
     if record.state is State.REPLACING:  # this replica or another replica has written the number
@@ -313,8 +315,9 @@ def numbering(record: Placeholder, attempt: int, at: Context) -> Placeholder:
 
 
 def numbered(record: Placeholder, attempt: int) -> Placeholder:
-    """Returns the record in which the write is done for all Pods with the next attempt's number. Until
-    the write is done for the other Pods, the last attempt may still bind the other Pods."""
+    """Returns the record in which the write counts as done for all Pods that already have the next
+    attempt's number. Until the write is done for the other Pods, the last attempt may still bind the
+    other Pods."""
     members = (
         each._replace(slot=None, write=each.write._replace(done=True))
         if each.pod.scheduling.attempt >= attempt
@@ -329,8 +332,8 @@ def numbered(record: Placeholder, attempt: int) -> Placeholder:
 
 def after_end(record: Placeholder, uid: str, now: float, kind: Kind = Kind.POD_DELETED) -> Placeholder:
     """Returns the record after a Pod is gone, will never run again, or does not need the job. `kind` is
-    the kind of the cause. After the last Pod, the job is ended. An unbound group does not start while a
-    Pod is missing."""
+    the kind of the cause. After the last Pod, the extender ends the job. An unbound group does not start
+    while a Pod is missing."""
     member = record.member(uid)
     if record.state in OVER or member is None:
         return record
@@ -359,8 +362,8 @@ def after_deletion(record: Placeholder, uid: str, last: Pod | None, now: float) 
 
 def after_absence(record: Placeholder, uid: str, now: float) -> Placeholder:
     """Returns the record after a list of all Pods lacked a Pod. kube-apiserver may have restarted with
-    older data, without many running Pods. Therefore the eviction limiter decides when the consequences
-    follow."""
+    older data, in which many running Pods are missing. Therefore the eviction limiter decides when the
+    Pod counts as deleted."""
     member = record.member(uid)
     if member is None or record.state in WITHOUT_JOB | OVER:
         return after_end(record, uid, now)
@@ -375,7 +378,8 @@ def freed(record: Placeholder, at: Context) -> Placeholder:
 
 
 def after_missed(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record without the missing Pods. The eviction limiter has allowed the consequences."""
+    """Returns the record without the missing Pods. The eviction limiter has let these Pods count as
+    deleted."""
     for member in record.members:
         if member.unlisted:
             record = after_end(record, member.pod.uid, at.now, Kind.POD_MISSED)

@@ -43,7 +43,8 @@ def unclaimed(record: Placeholder, _at: Context) -> Placeholder:
 
 
 class Row(NamedTuple):
-    """The effect of a state, and the reaction to each kind of news."""
+    """The effects of a state, and the reaction to each kind of news. The text below a reaction describes
+    the news."""
 
     does: Callable[[Placeholder, Context], Effect | None] = _no_effect
     """Returns the next effect on the job; None if nothing can be done yet."""
@@ -202,7 +203,7 @@ def _as_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def after_pods(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record after a look at all its Pods."""
+    """Returns the record after the current version of each Pod was handled again."""
     for member in record.members:
         record = after_pod(record, member.pod, at)
     return record
@@ -246,7 +247,7 @@ def _after_version(
 
 def _unbound(record: Placeholder, pod: Pod, before: Pod, request: Request, at: Context) -> Placeholder:
     """Returns the record after a new version of an unbound Pod. `before` is the Pod's last version, and
-    `request` is the joint request before."""
+    `request` is the joint request before this version."""
     now, by = at.now, at.now + at.rules.unbound_deadline
     if pod.scheduling.obstacle is not None and record.state in ASKED:
         return record.move(State.REPLACING, now, cause=pod.scheduling.obstacle)

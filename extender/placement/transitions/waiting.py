@@ -17,8 +17,8 @@ TOO_LARGE = frozenset({"PartitionConfig", "BadConstraints", "PartitionNodeLimit"
 
 
 def why_it_waits(job: Job, request: Request, at: Context) -> Cause:
-    """Returns why a pending job waits, according to Slurm's pending reason. Slurm's plan for the job
-    may change with each of Slurm's looks at the job, so a changed plan alone is no news
+    """Returns why a pending job waits, according to Slurm's pending reason. Slurm's plan for the job may
+    change each time Slurm's scheduler evaluates the job, so a changed plan alone is no news
     (`Cause.outlook`)."""
     large = _too_large(job, request, at)
     if large is not None:
