@@ -40,8 +40,8 @@ the extender checks at once."""
 _STAYS_S = 5.0
 """Time for which the extender waits for a Pod that still uses a waiting Pod's slot. After this time, the
 extender assumes that the other Pod stays, and gives the waiting Pod's allocation back. The time counts
-from the grant, if all such Pods stay without a job (`stays_without_job`). Otherwise the time counts from
-`leaves_within` after the grant, because the other Pods may still leave."""
+from the grant, if nothing makes such Pods leave (`Placeholder.stays`). Otherwise the time counts from
+`leaves_within` after the grant."""
 _MANY_AT_ONCE = Cause.of(Kind.MANY_EVICTIONS)
 _ALWAYS_REPORTED = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED, Reason.CORES_IN_USE})
 
@@ -140,7 +140,7 @@ class Emitter:
             if clear <= at.now and users:
                 clear = at.now + _LEAVES_SOON_S
                 left_by = record.since
-                if not all(each.stays_without_job for each in users):
+                if not all(each.stays for each in users):
                     left_by += at.rules.leaves_within
                 by = at.now if at.now >= left_by + _STAYS_S else left_by + at.rules.unbound_deadline
                 record = record.with_retry(unbound_by=by)

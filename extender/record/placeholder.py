@@ -316,12 +316,11 @@ class Placeholder(NamedTuple):
         return job.phase is Phase.LOST or (self.state is State.BOUND and job.phase is Phase.ASKED)
 
     @property
-    def stays_without_job(self) -> bool:
-        """Returns True if the bound Pods stay on their Nodes, although Slurm may not run their job
-        there. For example, a killed slurmctld has forgotten the job, and has given the job's cores to
-        another Pod's job."""
-        lost = self.job.phase in (Phase.ASKED, Phase.SUSPECT)
-        return self.state is State.BOUND and lost and not self.leaving
+    def stays(self) -> bool:
+        """Returns True if the Pods are bound, and nothing makes the Pods leave. Such Pods may use cores
+        of another Pod's job: a killed slurmctld has forgotten their own job, or has started their job
+        again on cores that are still in use."""
+        return self.state is State.BOUND and not self.leaving
 
     @property
     def misses_job(self) -> bool:

@@ -110,7 +110,7 @@ def test_allocation_is_given_back_soon_if_the_other_pod_has_lost_its_job(world: 
     world.given -= 1  # the next job gets the same core
     other = world.create_pod()
     assert WriteAllocation not in kinds(world.settle())
-    (job,) = world.live_jobs(other)
+    job = world.job_of(other)
     world.outlast(8)
     assert world.jobs[job.id].state.base == "CANCELLED"
     world.poll_until_lost()
@@ -118,6 +118,24 @@ def test_allocation_is_given_back_soon_if_the_other_pod_has_lost_its_job(world: 
     world.catch_up_with_slurm()
     assert [each.nodes for each in (world.job_of(uid), world.job_of(other))] == [("n1",), ("n2",)]
     assert world.pods[uid].life.node == "n1"
+
+
+def test_allocation_is_given_back_soon_if_the_other_pod_cannot_move() -> None:
+    """Slurm has started the job of a bound Pod again on other cores, which a third Pod still uses."""
+    world = World(numbers=True, nodes=("n1",), jobs_per_node=3)
+    moves, blocks = world.bound_pod(), world.bound_pod()
+    job, taken = world.job_of(moves), world.job_of(blocks).cores
+    world.jobs[job.id] = replace(job, cores=taken)
+    world.read_jobs()
+    world.settle()
+    world.given -= 2  # the next job gets the cores where the first Pod still is
+    other = world.create_pod()
+    assert WriteAllocation not in kinds(world.settle())
+    waiting = world.job_of(other)
+    assert waiting.cores == (world.allocation_of(moves).cores,)
+    world.outlast(8)
+    assert world.jobs[waiting.id].state.base == "CANCELLED"
+    assert world.state_of(moves) is State.BOUND
 
 
 def test_next_attempt_avoids_the_node_of_a_pod_that_stays(world: World) -> None:
