@@ -1,6 +1,10 @@
-"""The leader's loop for adopted Pods. Each round reads the states of all adopted Pods' jobs in one call,
-and then carries out all effects that `adoption` decides. A round begins soon after an adopted Pod came
-or went, otherwise about every second.
+"""The leader's loop for adopted Pods. An adopted Pod is a Pod that another scheduler bound to a node of
+Slurm.
+
+Each round of the loop reads the states of all adopted Pods' jobs in one call to Slurm. The round then
+carries out the effects (calls to Slurm and Kubernetes) that `adoption` decides. A round begins soon
+after an adopted Pod appears or disappears. Otherwise, a round begins about every second, or later after
+a long round.
 """
 
 import asyncio
@@ -24,7 +28,7 @@ PART = "adoption"
 
 _INTERVAL_S = 1.0
 _SHARE = 10  # the pause after a long round is ten times as long as the round
-_TOGETHER_S = 0.1  # adopted Pods that come within this time share a round
+_TOGETHER_S = 0.1  # changes of adopted Pods within this time share a round
 _WORKERS = 8
 
 

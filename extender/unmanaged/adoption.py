@@ -1,9 +1,9 @@
 """The adoption of Pods that another scheduler bound to Slurm's nodes.
 
 An adopted Pod gets a job on its node, so that Slurm does not give the Pod's resources to another job.
-The end of the job never ends the Pod; the end of the Pod ends the job. Each round compares the adopted
-Pods with the states of the jobs. No state outlives the leader, because each leader computes the same ids
-of the jobs, with attempt 0.
+The end of the job never ends the Pod; the end of the Pod ends the job. In each round, the leader
+(`adopter`) compares the adopted Pods with the states of their jobs. A new leader needs no stored state,
+because each leader computes the same job ids from the Pods' names and uids (attempt 0 in the key).
 """
 
 from collections import Counter, defaultdict
@@ -43,7 +43,7 @@ from wellknown.resources import effective_requests, mebibytes, whole
 
 COMMENT = "adopted: another scheduler bound this Pod; the Pod runs on if this job ends"
 _OVER = ("Succeeded", "Failed")
-_ENDED_PAUSE_S = 10.0  # Slurm may have preempted the job, and would preempt the next job
+_ENDED_PAUSE_S = 10.0  # Slurm may have preempted the job, and would also preempt a new job
 _REJECTED_PAUSES = Pauses(10.0, 600.0)
 _NOTE_PAUSE_S = 10.0
 _GONE = "Pod is gone"
@@ -51,10 +51,10 @@ _ANY = Choice()
 
 
 class Stage(StrEnum):
-    WAITING = "waiting"  # the job is requested, or pending for lack of room beside the running Pod
+    WAITING = "waiting"  # the job is requested, or pends until other jobs free the resources
     RUNNING = "running"
-    CANCELLED = "cancelled"  # by a person: this leader does not request the job again
-    REJECTED_BY_SLURM = "rejected_by_slurm"  # the request is repeated now and then
+    CANCELLED = "cancelled"  # a person cancelled the job: this leader requests no other job
+    REJECTED_BY_SLURM = "rejected_by_slurm"  # the leader repeats the request, after growing pauses
     NO_RULE = "no_rule"  # no rule of the policy gives the Pod a user
 
 
@@ -72,16 +72,17 @@ class AdoptedPod:
     cpus: int
     memory_mb: int
     gres: tuple[tuple[str, int], ...] = ()
-    noted: int | None = None  # the job in the Pod's annotation
+    noted: int | None = None  # id of the job in the Pod's annotation
     comment: str = COMMENT  # of the job
     service_account: str = "default"
 
 
 def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod | None:
     """Returns the Pod of a manifest if the extender adopts the Pod, otherwise None. The extender does
-    not adopt a managed Pod, a Pod without a Node, an ended Pod, and a Pod without requests that Slurm
-    counts. Exempt Pods are not adopted, because Slurm sets resources apart for exempt Pods. Mirror Pods
-    are not adopted, because a kubelet runs the static Pod anyway."""
+    not adopt a managed Pod, a Pod without a Node, an ended Pod, or a Pod without requests that Slurm
+    counts. Pods of DaemonSets and critical Pods (`exempt`) are not adopted, because Slurm sets resources
+    apart for these Pods. Mirror Pods are not adopted, because the kubelet runs a static Pod without
+    asking Slurm."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     node, phase = spec.get("nodeName"), (manifest.get("status") or {}).get("phase")
     if not translation.adopts or not node or phase in _OVER:
@@ -90,14 +91,14 @@ def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod 
         return None
     try:
         amounts = effective_requests(spec)
-    except ValueError:  # too large a number: kube-apiserver rejects all other invalid amounts
+    except ValueError:  # a number is too large; kube-apiserver has rejected all other invalid amounts
         return None
     cpus = whole(amounts.get("cpu", Decimal(0)), translation.cpu_unit)
     memory_mb, gres = mebibytes(amounts.get("memory", Decimal(0))), gres_of(amounts, translation)
     if not (cpus or memory_mb or gres):
         return None
     namespace, name = metadata.get("namespace") or "default", metadata["name"]
-    # A job of Slurm has at least one CPU, and 0 memory means all memory.
+    # In Slurm, a job has at least one CPU, and a request for 0 memory means all memory of the node.
     return AdoptedPod(
         uid=metadata["uid"],
         namespace=namespace,
@@ -114,18 +115,19 @@ def adoptable(manifest: Manifest, translation: TranslationConfig) -> AdoptedPod 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """One adopted Pod, and the stage of its job. Times are in seconds, by the ledger's clock."""
+    """One adopted Pod, and the stage of the Pod's job. Times are in seconds, by the ledger's clock
+    (`Dispatcher.now`)."""
 
     adopted_pod: AdoptedPod
     key: PlaceholderKey
     job_id: int
     stage: Stage = Stage.WAITING
-    owned: bool = False  # the job was submitted or read, so the job surely has the Pod's key
-    failures: int = 0  # rejections by Slurm in a row
-    not_before: float = 0.0  # time of the next call to Slurm
-    quiet_until: float = 0.0  # time of the next write to the Pod, after a failure
-    job_name: str = ""  # known after the job was read
-    cpus: int = 0  # CPUs of the job, if known; the Pod may request another number
+    owned: bool = False  # the job was submitted or read, so the job's key names this Pod
+    failures: int = 0  # consecutive failed calls to Slurm
+    not_before: float = 0.0  # earliest time of the next request or cancellation
+    quiet_until: float = 0.0  # after a failed write to the Pod: earliest time of the next write
+    job_name: str = ""  # known after the first read of the job
+    cpus: int = 0  # CPUs of the job, 0 if unknown; may differ from the Pod's request
 
     @property
     def called(self) -> str:
@@ -133,7 +135,8 @@ class Adopted:
         return self.job_name or job_name(self.adopted_pod.namespace, self.adopted_pod.name)
 
     def read(self, job: Job) -> Self | None:
-        """Returns the record after a read of the job; None for the job of another Pod."""
+        """Returns this record with the facts from a read of the job. Returns None if the job belongs to
+        another Pod."""
         pod = self.adopted_pod
         claim = JobClaim(
             cluster=self.key.cluster,
@@ -146,7 +149,7 @@ class Adopted:
         return replace(self, owned=True, job_name=job.name, cpus=job.cpus_per_node or 0)
 
     def next_try(self, ids: JobIdRange, **changes: Any) -> Self:
-        """Returns the record with the next id for a job of the Pod."""
+        """Returns the record with the next of the Pod's possible job ids, for another job."""
         key = replace(self.key, attempt_try=self.key.attempt_try + 1)
         fresh = replace(self, key=key, job_id=key.job_id(ids), owned=False, job_name="", cpus=0)
         return replace(fresh, **changes)
@@ -158,8 +161,9 @@ class Adopted:
 
 
 class Adoptions:
-    """All adopted Pods of a leader. `found` has the live jobs of adopted Pods at the start. `observer`
-    is called with each record that enters another stage. `policy` returns the current policy."""
+    """All adopted Pods of a leader. `found` has the jobs of adopted Pods that exist in Slurm when this
+    leader starts. `observer` is called with each record that enters another stage. `policy` returns the
+    current policy."""
 
     def __init__(
         self,
@@ -170,7 +174,7 @@ class Adoptions:
     ) -> None:
         self._config, self._observer, self._policy = config, observer, policy
         self._adopted: dict[str, Adopted] = {}
-        self._ending: dict[int, Adopted] = {}  # by job id: Pods that are gone, and second jobs
+        self._ending: dict[int, Adopted] = {}  # by id: jobs of Pods that are gone, and second jobs
         self._on: defaultdict[str, set[str]] = defaultdict(set)  # Node -> uids of adopted Pods
         self._found: defaultdict[str, list[tuple[PlaceholderKey, Job]]] = defaultdict(list)
         for key, job in sorted(found, key=lambda one: not one[1].state.running):
@@ -195,7 +199,8 @@ class Adoptions:
         return sum(-(-cpus // per_core) * per_core for cpus in run)
 
     def see(self, adopted_pods: Mapping[str, AdoptedPod], view: ClusterView) -> None:
-        """Takes the current adopted Pods. A Pod on a Node without a Slurm node needs no job."""
+        """Takes the current adopted Pods, by uid. If a known Pod is no longer among these Pods, the
+        Pod's job will be ended. A Pod on a Node without a Slurm node needs no job."""
         for uid in self._adopted.keys() - adopted_pods.keys():
             record = self._adopted.pop(uid)
             self._on[record.adopted_pod.node].discard(uid)
@@ -211,8 +216,9 @@ class Adoptions:
 
     def round(self, states: Mapping[int, JobState], at: Context) -> tuple[Effect, ...]:
         """Takes the states of the `job_ids`, and returns effects, with cancellations first. Before the
-        next round, the caller carries out each effect, and calls `apply`. A missing job is requested
-        again without further checks, because Slurm does not take a job twice."""
+        next round, the caller carries out each effect, and calls `apply`. If Slurm reports no state of a
+        job, the job is requested without further checks, because Slurm rejects a second job with the
+        same id."""
         effects = [*self._endings(states, at.now)]
         for record in tuple(self._adopted.values()):
             state = states.get(record.job_id)
@@ -242,9 +248,10 @@ class Adoptions:
             self._store(self._after(self._adopted[effect.uid], effect, result, now))
 
     def _begin(self, adopted_pod: AdoptedPod) -> Adopted:
-        """Returns a new record of a Pod. The record has the job that was found for the Pod at the start.
-        If no job was found, the record has the try whose job is noted on the Pod, because the job may
-        have lost its key. Otherwise the record has the first try."""
+        """Returns the record of a new adopted Pod. If Slurm had jobs of the Pod when this leader
+        started, the record has one of these jobs, and the other jobs are ended. Without such a job, the
+        record has the job id in the Pod's annotation, because this job may have lost its key. Without an
+        annotation, the record has the first of the Pod's possible job ids."""
         ids, found = self._config.ids, self._found.pop(adopted_pod.uid, [])
         for second, _ in found[1:]:
             job_id = second.job_id(ids)
@@ -268,7 +275,8 @@ class Adoptions:
     # Jobs that are not needed any more
 
     def _endings(self, states: Mapping[int, JobState], now: float) -> Iterator[Effect]:
-        """Yields the effects that end jobs. The audit finds a job that appears later."""
+        """Yields the effects that end the jobs in `_ending`. A job that Slurm does not report is
+        forgotten. If Slurm reports such a job later, the audit finds the job."""
         for job_id, record in tuple(self._ending.items()):
             state = states.get(job_id)
             if state is None or state.ended:
@@ -294,7 +302,8 @@ class Adoptions:
     # Jobs of adopted Pods
 
     def _moved(self, record: Adopted, state: JobState | None, now: float) -> Adopted:
-        """Returns the record after Slurm has reported this state of the job."""
+        """Returns the record after Slurm has reported this state of the job. `state` is None if Slurm
+        does not know the job."""
         if state is None:
             pod = record.adopted_pod
             adopts = self._policy().adopts(pod.namespace, pod.service_account)
@@ -350,8 +359,9 @@ class Adoptions:
 def _place(
     adopted_pod: AdoptedPod, view: ClusterView, ruled: Choice = _ANY
 ) -> tuple[str, Partition] | None:
-    """Returns the Slurm node of an adopted Pod, and a partition of the node for the job. Prefers a
-    partition that the Pod's rule permits, and after this the default partition."""
+    """Returns the Slurm node of an adopted Pod, and a partition of the node for the job. Prefers
+    partitions that the policy's rule for the Pod permits, then the default partition, then partitions
+    that are up."""
     node = view.nodes.get(adopted_pod.node)
     if node is None or view.node_of(node.slurm_name) is not node:
         return None
@@ -361,7 +371,8 @@ def _place(
 
 
 def _asked(record: Adopted, view: ClusterView, policy: Policy) -> JobSpec | None:
-    """Returns the job to request, with the highest priority that the Pod's rule allows, because the Pod
+    """Returns the job to request. Returns None if the policy does not allow the adoption, or if the node
+    is in no partition. The job gets the highest priority that the policy's rule allows, because the Pod
     already uses the resources. If native jobs have the resources, the job waits in Slurm's queue."""
     adopted_pod = record.adopted_pod
     if not policy.adopts(adopted_pod.namespace, adopted_pod.service_account):

@@ -1,9 +1,10 @@
-"""Computes the capacity of each Node that Slurm's jobs leave to unmanaged Pods. Slurm does not know
-unmanaged Pods.
+"""Computes, for each Node, the capacity that Slurm's jobs leave to unmanaged Pods. The extender does not
+manage an unmanaged Pod, so Slurm knows nothing of the Pod unless the extender adopts the Pod
+(`adoption`).
 
-The free capacity for another unmanaged Pod is the capacity of a node, less the allocations of Slurm,
-less the requests of unmanaged Pods there. kube-scheduler alone decides about resources that Slurm does
-not count, and about Nodes without a Slurm node.
+The free capacity of a Node is the capacity of the Slurm node, less Slurm's allocations, less the
+requests of unmanaged Pods on the Node. kube-scheduler alone decides about resources that Slurm does not
+count, and about Nodes without a Slurm node.
 """
 
 from collections import Counter
@@ -29,12 +30,13 @@ from wellknown.resources import MEBIBYTE, effective_requests, whole
 _NEVER_FITS = 2**63
 _SYSTEM_CRITICAL = 2_000_000_000  # priority of system-cluster-critical, above all users' own classes
 
-_counts = lru_cache(4096)(gres.counts)  # thousands of nodes have only a few different texts
+_counts = lru_cache(4096)(gres.counts)  # thousands of nodes have only a few different GRES texts
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """CPUs in thousandths, bytes of memory, GRES by name ("gpu") and by name and type ("gpu:h100")."""
+    """Amounts of resources: CPUs in thousandths, memory in bytes, and numbers of devices. The keys of
+    `gres` are names ("gpu") and names with types ("gpu:h100")."""
 
     cpu: int = 0
     memory: int = 0
@@ -58,8 +60,8 @@ class Amounts:
         return Amounts(cpu, memory, devices)
 
     def within(self, free: Self) -> bool:
-        """Returns True if these amounts fit. As in kube-scheduler, a resource that is not requested fits
-        everywhere."""
+        """Returns True if these requested amounts fit into the free amounts. As in kube-scheduler, a
+        resource that is not requested fits everywhere."""
         fits = (self.cpu <= free.cpu or not self.cpu) and (self.memory <= free.memory or not self.memory)
         if not fits or not self.gres:
             return fits
@@ -75,7 +77,7 @@ class Amounts:
         )
 
     def exceeds(self, other: Self) -> bool:
-        """Returns True if these amounts have more of any resource."""
+        """Returns True if these amounts have more of at least one resource than the other amounts."""
         return (
             self.cpu > other.cpu
             or self.memory > other.memory
@@ -100,7 +102,7 @@ def requested(manifest: Manifest, translation: TranslationConfig) -> Amounts:
     are rounded up to Slurm's units. Never raises an error."""
     try:
         amounts = effective_requests(manifest["spec"])
-    except ValueError:  # too large a number: kube-apiserver rejects all other invalid amounts
+    except ValueError:  # a number is too large; kube-apiserver has rejected all other invalid amounts
         return Amounts(cpu=_NEVER_FITS)
     cpus, memory = amounts.get("cpu", Decimal(0)), whole(amounts.get("memory", Decimal(0)))
     if translation.adopts and not exempt(manifest):
@@ -111,8 +113,9 @@ def requested(manifest: Manifest, translation: TranslationConfig) -> Amounts:
 
 
 def asks_uncounted_gpus(manifest: Manifest, translation: TranslationConfig) -> bool:
-    """Returns True if a Pod requests GPUs by a name that Slurm does not count. Slurm may also give these
-    GPUs to jobs. Returns False if the setting `shared_gpus` allows such Pods. Never raises an error."""
+    """Returns True if a Pod requests GPUs by a resource name that Slurm does not count. Slurm does not
+    know of such a request, and may give the same GPUs to jobs. Returns False if the setting
+    `shared_gpus` is `allow`. Never raises an error."""
     if translation.shared_gpus == "allow":
         return False
     try:
@@ -130,21 +133,23 @@ def exempt(manifest: Manifest) -> bool:
 
 
 def is_mirror(manifest: Manifest) -> bool:
-    """Returns True for a mirror Pod. A kubelet already runs the static Pod."""
+    """Returns True for a mirror Pod. A mirror Pod shows a static Pod in kube-apiserver, and the kubelet
+    already runs the static Pod."""
     return "kubernetes.io/config.mirror" in (manifest["metadata"].get("annotations") or {})
 
 
 def _is_daemon_set(owner: Manifest) -> bool:
-    """Returns True if the owner is a DaemonSet that controls the Pod. A missing DaemonSet does no harm,
-    because the garbage collector removes its Pods."""
+    """Returns True if the owner is a DaemonSet that controls the Pod. A reference to a missing DaemonSet
+    does no harm, because the garbage collector deletes the Pod."""
     of_apps = (owner.get("apiVersion") or "").partition("/")[0] == "apps"
     return bool(of_apps and owner.get("kind") == "DaemonSet" and owner.get("controller"))
 
 
 def open_to_pods(node: SlurmNode, translation: TranslationConfig) -> Amounts:
-    """Returns the resources of a node that unmanaged Pods may use beside the jobs. While a job is ending
-    on the node, nothing is free. Slurm frees the resources of the job before the end of its processes,
-    but places no other job on the node before this end."""
+    """Returns the resources of a node that unmanaged Pods may use beside the jobs. While a job is
+    completing on the node, no resources are free. Slurm already reports the resources of this job as
+    free, but the job's processes may still run. Until the processes end, Slurm also places no other job
+    on the node."""
     return Amounts() if "COMPLETING" in node.states else left_by_jobs(node, translation)
 
 
@@ -158,8 +163,8 @@ def left_by_jobs(node: SlurmNode, translation: TranslationConfig) -> Amounts:
 
 
 def placeholder_of(manifest: Manifest, translation: TranslationConfig) -> int | None:
-    """Returns the id of the job that counts for a bound Pod in Slurm, from the Pod's annotation. Returns
-    None without such a job."""
+    """Returns, from a bound Pod's annotation, the id of the job that has the Pod's resources in Slurm.
+    Returns None if the Pod names no such job."""
     if not translation.manages(manifest):
         return adopted_as(manifest) if translation.adopts else None
     allocation = Allocation.parse(manifest["metadata"].get("annotations") or {})
@@ -172,7 +177,8 @@ def adopted_as(manifest: Manifest) -> int | None:
 
 
 def bound_for_s(manifest: Manifest, now: datetime) -> float:
-    """Returns the seconds since the Binding, by kube-apiserver's clock; infinity if not known."""
+    """Returns the seconds from the Pod's Binding, as kube-apiserver dates the Binding, until `now`.
+    Returns infinity if the time of the Binding is not known."""
     for condition in (manifest.get("status") or {}).get("conditions") or ():
         since = condition.get("lastTransitionTime")
         if condition["type"] == "PodScheduled" and condition["status"] == "True" and since:
@@ -183,8 +189,9 @@ def bound_for_s(manifest: Manifest, now: datetime) -> float:
 def uncounted(
     bound: Iterable[Manifest], states: Mapping[int, JobState], translation: TranslationConfig
 ) -> Iterable[Amounts]:
-    """Returns the requests of bound Pods that Slurm does not count, because no job has the Pods'
-    resources. A Pod may outlast its placeholder by the grace period."""
+    """Yields the requests that Slurm does not count: the requests of bound Pods whose job holds no
+    nodes, and of bound Pods without a job. For example, a Pod may outlast its placeholder by the grace
+    period."""
     for manifest in bound:
         state = states.get(placeholder_of(manifest, translation) or 0)
         if state is None or not state.holds_nodes:
@@ -206,8 +213,8 @@ class Occupancy:
         self._unschedulable: dict[str, UnschedulablePod] = {}
 
     def slurm_seen(self, left: Mapping[str, Amounts], *, after_outage: bool = False) -> None:
-        """Takes the resources that Slurm's jobs leave, by Node. After an outage all these resources
-        count as freed."""
+        """Takes the resources that Slurm's jobs leave, by Node. After an outage of Slurm, every Node
+        counts as a Node with more room."""
         before, self._left = {} if after_outage else self._free, dict(left)
         self._free = {node: self._free_on(node) for node in left}
         self._grown.update(
@@ -222,7 +229,7 @@ class Occupancy:
     def pod_seen(
         self, uid: str, node: str, asked: Amounts, *, exempt: bool = False, leaving: bool = False
     ) -> None:
-        """Takes an unmanaged Pod that is bound to a Node. `leaving` is True for a deleted Pod during its
+        """Takes a bound Pod that Slurm does not count. `leaving` is True for a deleted Pod during its
         grace period."""
         if exempt:
             self._exempt.add(uid)
@@ -245,29 +252,31 @@ class Occupancy:
         self._count_again(node)
 
     def has_adopted_pods(self, node: str) -> bool:
-        """Returns True if unmanaged Pods that are not exempt are on a Node."""
+        """Returns True if a Node has Pods that Slurm does not count and that are not exempt."""
         return any(uid not in self._exempt for uid in self._pods.get(node, ()))
 
     def closed(self, asked: Amounts, names: Sequence[str]) -> list[str]:
-        """Returns the Nodes that have too few free resources."""
+        """Returns the given Nodes with known free resources that are too small for the requested
+        amounts."""
         free = self._free
         return [name for name in names if name in free and not asked.within(free[name])]
 
     def fits_without(self, asked: Amounts, node: str, gone: Collection[str]) -> bool:
-        """Returns True if a Node has the requested amounts without the Pods in `gone` (uids). Slurm's
-        allocations stay, so only resources of Pods that Slurm does not count become free."""
+        """Returns True if the requested amounts fit on a Node after the Pods in `gone` (uids) have left.
+        Slurm's allocations stay, so only resources of Pods that Slurm does not count become free.
+        Returns True if the resources of the Node are not known."""
         if node not in self._left:
             return True
         stay = [amounts for uid, amounts in self._pods.get(node, {}).items() if uid not in gone]
         return asked.within(self._left[node].less(stay))
 
     def fits_without_leaving(self, asked: Amounts, node: str) -> bool:
-        """Returns True if a Node has the requested amounts without the leaving Pods."""
+        """Returns True if the requested amounts fit on a Node after the deleted Pods have left."""
         return self.fits_without(asked, node, self._leaving)
 
     def remember(self, pod: UnschedulablePod) -> None:
-        """Remembers a waiting Pod. A few Pods are enough, because the Binding of a remembered Pod makes
-        kube-scheduler try all waiting Pods again."""
+        """Remembers a waiting Pod, up to a limit. A few Pods are enough, because the Binding of a
+        remembered Pod makes kube-scheduler try all waiting Pods again."""
         self._unschedulable.pop(pod.uid, None)
         if len(self._unschedulable) < self._remembered:
             self._unschedulable[pod.uid] = pod
@@ -277,13 +286,15 @@ class Occupancy:
         self._unschedulable.pop(uid, None)
 
     def forget_before(self, then: float) -> bool:
-        """Forgets the Pods that have not asked since `then`. Returns True while a Pod waits."""
+        """Forgets the Pods that kube-scheduler has not tried since `then`. Returns True if any
+        remembered Pod still waits."""
         self._unschedulable = {uid: pod for uid, pod in self._unschedulable.items() if pod.at >= then}
         return bool(self._unschedulable)
 
     def take_those_with_room(self) -> list[UnschedulablePod]:
-        """Returns the Pods that may fit on a Node with more room than at their last question, and all
-        Pods that request nothing. The most important Pod comes first. Forgets the returned Pods."""
+        """Returns the waiting Pods that may fit on a Node with more room than at the last call, and all
+        Pods that request nothing. The Pod with the highest priority comes first. Forgets the returned
+        Pods."""
         freed = [Amounts(), *(self._free[node] for node in self._grown if node in self._free)]
         self._grown.clear()
         alike = {pod.asked.key: pod.asked for pod in self._unschedulable.values()}

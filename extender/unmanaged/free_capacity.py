@@ -1,10 +1,11 @@
 """Keeps the current free capacity for unmanaged Pods, on every replica. To do so, this module reads
 Slurm's nodes, and watches the Pods on the Nodes.
 
-The extender reads Slurm's nodes at the start, and about every second while unmanaged Pods ask or wait.
-The extender reads no jobs here, so the number of jobs does not matter. /filter answers from memory;
-/bind reads one node. When room appears, the extender changes an annotation of a waiting Pod, so that
-kube-scheduler tries again. This is necessary because the end of a native job is no event in Kubernetes.
+The extender reads Slurm's nodes at the start, and about every second while kube-scheduler tries
+unmanaged Pods, or while such Pods wait. This module reads no jobs, so the number of jobs does not change
+its load. /filter uses the nodes in memory; /bind reads one node from Slurm. When room appears for a
+waiting Pod, the extender changes an annotation of the Pod, so that kube-scheduler tries the Pod again.
+This change is necessary, because the end of a native job causes no event in Kubernetes.
 """
 
 import asyncio
@@ -45,7 +46,8 @@ from wellknown.allocation import Allocation
 from wellknown.log_fields import about
 from wellknown.names import CAPACITY_FREED
 
-# These texts are constant, because kube-scheduler tries again at once after a changed message.
+# These texts are constant, because kube-scheduler retries a Pod at once if the message in the Pod's
+# condition changes.
 FULL = "Slurm's jobs leave too little room on this Node"
 UNCOUNTED = "this Pod requests GPUs by a name that Slurm does not count (SLURM_EXTENDER_GRES)"
 UNKNOWN = "Slurm's allocations are not known yet"
@@ -57,7 +59,7 @@ _SILENT_PATTERN = re.compile(r"Slurm has not answered since (\d\d:\d\d) UTC", re
 
 _INTERVAL_S = 1.0
 _IDLE_S = 60.0
-_ASKS_AGAIN_S = 360.0  # at least every five minutes, kube-scheduler looks at each waiting Pod
+_ASKS_AGAIN_S = 360.0  # kube-scheduler tries each waiting Pod at least every five minutes
 _FAILURES = 3
 _FAILURE_S = 1.0  # this time without an answer counts as one failure
 _PATIENCE_S = 2.0  # kube-scheduler schedules no Pod while /preempt waits
@@ -96,26 +98,27 @@ class FreeCapacity:
         self._asked = asyncio.Event()
         self._asked.set()  # reads once at the start, so that the first Pod need not wait
         self._asked_at = -inf
-        self._failures = _FAILURES  # in a row; nothing is known before the first success
+        self._failures = _FAILURES  # consecutive failures; at the start, the free capacity is not known
         self._answered_at = datetime.min.replace(tzinfo=UTC)
         self._silent_since: datetime | None = None
-        """The time of the first question that Slurm has not answered. None after each answer."""
-        self.stale = False  # no Pod has asked for a long time, so Slurm's nodes are no longer read
+        """Time since which Slurm does not answer: the start of the first request without an answer. None
+        after each answer."""
+        self.stale = False  # kube-scheduler has not asked for a long time, so nodes are not read
         self._last = Reading((), -inf, 0.0)
-        self._node_seen_at = -inf  # the last reading of a node by /bind
+        self._node_seen_at = -inf  # time of the last read of a node by /bind
         self._pods_known = False
-        self._unmanaged: set[str] = set()  # uids of unmanaged Pods on Nodes, with adopted Pods
-        self._slurms_nodes: Collection[str] = ()  # the Nodes of Slurm's nodes, as last read
+        self._unmanaged: set[str] = set()  # uids of unmanaged Pods on Nodes, including adopted Pods
+        self._slurms_nodes: Collection[str] = ()  # the Nodes that name Slurm nodes, at the last read
         self._taken: dict[str, int] = {}
         self.adopted_pods: dict[str, AdoptedPod] = {}
-        """The adopted Pods by uid: Pods on Nodes that have a job, or soon get a job. Empty if the
-        extender adopts no Pods."""
+        """The adopted Pods, by uid. Each adopted Pod is bound to a Node, and has a job or soon gets a
+        job. Empty if the extender adopts no Pods."""
         self.adopted_pods_changed = asyncio.Event()  # set at every change of `adopted_pods`
 
     # Answers for the verbs (/filter, /bind, /preempt)
 
     def concerns(self, manifest: Manifest) -> bool:
-        """Returns True if an unmanaged Pod may only use resources that Slurm leaves."""
+        """Returns True if an unmanaged Pod may only use resources that Slurm's jobs leave."""
         return self._enabled and not exempt(manifest)
 
     def closed(self, manifest: Manifest, names: Sequence[str]) -> dict[str, str]:
@@ -130,15 +133,15 @@ class FreeCapacity:
             closed = dict.fromkeys(self._occupancy.closed(asked, names), FULL)
             self._open_to_nominated(manifest, asked, closed)
         else:
-            asked = Amounts()  # wakes the Pod when more is known, even if the Pod does not fit
+            asked = Amounts()  # requests nothing, so that the Pod is tried again when more is known
             closed = dict.fromkeys(self._slurms(names), self.unknown(manifest))
         self._note(manifest, asked, unschedulable=len(closed) == len(names))
         return closed
 
     def not_known_yet(self, manifest: Manifest) -> str | None:
-        """Returns the reason if kube-scheduler has to ask again by itself, otherwise None.
-        kube-scheduler has to do so for a Pod outside the extender's scope while the free capacity is
-        unknown, because the extender wakes no such Pod."""
+        """Returns the reason why the free capacity is unknown, if kube-scheduler itself has to retry the
+        Pod. Otherwise returns None. kube-scheduler has to retry a Pod outside the extender's scope,
+        because the extender changes no annotation of such a Pod."""
         if self.known or self._translation.scope.has(manifest["metadata"].get("namespace") or "default"):
             return None
         return self.unknown(manifest)
@@ -147,8 +150,8 @@ class FreeCapacity:
         self, manifest: Manifest, victims: Mapping[str, Collection[str]]
     ) -> list[str]:
         """Returns the Nodes that an unmanaged Pod may use after the eviction of the victims (Node ->
-        uids). kube-scheduler decides about Nodes without a Slurm node. For Slurm's Nodes, two rules
-        hold:
+        uids). Nodes without a Slurm node are always in the result, because kube-scheduler decides about
+        these Nodes. For Slurm's Nodes, two rules hold:
 
         - No managed Pod may be a victim. Slurm would give the resources to the next job of the queue, so
           Pod after Pod would be evicted in vain. An unknown Pod counts as managed. If the extender
@@ -156,7 +159,8 @@ class FreeCapacity:
         - A Pod for which `concerns` is True must fit after the eviction. The resources of an adopted
           Pod's job do not count as free, because these resources also go to Slurm's queue.
 
-        Reads Slurm's nodes if the nodes were not read recently."""
+        Reads Slurm's nodes if the nodes were not read recently.
+        """
         slurms = self._slurms_or_newer(victims)
         may = [node for node in slurms if self._unmanaged.issuperset(victims[node])]
         if may and self.concerns(manifest):
@@ -170,8 +174,8 @@ class FreeCapacity:
         return [node for node in victims if node not in forbidden]
 
     async def read_node(self, name: str) -> SlurmNode | None:
-        """Reads the Slurm node of a Node, and also keeps the result for /filter. Returns None without
-        such a node. Raises SlurmError."""
+        """Reads the Slurm node of a Node, and also keeps the result for /filter. Returns None if Slurm
+        has no such node. Raises SlurmError."""
         own = self._view().nodes.get(name)
         if own is None and self._view().nodes:
             return None
@@ -183,8 +187,8 @@ class FreeCapacity:
         return node
 
     async def answered(self, question: Awaitable[Answer]) -> Answer:
-        """Returns Slurm's answer to a question. If Slurm does not answer, notes that an outage has
-        begun. Raises SlurmError."""
+        """Returns Slurm's answer to a request. If Slurm does not answer, notes that an outage has begun.
+        Raises SlurmError."""
         began, asked_at = asyncio.get_running_loop().time(), datetime.now(UTC)
         try:
             answer = await question
@@ -193,15 +197,15 @@ class FreeCapacity:
                 took = asyncio.get_running_loop().time() - began
                 self._failures += int(took / _FAILURE_S)
                 self._silent_since = self._silent_since or max(asked_at, self._answered_at)
-                self._asked.set()  # the readings find out when Slurm answers again
+                self._asked.set()  # the loop reads nodes, and so notices when Slurm answers again
             raise
         self._answered_at, self._silent_since = datetime.now(UTC), None
         return answer
 
     def unknown(self, manifest: Manifest) -> str:
         """Returns the reason why the free capacity is not known, for the condition of a Pod. During an
-        outage of Slurm, the text stays the same: the text repeats the time in the Pod's condition, even
-        if another replica wrote the time."""
+        outage of Slurm, the text for a Pod stays the same. If the Pod's condition already has the text
+        with a time, the new text repeats this time, even if another replica wrote the condition."""
         if self._silent_since is None:
             return UNKNOWN
         conditions = (manifest.get("status") or {}).get("conditions") or ()
@@ -215,13 +219,14 @@ class FreeCapacity:
         return TAKEN if self._taken.get(uid) == allocation.job_id else None
 
     def allocation_taken(self, uid: str, job_id: int) -> None:
-        """Notes for /filter that other Pods use the allocation of a job."""
+        """Notes for /filter that other Pods use the resources of a Pod's job."""
         if len(self._taken) >= _MOST_TAKEN:
             self._taken.pop(next(iter(self._taken)))
         self._taken[uid] = job_id
 
     def may_have_adopted_pods(self, node: str) -> bool:
-        """Returns True if unmanaged Pods may be on a Node. The answer comes from the watch of Pods."""
+        """Returns True if Pods that Slurm does not count may be on a Node. The answer comes from the
+        watch of Pods."""
         return self._enabled and (not self._pods_known or self._occupancy.has_adopted_pods(node))
 
     def is_slurms(self, node: str) -> bool:
@@ -266,14 +271,15 @@ class FreeCapacity:
                 await asyncio.sleep(_INTERVAL_S)
 
     def pods_listed(self, manifests: Iterable[Manifest]) -> None:
-        """Takes the first list of all Pods on Nodes. Later Pods come one by one."""
+        """Takes the list of all Pods on Nodes at the start. `pod_seen` and `pod_gone` take the later
+        changes."""
         for manifest in manifests:
             self.pod_seen(manifest)
         self._pods_known = True
 
     def pod_seen(self, manifest: Manifest) -> None:
-        """Notes a Pod on a Node. An annotated Pod counts as unmanaged if another scheduler bound the Pod
-        before the Pod's job."""
+        """Notes a Pod on a Node. A managed Pod without an allocation also takes free capacity. Another
+        scheduler may have bound such a Pod before the Pod had a job."""
         metadata, node = manifest["metadata"], manifest["spec"]["nodeName"]
         uid = metadata["uid"]
         if self._translation.manages(manifest):
@@ -317,7 +323,8 @@ class FreeCapacity:
         await asyncio.sleep(self._last.pause(_INTERVAL_S))
 
     async def read(self, interval: float = 0.0) -> Reading:
-        """Takes all of Slurm's nodes from `SlurmNodes.read`. Raises SlurmError."""
+        """Reads all of Slurm's nodes by `SlurmNodes.read`, and updates the free capacity. Raises
+        SlurmError."""
         try:
             reading = await self.answered(self._slurm_nodes.read(interval, self._node_seen_at))
         except SlurmError as error:
@@ -332,40 +339,41 @@ class FreeCapacity:
         return reading
 
     async def _renew(self) -> None:
-        """Reads Slurm's nodes if the loop currently does not read nodes. Gives up soon if Slurm does not
-        answer."""
+        """Reads Slurm's nodes if the loop currently reads no nodes (`stale`). Gives up after _PATIENCE_S
+        if Slurm does not answer."""
         if self.stale and self.known:
             with suppress(SlurmError, TimeoutError):
                 async with asyncio.timeout(_PATIENCE_S):
                     await self.read()
 
     def _open_to_nominated(self, manifest: Manifest, asked: Amounts, closed: dict[str, str]) -> None:
-        """Opens the Node on which kube-scheduler has evicted Pods for this Pod, if the Pod fits without
-        the leaving Pods. This is safe, because kube-scheduler counts the leaving Pods until their end,
-        and /bind checks again. If the Node stayed closed a moment longer, kube-scheduler would evict
-        other Pods on another Node."""
+        """Opens the nominated Node if the Pod fits there without the leaving Pods. The nominated Node is
+        the Node on which kube-scheduler has evicted Pods for this Pod. This is safe, because
+        kube-scheduler counts the leaving Pods until their end, and /bind checks again. If the Node
+        stayed closed until the end of the leaving Pods, kube-scheduler would evict other Pods on another
+        Node."""
         node = (manifest.get("status") or {}).get("nominatedNodeName")
         if node in closed and self._occupancy.fits_without_leaving(asked, node):
             del closed[node]
 
     async def _wake(self) -> None:
-        """Changes an annotation of the waiting Pods that may fit now, so that kube-scheduler asks again.
-        Leaves out Pods of namespaces outside the extender's scope."""
+        """Changes an annotation of the waiting Pods that may fit now, so that kube-scheduler tries these
+        Pods again. Leaves out Pods of namespaces outside the extender's scope."""
         if not self.known:
             return
         for pod in self._occupancy.take_those_with_room():
             if not self._translation.scope.has(pod.namespace):
-                continue  # the extender changes no Pod there; kube-scheduler looks again by itself
+                continue  # the extender changes no Pod there; kube-scheduler retries by itself
             stamp = {CAPACITY_FREED: datetime.now(UTC).isoformat()}
             patch: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": stamp}}
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
-            except KubernetesError as error:  # mostly a missing Pod; else kube-scheduler looks later
+            except KubernetesError as error:  # mostly the Pod is gone; if not, kube-scheduler retries it
                 tell = self._health.news(common_problem(error), log.info)
                 tell("a Pod that waits was not touched", **about(pod), error=str(error))
 
     def _note_question(self) -> None:
-        """Makes the loop read Slurm's nodes until no Pod asks any more."""
+        """Makes the loop read Slurm's nodes for at least _IDLE_S more."""
         self._asked_at = asyncio.get_running_loop().time()
         self._asked.set()
 
@@ -380,20 +388,22 @@ class FreeCapacity:
         self._occupancy.remember(UnschedulablePod(uid, namespace, name, priority, asked, self._asked_at))
 
     def _slurms(self, names: Sequence[str]) -> Sequence[str]:
-        """Returns the Nodes for which Slurm has a node, by the last reading of nodes. Before the first
-        reading, the partitions decide. If the partitions are unknown, returns all Nodes."""
+        """Returns the given Nodes for which Slurm has a node, by the last reading of nodes. Before the
+        first reading, a Node counts if its Slurm node is in a partition. If the partitions are also
+        unknown, returns all Nodes."""
         if self._slurms_nodes:
             return [name for name in names if name in self._slurms_nodes]
         return self._in_partitions(names)
 
     def _slurms_or_newer(self, names: Collection[str]) -> Sequence[str]:
-        """Returns the Nodes for which Slurm has a node, by the last reading of nodes. For Nodes that the
-        reading lacks, the partitions decide. Without a reading and partitions, returns all Nodes."""
+        """Returns the given Nodes for which Slurm has a node. A Node that the last reading lacks also
+        counts if its Slurm node is in a partition, because the node may be newer than the reading. If
+        the partitions are unknown, returns all Nodes."""
         newer = set(self._in_partitions([name for name in names if not self.was_read(name)]))
         return [name for name in names if self.was_read(name) or name in newer]
 
     def _in_partitions(self, names: Sequence[str]) -> Sequence[str]:
-        if not names:  # as nearly always
+        if not names:  # no names: the usual case
             return names
         view = self._view()
         known = {node for partition in view.partitions.values() for node in partition.nodes}
@@ -404,8 +414,8 @@ class FreeCapacity:
 def _left(
     nodes: Sequence[SlurmNode], view: ClusterView, translation: TranslationConfig
 ) -> dict[str, Amounts]:
-    """Returns the resources of Slurm's nodes that are left to unmanaged Pods, by the Nodes that
-    name the Slurm nodes."""
+    """Returns, for each Node that names a Slurm node, the resources that the Slurm node leaves to
+    unmanaged Pods. While no Nodes are known, the keys are the names of the Slurm nodes."""
     return {
         name: open_to_pods(node, translation)
         for node in nodes
