@@ -1,5 +1,5 @@
-"""Explains why Nodes are closed to a Pod. As in kube-scheduler's messages, each reason has a number of
-Nodes."""
+"""Explains why Nodes are closed to a Pod. As in kube-scheduler's messages, the explanation has the
+number of Nodes for each reason."""
 
 from collections import Counter
 

@@ -1,7 +1,8 @@
 """Reads the states of jobs for many callers, with one shared request to Slurm.
 
-kube-scheduler binds Pods a few milliseconds apart, and the Prologs of 1,000 nodes may ask about the
-same job."""
+Many callers ask at almost the same time: kube-scheduler binds Pods a few milliseconds apart, and the
+Prologs of 1,000 nodes may ask about the same job.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping

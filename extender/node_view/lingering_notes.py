@@ -1,11 +1,16 @@
 """Notes on Nodes about containers that may outlive their Pods.
 
-Every replica binds Pods, but only the leader sees the forced deletion of a Pod. The leader adds a note,
-and writes the notes to the Nodes for the other replicas and the next leader. The clocks of replicas are
-not compared, so a written note has a number of seconds instead of a time. Each replica starts to count
-when the replica first sees this number. A Node is away while Kubernetes receives no heartbeats from the
-Node. During this time, the notes on the Node do not expire, because the kubelet may not know of the
-deletion. When the heartbeats return, the time of the notes starts again."""
+After the forced deletion of a Pod, the Pod's containers may still run. Every replica binds Pods, but
+only the leader notices such a deletion. So the leader writes a note to the Node, for the other replicas
+and for the next leader.
+
+The clocks of replicas may differ, so a written note has a number of seconds instead of a time. Each
+replica counts these seconds from the moment when the replica first sees the number.
+
+A Node is away while Kubernetes receives no heartbeats from the Node. The notes on such a Node do not
+expire, because the kubelet may not know of the deletion. When the heartbeats return, the time of the
+notes starts again.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable

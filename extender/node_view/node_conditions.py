@@ -17,8 +17,8 @@ class NodeCondition:
     """A condition that the extender writes on a Node."""
 
     out: bool
-    """The condition's status: True if Slurm starts no new jobs on the node, or if the extender places no
-    Pods on the Node."""
+    """The status of the condition. For SLURM_OUT_OF_SERVICE, True means that Slurm starts no new jobs on
+    the node. For PODS_REJECTED, True means that the extender places no Pods on the Node."""
     reason: str
     message: str
     since: float = field(default=0.0, compare=False)
@@ -34,8 +34,8 @@ class NodeStatus:
     condition: NodeCondition | None = None
     """The condition SLURM_OUT_OF_SERVICE."""
     problems: tuple[tuple[str, str], ...] = ()
-    """Types and messages, sorted, of all other conditions with the status True. For these conditions,
-    True means a problem."""
+    """Types and messages, sorted, of the conditions with the status True, except Ready and
+    SLURM_OUT_OF_SERVICE. For these conditions, True means a problem."""
     assigned: Assignment | None = None
     """The slurmd Pod assigned to the Node, if any."""
     rejections: NodeCondition | None = None

@@ -1,8 +1,9 @@
 """All Nodes, and an index that finds the Nodes open to a Pod.
 
-A set of Nodes is a number with a bit for each Node. Each label, each value of a label, and each taint
-has a set. A few operations on these sets evaluate the constraints of a Pod, whatever the number of
-Nodes."""
+A set of Nodes is a number with a bit for each Node. The index has such a set for each label, each value
+of a label, and each taint. The constraints of a Pod are evaluated with a few operations on these sets,
+whatever the number of Nodes.
+"""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -43,8 +44,8 @@ class By(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NotServed:
-    """Closes a Node: the Pod requests an extended resource, and the Node has no allocatable device of
-    it."""
+    """Reason that closes a Node: the Pod requests an extended resource, and the kubelet counts no device
+    of this resource on the Node (`Node.served`)."""
 
     resource: str
 
@@ -52,7 +53,7 @@ class NotServed:
 Closing = Taint | tuple[str, str] | By | NotServed
 """A taint without a toleration, a label of the node selector (key and value), or another reason."""
 _ANY = None
-"""Key for any value of a label."""
+"""Key of the set of the Nodes that have a label, with any value."""
 _Key = str | _Of
 _Sets = Mapping[Any, int]
 _Ordered = tuple[list[int], list[int]]
@@ -70,7 +71,7 @@ class Nodes(dict[str, Node]):
         self._bits = {name: 1 << place for place, name in enumerate(self)}
         self._all = (1 << len(self)) - 1
         self._free: tuple[int, ...] = ()
-        """The bits of deleted Nodes."""
+        """The bits of deleted Nodes. New Nodes get these bits."""
         self._sets: Mapping[_Key, _Sets] = _gathered(self)
         self._numbers: dict[str, tuple[_Sets, _Ordered]] = {}
         """For each label: the label's sets, and the ordered values. The values are computed from these
@@ -134,7 +135,9 @@ class Nodes(dict[str, Node]):
         return {value: each for value, each in found if each}
 
     def counted(self, constraints: NodeConstraints, *, affinity: bool, taints: bool) -> int:
-        """Returns the set of the Nodes that kube-scheduler counts for a Pod's topology spread."""
+        """Returns the set of the Nodes that kube-scheduler counts for a Pod's topology spread.
+        `affinity` and `taints` are True if the spread constraint honors the node affinity and the
+        taints."""
         closed = 0
         for closing, nodes in self.closed_to(constraints):
             is_taint, is_label = isinstance(closing, Taint), isinstance(closing, tuple)

@@ -13,7 +13,7 @@ from slurm_client.model import Node
 from slurm_client.protocol import Slurm
 
 _SHARE = 10  # after a reading of one second, pauses are this many times as long as usual
-_LONGEST_PAUSE_S = 15.0  # a slow reading may have been an exception
+_LONGEST_PAUSE_S = 15.0  # the next reading may be faster than a slow reading
 _HARDWARE_S = 60.0
 
 

@@ -16,7 +16,8 @@ _PAUSE_AFTER_FAILURE_S: Final = 30.0
 
 class RightsOfUsers:
     """Reads the rights of one user at a time, and of each user at most once a minute. After a slow or
-    failed answer, sends no request for 30 s, because a message must not delay submissions."""
+    failed answer, sends no request for 30 s, because the rights only serve messages, and must not delay
+    submissions."""
 
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm

@@ -20,7 +20,7 @@ from slurm_client import hostlist
 from slurm_client.model import JobSpec, Partition
 from wellknown.node_mapping import NodeNames
 
-_MOST_ANSWERS = 2_000  # an answer may be some 30 kB, and all Pods may have different questions
+_MOST_ANSWERS = 2_000  # an answer may take some 30 kB, and each Pod may have another question
 _MOST_LISTS = 100  # lists of partitions' nodes: each list has the names of all the nodes
 
 _Question = TypeVar("_Question", bound=Hashable)
@@ -59,7 +59,7 @@ class Wish(NamedTuple):
 
 
 class Domains(NamedTuple):
-    """A question about the topology domains among which a Pod's siblings are spread."""
+    """A question about the topology domains that count for a Pod's topology spread constraint."""
 
     key: str
     having: tuple[str, ...]
@@ -70,7 +70,7 @@ class Domains(NamedTuple):
 
 
 class _Answers(dict[_Question, _Answer]):
-    """A cache of answers about one version of the read model, of limited size."""
+    """A cache of limited size. The answers are about one version of the read model."""
 
     def __init__(self, most: int = _MOST_ANSWERS) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class ClusterView:
     qos_preemption: bool = False
     """True if Slurm preempts by QOS, independently of the partitions' tiers."""
     graceful_qos: frozenset[str] = frozenset()
-    """QOS with a GraceTime, as set by an administrator."""
+    """QOS with a GraceTime, from the extender's settings."""
     max_job_count: int = 10_000
     """Slurm's MaxJobCount. The default here is Slurm's own default."""
     cluster: str = ""
@@ -143,8 +143,8 @@ class ClusterView:
         return self.nodes.get(self.names.standing_for(slurm_name) or "")
 
     def naming(self, slurm_name: str) -> tuple[Node, ...]:
-        """Returns all Nodes that name a Slurm node. To be sure of a free Slurm node, a caller looks at
-        all Nodes of the result."""
+        """Returns all Nodes that name a Slurm node. A caller that must know whether a Slurm node is free
+        checks all these Nodes."""
         return tuple(self.nodes[name] for name in self.names.naming(slurm_name))
 
     def names_it(self, node: str | None, slurm_name: str) -> bool:
@@ -171,7 +171,7 @@ class ClusterView:
     def may_preempt(self, partition: str) -> bool:
         """Returns True if a job of this partition could preempt another job, and also if the partition
         is unknown. Such a job gets no fast path, because the fast path requests an immediate allocation.
-        Even if Slurm rejects the request, Slurm may already have preempted jobs."""
+        Even if Slurm rejects such a request, Slurm may already have preempted jobs for the request."""
         if not self.preemption:
             return False
         if partition not in self.partitions or self.qos_preemption:
@@ -277,8 +277,8 @@ class ClusterView:
         return reduce(or_, map(self._indexed.standing_for, slurm_nodes), 0)
 
     def _nodes_left(self, wish: Wish) -> int | None:
-        """Returns the set of the remaining Nodes. Returns None if the partition is not fully known; then
-        some Nodes count as remaining."""
+        """Returns the set of the Nodes that remain for a Pod. Returns None if the partition is not fully
+        known."""
         listed = self.slurm_nodes(wish.partition)
         wanted = set(hostlist.names(wish.required, MOST_NAMES) or listed)
         wanted.difference_update(hostlist.names(wish.excluded, MOST_NAMES))

@@ -27,15 +27,15 @@ log = structlog.get_logger()
 _CONFIGURATION_S = 15.0
 _RETRY_S = 5.0
 NAMES = "Node names"
-"""The part of the health report about several Nodes with the name of the same Slurm node."""
+"""The part of the health report about Slurm nodes that several Nodes name."""
 MEMORY = "SelectTypeParameters"
 """The part of the health report about memory that Slurm does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmDefaults:
-    """Settings of Slurm from an administrator, because an older slurmrestd does not report Slurm's
-    settings. None means unknown."""
+    """Slurm's settings, as an administrator gives them to the extender, because an older slurmrestd does
+    not report these settings. None means unknown."""
 
     default_partition: str | None = None
     preempt_type: str | None = None
@@ -83,8 +83,8 @@ class ClusterViewUpdater:
         self._tell: Callable[[ClusterView], None] = lambda _: None
 
     async def load(self) -> ClusterView:
-        """Reads Slurm and Kubernetes at the first call that succeeds. Returns the newest version of the
-        read model. Raises the errors of both systems."""
+        """Reads Slurm and Kubernetes, unless an earlier call has read both. Returns the newest version
+        of the read model. Raises the errors of both systems."""
         async with self._loading:
             if not self.loaded:
                 await self._load()
@@ -120,8 +120,8 @@ class ClusterViewUpdater:
         self._judge_memory()
 
     async def _read_configuration(self) -> None:
-        """Reads slurm.conf again, because an administrator may change slurm.conf and restart
-        slurmctld."""
+        """Reads Slurm's configuration. Later calls read the configuration again, because an
+        administrator may change slurm.conf and restart slurmctld."""
         conf = await self._slurm.configuration()
         if conf.kill_wait_s is not None:
             self.kill_wait_s = conf.kill_wait_s
