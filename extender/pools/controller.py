@@ -69,8 +69,8 @@ class Leadership:
     allowed: Callable[[], Awaitable[None]]
     """Waits until this replica may act as the leader."""
     placeholder_cpus: Callable[[str, SlurmNode], int]
-    """Returns the number of a node's CPUs that placeholders have. Only placeholders that lose nothing if
-    slurmd restarts count."""
+    """Returns the number of a node's CPUs that belong to placeholders. Counts only placeholders that
+    lose nothing if slurmd restarts."""
     cause: Callable[[ObservedNode], str]
     """Returns the reason to drain a node for its Node's state; "" without a reason."""
 
@@ -181,8 +181,9 @@ class PoolController:
         self._health.says(_ACTING, next(iter([*errors, *_not_understood(members)]), None))
 
     async def _reservations(self, nodes: Iterable[SlurmNode]) -> Reservations:
-        """Returns the reservations by node. If a node is missing from a reservation with Nodes=ALL,
-        makes Slurm validate the reservations."""
+        """Returns the reservations by node. Slurm adds a newly registered node to a reservation with
+        Nodes=ALL only at Slurm's next check of all reservations. If such a reservation lacks a node,
+        makes Slurm do this check."""
         listed = await self._slurm.reservations()
         node = lacking(listed, marked(nodes))
         if node is not None:
@@ -290,7 +291,7 @@ class PoolController:
 
     async def _try_to_publish(self) -> list[str]:
         """Publishes the ConfigMap with the uses of templates (`template_uses`), and returns the error,
-        if any. slurmd Pods continue without the ConfigMap."""
+        if any. Running slurmd Pods do not need the ConfigMap."""
         try:
             await self._publish()
         except KubernetesError as error:

@@ -1,15 +1,16 @@
 """Counts the pending demand of a pool: the jobs in Slurm that wait for more nodes. This module is pure.
 
-A job counts if Slurm's reason shows that more nodes in the partition would start the job (src/slurmctld
-of 24.11 and 26.05). Held jobs do not count. Jobs that wait for a time, another job, a license or a limit
-do not count. Jobs that need certain nodes or a reservation do not count either. Jobs with BadConstraints
-do not count, because more nodes change nothing: Slurm holds such a job (priority 0) until a person
-releases the job.
+Slurm reports for each pending job the reason why the job waits. A job counts if this reason shows that
+more nodes in the partition would start the job (src/slurmctld of 24.11 and 26.05). Held jobs do not
+count. Jobs that wait for a time, another job, a license or a limit do not count. Jobs that need certain
+nodes or a reservation do not count either. Jobs with BadConstraints do not count, because more nodes
+change nothing: Slurm holds such a job (priority 0) until a person releases the job.
 
-Slurm reports a limit as the reason only for the jobs that the scheduler has tested. Other jobs over the
-same limit have the reason "Priority": jobs after the first hundreds (bf_max_job_test), and jobs after a
-job that waits for nodes. So a job without a better reason does not count if a limit on all jobs of the
-same owner delays another job."""
+Slurm reports a limit as the reason only for jobs that the scheduler has tested. The scheduler does not
+test jobs after the first hundreds (bf_max_job_test), or jobs after a job that waits for nodes. Such jobs
+have the reason "Priority", even if a limit delays the jobs. So a job without a better reason does not
+count if a limit on all jobs of the same owner delays another job.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,8 +29,8 @@ _ON_ALL_JOBS = ("Grp", "MaxJobs", "PerUser", "PerAccount")
 owner together. Other limits apply to one job (MaxTRESPerJob), or to one node of a job."""
 _TOO_SMALL = frozenset({"PartitionConfig", "PartitionNodeLimit"})
 """Reasons of two kinds of jobs: jobs that need more CPUs or nodes than the partition has, and jobs that
-the partition does not admit. The size of the partition distinguishes the two kinds. An empty partition
-is too small for any job."""
+the partition does not admit. `_lacks_nodes` compares a job with the size of the partition, to
+distinguish the two kinds. An empty partition is too small for any job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,8 @@ def _sizes(nodes: Iterable[Node]) -> defaultdict[str, tuple[int, int]]:
 
 
 def _lacks_nodes(job: Job, partition: Partition | None, size: tuple[int, int]) -> bool:
-    """Returns True if a job would run if this partition had more nodes. The job names the partition."""
+    """Returns True if a job would run if this partition had more nodes. The partition is a partition
+    that the job names."""
     if job.held or job.reservation or job.required_nodes:
         return False
     if job.reason not in _TOO_SMALL:

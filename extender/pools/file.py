@@ -25,8 +25,8 @@ _OURS = (
     *("priority", "priorityClassName"),
 )
 """Fields of a Pod that the pool or the node agent sets. The priority is one of these fields. With a
-lower priority, the kubelet would evict slurmd for another Pod, and unmanaged Pods would have to fit
-beside slurmd's requests."""
+lower priority, the kubelet would evict slurmd for another Pod, and the extender would count slurmd's Pod
+as an ordinary unmanaged Pod (`exempt`)."""
 
 
 class _Part(BaseModel):

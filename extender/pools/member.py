@@ -23,8 +23,8 @@ _FAILS: Final = frozenset(
         *("ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "InvalidImageName"),
     }
 )
-"""The kubelet's reasons for failed containers for which waiting does not help (pkg/kubelet/container,
-images)."""
+"""The kubelet's reasons for containers that do not start, if waiting does not help
+(pkg/kubelet/container, images)."""
 _ASLEEP: Final = (Power.POWERED_DOWN, Power.POWERING_DOWN)
 _AWAY: Final = frozenset({"DOWN", "NOT_RESPONDING", "INVALID_REG", "POWERING_UP", "FUTURE", "UNKNOWN"})
 _CLOCKS_S: Final = 5.0
@@ -104,12 +104,12 @@ class Member:
     """Value of the Node's label SLURMD_LABEL. By this label, an administrator states where slurmd
     runs."""
     cause: str = ""
-    """Reason of a drain for the Node's state, or "". A drain for this reason replaces the pool's drain
-    in one write."""
+    """Reason for a drain that the Node's state requires, or "". When the pool's drain ends, a drain with
+    this reason replaces the pool's drain in one write."""
     reservations: tuple[Reservation, ...] = ()
     """The node's reservations that are not over."""
     slurmd_timeout_s: int = 300
-    """Slurm's SlurmdTimeout; 0: slurmctld never sets a silent node DOWN."""
+    """Slurm's SlurmdTimeout. If 0, slurmctld never sets a silent node DOWN."""
     now: float = 0.0
     """Current time in UNIX seconds."""
 
@@ -120,13 +120,14 @@ class Member:
 
     @property
     def allocated(self) -> bool:
-        """True if any job, including placeholders, has resources of the node. Slurm cannot delete
-        such a node."""
+        """True if any job, native or placeholder, has resources of the node. Slurm cannot delete such a
+        node."""
         return self.slurm is not None and self.slurm.has_jobs
 
     @property
     def ours(self) -> bool:
-        """True if a slurmd Pod is there, is assigned, may return, or has created the node in Slurm."""
+        """True if the Node has an assignment to a pool or a slurmd Pod, or if a slurmd Pod has created
+        the node in Slurm. The assignment may name no revision for now."""
         return self.assigned is not None or self.pod is not None or self.marked
 
     @property
@@ -136,9 +137,9 @@ class Member:
 
     @property
     def leaves_something(self) -> bool:
-        """True if a slurmd Pod is there, is assigned, or has created a node that Slurm can delete.
-        Slurm's power saving removes the mark of a created node, so a node with power saving counts,
-        too."""
+        """True if the Node has a slurmd Pod, or is assigned a slurmd Pod. Also True for a dynamic node
+        that a slurmd Pod has created in Slurm. Slurm's power saving removes the mark of slurmd Pods from
+        a node. So every dynamic node in a power-saving state also counts."""
         if self.pod is not None or self.revision:
             return True
         slurm = self.slurm
@@ -154,8 +155,8 @@ class Member:
 
     @property
     def kept_out(self) -> bool:
-        """True if a person, or slurmctld, has set the node out of service. If the node were deleted in
-        Slurm, this state would be lost. A rejected registration does not count, because the next
+        """True if a person, or slurmctld, has taken the node out of service. If Slurm deleted the node,
+        this state would be lost. A node with a rejected registration does not count, because the next
         registration may be valid."""
         if self.slurm is None or "INVALID_REG" in self.slurm.states:
             return False
@@ -208,9 +209,9 @@ class Member:
 
     @property
     def lost_by(self) -> str | None:
-        """The pool that has lost the Node, or None. The slurmd Pod of this pool has created the node,
-        and the node is DOWN. So the Node was in this pool, and was recreated without annotations. None
-        also if a slurmd may be running."""
+        """The pool that has lost the Node, or None. If a Node is recreated, the Node has no annotations,
+        but Slurm's node still names the pool whose slurmd Pod created the node. None while the node is
+        not DOWN, because a slurmd may still run."""
         slurm = self.slurm
         if slurm is None or not (self.marked and slurm.dynamic) or not self.down or self.on_host:
             return None
@@ -220,8 +221,8 @@ class Member:
     def busy(self) -> bool:
         """True if native jobs run, or if a job is completing. A suspended native job counts only on a
         node without placeholders. Beside a placeholder, the suspended job is safe anyway: the node agent
-        does not end a slurmd Pod with the job's processes, and Slurm does not delete a node with the
-        job."""
+        does not end a slurmd Pod while processes of the job exist, and Slurm does not delete a node that
+        has the job."""
         if self.slurm is None:
             return False
         if not self.placeholder_cpus:
@@ -284,14 +285,14 @@ class Member:
 
     @property
     def can_go_back(self) -> bool:
-        """True if placeholders are on the node and an earlier revision has served. The placeholders
-        end with the node (NODE_FAIL) if no slurmd answers for SlurmdTimeout."""
+        """True if an earlier revision has served on the Node, and jobs are on the node. These jobs are
+        usually placeholders. If no slurmd answers for SlurmdTimeout, Slurm ends the jobs (NODE_FAIL)."""
         before = self.assigned.before if self.assigned is not None else ""
         return before not in ("", self.revision) and self.allocated
 
     @property
     def goes_back(self) -> bool:
-        """True if the earlier revision returns now."""
+        """True if the assigned revision fails, and the earlier revision has to return now."""
         return self.can_go_back and bool(self.failing)
 
     @property
@@ -300,7 +301,7 @@ class Member:
         pod = self.pod
         if not self.revision or pod is None:
             return self.problem if self.revision else ""
-        if pod.revision != self.revision:  # if images cannot be pulled, the agent names the revision
+        if pod.revision != self.revision:  # if an image cannot be pulled, the problem names the revision
             return self.problem if self.revision in self.problem and not pod.leaving else ""
         if pod.leaving:
             return ""
@@ -311,9 +312,9 @@ class Member:
         started = self.slurm.slurmd_started if self.slurm is not None else None
         if self.slurm is not None and self.registered and "INVALID_REG" in self.slurm.states:
             return f"slurmctld rejects its registration: {self.reason}"
-        # If the node can go back, time counts from the creation of the Pod, because the earlier slurmd
-        # had already ended. Otherwise time counts from the start of slurmd, because the image may still
-        # have to be pulled.
+        # If the node can go back, the time counts from the creation of the Pod, because the earlier
+        # slurmd has ended before this creation. Otherwise the time counts from the start of slurmd,
+        # because the image may still have to be pulled before this start.
         since = (None if self.can_go_back else pod.started) or pod.made
         if since is None:
             return ""
@@ -362,7 +363,8 @@ def _failing(status: Manifest) -> str:
 
 
 def _last(container: Mapping[str, object], waiting: Mapping[str, str]) -> str:
-    """Returns the message of a container's last end, otherwise the reason why the container waits."""
+    """Returns the message of a container's last end. Without a message, returns the exit status, or else
+    the message of the waiting container."""
     state = container.get("lastState")
     ended = state.get("terminated") if isinstance(state, dict) else None
     message = " ".join(str((ended or {}).get("message") or "").split())

@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 class NodeRemover:
     """Carries out removals. Measures how long each node has been silent and without a Node. A new leader
-    starts at zero."""
+    starts this measurement at zero."""
 
     def __init__(
         self,

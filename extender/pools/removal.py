@@ -1,9 +1,10 @@
 """Decides when a pool's node is removed from Slurm after the Node is gone from Kubernetes. This module
 is pure.
 
-A Node may return after a moment (the kubelet recreates the Node). So a node with a silent slurmd is set
-DOWN after _DOWN_S, and deleted after _DELETE_S. A node that a pool has drained for good is deleted
-already after _DOWN_S."""
+A deleted Node may soon return, because the kubelet registers the Node again. So a node with a silent
+slurmd is set DOWN after _DOWN_S, and deleted after _DELETE_S. If a pool has drained the node for good,
+the node is already deleted after _DOWN_S.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -32,9 +33,9 @@ def marked(nodes: Iterable[SlurmNode]) -> list[SlurmNode]:
 
 
 def believed(gone: Collection[SlurmNode], total: int) -> list[SlurmNode]:
-    """Returns the nodes without a Node that may be removed. If too many of all `total` nodes lose their
-    Nodes at once, returns only nodes that a pool has drained for good. Nodes drained for good do not
-    count as lost, because an autoscaler may remove any number of Nodes."""
+    """Returns the nodes that may be removed. `gone` has the nodes without a Node. If too many of all
+    `total` nodes lose their Nodes at once, returns only nodes that a pool has drained for good. Nodes
+    drained for good do not count as lost, because an autoscaler may remove any number of Nodes."""
     left = [node for node in gone if _has_left(node)]
     return left if too_many(len(gone) - len(left), total - len(left)) else list(gone)
 
@@ -64,7 +65,8 @@ def decide(
 
 
 def _has_left(node: SlurmNode) -> bool:
-    """Returns True if a pool has drained an empty node for good. slurmctld may append to a reason."""
+    """Returns True if a pool has drained an empty node for good. The test searches for the cause inside
+    the reason, because slurmctld may append text to the reason."""
     drained = "DRAIN" in node.states and holder_of(node) is Holder.POOL
     for_good = PoolCause.LEAVES in node.reason or PoolCause.CORDONED in node.reason
     return drained and for_good and not node.has_jobs

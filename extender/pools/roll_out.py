@@ -20,7 +20,7 @@ _SET_DOWN = "set DOWN in Slurm"
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Assigns another slurmd Pod to a Node, or none."""
+    """Assigns another revision to a Node. If `assignment` is None, removes the Node's assignment."""
 
     member: Member
     assignment: Assignment | None
@@ -36,7 +36,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes a node in Slurm after its Pod has left for good."""
+    """Deletes a node in Slurm. At this time, the node has no slurmd Pod."""
 
     member: Member
 
@@ -58,8 +58,8 @@ class PoolState:
     busy_outdated: int = 0
     """Nodes with an old revision and native jobs."""
     reserved: int = 0
-    """Nodes that wait for the end of a reservation, to leave the pool or to register with a new
-    configuration."""
+    """Nodes that may leave the pool, or register with a new configuration, only after the end of a
+    reservation."""
     stopped: str = ""
     """The reason why the roll-out has stopped; "" if the roll-out continues."""
     kept: int = 0
@@ -113,8 +113,8 @@ def decide(pool: Pool, members: Sequence[Member], matching: frozenset[str]) -> D
 
 
 def _is_awake(member: Member) -> bool:
-    """Returns True if slurmd is to serve now. A roll-out does not wait for Nodes that are off or
-    set DOWN."""
+    """Returns True if slurmd is to serve now. A roll-out does not wait for Nodes that are not ready,
+    powered down, cordoned or set DOWN."""
     return member.ready and not (member.asleep or member.cordoned or member.set_down)
 
 
@@ -195,8 +195,8 @@ def _failure(pool: Pool, member: Member) -> str:
 
 
 def _went_back(pool: Pool, member: Member) -> bool:
-    """Returns True if the newest revision has failed on a Node with jobs. Without jobs, the Node
-    may try again."""
+    """Returns True if the newest revision has failed on a Node with jobs. On a Node without jobs, the
+    newest revision may start again."""
     failed = member.assigned.failed if member.assigned is not None else ""
     return failed == pool.assignment.revision and member.allocated
 
@@ -309,7 +309,8 @@ def _boot(member: Member) -> Iterator[Action]:
 def _come_back(pool: Pool, member: Member, newest: Assignment) -> Iterator[Action]:
     """Assigns slurmd to a Node whose node Slurm already knows. slurmctld keeps the first configuration
     of a node. So a node with a changed configuration is first deleted in Slurm. The node is not deleted
-    if this would also lose a job, a reservation or a state out of service."""
+    if Slurm would also lose a job, a reservation, or a person's decision to keep the node out of
+    service."""
     old_conf = member.assigned.conf if member.assigned is not None else ""
     with_old_conf = replace(newest, conf=old_conf, before=_before(member))
     if member.waited_for:
@@ -384,15 +385,15 @@ def _replace(pool: Pool, awake: Sequence[Member], start: int) -> Iterator[Action
 
 
 def _waits_for_slurmd(pool: Pool, member: Member) -> bool:
-    """Returns True if a Node with placeholders keeps its assignment, or goes back. A new slurmd has to
-    register or fail first. Only the earlier revision may replace the new slurmd, because several new
-    revisions in a row would take too long."""
+    """Returns True if a roll-out must not change a Node's assignment now. On a Node with placeholders, a
+    new slurmd has to register or fail first. Until then, only the earlier revision may replace the new
+    slurmd, because several new revisions in a row would take too long."""
     assigned, pod = member.assigned, member.pod
     if assigned is None or member.registered or not member.allocated:
         return member.goes_back
     if assigned.failed:
         return not member.failing
-    # While the node agent pulls images, the earlier slurmd runs.
+    # While the node agent pulls the images of the new revision, the earlier slurmd still runs.
     runs_on = pod is not None and pod.revision == assigned.before and not pod.leaving
     may_change = runs_on or assigned.before == pool.assignment.revision
     return member.goes_back or (member.can_go_back and not may_change)
@@ -415,8 +416,8 @@ def _next(pool: Pool, member: Member) -> Assignment:
 
 
 def _must_be_deleted(pool: Pool, member: Member) -> bool:
-    """Returns True if Slurm has to delete a node first, because the configuration for slurmctld
-    changes."""
+    """Returns True if Slurm has to delete the node before the next assignment, because the configuration
+    for slurmctld changes."""
     dynamic = member.slurm is not None and member.slurm.dynamic
     return dynamic and member.assigned is not None and member.assigned.conf != _next(pool, member).conf
 
