@@ -15,8 +15,8 @@ Preset = Literal["restricted", "open"]
 
 
 class CurrentPolicy(CurrentFile[Policy]):
-    """The current policy. After a change, the event `changed` is set, and a new event takes its
-    place."""
+    """The current policy. After each change of the policy, the event `changed` is set, and a new event
+    for the next change replaces this event."""
 
     def __init__(self, file: Path | None, preset: Preset = "restricted") -> None:
         """The preset is in force if `file` is None. Raises WrongFile for a wrong file."""

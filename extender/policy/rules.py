@@ -62,8 +62,8 @@ class Rule:
     token: bool = False  # jobs belong to the token's user if the Pod names no user
     user: Choice = Choice()
     group: Choice = Choice()
-    """If the rule has no default group, the group is the user's number, and the Pod may name this
-    number."""
+    """If the rule has no default group, the job's group has the same number as the job's user. In this
+    case, the Pod may also request this number."""
     fields: dict[str, Choice] = field(default_factory=dict)  # account, partition, qos, reservation
     max_priority: int | None = None
     timeout_minutes: int | None = None
@@ -95,8 +95,8 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     open: bool = False
     pod_users: frozenset[int | None] = frozenset()
-    """Users that only Pods have, so that no native job belongs to these users. None stands for the
-    token's own user."""
+    """Users that only Pods have: no native job belongs to these users. None stands for the token's own
+    user."""
 
     @property
     def preset(self) -> str:
@@ -157,8 +157,9 @@ def _permitted(pod: Pod, policy: Policy, translation: TranslationConfig) -> Requ
 
 
 def _apart(request: Request, policy: Policy, translation: TranslationConfig) -> Request:
-    """Returns the request, changed so that the Pod and native jobs use different GPUs. The settings
-    decide how."""
+    """Returns the request after the rule for GPUs that native jobs could also use (`shared_gpus`). By
+    this rule, the job may get --exclusive=user, the Pod may need a node agent, or the request gets a
+    problem or a warning."""
     job, prefix = request.job, translation.annotation_prefix
     uncounted = uncounted_gpus(request.uncounted_gpus, translation.gres, prefix)
     found = shared_gpus(job, translation.shared_gpus, policy.pod_users, prefix, uncounted)
