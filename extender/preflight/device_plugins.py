@@ -11,7 +11,7 @@ from extender.node_view.pods_on_node import RUNNING
 from kubernetes_client.protocol import Kubernetes, Manifest
 
 _FOLDER: Final = "/device-plugins"
-"""End of the path of the kubelet's folder on the host. Device plugins register by a socket in this
+"""End of the path of the kubelet's folder on the host. Device plugins register through a socket in this
 folder. Other Pods of a vendor, such as gpu-feature-discovery and AMD's node labeller, have the same
 image, but do not mount the folder."""
 _NAMES: Final = frozenset(

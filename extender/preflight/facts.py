@@ -162,7 +162,8 @@ class Facts:
     slurm: SlurmFacts
     scheduler: SchedulerConfiguration | Unread
     variables: Mapping[str, str | None]
-    """Environment variables that are no setting, each with the most similar setting, or None."""
+    """Environment variables that have the prefix of settings, but are no settings. Each variable has the
+    most similar setting, or None if no setting is similar."""
     now: float
     asked_partitions: Mapping[str, str]
     """The partitions that the settings and the policy name, each with the setting or rule that names the

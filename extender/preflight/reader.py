@@ -1,5 +1,5 @@
-"""Reads the facts for the checks of preflight. Changes nothing. A failed request is also a fact
-(`Unread`)."""
+"""Reads the facts for the checks of preflight, and changes nothing in Slurm or Kubernetes. If a request
+fails, an `Unread` with the reason takes the place of the fact."""
 
 import asyncio
 import os
@@ -132,8 +132,9 @@ class Reader:
     async def _privileged(
         self, token: Token | Unread, configuration: Configuration | Unread
     ) -> bool | Unread:
-        """Returns True for a token of root or SlurmUser. If Slurm reports SlurmUser, the name decides.
-        Otherwise a test request for an impossible job decides."""
+        """Returns True for a token of root or SlurmUser. If slurmrestd reports SlurmUser, compares
+        SlurmUser with the name of the token's user. Otherwise, sends a test request for a job that Slurm
+        never creates. Slurm's reply then shows the rights of the token."""
         if isinstance(token, Unread) or isinstance(configuration, Unread):
             return token if isinstance(token, Unread) else Unread(str(configuration))
         if configuration.slurm_user is not None:

@@ -1,4 +1,4 @@
-"""Checks of slurm.conf. Together with `slurm_checks`, the checks cover the checklist in
+"""Checks of slurm.conf. These checks and the checks of `slurm_checks` cover the checklist in
 docs/tasks/install.md."""
 
 from typing import Final
@@ -15,8 +15,7 @@ _MANY_JOBS: Final = 1000
 """Least number of waiting jobs for which the backfill scheduler needs the parameters `_BACKFILL`."""
 _BACKFILL: Final = ("bf_continue", "bf_yield_interval", "bf_yield_sleep")
 _SLURMD_TIMEOUT_S: Final = 300
-"""Slurm's default. Within a third of SlurmdTimeout, the image of a new slurmd must be pulled, and slurmd
-must register."""
+"""Slurm's default. If Pods are on a node, a new slurmd has a third of SlurmdTimeout to register."""
 _SHARES_NODES: Final = "select/cons_tres"
 
 

@@ -1,7 +1,8 @@
 """Calls the webhooks of slurm-extender, for all installations that kube-apiserver knows.
 
-If a webhook has a Service, kube-apiserver makes the call (services/proxy). So the answer is the same in
-a Pod and on a laptop. If a webhook has a URL, preflight itself makes the call."""
+If a webhook has a Service, kube-apiserver makes the call (services/proxy). So preflight gets the same
+answer in a Pod and on a laptop. If a webhook has a URL, preflight itself makes the call.
+"""
 
 import asyncio
 import ssl
@@ -27,7 +28,7 @@ _SERVICE_UNAVAILABLE: Final = 503
 like 429 for overload."""
 _WITHIN_S: Final = 5.0
 _ALERT_S: Final = 1.0
-"""Seconds in which a server rejects a connection without a certificate."""
+"""Seconds that preflight waits for a server to reject a connection without a certificate."""
 
 
 def webhooks_of(kind: str, configurations: Iterable[Manifest]) -> Iterator[Webhook]:
