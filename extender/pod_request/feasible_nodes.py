@@ -15,8 +15,8 @@ _LONGEST_OFFER = 3072
 
 @dataclass(frozen=True, slots=True)
 class FeasibleNodes:
-    """The Nodes that kube-scheduler offers instead of a job's Node. The list is empty if an annotation
-    cannot hold the names."""
+    """The Nodes that kube-scheduler offers instead of a job's Node. The list is empty if the names do
+    not fit into an annotation."""
 
     job_id: int  # 0 for a Pod without an allocation
     nodes: tuple[str, ...] = ()
@@ -29,8 +29,8 @@ class FeasibleNodes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Returns the names of the Nodes. Returns no names if the list is malformed, because every user
-        who may edit the Pod can write the annotation."""
+        """Returns the names of the Nodes. The result is empty if the list is malformed: every user who
+        may edit the Pod can write the annotation."""
         try:
             return hostlist.expand(",".join(self.nodes), _MOST_NAMED)
         except ValueError:

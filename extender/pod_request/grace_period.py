@@ -1,8 +1,9 @@
-"""The grace period of a Pod, compared with Slurm's KillWait.
+"""The grace period of a Pod (here: grace), compared with Slurm's KillWait.
 
 If Slurm ends a job, the processes of the job have KillWait seconds from SIGTERM to SIGKILL
-(slurm.conf(5)). A Pod must end 5 seconds earlier, because the kubelet needs this time. Otherwise the Pod
-might share the node with the next job. The grace of an existing Pod cannot be changed.
+(slurm.conf(5)). The grace of a Pod must be more than 5 seconds shorter than KillWait, because the
+kubelet needs 5 seconds after the grace to kill the containers. Otherwise the Pod might share the node
+with the next job. The grace of an existing Pod cannot be changed.
 """
 
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ class GraceRule:
 
     kill_wait_s: int = 30  # Slurm's KillWait; 30 is Slurm's own default
     default: DefaultGrace = "lower"
-    """Treatment of a Pod with Kubernetes' default of 30, if 30 is too long. Few authors write this value
-    themselves."""
+    """Treatment of a Pod with Kubernetes' default of 30 s, if 30 s is too long. Few authors of Pods
+    write this value themselves, so lowering the value seldom contradicts an author."""
 
     @property
     def longest(self) -> int:
@@ -35,8 +36,8 @@ class GraceRule:
 
     @property
     def leaves_within(self) -> float:
-        """Returns the longest time, in seconds, until a Pod that is being deleted has left, and until
-        the Pod's containers have ended."""
+        """Returns the longest time, in seconds, from the deletion of a Pod until the Pod and its
+        containers are gone."""
         return float(self.kill_wait_s + KUBELET_S)
 
     def of_eviction(self, own: int) -> int:

@@ -1,8 +1,8 @@
-"""Limits on the size of a Pod's request, so that one Pod does not hold up all other Pods.
+"""Limits on the size of a Pod's request, so that one Pod does not delay all other Pods.
 
-The event loop compares each Pod with all Nodes, and keeps a snapshot of each Pod. The admission webhook
-checks the limits. The parser also checks the limits, because a Pod may be older than the webhook.
-docs/reference/annotations.md has the table of the limits.
+The extender's event loop compares each Pod with all Nodes, and keeps a snapshot of each Pod. The
+admission webhook checks the limits. The parser also checks the limits, because a Pod may be older than
+the webhook. docs/reference/annotations.md has the table of the limits.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,7 +52,7 @@ def demands(spec: Manifest) -> bytes:
     wanted = spec.get("nodeSelector") or {}, required_terms(spec), spec.get("tolerations") or ()
     try:
         return orjson.dumps(wanted)
-    except TypeError:  # Kubernetes does not have such a number, and will reject the Pod
+    except TypeError:  # an integer is too large for Kubernetes, which will reject the Pod
         return b"[{},[],[]]"
 
 

@@ -90,8 +90,8 @@ def replaced_in_words(cause: str, comment: str | None) -> str:
 
 
 def is_replaced(comment: str) -> bool:
-    """Returns True for a comment from `replaced_in_words`. If an author writes such a comment, the
-    author's Pod gets another job instead of an eviction."""
+    """Returns True for a comment from `replaced_in_words`. If the author of a Pod writes such a comment,
+    and the Pod's job ends, the Pod gets another job instead of an eviction."""
     return comment.startswith(_REPLACED)
 
 

@@ -73,8 +73,8 @@ class TranslationConfig:
 
     def manages(self, manifest: Manifest) -> bool:
         """Returns True if the extender manages a Pod. Such a Pod names the extender's scheduler (/mutate
-        writes the name). The Pod is also in scope, or already has the extender's gate, attempt or job
-        from a time in scope."""
+        writes the name). The Pod is also in scope, or was in scope earlier, and still has the extender's
+        gate, attempt or job."""
         if manifest["spec"].get("schedulerName") != self.scheduler_name:
             return False
         return self.scope.everything or self.scope.problem(manifest) is None or _is_marked(manifest)

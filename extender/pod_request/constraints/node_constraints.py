@@ -3,10 +3,10 @@ devices that the kubelet counts. The extender keeps a Pod's job off Nodes that k
 reject for the Pod.
 
 If a Node has no allocatable devices of an extended resource, kube-scheduler usually rejects the Node.
-The exception is a DeviceClass with the resource's name. In this case kube-scheduler itself chooses
-devices from ResourceSlices, and not the devices that Slurm granted. So if a Pod requests devices that
-Slurm counts, the extender gives the Pod no Node without allocatable devices. For this rule, the extender
-need not know DeviceClasses and ResourceSlices. Source: Kubernetes 1.37.2,
+The exception is an extended resource that a DeviceClass names. For such a resource, kube-scheduler
+itself chooses devices from ResourceSlices, and not the devices that Slurm granted. So if a Pod requests
+devices that Slurm counts, the extender gives the Pod no Node without allocatable devices. For this rule,
+the extender need not know DeviceClasses and ResourceSlices. Source: Kubernetes 1.37.2,
 pkg/scheduler/framework/plugins, filterExtendedResources in dynamicresources/extendeddynamicresources.go,
 shouldDelegateResourceToDRA in noderesources/fit.go.
 
@@ -66,9 +66,9 @@ class Node:
     @classmethod
     def parse(cls, manifest: Manifest, name_label: str, now: float = 0.0) -> Self:
         """Returns the Node of a manifest. `name_label` is the label that may name the Slurm node. `now`
-        is the time in UNIX seconds, to find a silent node agent. No timer is necessary, because the
-        kubelet writes a new version of each Node every five minutes (k8s.io/kubelet config,
-        nodeStatusReportFrequency)."""
+        is the time in UNIX seconds, to find a silent node agent. The extender needs no timer to find a
+        silent agent, because the kubelet writes a new version of each Node every five minutes
+        (k8s.io/kubelet config, nodeStatusReportFrequency)."""
         metadata, spec = manifest["metadata"], manifest.get("spec") or {}
         labels = metadata.get("labels") or {}
         taints = tuple(
@@ -93,9 +93,9 @@ class Node:
     @property
     def served(self) -> frozenset[str] | None:
         """Returns the extended resources whose devices the kubelet counts. A resource stays in the
-        result while its device plugin restarts. Otherwise a new version of the node agents would change
-        each waiting job twice for each Node. Returns None if the Node has no allocatable at all, because
-        kube-scheduler then rejects the Node for every Pod."""
+        result while its device plugin restarts. Otherwise, a roll-out of new node agents would change
+        each waiting job twice for each Node. Returns None if the Node's status has no `allocatable`,
+        because kube-scheduler then rejects the Node for every Pod."""
         return self.devices.union(_extended(self.allocatable)) if self.allocatable else None
 
     def serves(self, resources: Iterable[str]) -> bool:

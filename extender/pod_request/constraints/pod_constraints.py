@@ -83,7 +83,8 @@ class HostPort(NamedTuple):
 
 
 class PodConstraints(NamedTuple):
-    """The constraints of a Pod. The selectors of other Pods apply to the Pod's namespace and labels."""
+    """A Pod's constraints on other Pods. `namespace` and `labels` are the Pod's own, for the selectors
+    of other Pods."""
 
     namespace: str = ""
     labels: frozenset[tuple[str, str]] = frozenset()
@@ -131,11 +132,11 @@ class ClosedNodes(NamedTuple):
 
     apart: int = 0  # Nodes excluded by anti-affinity or host ports
     spread: int = 0
-    """Nodes excluded by topology spread. This set is an estimate. A Pod that the ledger does not know
-    may be in the smallest domain, and then the Pod may use more Nodes."""
+    """Nodes excluded by topology spread. This set is an estimate, because the ledger does not know all
+    Pods. If an unknown Pod is in the smallest domain, the waiting Pod may use more Nodes."""
     lasting: bool = True
-    """False while a Pod that counts for the spread is not bound, because the Binding may make more Nodes
-    usable."""
+    """False while a Pod that counts for the spread is not bound, because the Binding of such a Pod may
+    make more Nodes usable."""
 
     @property
     def all(self) -> int:

@@ -1,13 +1,14 @@
-"""Finds the Nodes that the claims of a Pod allow, so that the extender requests no job in vain. A claim
-is a PersistentVolumeClaim or a ResourceClaim.
+"""Finds the Nodes that the claims of a Pod allow, so that the extender requests no job on other Nodes. A
+claim is a PersistentVolumeClaim or a ResourceClaim.
 
 kube-scheduler rejects Nodes by the same rules before kube-scheduler calls an extender: in PreFilter of
 the plugins VolumeBinding, VolumeZone and DynamicResources. A claim may be bound to a volume with a node
 affinity, or allocated to devices of certain Nodes. In both cases, the Pod cannot use other Nodes.
 
-This module ignores ServiceAccounts and image pull secrets, because kube-scheduler binds a Pod without
-both. This module also ignores ReadWriteOncePod, allowedTopologies and the labels of volumes. For these
-rules, kube-scheduler rejects the wrong Nodes, and the next attempt requests other Nodes (`kept_back`).
+This module ignores ServiceAccounts and image pull secrets, because kube-scheduler binds a Pod even if
+its ServiceAccount or secret is missing. This module also ignores ReadWriteOncePod, allowedTopologies and
+the labels of volumes. For these rules, kube-scheduler rejects the wrong Nodes, and the extender's next
+attempt requests other Nodes (`kept_back`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -132,7 +133,7 @@ NOTHING = Verdict()
 @dataclass
 class Claims:
     """All claims, volumes and StorageClasses of the cluster. A field is None if the extender cannot read
-    this kind. Such a kind then decides nothing."""
+    objects of this kind. In this case, objects of this kind exclude no Nodes."""
 
     volume_claims: dict[Key, VolumeClaim] | None = None
     volumes: dict[str, Volume] | None = None
@@ -212,7 +213,7 @@ def _volume_needs(metadata: Manifest, spec: Manifest) -> Iterator[Need]:
 
 def _resource_needs(manifest: Manifest) -> Iterator[Need]:
     """Yields the ResourceClaims that a Pod needs. If a template makes a claim, the Pod's status has the
-    name of the claim. If the status has null, the Pod needs no claim."""
+    name of the claim. If the status has null instead of a name, the Pod needs no claim."""
     metadata, entries = manifest["metadata"], manifest["spec"].get("resourceClaims") or ()
     statuses = (manifest.get("status") or {}).get("resourceClaimStatuses") or ()
     made = {each["name"]: each.get("resourceClaimName") for each in statuses}

@@ -3,10 +3,10 @@
 Slurm chooses the GPUs of a job. Without a node agent, the kubelet chooses the GPUs of a Pod. So a Pod
 and a native job on one node may get the same GPU.
 
-No native job is on the node in two cases. In the first case, the Pod's job has the whole node (sbatch(1)
---exclusive). In the second case, the job shares the node only with the user's other jobs
-(--exclusive=user), and all jobs of this user belong to Pods. MCS and topology do not count, because both
-depend on plugins of Slurm.
+In two cases, no native job can be on the Pod's node. In the first case, the Pod's job has the whole node
+(sbatch(1) --exclusive). In the second case, the job shares the node only with the user's other jobs
+(--exclusive=user), and all jobs of this user belong to Pods. The extender does not rely on
+--exclusive=mcs and --exclusive=topo, because both depend on plugins of Slurm.
 """
 
 import json
