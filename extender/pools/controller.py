@@ -46,7 +46,7 @@ from wellknown.slurmd_pod import TEMPLATES, Assignment, pod_name
 
 _INTERVAL_S = 2.0
 _SOON_S = 0.3
-"""Pause after a turn that did something. The next turn mostly finds the next action."""
+"""Pause after a turn with actions. The next turn mostly finds the next action."""
 _SHARE = 5  # after actions, the pause is at least this many times as long as the reading of nodes
 _AT_A_TIME = 8
 _PUBLISHED_S = 60.0  # between two checks of the ConfigMap of the admission policy
@@ -61,7 +61,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The parts of the controller that depend on leadership."""
+    """The settings and functions that the leading replica gives to the controller."""
 
     pools: Callable[[], Sequence[Pool]]
     namespace: str

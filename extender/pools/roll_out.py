@@ -279,9 +279,9 @@ def _go_back(pool: Pool, member: Member) -> Iterator[Action]:
 
 
 def _get_newest(pool: Pool, awake: Sequence[Member], *, rolls_out: bool) -> Iterator[Action]:
-    """Assigns the newest revision: first to Nodes without slurmd, then to Nodes with another
-    revision. If the roll-out has stopped, no Node gets the newest revision, and a Node without
-    slurmd gets the revision of most serving Nodes."""
+    """Assigns the newest revision: first to Nodes without slurmd, then to Nodes with another revision.
+    If the roll-out has stopped, no Node gets the newest revision. In this case, a Node without slurmd
+    gets the most frequent revision of the serving Nodes."""
     without = [each for each in awake if not each.revision and each.has_agent and each.pod is None]
     yield from (action for each in awake for action in _boot(each))
     newest = pool.assignment if rolls_out else _used_most(awake)

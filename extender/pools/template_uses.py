@@ -1,6 +1,6 @@
-"""Lists the uses of a pool's template: images, Secrets (including pull Secrets), host paths, kinds of
-volumes, and namespaces of the host. The admission policy for slurmd Pods allows no other uses. This
-module is pure."""
+"""Lists the uses of a pool's template. A use is an image, a Secret (including a pull Secret), a host
+path, a kind of volume, or a namespace of the host. The admission policy for slurmd Pods allows only the
+uses of the Pod's template. This module is pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
