@@ -42,15 +42,16 @@ _LOOK_S = 10.0
 _DEAF_S = 1.0
 """Interval between two checks if the kernel does not report new cgroups."""
 _AWAITED_S = 0.2
-"""Shortest interval while a Pod has no cgroup yet, or waits for devices or cores. The folder above the
-cgroup may be new, too, so that the kernel does not report the cgroup."""
+"""Shortest interval between two checks while a Pod has no cgroup yet, or waits for devices or cores. The
+kernel reports a new cgroup only if the agent already watches the folder above, and this folder may be as
+new as the cgroup."""
 _STEPS_S = 1.0
 """Interval between two searches for steps in the jobs of Pods."""
 _PATIENCE = 20
-"""While a Pod waits, the interval grows. The interval is the waiting time so far, divided by this
-number."""
+"""Divisor for the interval between two checks while a Pod waits. The interval is the waiting time so
+far, divided by this number, so the interval grows."""
 _TOGETHER_S = 0.02
-"""Time to collect further changes before one check."""
+"""Pause between a reported change and the check, so that one check covers several changes."""
 _WATCH = "watch of Pods"
 _DEVICES = "slurmd's list of devices"
 _NO_DEVICES_YET = "slurmd has not reported its devices yet"
@@ -91,7 +92,7 @@ class Agent:
         """CPUs that a Pod shares with another Pod or with a native job, by the names of the holders."""
         self._news = asyncio.Event()
         self._reduces = asyncio.Event()
-        """Set if a memory limit must become lower than the present use."""
+        """Set if limits of memory must be lowered in steps (`Limits.reduction`)."""
         node, namespace = settings.node, settings.slurmd_namespace
         report = partial(self.health.says, _WATCH)
         self._pods = NodePods(kubernetes, node, self._pods_changed, report, namespace)
@@ -117,14 +118,15 @@ class Agent:
         label = settings.node_name_label
         self._slurmd = SlurmdRunner(kubernetes, node, namespace, label, here, self.health.says)
         self.problems: dict[str, str] = {}
-        """Pods that have less than their jobs: the reason by the Pod's namespace and name."""
+        """Reasons why Pods have less than their jobs, by the Pod's namespace and name."""
         self.looked_at: float | None = None
-        """Time of the last update of the kernel, in UNIX seconds."""
+        """Time of the last check that brought the limits of all Pods in the kernel up to date, in UNIX
+        seconds."""
 
     async def run(self) -> None:
         """Runs for ever. Until the agent has listed the Pods, each Pod keeps the device access that an
         earlier agent gave."""
-        self._look()  # also gives the agent's own Pod access, for calls of drivers
+        self._look()  # gives the agent's own Pod access to devices, for calls of drivers
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep())
             tasks.create_task(self._pods.follow())
@@ -138,7 +140,7 @@ class Agent:
                     self._reduce, self._reduces.wait, outlives=OSError, retry=_LOOK_S, report=report
                 )
             )
-            await self.devices.ask()  # before the first container, if the drivers reply
+            await self.devices.ask()  # the first container needs the devices' names from the drivers
             tasks.create_task(self.devices.run())
             if self._settings.nri is not None:
                 tasks.create_task(plugin.stay(self._settings.nri, self._containers, self._note_runtime))
@@ -153,7 +155,8 @@ class Agent:
     def lingering(self) -> tuple[str, ...]:
         """Returns the Pods for which the gate in Slurm's Prolog must wait (node_agent.pods.gate). If no
         kubelet has run here, returns no Pods. Before the answer, slurmd's Pod gets access to the devices
-        of ended Pods, because the job at the gate may start at once. Raises OSError."""
+        of ended Pods, because the job whose Prolog asks the gate may start right after the answer.
+        Raises OSError."""
         if self._pods.slurmd is not None:
             self._look()
         try:
@@ -170,7 +173,7 @@ class Agent:
         try:
             while True:
                 self._news.clear()
-                watched = self._watch_folders(folders)  # before the check, so that no change is missed
+                watched = self._watch_folders(folders)  # before `_look`, so that no change is missed
                 decision = self._look()
                 pause = _LOOK_S if watched else _DEAF_S
                 if decision is None or not decision.awaited:
@@ -263,9 +266,9 @@ class Agent:
         return ", ".join(sorted(lacks))
 
     async def _reduce(self) -> None:
-        """Lowers each memory limit that must become lower than the present use, by one step. Each write
-        runs in a thread, so that the container runtime need not wait while the kernel frees memory. The
-        next check notes the next steps. Raises OSError."""
+        """Lowers each limit of memory in `keeper.limits.reductions` by one step. Each write runs in a
+        thread, so that the event loop can answer the container runtime while the kernel frees memory.
+        The next check finds the next step of each limit. Raises OSError."""
         self._reduces.clear()
         while self.keeper.limits.reductions:
             file, limit = self.keeper.limits.reductions.popitem()
@@ -284,7 +287,7 @@ class Agent:
     async def _watch_native_jobs(self) -> None:
         while True:
             claims = self._pods.claims
-            if claims is not None:  # claims identify slurmd's Pod
+            if claims is not None:  # only claims show which Pod is slurmd's
                 self._look_at_native_jobs(claims)
             await asyncio.sleep(_AWAITED_S if claims is None else _LOOK_S)
 
@@ -341,9 +344,10 @@ class Agent:
         """Gives a Pod access to its devices before the first container starts. Returns the reason of a
         failure, or "".
 
-        The container runtime knows only the Pod's data from its start, so newer data from kube-apiserver
-        count instead. If kube-apiserver has removed the Pod, the Pod must not begin. A Pod without a job
-        always starts, because such a Pod may be needed to reach kube-apiserver.
+        The container runtime has the Pod's annotations only as of the start of the Pod, so the newer
+        data from kube-apiserver count instead. If kube-apiserver has removed the Pod, the Pod must not
+        begin. A Pod without a job always starts, because such a Pod may be needed to reach
+        kube-apiserver.
         """
         if claim.problem or not claim.of_job:
             return claim.problem

@@ -55,9 +55,10 @@ def main() -> int:
 
 
 def remove() -> int:
-    """First removes the guard from this machine. Then removes the agent's condition and annotation from
-    the Node, and at last the agent's lines from the job files. The extender recognises a running agent
-    by the condition. Returns the exit status."""
+    """Removes the guard from this machine, then the agent's condition and annotation from the Node, and
+    at last the agent's lines from the job files. The condition goes after the guard, because the
+    extender assumes that an agent runs as long as the Node has the condition. Returns the exit
+    status."""
     settings = from_environment(Settings)
     try:
         roots = PodCgroups(settings.cgroups, settings.pods_cgroups).roots()
@@ -150,7 +151,7 @@ def local(agent: Agent) -> Starlette:
     async def clear(_: Request) -> Response:
         """Answers the gate in one line. If Pods linger, the line is "there" and the names of the Pods.
         Otherwise the line is "ask", so that the gate asks the extender. If the agent cannot read the
-        cgroups, any Pod may linger."""
+        cgroups, any Pod may linger, so the line is "there unknown"."""
         try:
             pods = agent.lingering()
         except OSError as error:

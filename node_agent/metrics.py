@@ -1,5 +1,5 @@
-"""Metrics of the node agent, and their sources. Metrics of problems are only counts. The log names the
-affected Pods.
+"""Metrics of the node agent, and their sources. A metric about a problem is only a number, and the log
+names the affected Pods.
 
 The table `METRICS` is the source of the metrics and of docs/reference/metrics.md. The metrics of the
 process (`process_*`) come from the library prometheus_client.

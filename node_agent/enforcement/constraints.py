@@ -18,7 +18,7 @@ _DEVICES: Final = "ConstrainDevices"
 
 
 class Counted(NamedTuple):
-    """Resources besides cores that Slurm counts on this Node."""
+    """Says which resources besides cores Slurm counts on this Node."""
 
     memory: bool
     devices: bool

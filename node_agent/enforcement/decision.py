@@ -42,13 +42,13 @@ class Decision(NamedTuple):
 
     entries: frozenset[Entry]
     problems: dict[str, str]
-    """Pods that have less than their jobs: the reason by the Pod's uid."""
+    """Reasons why Pods have less than their jobs, by the Pod's uid."""
     awaited: frozenset[str]
     """Uids of waiting Pods. Such a Pod has devices but no cgroup yet, or cannot get its devices yet."""
 
     def with_problems(self, more: Mapping[str, str]) -> Self:
         """Returns the decision with additional problems. Parameter `more` has the problems by the Pod's
-        uid. They follow the problems of devices in the text."""
+        uid. In the text of a Pod, these problems follow the problems of devices."""
         uids = {*self.problems, *more}
         both = {uid: filter(None, (self.problems.get(uid), more.get(uid))) for uid in uids}
         return self._replace(problems={uid: "; ".join(words) for uid, words in both.items()})
@@ -70,8 +70,8 @@ def decide(
 ) -> Decision:
     """Returns the decision. Parameter `claims` has the Pods by uid. Parameter `known` is the present
     access in the kernel. Parameter `closed` is the reason why no Pod gets further devices, or "" if Pods
-    can get devices. Parameter `held` has renumbered devices that older jobs may still have. No Pod gets
-    these devices."""
+    can get devices. Parameter `held` has renumbered devices that jobs from before the renumbering may
+    still have. No Pod gets these devices."""
     problems = {uid: claim.problem for uid, claim in claims.items() if claim.problem}
     parts = dict[str, list[Part]]()
     for uid, claim in claims.items():
@@ -96,7 +96,7 @@ def decide(
         if others:
             problems[uid] = _holder(claims, uid, uids[min(others)])
             waiting.add(uid)
-            if cgroup not in populated:  # two Pods had access: the Pod without processes loses it
+            if cgroup not in populated:  # two Pods had access: the Pod without processes loses access
                 holders.drop(wanted[cgroup])
         elif own and cgroup in moved:
             problems[uid] = _MOVED
@@ -139,8 +139,8 @@ class DeviceHolders:
 
 
 def _is_of_no_job(claims: Mapping[str, Claim], uid: str) -> bool:
-    """Returns True for a known Pod whose devices do not come from a job. Such a Pod is the ending Pod of
-    an earlier agent."""
+    """Returns True for a known Pod without a job. If such a Pod has access to devices, the Pod belongs
+    to an earlier agent that is ending."""
     claim = claims.get(uid)
     return claim is not None and not claim.of_job
 
@@ -154,8 +154,8 @@ def _holder(claims: Mapping[str, Claim], uid: str, other: str) -> str:
 
 
 def _entries(cgroup: int, parts: Iterable[Part]) -> frozenset[Entry]:
-    """Returns the access that a cgroup should have. If a Pod has both a device and a part of the same
-    device, the whole device counts."""
+    """Returns the access that a cgroup should have. If a Pod has both a whole device and a part of the
+    same device, the whole device counts."""
     in_part = dict[Number, bool]()
     for part in parts:
         for number in part.numbers:

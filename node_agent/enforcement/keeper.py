@@ -52,7 +52,8 @@ class Keeper:
         self._gres = gres
         self._awaits_list = self._slurmd_starts_placeholders = False
         self._closed = ""
-        """Why no Pod gets further devices, or "": slurmd may number them in another order now."""
+        """Reason why no Pod gets further devices, or "". Without a current list of devices, the agent
+        does not know in which order slurmd now numbers the devices."""
         self._own_pod = own_pod
         self._read: Stamp | None = None
         self.numbering = Numbering(gres.with_name(FILE))
@@ -65,8 +66,8 @@ class Keeper:
         self.core_map: Cpus | None = None
         """CPUs of each core that Slurm counts; None while unknown."""
         self.cores_lost = False
-        """True if the map is unknown although Pods may have cores: an earlier agent of this boot has
-        known the map, or slurm.conf declares other cores than the machine has."""
+        """True if the map of cores is unknown although Pods may have cores. Either an agent has held
+        Pods to cores since the boot, or slurm.conf declares other cores than the machine has."""
         self.cgroups: Sequence[PodCgroup] = ()
         """The cgroups of Pods at the last check."""
         self._memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
@@ -75,7 +76,7 @@ class Keeper:
         self.others = ""
         """Reason why a Pod without a job is not kept off the cores of jobs, or ""."""
         self.other_programs = ""
-        """Foreign device programs on the cgroups of all Pods, as text."""
+        """Foreign device programs on the cgroups that contain all Pods, as text."""
         self.held_by_gone: Mapping[str, Sequence[str]] = {}
         """Slurm's numbers of the devices that slurmd's Pod lacks, by the uid of the Pod that is gone and
         still has processes."""
@@ -104,8 +105,8 @@ class Keeper:
         return limits_of(claim, self.core_map).cpus
 
     def put_on(self) -> None:
-        """Attaches the guard to the cgroups of all Pods. Attaches the guard again if another program has
-        detached the guard. Raises OSError."""
+        """Attaches the guard to the cgroups that contain all Pods. Attaches the guard again if another
+        program has detached the guard. Raises OSError."""
         self.other_programs = ", ".join(
             f"{other} on {root}"
             for root in self._cgroups.roots()
@@ -268,7 +269,7 @@ class Keeper:
         self.cores_lost = False
 
     def _has_held_cores(self) -> bool:
-        """Returns True if an agent of this boot has held a Pod to cores. Raises OSError."""
+        """Returns True if an agent has held a Pod to cores since the boot. Raises OSError."""
         with suppress(FileNotFoundError):  # no kubelet has run here
             return any(written_cpus(cgroup.place) for cgroup in self._cgroups.pods())
         return False

@@ -16,8 +16,8 @@ from wellknown import number_list
 UNLIMITED: Final = "max"
 _MIB: Final = 1 << 20
 _STEP: Final = 256 * _MIB
-"""Memory that the kernel must free during one write of a limit. So each write is short. The next step
-uses the limits at that time."""
+"""Largest amount of memory that the kernel must free during one write of a limit, so that each write is
+short. The next step begins with the limit and the use at that time."""
 
 
 class Limits(NamedTuple):
@@ -35,17 +35,18 @@ class Limits(NamedTuple):
     """True if `memory` is the Pod's request, because Slurm granted no memory."""
 
     def sparing(self, now: Mapping[str, str]) -> Self:
-        """Returns the limits. If the limit of memory is only the Pod's request and the cgroup already
-        uses more, leaves out this limit. Otherwise, the kernel would kill running processes. A kernel
-        without swap reports no use of swap."""
+        """Returns the limits. Leaves out the limit of memory if this limit is only the Pod's request and
+        the cgroup already uses more memory, because the kernel would then kill running processes. A
+        kernel without swap reports no use of swap."""
         used = sum(_bytes(now.get(name, "0")) for name in USED)
         return self._replace(memory=0) if self.requested and used > self.memory else self
 
     def corrections(self, now: Mapping[str, str]) -> dict[str, str]:
         """Returns the texts to write at once, by the name of the cgroup's file. Parameter `now` has the
         present texts. The limit of swap comes first, so that the kernel does not swap because of a lower
-        limit of memory. If the present limit of memory is below the grant, the Pod's author has set this
-        limit, and it stays. A kernel without swap needs no limit of swap."""
+        limit of memory. If the present limit of memory is below the grant, the agent keeps the present
+        limit, because the Pod's author has set this limit. A kernel without swap needs no limit of
+        swap."""
         wanted = dict[str, str]()
         if self.memory and not self.grows and _bytes(now.get(SWAP, "0")):
             wanted[SWAP] = "0"
@@ -58,10 +59,10 @@ class Limits(NamedTuple):
         return wanted
 
     def reduction(self, now: Mapping[str, str]) -> int:
-        """Returns the next limit of memory, in bytes, on the way down to a limit below the use. Returns
-        0 if no such step is needed. Steps are needed because a write returns only after the kernel has
-        freed the memory. For slurmd's Pod, the limit always goes down in steps, because the use can grow
-        until the write."""
+        """Returns the limit of memory, in bytes, for the next step if the agent must lower the limit in
+        steps. Returns 0 if no such step is needed. If the wanted limit is below the present use, steps
+        are needed, because a write returns only after the kernel has freed the memory. For slurmd's Pod,
+        the limit always goes down in steps, because the use can grow before the write."""
         memory, used = _bytes(now.get(MEMORY, "0")), _bytes(now.get(USED[0], "0"))
         if not 0 < self.memory < memory or not (self.grows or used > self.memory):
             return 0
@@ -79,7 +80,7 @@ def cpus_instead(granted: Collection[int], asked: str) -> str:
     """Returns the CPUs for a container that replace the requested CPUs, or "" for no change. The text is
     a list in the kernel's form, with the machine's numbers. Parameter `asked` is the request in the same
     form. If `asked` lacks any of the `granted` CPUs, the container gets the granted CPUs. A request for
-    more CPUs is harmless, because the Pod's cgroup is above the container's."""
+    more CPUs is harmless, because the limit of the Pod's cgroup also applies to the container."""
     if not asked or not granted or {*granted} <= {*listed(asked)}:
         return ""
     return number_list.compress(granted)

@@ -94,12 +94,12 @@ def missing(job: Path, what: Counted) -> dict[str, str]:
 
 
 class NativeJobs:
-    """Checks again and again that Slurm limits its jobs."""
+    """Checks whether Slurm's limits are in force for the native jobs."""
 
     def __init__(self, cgroups: PodCgroups, clock: Callable[[], float] = time.monotonic) -> None:
         self._cgroups = cgroups
         self._missing = Lasting[tuple[Path, str]](clock)
-        """Parameters that are not in force for a job, by the job's cgroup."""
+        """Parameters of cgroup.conf(5) that are not in force for a job, each with the job's cgroup."""
         self.known: Native | None = None
         """Result of the last check."""
         self.scopes: Sequence[Scope] = ()
@@ -167,8 +167,9 @@ def _cpus(job: Path, file: str = CPUS) -> tuple[int, ...]:
 
 
 def _computes_on(job: Path) -> frozenset[int]:
-    """Returns the CPUs on which a job computes, if Slurm limits the job to its cores. A suspended job
-    computes on no CPU, because slurmstepd has frozen the processes of each step (proctrack_cgroup.c)."""
+    """Returns the CPUs on which a job computes. Returns no CPU if Slurm does not limit the job to its
+    cores. A suspended job computes on no CPU, because slurmstepd has frozen the processes of each step
+    (proctrack_cgroup.c)."""
     computes = _cpus(job) and any(map(is_awake, job.glob(f"{_STEP}*/user")))
     return frozenset(_cpus(job, CPUS_IN_FORCE) if computes else ())
 

@@ -1,11 +1,11 @@
 """Finds Pods and jobs that got devices before slurmd renumbered the devices.
 
 Slurm grants devices by number. slurmd numbers the devices at each start and reconfiguration, even while
-jobs have devices. A holder from before keeps its device files. But by the new numbers, Slurm may give
-the same files to another job.
+jobs have devices. A Pod or job that got devices before a renumbering keeps the files of these devices.
+But by the new numbers, Slurm may give the same files to another job.
 
 The kernel knows the devices of Pods. Only Slurm knows the devices of native jobs, so each native job
-from before counts as a holder of all renumbered devices.
+from before a renumbering counts as a holder of all renumbered devices.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 FILE: Final = "numbers.json"
 """Name of the file with the state, in the same folder as slurmd's list (/run). A boot removes the
-folder, and also ends all holders."""
+folder, and also ends all Pods and jobs with devices."""
 _MOST_NAMED: Final = 5
 
 Numbers = Mapping[str, Sequence[str]]
@@ -66,20 +66,21 @@ class Numbering:
         self._file = file
         self._state = self._kept = _read(file)
         self.held = frozenset[Number]()
-        """Renumbered devices that holders from before may still have, as the kernel's numbers."""
+        """Renumbered devices that holders from before the change may still have, as the kernel's
+        numbers."""
         self.words = ""
         """Message about renumbered devices and their holders, or "" if no holder remains."""
         self.problem = ""
-        """Reason why the state could not be written, or "". With a reason, the next agent would not know
-        the holders."""
+        """Reason why the state could not be written, or "". Without the state, the next agent does not
+        know the holders from before a renumbering."""
 
     def is_new(self, machine: Machine) -> bool:
         """Returns True if the numbers differ from the last list, or if no list is known."""
         return self._state is None or self._state.numbers != _numbers(machine)
 
     def take(self, machine: Machine, holders: Iterable[Holder]) -> None:
-        """Takes slurmd's new list. Parameter `holders` has the present holders. A holder that is not yet
-        recorded got its devices by the last list."""
+        """Takes slurmd's new list. Parameter `holders` has the present holders. A holder that no earlier
+        call has recorded got its devices by the previous list."""
         before = list[_Before]()
         if self._state is not None:
             known = {each.cgroup for of in self._state.before for each in of.holders}
@@ -130,7 +131,8 @@ class Numbering:
 
 def renumbered(before: Numbers, now: Numbers) -> dict[str, str]:
     """Returns the devices that have another number now. The key is the present number, and the value is
-    the earlier number. MIG instances share the file of their GPU, so this file has several numbers."""
+    the earlier number. MIG instances share the file of their GPU, so this file has several numbers. A
+    file counts as renumbered only if none of its earlier numbers remains."""
     was, current = _by_file(before), _by_file(now)
     return {
         of: " and ".join(sorted(was[file]))

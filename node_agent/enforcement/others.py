@@ -37,18 +37,18 @@ class CpuSplit(NamedTuple):
 
     def correction(self, now: str, *, keeps_all: bool) -> str:
         """Returns the text to write into a Pod's cpuset.cpus, or "" if the file is right. Parameter
-        `now` is the present text. If no core is left, the Pod keeps all cores. A Pod with `keeps_all`
-        also keeps all cores. This is an adopted Pod, or a Pod with slurmd, because the jobs are below
-        the cgroup of slurmd's Pod. For all cores, the text lists each number, because a kernel may
-        refuse to empty the file of a cgroup with processes (ENOSPC)."""
+        `now` is the present text. If no core is left, the Pod keeps all cores. `keeps_all` is True for a
+        Pod that always keeps all cores: an adopted Pod, or a Pod with slurmd, because native jobs run
+        below the Pod's cgroup. For all cores, the text lists all CPUs. An empty text would mean the
+        same, but a kernel may refuse to empty the file of a cgroup with processes (ENOSPC)."""
         wanted = self.every if keeps_all else self.left or self.every
         return "" if (listed(now) or self.every) == wanted else number_list.compress(wanted)
 
 
 def of_no_job(uid: str, claims: Mapping[str, Claim]) -> bool:
-    """Returns True for a Pod without a job. If kube-apiserver does not know a Pod, the Pod may have a
-    job, unless the Pod is static. An adopted Pod has a job, although the Node does not know the job's
-    resources."""
+    """Returns True for a Pod without a job. For a Pod that kube-apiserver does not know, returns True
+    only if the Pod is static, because any other Pod may have a job. For an adopted Pod, returns False,
+    although the Node does not know the resources of the Pod's job."""
     claim = claims.get(uid)
     return _is_static(uid) if claim is None else not (claim.of_job or claim.adopted)
 

@@ -36,7 +36,7 @@ class OthersOff:
         problem = ""
         for cgroup in cgroups:
             claim = claims.get(cgroup.uid)
-            adopted = claim is not None and claim.adopted  # before the adoption, the Pod had no job
+            adopted = claim is not None and claim.adopted  # may have a limit from before the adoption
             if not adopted and not of_no_job(cgroup.uid, claims):
                 continue
             if claim is not None and claim.slurmd:  # slurmd's Pod has its own share (slurmd_share)

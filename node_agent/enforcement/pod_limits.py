@@ -18,7 +18,8 @@ class PodLimits:
         self._limited = dict[int, Limits]()
         """The last limits of each cgroup, by the kernel's number of the cgroup."""
         self.reductions = dict[Path, int]()
-        """The next limits of memory, in bytes, by the file. Writing such a limit may take long."""
+        """The next limits of memory to write, in bytes, by the path of the file. Writing such a limit
+        may take long."""
 
     def hold(
         self, claims: Mapping[str, Claim], cgroups: Sequence[PodCgroup], cpus: Cpus | None

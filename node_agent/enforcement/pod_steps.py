@@ -1,8 +1,8 @@
 """Finds and ends steps that users start in the jobs of Pods.
 
-With `srun --jobid=... --overlap`, the owner of a job can use the cores and devices of the job's Pod. The
-owner also gets the memory a second time. Such steps exist only on Slurm 24.11, because 26.05 starts no
-step in an EXTERNAL_JOB (proc_req.c).
+With `srun --jobid=... --overlap`, the owner of a job can use the cores and devices of the job's Pod.
+Such a step also gets the memory of the job, in addition to the memory of the Pod. Such steps exist only
+on Slurm 24.11, because 26.05 starts no step in an EXTERNAL_JOB (proc_req.c).
 """
 
 import re

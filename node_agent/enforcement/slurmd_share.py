@@ -1,8 +1,9 @@
 """Computes the share of the Node's slurmd Pod, and so of native jobs: all resources that Pods of jobs do
 not have. The functions are pure.
 
-Slurm itself gives native jobs no resources of Pods. In addition, the limits of slurmd's Pod apply above
-Slurm's own cgroups of jobs. So a job that escapes from its own cgroup gets no more resources.
+Slurm itself does not give the resources of Pods to native jobs. In addition, the limits of slurmd's Pod
+apply to all cgroups of jobs below this Pod. So a job that escapes from its own cgroup still gets none of
+the Pods' resources.
 
 If slurmd starts placeholders (24.11), slurmd's Pod keeps all cores. The reason is task/affinity, which
 binds placeholders to their cores, and drains the node if this fails.

@@ -1,8 +1,8 @@
 """Calls bpf(2) for device programs (type CGROUP_DEVICE): makes maps, and attaches programs to cgroups.
 
-The module uses the system call itself, because no library of the registry has these calls. So a Node
-needs no further library. Structures and numbers follow include/uapi/linux/bpf.h. Pinned maps and
-programs, and attached programs, outlive this process.
+The module uses the system call itself, because no library on PyPI has these calls. Structures and
+numbers follow include/uapi/linux/bpf.h. Pinned maps and programs, and attached programs, outlive this
+process.
 """
 
 import ctypes

@@ -1,13 +1,13 @@
-"""The guard of the devices that Slurm counts. The guard is a program in the kernel, on the cgroup of all
-Pods.
+"""The guard of the devices that Slurm counts. The guard is a program in the kernel, on the cgroup that
+contains all Pods.
 
 The program decides each time that a process opens a device. The program allows access to all unguarded
 devices. For a guarded device, the program allows access only with an entry for the Pod. So a Pod without
-entries has no guarded device. The guard stays in force without the agent. Making a file for a device is
-harmless, because the program decides when a process opens the file.
+entries has no guarded device. The guard stays in force without the agent. The program allows mknod,
+because the new file gives no access: the program decides when a process opens the file.
 
 Two maps hold the guarded devices and the entries. The program only checks whether a key exists. The
-value is for the next agent, and says whether other Pods may have parts of the device.
+value of an entry is for the next agent, and says whether other Pods may have parts of the device.
 
 The kernel never uses the number of a cgroup again, so old entries are harmless. After an entry is
 removed, open files stay open. The guard needs Linux 6.1, the first kernel in which a device program can
@@ -99,7 +99,7 @@ class DeviceGuard:
 
     def _is_kept(self, own: _Program, cgroup: int) -> bool:
         """Returns True if the maps are pinned, and only this program is pinned for the cgroup. A program
-        of an earlier agent may have stayed."""
+        of an earlier agent may still be pinned."""
         maps = all((self._folder / name).exists() for name in self._maps)
         return maps and self._kept(cgroup) == [own.place]
 
@@ -125,7 +125,7 @@ class DeviceGuard:
         self._programs[cgroup] = program
         if own is not None:
             os.close(own.fd)
-        for each in before:  # programs of earlier agents, also of agents that failed earlier
+        for each in before:  # programs of earlier agents, also after failed attempts
             _take_off(each, pods)
         return program
 

@@ -118,9 +118,10 @@ class _Place:
     """Finds out whether the kubelet still uses this plugin. The kubelet does not report a change of
     plugins.
 
-    Until 1.37, the kubelet still listens to the former plugin (pkg/kubelet/cm/devicemanager). The
-    devices of the last report count, and the last registered plugin gets the calls. In 1.31, the kubelet
-    closes the newest connection at the end of an older connection.
+    After another plugin has registered, a kubelet until 1.37 still listens to the former plugin, too
+    (pkg/kubelet/cm/devicemanager). The kubelet then counts the devices in the last report of either
+    plugin, and calls the plugin that registered last. In 1.31, the kubelet closes the newest connection
+    at the end of an older connection.
 
     A stopping kubelet also closes the connection. The next kubelet removes the plugin's socket before
     listening.
@@ -142,7 +143,7 @@ class _Place:
 
     async def is_taken(self) -> bool:
         """Checks once. Returns True if this check and the last check found another plugin, because a
-        single check may happen during the kubelet's end."""
+        single check may find another state while the kubelet is ending."""
         self._times = self._times + 1 if self._plugin.left or self._is_foreign() else 0
         return self._times > 1 and await _listens(self._kubelet) and self.is_there()
 

@@ -4,8 +4,8 @@ Slurm numbers the cores of a node 0, 1, 2, ..., socket by socket, in the order o
 numbers CPUs in the order of the firmware. slurmd maps the numbers with hwloc at each start (xcpuinfo.c),
 but does not publish the map.
 
-This module makes the same map from the same files of sysfs, in hwloc's order. If two parts of the
-machine are at the same place, the part with the lowest CPU comes first.
+This module makes the same map from the same files of sysfs, in hwloc's order. If several parts, for
+example cores, are inside the same larger part, the part with the lowest CPU comes first.
 """
 
 from collections.abc import Collection, Iterable, Iterator

@@ -133,8 +133,8 @@ class GpuVendor(Protocol):
     source: str = "sysfs"
     """The interface that `read` uses, for messages. An example is "NVML"."""
     unnamed: bool = False
-    """True if a file with this beginning belongs to the vendor even if sysfs names no vendor for the
-    file. sysfs names vendors only for files in /dev/dri. So set True for a vendor with files
+    """True if a file whose path begins with `files` belongs to the vendor even if sysfs names no vendor
+    for the file. sysfs names vendors only for files in /dev/dri. So set True for a vendor with files
     elsewhere."""
     common: tuple[str, ...] = ()
     """Files that a program needs in addition to the files of a device."""
@@ -146,8 +146,8 @@ class GpuVendor(Protocol):
     """Field of `Device` with the name that the vendor's own plugin reports to the kubelet, or "" without
     such a name. By this name, programs find the Pod of a device."""
     must_report: re.Pattern[str] | None = None
-    """Pattern of a GPU's file. Slurm may count a GPU with such a file. If `read` does not report the
-    GPU, the GPU is broken."""
+    """Pattern for the path of a GPU's file. If Slurm counts a GPU with such a file, and `read` does not
+    report this GPU, the GPU is broken."""
 
     def read(self) -> tuple[Device, ...]:
         """Returns the GPUs that the driver reports, in the order of Slurm's own detection. If the driver

@@ -26,8 +26,8 @@ class _Node(NamedTuple):
 
 def siblings(counted: Collection[int], nodes: Path = NODES) -> frozenset[int]:
     """Returns the minors of all files that have the same drivers as the files `counted`. Parameter
-    `counted` also has minors. The result includes files of unknown drivers. If the drivers of all
-    counted files are unknown, the result includes every file."""
+    `counted` has the minors of files that Slurm counts. The result includes files of unknown drivers. If
+    the drivers of all counted files are unknown, the result includes every file."""
     if not counted:
         return frozenset()
     found = list(_nodes(nodes))

@@ -3,7 +3,7 @@
 gres.conf alone does not determine the numbers. slurmd sorts the lines by the types in slurm.conf, or by
 links after its own detection of GPUs. slurmd also omits devices that slurm.conf does not count (gres.c,
 gres_gpu.c). The lines of the output are in the order of the numbers. A line is for a single device, or
-for several files in a row. The field Index is another number.
+for several files in a row. The field Index of a line is a different number.
 
 For parts of GPUs (shard, mps), the output has a line for each GPU, with the number of parts, which may
 be 0. These lines have the order of the GPUs' own lines (gres_c_s.c: _merge_lists). So a part has the

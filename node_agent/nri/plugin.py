@@ -31,7 +31,8 @@ _PLUGIN, _RUNTIME = 1, 2
 of the plugin."""
 _SERVICE: Final = "nri.pkg.api.v1alpha1."
 _UNKNOWN, _FAILED_PRECONDITION, _UNIMPLEMENTED = 2, 9, 12
-"""Codes of gRPC. If a method is unknown to the plugin, the runtime calls StateChange instead."""
+"""Codes of gRPC. If the plugin answers the call of a method with UNIMPLEMENTED, the runtime calls
+StateChange instead."""
 _PAUSE_S: Final = 0.5
 _EVENTS: Final = (
     api.RUN_POD_SANDBOX,
@@ -100,8 +101,8 @@ async def stay(path: Path, handler: Handler, report: Report) -> None:
     refusals = 0
     while True:
         problem: Exception | str = "it has closed the connection"
-        # The runtime may have closed the connection for another reason. So two of three tries ask for
-        # validation.
+        # An old runtime closes the connection if the plugin asks for validation. But the runtime may
+        # have closed the connection for another reason. So two of three tries ask for validation.
         validates = refusals % 3 != 2
         session = Session(handler, validates=validates, in_force=partial(report, None))
         try:

@@ -11,15 +11,15 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path("/sys/fs/cgroup")
 ROOTS: Final = ("kubepods", "kubepods.slice")
-"""Names of the cgroups of all Pods with the drivers cgroupfs and systemd. After a change of the driver,
-a Node may have both."""
+"""Names of the cgroup that contains all Pods: with the driver cgroupfs, and with the driver systemd.
+After a change of the driver, a Node may have both cgroups."""
 _CLASS: Final = re.compile(r"(?:.*-)?(?:besteffort|burstable)(?:\.slice)?", re.ASCII)
 """Names of the cgroups of QoS classes. Guaranteed Pods are in no such cgroup."""
 _POD: Final = re.compile(
     r"(?:.*-)?pod([0-9a-f]{8}(?:[0-9a-f_-]{24}|[0-9a-f_-]{28}))(?:\.slice)?", re.ASCII
 )
 """Names of the cgroups of single Pods. systemd writes "_" for the "-" of a uid. The uid of a static Pod
-is a hash of its configuration."""
+is a hash of its configuration, and has no "-"."""
 
 CPUS: Final = "cpuset.cpus"
 CPUS_IN_FORCE: Final = "cpuset.cpus.effective"
@@ -51,23 +51,23 @@ class PodCgroups:
     """Cgroups of all Pods of this machine."""
 
     def __init__(self, root: Path = ROOT, names: Sequence[str] = ROOTS) -> None:
-        """Parameter `names` has the cgroups of all Pods, as paths below `root`. A cgroup may be
-        missing."""
+        """Parameter `names` has the cgroups that contain all Pods (`ROOTS`), as paths below `root`. A
+        cgroup may be missing."""
         self.root = root
         self.places = [root / name for name in names]
-        """Cgroups of all Pods, existing or not."""
+        """Paths of the cgroups that contain all Pods. A cgroup may be missing."""
 
     def roots(self) -> list[Path]:
-        """Returns the existing cgroups of all Pods. Raises FileNotFoundError if no such cgroup exists.
-        In this case, no kubelet has run here, or the kubelet uses cgroup v1."""
+        """Returns the existing cgroups that contain all Pods. Raises FileNotFoundError if no such cgroup
+        exists. In this case, no kubelet has run here, or the kubelet uses cgroup v1."""
         found = [place for place in self.places if place.is_dir()]
         if not found:
             raise FileNotFoundError(errno.ENOENT, f"no cgroup {' or '.join(map(str, self.places))}")
         return found
 
     def parents(self) -> set[Path]:
-        """Returns the folders with the cgroups of all Pods. In these folders, a kubelet with another
-        driver makes another cgroup."""
+        """Returns the folders above the cgroups that contain all Pods. After a change of the driver, the
+        kubelet makes its new cgroup in one of these folders."""
         return {place.parent for place in self.places if place.parent.is_dir()}
 
     def folders(self) -> list[Path]:
@@ -91,8 +91,8 @@ def has_processes(place: Path) -> bool:
 
 
 def limits_now(place: Path) -> dict[str, str]:
-    """Returns the texts of the existing files with limits, and with the use of memory. Raises
-    OSError."""
+    """Returns the texts of a cgroup's files with limits, and of the files with the use of memory, by the
+    name of the file. Leaves out missing files. Raises OSError."""
     found: dict[str, str] = {}
     for name in (*LIMITS, *USED):
         with suppress(FileNotFoundError):
@@ -110,9 +110,9 @@ def read(file: Path) -> str:
 
 
 def write(file: Path, text: str, *, waits: bool = False) -> None:
-    """Writes a cgroup's file. Raises the same errors as `read`. A lower memory.max may need time while
-    the kernel frees memory. With `waits`, the writer waits for this. Otherwise the Pod's own processes
-    wait (O_NONBLOCK, Linux 6.16)."""
+    """Writes a cgroup's file. Raises the same errors as `read`. After a lower memory.max, the kernel may
+    need time to free memory. With `waits`, the write returns only after this time. Otherwise the write
+    returns at once, and the Pod's own processes wait (O_NONBLOCK, Linux 6.16)."""
     with _removal(file):
         fd = os.open(file, os.O_WRONLY | os.O_TRUNC | (0 if waits else os.O_NONBLOCK))
         try:

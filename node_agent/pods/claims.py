@@ -48,9 +48,10 @@ class Claim(NamedTuple):
     """Id of the Pod's job, or 0 if the id is unknown. None for a Pod without a job."""
     stage: Stage = Stage.STAYS
     adopted: bool = False
-    """True for an adopted Pod. The allocation of an adopted Pod is not annotated on the Pod."""
+    """True for an adopted Pod: another scheduler placed the Pod, and the extender runs a job for the
+    Pod. The annotations of an adopted Pod do not have the job's resources."""
     slurmd: bool = False
-    """True for the Node's slurmd Pod. This Pod has the resources that the Pods of jobs leave."""
+    """True for the Node's slurmd Pod. This Pod gets the resources that no Pod of a job has."""
 
     @property
     def of_job(self) -> bool:
@@ -105,8 +106,8 @@ def claim_by(uid: str, pod: str, annotations: Mapping[str, str], node: str) -> C
 
 
 def sockets_of(manifest: Manifest) -> str:
-    """Returns the sockets of the node with which Slurm numbered the Pod's cores, as in `Allocation`.
-    Returns "" for a Pod without cores, and for a Pod that has ended."""
+    """Returns the sockets of the node, as in `Allocation.sockets`, by which Slurm numbered the Pod's
+    cores. Returns "" for a Pod without cores, and for a Pod that has ended."""
     if (manifest.get("status") or {}).get("phase") in _ENDED:
         return ""
     allocation = Allocation.parse(manifest["metadata"].get("annotations") or {})

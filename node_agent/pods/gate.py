@@ -1,10 +1,10 @@
 """Finds the Pods for the gate in Slurm's Prolog. The gate must wait for Pods that are gone, but still
 have processes.
 
-The kernel knows best which Pods are here, because a Pod deleted by force may still have processes. But a
-Node can never report itself as free. Only the extender knows whether the job of another Pod has ended,
-and whether a Pod may still be bound to the Node. A Pod in deletion does not count as gone, because the
-Pod's job may run until then.
+The kernel knows best which Pods still have processes, because kube-apiserver forgets a Pod that was
+deleted by force. But the agent can never report the Node as free. Only the extender knows whether the
+job of another Pod has ended, and whether a Pod may still be bound to the Node. A Pod in deletion does
+not count as gone, because the Pod's job may run until the deletion has ended.
 """
 
 from collections.abc import Iterable, Mapping

@@ -14,7 +14,8 @@ from wellknown.slurmd_pod import pod_name, pull_pod_name
 
 _PAUSE_S = 1.0
 _MAX_REMOVALS = 1024
-"""Number of removed Pods to remember between two calls of `removals`. A kubelet runs fewer Pods."""
+"""Limit on the removed Pods to remember between two calls of `removals`. A kubelet runs fewer Pods than
+this limit."""
 
 
 class NodePods:
@@ -69,8 +70,9 @@ class NodePods:
 
     @property
     def sockets(self) -> Collection[str]:
-        """Returns the different sockets of the node with which Slurm numbered the Pods' cores. The
-        result has several entries only if slurm.conf has changed while Pods had cores."""
+        """Returns the sockets of the node, as `Allocation.sockets` names them, by which Slurm numbered
+        the Pods' cores. The result has several entries only if slurm.conf has changed while Pods had
+        cores."""
         return {*self._sockets.values()}
 
     async def news(self) -> None:
@@ -83,8 +85,8 @@ class NodePods:
         return claim is not None and claim.of_job
 
     def doubt(self) -> None:
-        """Makes `follow` list the Pods again. Call this if a Pod is missing, because the connection may
-        be dead."""
+        """Makes `follow` list the Pods again. Call this method if a Pod is missing in `claims`, because
+        the connection to kube-apiserver may be dead."""
         if self._listening is not None and not self._listening.expired():
             self._listening.reschedule(asyncio.get_running_loop().time())
 

@@ -26,12 +26,12 @@ log = structlog.get_logger()
 
 _LOOK_S: Final = 5.0
 _ASK_S: Final = 30.0
-"""Interval between calls of drivers without a visible change."""
+"""Interval between calls of the drivers while no change is visible."""
 _PATIENCE_S: Final = 10.0
 """Time for a driver's reply; a hanging driver never replies."""
 _LISTEN_S: Final = 1.0
 _TELL_S: Final = AGENT_HEARTBEAT_S
-"""Interval of two actions while nothing changes. The agent reads the kubelet's counts from the Node, and
+"""Interval at which the agent, while nothing changes, reads the kubelet's counts from the Node and
 writes the same condition again."""
 
 _WORDS: Final = {
@@ -74,7 +74,7 @@ class DeviceHealth:
         self._answers: Answers | None = None
         """Last replies of the drivers."""
         self._silence = ""
-        """Reason why newer replies are missing, or "" if none is missing."""
+        """Reason why the last call of the drivers has no reply, or ""."""
         self._problems: dict[Reason, str] = {}
         """Problems that concern all devices or jobs, by reason. After a problem has ended, the text is
         ""."""
@@ -93,7 +93,8 @@ class DeviceHealth:
 
     @property
     def awaited(self) -> str:
-        """Returns the reason why a GPU has no driver yet, or "" if drivers report all GPUs."""
+        """Returns a message if no driver reports a GPU of this machine yet, or "" if drivers report all
+        GPUs."""
         if not (buses := names.without_driver(self.detected)):
             return ""
         problems = (self._answers or Answers()).problems
@@ -107,7 +108,8 @@ class DeviceHealth:
         self._problems[reason] = f"{subject}{problem}" if problem else ""
 
     async def run(self) -> None:
-        """Reads drivers, listens to drivers, and reports on the Node for ever."""
+        """For ever, asks the drivers, collects the drivers' complaints, and reports the results on the
+        Node."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._look())
             for vendor in VENDORS:

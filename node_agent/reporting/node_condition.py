@@ -1,8 +1,9 @@
 """The agent's condition on its Node. This module calls no other system.
 
-The status is False if two things are true. All devices that Slurm counts are known, usable and closed to
-other Pods. Slurm and the kubelet count the same. If the status is True, the extender drains the node in
-Slurm (SLURM_EXTENDER_DRAIN_CONDITIONS).
+The status is True while a reason applies (`Reason`), except the reasons about jobs (`_OF_JOBS`).
+Examples: a device that Slurm counts is not usable or not closed to other Pods, or Slurm and the kubelet
+count differently. While the status is True, the extender drains the node in Slurm
+(SLURM_EXTENDER_DRAIN_CONDITIONS).
 
 Reason and message also report problems with jobs. For such a problem, the status stays False, so that
 the owner of a job cannot cause a drain.
@@ -91,8 +92,8 @@ class Condition(NamedTuple):
 
 
 def differences(node: Manifest, counted: Mapping[str, int]) -> list[str]:
-    """Returns a text for each resource that the kubelet and Slurm count differently. A resource unknown
-    to the kubelet is not a difference, because the kubelet has just started."""
+    """Returns a text for each resource that the kubelet and Slurm count differently. A resource that the
+    kubelet does not know is not a difference, because the kubelet may have just started."""
     capacity = (node.get("status") or {}).get("capacity") or {}
     return [
         f"the kubelet counts {capacity[resource]} {resource}, and Slurm {number}"

@@ -60,8 +60,9 @@ def patch(text: str | None) -> dict[str, Any]:
 
 def _links(driver: Device, drivers: Sequence[Device]) -> list[int]:
     """Returns the number of links to each device in Slurm's order, with ITSELF at the position of the
-    device itself. Returns [] if the device has no links. Drivers list the devices in another order. In a
-    device's `links`, the index of ITSELF is the index of the device in the driver's order."""
+    device itself. Returns [] if the device has no links. `Device.links` is in the driver's order, not in
+    Slurm's. In a device's `links`, the index of ITSELF is the index of the device in the driver's
+    order."""
     if not _is_linked(driver):
         return []
     return [driver.links[each.links.index(ITSELF)] if _is_linked(each) else 0 for each in drivers]

@@ -75,8 +75,9 @@ def admitted(listed: Listed, granted: Mapping[str, Grant], answered: Mapping[str
 def may_be_of_no_job(listed: Listed, claims: Iterable[Claim], asks: Mapping[str, int]) -> bool:
     """Returns True if a Pod without a job may be in admission. Such a Pod requests more devices than the
     kubelet counts for the Pod. Parameter `asks` has the requests of the resource by uid. An adopted Pod
-    counts as a Pod without a job. Its job comes only after the admission, and the job's devices are not
-    the Pod's. Ended Pods and Pods in deletion do not count, because the kubelet does not admit them."""
+    counts as a Pod without a job. The extender submits the job of an adopted Pod only after the
+    admission, and the Pod does not get the devices of this job. Ended Pods and Pods in deletion do not
+    count, because the kubelet does not admit them."""
     others = [claim for claim in claims if not (claim.of_job or claim.leaves)]
     wanted = {claim.pod: asks.get(claim.uid, 0) for claim in others}
     return any(len(has) < wanted.get(pod, 0) for pod, has in listed)

@@ -41,15 +41,15 @@ class Containers:
         self._begins = begins
         self.missing = MissingDevices(keeper)
         self.begun = set[str]()
-        """Uids of Pods with containers in their current sandbox."""
+        """Uids of Pods for whose current sandbox the runtime has created a container."""
         self._overruled = set[str]()
         """Uids of Pods for which the log already says that the kubelet chose other CPUs."""
 
     def synchronize(
         self, pods: Sequence[api.PodSandbox], containers: Sequence[api.Container]
     ) -> list[api.ContainerUpdate]:
-        """Takes the list of all Pods and containers, and returns corrections of CPUs. The runtime
-        ignores a failed correction, because a container may end in between."""
+        """Takes the list of all Pods and containers, and returns corrections of CPUs. The runtime may
+        ignore the failure of a correction, because a container may end before its correction."""
         by_id = {pod.id: pod for pod in pods}
         live = [
             (by_id[c.pod_sandbox_id], c)
@@ -139,8 +139,9 @@ class Containers:
         return Made(self._claim(pod), container.id, container.name, variables, numbers)
 
     def _claim(self, pod: api.PodSandbox) -> Claim:
-        """Returns the claim from kube-apiserver's data, if the Pod is known there. The runtime has only
-        the annotations from the Pod's start."""
+        """Returns the claim from kube-apiserver's data, if kube-apiserver has reported the Pod.
+        Otherwise, returns the claim from the runtime's data. The runtime has the annotations only as of
+        the Pod's start."""
         known = (self._pods.claims or {}).get(pod.uid)
         if known is not None:
             return known

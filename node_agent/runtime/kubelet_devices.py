@@ -6,8 +6,8 @@ kernel lets a Pod open only the devices of its job.
 
 Without NRI, the container runtime does not ask the agent, and the kubelet gives the devices. If a
 container requests all devices of a Node, the agent knows that the job has the same devices. If a
-container requests fewer devices, the kubelet rejects the Pod, because the Pod would get other devices
-than its job.
+container requests fewer devices, the agent makes the kubelet reject the Pod, because the Pod could get
+other devices than its job.
 """
 
 import asyncio
@@ -149,10 +149,10 @@ class KubeletDevices:
                 await asyncio.sleep(_LIST_S)
 
     async def _granted(self, listed: Listed, reported_by: float) -> Grant:
-        """Waits until changes of Pods leave a single Pod that may be in admission, and returns the Pod's
-        grant. kube-apiserver must first report all Pods that PodResources lists. After `reported_by`
-        (monotonic clock), the agent no longer waits for unreported Pods. Raises ValueError if a Pod
-        without a job is in admission."""
+        """Waits for changes of Pods until only a single Pod may be in admission, and returns the grant
+        of this Pod. kube-apiserver must first report all Pods that PodResources lists. After
+        `reported_by` (monotonic clock), the agent no longer waits for unreported Pods. Raises ValueError
+        if a Pod without a job is in admission."""
         while True:
             claims, asks = self._pods.claims or {}, self._pods.requests(self.resource)
             reported = {claim.pod for claim in claims.values()}

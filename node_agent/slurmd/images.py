@@ -1,9 +1,10 @@
 """Has the images of the next slurmd Pod pulled while the previous slurmd still runs. The functions are
 pure.
 
-The kubelet pulls images only for Pods, and a Node's status lists only the 50 largest images. So the
-agent makes a Pod with the new images. The containers of this Pod end at once. The kubelet pulls the
-images with the template's secrets and policies.
+The kubelet pulls images only for Pods. A Node's status lists only the 50 largest images, so the status
+does not show whether a certain image is on the Node. So the agent makes a Pod with the new images, and
+reads from the Pod's status which images are on the Node. The containers of this Pod end at once. The
+kubelet pulls the images with the template's secrets and policies.
 """
 
 from collections.abc import Iterator
@@ -19,12 +20,12 @@ _AFTER_THE_PULL: Final = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
 )
 """The kubelet's reasons why a container waits although its image is on the Node
-(pkg/kubelet/kuberuntime, startContainer). For example, an image may lack the command."""
+(pkg/kubelet/kuberuntime, startContainer). For example, the image may lack the command /bin/true."""
 
 
 def missing(template: Manifest, slurmd: Manifest) -> list[Manifest]:
-    """Returns a container of a pool's template for each image that a slurmd Pod does not have. Parameter
-    `slurmd` is the slurmd Pod."""
+    """Finds the images of a pool's template that the present slurmd Pod (`slurmd`) does not use. Returns
+    a container of the template for each of these images."""
     has = {each.get("image") for each in _containers(slurmd["spec"])}
     new = {each["image"]: each for each in _containers(template["spec"]) if each.get("image")}
     return [each for image, each in new.items() if image not in has]

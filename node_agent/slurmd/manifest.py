@@ -22,7 +22,7 @@ _SCRIPTS: Final = "/slurm-extender/scripts"
 _POD: Final = "/slurm-extender/pod"
 """Folder in the container that outlives the container, but not the Pod."""
 _PATIENCE_S: Final = 7 * 86_400
-"""Time for jobs to end after a deletion of the Pod. The time is longer than the limits of most
+"""Time for jobs to end after a deletion of the Pod. The time is longer than the time limits of most
 partitions."""
 _TOLERATES_ALL: Final = {"operator": "Exists"}
 
@@ -68,8 +68,8 @@ def manifest(assignment: Assignment, data: Mapping[str, Any], found: Found, name
 
 def owner_of(node: Manifest) -> Manifest:
     """Returns the reference to a Node as the owner of a Pod. Parameter `node` has the metadata of the
-    Node. For kubectl drain, the reference means that the owner makes the Pod again. If the Node is
-    deleted, Kubernetes also deletes the Pod."""
+    Node. kubectl drain assumes that such an owner recreates a deleted Pod, and so needs no `--force` for
+    the Pod. If the Node is deleted, Kubernetes also deletes the Pod."""
     named = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
     return named | {"controller": True}
 
@@ -137,7 +137,8 @@ def _options(assignment: Assignment, data: Mapping[str, Any], found: Found) -> l
 
 
 def _conf(slurm: Mapping[str, Any], found: Found) -> Iterable[str]:
-    """Yields the parts of slurmd's description of the node for slurmctld: slurm.conf(5), NodeName."""
+    """Yields parts of the node's description that slurmd sends to slurmctld. Each part is a parameter of
+    NodeName in slurm.conf(5), or ""."""
     yield f"Feature={','.join(slurm['features'])}" if slurm.get("features") else ""
     yield f"Weight={slurm['weight']}" if slurm.get("weight") else ""
     gres = slurm.get("gres", found.gres)
@@ -162,8 +163,8 @@ def gres_of(devices: Iterable[Device]) -> str:
 
 
 def reserved(found: Found) -> tuple[int, int]:
-    """Returns the numbers of cores and MiB that Slurm must leave unused. They are the kubelet's reserve,
-    and the requests of DaemonSets' Pods."""
+    """Returns the numbers of cores and MiB that Slurm must leave unused. Each number is the sum of the
+    kubelet's reserve and the requests of DaemonSets' Pods."""
     status = found.node.get("status") or {}
     capacity, allocatable = (status.get(kind) or {} for kind in ("capacity", "allocatable"))
     requests = [resources.effective_requests(spec) for spec in found.daemons]

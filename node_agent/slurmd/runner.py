@@ -30,12 +30,14 @@ log = structlog.get_logger()
 
 _LOOK_S: Final = 5.0
 _AGAIN_S: Final = 60.0
-"""Shortest time between two removals of Pods that have ended by themselves. So people and the extender
-can read the reason, and the agent does not make Pods without a pause."""
+"""Shortest time between two removals of Pods that have ended by themselves. A Pod that ends sooner after
+a removal stays until this time is over. So people and the extender can read the reason, and the agent
+does not recreate the Pod very often."""
 _LOADED_WITHIN_S: Final = 600.0
-"""Time for the drivers of a new Node. Later, missing drivers are a problem."""
+"""Time in which the drivers of a new Node may still be loading. After this time, the agent reports
+missing drivers as a problem."""
 _PULLED_WITHIN_S: Final = 60.0
-"""Time in which a pull of images may fail. Later, the failure is a problem."""
+"""Time for which pulls of images may fail before the agent reports the failure as a problem."""
 _SHOWN: Final = 80
 _FINE: Final = "the Node's slurmd Pod is as it was assigned"
 _WATCH: Final = "watch of the Node"
@@ -53,7 +55,7 @@ class Here:
     pull: Callable[[], Manifest | None]
     """Returns the Pod that pulls the images of the next slurmd Pod, from kube-apiserver."""
     jobs: Callable[[str], Collection[str]]
-    """Returns Slurm's jobs with processes in a Pod, by the Pod's uid."""
+    """Takes the uid of a Pod, and returns Slurm's jobs with processes in this Pod."""
     orphans: Callable[[], Collection[str] | None]
     """Returns the uids of earlier slurmd Pods that kube-apiserver no longer has, but that still have
     processes. Returns None while the Node's Pods are unknown. Raises OSError."""
@@ -102,16 +104,17 @@ class SlurmdRunner:
 
     @property
     def starts(self) -> bool:
-        """Returns True while slurmd starts on this Node, so that slurmd's list may be missing. Returns
-        False for slurmd on the host, because the agent does not know the start."""
+        """Returns True while slurmd starts on this Node, so that slurmd's list of devices may be
+        missing. Returns False for slurmd on the host, because the agent does not know when this slurmd
+        started."""
         if self._on_host:
             return False
         return starts(self._here.pod(), datetime.now(UTC), time.clock_gettime(time.CLOCK_BOOTTIME))
 
     @property
     def began(self) -> float:
-        """Returns the start of slurmd's container, in UNIX seconds. slurmd's list cannot be older.
-        Without such a container, returns 0."""
+        """Returns the time at which slurmd's container started, in UNIX seconds. An older list of
+        devices belongs to an earlier slurmd. If no such container runs, returns 0."""
         since = None if self._on_host else began(self._here.pod())
         return 0.0 if since is None else since.timestamp()
 
@@ -178,9 +181,9 @@ class SlurmdRunner:
 
     async def _has_images(self, node: Manifest, assigned: Assignment | None, slurmd: Manifest) -> bool:
         """Returns True if the images of the next slurmd Pod are on the Node, or if no next Pod is
-        assigned. The images must come before slurmd ends: without slurmd for SlurmdTimeout, a node loses
-        its jobs. The message of a problem names the revision, because the extender looks for the name in
-        a failure of the revision."""
+        assigned. The images must be on the Node before slurmd ends, because slurmctld ends the jobs of a
+        node whose slurmd is absent for SlurmdTimeout. The message of a problem names the revision. The
+        extender counts a problem against a revision only if the message has this name."""
         if assigned is None or not assigned.revision:
             return True
         pod = self._here.pull()
@@ -225,8 +228,8 @@ class SlurmdRunner:
         await self._tell(node, text, holds=self._clock() - self._unpulled_since >= _PULLED_WITHIN_S)
 
     async def _end_pull(self, slurmd: Manifest | None) -> None:
-        """Ends the Pod that pulled images, after the slurmd Pod was made. Before this, the Pod must
-        stay, because the kubelet keeps the images only for its containers."""
+        """Deletes the Pod that pulled images, after the agent has made the new slurmd Pod. Until then,
+        the Pod must stay, because the kubelet may remove images without a container."""
         pod = self._here.pull()
         leaves = slurmd is not None and "deletionTimestamp" in slurmd["metadata"]
         if pod is not None and "deletionTimestamp" not in pod["metadata"] and not leaves:
@@ -238,10 +241,10 @@ class SlurmdRunner:
         )
 
     async def _make(self, node: Manifest, assigned: Assignment) -> None:
-        """Makes the slurmd Pod. If the agent finds the devices, the Pod waits for all drivers, because
-        Slurm reads a node's devices only once. The Pod also waits until no process of an earlier,
-        forcibly deleted slurmd Pod is left. The jobs of the deleted Pod still run, with cores and
-        devices."""
+        """Makes the slurmd Pod. If the pool names no GRES, the agent first waits until drivers report
+        all GPUs, because Slurm reads a node's devices only once. The agent also waits until no process
+        of an earlier slurmd Pod is left. If such a Pod was deleted by force, jobs of the Pod may still
+        use cores and devices."""
         if (orphans := self._here.orphans()) is None:
             return
         if orphans:
@@ -311,8 +314,8 @@ class SlurmdRunner:
             self._ended_at = self._clock()
 
     async def _tell(self, node: Manifest, problem: str, *, holds: bool = True) -> None:
-        """Writes the Node's condition. If `holds` is False, the message is not a problem yet, but is
-        also written."""
+        """Writes the Node's condition. If `holds` is False, the condition has the message, but its
+        status stays False, because the message is not a problem yet."""
         holds = holds and bool(problem)
         if (problem, holds) == self._reported:
             return

@@ -44,9 +44,9 @@ make_list() {
 }
 
 # Lists the devices by the configuration files that the running slurmd has read. slurmctld may have newer files
-# that this slurmd does not know yet. After slurmd has executed itself, slurmd reads its files in the same way
-# (slurmd.c, _establish_configuration). The keys of auth/slurm are expected in the folder of slurm.conf, unless a
-# variable names the keys (fetch_config.c).
+# that this slurmd does not know yet. With these variables, `slurmd -G` reads the files as slurmd does after slurmd has
+# executed itself (slurmd.c, _establish_configuration). `slurmd -G` expects a key of auth/slurm in the folder of
+# slurm.conf, unless a variable names the key (fetch_config.c).
 list_by_its_files() {
     [ -e /run/slurm/conf/slurm.conf ] || return
     (
@@ -112,8 +112,8 @@ follow() {
     done
 }
 
-# slurmctld waits for a boot of the node, and `-b` reports the boot. slurmctld would take a second `-b` for a crash,
-# and end the node's jobs. So only the first start of slurmd in this Pod gets `-b`.
+# If SLURM_EXTENDER_BOOTS is set, slurmctld waits for a boot of the node, and `-b` reports the boot. slurmctld would
+# take a second `-b` for a crash, and end the node's jobs. So only the first start of slurmd in this Pod gets `-b`.
 boot=
 if [ -n "${SLURM_EXTENDER_BOOTS:-}" ] && [ ! -e /slurm-extender/pod/booted ]; then
     : >/slurm-extender/pod/booted
@@ -134,7 +134,7 @@ while :; do
     trap 'ends=yes; kill -TERM "$slurmd"' TERM INT
     while :; do
         wait "$slurmd" && status=0 || status=$?
-        kill -0 "$slurmd" 2>/dev/null || break # a signal ends the wait, too
+        kill -0 "$slurmd" 2>/dev/null || break # a signal also ends the wait
     done
     [ -z "$ends" ] && [ $(($(date +%s) - began)) -ge 60 ] || exit "$status"
     echo "slurmd ended with exit status $status: it is started again"

@@ -10,7 +10,7 @@ from wellknown.slurmd_pod import CONTAINER, Assignment
 
 _MOST_SHOWN = 5
 _LIST_WITHIN_S = 300.0
-"""Time for the Pod's scripts, which run before slurmd's list of devices is written."""
+"""Time for the pool's scripts, which the slurmd Pod runs before slurmd's list of devices is written."""
 ENDED = ("Failed", "Succeeded")
 """Phases of a Pod that has ended by itself."""
 
@@ -20,9 +20,9 @@ class Step(Enum):
     MAKE = auto()
     END = auto()
     TAKE_AWAY = auto()
-    """The Pod has ended by itself."""
+    """Remove a Pod that has ended by itself."""
     WAIT = auto()
-    """The Pod should end, but has jobs: only Slurm ends jobs."""
+    """Leave a Pod that should end, until the jobs in the Pod have ended. Only Slurm ends jobs."""
 
 
 def step(assigned: Assignment | None, pod: Manifest | None, jobs: Collection[str]) -> Step:
@@ -43,7 +43,8 @@ def step(assigned: Assignment | None, pod: Manifest | None, jobs: Collection[str
 def starts(pod: Manifest | None, now: datetime, up_s: float) -> bool:
     """Returns True while slurmd's first list of devices may be missing. This is so without a Pod,
     without a running container, and in the container's first 5 minutes. Parameter `up_s` is the uptime
-    of the machine, because a Pod's status from before the boot is stale."""
+    of the machine. After a boot, the Pod's status may still have the start from before the boot. So the
+    result is also True in the first 5 minutes after a boot."""
     if (since := began(pod)) is None:
         return True
     return min((now - since).total_seconds(), up_s) < _LIST_WITHIN_S

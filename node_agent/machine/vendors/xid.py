@@ -20,7 +20,7 @@ _NO_BUS: Final = ""
 
 class XidWatch:
     """Collects complaints from the first `wait` until the agent ends. After a repair of a GPU, an
-    administrator restarts the agent."""
+    administrator restarts the agent, so that the complaints are forgotten."""
 
     def __init__(self) -> None:
         self._set: Any = None
@@ -32,7 +32,7 @@ class XidWatch:
     def wait(self, seconds: float) -> bool:
         """Waits for a complaint. Returns True if the agent should read the GPUs now. A lost GPU makes
         every wait fail, also for other GPUs. In this case, raises DriverUnavailable. The next wait
-        leaves out the lost GPU, and also returns the complaints of the time between."""
+        leaves out the lost GPU, and also covers the complaints between the two waits."""
         with nvml.nvml():
             if self._set is None:
                 self._set = self._registered()
