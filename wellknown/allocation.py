@@ -34,12 +34,13 @@ class Allocation:
     """Memory in MiB; 0 if Slurm does not count memory."""
     sockets: str = field(default="", compare=False)
     """Number of sockets of the node and number of cores in each socket, from slurm.conf, for example
-    "2x4". Without this, the numbers in `cores` have no meaning. This field is not part of the grant.
-    Empty if Slurm reports no cores, and on Pods of an earlier version of the extender."""
+    "2x4". Without this field, the numbers in `cores` have no meaning. Comparisons of allocations ignore
+    this field, because Slurm does not grant the sockets. Empty if Slurm reports no cores, and on Pods of
+    an earlier version of the extender."""
     slurm_node: str = field(default="", compare=False)
-    """The Node's name in Slurm at the time of the grant. Empty if this is the Node's own name. Since the
-    grant, the Node's label may have changed. Comparisons ignore this field, because older allocations
-    lack the name."""
+    """The Node's name in Slurm at the time of the grant. Empty if this is the Node's own name. The field
+    keeps the name, because the Node's label may change after the grant. Comparisons of allocations
+    ignore this field, because older allocations lack the name."""
 
     @property
     def granted(self) -> str:

@@ -24,7 +24,7 @@ class LingeringNote(NamedTuple):
     pod: str
     """namespace/name."""
     seconds: float
-    """The longest time until the end of the containers."""
+    """Upper bound of the time until the containers have ended."""
     cores: str = ""
     """The cores of the containers, as in `Allocation`."""
     gres: str = ""

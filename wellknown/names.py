@@ -7,7 +7,7 @@ DEFAULT_PREFIX = "sunk.coreweave.com/"
 DOMAIN = "slurm-extender.io/"
 """Prefix of all names that only the extender writes. Admission guards each annotation by name."""
 GRES = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
-"""Default mapping of extended resources to GRES of Slurm."""
+"""Default mapping of extended resources in Kubernetes to GRES in Slurm."""
 GATE = DOMAIN + "placeholder"
 RELEASE_NAMESPACE = DOMAIN + "release-namespace"
 """Label of the chart's admission policies, with the namespace of the release."""
@@ -21,14 +21,15 @@ NODE = DOMAIN + "node"
 GRANTED = DOMAIN + "granted"
 """Cores, memory and devices of the job on the Pod's Node, as JSON (`Allocation`)."""
 ADOPTED = DOMAIN + "adopted-as"
-"""Annotation with the job of an adopted Pod, so that the Pod does not count twice."""
+"""Annotation with the id of the job that the extender runs for an adopted Pod, which another scheduler
+placed. With the id, the resources of the Pod and of the job do not count twice."""
 FEASIBLE_NODES = DOMAIN + "feasible-nodes"
 """Annotation from /filter for the case that kube-scheduler rejects the allocated Node. The annotation
 has the job, and as many as possible of the Nodes that kube-scheduler offered instead. The job 0 means
 that the Pod has no allocation."""
 CAPACITY_FREED = DOMAIN + "capacity-freed"
-"""Annotation with the time at which a Node got room for an unmanaged Pod. A change wakes the Pod in
-kube-scheduler's queue."""
+"""Annotation with the time at which a Node got room for an unmanaged Pod. The extender writes the
+annotation, because kube-scheduler tries a Pod again after a change of the Pod."""
 NODE_NAME_LABEL = "slurm-extender.io.node-restriction.kubernetes.io/node"
 """Label with the name of a Node's Slurm node. No kubelet may set the label."""
 WAITING = "Slurm has not allocated a Node to this Pod yet"
@@ -51,7 +52,8 @@ SLURMD = DOMAIN + "slurmd"
 SLURMD_LABEL = DOMAIN + "slurmd"
 """Node label with the same name. By this label, a person states where slurmd runs."""
 ON_HOST = "host"
-"""Only value of the label: slurmd runs on the host, and the Node is in no pool."""
+"""Only value of the label SLURMD_LABEL. With this value, slurmd runs on the host, and the Node is in no
+pool."""
 SLURMD_PROBLEM = DOMAIN + "SlurmdProblem"
 """Node condition of the node agent: True while the agent cannot create the slurmd Pod, or may not end
 the slurmd Pod."""

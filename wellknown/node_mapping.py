@@ -1,10 +1,11 @@
 """The mapping between Nodes of Kubernetes and nodes of Slurm.
 
-A Node names a Slurm node by a label, or else by the Node's own name. The label of a Node overrides the
-own name of another Node. The reason is that only an administrator can set the label, but a machine may
-join under any name. If the labels of several Nodes name the same Slurm node, no Node stands for the
-Slurm node until a person corrects the labels. The reason is that the jobs may run on any of the Nodes.
-Code that must be sure that a Slurm node is free looks at all Nodes that name the Slurm node.
+A Node names a Slurm node by a label, or else by the Node's own name. If one Node names a Slurm node by
+the label, and another Node by its own name, the Node with the label stands for the Slurm node. Only an
+administrator can set the label, but a machine may join under any name. If the labels of several Nodes
+name the same Slurm node, no Node stands for the Slurm node until a person corrects the labels. Until
+then, the jobs of the Slurm node may run on any of these Nodes. Code that must be sure that a Slurm node
+is free looks at all Nodes that name the Slurm node.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,8 +20,9 @@ def slurm_name(name: str, labels: Mapping[str, str], label: str) -> str:
 
 
 def is_kubelets(label: str) -> bool:
-    """Returns True if kubelets may set a label on their own Nodes. With such a label, a kubelet could
-    get another Node's Pods. Source: k8s.io/kubernetes plugin/pkg/admission/noderestriction."""
+    """Returns True if kubelets may set a label on their own Nodes. If the mapping used such a label, a
+    kubelet could get another Node's Pods. Source: k8s.io/kubernetes
+    plugin/pkg/admission/noderestriction."""
     namespace = label.rpartition("/")[0]
     return namespace != _RESTRICTED and not namespace.endswith(f".{_RESTRICTED}")
 

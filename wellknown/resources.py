@@ -1,10 +1,10 @@
 """Computes the requested resources of a Pod, by Kubernetes' own arithmetic.
 
 The effective request of a resource is the larger of two sums, plus the Pod's overhead. The first sum is
-for the containers that run together: app containers and sidecars. The second sum is for the largest
-moment of the start-up sequence: an init container beside the earlier sidecars. Pod-level requests
-replace the containers' requests. Source: KEP-753 (sidecars), KEP-2837 (pod-level resources), KEP-688
-(overhead).
+for the containers that run together: app containers and sidecars. The second sum is the largest sum
+during the start-up sequence, in which each init container runs beside the sidecars before it. Pod-level
+requests replace the containers' requests. Source: KEP-753 (sidecars), KEP-2837 (pod-level resources),
+KEP-688 (overhead).
 """
 
 import re
@@ -26,7 +26,7 @@ MEBIBYTE = 1 << 20
 _NOTHING = Decimal(0)
 GPU_DOMAINS = frozenset(
     {
-        "nvidia.com",  # NVIDIA/k8s-device-plugin: gpu, gpu.shared, mig-1g.10gb, names of its own choice
+        "nvidia.com",  # NVIDIA/k8s-device-plugin: gpu, gpu.shared, mig-1g.10gb, configured names
         "amd.com",  # ROCm/k8s-device-plugin: gpu, and a name for each partition, such as cpx_nps4
         "gpu.intel.com",  # intel/intel-device-plugins-for-kubernetes, gpu_plugin: i915, xe, monitoring
         "habana.ai",  # HabanaAI's device plugin: gaudi
@@ -55,8 +55,8 @@ _KOORDINATOR = "koordinator.sh/gpu"
 """Beginning of Koordinator's names of GPUs and their parts: gpu, gpu-core, gpu-memory. The domain also
 has network devices and FPGAs."""
 _Kinds = tuple[str, str]
-"""Two kinds of amounts. The amount of the second kind counts. If this amount is missing, the amount of
-the first kind counts."""
+"""Two kinds of amounts, for example limits and requests. For each resource, the amount of the second
+kind counts. If this amount is missing, the amount of the first kind counts."""
 
 
 @lru_cache(maxsize=1024)  # most Pods have the same requests as other Pods
@@ -84,8 +84,8 @@ def _scaled(number: Decimal, suffix: str) -> Decimal:
 
 def effective_requests(spec: Manifest) -> dict[str, Decimal]:
     """Returns the amounts that kube-scheduler reserves for a Pod, by resource name, in base units. A
-    limit without a request counts as a request, because kube-apiserver later sets this request. Webhooks
-    may see the Pod before."""
+    limit without a request counts as a request, because kube-apiserver later sets this request. A
+    webhook may see the Pod before kube-apiserver sets the request."""
     return _effective(spec, ("limits", "requests"))
 
 
@@ -96,8 +96,8 @@ def effective_limits(spec: Manifest) -> dict[str, Decimal]:
 
 
 def gpu_resources(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names of resources that are GPUs or parts of GPUs, sorted. A list of device plugins
-    decides."""
+    """Returns the names of resources that are GPUs or parts of GPUs, sorted. The domains of known device
+    plugins decide (GPU_DOMAINS)."""
     return tuple(sorted(filter(_is_gpu, names)))
 
 

@@ -2,8 +2,8 @@
 creates the Pod.
 
 A revision is a ControllerRevision, as in a DaemonSet. The content never changes, and the name contains
-the hash of the content. So the agent creates exactly the Pod that the leader assigned. If an old
-template returns, the old revision counts again.
+the hash of the content. So the agent creates exactly the Pod that the leader assigned. If a pool gets an
+old template again, the pool's revision is the old revision again.
 """
 
 from collections.abc import Mapping
@@ -90,7 +90,7 @@ class Assignment:
 
 def pod_name(node: str) -> str:
     """Returns the name of a Node's slurmd Pod. A Node has only one such name, so kube-apiserver rejects
-    a second Pod."""
+    a second slurmd Pod of the Node."""
     return _named(_PREFIX, node)
 
 
