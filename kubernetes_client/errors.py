@@ -43,7 +43,8 @@ class Unavailable(KubernetesError):
 
     @property
     def common_problem(self) -> str | None:
-        # 500: an admission webhook does not answer. Only the calls for the webhook fail.
+        # 500: an admission webhook does not answer. Only calls that kube-apiserver passes to the webhook
+        # fail.
         return None if self.status == 500 else OUTAGE
 
 

@@ -3,8 +3,7 @@
 
 A manifest is the content of kube-apiserver's JSON, unchanged. Every method may raise `Unavailable` and
 `Rejected` (see `errors`); the docstring of a method names its other errors. Every method may be called
-again after any error, because a write names an object's version, or a repeated write changes nothing
-more.
+again after any error: a repeated write either raises Conflict, or changes nothing more.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -86,7 +85,7 @@ class Kubernetes(Protocol):
         """Patches a Node's metadata and status. Raises Conflict and NotFound."""
 
     async def cluster_uid(self) -> str:
-        """Returns the uid of a namespace that lives as long as the cluster."""
+        """Returns the uid of the namespace kube-system. This namespace exists as long as the cluster."""
 
     # ControllerRevisions: data under a name. The data never change.
 
@@ -150,8 +149,8 @@ class Kubernetes(Protocol):
         """Returns the server's release: "v1.37.2"."""
 
     async def kinds(self, group_version: str) -> frozenset[str]:
-        """Returns the server's kinds in a version of an API group ("apps/v1"). The result is empty for
-        an unserved version."""
+        """Returns the kinds that the server has in a version of an API group ("apps/v1"). If the server
+        does not serve the version, the result is empty."""
 
     async def account(self) -> Manifest:
         """Returns the account of the calls, as the server knows it (authentication.k8s.io UserInfo):
@@ -178,8 +177,9 @@ class Kubernetes(Protocol):
         parts, other work gets a turn. Raises Expired if the server no longer has the resourceVersion."""
 
     async def latest_version(self, kind: str) -> str:
-        """Returns the resourceVersion of a list of a kind, at the cost of one object. Versions are
-        numbers, and a later version is larger, unless the server's data was restored from a backup."""
+        """Returns the resourceVersion of a list of a kind, from a list of at most one object. Versions
+        are numbers, and a later version is larger, unless the server's data was restored from a
+        backup."""
 
     def watch(
         self, kind: str, field_selector: str | None, resource_version: str, seconds: int
@@ -189,12 +189,13 @@ class Kubernetes(Protocol):
         begin with all objects.
 
         Each line has a `type` and an `object`. ADDED, MODIFIED and DELETED have a version of an object.
-        An object that is no longer selected is DELETED. DELETED then has the object's previous version,
-        with the resourceVersion of the change. A Pod that is gone at once is MODIFIED before the Pod is
-        DELETED. BOOKMARK comes about once a minute and before the end, if the kind has changed since the
-        watch was opened. BOOKMARK has the resourceVersion of the kind's last change, even if the changed
-        object is not selected. Kinds outside of the server's watch cache, such as Events, have no
-        bookmarks. ERROR has a Status; `code` is 410 for an expired resourceVersion. Raises Expired.
+        If a change makes the selector no longer select an object, the type is DELETED. DELETED then has
+        the object's previous version, with the resourceVersion of the change. For a Pod that a deletion
+        removes at once, MODIFIED comes before DELETED. BOOKMARK comes about once a minute and before the
+        end, if the kind has changed since the watch was opened. BOOKMARK has the resourceVersion of the
+        kind's last change, even if the changed object is not selected. Kinds outside of the server's
+        watch cache, such as Events, have no bookmarks. ERROR has a Status; `code` is 410 for an expired
+        resourceVersion. Raises Expired.
         """
 
     async def aclose(self) -> None:

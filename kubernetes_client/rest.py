@@ -1,8 +1,8 @@
 """The adapter to kube-apiserver. The adapter implements `protocol.Kubernetes` over HTTP.
 
-The calls use httpx and plain manifests. The models of `kubernetes.aio` are slow, and raise an error
-after a successful Binding. Short calls, long lists, and urgent calls have separate connections. Every
-error becomes a `KubernetesError`.
+The calls use httpx and plain manifests. The models of the library `kubernetes.aio` are slow, and raise
+an error after a successful Binding. Short calls, long lists, and urgent calls have separate connections.
+Every error becomes a `KubernetesError`.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ _LIST_TIMEOUT_S = 60.0
 _CONNECT_S = 5.0
 _KEPT_S = 15.0
 _PAGE = 250  # parsing so many Pods takes some 15 ms of the event loop
-_CONNECTIONS = 24  # each needs a TLS handshake; calls of more connections would wait in kube-apiserver
+_CONNECTIONS = 24  # each needs a TLS handshake; calls over more connections would wait in kube-apiserver
 _STEADY_CONNECTIONS = 1024  # more than the number of watches
 _NO_TOKEN: Final = (OSError, NoCredentials)  # errors of reading a rotating token
 _USER_AGENT: Final = "slurm-extender"

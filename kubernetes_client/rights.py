@@ -20,8 +20,8 @@ _ALL: Final = "*"
 
 async def denied(rights: Iterable[Right], review: Review) -> tuple[Right, ...]:
     """Returns the rights that the account lacks. Several rights in a namespace share one request for the
-    account's rules. Each right that the rules do not prove costs another request. Any other right costs
-    one request."""
+    account's rules. Each right that these rules do not prove costs another request. A right without a
+    namespace, or alone in its namespace, costs one request."""
     by_namespace = defaultdict[str, list[Right]](list)
     for right in rights:
         by_namespace[right.namespace].append(right)

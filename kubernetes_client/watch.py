@@ -4,9 +4,10 @@ This module handles outages, closed and half-open connections, bookmarks and exp
 reader sees the versions of each object in order. After a gap, the reader sees every object again, and
 learns about the objects that are gone.
 
-A silent watch proves nothing, because kube-apiserver sends bookmarks only for resources in the watch
-cache. The cache never has Events, nor resources that `--watch-cache-sizes` or `--watch-cache=false`
-excludes.
+A watch without any events may be sound, because kube-apiserver sends bookmarks only for resources in the
+watch cache. So after a silence, this module checks the server's version, and opens another watch from
+the same version. The cache never has Events, nor resources that `--watch-cache-sizes` or
+`--watch-cache=false` excludes.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class Change:
     """The new version of an object, or the last version of an object that is `gone`. `seen` is False if
-    the object is only missing in a new list."""
+    no watch reported the deletion, and the object is only missing in a new list."""
 
     manifest: Manifest
     gone: bool = False
@@ -106,13 +107,13 @@ class ResourceWatch:
             except Expired:
                 log.info("watch expired, listing again", kind=self._kind)
                 expired = True
-                expiries += 1  # every watch of a broken server may expire
+                expiries += 1  # counts, because a broken server may expire every watch
                 failures = expiries
             except (KubernetesError, orjson.JSONDecodeError, TimeoutError, OSError) as error:
                 self._on_problem(_as_ours(error))
                 failures += 1
-            # Pauses also without a failure, so that a server that ends watches at once is not called
-            # more often.
+            # Pauses even after a success. Otherwise, a server that ends each watch at once would get
+            # calls without a pause.
             await asyncio.sleep(_PAUSES.after(failures))
 
     async def _list_again(self) -> AsyncIterator[Change]:

@@ -59,7 +59,7 @@ class Controls:
         self._store.touch()
 
     def hold(self, *calls: str) -> None:
-        """Makes the named calls, or all calls, wait until `release` before their work."""
+        """Makes the named calls, or all calls, wait before their work until `release` is called."""
         for call in calls or ("",):
             self._held.setdefault(call, asyncio.Event())
 
@@ -82,7 +82,7 @@ class Controls:
         self._compacted = self._store.version
 
     def bookmark(self) -> None:
-        """Sends a bookmark to every open watch that is older than the last version of its kind."""
+        """Sends a bookmark to every open watch that was opened before the last change of its kind."""
         for watch in self._watches:
             watch.bookmark_due = True
         self._store.touch()

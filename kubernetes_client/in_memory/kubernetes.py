@@ -285,8 +285,8 @@ class InMemoryKubernetes(Controls):
         return {"metadata": {"resourceVersion": str(self._store.version)}, "items": items}
 
     async def _pieces(self, kind: str, watch: Watch, seconds: float) -> AsyncIterator[bytes]:
-        """Yields the events of a watch. Waits for changes of the store, because every event changes or
-        touches the store."""
+        """Yields the events of a watch. Waits for `Store.changed`, because every write and every control
+        of watches sets this event."""
         clock = asyncio.get_running_loop().time
         ends = clock() + seconds
         while not watch.ended:

@@ -33,7 +33,7 @@ class Store:
         """The version of the last write."""
         self.changes: list[Change] = []
         self.changed = asyncio.Event()
-        """At every write, this event is set, and a new event takes its place."""
+        """At every write and every `touch`, this event is set, and a new event takes its place."""
         self._objects: dict[Key, Manifest] = {}
         self._uids = 0
 
