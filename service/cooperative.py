@@ -14,7 +14,8 @@ _TOGETHER_S = 0.02
 
 
 class Turn:
-    """The 2 ms for which long work may hold the event loop. Afterwards other work gets a turn."""
+    """A period of 2 ms for which long work may hold the event loop. Afterwards, other work gets a
+    turn."""
 
     def __init__(self) -> None:
         self._ends = perf_counter() + _TURN_S
@@ -60,8 +61,8 @@ class Together:
 
 
 class OneByOne:
-    """Indivisible pieces of work, one at a time in the order of their arrival. After each piece other
-    work has the event loop for as long as the piece took."""
+    """Runs indivisible pieces of work, one at a time, in the order of their arrival. After each piece,
+    other work has the event loop for as long as the piece took."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()  # in the order of the callers

@@ -59,8 +59,8 @@ class CurrentFile(Generic[_Content]):
         await periodically(look, _LOOK_S, pauses_first=True)
 
     def look(self, file: Path) -> None:
-        """Reads a changed file only after two looks without a difference, because half of a file may
-        also be valid."""
+        """Reads a changed file only after two looks without a difference, because a file may also be
+        valid while another program has written only half of the file."""
         now = _stamp_of(file)
         if now is not None and now != self._read and now == self._seen:
             self._read = now

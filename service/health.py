@@ -3,9 +3,9 @@
 /readyz only names the parts with a problem, because every client may read /readyz. The log has the
 details, with files, addresses, Nodes and Pods.
 
-If Slurm or Kubernetes has an outage, every part with calls to the system has errors. The outage is
-a single problem under the system's name. The log has a line at the start of the outage, and a line
-at the end, when all parts work again.
+If Slurm or Kubernetes has an outage, every part with calls to the system has errors. The outage counts
+as a single problem under the system's name. The log has a line at the start of the outage, and a line at
+the end, when all parts work again.
 """
 
 import time
@@ -20,8 +20,8 @@ log = structlog.get_logger()
 
 _LOOK_S = 5.0
 _SETTLES_S = 5.0
-"""Seconds after kube-apiserver's start in which kube-apiserver may forbid allowed calls, while it
-still reads roles."""
+"""Seconds for which a part must have another problem after an outage before this problem counts. After
+its start, kube-apiserver may forbid allowed calls until kube-apiserver has read all roles."""
 
 Tell = Callable[..., object]
 """A method of the logger, for example `log.info`."""
@@ -36,7 +36,7 @@ def common_problem(error: BaseException | None) -> str | None:
 class Health:
     """The problems of all parts of a program. Only the program sets `ready`; a problem never changes
     `ready`. The extender stays ready after its recovery, even during later outages. The node agent is
-    not ready while the kernel rejects the node agent's settings."""
+    not ready while the kernel rejects the agent's limits."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -56,8 +56,8 @@ class Health:
 
         * `because` is the error, if `problem` is a text.
         * An error of an outage counts as the outage. Any other error is the part's own problem.
-        * After an outage, a part's own problem counts only if the problem lasts, because a system may
-          forbid allowed calls at its start.
+        * After an outage, a part's own problem counts only if the problem lasts for some seconds,
+          because a system that has just started may forbid allowed calls.
         * An alarm is logged as an error, other problems as a warning.
         """
         error = problem if isinstance(problem, Exception) else because
@@ -77,8 +77,8 @@ class Health:
         return log.debug if self.parts().get(problem or "") else tell
 
     def make_up(self) -> None:
-        """Logs delayed messages, as far as the rate limit permits. Otherwise a message may be lost,
-        because many parts report a problem only once."""
+        """Logs delayed messages, as far as the rate limit permits. Without this call, a message may be
+        lost, because many parts report a problem only once."""
         for problem in self._problems.values():
             problem.flush()
 
@@ -139,7 +139,7 @@ class _Problem:
 
     def gives_way(self, part: str) -> bool:
         """Notes that the part has another problem. Returns True if the other problem counts. After an
-        outage, the other problem counts only if the problem lasts."""
+        outage, the other problem counts only after it has lasted for `_SETTLES_S`."""
         since = self._met_else.setdefault(part, self._clock())
         return part == self.name or self._clock() - since >= _SETTLES_S
 

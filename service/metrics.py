@@ -72,8 +72,8 @@ class Metric:
         return family
 
     def read_counter(self, value: float | None) -> CounterMetricFamily:
-        """Returns a counter for a single scrape. Another part has counted the value. None means no
-        value."""
+        """Returns a counter for a single scrape. The value is a count that the program keeps elsewhere.
+        None means no value."""
         family = CounterMetricFamily(self.name.removesuffix("_total"), self.words, labels=self.labels)
         if value is not None:
             family.add_metric((), value)
@@ -127,8 +127,8 @@ def application(
     registry: CollectorRegistry, before: Callable[[], Awaitable[None]] = _nothing
 ) -> Starlette:
     """Returns the application for Prometheus. The application calls `before` before each scrape, and
-    answers one scrape at a time. So very many scrapes together take no more turns than a single
-    scrape."""
+    answers one scrape at a time. So even very many scrapes at the same time leave the event loop free
+    for other work."""
     in_turn = OneByOne()
 
     async def page() -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 
 Pause = float | Callable[[], Awaitable[object]]
-"""Seconds, or a function that returns at the end of the pause."""
+"""Seconds, or a coroutine function that returns at the end of the pause."""
 
 
 async def periodically(

@@ -115,7 +115,7 @@ def _after_prefix(name: str, prefix: str) -> str:
 
 
 def _meant(own: str, settings: Mapping[str, FieldInfo]) -> str | None:
-    """Returns the setting with a similar name. Without such a setting, returns the only setting whose
+    """Returns the setting with a similar name. If no name is similar, returns the only setting whose
     name contains the wrong name. If several names contain the wrong name, returns the only setting
     without a default among these settings."""
     alike = get_close_matches(own, settings, 1, _ALIKE)

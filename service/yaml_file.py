@@ -1,7 +1,7 @@
 """Reads a user's YAML file into a model, and reports problems with their lines.
 
-The models are the schema. Numbers must be plain decimals, and a key may occur only once. The message
-about an unknown field lists the known fields.
+The models (pydantic) are the schema of the file. Numbers must be plain decimals, and a key may occur
+only once. The message about an unknown field lists the known fields.
 """
 
 import re
@@ -104,7 +104,8 @@ class _Document(Generic[_Model]):
         self.problems.append(Problem(line, _path(place), why))
 
     def _line(self, place: _Place) -> int:
-        """Returns the line of a field; for a missing field the line of the enclosing mapping."""
+        """Returns the line of a field. For a missing field, returns the line of the enclosing
+        mapping."""
         known = (place[:length] for length in range(len(place), -1, -1))
         return next(self._lines[one] for one in known if one in self._lines)
 

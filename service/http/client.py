@@ -7,8 +7,8 @@ import httpx
 
 
 class Client(httpx.AsyncClient):
-    """A client of a single server, with the same URL for all calls. The client has no cookies,
-    redirects, hooks and auth flows. This saves nearly half of the CPU time of a call
+    """A client of a single server, with the same URL for all calls. The client supports no cookies,
+    redirects, hooks or auth flows. This saves nearly half of the CPU time of a call
     (tests/service/test_call_cost.py)."""
 
     def __init__(

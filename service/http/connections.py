@@ -28,9 +28,10 @@ class Limits:
     body: Callable[[], int]
     """Returns the current limit on a request's body in bytes."""
     head: int = 8 << 10
-    """Bytes of a request without the body."""
+    """Bytes of a request's head, that is, of the request without the body."""
     bodies: int = 64 << 20
-    """Bytes of the bodies of all unanswered requests. A body of the maximum length fits in addition."""
+    """Bytes of the bodies of all unanswered requests together. In addition, one body of the maximum
+    length is allowed."""
     owes_s: float = 10.0
     """Seconds for a TLS handshake, for a request from first to last byte, and to read a reply."""
     rests_s: float = 120.0
@@ -76,7 +77,8 @@ class Connections:
         self._silent: _Waiting = {}
         self._resting: _Waiting = {}
         self._waiting = self._owing, self._silent, self._resting
-        """Connections of the first queue are ended first."""
+        """If there are too many connections, a connection of the first queue that is not empty is
+        ended."""
         self._held = 0
 
     def admits(self, connection: Connection) -> bool:

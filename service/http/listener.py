@@ -51,7 +51,7 @@ class _Gathering:
     def __init__(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transport has another class
         self._pieces: list[bytes] = []
-        self.is_closing = self._transport.is_closing  # the most frequent call, without a detour
+        self.is_closing = self._transport.is_closing  # the most frequent call: skips __getattr__
 
     def write(self, data: bytes) -> None:
         if not self._pieces:
@@ -79,7 +79,7 @@ class _Gathering:
 
 
 class _Rejection(Exception):
-    """Ends the work of the parser. `_status` is set before."""
+    """Stops the parser in a callback. `_stop` sets `_status` before raising this error."""
 
 
 class Guarded(WholeReplies, Accepted):
@@ -94,8 +94,8 @@ class Guarded(WholeReplies, Accepted):
         self._peer = peer
         self._connected = False
         self._unfinished = True
-        """True if a request is expected or unfinished. A new connection expects the first request. An
-        empty line already begins a request."""
+        """True if the connection waits for the first request, or for the rest of a request. An empty
+        line already begins a request."""
         self._taken = False
         """True if uvicorn has the head of the current request."""
         self._beside_body = self._body = self._most = 0

@@ -3,7 +3,8 @@
 httpx provides the client: requests, headers, timeouts, replies, errors. This module provides the
 connections, and httptools reads the replies. httpx alone takes several times the CPU for a call
 (tests/service/test_call_cost.py). httpx also fails on errors of slurmrestd 26.05, because slurmrestd
-sends each error twice. The caller decides the meaning of a failure.
+sends each error twice. This module does not repeat failed calls, because only the caller knows whether a
+repeat is safe.
 """
 
 import asyncio
@@ -27,7 +28,8 @@ BYTES_SENT: Final = "bytes_sent"
 """Name of the extension with the size of a request on the wire. Set when the request is sent."""
 
 _IDLE_S: Final = 15.0
-"""Seconds after which an unused connection may be dead without notice."""
+"""Seconds after which an unused connection may be dead, although no packet has reported the end. Such a
+connection gets no more requests."""
 _CLOSED_WITHIN_S: Final = 1.0
 """Seconds to wait for a server to close its side of a TLS connection."""
 _MAX_UNREAD_BYTES: Final = 256 << 10
@@ -70,8 +72,8 @@ class Endpoint:
 
 
 class PooledTransport(httpx.AsyncBaseTransport):
-    """Sends calls over at most `size` connections to a server, for any host in a URL. Calls wait in the
-    order of their arrival. A call gets the connection that was used last.
+    """Sends calls over at most `size` connections to a server, whatever host the URL of a call names.
+    Calls wait in the order of their arrival. A call gets the connection that was used last.
 
     A request needs the timeouts `pool`, `connect` and `read`; `read` is for the whole reply. `keeps`
     gets the status of a reply, and returns True if another request may follow on the connection.
@@ -84,7 +86,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
         self._keeps = keeps
         self._free = asyncio.Semaphore(size)
         self._idle: list[tuple[Connection, float]] = []
-        """Unused open connections, and the time of their last use."""
+        """Unused open connections, each with the time of its last use."""
         self._ending: set[Connection] = set()
         """Closed connections, while the server has not closed the other side."""
 
@@ -140,7 +142,7 @@ class PooledTransport(httpx.AsyncBaseTransport):
             connection.abort()
             raise
         release = partial(self._release, connection, alarm, status)
-        if connection.complete:  # as nearly always: httpx reads streams slowly
+        if connection.complete:  # true for most replies; a stream would be slower
             content = connection.unread()
             release()
             return httpx.Response(status, content=content)
