@@ -243,8 +243,8 @@ class Agent:
         return {uid: why for uid, why in waits.items() if uid not in begun}
 
     def _begun(self) -> Collection[str]:
-        """Returns the uids of Pods that have begun. If the container runtime does not ask the agent,
-        each Pod with processes counts as begun."""
+        """Returns the uids of Pods that have begun. While the agent has no connection to the container
+        runtime (NRI), each Pod with processes counts as begun."""
         if self._settings.nri is not None and not self._awaits_runtime:
             return self._containers.begun
         return {each.uid for each in self.keeper.cgroups if each.populated}
@@ -259,8 +259,9 @@ class Agent:
         return cgroup.uid in self._pods.slurmds or has_run_slurmd(cgroup.place)
 
     def _devices_held(self) -> str:
-        """Returns the devices that slurmd's Pod lacks, because a gone Pod still has processes. Devices
-        of a job's Pod are left out, because the gate keeps native jobs away from these devices."""
+        """Returns the devices that slurmd's Pod lacks because processes of a gone Pod still hold the
+        devices. Devices of a job's Pod are left out, because the gate keeps native jobs away from these
+        devices."""
         held = self.keeper.held_by_gone.items()
         lacks = [each for uid, of in held if not self._pods.is_of_job(uid) for each in of]
         return ", ".join(sorted(lacks))

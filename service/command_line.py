@@ -1,7 +1,6 @@
-"""Options of all programs' command lines.
+"""Options that the command lines of all programs have in common.
 
-Only command lines load this module. Serving programs load neither this module nor typer, to save
-memory.
+Only command lines load this module. Serving programs load neither this module nor typer, to save memory.
 """
 
 from enum import StrEnum

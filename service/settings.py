@@ -90,8 +90,8 @@ def log_unknown_variables(kind: type[BaseSettings]) -> None:
 
 
 def unknown_variables(kind: type[BaseSettings], environment: Mapping[str, str]) -> dict[str, str | None]:
-    """Returns the unknown variables with the settings' prefix. With each variable comes the setting that
-    is probably meant, or None."""
+    """Returns the unknown variables with the settings' prefix. The value for each variable is the
+    setting that is probably meant, or None."""
     prefix = kind.model_config["env_prefix"]
     settings = {name.upper(): field for name, field in kind.model_fields.items()}
     found: dict[str, str | None] = {}

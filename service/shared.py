@@ -15,7 +15,8 @@ class Shared:
         self._next: asyncio.Task[None] | None = None
 
     async def __call__(self) -> None:
-        """Starts or joins the next call. Returns at the end of a call that began after this moment."""
+        """Starts or joins the next call. Returns at the end of a call that began after this method was
+        called."""
         if self._next is None:
             self._next = asyncio.create_task(self._after(self._under_way))
         await asyncio.shield(self._next)

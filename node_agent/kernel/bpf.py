@@ -99,7 +99,7 @@ class Map:
         found, last = dict[bytes, bytes](), None
         following = ctypes.create_string_buffer(self._key_size)
         with suppress(FileNotFoundError):  # the end
-            while last is None or last not in found:  # the kernel restarts after a removed key
+            while last is None or last not in found:  # the kernel starts over after a removed key
                 found |= {} if last is None else {last: self._value(last)}
                 self._element(_Command.MAP_GET_NEXT_KEY, last, following)
                 last = following.raw

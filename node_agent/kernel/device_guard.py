@@ -1,10 +1,10 @@
 """The guard of the devices that Slurm counts. The guard is a program in the kernel, on the cgroup that
 contains all Pods.
 
-The program decides each time that a process opens a device. The program allows access to all unguarded
-devices. For a guarded device, the program allows access only with an entry for the Pod. So a Pod without
-entries has no guarded device. The guard stays in force without the agent. The program allows mknod,
-because the new file gives no access: the program decides when a process opens the file.
+The kernel runs the program each time a process opens a device. The program allows access to all
+unguarded devices. For a guarded device, the program allows access only with an entry for the Pod. So a
+Pod without entries has no guarded device. The guard stays in force without the agent. The program allows
+mknod, because the new file gives no access: the program decides when a process opens the file.
 
 Two maps hold the guarded devices and the entries. The program only checks whether a key exists. The
 value of an entry is for the next agent, and says whether other Pods may have parts of the device.
@@ -74,8 +74,8 @@ class DeviceGuard:
         """Attached programs by the kernel's number of the cgroup."""
 
     def put_on(self, pods: Path, depth: int) -> tuple[int, ...]:
-        """Attaches the guard to a cgroup of Pods, and pins the maps and the program. Does so again if
-        another program has removed the guard or the pins.
+        """Attaches the guard to a cgroup that contains all Pods, and pins the maps and the program. Does
+        so again if another program has removed the guard or the pins.
 
         Parameter `depth` is the number of levels below the root of all cgroups (1 for `/kubepods`).
         Returns the numbers of foreign device programs on the cgroup, because all programs must allow

@@ -33,7 +33,7 @@ class FolderWatch:
         asyncio.get_running_loop().add_reader(self._fd, self._read)
 
     def add(self, folder: Path) -> None:
-        """Also watches this folder. A second call for the same folder changes nothing. Raises
+        """Starts to watch a folder. A second call for the same folder changes nothing. Raises
         OSError."""
         mask = _CREATED | _DELETED | _MOVED | _WRITTEN | _ONLY_FOLDERS
         if _libc.inotify_add_watch(self._fd, os.fsencode(folder), mask) < 0:

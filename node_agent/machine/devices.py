@@ -139,9 +139,9 @@ class GpuVendor(Protocol):
     common: tuple[str, ...] = ()
     """Files that a program needs in addition to the files of a device."""
     library: str = ""
-    """Environment variable that names the UUIDs of devices to the vendor's libraries."""
+    """Environment variable that gives the UUIDs of devices to the vendor's libraries."""
     runtime: str = ""
-    """Environment variable that names the UUIDs of devices to the vendor's container runtime."""
+    """Environment variable that gives the UUIDs of devices to the vendor's container runtime."""
     kubelet_name: Literal["uuid", "bus", ""] = ""
     """Field of `Device` with the name that the vendor's own plugin reports to the kubelet, or "" without
     such a name. By this name, programs find the Pod of a device."""

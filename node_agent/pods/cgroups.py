@@ -145,7 +145,7 @@ def depth(cgroup: Path) -> int:
 
 
 def children(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
-    """Yields the cgroups inside a cgroup that have a matching name. For a removed cgroup, yields
-    nothing. Raises OSError."""
+    """Yields the child cgroups with a matching name. For a removed cgroup, yields nothing. Raises
+    OSError."""
     with suppress(FileNotFoundError):
         yield from (place for place in folder.iterdir() if name.fullmatch(place.name))

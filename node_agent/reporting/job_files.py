@@ -5,7 +5,7 @@ labels the metrics of a device with `hpc_job`. The exporter's source (4.5.3-4.8.
 
 - The name of a file is the number of the GPU, or the numbers of the GPU and of the MIG instance: "3.7".
   The exporter skips other names, and folders.
-- Each line is a job. The exporter does not quote the line in its answer.
+- Each line is a job. The exporter copies the line into its answer without quoting.
 - A file without a line means a GPU without a job.
 - If a listed file is gone when the exporter opens the file, the whole scrape fails.
 

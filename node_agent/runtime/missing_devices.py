@@ -104,8 +104,8 @@ class MissingDevices:
 
 
 def _lacks(given: ContainerDevices, parts: Iterable[Part], made: Made) -> str:
-    """Returns the missing additions. With CDI, files may have other paths and numbers in the container.
-    Then only the variables count."""
+    """Returns the missing additions. CDI may give a device's files other paths and numbers in the
+    container. So for devices by CDI, only the variables are compared."""
     files = (file for part in parts if part.numbers <= made.numbers for file in part.device.files)
     by_runtime = {name: value for name, value in given.variables.items() if name in _BY_RUNTIME}
     return given.missing(files, given.cdi, {**made.variables, **by_runtime})

@@ -41,9 +41,9 @@ def step(assigned: Assignment | None, pod: Manifest | None, jobs: Collection[str
 
 
 def starts(pod: Manifest | None, now: datetime, up_s: float) -> bool:
-    """Returns True while slurmd's first list of devices may be missing. This is so without a Pod,
-    without a running container, and in the container's first 5 minutes. Parameter `up_s` is the uptime
-    of the machine. After a boot, the Pod's status may still have the start from before the boot. So the
+    """Returns True while slurmd's first list of devices may be missing. The list may be missing if no
+    container of slurmd runs, and in the container's first 5 minutes. Parameter `up_s` is the uptime of
+    the machine. After a boot, the Pod's status may still have the start from before the boot. So the
     result is also True in the first 5 minutes after a boot."""
     if (since := began(pod)) is None:
         return True
@@ -60,7 +60,7 @@ def began(pod: Manifest | None) -> datetime | None:
 
 
 def in_words(jobs: Collection[str]) -> str:
-    """Returns the message why the slurmd Pod is not ended."""
+    """Returns the message why the agent does not end the slurmd Pod."""
     ordered = sorted(jobs)
     more = f" and {len(ordered) - _MOST_SHOWN} more" if len(ordered) > _MOST_SHOWN else ""
     names = ", ".join(ordered[:_MOST_SHOWN]) + more
@@ -68,7 +68,8 @@ def in_words(jobs: Collection[str]) -> str:
 
 
 def in_words_of_orphans(uids: Collection[str]) -> str:
-    """Returns the message why no slurmd Pod is made while processes of earlier slurmd Pods run."""
+    """Returns the message why the agent makes no slurmd Pod while processes of earlier slurmd Pods
+    run."""
     return (
         "the slurmd Pod is not created: processes of an earlier slurmd Pod, which was deleted by force,"
         f" still run on this Node (uid {', '.join(sorted(uids))}). Wait for their jobs, or end them"

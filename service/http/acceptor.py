@@ -1,5 +1,5 @@
-"""Accepts the connections of a port. A connection counts from the start of its TLS handshake. Each
-handshake uses the newest certificate."""
+"""Accepts the connections of a port. A connection counts toward the limit from the start of its TLS
+handshake. Each handshake uses the newest certificate."""
 
 import asyncio
 import socket
