@@ -1,5 +1,5 @@
-"""The chart accepts the example values of docs/tasks/users.md and docs/reference/users.md. Also tests the
-options that each preset sets."""
+"""The chart accepts the example values of docs/tasks/users.md and docs/reference/users.md. Also tests
+the options that each preset sets."""
 
 from __future__ import annotations
 
