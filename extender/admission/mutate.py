@@ -1,11 +1,11 @@
 """/mutate: a Pod with annotations for Slurm gets the extender's scheduler, scheduling gate and attempt
-number. A Pod of another scheduler stays as written, unless TAKE_SCHEDULERS names the scheduler. In
-Namespaces with the label slurm-extender.io/every-pod, /mutate/every-pod treats every Pod without a
-scheduler name like a Pod with annotations.
+number. A Pod of another scheduler keeps the scheduler, unless the setting TAKE_SCHEDULERS names the
+scheduler. In Namespaces with the label slurm-extender.io/every-pod, /mutate/every-pod treats every Pod
+without a scheduler name like a Pod with annotations.
 
 The webhook rejects a Pod that can never run. The reply lists all problems. kube-apiserver calls /mutate
-again after another webhook has changed a Pod (reinvocationPolicy: IfNeeded). The webhook asks no other
-program, so the webhook works while Slurm or the rest of the extender is down.
+again after another webhook has changed a Pod (reinvocationPolicy: IfNeeded). The webhook calls no other
+program, so the webhook works while Slurm is down, or no replica leads.
 """
 
 from collections.abc import Callable
@@ -79,7 +79,8 @@ def patch_of(pod: Manifest, translation: TranslationConfig) -> _Patch:
 
 
 def _unmarked(pod: Manifest) -> _Patch:
-    """Returns the JSON Patch that removes the extender's marks from an unmanaged Pod."""
+    """Returns the JSON Patch that removes the extender's annotations and job label from an unmanaged
+    Pod."""
     kept = _without_ours(pod)
     changed = kept != (pod["metadata"].get("annotations") or {})
     return [*([_add("/metadata/annotations", kept)] if changed else ()), *_without_label(pod)]
@@ -93,8 +94,8 @@ def _without_ours(pod: Manifest) -> dict[str, str]:
 
 
 def _without_label(pod: Manifest) -> _Patch:
-    """Returns the JSON Patch that removes the job label. In a copied Pod, this label names the job of
-    another Pod."""
+    """Returns the JSON Patch that removes the job label. If the author has copied the manifest of
+    another Pod, the label names the job of the other Pod."""
     labels = pod["metadata"].get("labels") or {}
     kept = {key: each for key, each in labels.items() if key != JOB_ID}
     return [] if kept == labels else [_add("/metadata/labels", kept)]

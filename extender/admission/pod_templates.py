@@ -21,8 +21,8 @@ _TEMPLATES: Mapping[tuple[str, str], Sequence[str]] = {
 
 
 def pod_templates(group: str, kind: str, manifest: Any) -> Iterator[tuple[str, Any]]:
-    """Yields an object's Pod templates, each with the path in the object. Yields nothing for an object
-    of another kind, or of another shape."""
+    """Yields an object's Pod templates, each with the path in the object. Yields nothing for a kind
+    outside `_TEMPLATES`, and for a path that the object does not have."""
     for path in _TEMPLATES.get((group, kind), ()):
         yield from _at("", manifest, path.split("."))
 

@@ -31,7 +31,8 @@ from extender.routing import Items, Texts, errors_of, fields_in_words
 from extender.unmanaged.capacity import exempt
 from kubernetes_client.protocol import Manifest
 
-# Limits of kube-apiserver for warnings: kube-apiserver cuts or drops longer texts.
+# Limits of kube-apiserver, in characters, for one warning and for all warnings of a reply together:
+# kube-apiserver cuts or drops longer texts.
 _LONGEST_WARNING = 256
 _ALL_WARNINGS = 4096
 _MOST_PROBLEMS = 50
@@ -39,18 +40,19 @@ _LONGEST_PROBLEM = 1024
 _MOST_READ = max(limits.MOST_TERMS, limits.MOST_TOLERATIONS, limits.MOST_CONTAINERS) + 1
 # Limits of a body, as numbers of separators: brackets and commas. The event loop parses a value of JSON
 # in up to 1 us, and 4 MiB may have two million values. An ordinary Pod has some hundred values. A Pod of
-# 500 containers, with the old Pod and `managedFields`, has some 200,000 values. Annotations (256 KiB)
-# may consist of separators. One body may take 0.3 s, and 140 bodies may arrive at once. So bodies above
-# _ORDINARY_SEPARATORS are answered one by one (`is_large`). All smaller bodies on the connections of a
-# listener together take less than a second.
+# 500 containers, with the old Pod and `managedFields`, has some 200,000 values. Separators inside of
+# texts also count, and the texts of a Pod's annotations (256 KiB) may consist of separators alone. One
+# body with _MOST_SEPARATORS may hold up the event loop for 0.3 s, and 140 such bodies may arrive at
+# once. So bodies above _ORDINARY_SEPARATORS are answered one by one (`is_large`). All smaller bodies on
+# the connections of a listener together take less than a second.
 _MOST_SEPARATORS = 300_000
 _ORDINARY_SEPARATORS = 2_000
 _CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), " ")
 
 
 def _first(values: Any) -> Any:
-    """Returns the first items of a list. The number of these items is enough to see that a list is above
-    the limits."""
+    """Returns the first _MOST_READ items of a list. So many items already exceed the limits of
+    `pod_request.limits`, so the later check of these limits rejects every longer list."""
     return values[:_MOST_READ] if isinstance(values, list) else values
 
 
@@ -161,19 +163,20 @@ class AdmissionRequest(_Part):
 
 
 class PodRequest(AdmissionRequest):
-    """A request about the creation of a Pod, or about a change from `old_object`."""
+    """A request to create the Pod `object`, or to change the Pod `old_object` into `object`."""
 
     object: Pod
     old_object: Pod | None = None
 
     def model_post_init(self, _: Any) -> None:
-        """Adds the namespace to the Pods, because the Pod of a creation may have no namespace."""
+        """Adds the namespace of the request to the Pods, because a Pod may lack its namespace before the
+        creation."""
         for pod in filter(None, (self.object, self.old_object)):
             pod["metadata"]["namespace"] = self.namespace
 
 
 class ObjectRequest(AdmissionRequest):
-    """A request about an object of another kind; `object` is null for a deletion."""
+    """A request about an object that is not a Pod; `object` is null for a deletion."""
 
     object: dict[str, Any] | None = None
 
@@ -186,8 +189,8 @@ class AdmissionReview(_Part, Generic[Asked]):
 
 
 def _more_than(most: int, body: bytes) -> int:
-    """Returns the number of separators of a body if the number is above `most`, else 0. Separators count
-    the values, because each value follows a separator."""
+    """Returns the number of separators of a body if the number is above `most`, else 0. The number of
+    separators stands for the number of values, because each value follows a separator."""
     if len(body) <= most:
         return 0
     separators = sum(map(body.count, (b"[", b"{", b",")))
@@ -195,8 +198,8 @@ def _more_than(most: int, body: bytes) -> int:
 
 
 def is_large(body: bytes) -> bool:
-    """Returns True for the body of a review that holds up the event loop if many such bodies arrive at
-    once."""
+    """Returns True if the body of a review is large: many such bodies at once would hold up the event
+    loop."""
     return _more_than(_ORDINARY_SEPARATORS, body) > 0
 
 
@@ -225,10 +228,10 @@ def allowed(
 
 
 def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) -> bool:
-    """Returns True if a new Pod becomes managed. The extender's marks on the Pod do not count, because
-    the Pod's author wrote the marks. With `every_pod`, Pods without annotations for Slurm also become
-    managed. The exceptions are Pods of another scheduler, and Pods that must run without Slurm's
-    consent."""
+    """Returns True if a new Pod becomes managed. Annotations and gates of the extender on the Pod do not
+    count, because the Pod's author wrote these. With `every_pod`, Pods without annotations for Slurm
+    also become managed. The exceptions are Pods of another scheduler, and Pods that must run without
+    Slurm's consent, such as Pods of DaemonSets."""
     if translation.scope.problem(pod) is not None:
         return False
     # A Pod template has the name of a PriorityClass, and no priority number yet.
@@ -239,8 +242,8 @@ def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) 
 
 
 def asked_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> Request:
-    """Returns a Pod's request, with the changes and the problems from the policy. The Pod's status does
-    not matter."""
+    """Returns a Pod's request to Slurm, with the policy's changes and the problems that the policy
+    finds. Ignores the Pod's status."""
     wish = {"metadata": pod["metadata"], "spec": pod["spec"]}
     return judged(parse_pod(wish, translation), policy, translation).request
 
@@ -275,6 +278,6 @@ def _passed_on(warnings: Iterable[str]) -> Iterator[str]:
 
 
 def _line(text: str, longest: int) -> str:
-    """Returns a line without control characters, because kube-apiserver drops warnings with such
-    characters."""
+    """Returns the first `longest` characters of a text, as one line. Replaces control characters by
+    spaces, because kube-apiserver drops warnings with control characters."""
     return text[:longest].translate(_CONTROL)

@@ -13,7 +13,7 @@ _EVERY_POD = "/every-pod"
 def routes_of(path: str, review: Callable[[bytes, bool], Manifest]) -> APIRouter:
     """Returns two routes: the path, and the path with /every-pod at the end. kube-apiserver calls the
     second route for Namespaces with the label slurm-extender.io/every-pod. `review` takes the body of an
-    AdmissionReview, and True for the second route, and returns the reply."""
+    AdmissionReview, and a flag: True for the second route. `review` returns the reply."""
     routes = APIRouter(route_class=VerbRoute)
 
     @routes.post(path)

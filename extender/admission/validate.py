@@ -1,8 +1,10 @@
-"""/validate: if an object cannot run, the author of the object gets every problem at once.
+"""/validate: if a Pod cannot run, the author of the Pod, or of the Pod's template, gets all problems at
+once.
 
-If an object has a Pod template, the author gets warnings, and the webhook never rejects the object. The
-webhook rejects an invalid Pod, and an invalid change of a Pod with the extender's gate. /mutate has
-already checked a new Pod. The second check serves clusters in which other webhooks change Pods later.
+For an object with a Pod template, the author gets the problems as warnings, because the webhook never
+rejects such an object. The webhook rejects an invalid Pod, and an invalid change of a Pod with the
+extender's gate. /mutate has already checked a new Pod. /validate checks the Pod again, because another
+webhook may have changed the Pod after /mutate.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,8 +36,9 @@ _POD = TypeAdapter(Pod)
 
 
 def review_pod(request: PodRequest, translation: TranslationConfig, policy: Policy) -> dict[str, Any]:
-    """Returns the AdmissionReview of a Pod. A problem of the old Pod does not forbid a change, because
-    the change may correct another problem, or come from a controller."""
+    """Returns the AdmissionReview of a Pod. The webhook rejects a change only for new problems. If the
+    old Pod has the same problem, the webhook accepts the change, because the change may correct another
+    problem, or come from a controller."""
     pod, before = request.object, request.old_object
     if not _waits(pod, before, translation):
         return allowed(request)
@@ -51,8 +54,9 @@ def review_pod(request: PodRequest, translation: TranslationConfig, policy: Poli
 
 
 def _waits(pod: Manifest, before: Manifest | None, translation: TranslationConfig) -> bool:
-    """Returns True until the extender asks Slurm for the Pod's job, and before a repeated request.
-    Later, a change has no effect on a grant."""
+    """Returns True for a new managed Pod, and for a changed managed Pod that still has the extender's
+    gate. After the extender has removed the gate, Slurm has granted the job, and a change has no effect
+    on the grant."""
     spec = pod["spec"]
     gates = (gate["name"] for gate in spec.get("schedulingGates") or ())
     waits = GATE in gates if before is not None else not spec.get("nodeName")
@@ -62,9 +66,11 @@ def _waits(pod: Manifest, before: Manifest | None, translation: TranslationConfi
 def review_object(
     request: ObjectRequest, translation: TranslationConfig, policy: Policy, *, every_pod: bool = False
 ) -> dict[str, Any]:
-    """Returns the AdmissionReview of an object of another kind."""
+    """Returns the AdmissionReview of an object that is not a Pod, with warnings about its Pod
+    templates."""
     kind = request.kind
-    every_pod = every_pod and kind.kind != "DaemonSet"  # /mutate excludes a DaemonSet's Pods by owner
+    # /mutate recognizes a DaemonSet's Pods by their owner. A Pod template has no owner yet.
+    every_pod = every_pod and kind.kind != "DaemonSet"
     warnings: list[str] = []
     for place, template in pod_templates(kind.group, kind.kind, request.object):
         pod = _pod_of(template, request.namespace)
@@ -88,7 +94,7 @@ def _warnings_of(pod: Manifest, translation: TranslationConfig, policy: Policy) 
     yield from translation.taken_over(pod)
     yield from (f"Pods would be refused: {problem}" for problem in asked.problems)
     yield from asked.warnings
-    # /mutate lowers the grace period of each Pod.
+    # A warning in advance: /mutate will lower the grace period of each Pod of the template.
     yield from translation.see("grace", translation.grace.warning(pod["spec"]))
 
 
