@@ -2,8 +2,9 @@
 
 A difference may be temporary. So a difference counts only after several new readings have found the
 difference again. The audit logs and counts each difference once. The ledger cancels a live job if the
-job's Pod is proven gone, has another job, or is not allowed to have a job. The eviction limiter sets the
-pace. All other differences are corrected by reactions to events, or by people (invariants I5 and I6)."""
+job's Pod is proven gone, has another job, or is not allowed to have a job. The eviction limiter limits
+the number of such cancellations in a minute. All other differences are corrected by the extender's
+reactions to events, or by people (invariants I5 and I6 in docs/design/architecture.md)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -27,17 +28,17 @@ from service.health import Health, common_problem
 from service.periodic import periodically
 from slurm_client.errors import SlurmError
 
-# Pauses before the first rounds. In the first minutes, requests of an earlier leader may still arrive
-# in Slurm. A killed slurmctld may also restore jobs that the earlier leader cancelled. Later rounds find
-# only leftovers.
+# Pauses before the first rounds, shorter than later pauses because new differences are likely at the
+# start. In the first minutes, requests of an earlier leader may still arrive in Slurm. If slurmctld was
+# killed, its next start may also restore jobs that the earlier leader has cancelled.
 _FIRST_S = (10.0, 20.0, 30.0, 60.0)
 _CONFIRM_S = 2.0
 _BYTES_A_JOB = 85  # in replies of Slurm 24.11, which are indented; 42 in 26.05
 _BYTES_A_SECOND = 2000
-"""Average rate at which the audit may read data. With more jobs in Slurm, the audit makes fewer
-rounds."""
+"""Largest average rate, in bytes per second, at which the audit reads data. With more jobs in Slurm, the
+audit makes fewer rounds."""
 _MOST_LOGGED = 20
-"""Largest number of findings of a round in the log. The metrics and the command have all findings."""
+"""Largest number of findings that a round logs. The metrics and the command report all findings."""
 _OVER = frozenset({State.RELEASING, State.DONE})
 _MENDED = frozenset({FindingKind.ORPHAN_JOB, FindingKind.TWO_JOBS})
 
@@ -109,16 +110,16 @@ class PeriodicAudit:
 
     async def _known(self) -> tuple[tuple[Pod, ...], ClusterView, frozenset[int]]:
         """Returns the ledger's Pods, the view, and the ids of the ledger's jobs. Another thread reads
-        the records, because the ledger may have 50,000."""
+        the records, because the ledger may have 50,000 records."""
         records, view = tuple(self._ledger.placeholders), self._view()
         pods, jobs = await asyncio.to_thread(_pods_and_jobs, records)
         return pods, view, jobs | self._jobs_of_adopted_pods()
 
 
 def _pods_and_jobs(records: Sequence[Placeholder]) -> tuple[tuple[Pod, ...], frozenset[int]]:
-    """Returns the Pods and the job ids of the ledger's records. While the ledger watches a job, the Pod
-    gets the job and the attempt of the record, which are newer than the Pod's annotations. Ended Pods
-    stay ended."""
+    """Returns the Pods and the job ids of the ledger's records, without the Pods of records in the
+    states `_OVER`. While the ledger watches a job, the returned Pods have the job and the attempt of the
+    record, because the record is newer than the Pods' annotations."""
     pods = (
         member.pod.with_scheduling(job_id=record.job.id, attempt=record.attempt)
         if record.watched
