@@ -1,10 +1,11 @@
 """The last check that a Pod fits on a Node, and the reservation of the Node during the Binding.
 
 kube-scheduler counts all Pods, and Slurm counts all jobs. Neither system counts native jobs together
-with unmanaged Pods, or together with Pods that still end after their job. An unmanaged Pod must fit into
-the room that Slurm leaves. A managed Pod is not bound while other Pods use its allocation. If these Pods
-stay, the managed Pod needs another allocation. If these Pods are leaving, the managed Pod waits. After
-this check, Slurm may still start a native job, because Slurm does not know unmanaged Pods.
+with unmanaged Pods, or together with Pods that still run after the end of their job. An unmanaged Pod
+must fit into the room that Slurm leaves. A managed Pod is not bound while other Pods use its allocation.
+If these Pods stay, the managed Pod needs another allocation. If these Pods are leaving, the managed Pod
+waits. After this check, Slurm may still start a native job on the resources of an unmanaged Pod, because
+Slurm does not know unmanaged Pods.
 """
 
 import asyncio
@@ -45,8 +46,8 @@ class DoesNotFit(Exception):
 
 
 class NodeReservation:
-    """Lets one Pod at a time onto a Node. kube-scheduler has one leader, so only one replica
-    binds."""
+    """Lets one Pod at a time be bound to a Node. Locks in this process are enough, because only one
+    replica of the extender binds Pods: the replica that the leading kube-scheduler calls."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class NodeReservation:
             yield
             return
         async with self._alone(node):
-            self._adopted_pods.add(node)  # from now on a managed Pod waits for the answer
+            self._adopted_pods.add(node)  # now the /bind of a managed Pod also waits for the lock
             try:
                 await self._without_lingering(node)
                 fits = await self._fits(manifest, node)
@@ -119,7 +120,7 @@ class NodeReservation:
     @asynccontextmanager
     async def _alone(self, node: str) -> AsyncIterator[None]:
         """Reserves the Node for one Pod. Raises Unavailable if the Node is still reserved at the
-        deadline: the Binding of another Pod to the Node has no answer from kube-apiserver yet."""
+        deadline. kube-apiserver has then not yet answered the Binding of another Pod to the Node."""
         lock = self._held[node]
         await kubernetes_in_time(lock.acquire())
         try:
@@ -129,8 +130,9 @@ class NodeReservation:
 
     async def _fits(self, manifest: Manifest, node: str) -> bool:
         """Returns True if a Pod fits on a Node of Slurm. First reads the bound Pods, including the last
-        Pod that this replica has bound. Then reads Slurm's node, and then the placeholders. In this
-        order, a job that begins or ends in between counts once or twice, but is never left out."""
+        Pod that this replica has bound. Then reads Slurm's node, and then the states of the Pods' jobs.
+        In this order, a Pod whose job begins or ends between these reads counts once or twice, but is
+        never left out."""
         bound = await kubernetes_in_time(pods_on(self._kubernetes, node))
         slurm_node = await self._capacity.read_node(node)
         if slurm_node is None:  # one reply without the node proves nothing
@@ -142,16 +144,18 @@ class NodeReservation:
 
     async def _taken(self, manifest: Manifest, node: str, allocation: Allocation) -> str | None:
         """Returns the reason for which a managed Pod cannot use its allocation now; None if the Pod can.
-        Exempt Pods do not count, because such Pods run beside all jobs."""
+        Pods of DaemonSets and critical Pods (`exempt`) do not count, because such Pods run beside all
+        jobs."""
         on_node = await kubernetes_in_time(pods_on(self._kubernetes, node))
         if await self._overlapping(on_node, allocation):
             return LEAVING
         bound = [pod for pod in on_node if not exempt(pod)]
         if not await self._uncounted(bound):
-            self._adopted_pods.discard(node)  # Slurm counts these Pods; another Pod adds the Node again
+            # Slurm counts all Pods on the Node. The /bind of the next unmanaged Pod adds the Node again.
+            self._adopted_pods.discard(node)
             return None
         slurm_node = await self._capacity.read_node(node)
-        if slurm_node is None:  # Slurm has granted the node
+        if slurm_node is None:  # cannot be right, because Slurm has granted the node
             return UNKNOWN
         asked, left = requested(manifest, self._translation), left_by_jobs(slurm_node, self._translation)
         states = await self._states(bound)
@@ -174,14 +178,15 @@ class NodeReservation:
 
     def _stays(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:
         """Returns True if a Pod that Slurm does not count will stay on the Node. An unmanaged Pod stays.
-        A managed Pod also stays if Slurm has lost its job, or lost the start of the job. Slurm then
-        gives the room to the Pod's job before any other job. One answer of Slurm is enough, because only
-        the place of the new Pod depends on the answer."""
+        A managed Pod also stays if Slurm has lost its job, or has forgotten the start of the job, and
+        queues the job again. Slurm then gives the room to the Pod's job before any other job. One answer
+        of Slurm is enough, because the answer only decides whether the new Pod waits, or gets another
+        Node."""
         state = states.get(placeholder_of(pod, self._translation) or 0)
         if state is not None and state.completing:  # Slurm may still count the Pod
             return False
         now = datetime.now(UTC)
-        if not self._translation.manages(pod):  # Slurm may count a new Pod before the annotation exists
+        if not self._translation.manages(pod):  # an adopted Pod may have a job before the annotation
             return not (self._translation.adopts and bound_for_s(pod, now) < _ADOPTED_WITHIN_S)
         leaves = gone_in(pod, now) <= self._translation.grace.leaves_within
         return not leaves and (state is None or state.pending)

@@ -25,8 +25,8 @@ class BindArgs(BaseModel):
 
 
 def router(binder: Binder, health: Health) -> APIRouter:
-    """Returns the route. If the cause of a failure is a known outage, the failure is not logged as
-    news."""
+    """Returns the route. While a known outage lasts, failed calls with this cause are logged only at the
+    level DEBUG."""
     routes = APIRouter(route_class=VerbRoute)
 
     @routes.post("/bind")

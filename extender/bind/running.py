@@ -1,7 +1,7 @@
 """Reads the states of jobs for /bind. Calls of /bind at about the same time share one call to Slurm.
 
-kube-scheduler binds in the background, one Pod after the other, a few milliseconds apart. A call to
-Slurm for each bind would cost as much as the allocations.
+kube-scheduler binds in the background, one Pod after the other, a few milliseconds apart. If each bind
+called Slurm, the calls would cost Slurm as much as the allocations of the jobs.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ from slurm_client.job_state import UNKNOWN_STATE, JobState
 from slurm_client.protocol import Slurm
 
 _PROLOG_S = (0.01, 0.05, 0.1, 0.2, 0.4, 0.8)
-_RARE_S = 0.01  # pause between two calls
-_BURST_S = 0.05  # pause while Pods come fast: some four binds share a call
-_BEGINS = 2  # number of binds in a short pause that begins a burst: above some 100 a second
-_GOES_ON = 3  # number of binds in a long pause that continues a burst: 60 a second
+_RARE_S = 0.01  # pause between two calls to Slurm while only few Pods come
+_BURST_S = 0.05  # pause during a burst, while Pods come fast: some four binds share a call
+_BEGINS = 2  # a burst begins after so many binds in a pause of _RARE_S: above some 100 a second
+_GOES_ON = 3  # a burst continues after so many binds in a pause of _BURST_S: 60 a second
 _NOT_KNOWN = JobState(UNKNOWN_STATE)
 
 
@@ -27,9 +27,9 @@ class RunningJobs:
         self._binds = 0  # reads by `runs` since the last call; reads by `hold_nodes` do not count
 
     async def runs(self, job_id: int) -> bool:
-        """Returns True if a job is RUNNING. Slurm gives the answer after the start of this call. While
-        the job's Prolog runs, waits a moment, because kube-scheduler would try again only later. Raises
-        SlurmError."""
+        """Returns True if a job is RUNNING. The answer is never older than this call. While the job's
+        Prolog runs, asks Slurm again for a short time, because kube-scheduler would repeat a failed bind
+        only later. Raises SlurmError."""
         for pause in _PROLOG_S:
             self._binds += 1
             state = (await self._states.of((job_id,))).get(job_id, _NOT_KNOWN)
@@ -39,8 +39,8 @@ class RunningJobs:
         return state.running
 
     async def hold_nodes(self, job_ids: Collection[int]) -> bool:
-        """Returns True if all jobs still have their nodes. Slurm gives the answer after the start of
-        this call. Raises SlurmError."""
+        """Returns True if all jobs still have their nodes. The answer is never older than this call.
+        Raises SlurmError."""
         states = await self._states.of(job_ids)
         return all(states.get(job_id, _NOT_KNOWN).holds_nodes for job_id in job_ids)
 
