@@ -1,1 +1,2 @@
-"""Checks a running installation: Slurm must place and end a Pod, and another Pod must be refused."""
+"""Checks a running installation: Slurm must place a Pod, the Pod's job must end after the Pod, and the
+webhook must refuse another Pod."""

@@ -1,4 +1,4 @@
-"""Pods of the check: a Pod for Slurm to place, and a Pod that must be refused."""
+"""Pods of the check: a Pod that Slurm must place, and a Pod that the webhook must refuse."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,5 @@
-"""The steps of the check, in order. Each step waits for an expected state, or reports the actual state.
+"""The steps of the check, in order. Each step waits for an expected state. At the time limit, the step
+reports the actual state.
 
 The check needs the rights `create`, `get` and `delete` for Pods in the namespace, and Slurm's token. If
 Nodes and Slurm nodes have different names, the check also needs `get` for Nodes. The check deletes both
@@ -198,8 +199,8 @@ class Steps:
         return job
 
     async def _slurm_node(self, node: str, job: Job) -> str:
-        """Returns the name of the Slurm node that a Node names. In most clusters, both names are
-        equal."""
+        """Returns the name of the Slurm node that belongs to a Node. Reads the Node's label only if the
+        job's node has another name than the Node. In most clusters, both names are equal."""
         if job.nodes == (node,):
             return node
         labels = (await self._kubernetes.read_node(node))["metadata"].get("labels") or {}
