@@ -1,1 +1,2 @@
-"""Commands of `slurm-extender` besides `serve`. Each command uses Slurm and Kubernetes, and exits."""
+"""Commands of `slurm-extender` besides `serve`. Each command does its work with Slurm and Kubernetes
+once, and then exits."""

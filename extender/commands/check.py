@@ -1,5 +1,5 @@
-"""`slurm-extender check`: tests an installation with a Pod that Slurm places, and with a Pod that must
-be refused."""
+"""`slurm-extender check`: tests an installation with a Pod that Slurm must place, and with a Pod that
+the webhook must refuse."""
 
 import asyncio
 import signal
@@ -21,7 +21,7 @@ _TO_STOP = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(output: Output, wish: Wish) -> int:
-    """Prints the outcome of each step. In a table, the line of a step appears at the end of the step.
+    """Prints the outcome of each step. For a table, prints the line of a step as soon as the step ends.
     Returns the exit status: 0 if all steps pass, 1 if a step fails or a signal ends the check, 2 if
     kube-apiserver gives no access."""
     settings = from_environment(Settings)

@@ -32,8 +32,8 @@ def console() -> Console:
 
 
 def print_line(result: Result, where: Console, skipped: Sequence[str] = ()) -> None:
-    """Prints an outcome and its fix. `skipped` has the names of other checks that were skipped for the
-    same cause."""
+    """Prints an outcome and its fix. `skipped` has the names of the skipped checks to list below the
+    outcome."""
     with where.capture() as printed:
         where.print(_line(result, skipped))
     where.file.write("".join(f"{each.rstrip()}\n" for each in printed.get().splitlines()))
@@ -55,8 +55,9 @@ def _line(result: Result, skipped: Sequence[str]) -> Table:
 
 
 def _folded(results: Sequence[Result]) -> Iterator[tuple[Result, Sequence[str]]]:
-    """Yields one result for each cause. With each result come the names of other checks that were
-    skipped for the same cause."""
+    """Yields the results, each with the names of the skipped checks to list below the result. A check
+    that was skipped because of another check is listed below the other check. If several checks were
+    skipped with the same message, the first check gets a line, and the other checks are listed below."""
     skipped: dict[str, list[str]] = {}
     for each in results:
         if each.verdict is Verdict.SKIPPED:

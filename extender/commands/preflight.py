@@ -62,9 +62,10 @@ def run(output: Output, places: Places) -> int:
 
 
 def _scheduler(asked: Path | None, own: Path | None) -> SchedulerConfiguration | Unread:
-    """Returns kube-scheduler's configuration from the given file, otherwise from the file that the
-    settings name. The second file may be absent on this machine. Raises NoConfiguration only for the
-    given file."""
+    """Returns kube-scheduler's configuration from the file of the command line (`asked`), otherwise from
+    the file of the settings (`own`). The file of the settings may be absent on this machine, so a
+    problem with this file gives Unread. A problem with the file of the command line raises
+    NoConfiguration."""
     if asked is not None:
         return scheduler_file.read(asked)
     if own is None:
