@@ -1,7 +1,8 @@
 """Watches the claims of Pods: PersistentVolumeClaims with their volumes and classes, and ResourceClaims.
 
-If a kind of objects cannot be listed or watched, or is not served, the extender tries again now and
-then. Until a list succeeds, the kind is unknown, and decides nothing about Pods.
+If kube-apiserver does not serve a kind of objects, or rejects a list or a watch, the extender tries
+again each minute, and every 5 s during an outage. Until a list succeeds, the kind is unknown, and the
+extender ignores this kind in decisions about Pods.
 """
 
 import asyncio
@@ -36,8 +37,8 @@ _KINDS = {  # kind -> field of `Claims`
 }
 PARTS = tuple(f"watch of {kind}" for kind in _KINDS)  # parts of the health report
 Changed = Callable[[Iterable[Key] | None], Awaitable[object]]
-"""Takes the changed claims; None if any claim may have changed. For each kind, the calls come one after
-the other."""
+"""Takes the changed claims; None if any claim may have changed. For each kind of objects, the next call
+starts only after the end of the last call."""
 
 
 class ClaimWatch:

@@ -10,7 +10,8 @@ from service.periodic import periodically
 _INTERVAL_S: Final = 60.0
 RETRY_S: Final = 10.0
 """Seconds until a check asks again after a refusal or a failure. The check reports a problem only after
-the second one, because a kube-apiserver that starts also rejects allowed requests for a moment."""
+the second refusal or failure in a row, because a starting kube-apiserver rejects even allowed requests
+for a moment."""
 
 
 async def each_minute(look: Callable[[], Awaitable[object]], part: str, health: Health) -> None:

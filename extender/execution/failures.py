@@ -1,6 +1,6 @@
-"""Maps each error of Slurm and of kube-apiserver to a remedy, and to a message for the Pod's author.
-The author gets the system's own message. Addresses, files and socket errors are only in the
-extender's log."""
+"""Maps each error of Slurm and of kube-apiserver to a remedy, and to a message for the Pod's author. The
+author gets the system's own message. Addresses, files and socket errors appear only in the extender's
+log."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -49,8 +49,8 @@ _DEFAULT_MESSAGES = {  # messages for errors without a message of Slurm
 
 
 def failure_of(error: Exception, about: Mapping[str, Any] | None = None) -> Failure:
-    """Returns the Failure for an error. `about` has the log fields for an error that comes from neither
-    system."""
+    """Returns the Failure for an error. `about` has the log fields for an error that comes neither from
+    Slurm nor from kube-apiserver."""
     if isinstance(error, SlurmError):
         remedy = next(r for kind, r in _SLURM_REMEDIES if isinstance(error, kind))
         whole = str(error)

@@ -1,9 +1,11 @@
 """Reports to the leader, by an annotation on the Pod, the Nodes that kube-scheduler offers instead
 of Slurm's Node.
 
-/filter sees the offer on the replica that kube-scheduler calls. Only the offered Nodes are worth another
-attempt. If no Nodes are offered, the next attempt waits (`placement.kept_back`). The annotation is
-written once for each attempt. A failed write is not repeated, because kube-scheduler asks again.
+kube-scheduler may call /filter on a replica that does not lead, so the leader reads the offered Nodes
+from the annotation. Another attempt helps only on an offered Node. If kube-scheduler offers no Nodes,
+the leader keeps the Pod back (`placement.transitions.kept_back`). The replica writes the annotation once
+for each attempt. If a write fails, the replica does not repeat the write, because kube-scheduler calls
+/filter again.
 """
 
 import asyncio
@@ -31,16 +33,16 @@ def is_annotated(pod: Manifest, allocation: Allocation | None) -> bool:
 
 
 class FeasibleNodesWriter:
-    """Writes the offers onto Pods. `tell` queues an offer and never waits; `run` writes the
-    annotations."""
+    """Writes the offered Nodes onto Pods. `tell` queues the offered Nodes of a Pod and never waits;
+    `run` writes the annotations."""
 
     def __init__(self, kubernetes: Kubernetes, health: Health) -> None:
         self._kubernetes, self._health = kubernetes, health
         self.offers: asyncio.Queue[tuple[PodName, FeasibleNodes]] = asyncio.Queue(_MOST_WAITING)
 
     def tell(self, pod: Manifest, allocation: Allocation | None, offered: Sequence[str]) -> None:
-        """Queues the Nodes that kube-scheduler offers to a Pod, unless the Pod has the annotation for
-        this allocation already."""
+        """Queues the Nodes that kube-scheduler offers to a Pod, unless the Pod already has the
+        annotation for this allocation, or the queue is full."""
         if not all(pod["metadata"].get(name) for name in ("namespace", "name", "uid")):
             return  # kube-scheduler sends no Pod without these fields
         if not is_annotated(pod, allocation) and not self.offers.full():

@@ -1,4 +1,5 @@
-"""Checks on every replica whether Slurm's own job ids come near the placeholders' range."""
+"""Checks on every replica whether the ids that Slurm gives to native jobs come near the placeholders'
+range."""
 
 from service.health import Health
 from service.periodic import periodically
@@ -11,16 +12,17 @@ PART = "job ids"  # part of the health report
 
 
 class JobIdCheck:
-    """The check of job ids. `max_job_id` is Slurm's MaxJobId, if known, for a slurmrestd that does not
-    report MaxJobId. Such a slurmrestd does not report the next id either. Then the leader's audit calls
-    `note` with the ids of jobs."""
+    """The check of job ids. If slurmrestd does not report Slurm's MaxJobId, the check uses `max_job_id`
+    instead. Such a slurmrestd also does not report Slurm's next job id. So the leader's audit passes the
+    highest native job id to `note`."""
 
     def __init__(
         self, slurm: Slurm, health: Health, ids: JobIdRange, max_job_id: int | None = None
     ) -> None:
         self._slurm, self._health, self.ids = slurm, health, ids
         self.latest: int | None = None
-        """The newest or the next of Slurm's own ids, if known."""
+        """Slurm's next job id, or the highest native job id that an audit has found; None if neither is
+        known."""
         self.slurmctld_started: int | None = None
         """The start of slurmctld, in UNIX seconds, if slurmrestd reports the time."""
         self._max_job_id = max_job_id

@@ -1,7 +1,8 @@
 """Watches the placeholders' jobs: polls the states of only these jobs, all in one call.
 
-A push is a call from Slurm's hook after a change of a job. A push makes the watch look at the job at
-once. The watch is correct without any push, because the polls find every change.
+A push is a call that a script of Slurm (deploy/slurm) makes after a change of a job. After a push, the
+watch reads the state of the job at once. The watch is correct without any push, because the polls find
+every change.
 """
 
 import asyncio
@@ -18,16 +19,17 @@ from slurm_client.job_state import JobState
 from slurm_client.protocol import Slurm
 
 PART = "jobs"  # part of the health report
-_QUIET = 4  # while no job waits, the watch polls less often: only ends of jobs are news
-# A push may come before its job has the new state, or before the ledger knows the job.
+_QUIET = 4  # intervals between two polls while no job waits: then only ends of jobs are news
+# Pauses before the watch looks again at a pushed job. A push may come before slurmctld shows the new
+# state of the job, or before the ledger knows the job.
 _AGAIN_S = (0.01, 0.02, 0.05, 0.1)
 _TOGETHER_S = 0.01  # pushes within this time share one call
 _AROUND_S = 0.05  # pause between two looks at all jobs; longer if a look takes longer
-_GRACE_S = 0.5  # the same pause for the jobs that may have a GraceTime
+_GRACE_S = 0.5  # least pause between two rounds of reads of the jobs that may have a GraceTime
 _GRACE_READERS = 4
 _GRACES_A_SECOND = 100
 _ROUND_S = 10.0  # pause between two rounds; a round reads each job of bound Pods
-_READ_S = 0.1  # between two reads
+_READ_S = 0.1  # pause between two reads of such a round
 
 
 class JobWatch:
@@ -72,8 +74,8 @@ class JobWatch:
             await self._slurm.ping()
 
     async def _keep_reading_graces(self, dispatcher: Dispatcher) -> None:
-        """Reads the jobs that may have a GraceTime, because a state does not show that the GraceTime has
-        begun. Each round reads each job once. The reads take at most half of the time."""
+        """Reads the jobs that may have a GraceTime, because the state of a job does not show whether its
+        GraceTime has begun. Each round reads each job once. The reads take at most half of the time."""
         while True:
             began, jobs = dispatcher.now(), self._ledger.jobs_with_grace()
             left = iter(jobs.items())
@@ -82,9 +84,9 @@ class JobWatch:
             await asyncio.sleep(max(_GRACE_S, took, len(jobs) / _GRACES_A_SECOND - took))
 
     async def _keep_reading_jobs(self, dispatcher: Dispatcher) -> None:
-        """Reads each job of bound Pods, one after the other. A state does not show that the job was
-        suspended and resumed, or that slurmctld has started the job once more. After an outage of Slurm,
-        the round continues."""
+        """Reads each job of bound Pods, one after the other. The state of a job does not show whether
+        Slurm has suspended and resumed the job, or has started the job once more. After a failed read,
+        the same round continues with the next job."""
         left = iter(self._ledger.bound_jobs().items())
         while True:
             await asyncio.sleep(_ROUND_S)
@@ -94,8 +96,8 @@ class JobWatch:
     async def _read(
         self, left: Iterator[tuple[str, int]], dispatcher: Dispatcher, pause_s: float = 0.0
     ) -> bool:
-        """Reads the jobs that are left. Returns False after a failed read. A poll then reports the
-        error."""
+        """Reads the remaining jobs of a round. Returns False after a failed read, because a poll reports
+        the error."""
         for uid, job_id in left:
             try:
                 job = await self._slurm.job(job_id)
@@ -121,9 +123,9 @@ class JobWatch:
             await asyncio.sleep(_TOGETHER_S)
 
     async def _keep_looking_around(self, dispatcher: Dispatcher) -> None:
-        """Looks at all jobs after the end of a bound Pod's job, as long as more jobs end. An
-        administrator may have cancelled all jobs, or a partition may have lost all nodes. Then very many
-        pushes follow, each from a script that slurmctld starts."""
+        """Looks at all jobs after the end of a bound Pod's job, and looks again while more jobs end. An
+        administrator may have cancelled all jobs, or a partition may have lost all nodes. One look then
+        finds all ended jobs, while slurmctld still starts a script for the push of each job."""
         while True:
             await self._evicted.wait()
             self._evicted.clear()
@@ -132,7 +134,7 @@ class JobWatch:
             await asyncio.sleep(max(_AROUND_S, dispatcher.now() - began))
 
     def _poll_again(self, job_id: int, looked: int) -> None:
-        if job_id not in self._pushed:  # a newer push starts from the beginning
+        if job_id not in self._pushed:  # after a newer push, the looks count from 0
             self.poll_now(job_id, looked)
 
     async def _look(self, job_ids: Collection[int], dispatcher: Dispatcher) -> Collection[int]:
@@ -144,10 +146,10 @@ class JobWatch:
         try:
             states = await self._slurm.states(asked)
         except SlurmError:
-            return job_ids  # a poll will report the error, and make up for the loss
+            return job_ids  # a poll will report the error, and read these jobs
         before = self._evictions()
-        # Only polls decide that a job is lost: the decision needs several answers, and more than some
-        # milliseconds.
+        # Leaves out the jobs that Slurm does not know. Only polls decide that a job is lost, because
+        # this decision needs several answers, and more time than some milliseconds.
         dispatcher.feed(JobsPolled(frozenset(states), states, asked_at))
         if self._evictions() > before:
             self._evicted.set()

@@ -26,19 +26,20 @@ from wellknown.names import (
 )
 
 _COMPONENT = "slurm-extender"
-_LONGEST_NAME = 200  # of the 253 that an Event's name may have
+_LONGEST_NAME = 200  # of the 253 characters that an Event's name may have
 _ONCE_IN_S = 1800
 _OF_ONE_ATTEMPT = (JOB_ID, NODE, GRANTED, FEASIBLE_NODES)
 
 
 def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:
-    """Returns the status patch that makes kube-scheduler look at the allocated Node first. A Pod with
-    constraints between Pods is not nominated. kube-scheduler counts nominated Pods as placed, so unbound
-    Pods would close Nodes to each other."""
+    """Returns the status patch that makes kube-scheduler look at the allocated Node first. For a Pod
+    that kube-scheduler may keep from Nodes because of other Pods (`kept_from_pods`), the patch nominates
+    no Node. kube-scheduler counts nominated Pods as placed, so such Pods would close Nodes to each other
+    before the Bindings."""
     node = None if pod.kept_from_pods else allocation.node
     cause = Cause.of(Kind.ALLOCATED, job=allocation.job_id, node=allocation.node)
     conditions = [_condition(CONDITION, cause, now, holds=True)]
-    if pod.scheduling.looked_at:  # from now on kube-scheduler's message is about this Node
+    if pod.scheduling.looked_at:  # replaces the older message, which is not about this Node
         conditions.append(_condition("PodScheduled", cause, now, holds=False))
     return {
         "metadata": _as_seen(pod),
@@ -104,14 +105,15 @@ def disruption(pod: Pod, cause: Cause, now: datetime, *, in_any_version: bool = 
 
 def event(pod: Pod, cause: Cause, now: datetime, *, action: str) -> dict[str, Any]:
     """Returns an Event about a Pod. Within half an hour, Events with the same message about the same Pod
-    have the same name. Then a repetition after a crash makes no second Event."""
+    have the same name. So if the extender repeats an Event after a crash, kube-apiserver stores no
+    second Event."""
     named = {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     return _event(named, cause, now, action)
 
 
 def node_event(node: str, cause: Cause, now: datetime, *, action: str) -> dict[str, Any]:
-    """Returns an Event about a Node, with a name as in `event`. As in the kubelets' Events, the
-    namespace is `default`, and the Node's name is also the uid."""
+    """Returns an Event about a Node. Repeated Events have the same name, as in `event`. As in the
+    kubelets' Events, the namespace is `default`, and the Node's name is also the uid."""
     return _event({"kind": "Node", "name": node, "uid": node}, cause, now, action)
 
 
@@ -147,7 +149,8 @@ def age(pod: Pod, now: datetime) -> float | None:
 
 
 def _notes(annotations: Mapping[str, str | None]) -> dict[str, Any]:
-    """Returns the metadata that writes annotations. The id of the Pod's job is a label, too."""
+    """Returns the metadata that writes annotations. If the annotations name the Pod's job, the metadata
+    also has a label with the job's id."""
     named = [job for name, job in annotations.items() if name in (JOB_ID, ADOPTED)]
     return {"annotations": annotations, **({"labels": {JOB_ID: named[0]}} if named else {})}
 

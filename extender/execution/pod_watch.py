@@ -1,5 +1,5 @@
-"""Watches the managed Pods, and passes every version of each Pod to the dispatcher. The policy of the
-cluster administrator is applied to the Pod's request before."""
+"""Watches the managed Pods, and passes every version of each Pod to the dispatcher. Before this, the
+watch applies the cluster administrator's policy to the Pod's request."""
 
 import asyncio
 from collections import defaultdict
@@ -25,28 +25,29 @@ from service.cooperative import yielding
 from service.health import Health
 
 _Asked = tuple[bytes, TranslationConfig, str | None]
-"""The facts that determine a Pod's request. First: a digest of the lasting parts of the spec, and of the
-annotations for the job. Second: the current translation. Third: the problem of a Pod that is out of
-scope."""
+"""The facts that determine a Pod's request. First: a digest of the spec without the fields in
+`_PASSING`, and of the annotations for the job. Second: the current translation. Third: the reason why
+the Pod is out of scope; None for a Pod in scope."""
 _PASSING = frozenset({"schedulingGates", "nodeName"})
 """The fields of a spec that every placement changes, and that request nothing."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """A Pod's last version as the author wrote the Pod, and the request after the policy."""
+    """The last version of a Pod: `pod` has the author's request, and `judged` is the request after the
+    policy."""
 
     asked: _Asked
     pod: Pod
     judged: Request
     by: Policy
-    needs: tuple[Need, ...] = ()  # the claims, while the Pod is not bound
-    found: Verdict = NOTHING  # the verdict last reported to the dispatcher
+    needs: tuple[Need, ...] = ()  # the claims of the Pod, while the Pod is not bound
+    found: Verdict = NOTHING  # the verdict about the claims, as last passed to the dispatcher
 
 
 class PodWatch:
     """Follows the Pods that kube-apiserver selects by the scheduler's name. `translation` returns the
-    same object while nothing changes."""
+    current translation, and the same object until the translation changes."""
 
     def __init__(
         self,
@@ -123,8 +124,8 @@ class PodWatch:
         known.needs = needs
 
     async def _look_again(self, dispatcher: Dispatcher, keys: Iterable[Key] | None) -> None:
-        """Looks again at the Pods that refer to changed claims. The number of these Pods may be very
-        large."""
+        """Looks again at the Pods that refer to changed claims. Lets other work run in between, because
+        very many Pods may refer to these claims."""
         meant = tuple(self._needing) if keys is None else keys
         uids = {uid for key in meant for uid in self._needing.get(key, ())}
         async for uid in yielding(sorted(uids)):
@@ -136,7 +137,8 @@ class PodWatch:
                 dispatcher.feed(PodObserved(self._as_claimed(asked)))
 
     def _is_ours(self, manifest: Manifest) -> bool:
-        """Returns True for a managed Pod. A Pod stays managed, because the Pod may have a job."""
+        """Returns True for a managed Pod. A Pod that was managed once stays managed, because the Pod may
+        have a job."""
         return manifest["metadata"]["uid"] in self._known or self._translation().manages(manifest)
 
     async def _follow_policy(self, dispatcher: Dispatcher) -> None:
@@ -146,7 +148,8 @@ class PodWatch:
             await changed.wait()
 
     async def _judge_again(self, dispatcher: Dispatcher) -> None:
-        """Judges the waiting Pods by the current policy. Other work gets turns in between."""
+        """Applies the current policy to all Pods that are not settled (`_is_settled`). Lets other work
+        run in between."""
         async for uid in yielding(tuple(self._known)):
             known = self._known.get(uid)
             if known is None or known.by is self._policy.policy or _is_settled(known):
@@ -156,9 +159,10 @@ class PodWatch:
                 dispatcher.feed(PodObserved(self._as_claimed(pod)))
 
     def parse(self, manifest: Manifest) -> Pod:
-        """Returns a managed Pod with the request after the policy. Reads the request once for each spec,
-        because most versions differ only in status, gates and Node. A digest shows whether the spec has
-        changed, because kube-apiserver before 1.33 has no reliable generation."""
+        """Returns a managed Pod with the request after the policy. Reads the request only from a new
+        spec or new annotations, because most versions of a Pod differ only in status, gates and Node. A
+        digest shows whether the spec has changed, because `metadata.generation` is not reliable before
+        Kubernetes 1.33."""
         metadata = manifest["metadata"]
         translation = self._translation()
         uid, annotations = metadata["uid"], (metadata.get("annotations") or {}).items()

@@ -1,6 +1,6 @@
-"""Checks on every replica whether the cluster has another release of the chart, by the labels of the
-admission policies. `helm install` refuses a second release, but `kubectl apply` and GitOps tools do
-not."""
+"""Checks on every replica whether the cluster has another release of the chart. The labels of the
+admission policies name the release. `helm install` refuses a second release, but `kubectl apply` and
+GitOps tools do not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

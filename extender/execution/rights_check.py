@@ -1,9 +1,9 @@
 """Checks each minute, on every replica, whether the extender may change the Pods in scope. The extender
-may lose a right, because Kubernetes deletes the Role of a namespace with the namespace.
+may lose a right: for example, Kubernetes deletes the Role of a namespace with the namespace.
 
 A check costs one request for each namespace in scope. Each right that no RBAC rule grants costs one more
-request. Such a right is missing, or another authorizer grants the right. In the scope `cluster`, a check
-costs three requests.
+request, because another authorizer may grant the right. In the scope `cluster`, a check costs three
+requests.
 """
 
 import asyncio
