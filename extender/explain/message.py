@@ -21,8 +21,8 @@ _STEPS: Final[Mapping[Step, str]] = {
 
 def text(cause: Cause, times: str = "") -> str:
     """Returns the whole text of a cause. A text that is too long for a condition or an Event is cut:
-    first the aside, then the outlook, and last the sentence. `times` is the text of the next steps
-    (`next_steps`)."""
+    first the `aside` of the cause, then the `outlook`, and last the sentence. `times` is the text of the
+    next steps (`next_steps`)."""
     words = sentence(cause)
     stop = "." if words.endswith(".") else ""
     aside = f"{stop or ';'} {sentence(cause.aside)}" if cause.aside else ""

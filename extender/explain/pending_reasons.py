@@ -21,8 +21,8 @@ class PendingReason(NamedTuple):
     """Reason why the job waits. The sentence has no full stop. The sentence begins in lower case, unless
     the first word is Slurm."""
     of_its_owner: bool = False
-    """True if the job could not start on an idle cluster either. Such a job waits for a limit of the
-    job's owner, for a person, or for a time, and takes nothing from other jobs."""
+    """True if the job could not start even on an idle cluster. Such a job waits for a limit of the job's
+    owner, for a person, or for a time, and takes nothing from other jobs."""
 
 
 _THINGS = {
@@ -36,15 +36,16 @@ _THINGS = {
     "Billing": ("billing units", "billing minutes"),
     "Unknown": ("of another resource", "minutes of another resource"),
 }
-"""Resources that Slurm's limits count (TRES), in the usual spelling. Each resource has two texts: for an
-amount, and for an amount over time."""
+"""Resources that Slurm's limits count (TRES), as most of Slurm's words for a reason spell the resources.
+Each resource has two texts: for an amount, and for an amount over time."""
 
 
 def _limit(
     pattern: str, sentence: str, but: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[PendingReason]:
-    """Yields the rows of one limit, because Slurm has a word for each counted resource. `but` has the
-    words that have another spelling. An empty text in `but` means that Slurm has no such word."""
+    """Yields the rows of one limit: one row for each counted resource, because Slurm has a separate word
+    for each resource. `but` has the words that `pattern` does not give. An empty text in `but` means
+    that Slurm has no such word."""
     for thing, (what, minutes) in _THINGS.items():
         if name := but.get(thing, pattern.format(thing)):
             yield PendingReason(name, sentence.format(what=what, minutes=minutes), of_its_owner=True)
@@ -86,8 +87,8 @@ _COMPETING = (
     ("TimeLimit", "the job has reached the time limit"),
     ("InactiveLimit", "the job has reached Slurm's InactiveLimit"),
 )
-"""Reasons for which a job competes with other jobs, and reasons for the end of a job. A requeued job may
-still show the reason of an end."""
+"""Reasons of waiting jobs that compete with other jobs, and reasons for which a job has ended. A
+requeued job waits, but may still show why its last run has ended."""
 
 _OF_ITS_OWNER = (
     (
@@ -276,5 +277,5 @@ def explained(reason: str) -> PendingReason:
 
 def waits_for_its_owner(reason: str) -> bool:
     """Returns True if a job with this pending reason takes nothing from other jobs (`of_its_owner`).
-    Jobs with other reasons (Priority, Resources, Licenses, an unknown word) compete."""
+    Jobs with other reasons (Priority, Resources, Licenses, an unknown word) compete with other jobs."""
     return reason == Reason.TOO_LARGE or explained(reason).of_its_owner

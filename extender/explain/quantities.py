@@ -9,7 +9,7 @@ MEMORY: Final = "memory"
 DAY_S: Final = 86_400
 _MOST_NAMED: Final = 10
 _LAST: Final = 0xFFFF_FFFF
-"""The latest time in Slurm's format."""
+"""The latest time that Slurm can report, in UNIX seconds (32 bits)."""
 _UNITS: Final = (("day", DAY_S), ("h", 3600), ("min", 60), ("s", 1))
 _Item = TypeVar("_Item")
 Amount = tuple[str, int]
@@ -39,8 +39,9 @@ def clock(unix_seconds: int) -> str:
 
 
 def first(of: Iterable[_Item]) -> tuple[tuple[_Item, ...], int]:
-    """Returns the first items, up to the largest number in a message, and the number of the other items.
-    A cause keeps no more items, because each of very many Pods may have a cause."""
+    """Returns the first items, at most the number that a message names, and the number of the other
+    items. A cause stores only these first items to save memory, because very many Pods may have a
+    cause."""
     items = tuple(of)
     return items[:_MOST_NAMED], max(0, len(items) - _MOST_NAMED)
 

@@ -1,8 +1,8 @@
-"""Cuts messages to the allowed length, and has the phrases of several messages."""
+"""Cuts messages to the allowed length, and has the phrases that several messages share."""
 
 from collections.abc import Sequence
 
-_MOST_CHARACTERS = 1024  # kube-apiserver's limit for an Event, and our limit for a condition
+_MOST_CHARACTERS = 1024  # kube-apiserver's limit for an Event, and the extender's limit for a condition
 _CUT = "..."
 NO_DRA = (
     "Dynamic Resource Allocation does not count, because kube-scheduler would choose other devices than"
