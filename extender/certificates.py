@@ -1,10 +1,10 @@
 """The listeners' certificate: from files, or issued by the replicas. A listener with a CA file also
 requires client certificates.
 
-The replicas keep their own CA, and a certificate signed by this CA, in a Secret. A replica that
-finds no CA creates the CA and the certificate. A replica that finds an old certificate signs a new
-certificate. All replicas use the Secret's content. The CA stays, so that clients trust a new
-certificate from the start."""
+The replicas keep their own CA, and a certificate signed by this CA, in a Secret. A replica that finds no
+CA creates the CA and the certificate. A replica that finds an old certificate signs a new certificate.
+All replicas use the Secret's content. The CA stays the same, so that clients trust a new certificate
+from the start."""
 
 import asyncio
 import ssl
@@ -256,8 +256,8 @@ class ListenerTls:
 
 
 class Certificate:
-    """The certificate of all listeners, as the source has it now. If the source's certificate is
-    unusable, the problem is reported, and the last valid certificate stays in use."""
+    """The certificate that all listeners use: the current certificate of the source. If the source's
+    certificate is unusable, the problem is reported, and the last valid certificate stays in use."""
 
     def __init__(self, source: Source, health: Health) -> None:
         self._source = source

@@ -31,8 +31,8 @@ from service.http.listener import Server
 from slurm_client.tokens import TokenFile
 from wellknown.allocation import Allocation
 
-# Limits on the bytes of a body: for a request without a body, for an object with its old version, and
-# for each Node in a request.
+# Limits on the bytes of a body. _SMALL: for a request that needs no body. _LARGE: for an object with its
+# old version. _NODE: more bytes for each Node in a request.
 _SMALL = 1 << 10
 _LARGE = 4 << 20
 _NODE = 16 << 10
@@ -95,10 +95,11 @@ class Listeners:
         return servers
 
     def _offered(self, pod: Manifest, allocation: Allocation | None, nodes: Sequence[str]) -> None:
-        """Passes on the Nodes that kube-scheduler offers for a Pod, so that the leader can request
-        another job. Passes on no Nodes if Slurm would choose none of these Nodes in another attempt."""
+        """Passes the Nodes that kube-scheduler offers for a Pod to `FeasibleNodesWriter`, so that the
+        leader can request another job. Passes nothing if Slurm would choose none of these Nodes in
+        another attempt."""
         if is_annotated(pod, allocation):
-            return  # kube-scheduler asks very often: avoids reading the Pod each time
+            return  # kube-scheduler asks very often: avoids parsing the Pod each time
         if allocation is None:
             translation = self._replica.translation()
             asked = judged(parse_pod(pod, translation), self._replica.policy.policy, translation)

@@ -148,8 +148,8 @@ def renewed(name: str, page: str) -> str:
 
 
 def replaced(page: str, source: str, lines: Iterable[str]) -> str:
-    """Returns a page. The part that is generated from `source` has the new lines. Raises ValueError if
-    the page lacks the marks of the part."""
+    """Returns the page with `lines` as the new content of the part that is generated from `source`.
+    Raises ValueError if the page lacks the marks of the part."""
     begin = f"<!-- Made by `make docs` from {source}. -->\n"
     before, begins, rest = page.partition(begin)
     _, ends, after = rest.partition(_END)

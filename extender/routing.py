@@ -26,7 +26,7 @@ from service.rate_limited_log import RateLimitedLog
 log = structlog.get_logger()
 
 CLIENT_GONE: Final = 499
-"""Status of a request if the client has disconnected, so that no reply is sent. nginx has the same
+"""Status of a request if the client has disconnected, so that no reply is sent. nginx uses the same
 number."""
 
 # Limits of an error message, in a reply and in the log.
@@ -56,8 +56,8 @@ def application(
 
 
 class VerbRoute(APIRoute):
-    """A route that answers requests in turn. Malformed requests and unexpected errors also get an
-    answer."""
+    """A route that answers each request in its turn (`_Turns`). Malformed requests and unexpected errors
+    also get an answer."""
 
     def get_route_handler(self) -> Handler:
         handler, malformed = super().get_route_handler(), RateLimitedLog("malformed request")
@@ -94,7 +94,8 @@ async def _not_served(request: Request, error: Exception) -> Response:
 
 
 class _Turns:
-    """The order of answers. Large requests are answered one by one (`OneByOne`)."""
+    """Decides the order in which requests are answered. Large requests are answered one by one
+    (`OneByOne`)."""
 
     def __init__(self, is_large: Callable[[bytes], bool]) -> None:
         self._is_large = is_large
@@ -144,7 +145,8 @@ def _error(status: int, words: str, headers: Mapping[str, str] | None = None) ->
 
 
 def errors_of(error: ValidationError | RequestValidationError) -> Sequence[Any]:
-    """Returns the errors of a request. `fields_in_words` uses only the place and the message of each."""
+    """Returns the errors of a request. `fields_in_words` uses only the place and the message of each
+    error."""
     if isinstance(error, RequestValidationError):
         return error.errors()
     return error.errors(include_url=False, include_context=False, include_input=False)
