@@ -2,9 +2,9 @@
 
 For a managed Pod, the answer depends on the Pod's allocation, and on the allocatable devices of the
 Node. For any other Pod, the answer has the Nodes where Slurm leaves room, as far as the extender knows
-at this moment. The verb never waits for Slurm; /bind checks the answer again. Reasons are constant
-texts, because kube-scheduler tries again at once after a changed message. Wire format:
-k8s.io/kube-scheduler/extender/v1, ExtenderArgs and ExtenderFilterResult.
+at this moment. The verb never waits for Slurm; /bind checks the answer again. The reasons for rejected
+Nodes are constant texts, because a changed message would make kube-scheduler try the Pod again at once.
+Wire format: k8s.io/kube-scheduler/extender/v1, ExtenderArgs and ExtenderFilterResult.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,8 +41,8 @@ class FilterArgs(BaseModel):
 
 
 def _granted(allocation: Allocation | None, taken: str | None, names: Sequence[str]) -> dict[str, Any]:
-    """Returns the reply for a managed Pod. After a reply without Nodes kube-scheduler asks again when
-    something changes, or within five minutes."""
+    """Returns the reply for a managed Pod. After a reply without Nodes, kube-scheduler asks again after
+    a relevant change in Kubernetes, or within five minutes."""
     if allocation is None:
         reason = WAITING
     elif allocation.node not in names:
@@ -57,9 +57,9 @@ def _granted(allocation: Allocation | None, taken: str | None, names: Sequence[s
 def to_offer(
     allocation: Allocation | None, names: Sequence[str], *, retried: bool, taken: bool
 ) -> Sequence[str]:
-    """Returns the Nodes that kube-scheduler offers to a managed Pod, if the placement needs these Nodes.
-    `retried` is True if the Pod has had an attempt. If `taken` is True, the Pod cannot be bound to the
-    allocated Node."""
+    """Returns the Nodes, except the allocated Node, that kube-scheduler offers to a managed Pod. Returns
+    no Nodes if the Pod can use the allocated Node, or has neither an allocation nor an earlier attempt
+    (`retried`). If `taken` is True, the Pod cannot be bound to the allocated Node."""
     if allocation is None:
         return names if retried else ()
     if allocation.node not in names:
@@ -68,8 +68,9 @@ def to_offer(
 
 
 def _with_room(pod: Manifest, names: Sequence[str], capacity: FreeCapacity) -> dict[str, Any]:
-    """Returns the reply for an unmanaged Pod. After an error kube-scheduler asks again within 10 s. A
-    closed Node is unresolvable, because no eviction of a Pod makes Slurm give the Node back."""
+    """Returns the reply for an unmanaged Pod. After an error kube-scheduler asks again within 10 s.
+    Closed Nodes are in `FailedAndUnresolvableNodes`, so that kube-scheduler evicts no Pods there: no
+    eviction makes Slurm give a Node back."""
     closed = capacity.closed(pod, names)
     if not closed:
         return {"NodeNames": names, "FailedNodes": {}}
@@ -84,8 +85,8 @@ def _not_served(
     pod: Manifest, allocation: Allocation, view: ClusterView, translation: TranslationConfig
 ) -> str | None:
     """Returns why a Pod may not use the allocated Node; None if the Pod may. Since the grant, the
-    kubelet there may have stopped counting devices. Then kube-scheduler may choose devices by Dynamic
-    Resource Allocation."""
+    kubelet of the Node may have stopped reporting allocatable devices. kube-scheduler may then choose
+    the Pod's devices by Dynamic Resource Allocation, independently of Slurm."""
     node = view.nodes.get(allocation.node) if allocation.gres else None
     if node is None or node.serves(devices_of(effective_requests(pod["spec"]), translation)):
         return None
