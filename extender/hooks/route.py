@@ -1,12 +1,12 @@
 """/hooks/v1: answers the calls of Slurm's scripts (deploy/slurm).
 
 POST jobs/{job_id} is a push: a message that something happened to a job. GET nodes/{name}/clear is the
-question of a node's gate: may the first process of a job start on the node, or are Pods of ended jobs
-still on the node?
+question of a node's gate (the Prolog script of the node): may the first process of a job start on the
+node, or are Pods of ended jobs still on the node?
 
 A push is only a hint, because the extender then asks Slurm for the state of the job. So a lost, late,
-doubled or forged push does no harm. The token keeps strangers from making work. The answer to a push
-never waits for Slurm, because slurmctld holds the job while the script runs.
+doubled or forged push does no harm. The token keeps strangers from causing requests to Slurm. The answer
+to a push never waits for Slurm, because slurmctld holds the job while the script runs.
 """
 
 import time
@@ -38,9 +38,9 @@ class GateAnswer(StrEnum):
 
     CLEAR = "clear"
     PLACEHOLDER = "placeholder"
-    PODS = "pods"  # Pods are still there: the gate asks again, and fails the job in the end
+    PODS = "pods"  # Pods are still there: the gate asks again, and fails the job after a time limit
     NOT_OURS = "not-ours"
-    NOT_LEADING = "not-leading"  # another replica knows: half of all answers, with two replicas
+    NOT_LEADING = "not-leading"  # the leader knows the answer; with two replicas, half of all answers
     FAILED = "failed"  # Slurm or kube-apiserver did not answer
 
 
