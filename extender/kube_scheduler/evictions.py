@@ -1,9 +1,10 @@
-"""Reads evictions from kube-scheduler's Events, and orders the evictions for `preemption_check`.
+"""Reads evictions from kube-scheduler's Events, and decides the order in which `preemption_check` checks
+the evictions.
 
 A user with the right to write Events in a namespace can forge any number of evictions in the namespace.
-Each named Pod costs a request to kube-apiserver. So all Events that name the same Pod cost one check,
-and namespaces take turns. Source of the Event's message, 1.31 and 1.37: k8s.io/kubernetes
-pkg/scheduler/framework/preemption."""
+The check of each preemptor (the Pod that gets the room) costs requests to kube-apiserver. So all Events
+of a namespace with the same preemptor cost one check, and the namespaces take turns. Source of the
+Event's message, 1.31 and 1.37: k8s.io/kubernetes pkg/scheduler/framework/preemption."""
 
 import asyncio
 import re

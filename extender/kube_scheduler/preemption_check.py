@@ -1,11 +1,12 @@
 """Checks on every replica that kube-scheduler evicts no Pod for a Pod that Slurm has not admitted.
 
-The check has two sources. The first source is the file of kube-scheduler's configuration, if the
-file is known. The second source is an Event (`Preempted`) for each Pod that kube-scheduler evicts,
-with the uid of the preemptor. /preempt offers no victims for a managed Pod (`preempt.route`), so
-one such Event proves that kube-scheduler did not ask /preempt. For a PodGroup (1.37),
-kube-scheduler asks no /preempt, and /filter has admitted the Pod. (`related` is empty.) Users can
-forge such Events, but the number of requests to kube-apiserver does not grow with the number of
+The check has two sources. The first source is the file of kube-scheduler's configuration, if the file is
+known. The second source is an Event (`Preempted`) for each Pod that kube-scheduler evicts. The message
+of the Event has the uid of the preemptor, the Pod that gets the room; the field `related` of the Event
+is empty. /preempt offers no victims for a managed Pod (`preempt.route`), so one such Event for a managed
+preemptor proves that kube-scheduler did not ask /preempt. The check ignores Events for a PodGroup
+(1.37): for a PodGroup, kube-scheduler does not ask /preempt, but /filter has admitted the Pods before.
+Users can forge Events, but the number of requests to kube-apiserver does not grow with the number of
 Events."""
 
 import asyncio
@@ -39,8 +40,8 @@ _PAUSE_S: Final = 1.0
 _MOST: Final = 500
 """Maximum number of waiting preemptors for a namespace, and of victims for a preemptor."""
 _LASTS_S: Final = 600.0
-"""Time for which an eviction is reported as a problem. No Event reports that a person has fixed
-kube-scheduler's configuration."""
+"""Time for which an eviction is reported as a problem. The problem ends after this time, because no
+Event reports that a person has fixed kube-scheduler's configuration."""
 _FIX: Final = (
     "; disable DefaultPreemption in kube-scheduler's profile, or give slurm-extender's entry in its"
     " `extenders` `preemptVerb: preempt`"
@@ -86,7 +87,7 @@ class PreemptionCheck:
             tasks.create_task(self._look_for_preemptors())
 
     def look(self) -> None:
-        """Reads a changed file, and reports the current problem."""
+        """Reads the configuration file if the file has changed, and reports the current problem."""
         self._read()
         if self._seen is not None and self._clock() - self._seen_at >= _LASTS_S:
             self._seen = None
@@ -121,7 +122,8 @@ class PreemptionCheck:
             await asyncio.sleep(_PAUSE_S)
 
     def _judge(self, named: Preemptor, manifest: Manifest | None) -> None:
-        """Notes evicted Pods if the preemptor is a managed Pod."""
+        """Reports the evicted Pods if the preemptor is a managed Pod. For a preemptor that is gone
+        (None), reports the evicted Pods only if the extender manages all Pods of the scheduler."""
         if manifest is None:
             if self._translation.scope.everything:  # all Pods of this profile are managed
                 self._note(named, f"the Pod with uid {named.uid}")
@@ -130,8 +132,8 @@ class PreemptionCheck:
             self._note(named, f"{metadata['namespace']}/{metadata['name']}")
 
     async def _preemptor(self, named: Preemptor) -> Manifest | None:
-        """Returns the preemptor's manifest if kube-scheduler has nominated a Node for the Pod, or has
-        bound the Pod; otherwise None."""
+        """Returns the preemptor's manifest if kube-scheduler has nominated the Node of the eviction for
+        the Pod, or has bound the Pod to this Node; otherwise None."""
         name = self._translation.scheduler_name
         for field in ("status.nominatedNodeName", "spec.nodeName"):
             selector = f"{field}={named.node},spec.schedulerName={name}"
@@ -171,8 +173,8 @@ class PreemptionCheck:
             self._stamp, self._configured = None, f"kube-scheduler's configuration is unknown: {error}"
 
     async def _follow(self) -> None:
-        """Follows Events. Events before the start of this replica say nothing about the current
-        kube-scheduler."""
+        """Follows new Events. Skips the Events from before the start of this replica, because such
+        Events say nothing about the current kube-scheduler."""
         listing = partial(self._watch.list_as, lambda event: event["metadata"]["uid"])
         while True:
             try:
