@@ -75,8 +75,8 @@ class Leader:
         )
 
     def ledger(self) -> Ledger | None:
-        """Returns the ledger. Returns None while another replica may lead, because the ledger is then
-        out of date."""
+        """Returns the ledger. Returns None while another replica may lead, because the ledger may then
+        be out of date."""
         return self._ledger if self._replica.lease.is_held else None
 
     def poll_now(self, job_id: int) -> None:
@@ -85,7 +85,7 @@ class Leader:
             self._jobs.poll_now(job_id)
 
     def report(self, uid: str, job: Job) -> None:
-        """Passes a job that was just read to the ledger. Does nothing if this replica does not lead."""
+        """Passes a newly read job to the ledger. Does nothing if this replica does not lead."""
         if self._feed is not None:
             self._feed(JobRead(uid, job))
 
@@ -121,7 +121,7 @@ class Leader:
         adoptions = await replica.insist("recovery", recover, pods)
         replica.health.ready = True
         jobs = JobWatch(ledger, replica.slurm, replica.health, replica.settings.poll_interval_s)
-        # From here on, a call from Slurm about a job (a push) has an effect.
+        # After these assignments, a call from Slurm about a job (a push) has an effect.
         self._jobs, self._ledger, self._feed = jobs, ledger, dispatcher.feed
         nodes, pools = self._node_controller(ledger), await self._pool_controller(ledger, adoptions)
         demand = self._demand_reader()

@@ -1,11 +1,12 @@
 """Elects the leader with a coordination.k8s.io Lease. The leader renews the Lease.
 
-Every replica answers kube-scheduler and admission; the leader also places Pods. The election saves work,
-but safety does not depend on the election: chosen job ids and the Pods' resourceVersion make two leaders
-harmless (invariants I1 and I2). So an outage of kube-apiserver does not end a leadership. A leader that
-cannot renew the Lease pauses its effects on Slurm and Kubernetes. The leader stops only after another
-replica holds the Lease. Each replica measures on its own clock how long the Lease has not changed. So
-the clocks of replicas are never compared."""
+Every replica answers the calls of kube-scheduler and of kube-apiserver; the leader also places Pods. The
+election saves work, but safety does not depend on the election. Two leaders do no harm, because the
+extender itself chooses the job ids, and because each Binding names the Pod's resourceVersion (invariants
+I1 and I2 in docs/design/architecture.md). So an outage of kube-apiserver does not end a leadership. A
+leader that cannot renew the Lease pauses its effects on Slurm and Kubernetes. The leader stops only
+after another replica holds the Lease. Each replica measures on its own clock how long the Lease has not
+changed. So the clocks of replicas are never compared."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -45,7 +46,7 @@ class Lease:
         self._renewed = asyncio.Event()
         self._leading: asyncio.Future[None] | None = None
         self.transitions: int | None = None
-        """Number of times that the holder has changed, from the newest version of the Lease."""
+        """Number of times that the holder has changed, as the newest version of the Lease reports."""
 
     async def lead(self, work: Callable[[], Awaitable[None]], stand_by: Callable[[], None]) -> None:
         """Runs `work` while this replica leads. If another replica leads, cancels `work`, and calls
@@ -98,8 +99,8 @@ class Lease:
             log.error("error at the end of leadership", exc_info=result)
 
     async def _hold(self) -> bool | None:
-        """Takes or renews the Lease. Returns True if this replica holds the Lease, and None if the
-        holder is not known."""
+        """Takes or renews the Lease. Returns True if this replica holds the Lease, False if another
+        replica holds the Lease, and None if the holder is not known."""
         asked = _now()
         try:
             async with asyncio.timeout(self._duration / 2):

@@ -1,4 +1,4 @@
-"""The parts of a replica, and the work that every replica does. The leader does this work, too."""
+"""The parts of a replica, and the work that every replica does. The leader also does this work."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
