@@ -1,5 +1,5 @@
 """The route of kube-scheduler's verb /prioritize. All Nodes get the same score, because Slurm has chosen
-the Node already. An order for the Nodes of a gang does not exist yet.
+the Node already. The extender does not order the Nodes of a gang (the Pods of one job) either.
 
 Wire format: k8s.io/kube-scheduler/extender/v1, HostPriorityList, a bare list.
 """
