@@ -16,8 +16,8 @@ _PROLOG_ERROR = "Prolog error"
 
 
 class NodeState(StrEnum):
-    """States of nodes with Slurm's names. A CLOSED node takes no new jobs, whether jobs run there or
-    not."""
+    """States of a node: three states of Slurm, and CLOSED. A CLOSED node takes no new jobs, whether jobs
+    run there or not."""
 
     IDLE = "idle"
     MIXED = "mixed"
@@ -81,7 +81,8 @@ def _divide(shares: Counter[Share], left: Share, total: int, allocated: int) -> 
 
 
 class CapacityNow:
-    """Counts the capacity at the first call after each reading."""
+    """Counts the capacity at the first call after each reading of Slurm's nodes, and keeps the result
+    until the next reading."""
 
     def __init__(self, newest: Callable[[], Reading], view: Callable[[], ClusterView]) -> None:
         self._newest = newest

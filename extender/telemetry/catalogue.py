@@ -1,5 +1,5 @@
-"""The table of the extender's metrics, each with a question. The program creates the metrics from this
-table, and docs/reference/metrics.md lists the table.
+"""The table of the extender's metrics, each with the question that the metric answers. The program
+creates the metrics from this table, and docs/reference/metrics.md lists the table.
 
 The table does not contain the libraries' own metrics: `process_*`, and `http_*` of the listener to which
 Slurm's scripts send calls."""

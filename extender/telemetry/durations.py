@@ -15,7 +15,7 @@ _OVER = frozenset({State.BOUND, State.RELEASING, State.DONE})
 
 
 class Durations:
-    """Durations of placeholders before their end. `clock` returns seconds."""
+    """Measures the durations of placeholders until their end. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -47,7 +47,8 @@ class Durations:
             self._evicting.pop(after.uid, None)
 
     def evicted(self, uid: str) -> float | None:
-        """Returns the time until the Pod was deleted; None after the first call for an eviction."""
+        """Returns the seconds from the decision to evict a Pod until the present call, which reports the
+        deletion of the Pod. Returns None if an earlier call has returned the time of this eviction."""
         since = self._evicting.pop(uid, None)
         return None if since is None else self._clock() - since
 

@@ -21,7 +21,7 @@ class HttpTelemetry:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         requests = default_metrics(registry=registry, latency_lowr_buckets=SECONDS)
-        assert requests is not None  # None means existing metrics, but the registry is new
+        assert requests is not None  # None only if the registry already has these metrics
         self._requests = requests
         self._verbs = catalogue.VERBS.histogram(registry, FAST)
         self._rejections = catalogue.LISTENER_REJECTIONS.counter(registry)
@@ -44,8 +44,8 @@ class HttpTelemetry:
         child(self._gate, answer).inc()
 
     def instrument_verbs(self, application: FastAPI) -> None:
-        """Measures requests until the reply begins. The time after this does not count, because the
-        caller has the reply then, and may use the same CPU core."""
+        """Measures requests until the reply begins. The time after the beginning of the reply does not
+        count. The caller already works on the reply then, perhaps on the same CPU core."""
 
         def answered(info: Info) -> None:
             status, seconds = int(info.modified_status), info.modified_duration_without_streaming

@@ -43,7 +43,7 @@ class Sources:
     capacity: Callable[[], Capacity] = Capacity
     view: Callable[[], ClusterView] = ClusterView
     reports_jobs: bool = False
-    """True if each bound Pod has a series (`slurm_extender_job_info`)."""
+    """True if the metric `slurm_extender_job_info` has a series for each bound Pod."""
 
 
 class PodCounts:
@@ -58,7 +58,8 @@ class PodCounts:
         self.wanted: Counter[Wanted] = Counter()
         """Number of Pods in Slurm's queue by request."""
         self.with_jobs: list[Placeholder] = []
-        """Placeholders with devices: bound, or being evicted. Empty unless the metrics report jobs."""
+        """Placeholders whose Pods still use their resources: bound, or being evicted. Empty unless the
+        metrics report jobs (`Sources.reports_jobs`)."""
 
     def add(self, record: Placeholder) -> None:
         """Counts a placeholder."""
@@ -113,8 +114,8 @@ class LeaderStates(Collector):
         yield _job_info(self._pods.with_jobs)
 
     def _bound_pods(self, view: ClusterView) -> CounterMetricFamily:
-        """Returns the counter of bound Pods. Unused partitions have 0, so that the first Pod of a
-        partition is also an increase."""
+        """Returns the counter of bound Pods. Unused partitions have 0, so that Prometheus also counts
+        the first Pod of a partition as an increase."""
         family = catalogue.BOUND_PODS.read_counter(None)
         for partition in view.partitions:
             family.add_metric([partition], self._bound[partition])
@@ -208,8 +209,8 @@ def _demand(demand: Mapping[str, Demand]) -> Iterator[GaugeMetricFamily]:
 
 
 def _job_info(placeholders: Iterable[Placeholder]) -> GaugeMetricFamily:
-    """Returns the metric of jobs. A Pod has devices until its end, so Pods that are being evicted
-    count."""
+    """Returns the metric of jobs. A Pod keeps its devices until its end, so Pods that are being evicted
+    also count."""
     family = catalogue.JOB_INFO.read()
     for record in placeholders:
         charged = record.job.verdict.charged or _asked(record)
@@ -220,8 +221,9 @@ def _job_info(placeholders: Iterable[Placeholder]) -> GaugeMetricFamily:
 
 
 def _asked(record: Placeholder) -> Charged:
-    """Returns the account and the partition of an unread job, from the request. The extender reads each
-    job that it submits for a user, so only jobs of the token's own user may be unread."""
+    """Returns the account and the partition of a job that the extender has not read, from the request.
+    The extender reads each job that it submits for a user, so only jobs of the token's own user are not
+    read."""
     job = record.request.job
     return Charged("", job.account or "", job.partition or "")
 

@@ -1,8 +1,9 @@
 """Counts the Pods that Slurm could start now, by partition. Such a Pod waits for nodes, and fits on an
 idle node.
 
-This module uses the newest reads of nodes. A Pod does not count if it is uncertain whether a node fits.
-This is so for constraints other than a list of features, for required nodes, and for a reservation."""
+This module uses the newest reads of nodes. A Pod does not count if this module cannot decide whether a
+node fits. The possible reasons are constraints other than a list of features, required nodes, several
+nodes, and a reservation."""
 
 import re
 from collections import Counter, defaultdict
@@ -44,8 +45,8 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, record: Placeholder) -> Self | None:
-        """Returns the request; None if the Pod is not in Slurm's queue, or waits for more than an idle
-        node."""
+        """Returns the request; None if the Pod is not in Slurm's queue, or waits for something else than
+        an idle node."""
         if record.state is not State.QUEUED or _reason(record) not in _FOR_NODES:
             return None
         job, features = record.request.job, record.request.job.constraints or ""
@@ -68,7 +69,7 @@ def _reason(record: Placeholder) -> str:
 
 
 class KindOfNode(NamedTuple):
-    """Resources and features of a node for jobs."""
+    """The resources of a node that Slurm can give to jobs, and the node's features."""
 
     cpus: int
     memory_mb: int

@@ -50,7 +50,7 @@ class PlacementTelemetry:
         self._audited = catalogue.AUDITED.gauge(registry)
         self._leads = catalogue.LEADING.gauge(registry)
         self._set_findings(())
-        for state in State:  # start at 0: the first transition is then also an increase
+        for state in State:  # starts at 0, so that Prometheus also counts the first transition
             child(self._transitions, state)
         self._states = LeaderStates()
         registry.register(self._states)
@@ -66,7 +66,7 @@ class PlacementTelemetry:
         if after.state is State.EVICTING and after.cause is not None:
             self._evictions.labels(after.cause.reason).inc()
         tell = log.warning if after.state in _LOUD else log.info
-        found_bound = before is None and after.state is State.BOUND  # very many at the start
+        found_bound = before is None and after.state is State.BOUND  # a new leader finds very many
         if after.state in _QUIET or found_bound:
             if not log.is_enabled_for(logging.DEBUG):
                 return

@@ -1,4 +1,4 @@
-"""Causes of a Pod's wait, as a few values for alerts and dashboards. This module is pure."""
+"""Causes of a Pod's wait, as a few values for alerts and dashboards."""
 
 from enum import StrEnum
 
@@ -12,11 +12,13 @@ class WaitsFor(StrEnum):
     """A turn for the Pod's job, because the maximum number of placeholders is already in Slurm's
     queue."""
     KUBERNETES = "kubernetes"
-    """Kubernetes: a claim, another gate, or a Node that kube-scheduler accepts (`kept_back`)."""
+    """Kubernetes: a claim, another gate, other Pods of the group, or a Node that kube-scheduler accepts
+    (`kept_back`)."""
     ANSWER = "answer"
-    """Slurm's reply to the submission, also while Slurm rejects the job for now or is down."""
+    """Slurm's reply to the submission. Pods also wait for this reply while Slurm is down, or rejects the
+    job for now."""
     RESOURCES = "resources"
-    """Slurm's queue: resources of other jobs, or a closed partition or node."""
+    """Slurm's queue: other jobs use the resources, or a partition or a node is closed."""
     OWNER = "owner"
     """Slurm's queue: a limit of the owner, a person or a time delays the job, even on an idle
     cluster."""
