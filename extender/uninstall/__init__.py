@@ -1,2 +1,2 @@
-"""Cleans up after an uninstall: the user chooses what happens to the gates and the jobs of the
-extender."""
+"""Cleans up after an uninstall: the user chooses whether to lift the extender's gates, and whether to
+end the Pods' jobs."""
