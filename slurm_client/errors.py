@@ -49,23 +49,25 @@ class SlurmError(Exception):
 
 
 class NoRoomNow(SlurmError):
-    """Slurm rejected an immediate allocation. Nothing is queued. The job id is used up, because a FAILED
-    record may hold the id until MinJobAge. Submit the job under the next id, or allocate later."""
+    """Slurm rejected an immediate allocation, and queued nothing. Submit the job, or try the allocation
+    again later, under the next id. The first id is used up, because Slurm may keep a FAILED record under
+    this id for MinJobAge."""
 
 
 class JobIdTaken(SlurmError):
-    """A job has or had the job id already. Read this job, and compare its key with the key of your
-    job."""
+    """Slurm already has, or had, a job with this id. Read that job to find out if it is the caller's own
+    job from an earlier call."""
 
 
 class OtherJob(SlurmError):
-    """The job with this id has another name, and was not cancelled. Read the job. Either its owner has
-    renamed the job, or the id belongs to another job."""
+    """The job with this id does not have the name that the cancel request gives, so Slurm did not cancel
+    the job. Read the job. Either its owner has renamed the job, or the id belongs to another job."""
 
 
 class InvalidRequest(SlurmError):
     """Slurm can never carry out this request. Change the request, and inform its author. No job waits or
-    runs. But a FAILED record may hold the job id until MinJobAge, for example after error 2014."""
+    runs. But Slurm may keep a FAILED record under the job id for MinJobAge, for example after error
+    2014."""
 
 
 class RetryLater(SlurmError):
@@ -83,14 +85,14 @@ class OutcomeUnknown(SlurmError):
 
 
 class Unreadable(OutcomeUnknown):
-    """Slurm's entry of the job or node is unreadable, so the state is not known. Read the entry again,
-    or continue without the state."""
+    """slurmrestd's reply describes the job or node in a form that this client cannot read, so the state
+    is not known. Read the job or node again, or continue without the state."""
 
 
 class Unexplained(OutcomeUnknown):
     """Slurm's error gives no cause. Perhaps a plugin rejects the request, or slurmctld is down. Find out
-    if Slurm has carried out the request. If not, and the same error comes again, the request is
-    rejected."""
+    if Slurm has carried out the request. If Slurm has not, send the request again. If the same error
+    comes again, Slurm rejects the request."""
 
 
 class NeedsOperator(SlurmError):
@@ -120,14 +122,15 @@ class ErrorMeaning(NamedTuple):
 # come from a job_submit plugin.
 _MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
     Unexplained: {
-        # job_submit.lua's `return slurm.ERROR`. Texts that job_submit.lua gives to slurm.log_user are in
-        # slurmrestd's log. Only if Slurm accepts the job, the texts are in the reply (24.11.5, 26.05.5).
+        # job_submit.lua's `return slurm.ERROR`. If job_submit.lua gives a text to slurm.log_user,
+        # slurmrestd logs the text. The reply has the text only if Slurm accepts the job (24.11.5,
+        # 26.05.5).
         -1: (
             "SLURM_ERROR",
             "perhaps a plugin of Slurm's refuses it (job_submit.lua): its words are in slurmrestd's log",
         ),
-        # The class is not NeedsOperator, because 26.05.5 also answers a DELETE in this way (HTTP 403)
-        # while slurmctld is down.
+        # The class is not NeedsOperator, because 26.05.5 also answers a DELETE with this number (HTTP
+        # 403) while slurmctld is down.
         1: ("EPERM", "slurmctld is down, the job is another user's, or a plugin refuses it"),
     },
     Unreachable: {
@@ -137,7 +140,7 @@ _MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
         errno.EHOSTUNREACH: ("EHOSTUNREACH", "slurmctld's host was not reached"),
     },
     OutcomeUnknown: {
-        # 26.05.5 answers in this way if slurmctld is killed while a request is under way.
+        # 26.05.5 answers with this number if slurmctld is killed while slurmctld handles the request.
         errno.ECONNRESET: ("ECONNRESET", "lost before the reply"),
         errno.EPIPE: ("EPIPE", "lost while sending"),
         errno.ETIMEDOUT: ("ETIMEDOUT", "slurmctld did not answer"),
@@ -158,15 +161,15 @@ _MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
         1019: ("SLURM_COMMUNICATIONS_REJECTED", "slurmctld is overloaded"),
         1804: ("SLURMCTLD_COMMUNICATIONS_BACKOFF", "slurmctld asks for a pause"),
         2007: ("ESLURM_MAX_JOB_COUNT", "MaxJobCount jobs exist already"),
-        # slurmctld's disk is full, or was full before. After a full disk, 24.11 leaves the folder of the
-        # job id behind, and cannot create the same folder again. slurmctld's next start removes the
-        # folder.
+        # slurmctld's disk is full now, or was full earlier. A full disk makes 24.11 leave the folder of
+        # the job id behind. 24.11 then cannot create this folder again, until the next start of
+        # slurmctld removes it.
         2019: ("ESLURM_WRITING_TO_FILE", "slurmctld cannot write a job's files"),
         2020: ("ESLURM_TRANSITION_STATE_NO_UPDATE", "the job is completing"),
         2027: ("ESLURM_IN_STANDBY_MODE", "a backup controller takes over"),
         # This number has two meanings. Slurm may accept the job later; or, because of a QOS with
         # DenyOnLimit, Slurm will never accept the job. For an immediate allocation, the number can also
-        # mean a limit on running jobs: see rest.SlurmRest.allocate.
+        # mean a limit on running jobs: see rest.SlurmRest._allocate.
         2050: ("ESLURM_ACCOUNTING_POLICY", "a limit of the QOS or account on submissions"),
         2059: ("ESLURM_PORTS_BUSY", "no ports are free"),
         2074: ("ESLURM_QOS_THRES", "the user's QOS usage is over its threshold"),
@@ -210,7 +213,7 @@ _MEANINGS: Final[dict[type[SlurmError], dict[int, tuple[str, str]]]] = {
         2125: ("ESLURM_DEFER", "SchedulerParameters=defer: nothing starts at once"),
     },
     JobIdTaken: {2011: ("ESLURM_DUPLICATE_JOB_ID", "Slurm remembers a job of that id")},
-    # In this client, only a cancel with the name of the job can get this error.
+    # This client gets this error only for a cancel request that gives the name of the job.
     OtherJob: {2172: ("ESLURM_JOB_SIGNAL_FAILED", "the job of that id has another name")},
     InvalidRequest: {
         2000: ("ESLURM_INVALID_PARTITION_NAME", "no such partition"),
@@ -260,13 +263,13 @@ CAUSES: Final = {
 """The meaning of each of Slurm's error numbers."""
 
 _OUTAGES: Final = frozenset({2027, 2131, errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT})
-"""The numbers of an outage that are outside of Slurm's ranges for communication errors. Another
-controller takes over, or slurmrestd has lost the connection to slurmctld."""
+"""Numbers of two outages: another controller takes over, or slurmrestd has lost the connection to
+slurmctld. These numbers are outside of Slurm's ranges for communication errors."""
 
 
 def _is_outage(error: SlurmError) -> bool:
-    """Returns True if every call gets this error while slurmrestd or slurmctld does not work. An
-    `Unexplained` error counts too, although it may have another cause."""
+    """Returns True for an error that every call gets while slurmrestd or slurmctld does not work. Also
+    returns True for an `Unexplained` error, although this error may have another cause."""
     if not isinstance(error, RetryLater | OutcomeUnknown) or isinstance(error, Unreadable):
         return False
     number = error.number

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 
 from wellknown.quoting import quoted
 
-# An expression may come from an attacker, so no pattern looks at a character more than twice. The group
-# is not possessive. Before Python 3.11.5 (Debian 12 has 3.11.2), a possessive group would also match "["
-# (CPython issue 106052).
+# An expression may come from an attacker, so no pattern looks at a character more than twice. In
+# _ELEMENT, the repetition of the group is `)*`, not the possessive `)*+`. Before Python 3.11.5 (Debian
+# 12 has 3.11.2), a possessive group would also match "[" (CPython issue 106052).
 _ELEMENT = re.compile(r"([^\[\],\s]*+(?:\[[^\[\]]*+\][^\[\],\s]*+)*)\s*+(?:,[\s,]*+|$)")
 _BETWEEN = ", \t\n\r"
 _PART = re.compile(r"\[([^\[\]]*+)\]|([^\[\]]++)")
@@ -54,9 +54,9 @@ def names(expressions: Iterable[str], most: int = MAX_NAMES) -> tuple[str, ...]:
 
 
 def count(expression: str, most: int = MAX_NAMES) -> int:
-    """Returns the number of names, but does not make the names. A repeated name counts again. The count
-    may stop at any number above `most`. Raises ValueError if the text is no hostlist, or if a name has
-    more than LONGEST_NAME brackets."""
+    """Returns the number of names, but does not make the names. A repeated name counts again. If the
+    number is more than `most`, the result may be any number above `most`. Raises ValueError if the text
+    is no hostlist, or if a name has more than LONGEST_NAME brackets."""
     number = 0
     for element in _elements(expression):
         number += _count_element(element, most) if "[" in element else 1
@@ -150,7 +150,8 @@ def _spans(ranges: str) -> Iterator[tuple[range, int]]:
 
 
 def _bracket(prefix: str, width: int, numbers: list[int]) -> str:
-    # Consecutive numbers have the same difference between number and position.
+    # In a run of consecutive numbers, each number minus its position in the list gives the same
+    # difference.
     runs = itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
     spans = [[number for _, number in run] for _, run in runs]
     texts = [

@@ -71,13 +71,13 @@ class JobState:
     @property
     def completing(self) -> bool:
         """True while Slurm cleans up an ended or requeued job. The cleanup includes EpilogSlurmctld.
-        Other jobs may already have the job's nodes."""
+        Slurm may already have given the job's nodes to other jobs."""
         return "COMPLETING" in self.flags
 
     @property
     def holds_nodes(self) -> bool:
-        """True if no other job can have this job's resources. While a job completes, another job may
-        already have its resources."""
+        """True if Slurm gives this job's resources to no other job. While this job completes, Slurm may
+        already have given the resources away."""
         return self.base == "RUNNING" and not self.completing
 
     @property
@@ -94,7 +94,7 @@ UNREAD = JobState(UNKNOWN_STATE)
 
 
 class AllStates(dict[int, JobState]):
-    """States of jobs by id. The tasks of native job arrays are left out, because Slurm gives a task two
+    """States of jobs by id. The tasks of job arrays are left out, because Slurm gives a task two
     numbers, and no placeholder job is a task."""
 
     entries: int = 0
@@ -103,7 +103,7 @@ class AllStates(dict[int, JobState]):
     """The problem of each unreadable entry. If the id in the entry is readable, the job's state is
     UNREAD."""
     nameless: int = 0
-    """Number of entries without a readable id. Any job that seems to be absent may be in such an
+    """Number of entries without a readable id. Any job that is absent from this dict may be in such an
     entry."""
     waiting: Mapping[int, int] = MappingProxyType({})
     """The waiting jobs of all users, by id. The value is 1 for a job, and the number of waiting tasks

@@ -1,7 +1,6 @@
-"""Chooses the API version for a server, and finds the server's capabilities, by the server's OpenAPI
-document.
+"""Reads a server's OpenAPI document: chooses the API version, and finds the server's capabilities.
 
-Each capability is looked up on its own. No other module compares versions.
+Each capability comes from the document itself, not from the version. No other module compares versions.
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,8 @@ KNOWN: Final = ("v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42")
 
 
 def choose(openapi: Mapping[str, Any]) -> str:
-    """Returns the newest version that both sides know. Raises NeedsOperator if there is none."""
+    """Returns the newest version that both the server and this client know. Raises NeedsOperator if
+    there is none."""
     offered = {path.split("/")[2] for path in openapi.get("paths") or () if path.startswith("/slurm/v")}
     for version in KNOWN:
         if version in offered:

@@ -3,7 +3,8 @@ interface.
 
 Every method may raise `Unreachable`, `OutcomeUnknown`, `RetryLater` and `NeedsOperator` (see `errors`).
 The docstring of a method names its other errors. After any error, every method may be called again. If
-the call creates a job, the second call must use the same id, or the same name.
+OutcomeUnknown is raised while a job is created, repeat the call with the same job id, so that Slurm
+cannot create a second job.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +33,7 @@ class Slurm(Protocol):
         Before API v0.0.45, all fields except the boot time are None."""
 
     async def ping(self) -> None:
-        """Returns if slurmctld answers and accepts the token. Raises an error otherwise."""
+        """Raises an error if slurmctld does not answer, or if slurmctld rejects the token."""
 
     async def allocate(self, spec: JobSpec, job_id: int) -> int:
         """Allocates nodes for a job at once, or not at all. Returns the job id.
@@ -40,25 +41,27 @@ class Slurm(Protocol):
         Call `job` afterwards to read the grant, and to see if the job runs. Slurm 26.05.5 lets a job
         wait if its time limit is over the partition's limit (EnforcePartLimits=NO).
 
-        Raises NoRoomNow if Slurm rejects the job, also because of any limit of a QOS or account. Then
-        `job_id` is used up, and the caller submits the job under the next id. Raises JobIdTaken if a job
-        has or had the id already. Then the caller compares the jobs. Raises InvalidRequest for a job
-        that can never run. Also raises InvalidRequest for a `user_id` or `group_id` of a user other than
-        the token's, because Slurm would ignore both fields.
+        Raises NoRoomNow if Slurm cannot start the job now, or if any limit of a QOS or account is
+        reached. Then `job_id` is used up, and the caller submits the job under the next id. Raises
+        JobIdTaken if Slurm already has, or had, a job with the id. Then the caller reads that job to see
+        if it is the caller's own. Raises InvalidRequest for a job that can never run. Also raises
+        InvalidRequest for a `user_id` or `group_id` of a user other than the token's, because Slurm
+        would ignore both fields.
         """
 
     async def submit(self, spec: JobSpec, job_id: int) -> int:
-        """Queues a placeholder job, and returns the job id. Raises JobIdTaken if a job has or had the id
-        already. Raises InvalidRequest for a job that can never run."""
+        """Queues a placeholder job, and returns the job id. Raises JobIdTaken if Slurm already has, or
+        had, a job with the id. Raises InvalidRequest for a job that can never run."""
 
     async def may_choose_ids(self) -> bool:
         """Returns True if the token may choose job ids and act for other users. Only the tokens of root
-        and SlurmUser may do so. As a test, sends a job that Slurm never creates. job_submit plugins see
-        this job. Raises InvalidRequest if Slurm rejects the job for another reason."""
+        and SlurmUser may do so. To find out, sends a job that Slurm rejects in any case, after the check
+        of the rights. job_submit plugins see this job. Raises InvalidRequest if Slurm rejects the job
+        for another reason."""
 
     async def states(self, ids: Iterable[int]) -> Mapping[int, JobState]:
-        """Returns the states of these jobs. The reply has 38 bytes a job. Unknown ids are absent from
-        the result. If the entry of a job is unreadable, the job's state is UNREAD."""
+        """Returns the states of these jobs. The reply has 38 bytes for each job. Unknown ids are absent
+        from the result. If the entry of a job is unreadable, the job's state is UNREAD."""
 
     async def all_states(self) -> AllStates:
         """Returns the states of all jobs that Slurm remembers, and the waiting jobs. For 10,000 jobs,
@@ -70,8 +73,8 @@ class Slurm(Protocol):
         unreadable."""
 
     async def grant(self, job_id: int) -> Grant | None:
-        """Returns a job's grant by the call with the smallest reply. Returns None if the job waits, has
-        ended or is unknown. A job with a grant does not always run, because a suspended job also has
+        """Returns a job's grant. Uses the call with the smallest reply. Returns None if the job waits,
+        has ended or is unknown. A job with a grant does not always run, because a suspended job also has
         nodes and cores."""
 
     async def update(self, job_id: int, changes: JobChanges) -> None:
@@ -79,14 +82,14 @@ class Slurm(Protocol):
 
     async def cancel(self, job_id: int, name: str | None = None) -> None:
         """Ends a job. If `name` is given and the job has another name, raises OtherJob and leaves the
-        job alone. Slurm itself compares the names, so a new job with the same id is safe. Idempotent: an
-        unknown or ended job counts as success."""
+        job alone. Slurm itself compares the names, so this call cannot end a newer job with the same id.
+        Idempotent: an unknown or ended job counts as success."""
 
     async def canceller(self, job_id: int) -> str | None:
-        """Returns the user that cancelled a job, by Slurm's accounting: the user's name, or the number
-        of a user without a name. Returns None if there is no accounting, if the accounting does not know
-        the user yet, or if the job ended in another way. slurmctld itself does not report the user
-        (24.11, 26.05)."""
+        """Returns the user that cancelled a job: the user's name, or the number of a user without a
+        name. Returns None if the job ended in another way, if Slurm has no accounting, or if the
+        accounting does not know the user yet. slurmctld itself does not report the user (24.11,
+        26.05)."""
 
     async def rights(self, user_id: int | None) -> UserRights:
         """Returns the accounts, QOS and reservations of a user. If `user_id` is None, the user is the
@@ -96,7 +99,7 @@ class Slurm(Protocol):
         """Returns all nodes."""
 
     async def node(self, name: str) -> Node | None:
-        """Returns one node by the fastest call of the server, or None for an unknown node."""
+        """Returns one node with its current allocations, or None for an unknown node."""
 
     async def drain_node(self, name: str, reason: str) -> None:
         """Drains a node. Jobs on the node continue. `reason` replaces the node's earlier reason. Raises
@@ -116,10 +119,10 @@ class Slurm(Protocol):
         """Deletes a dynamic node. Idempotent: an unknown node counts as success. If the node's slurmd
         still runs, the node comes back only at the next start of this slurmd.
 
-        Raises InvalidRequest if the node is not dynamic, has jobs or is in a reservation that has begun.
-        If a reservation has not begun, or began within the last second, the reservation loses the node
-        for good (24.11 still names the node). If the reservation has no other nodes, Slurm deletes the
-        reservation, except if `Reservation.follows` is True.
+        Raises InvalidRequest if the node is not dynamic, has jobs, or is in a reservation that began
+        more than a second ago. If a reservation begins later, or began within the last second, the
+        reservation loses the node for good (24.11 still names the node). If such a reservation has no
+        other nodes, Slurm deletes the reservation, except if `Reservation.follows` is True.
         """
 
     async def reservations(self) -> tuple[Reservation, ...]:

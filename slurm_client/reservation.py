@@ -25,7 +25,7 @@ class Reservation:
     users: tuple[str, ...] = ()
     """The admitted users. If the names begin with "-", all other users are admitted."""
     accounts: tuple[str, ...] = ()
-    """The accounts of admitted users, in the same form."""
+    """The accounts of admitted users. If the names begin with "-", all other accounts are admitted."""
 
     @property
     def recurs(self) -> bool:
@@ -39,8 +39,8 @@ class Reservation:
         return not _FOLLOWS.isdisjoint(self.flags)
 
     def is_to_have(self, node: Node) -> bool:
-        """Returns True if the reservation is for all nodes, or for all nodes of a partition with this
-        node."""
+        """Returns True if the reservation is for all nodes, or for all nodes of a partition to which
+        this node belongs."""
         of_its_partition = "PART_NODES" in self.flags and self.partition in node.partitions
         return "ALL_NODES" in self.flags or of_its_partition
 

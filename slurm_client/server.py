@@ -57,15 +57,16 @@ class Configuration:
     return_to_service: str | None = None  # in slurmrestd's words: "all" means ReturnToService=2
     slurmctld_parameters: tuple[str, ...] | None = None
     max_node_count: int | None = None
-    slurmd_timeout_s: int | None = None  # with 0, slurmctld gives up no silent node
+    slurmd_timeout_s: int | None = None  # with 0, slurmctld never sets a silent node DOWN
     next_job_id: int | None = None
     boot_time: int | None = None
     """Start of slurmctld in UNIX seconds. Before v0.0.45, midnight (UTC) and `sdiag -r` also look like a
-    start. If a backup leads, the time is not before this client first saw the backup lead."""
+    start. If a backup slurmctld leads, this is at least the time at which this client first saw the
+    backup lead."""
 
 
 def counts_memory(select_type_parameters: Iterable[str]) -> bool:
-    """Returns True if each job gets its own memory (slurm.conf(5) SelectTypeParameters). This is so with
-    CR_CPU_Memory, CR_Core_Memory, CR_Socket_Memory and CR_Memory. Otherwise, the jobs on a node share
-    its memory."""
+    """Returns True if Slurm gives each job its own memory (slurm.conf(5) SelectTypeParameters). The
+    values for this are CR_CPU_Memory, CR_Core_Memory, CR_Socket_Memory and CR_Memory. With other values,
+    the jobs on a node share its memory."""
     return any(each.upper().endswith("_MEMORY") for each in select_type_parameters)

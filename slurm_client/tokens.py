@@ -27,8 +27,8 @@ class TokenSource(Protocol):
         """Looks for a new token at once. Returns True if the token differs from the rejected token."""
 
     def describe(self) -> str:
-        """Returns a text about the token for an error message: the token's place, and the time since it
-        expired."""
+        """Returns a text about the token for an error message: the origin of the token, and its problem,
+        for example the time since its expiry."""
 
 
 class StaticToken:
@@ -49,8 +49,8 @@ class StaticToken:
 
 
 class TokenFile:
-    """A token in a file. The file is read again after a change (by rename or in place), and after a
-    rejected token.
+    """A token in a file. The file is read again after a change (by rename or in place), and after Slurm
+    has rejected the token.
 
     `clock` returns UNIX seconds, for messages. For `look_every_s` after a look at the file, the token is
     used without another look. `ticks` measures this time, in seconds that only go forward.
@@ -102,8 +102,8 @@ class TokenFile:
             return None, None
 
     def _read(self) -> None:
-        # The stamp is read before the text, so that the next call notices a change between the two
-        # reads.
+        # The file's stamp is read before the file's text. If the file changes between the two reads, the
+        # next call sees another stamp, and reads the text again.
         self._stamp = stamp(self._path)
         self._token = self._path.read_text(encoding="ascii", errors="replace").strip()
 

@@ -1,7 +1,7 @@
 """A small Slurm in memory: `protocol.Slurm` without a network, for tests and load tests.
 
-This Slurm passes the same contract tests as real Slurm (tests/slurm_client/test_contract.py), and
-answers as measured in these tests:
+This Slurm passes the same contract tests as real Slurm (tests/slurm_client/test_contract.py). It has
+these features, with the behaviour that the tests measured in real Slurm:
 
 * FIFO by priority in each partition
 * GRES with indices, and job ids of the caller's choice

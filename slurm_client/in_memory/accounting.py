@@ -27,7 +27,8 @@ REASONS: Final = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Limits on concurrent use. None means no limit. `max_jobs` limits a user's running jobs,
-    `max_submit_jobs` a user's known jobs, and `group_jobs` the running jobs of all users."""
+    `max_submit_jobs` a user's running and waiting jobs, and `group_jobs` the running jobs of all
+    users."""
 
     group_jobs: int | None = None
     max_jobs: int | None = None
@@ -37,8 +38,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Qos:
-    """A QOS. With `deny_on_limit`, Slurm rejects a job that is over the limit on CPUs. Otherwise, the
-    job waits."""
+    """A QOS. Slurm rejects a job with more CPUs than `max_cpus_per_job` if `deny_on_limit` is True. If
+    `deny_on_limit` is False, such a job waits."""
 
     name: str
     limits: Limits = field(default_factory=Limits)
@@ -47,8 +48,8 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """A user's right to an account, and to QOS in the account. The first QOS, and the first account of a
-    user, are the defaults."""
+    """A user's right to an account, and to QOS in the account. The first of `qos` is the default QOS. A
+    user's first association names the default account of the user."""
 
     user_id: int
     account: str
@@ -86,7 +87,8 @@ class Enforcement:
         return association.account, qos
 
     def associations(self, user_id: int) -> tuple[rights.Association, ...] | None:
-        """Returns the memberships of a user, or None without accounting."""
+        """Returns a user's associations, at most one for each account. Returns None without
+        accounting."""
         if not self._enforced:
             return None
         found = {each.account: each for each in reversed(self._associations) if each.user_id == user_id}
@@ -94,7 +96,8 @@ class Enforcement:
         return tuple(rights.Association(each.account, each.qos, default=each is own[0]) for each in own)
 
     def check(self, record: Record, others: Iterable[Record]) -> None:
-        """Raises Slurm's error 2050 if the job may not even wait. `others` are the live jobs."""
+        """Raises Slurm's error 2050 if a limit does not even allow the job to wait. `others` are the
+        live jobs."""
         if not self._enforced:
             return
         qos, association = self._limiting(record)
@@ -106,7 +109,8 @@ class Enforcement:
             raise rejections.rejection("ESLURM_ACCOUNTING_POLICY")
 
     def reason(self, record: Record, others: Iterable[Record]) -> str | None:
-        """Returns the limit because of which a job must wait, or None. `others` are the live jobs."""
+        """Returns the pending reason of a job that must wait because of a limit, or None. `others` are
+        the live jobs."""
         if not self._enforced:
             return None
         running = [one for one in others if one.has_nodes]
@@ -134,7 +138,8 @@ class Enforcement:
     def _peers(
         self, qos: Qos, association: Association, record: Record, jobs: Iterable[Record]
     ) -> Iterator[tuple[Limits, list[Record]]]:
-        """Yields the limits of the QOS and of the association, with the other jobs under each limit."""
+        """Yields the limits of the QOS, with the other jobs that count for these limits. Then yields the
+        same for the association."""
         rest = [one for one in jobs if one.id != record.id]
         yield qos.limits, [one for one in rest if one.qos == qos.name]
         same = (record.user_id, record.account)
@@ -142,7 +147,7 @@ class Enforcement:
 
 
 def _own(record: Record, peers: Iterable[Record]) -> int:
-    """Returns the number of jobs of the same user."""
+    """Returns how many of the `peers` belong to the user of `record`."""
     return sum(one.user_id == record.user_id for one in peers)
 
 

@@ -1,4 +1,4 @@
-"""The simulated slurmctld of an `InMemorySlurm`. The callers pass the time.
+"""The simulated slurmctld of an `InMemorySlurm`. Callers pass the current time as `now`.
 
 `advance(now)` does all due work: scheduling ticks, time limits, removal of old jobs. Callers of any
 other method call `advance` just before, with the same `now`.
@@ -25,7 +25,8 @@ Plugin = Callable[[JobSpec], int]
 job_submit.lua's slurm.ERROR."""
 DEFAULT_PRIORITY = 1
 _NO_CREDENTIAL = "slurm_cred_create failure, holding job."
-# Slurm's errors for an immediate allocation, by the reason for which a submitted job would wait.
+# The error of an immediate allocation, by the reason for which Slurm would let the same job wait after a
+# submission.
 _REFUSED = {
     scheduler.HELD: "ESLURM_DEPENDENCY",
     scheduler.NODE_NOT_AVAILABLE: "ESLURM_NODE_NOT_AVAIL",
@@ -61,14 +62,16 @@ class Controller:
         self._changed_at: float | None = None
         self._arrivals = 0
         self._restarted: set[int] = set()
-        """Jobs that have started again, so their scripts end at once (`Record.script_ends`)."""
+        """Ids of jobs that run again after a requeue. At the next tick, the script of such a job ends,
+        and so does the job (`Record.script_ends`)."""
         self.unknown_users: set[int] = set()
         """Users that slurmctld's host does not know."""
         self.user_names = {0: "root"}
         self.plugin: Plugin | None = None
 
     def advance(self, now: float) -> None:
-        """Runs the scheduling ticks until `now`, except ticks without work."""
+        """Runs the due scheduling ticks until `now`, but skips the ticks without work. Then forgets old
+        ended jobs."""
         if self.reservations.come_to(now, self.machines):
             self.changed(now)
         while (due := self._next_due()) <= now:
@@ -186,8 +189,8 @@ class Controller:
                 self.jobs.put(replace(record, reason=outcome), now)
 
     def _try_now(self, record: Record) -> tuple[Slot, ...] | str | None:
-        """Returns the job's share of its nodes, or the name of Slurm's error. Returns None if the job
-        has to wait instead."""
+        """Returns the job's share of its nodes, or the name of the error with which Slurm rejects the
+        job. Returns None if Slurm lets the job wait instead."""
         partition = self.partitions[record.partition]
         reason = scheduler.standing_reason(record, partition, self.machines)
         if reason == scheduler.TIME_LIMIT:
@@ -272,8 +275,9 @@ class Controller:
         return self.machines[name]
 
     def register(self, node: Node, partitions: Collection[str], now: float, *, booted: bool) -> None:
-        """Starts a slurmd. If the node is unknown, the slurmd creates the node. A known node keeps all
-        other properties (26.05, 24.11: except the address)."""
+        """Starts a slurmd. If the node is unknown, the slurmd creates the node. If the node is known,
+        only its state and the start time of its slurmd change. (In real Slurm 26.05 and 24.11, the
+        node's address changes as well.)"""
         if node.name not in self.machines:
             self._remember_nodes(now)
             self.machines[node.name] = self._machine(node, tuple(partitions))
@@ -338,8 +342,8 @@ class Controller:
         self.changed(now)
 
     def _launch(self, record: Record, slots: tuple[Slot, ...], now: float) -> None:
-        """Starts a waiting job. A batch job needs a credential. If the user is unknown, slurmctld
-        (24.11) holds the job until an administrator releases the job."""
+        """Starts a waiting job. For a batch job of an unknown user, slurmctld cannot create a
+        credential. Then slurmctld (24.11) holds the job until an administrator releases the job."""
         if record.external or record.user_id not in self.unknown_users:
             self._start(record, slots, now)
             if record.restarts:
@@ -353,7 +357,8 @@ class Controller:
         self.jobs.put(replace(record, priority=0, reason=reason, held_for=reason), now)
 
     def set_features(self, name: str, features: Sequence[str], now: float) -> None:
-        """Changes a node's features. slurmctld holds each waiting job that no node could run now."""
+        """Changes a node's features. Like slurmctld, then holds each waiting job that fits on no node
+        any more, not even on an empty node."""
         machine = self.machine(name)
         machine.configured = replace(machine.configured, features=tuple(features))
         machine.mark(machine.flags, machine.reason)

@@ -1,5 +1,5 @@
-"""Methods with which tests control an `InMemorySlurm`: as an administrator or a user, or by failures of
-hardware and network."""
+"""Methods with which tests control an `InMemorySlurm`. The tests act as an administrator or a user, or
+let hardware and network fail."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -90,8 +90,9 @@ class Controls:
         self._set_priority(job_id, DEFAULT_PRIORITY, "Priority")
 
     def requeue(self, job_id: int) -> None:
-        """Runs `scontrol requeue` for a batch job. The owner has run `scontrol update Requeue=1` before.
-        The job waits again, under the same id. The placeholder's script ends at the next start."""
+        """Runs `scontrol requeue` for a batch job whose owner has set Requeue=1 by `scontrol update`.
+        The job waits again, under the same id. After the next start of the job, its script ends at
+        once."""
         now, record = self._now(), self._record(job_id)
         if not record.batch or record.state != RUNNING:
             raise ValueError(f"job {job_id} is no batch job that runs")
@@ -111,8 +112,9 @@ class Controls:
         self._down(name, {"DOWN", "NOT_RESPONDING"}, SILENT, self._now())
 
     def register(self, node: Node, partitions: Collection[str] = (), *, booted: bool = False) -> None:
-        """Starts slurmd -Z (with -b if `booted`). An unknown node becomes a dynamic node in these
-        partitions. Afterwards, a known node is up, or DOWN if the boot was unexpected."""
+        """Starts slurmd -Z (with -b if `booted`). An unknown node becomes a dynamic node in
+        `partitions`. A known node is up afterwards. If slurmctld did not expect the boot of the known
+        node, the node is DOWN instead."""
         now, known = self._now(), self._controller.machines.get(node.name)
         surprises = booted and known is not None and not known.may_boot
         dynamic = replace(node, states=node.states | {"DYNAMIC_NORM"})
@@ -187,7 +189,7 @@ class Controls:
         return now
 
     def _answer(self, method: str) -> None:
-        """Raises OutcomeUnknown if the test has asked to lose the reply of this method."""
+        """Raises OutcomeUnknown if the test has called `lose_reply_of_next` for this method."""
         if method in self._lose_reply_of:
             self._lose_reply_of.remove(method)
             raise OutcomeUnknown(f"{method}: the reply was lost")

@@ -1,6 +1,6 @@
 """Evaluates feature expressions as in sbatch(1) --constraint: `h100&ib`, `a100|h100`, `(a|b)&c`, `a,b`.
 
-Counts and brackets ("[rack1*2]") are not supported: such an expression is unknown.
+Counts and brackets ("[rack1*2]") are not supported: no node fits such an expression.
 """
 
 import re

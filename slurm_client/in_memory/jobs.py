@@ -30,8 +30,8 @@ class Journal:
 
 
 class Jobs:
-    """All records in Slurm's memory. `put` makes every change, so that the journal can undo each
-    change."""
+    """All jobs in slurmctld's memory. Callers change a job only by `put`, so that the journal can undo
+    the change."""
 
     def __init__(self, min_job_age_s: float, journal: Journal) -> None:
         self._min_job_age_s = min_job_age_s
@@ -68,7 +68,7 @@ class Jobs:
 
     def next_deadline(self) -> float:
         """Returns the time at which the next running job reaches its time limit. Returns infinity if no
-        job has a time limit."""
+        running job has a time limit."""
         while self._deadlines:
             deadline, job_id = self._deadlines[0]
             record = self._records.get(job_id)

@@ -36,7 +36,8 @@ class Machine:
         self._partitions = partitions
         self.name = node.name
         self.reservation = ""
-        """The only reservation whose jobs may start here, or "" for jobs without a reservation."""
+        """Name of the reservation whose jobs alone may start here. If "", only jobs without a
+        reservation may start here."""
         self.mark(frozenset(), node.reason)
         self.clear()
 
@@ -61,8 +62,8 @@ class Machine:
         return bool(self._slots or self.reservation or "COMPLETING" in self.flags)
 
     def registered(self, now: float, *, booted: bool) -> None:
-        """Marks the node as up after the start of slurmd. Two kinds of nodes stay as they are: a node
-        that powers down, and a node that powers up but has not booted."""
+        """Marks the node as up after the start of its slurmd. A node that powers down stays as it is. If
+        `booted` is False, a node that powers up also stays as it is."""
         self.configured = replace(self.configured, slurmd_started=int(now))
         self._reported = None
         if self.flags & ({"POWERING_DOWN"} if booted else {"POWERING_DOWN", "POWERING_UP"}):
@@ -78,7 +79,8 @@ class Machine:
         return "POWERING_UP" in self.flags or ("DRAIN" in self.flags and not self._slots)
 
     def reserve(self, reservation: str) -> None:
-        """Sets the only reservation whose jobs may start here, or "" for jobs without a reservation."""
+        """Sets the reservation whose jobs alone may start here. With "", only jobs without a reservation
+        may start here."""
         self.reservation = reservation
         self._reported = None
 
@@ -103,7 +105,7 @@ class Machine:
     def offer(self, spec: JobSpec, user_id: int) -> Slot | None:
         """Returns the job's share of the node if the job fits now, otherwise None. Takes no resources
         yet."""
-        if self._cpus + spec.cpus > self.configured.cpus:  # first, because most nodes are full
+        if self._cpus + spec.cpus > self.configured.cpus:  # checked first, because most nodes are full
             return None
         if not (self.open_to(spec) and self._has_features(spec) and self._admits(spec, user_id)):
             return None
@@ -142,7 +144,7 @@ class Machine:
         self._reported = None
 
     def node(self) -> Node:
-        """Returns the node as in GET nodes/. Returns the same object until a change."""
+        """Returns the node as in GET nodes/. Returns the same object until the node changes."""
         if self._reported is None:
             self._reported = replace(
                 self.configured,
@@ -159,7 +161,7 @@ class Machine:
         base = {"IDLE"}
         if "DOWN" in self.flags:
             base = {"DOWN"}
-        elif self._slots:  # also if all jobs are suspended, and so have no CPUs
+        elif self._slots:  # even if all jobs are suspended, and so use no CPUs
             base = {"ALLOCATED" if self._cpus == self.configured.cpus else "MIXED"}
         reserved = {"RESERVED"} if self.reservation else set()
         return (self.configured.states - {"IDLE"}) | base | self.flags | reserved

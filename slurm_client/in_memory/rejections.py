@@ -13,11 +13,11 @@ _NUMBERS = {cause.name: number for number, cause in CAUSES.items()}
 
 
 def rejection(name: str, kind: type[SlurmError] | None = None) -> SlurmError:
-    """Returns the error for one of Slurm's error names, as the adapter `rest` raises the error. `kind`
-    overrides the class if the number has another meaning for the call."""
+    """Returns the error that the adapter `rest` raises for one of Slurm's error names. `kind` overrides
+    the class if the number has another meaning for the call."""
     number = _NUMBERS[name]
     _, usual, why = CAUSES[number]
-    if number == -1:  # -1 counts as no number
+    if number == -1:  # `rest` treats -1 as no number
         return Unexplained(f"Unspecified error: {why}", http_status=500)
     return (kind or usual)(f"{name}: {why}", number=number, http_status=422)
 
@@ -28,44 +28,44 @@ def numbered(number: int) -> SlurmError:
 
 
 def limit_reached() -> SlurmError:
-    """Returns the error 2050 of an allocation. For an allocation, the number means that waiting cannot
-    help."""
+    """Returns the error 2050 of an immediate allocation. As in `rest`, the class is NoRoomNow, because
+    Slurm has queued nothing and the job id may be used up."""
     return rejection("ESLURM_ACCOUNTING_POLICY", NoRoomNow)
 
 
 def node_in_use() -> SlurmError:
-    """Returns the error 2016 of the deletion of a node. For a deletion, this error persists for a long
-    time."""
+    """Returns the error 2016 for the deletion of a node that is in use. The class is InvalidRequest,
+    because the node may stay in use for a long time."""
     return rejection("ESLURM_NODES_BUSY", InvalidRequest)
 
 
 def other_job(found: str, meant: str | None) -> SlurmError:
-    """Returns the error of a cancel with the name of another job. Slurm's reply with this error has HTTP
-    200."""
+    """Returns the error for a cancel request that gives the name `meant`, while the job has the name
+    `found`. Slurm's reply with this error has HTTP 200."""
     words = f"Job name {found} != filter name {meant}: Cannot signal job"
     return OtherJob(words, number=2172, http_status=200)
 
 
 def still_held() -> SlurmError:
-    """Returns the error of an update of a held job, because a new priority alone does not release the
+    """Returns the error for a new priority of a held job, because a priority alone does not release the
     job."""
     return InvalidRequest("Job is in held state", number=2042, http_status=422)
 
 
 def not_dynamic() -> SlurmError:
-    """Returns the error of the deletion of a node that slurm.conf names."""
+    """Returns the error for the deletion of a node that is listed in slurm.conf."""
     return InvalidRequest("Invalid node state specified", number=2028, http_status=422)
 
 
 def missing_job() -> SlurmError:
-    """Returns the error 2017 of an update. For an update, the number means an unknown job, not a
-    forbidden id."""
+    """Returns the error 2017 of an update. For an update, the number means that the job is unknown, not
+    that the caller may not choose job ids."""
     return InvalidRequest("Invalid job id specified", number=2017, http_status=404)
 
 
 def partition_of(spec: JobSpec, partitions: Mapping[str, Partition]) -> Partition:
-    """Returns the partition of a job. Raises Slurm's error 2000 for an unknown partition, and 2001 if a
-    default partition is missing."""
+    """Returns the partition of a job. Raises Slurm's error 2000 for an unknown partition. Raises 2001 if
+    the job names no partition and Slurm has no default partition."""
     default = next((one.name for one in partitions.values() if one.default), None)
     name = default if spec.partition is None else spec.partition
     if name is None:
@@ -101,7 +101,7 @@ def checked(spec: JobSpec, machines: Mapping[str, Machine]) -> JobSpec:
 
 
 def _are_somewhere(expression: str | None, machines: Mapping[str, Machine]) -> bool:
-    """Returns True if for each feature in the expression, a node has this feature."""
+    """Returns True if each feature in the expression is a feature of at least one node."""
     return all(
         any(name in machine.configured.features for machine in machines.values())
         for name in features.names(expression or "")

@@ -41,9 +41,9 @@ class Reservations:
         return True
 
     def validate(self, machines: Collection[str]) -> None:
-        """A reservation of all nodes gets all existing nodes. Other reservations lose the deleted nodes.
-        slurmctld validates reservations after changes and deletions of nodes, but not when a node
-        registers."""
+        """Updates the nodes of all reservations. A reservation of all nodes gets all existing nodes.
+        Other reservations lose the deleted nodes, and end if no node is left. slurmctld does so after
+        changes and deletions of nodes, but not when a node registers."""
         for name, one in list(self.known.items()):
             left = machines if one.follows else [node for node in one.nodes if node in machines]
             self.known[name] = replace(one, nodes=tuple(left))

@@ -52,7 +52,7 @@ class InMemorySlurm(Controls):
     """A simulated Slurm, which treats each call as a call with root's token.
 
     `clock` returns UNIX seconds. Submitted jobs start at ticks, which come every `tick_s` seconds after
-    the construction. Nothing runs in the background: each call first does all due work. In
+    the creation of this object. Nothing runs in the background: each call first does all due work. In
     `configuration`, only min_job_age_s, select_type_parameters and cluster_name have an effect. Without
     `accounting`, any user may name any account and QOS.
     """
@@ -209,7 +209,8 @@ class InMemorySlurm(Controls):
         return tuple(self._controller.partitions.values())
 
     async def aclose(self) -> None:
-        """Closes nothing. The object may be used again, as a server outlives a client."""
+        """Closes nothing. The caller may use the object again, like a server after the end of a
+        client."""
 
     def _read(self, method: str) -> None:
         """Begins a call that changes nothing."""

@@ -1,4 +1,4 @@
-"""Finds the time since which a backup slurmctld leads, by GET ping.
+"""Finds the time since which a backup slurmctld leads, from the replies to GET ping.
 
 The start time that a backup slurmctld reports does not help, because a backup starts long before it
 takes over. Like a restart, a take-over may lose the last seconds of Slurm's state.

@@ -44,7 +44,7 @@ _LOOK_EVERY_S: Final = 1.0
 """Time between two looks at the token's file. After Slurm rejects the token, the client looks at
 once."""
 _STATES_A_CALL: Final = 400
-"""Number of job ids in one query. Each id takes 17 bytes, so the query has 7 kB. slurmrestd accepts much
+"""Number of job ids in one query. Each id takes 17 bytes, so a query takes 7 kB. slurmrestd accepts much
 longer URLs."""
 
 _NODES_BUSY: Final = 2016
@@ -57,7 +57,7 @@ permit this."""
 _NOWHERE: Final = "no-node-of-this-name"
 _ACCOUNTING_POLICY: Final = 2050
 _NOT_RUNNING: Final = 2085
-_NO_TRANSITION: Final = frozenset({2028, 2180})  # 24.11, 26.05
+_NO_TRANSITION: Final = frozenset({2028, 2180})  # 2028 in 24.11, 2180 in 26.05
 _Read = TypeVar("_Read")
 
 
@@ -71,8 +71,9 @@ class SlurmRest:
     `timeout_s` for the reply. `timeout_s` should be longer than Slurm's MessageTimeout (10 s by
     default), because slurmrestd waits this long for slurmctld.
 
-    `heard` is called for each call, with the call's name and numbers of bytes. `malformed` is called for
-    each unreadable entry of a reply, with the name of the call and the reason.
+    `heard` is called after each call, with the name of the call and the sizes of request and reply
+    (`CallObserver`). `malformed` is called for each unreadable entry of a reply, with the name of the
+    call and the reason.
     """
 
     def __init__(
@@ -121,8 +122,8 @@ class SlurmRest:
         return replace(configuration, boot_time=max(leads_since, configuration.boot_time or 0))
 
     async def ping(self) -> None:
-        # slurmrestd answers with HTTP 200 for any token, even if slurmctld is down. The reply comes at
-        # once. Any other call waits MessageTimeout if slurmctld is down.
+        # slurmrestd answers GET ping at once with HTTP 200, for any token and even if slurmctld is down.
+        # Any other call waits for MessageTimeout if slurmctld is down.
         pings = await self._pings()
         if any(one.get("responding") for one in pings):
             return
@@ -130,9 +131,9 @@ class SlurmRest:
         error = error_mapping.not_responding(statuses)
         if statuses and not isinstance(error, NeedsOperator):
             raise error
-        # Either the token is wrong, or slurmctld may be down (before v0.0.45, replies have no status). A
-        # call with a wrong token fails at once, reads the token's file again, and raises an error with
-        # the problem.
+        # No slurmctld responds. Either the token is wrong, or slurmctld is down (before v0.0.45, the
+        # reply does not say which). If the token is wrong, the next call fails at once with
+        # NeedsOperator, even after another look at the token's file.
         try:
             await self.states([1])
         except NeedsOperator:
@@ -211,8 +212,8 @@ class SlurmRest:
         try:
             await self._post(f"job/{job_id}", body)
         except SlurmError as error:
-            # The job does not exist, or stays held. For new jobs, both error numbers have another
-            # meaning.
+            # The job does not exist, or stays held. For new jobs, these errors have other meanings, and
+            # so other classes.
             if error.number == _NO_SUCH_JOB or isinstance(error, NoRoomNow):
                 raise _as(InvalidRequest, error) from error
             raise
@@ -227,7 +228,7 @@ class SlurmRest:
             if error.number in {_NO_SUCH_JOB, _ALREADY_DONE}:
                 return
             raise
-        # The HTTP status is always 200. The reply has the outcome for each job.
+        # For DELETE jobs/, the HTTP status is always 200. The reply has the outcome for each job.
         for status in _objects(reply.get("status")):
             _check_cancelled(status)
 
@@ -255,13 +256,15 @@ class SlurmRest:
             found = await self._counted_node(request)
             if found is None or "ALLOCATED" not in found.states or found.cpus_allocated:
                 return found
-            # slurmctld restarted between the two requests, and has counted nothing yet.
+            # The node has jobs but no allocated CPUs: slurmctld restarted between the two requests of
+            # _counted_node, and has not counted the allocations yet.
         raise RetryLater(f"Slurm has not counted yet what jobs have of node {name}")
 
     async def _counted_node(self, request: Request) -> Node | None:
-        """Returns a node with its current allocations. slurmctld (24.11, 26.05) counts allocations only
-        for a request about all nodes, even if the reply is empty. With 5,000 nodes, the empty reply
-        takes 3 ms instead of 700."""
+        """Returns a node with its current allocations. slurmctld (24.11, 26.05) updates the counts of
+        allocations only for a request about all nodes, even if the reply is empty. So this method first
+        requests the changes of all nodes since a future time. With 5,000 nodes, this empty reply takes
+        3 ms, and the full reply 700 ms."""
         await self._have_allocations_counted()
         try:
             entries = await self._list("nodes", request)
@@ -297,7 +300,8 @@ class SlurmRest:
                 raise
 
     async def reservations(self) -> tuple[Reservation, ...]:
-        # Returns all reservations or raises an error, because a missing reservation would look deleted.
+        # If one entry is unreadable, raises an error, because a missing reservation would look like a
+        # deleted one.
         request = Request("GET", "reservations/")
         entries = await self._list("reservations", request)
         return tuple([self._one(request, responses.reservation, entry) for entry in entries])
@@ -346,8 +350,9 @@ class SlurmRest:
         return created
 
     async def _states(self, query: str = "") -> AllStates:
-        # An error does not mean "no jobs". If there are no jobs, 24.11 and 26.05 answer 200 with an
-        # empty list. While slurmctld is down, they answer 500 "Unspecified error" with null.
+        # Slurm's answer to "no jobs" is not an error: 24.11 and 26.05 answer 200 with an empty list.
+        # While slurmctld is down, slurmrestd answers 500 "Unspecified error" with null instead of a
+        # list.
         request = Request("GET", "jobs/state/", query)
         try:
             states = responses.states(await self._list("jobs", request))
@@ -398,16 +403,16 @@ class SlurmRest:
         return await self._send(Request("POST", path, body=body))
 
     async def _send(self, request: Request) -> Document:
-        """Returns a reply of slurmrestd. Raises OutcomeUnknown if another server has answered 200,
-        because such a server knows no jobs."""
+        """Returns a reply of slurmrestd. Raises OutcomeUnknown for a reply without `meta`. Such a reply
+        comes from another server, which knows nothing about Slurm's jobs."""
         reply = await self._exchange(request)
         if "meta" not in reply:
             raise OutcomeUnknown(f"{request.text}: this is no reply of slurmrestd's")
         return reply
 
     async def _exchange(self, request: Request) -> Document:
-        """Returns the reply of any server. `request.path` is relative to the API version, or begins with
-        "/"."""
+        """Returns the reply, even if it does not come from slurmrestd. `request.path` is relative to the
+        API version, or begins with "/"."""
         if not request.path.startswith("/"):
             version = (self._capabilities or await self.connect()).api_version
             request = request._replace(path=f"/slurm/{version}/{request.path}")
@@ -415,7 +420,7 @@ class SlurmRest:
             return await self._connections.send(request)
         except NeedsOperator as error:
             if error.http_status == 404 and error.number is None:
-                self._capabilities = None  # perhaps another server, so the next call negotiates
+                self._capabilities = None  # perhaps another slurmrestd, so the next call negotiates
             raise
 
 

@@ -67,7 +67,7 @@ def _by_entries(content: bytes, each: Each | None) -> dict[str, Any]:
         rest: dict[str, Any] = orjson.loads(opening.group() + text[end:])
     except ValueError:  # after an entry came neither the end of the list nor another entry
         return {}
-    well_formed = not rest[opening[1]]  # otherwise a missing comma or a deep entry stopped the reading
+    well_formed = not rest[opening[1]]  # False after a missing comma or a too deep entry
     return rest | {opening[1]: entries} if well_formed else {}
 
 

@@ -1,8 +1,8 @@
 """Maps slurmrestd's replies to errors.
 
 An error comes as JSON, with or without Slurm's error number, or as text/plain. If the reply has Slurm's
-number, the number decides the class of the error. Otherwise, the HTTP status decides. The status differs
-between releases (24.11: 500 for all errors, 26.05: 422, 404, 511 ...).
+number, the number decides the class of the error. If not, the HTTP status decides. Releases of Slurm use
+different statuses (24.11: 500 for all errors, 26.05: 422, 404, 511 ...).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,10 @@ PROTOCOL_AUTHENTICATION_ERROR: Final = 1007
 _WORDS_KEPT: Final = 500
 _UNSPECIFIED: Final = 500
 _NOT_MODIFIED: Final = 304
-"""HTTP status of a reply without a body, to a request for changes since a time."""
+"""HTTP status of the reply, without a body, if nothing has changed since the requested time."""
 _SLURM_ERROR = -1
-# "Unspecified error", "Operation not permitted", "Resource temporarily unavailable"
+# Numbers whose texts give no cause: "Unspecified error", "Operation not permitted", "Resource
+# temporarily unavailable".
 _SAYS_TOO_LITTLE = {_SLURM_ERROR, 1, 11}
 _NOT_SAID = {0, _SLURM_ERROR}  # 0 is SLURM_SUCCESS
 
@@ -50,8 +51,8 @@ def problem(status: int, content: bytes, parsed: Mapping[str, Any]) -> SlurmErro
 
 
 def by_status(status: int) -> type[SlurmError]:
-    """Returns the class for an error without Slurm's number. Every error about the request itself has a
-    number, so the token, a proxy or the API version may be wrong."""
+    """Returns the class for an error without Slurm's number. Slurm's errors about the content of a
+    request have a number. So here the token, a proxy or the API version may be wrong."""
     if status in {429, 503}:
         return RetryLater
     if 400 <= status < 500 or status == 511:

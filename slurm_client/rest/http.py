@@ -127,9 +127,9 @@ class Connections:
             return await self._exchange_again(request, token)
 
     async def _exchange_again(self, request: Request, token: str) -> Document:
-        """Sends a request once more after a lost connection. For the second try, only JobIdTaken and
-        authentication errors are conclusive. After any other error, the outcome of the first try is
-        unknown if the request changes something."""
+        """Sends a request once more after a lost connection. For the second try of a POST request, only
+        JobIdTaken and authentication errors are conclusive: after any other error, the first try may
+        have succeeded."""
         try:
             return await self._carry(request, token)
         except (Unreachable, RetryLater, *LOST) as error:
