@@ -1,7 +1,8 @@
 """Finds the changes that make slurmdbd match a file, in a valid order. This module does no I/O.
 
 QOS come first, then accounts (parents before children), associations (the first association creates the
-user), fields of users, and coordinators. Removals come in the reverse order.
+user), fields of users, and coordinators. After all of these, objects are removed, in the reverse order
+of kinds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -45,7 +45,7 @@ Flag = Literal[
     "RequiresReservation",
     "UsageFactorSafe",
 ]
-"""Flags in sacctmgr(1), SPECIFICATIONS FOR QOS. sacctmgr accepts other flags and drops them."""
+"""Flags in sacctmgr(1), SPECIFICATIONS FOR QOS. sacctmgr drops other flags without an error."""
 
 
 class _Model(BaseModel):
@@ -93,7 +93,7 @@ class Account(_Association):
     description: str | None = None
     organization: str | None = None
     coordinators: list[Name] = []
-    """Users who may change the account, accounts below, and the users of these accounts."""
+    """Users who may change this account, the accounts below it, and the users in all these accounts."""
 
 
 class Membership(_Association):

@@ -1,5 +1,5 @@
 """The objects in slurmdbd, and the objects that a file requests. Each field has one canonical form, so
-that both can be compared."""
+that the objects of slurmdbd and of the file can be compared."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from slurm_cluster.accounts.document import NORMAL, ROOT, Account, Document, Lim
 
 
 class Kind(StrEnum):
-    """The kinds of objects of sacctmgr. In this order, each kind needs only earlier kinds."""
+    """The kinds of sacctmgr's objects, in the order of their creation: no object needs an object of a
+    later kind."""
 
     QOS = "qos"
     ACCOUNT = "account"
@@ -48,7 +49,8 @@ State = Mapping[tuple[Kind, Key], Entity]
 
 
 class WrongAccounts(Exception):
-    """Raised if the file wants impossible objects. `problems` lists all errors."""
+    """Raised for a file with invalid objects: duplicates, unknown names, cycles of parents, or invalid
+    limits. `problems` lists all errors."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -86,8 +88,8 @@ def _entities(document: Document, problems: list[str]) -> Iterator[Entity]:
 
 
 def _coordinators(document: Document, has: State) -> Iterator[Entity]:
-    """Yields the coordinators of the file's accounts. An account of the file may be below an account
-    that is only in slurmdbd."""
+    """Yields the coordinators of the file's accounts, without inherited coordinators. An account of the
+    file may inherit coordinators from an account that is only in slurmdbd (`has`)."""
     own = {each.name: frozenset(each.coordinators) for each in document.accounts}
     parents = {
         key[0]: each.fields.get("Parent", "")
@@ -180,7 +182,8 @@ def _limits(
 
 
 def _problems(document: Document, has: State) -> Iterator[str]:
-    """Yields an error for each name in the file if no object has this name."""
+    """Yields an error for each name in the file that belongs to no object, and for each cycle of
+    parents."""
     kept = () if document.prune else tuple(key for kind, (key, *_) in has if kind is Kind.QOS)
     qos = {NORMAL, *kept, *(each.name for each in document.qos)}
     kept = () if document.prune else tuple(key for kind, (key, *_) in has if kind is Kind.ACCOUNT)

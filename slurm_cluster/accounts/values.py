@@ -14,7 +14,8 @@ UNSET: Final = ""
 _NONE: Final = "-1"
 """Value with which sacctmgr removes a limit."""
 _UNITS: Final = {"": 1, "K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
-"""Units of memory in MB. The units of counts are powers of 1024, as in sacctmgr's short forms."""
+"""Factors of the units of memory; the result is in MB. Counts have the factors in _COUNT_UNITS, which
+are powers of 1024 as in sacctmgr's short forms."""
 _COUNT_UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 _NUMBER: Final = re.compile(r"(-1|\d+(?:\.\d+)?)([KMGTP]?)", re.IGNORECASE | re.ASCII)
 _TIME: Final = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
@@ -115,13 +116,14 @@ _CLEARED_BY_NUMBER: Final = frozenset(
     {"DefaultQOS", "Flags", "LimitFactor", "PreemptExemptTime", "Priority", "UsageThreshold"}
 )
 _EXEMPT: Final = "PreemptExemptTime"
-"""A field in seconds. sacctmgr would read a plain number as minutes."""
+"""A field in seconds. `argument` writes MINUTES:SECONDS, because sacctmgr would read a plain number as
+minutes."""
 
 
 def argument(name: str, value: str, before: str) -> str:
-    """Returns sacctmgr's argument that changes a field from `before` to `value`. The argument -1 removes
-    a limit and some other fields. An empty argument removes a list. Each removed TRES is named with
-    -1."""
+    """Returns sacctmgr's argument that changes a field from `before` to `value`. If `value` is UNSET,
+    the argument is -1 for a limit and for the fields in _CLEARED_BY_NUMBER, and empty for other fields.
+    In a list of TRES, each removed TRES gets the value -1."""
     if {**OF_QOS, **OF_ASSOCIATION}.get(name) is tres:
         kept = {part.partition("=")[0] for part in value.split(",")}
         gone = [

@@ -1,11 +1,13 @@
 """Applies the wanted configuration to slurmctld if the configuration is valid. Otherwise, slurmctld
 keeps the last valid configuration.
 
+The steps for a wanted configuration:
+
     tried in a temporary slurmctld -> compared with the running configuration -> placed -> read by
     slurmctld -> kept
 
-If a step before "placed" fails, nothing has changed. If a later step fails, the kept files are placed
-again.
+If a step before "placed" fails, nothing has changed. If a later step fails, this program places the kept
+files again, which are the last valid configuration.
 
 With two slurmctlds, one instance of this program runs beside each slurmctld. Both instances share
 the kept configuration. The slurmctld on standby restarts with the configuration of the serving
@@ -83,8 +85,8 @@ class Configurer:
         self._refused: tuple[str, float, Outcome] | None = None
         """The last rejected configuration: its digest, the time, and the outcome."""
         self._read: str | None = None
-        """Digest of the files that slurmctld has read. None means that slurmctld has read the placed
-        files."""
+        """Digest of the files that slurmctld has read. None means that slurmctld has read the files in
+        the folder `running`."""
 
     @property
     def ready(self) -> bool:
@@ -97,8 +99,8 @@ class Configurer:
         return self._kept.slurm_conf.is_file()
 
     def begin(self) -> Outcome:
-        """Places a configuration for the start of slurmctld: the last valid configuration,
-        otherwise the wanted configuration. Raises OSError."""
+        """Places a configuration for the start of slurmctld: the last valid configuration, or the wanted
+        configuration if the last one is missing or no longer valid. Raises OSError."""
         kept = self._kept.read()
         if kept and not self._problems(kept, {}, checks_slurmd=False):
             self._place_at_start(kept, {})
@@ -123,8 +125,8 @@ class Configurer:
 
     def look(self, now: float, *, waited: bool) -> Outcome:
         """Applies the wanted configuration if it has changed. Tries a rejected configuration again after
-        `retry_s`, because for example a missing QOS may exist then. `waited` is True if the program must
-        no longer wait for slurmctld. Raises OSError."""
+        `retry_s`, because for example a missing QOS may exist then. If `waited` is True, applies the
+        configuration even if slurmctld does not serve yet. Raises OSError."""
         wanted, kept = folders.read(self._places.wanted), self._kept.read()
         which = folders.digest({**wanted, **self._keys()})
         if self._refused is not None:
@@ -156,8 +158,8 @@ class Configurer:
         return self._left(planned) or self._apply(planned, kept, wanted, serves=serves)
 
     def _follow(self, kept: Files, conf: SlurmConf) -> Outcome:
-        """Gives the configuration of the serving slurmctld to the slurmctld on standby. The slurmctld on
-        standby runs with `conf`."""
+        """Places `kept`, which is the configuration of the serving slurmctld, and restarts the slurmctld
+        on standby. `conf` is the configuration with which the slurmctld on standby runs."""
         if self._has_read(kept):
             return Outcome(Verdict.CURRENT)
         if _host(conf) not in self._conf(kept).hosts():
@@ -226,8 +228,9 @@ class Configurer:
         }
 
     def _place_at_start(self, files: Files, before: Files) -> None:
-        """Places files for the start. If only this program was restarted, slurmctld continues to run
-        with the files that were placed before."""
+        """Places files for the start of slurmctld. If only this program was restarted, slurmctld still
+        runs with the files that were placed earlier. Then `_read` becomes "" if `files` differ from
+        these files, so that slurmctld must read `files`."""
         has_read = not self.ready or self._has_read(files)
         self._place(files, before)
         self._read = self._digest(files) if has_read else ""

@@ -2,11 +2,12 @@
 read new files.
 
 With two slurmctlds, one slurmctld serves. The slurmctld on standby answers only pings and orders to end.
-It reads slurm.conf only at its start, and takes over with this configuration.
+The slurmctld on standby reads slurm.conf only at its own start. When it takes over, it serves with this
+configuration.
 
 In the foreground (`slurmctld -D`, as in a container), slurmctld answers `scontrol reconfigure` before it
-reads anything. If the restart fails, slurmctld ends. So a change counts as done only when slurmctld
-serves with a new start time.
+restarts itself and reads the files. If this restart fails, slurmctld ends. So a change counts as done
+only when slurmctld serves with a new start time.
 """
 
 import re
@@ -24,10 +25,11 @@ from slurm_cluster.programs import ProgramFailed, run
 
 _LOOK_S: Final = 0.2
 _ASK_S: Final = 45.0
-"""Timeout of a question to slurmctld. The timeout is more than MessageTimeout (10 s) for each of two
-slurmctlds, because a slurmctld that has just started answers late."""
+"""Timeout of a question to slurmctld. The timeout is more than twice MessageTimeout (10 s), because a
+command may ask two slurmctlds, and a slurmctld that has just started answers late."""
 _WHOLE_S: Final = 1.0
-"""Resolution of start times. Two starts within a second would have the same start time."""
+"""Resolution of start times. Two starts within a second may have the same start time, so this class
+waits for this time before each restart."""
 _STARTED: Final = "BOOT_TIME"
 _PAUSES_S: Final = 300.0
 """The kubelet's longest pause before the restart of a container that has ended several times."""
@@ -41,7 +43,7 @@ class NotServing(Exception):
 
 
 class Controller:
-    """The slurmctld that this container's configuration names."""
+    """Gives orders to the slurmctlds in the slurm.conf of this container, and asks them questions."""
 
     def __init__(self, within_s: float) -> None:
         self._within_s = within_s
@@ -78,7 +80,7 @@ class Controller:
         return self._await(before)
 
     def restart(self, conf: SlurmConf, host: str) -> float:
-        """Ends the slurmctld of this host, so that its container restarts slurmctld. `conf` is the
+        """Ends the slurmctld of this host, so that the kubelet restarts its container. `conf` is the
         running configuration, because the new configuration may have another port. Returns the same
         number and raises the same errors as `reconfigure`."""
         before = self._started(conf, host)

@@ -1,5 +1,5 @@
-"""Reads and writes configurations in folders. Each file is written atomically. The last accepted
-configuration is kept for later."""
+"""Reads and writes configurations in folders. Each file is written atomically. `Kept` stores the last
+configuration that slurmctld accepted."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ class File:
 
 
 Files = Mapping[str, File]
-"""Files by the path in the folder."""
+"""Files by their path in the folder."""
 
 
 def read(folder: Path, *, secret: bool = False) -> dict[str, File]:

@@ -1,8 +1,8 @@
 """Compares gres.conf with the nodes of slurm.conf.
 
-slurmctld does not read gres.conf, so a trial finds no contradiction between the two files. slurmd ends
-if a device file of gres.conf is missing. If a node has fewer devices than in slurm.conf, slurmctld sets
-the node out of service.
+slurmctld does not read gres.conf, so the temporary slurmctld of `trial` finds no contradiction between
+the two files. slurmd ends if a device file of gres.conf is missing. If slurmd reports fewer devices of a
+node than slurm.conf has, slurmctld sets the node out of service.
 """
 
 from collections import defaultdict
@@ -29,8 +29,8 @@ class _Devices:
     """Number of devices; None if neither File nor Count gives a plain number."""
 
     def has_type(self, kind: str) -> bool:
-        """Returns True if slurmd uses the devices for this type in slurm.conf. "" stands for any
-        type."""
+        """Returns True if slurmd counts these devices for the type `kind` of a Gres in slurm.conf. A
+        `kind` of "" means any type."""
         return not kind or self.type == kind
 
 
@@ -50,8 +50,8 @@ class _GresConf:
         return [*self._by_node.get("", []), *self._by_node.get(node, [])]
 
     def names(self, *, with_files: bool = False) -> frozenset[str]:
-        """Returns the names of all devices. If `with_files` is True, returns only names of devices with
-        files on any node."""
+        """Returns the names of all devices. If `with_files` is True, returns only names that have a
+        device file on at least one node."""
         every = [each for node in self._by_node.values() for each in node]
         return frozenset(each.name for each in every if each.files or not with_files) - {""}
 

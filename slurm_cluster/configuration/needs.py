@@ -1,8 +1,8 @@
-"""The actions that a changed key of slurm.conf needs to take effect. `TABLE` has a row for each key,
-with the source of the row.
+"""The actions that a changed key of slurm.conf needs to take effect. `TABLE` has a row for each key that
+needs more than `scontrol reconfigure`.
 
-Since 23.11, `scontrol reconfigure` restarts slurmctld and slurmd. Such a restart is enough for all keys
-except a few.
+Since 23.11, `scontrol reconfigure` restarts slurmctld and slurmd. For all keys without a row, this
+restart is enough.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class Need(IntEnum):
-    """The action that a change needs. For several changes, the greatest need counts."""
+    """The action that a change needs to take effect. For several changes, the greatest value counts."""
 
     NOTHING = 0
     RECONFIGURE = 1
@@ -21,15 +21,16 @@ class Need(IntEnum):
     RESTART_ALL = 3
     """The program restarts slurmctld. A person restarts every slurmd."""
     RESTART_WITHOUT_RECONFIGURE = 4
-    """Like RESTART_ALL, but without `scontrol reconfigure`, because slurmd would apply the change while
-    jobs run."""
+    """Like RESTART_ALL, but without `scontrol reconfigure`: this command would make slurmds apply the
+    change while jobs run."""
     BY_HAND = 5
-    """A restart is not enough. The program rejects the change with the reason."""
+    """A restart is not enough, so a person must make the change. The program rejects the change, and
+    gives the reason (`Row.why`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The need of one key, with the reason and the source."""
+    """The action that a change of one key needs, with the reason and the source."""
 
     need: Need
     why: str
@@ -102,17 +103,18 @@ DEVICES: Final = Row(
     "slurmd would number devices in another order under running jobs: restart slurmd on drained nodes",
     "gres.conf(5): slurmd sorts devices by its lines, and by the types of the node's Gres",
 )
-"""Need of a changed gres.conf, or of a node's changed Gres."""
+"""Action for a changed gres.conf, and for changed Gres of a node."""
 
 OTHER_KEYS: Final = Row(
     Need.BY_HAND,
     "slurmctld, slurmdbd, every slurmd and every sackd need the new keys at the same moment",
     "authentication.html: slurm.jwks, with several keys, is for rotation",
 )
-"""Need of a new slurm.key or slurm.jwks that has none of the earlier keys. Other changes of these files
-need `scontrol reconfigure`."""
+"""Action for a new slurm.key or slurm.jwks that has none of the earlier keys. Other changes of these
+files need `scontrol reconfigure`."""
 
 
 def of_setting(key: str) -> Row:
-    """Returns the row of a key. The key may be in upper or lower case."""
+    """Returns the row of a key, or PLAIN for a key without a row. The key may be in upper or lower
+    case."""
     return TABLE.get(key.lower(), PLAIN)

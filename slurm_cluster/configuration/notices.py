@@ -73,7 +73,8 @@ class Notices:
         log.info("plan", need=plan.need.name, lines=plan.lines())
 
     def outcome(self, outcome: Outcome) -> bool:
-        """Logs and counts an outcome. Returns True for a new outcome."""
+        """Logs and counts a new outcome, and returns True. Returns False for the outcome CURRENT, and
+        for the same outcome as in the last call."""
         self._current.set(outcome.verdict in (Verdict.CURRENT, Verdict.APPLIED))
         entry = (outcome.verdict, outcome.words)
         if outcome.verdict is Verdict.CURRENT:
@@ -100,7 +101,7 @@ async def make_event(kubernetes: Kubernetes, pod: PodName, outcome: Outcome) -> 
 
 
 def event(pod: PodName, outcome: Outcome, now: datetime) -> Mapping[str, Any]:
-    """Returns the Event. The same message within half an hour gives the same Event."""
+    """Returns the Event. In the same half hour, equal outcomes give the same Event."""
     identity = f"{pod.uid}{outcome.verdict}{outcome.words}{int(now.timestamp()) // _ONCE_IN_S}"
     digest = blake2b(identity.encode(), digest_size=8).hexdigest()
     stamp = now.isoformat(timespec="seconds").replace("+00:00", "Z")

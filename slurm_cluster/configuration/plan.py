@@ -47,7 +47,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the configuration. Because of the change, jobs would lose `partition` and `nodes`."""
+    """A change of the configuration. Jobs in `partition` would lose their partition, and jobs on `nodes`
+    would lose their nodes. Both are empty if no job loses anything."""
 
     what: str
     row: Row

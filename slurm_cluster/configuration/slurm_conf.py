@@ -1,7 +1,7 @@
 """Reads slurm.conf(5) as a text: its lines, settings, nodes and partitions.
 
-Only the format is checked here. A line of another format is kept unchanged, so that slurmctld validates
-the line.
+Only the format is checked here. A line that this module cannot parse is kept unchanged, so that
+slurmctld checks the line.
 """
 
 import re
@@ -57,8 +57,8 @@ class SlurmConf:
         return tuple(each.partition("(")[0] for each in self.settings().get("slurmctldhost", ()))
 
     def alone(self, host: str) -> str:
-        """The text with only the slurmctld of `host`, so that Slurm's commands ask no other
-        slurmctld."""
+        """The text of slurm.conf with `host` as the only slurmctld, so that Slurm's commands ask no
+        other slurmctld."""
         return "".join(f"{line.text}\n" for line in self.lines if not _of_another(line, host))
 
     def nodes(self) -> dict[str, Mapping[str, str]]:

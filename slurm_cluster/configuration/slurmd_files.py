@@ -57,7 +57,7 @@ def wrong(files: Mapping[str, File], conf: SlurmConf) -> list[str]:
 
 def _scripts(conf: SlurmConf) -> Iterator[tuple[str, str]]:
     """Yields the key and the name of each script that slurmctld sends to slurmd. The name of such a
-    script has no folder."""
+    script is a plain file name, without a folder or a pattern."""
     for line in conf.lines:
         for key, name in line.pairs:
             if key.lower() in _SCRIPTS and not _OF_A_FOLDER & {*name}:

@@ -1,7 +1,8 @@
 """Finds the nodes of a topology that are not in slurm.conf. Such nodes are dynamic nodes, which register
 themselves (slurmd -Z).
 
-The running slurmctld ignores unknown nodes. A slurmctld in a trial reports unknown nodes as errors.
+The running slurmctld ignores unknown nodes in a topology. The temporary slurmctld of `trial` would
+report such nodes as errors.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

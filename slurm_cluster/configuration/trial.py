@@ -30,8 +30,8 @@ _SERVES: Final = "Running as primary controller"
 _SETTLES_S: Final = 0.5
 """Time to wait for further errors after slurmctld serves."""
 _AFTER_ERROR_S: Final = 2.0
-"""Time to wait for further errors after an error. The trial does not wait longer, because slurmctld
-searches a minute for a missing file."""
+"""Time to wait for further errors after the first error. The trial does not wait longer, because
+slurmctld searches a minute for a missing file."""
 _WITHIN_S: Final = 60.0
 _ENDS_S: Final = 0.5
 """Maximum time between the last line of a process and the end of the process."""
@@ -72,14 +72,15 @@ class Trial:
     accepted: Sequence[str] = ()
     """Regular expressions of ignored errors."""
     checks_slurmd: bool = True
-    """False for a configuration that slurmctld has accepted, because errors in slurmd's files do not
-    stop slurmctld."""
+    """True if errors in slurmd's files count as errors. False for a configuration that slurmctld has
+    already accepted, because errors in slurmd's files do not stop slurmctld."""
     program: str = "slurmctld"
 
     def problems(
         self, files: Mapping[str, File], conf: SlurmConf, known_tres: frozenset[str]
     ) -> list[str]:
-        """Returns the errors of a configuration as slurmctld logs the errors, or an empty list."""
+        """Returns the errors of a configuration, or an empty list. If this package finds no error
+        itself, returns the errors that a temporary slurmctld logs."""
         host = socket.gethostname()
         own = [*untried(conf, host), *(slurmd_files.wrong(files, conf) if self.checks_slurmd else ())]
         if wrong := [words for words in own if not _matches(self.accepted, words)]:
@@ -175,8 +176,8 @@ class _Verdict:
         )
 
     def _lines(self) -> Iterator[str]:
-        """Yields the lines of slurmctld's log until slurmctld has served for a moment, ends, or takes
-        too long."""
+        """Yields the lines of slurmctld's log. Stops when slurmctld has served for _SETTLES_S, when
+        slurmctld ends, or at the deadline."""
         rest, settled = b"", False
         assert self._process.stderr is not None
         with DefaultSelector() as selector:
@@ -202,7 +203,7 @@ def _matches(accepted: Iterable[str], words: str) -> bool:
 
 def _of_wanted(words: str, place: Place) -> str:
     """Turns a message about the trial's files into a message about the wanted files. Line numbers are
-    removed, because they differ."""
+    removed, because the same line has different numbers in the two files."""
     return re.sub(r"(?<=slurm\.conf) line \d+", "", words.replace(str(place.etc), str(place.running)))
 
 

@@ -1,9 +1,9 @@
 """Makes the slurm.conf of a temporary slurmctld from the wanted slurm.conf. Leaves out settings that
 could affect the running slurmctld.
 
-The temporary slurmctld has ports on loopback and its own state. The temporary slurmctld reaches no
-node, no slurmdbd and no other slurmctld, and runs no program with effects on
-machines. `untried` checks the values that the trial replaces, as far as possible.
+The temporary slurmctld has ports on loopback and its own state. The temporary slurmctld reaches no node,
+no slurmdbd and no other slurmctld, and runs no program with effects on machines. As far as possible,
+`untried` checks the values that the trial replaces.
 """
 
 import re
@@ -30,8 +30,8 @@ _DROPPED: Final = frozenset(
     }
 )
 _PROGRAMS: Final = ("resumefailprogram", "resumeprogram", "suspendprogram")
-"""The programs of power saving. Without these programs, power saving is off, and Slurm does not check
-the other keys of power saving."""
+"""The programs of power saving, which the trial replaces by _NOTHING. If the trial dropped them, power
+saving would be off, and slurmctld would not check the other keys of power saving."""
 _NODE: Final = frozenset({"bcastaddr", "nodeaddr", "nodehostname", "port"})
 _OF_DATABASE: Final = frozenset(
     {"accountingstorageenforce", "accountingstoragetres", "accountingstoragetype"}
@@ -132,7 +132,7 @@ def _gres_of_no_type(conf: SlurmConf) -> list[str]:
 
 
 def _line(line: Line, place: Place) -> str:
-    """Returns a line of slurm.conf in the form for the trial. A line that slurmctld cannot read stays
+    """Returns a line of slurm.conf in the form for the trial. A line that this module cannot parse stays
     unchanged."""
     if line.kind == "nodename":
         own = [("NodeAddr", LOOPBACK), ("Port", str(place.closed_port))]

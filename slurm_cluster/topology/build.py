@@ -3,8 +3,8 @@ order give an equal topology.
 
 One wrong label does not remove the topology of the cluster. Invalid parts are omitted, and reported as a
 `Problem`. Units (switches or blocks) of an earlier file stay, even without nodes. So an absent Node
-changes no other node's place. Also, slurmctld still starts. It would not start if a node named a unit
-that is not in the file.
+changes no other node's place. Also, slurmctld can start even if a node still names such a unit:
+slurmctld does not start if the file lacks a unit that a node names.
 """
 
 from collections import Counter, defaultdict
@@ -55,8 +55,8 @@ class _Sorted:
 
 
 def build(rules: Rules, places: Iterable[Place], before: Topology | None = None) -> Built:
-    """Returns the topology of these places. `before` is the earlier topology. The result should differ
-    little from the earlier topology."""
+    """Returns the topology of these places. `before` is the earlier topology. The result keeps the units
+    of the earlier topology, and the order of its blocks."""
     found = _named(rules, places)
     parents = _believed(found)
     if rules.kind is Kind.TREE:
@@ -104,7 +104,8 @@ def _wrong(rules: Rules, place: Place, names: tuple[str | None, ...]) -> str | N
 
 def _believed(found: _Sorted) -> dict[str, str]:
     """Removes nodes whose labels contradict the majority. Returns the parent of each switch, with "" for
-    the root. The result is a tree, because each switch has one parent, of a wider tier."""
+    the root. The result is a tree, because each switch has one parent, and the parent is of a wider
+    tier."""
     while True:
         claims = _claims(found.names)
         most = {name: _most(votes) for name, votes in claims.items()}
@@ -133,8 +134,9 @@ def _claimed(names: tuple[str | None, ...]) -> Iterator[tuple[str, _Claim]]:
 
 
 def _most(votes: Counter[_Claim]) -> _Claim:
-    """Returns the claim that wins. First, the tier with the most votes wins. In this tier, the claims
-    with the narrowest parent remain, and the claim with the most votes wins."""
+    """Returns the claim that wins. First, the tier with the most votes wins. Among the claims of this
+    tier, only the claims with the narrowest parent count. Among these, the claim with the most votes
+    wins."""
     tiers = Counter[int]()
     for claim, count in votes.items():
         tiers[claim.tier] += count
@@ -215,8 +217,8 @@ def _all_names(paths: Iterable[tuple[str | None, ...]]) -> set[str]:
 
 
 def _rank(path: tuple[str | None, ...], ranks: Mapping[str, int]) -> tuple[int, ...]:
-    """Returns the sort key of a block. Wider tiers come first in the key, so that the blocks of a spine
-    are neighbours."""
+    """Returns the sort key of a block. Wider tiers come first in the key, so that blocks below the same
+    wider switch are neighbours."""
     return tuple(-1 if name is None else ranks[name] for name in path)
 
 

@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A switch or a block. A switch has nodes or child switches. Each of the two may be empty."""
+    """A switch or a block. `nodes` and `children` may both be empty. A block has no children."""
 
     name: str
     nodes: tuple[str, ...] = ()
@@ -62,8 +62,8 @@ class Topology:
 
 def problem_of_name(name: str) -> str | None:
     """Returns the reason why Slurm would reject this name of a switch or block, or None. Slurm
-    compresses names, and stores a number at the end as a C integer (hostlist.c). With a longer
-    number, slurmctld ends ("invalid child")."""
+    compresses names, and stores a number at the end of a name as a C integer (hostlist.c). If the number
+    does not fit into this integer, slurmctld ends ("invalid child")."""
     if len(name) > LONGEST_NAME:
         return f"is longer than {LONGEST_NAME} characters"
     if not _NAME.fullmatch(name):
@@ -74,7 +74,7 @@ def problem_of_name(name: str) -> str | None:
 
 
 def problem_of_sizes(sizes: Iterable[int]) -> str | None:
-    """Returns the reason why Slurm would reject these BlockSizes, or None. Each size is the first
+    """Returns the reason why Slurm would reject these BlockSizes, or None. Each size must be the first
     size times a power of two, and larger than the size before (topology.conf(5))."""
     given = tuple(sizes)
     if not given or given[0] < 1:

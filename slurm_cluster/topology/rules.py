@@ -69,8 +69,8 @@ class Rules:
     names: Names = Names.VALUE
     members: Members = Members.LISTED
     root: str | None = "cluster"
-    """Name of the root switch. If None, no job spans two switches that have no common parent by the
-    labels."""
+    """Name of the root switch, which is the parent of all switches without a wider switch. If None, no
+    root switch exists, so a job cannot span two switches without a common parent."""
     unlabelled: str = "unlabelled"
     """The switch of Nodes without labels."""
 

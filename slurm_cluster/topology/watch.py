@@ -147,7 +147,7 @@ class Follower:
                 self.health.ready = self._known is None or self._has is not None
 
     async def _quiet(self) -> None:
-        """Waits until labels have not changed for some time, or have changed for too long."""
+        """Waits until labels have not changed for `Pace.settle`, but at most for `Pace.longest`."""
         clock = asyncio.get_running_loop().time
         latest = clock() + self._pace.longest
         while self._changed.is_set() and (left := latest - clock()) > 0:
