@@ -5,13 +5,13 @@ hand against a running extender:
 
     locust -f loadtest/locustfile.py --headless -H http://127.0.0.1:8888 -u 8 -t 60s --pods pods.json
 
-kube-scheduler makes no other call for these Pods. The chart's configuration names no prioritizeVerb.
-kube-scheduler does not call /preempt either, because no eviction helps a Pod that /filter rejects
-(FailedAndUnresolvableNodes).
+kube-scheduler makes no other call for these Pods, because the chart's configuration names no
+prioritizeVerb. kube-scheduler does not call /preempt either, because no eviction helps a Pod that
+/filter rejects (FailedAndUnresolvableNodes).
 
-A Pod's chain is both calls together. Several Pods are in progress at once. Pods start at a steady pace.
-While enough locust users are free, this pace does not depend on the speed of the answers. Answers are
-checked, because extenders answer 200 even after a failure.
+The time of a Pod's chain includes both calls. Several Pods are in progress at once. Pods start at a
+steady pace. While enough locust users are free, this pace does not depend on the speed of the answers.
+Answers are checked, because extenders answer 200 even after a failure.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from loadtest.harness.meters import VERB_SECONDS, Histogram
 from loadtest.scenarios.load import LoadKind, PreparedPod, PreparedPods
 
 _WARM_UP_S: Final = 1.0
-"""Calls before this time open the connections, and are not judged."""
+"""Duration of the warm-up. Calls in this time open the connections, and are not judged."""
 _THROUGH_WITHIN_S: Final = 5.0
 _METRICS_S: Final = 10.0
 _HEADERS: Final = {"Content-Type": "application/json"}
@@ -64,7 +64,7 @@ class Run:
         return self._placed == self._pods
 
     def record_call(self, name: str, response_time: float, exception: object, **_: Any) -> None:
-        """Records the time of a call, including failed calls."""
+        """Records the time of a call. During the warm-up, records only failed calls."""
         if exception or time.perf_counter() > self._begun + _WARM_UP_S:
             self._ms[name].append(response_time)
             self._failed[name] += exception is not None
@@ -77,8 +77,8 @@ class Run:
 
     def _figures(self, metrics: str) -> dict[str, Any]:
         """Returns the figures of each kind of call, the number of failed calls, and the number of
-        overdue Pods. An overdue Pod was due a while ago, and is not finished. Overdue Pods are counted,
-        because a call that does not end is never reported.
+        overdue Pods. An overdue Pod should have started at least _THROUGH_WITHIN_S ago, and is not
+        finished. Overdue Pods are counted, because locust never reports a call that does not end.
 
         `metrics` is the extender's page of metrics. Each of the extender's own times counts as the upper
         bound of its histogram bucket.
@@ -129,7 +129,8 @@ class KubeScheduler(FastHttpUser):
             self.environment.runner.quit()
 
     def _place(self, pod: PreparedPod, due: float) -> None:
-        """Places a Pod. The time counts from the Pod's start time, even if no user was free."""
+        """Places a Pod. The time of the chain counts from `due`, the Pod's planned start time, even if
+        no locust user was free at this time."""
         filtered = self._ask("filter", pod, _args(pod, self.run_of_all.names_written), _wrong_filter)
         nodes = (filtered or {}).get("NodeNames")
         if pod.kind is LoadKind.WAITING or not nodes:
@@ -137,8 +138,9 @@ class KubeScheduler(FastHttpUser):
         metadata = pod.manifest["metadata"]
         names = {"PodName": "name", "PodNamespace": "namespace", "PodUID": "uid"}
         args = {name: metadata[key] for name, key in names.items()}
-        # kube-scheduler counts the Pods on each Node; this program does not. Slurm fills the first Nodes
-        # first, so the last quarter of the Nodes has room for all Pods.
+        # kube-scheduler counts the Pods on each Node, but this program does not. So an unmanaged Pod
+        # gets a random Node of the last quarter of `nodes`. Slurm fills the first Nodes first, so the
+        # last quarter has room for all unmanaged Pods.
         args["Node"] = pod.node or random.choice(nodes[-(len(nodes) + 3) // 4 :])  # noqa: S311
         if self._ask("bind", pod, orjson.dumps(args), lambda _, answer: str(answer.get("Error"))):
             took = {"response_time": (time.perf_counter() - due) * 1000, "response_length": 0}

@@ -1,2 +1,2 @@
-"""The common parts of all scenarios: clusters, Pods, meters, Slurm's reports, and a command with its
-verdict."""
+"""The common parts of all scenarios: clusters, Pods, meters, readers of Slurm's reports, budgets, and
+the frame of each command."""

@@ -1,4 +1,5 @@
-"""Reads the budgets of measured figures, and judges the figures. All budgets are in budgets.toml.
+"""Reads the budgets, which are the limits of measured figures, and judges the figures. budgets.toml has
+all budgets.
 
 A budget has the same key as its figure in a command's JSON. The budget is either a number, which is the
 maximum of the figure, or a table with these keys:

@@ -1,5 +1,5 @@
-"""Runs one variant with bursts and single Pods, and times and checks the Pods. Also runs Slurm alone,
-because its speed is the upper limit."""
+"""Loads one variant with bursts of Pods and with single Pods, measures the Pods' times, and checks the
+Pods. Also loads Slurm alone, because its speed is the upper limit."""
 
 import asyncio
 import itertools
@@ -64,8 +64,8 @@ class Burst:
 
     @property
     def cpu_ms_per_pod(self) -> float:
-        """CPU time of the whole cluster for each Pod. If CPU is the bottleneck, this figure limits the
-        speed of a burst."""
+        """CPU time of the whole cluster, divided by the number of Pods. If CPU is the bottleneck, this
+        figure limits the speed of a burst."""
         return sum(self.spent.cpu_s.values()) * 1000 / len(self.bound_ms)
 
 
@@ -90,8 +90,8 @@ class Bench:
                 yield cls(running, pods, meters, log, itertools.count(1))
 
     async def burst(self, size: int, *, per_s: float | None = None) -> Burst:
-        """Places `size` Pods, either all at once or `per_s` each second. Counts CPU time until the
-        kubelets have reported that the Pods run."""
+        """Places `size` Pods, either all at once or `per_s` each second. The field `spent` of the result
+        covers the time until the kubelets have reported that all Pods run."""
         before = await self.meters.before()
         pods = await self.pods.create(self._wanted(size), per_s)
         created = time.perf_counter()
@@ -126,7 +126,7 @@ class Bench:
 
     def _start_bound_ms(self, pods: Sequence[Pod]) -> tuple[float, ...]:
         """Returns the times from the start of the job to the binding, for all Pods whose job start is in
-        slurmctld's log. Only the starts by 26.05's backfill scheduler are not in the log."""
+        slurmctld's log. The log has all starts except those by 26.05's backfill scheduler."""
         started, clock = starts(self._log.read()), time.time() - time.perf_counter()
         seen = ((pod.bound, started.get(pod.job_id)) for pod in pods)
         return tuple((bound + clock - start) * 1000 for bound, start in seen if start)
@@ -175,8 +175,8 @@ class SlurmAlone:
                 await self._slurm.submit(_job(job), job)
 
         async def all_running() -> bool:
-            """Returns True if all jobs run. The query also confirms this for jobs that were allocated at
-            once."""
+            """Returns True if all jobs run. The query includes the jobs that were allocated at once, to
+            confirm that they run."""
             states = await self._slurm.states(left)
             now = time.perf_counter()
             for job in [job for job, state in states.items() if state.running]:

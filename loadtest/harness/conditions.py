@@ -19,7 +19,8 @@ _LOOKS_S: Final = 5.0
 
 
 def conditions() -> dict[str, Any]:
-    """Returns the conditions before a measurement. Measures the machine's load for 5 s."""
+    """Returns the machine, the versions and the current load of the machine. Measures the load for 5
+    s."""
     processor = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
     binaries = kubernetes_binaries(ClusterSpec().kubernetes_release, silent)
     return {

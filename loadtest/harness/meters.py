@@ -23,8 +23,8 @@ _READS: Final = frozenset({"CONNECT", "GET", "LIST", "WATCH"})
 _API_REQUESTS: Final = "apiserver_request_total"
 _REST: Final = tuple(f"slurm_extender_slurmrestd_{what}_total" for what in ("calls", "bytes"))
 VERB_SECONDS: Final = "slurm_extender_verb_seconds"
-"""The extender's histogram of answer times, by verb and HTTP status. A caller waits longer than these
-times."""
+"""The extender's histogram of answer times, by verb and HTTP status. For the caller, a call takes longer
+than in this histogram."""
 
 Counts = Mapping[str, float]
 
@@ -63,8 +63,9 @@ class Histogram:
         return int(max(self.at_most.values(), default=0))
 
     def percentile_ms(self, percent: float) -> float | None:
-        """Returns the percentile as Prometheus' histogram_quantile does. But above the last finite
-        bound, the result is infinite. Returns None for an empty histogram."""
+        """Returns the percentile as Prometheus' histogram_quantile does, in milliseconds. But if the
+        percentile is above the last finite bound, returns infinity. Returns None for an empty
+        histogram."""
         rank = self.count * percent / 100
         for lower, le, below, count in self._buckets():
             if count >= rank > below:
@@ -122,8 +123,8 @@ class Meters:
     extender_counts: bool
 
     async def before(self) -> MeterReading:
-        """Returns the reading that is later subtracted. Reading itself takes CPU time, so the CPU time
-        is read last here, and first in `after`."""
+        """Returns the reading at the start of a measurement, to be subtracted from a later reading.
+        Reading itself takes CPU time, so the CPU time is read last here, and first in `after`."""
         counted = await self._counted()
         return MeterReading(cpu_by_component(self.cluster), *counted)
 

@@ -21,20 +21,21 @@ NATIVE_CONF: Final = (
     f"NodeName=native-[1-50] NodeAddr=127.0.0.1 {_NATIVE_SIZE} State=EXTERNAL",
     f"PartitionName={_NATIVE_PARTITION} Nodes=native-[1-50] MaxTime=INFINITE State=UP",
 )
-"""Lines of slurm.conf. The nodes are unknown to Kubernetes, and have a partition of their own."""
+"""Lines of slurm.conf for nodes that Kubernetes does not know, and for a partition of these nodes."""
 
 
 class Flow(StrEnum):
-    """The way of a Pod. Either the webhook gates the Pod until Slurm has placed the Pod, or
-    kube-scheduler sees the Pod at once."""
+    """The order of steps for a Pod. GATE_FIRST: the webhook adds a scheduling gate, and kube-scheduler
+    sees the Pod only after Slurm has placed the Pod. FILTER_FIRST: no webhook, so kube-scheduler sees
+    the Pod at once."""
 
     GATE_FIRST = "gate first"
     FILTER_FIRST = "filter first"
 
 
 class Owner(StrEnum):
-    """The owner of the jobs. The owner is either a user of the policy, as in a deployment, or the
-    extender's own user."""
+    """The owner of the jobs. The owner is either a user that the policy names, as in a deployment, or
+    the user of the extender's token."""
 
     MAPPED = "mapped user"
     TOKEN = "token's user"  # noqa: S105 -- no token
@@ -53,7 +54,8 @@ rules:
 
 
 class Way(StrEnum):
-    """The call that requests a job from Slurm. job/allocate is used only if possible."""
+    """The call with which the extender requests a job from Slurm. With FAST, the extender uses
+    job/allocate if possible, and job/submit in all other cases."""
 
     FAST = "job/allocate"
     SUBMIT = "job/submit"

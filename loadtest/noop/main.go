@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// filterArgs is the returned part of ExtenderArgs: the names stay unparsed.
+// filterArgs is the part of ExtenderArgs that filter returns. The names stay unparsed.
 type filterArgs struct {
 	NodeNames json.RawMessage
 }
@@ -77,7 +77,7 @@ func (s *apiServer) bind(args bindArgs) error {
 		return err
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body) // to its end, so that the connection is used again
+	answer, err := io.ReadAll(response.Body) // up to the end, so that the connection can be used again
 	if err == nil && response.StatusCode != http.StatusCreated {
 		err = fmt.Errorf("%s: %s", response.Status, answer)
 	}
@@ -104,7 +104,7 @@ func connect(kubeconfig string) (*apiServer, error) {
 	if !authorities.AppendCertsFromPEM(certificate) {
 		return nil, fmt.Errorf("%s holds no certificate", given["certificate-authority"])
 	}
-	// HTTP/1.1, with enough open connections for all concurrent bindings of a burst.
+	// Uses HTTP/1.1, with enough open connections for all concurrent bindings of a burst.
 	transport := &http.Transport{
 		TLSClientConfig:     &tls.Config{RootCAs: authorities},
 		MaxIdleConnsPerHost: 128,
@@ -114,7 +114,7 @@ func connect(kubeconfig string) (*apiServer, error) {
 	return &apiServer{given["server"], given["token"], client}, nil
 }
 
-// reply sends header and body together: the length is known, and no part is flushed before.
+// reply sends header and body together, because the length is known and nothing is flushed in between.
 func reply(w http.ResponseWriter, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

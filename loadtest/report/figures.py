@@ -15,8 +15,9 @@ from loadtest.harness.variants import Placer
 
 Json = dict[str, Any]
 
-# Calls that read the whole cluster, independent of Pods and jobs. By chance, a burst has one more or one
-# fewer read of all nodes. Such a read has as many bytes as all other calls together.
+# Calls that read the whole cluster, and that the extender makes at fixed intervals, whatever the Pods
+# and jobs. By chance, a burst has one read of all nodes more or fewer. Such a read has as many bytes as
+# all other calls together, so rest_bytes_for_pods leaves out these calls.
 _BY_THE_CLOCK: Final = frozenset({"GET conf", "GET nodes", "GET partitions"})
 
 
@@ -49,7 +50,7 @@ class Outcome:
         }
 
     def _by_kind(self, counts_of: Callable[[MeterReading], Counts], times: int = 1) -> Json:
-        """Returns the counts of each kind for a Pod, as the average over all bursts."""
+        """Returns the counts of each kind, divided by the number of Pods of all bursts together."""
         total = Counter[str]()
         for burst in self.bursts:
             total.update(counts_of(burst.spent))
@@ -136,16 +137,16 @@ def key_figures(scenarios: Sequence[Json], scale: Json) -> dict[str, float | Non
 
 
 def ratios_to_noop(scenarios: Sequence[Json]) -> list[float]:
-    """Returns the ratio of this extender's rate to the no-op extender's rate, for each round. Within a
-    round, the machine's state differs least."""
+    """Returns the ratio of this extender's rate to the no-op extender's rate, for each round. The state
+    of the machine differs least between the bursts of the same round."""
     both = (found(scenarios, one(placer, 1000)) for placer in (Placer.REAL, Placer.NOOP))
     ours, noop = (at(each, "burst.pods_per_s.each") or () for each in both)
     return [mine / limit for mine, limit in zip(ours, noop, strict=False)]
 
 
 def found(scenarios: Sequence[Json], wanted: Scenario | None) -> Json:
-    """Returns the outcome of a scenario of the table. Returns {} if the run had no such scenario, or had
-    other sizes."""
+    """Returns the outcome of a scenario of the table. Returns {} if the run did not have the scenario,
+    or had another number of Nodes for the scenario."""
     if wanted is None:
         return {}
     known = {(each["stage"], each["name"], each["nodes"]): each for each in scenarios}

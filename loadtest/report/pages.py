@@ -106,8 +106,8 @@ def plots(results: Json) -> dict[str, bytes]:
 
 
 def _bars(results: Json, title: str, unit: str, metric: str) -> bytes:
-    """Draws bars for each stage with all placers. The plot has no scripts and no dates, so the same
-    figures give the same bytes."""
+    """Draws bars for each stage that has a scenario with the no-op extender, so only stages that compare
+    placers. The plot has no scripts and no dates, so the same figures give the same bytes."""
     chart = pygal.Bar(
         title=title,
         y_title=unit,

@@ -1,5 +1,6 @@
-"""Measures Pods from creation to binding, and the same with other placers, whose figures are the limits.
-`bench` runs all scenarios of table.toml. `bench_quick` runs only a few quick scenarios."""
+"""Measures the speed of Pods from creation to binding, and the costs. Measures the same with other
+placers, whose figures are the limits for the extender. `bench` runs all scenarios of table.toml.
+`bench_quick` runs only a few quick scenarios."""
 
 import itertools
 import json
@@ -50,8 +51,9 @@ def bench(
     pods: Annotated[int, typer.Option(min=1, help="Pods of a burst, and of all steady loads.")] = PODS,
     figures: Annotated[Path, typer.Option(help="File for the figures.")] = BUILD / "bench.json",
 ) -> None:
-    """Measure Pods from creation to binding, and the same with other placers as limits
-    (table.toml). Takes an hour on two cores."""
+    """Measure the time of Pods from creation to binding, and the costs, for all scenarios of table.toml.
+    Other placers are measured in the same way, as limits for the extender. Takes an hour on two
+    cores."""
     scenarios = chosen(SCENARIOS, only)
     if not scenarios:
         raise typer.BadParameter("no stage and no scenario of table.toml matches")
@@ -120,8 +122,8 @@ def summary(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 
 
 def _ratio(figures: Mapping[str, Any], to: Mapping[str, Any]) -> float:
-    """Returns the ratio of the Pods per second, over all bursts together, because single bursts differ
-    by half."""
+    """Returns the Pods per second of `figures`, divided by the Pods per second of `to`. Counts all
+    bursts of a side together, because the speeds of single bursts differ by half."""
     mine, theirs = (harmonic_mean(at(each, "burst.pods_per_s.each")) for each in (figures, to))
     ratio: float = mine / theirs
     return round(ratio, 3)
@@ -135,7 +137,7 @@ def chosen(scenarios: Sequence[Scenario], only: Sequence[str]) -> list[Scenario]
 
 
 def just_measured(path: Path) -> dict[str, Any]:
-    """Returns the figures that `make bench` has measured just before. Returns {} if the file has figures
-    of an older run."""
+    """Returns the figures of bench-scale, which `make bench` runs just before `bench`. Returns {} if the
+    file is older than _OF_THIS_RUN_S."""
     age_s = time.time() - path.stat().st_mtime if path.exists() else inf
     return dict(json.loads(path.read_text())) if age_s < _OF_THIS_RUN_S else {}

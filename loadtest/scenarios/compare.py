@@ -1,10 +1,10 @@
-"""Compare the CPU time of a Pod, and the time of a single Pod, with another checkout.
+"""Compare the CPU time of a Pod, and the time until a single Pod is bound, with another checkout.
 
-Both checkouts start a cluster each and take turns, each round in the other order, under the same
-load: this checkout's. The result is the median of the rounds' ratios. On a shared machine, the same
-work may take a third more CPU time a minute later. So CPU time is counted in units of a yardstick:
-a small piece of work right before and after each burst, in this process, while both checkouts are
-idle.
+Each checkout has a cluster. The two clusters take turns, and each round reverses their order. The load
+of both clusters comes from this checkout's package `loadtest`. The result is the median of the rounds'
+ratios. On a shared machine, the same work may take a third more CPU time a minute later. So CPU time is
+counted in units of a yardstick: a small piece of work right before and after each burst, in this
+process, while both checkouts are idle.
 """
 
 import asyncio

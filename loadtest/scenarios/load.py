@@ -1,10 +1,10 @@
-"""Measure filter and bind under load, at several numbers of Nodes. Extender and kube-apiserver are
+"""Measure /filter and /bind under load, at several numbers of Nodes. Extender and kube-apiserver are
 real, Slurm is a stub or real, and locust plays kube-scheduler (loadtest/locustfile.py).
 
-The Pods are created and granted before the load, so that the times are of the verbs alone. The Pods
-are as on a mixed cluster: of each twenty, fifteen have their allocation, one still waits for Slurm,
-and four are unmanaged and unknown to Slurm. Sizes, devices, constraints, partitions and comments
-vary.
+The Pods are created, and get their allocations, before the load starts. So the measured times are those
+of /filter and /bind alone. The Pods are as on a mixed cluster: of each twenty, fifteen have their
+allocation, one still waits for Slurm, and four are unmanaged and unknown to Slurm. Sizes, devices,
+constraints, partitions and comments vary.
 """
 
 import asyncio
@@ -37,10 +37,11 @@ from wellknown.names import DEFAULT_PREFIX, NODE
 
 _NODES: Final = [50, 1000, 5000]
 _SIZE: Final = ClusterSpec(cpus_per_node=100, memory_mb=110_000, gpus_per_node=32)
-"""The size of the Nodes. They are so large that 50 Nodes have room for all Pods of a minute."""
+"""The size of the Nodes. 50 such Nodes have room for all Pods of a minute."""
 _LOCUSTFILE: Final = Path(__file__).parents[1] / "locustfile.py"
 _SPARE: Final = 1.1
-"""Factor by which there are more Pods than the rate needs, so that an early user also finds a Pod."""
+"""Factor for the number of prepared Pods. A locust user takes its next Pod before the Pod's start time,
+so more Pods are needed than the rate times the seconds."""
 _PREPARED_WITHIN_S: Final = 600.0
 
 Slurm = Literal["stub", "real"]
@@ -172,7 +173,8 @@ async def _check(cluster: Cluster, prepared: PreparedPods, calls: dict[str, Any]
 
 
 async def _prepared(cluster: Cluster, count: int) -> PreparedPods:
-    """Creates the Pods, and waits until each grantable Pod has its allocation. Raises Broken."""
+    """Creates the Pods, and waits until each Pod of the kind GRANTED has its allocation. Raises
+    Broken."""
     async with api_session(cluster) as session:
 
         async def granted() -> Sequence[PreparedPod]:

@@ -21,7 +21,8 @@ from loadtest.harness.variants import Placer, Running, Variant
 
 _BURSTS: Final = 3
 _STOPS_WITHIN_S: Final = 60.0
-# The extender's profile contains only code that holds the interpreter, so no waits and no system calls.
+# The extender's profile contains only code that holds the interpreter's lock (GIL), so no waits and no
+# system calls.
 _PY_SPY: Final = ("--gil", "--nonblocking", "--rate", "200", "--duration", "3600")
 _PERF: Final = ("--freq", "200", "--call-graph", "fp")
 

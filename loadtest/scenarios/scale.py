@@ -34,8 +34,8 @@ _SETTLES_S: Final = 20.0
 _FLAPS: Final = 8
 _AWAY_S: Final = 1.5
 _LEASE_S: Final = 60
-"""Longer than kube-apiserver's restart, because the measurement is about the new list, not about another
-leader."""
+"""Duration of the extender's Lease. The Lease outlasts kube-apiserver's restart, so that the leader
+stays. The measurement is about the new list of Pods, not about another leader."""
 _LISTED_AGAIN: Final = "watch expired, listing again"
 _MERGE: Final = {"Content-Type": "application/strategic-merge-patch+json"}
 _READY: Final = {"type": "Ready", "reason": "Flapping"}
@@ -131,9 +131,11 @@ def _spec(nodes: int, ticks: Path) -> ClusterSpec:
 async def _measured(cluster: Cluster, ticks: Path, pods: int, report: Report) -> Json:
     """Runs all measurements of one cluster, and returns the figures:
 
-    * `start`: the start of an extender that finds all Pods
-    * `phases`: the figures of two phases: `steady`, and `relist` during kube-apiserver's return
+    * `start`: figures of the start of an extender that finds all Pods
+    * `phases`: figures of two phases: `steady`, and `relist`, in which kube-apiserver restarts and the
+      extender lists the Pods again
     * `relist_s`: time from kube-apiserver's return until the gate of the first new Pod is lifted
+    * `flaps`: costs of a Node that flaps
     * `rss_mb`: the extender's peak memory
     """
     async with api_session(cluster) as session:
@@ -161,7 +163,7 @@ async def _measured(cluster: Cluster, ticks: Path, pods: int, report: Report) ->
 @dataclass(frozen=True, slots=True)
 class _Subject:
     """The measured extender. `ticks` is the file with the ticks of the extender's event loop. `asked`
-    has the calls of /filter, and grows."""
+    has the calls of /filter so far."""
 
     cluster: Cluster
     ticks: Path
@@ -199,8 +201,8 @@ class _Subject:
         return found, came
 
     async def list_again(self) -> float:
-        """Restarts kube-apiserver, so that watches expire. Returns the seconds until the first Pod is
-        placed."""
+        """Restarts kube-apiserver, so that watches expire. Returns the seconds from kube-apiserver's
+        return until a new Pod is placed."""
         log = self.cluster.logs / "extender.log"
         before = log.read_text(errors="replace").count(_LISTED_AGAIN)
         self.cluster.kill("kube-apiserver")

@@ -27,8 +27,8 @@ _WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigu
 _PARTITION: Final = "sunk.coreweave.com/partition"
 _LEAST_MIB: Final = 64
 _SIZES: Final = 50
-"""Number of different amounts of memory, and so the number of classes of requests that wait for a place
-in the queue."""
+"""Number of different amounts of memory. Pods with equal requests form one class in the extender's
+queue, so this is also the number of classes."""
 _AGAIN_S: Final = 0.1
 _UNMANAGED_IN: Final = 5
 """One /filter call in this number of calls is about an unmanaged Pod."""
@@ -43,8 +43,8 @@ async def create_first(session: aiohttp.ClientSession) -> Manifest:
 
 
 async def create_others(session: aiohttp.ClientSession, like: Manifest, count: int) -> None:
-    """Creates all of the `count` Pods except the first, which exists already. No webhook is called, so
-    the extender may be stopped."""
+    """Creates all of the `count` Pods except the first, which exists already. Deletes the webhooks for
+    this time, so the extender may be stopped."""
 
     async def create(number: int) -> None:
         pod = deepcopy(like)
@@ -107,8 +107,8 @@ class Stream:
         return [max(0.0, self._lifted[name] - at) * 1000 for name, at in within().items()]
 
     async def first_since(self, begin: float, within_s: float) -> float:
-        """Waits until the first gate of a Pod is lifted that was created after `begin`. Returns the time
-        at which the gate was lifted."""
+        """Waits until a Pod that was created after `begin` has no gate any more. Returns the time at
+        which the first such Pod lost its gate."""
 
         async def lifted() -> float:
             since = (name for name, at in self._created.items() if at >= begin)

@@ -37,8 +37,8 @@ def read_ticks(path: Path, begin: float, end: float) -> tuple[list[float], list[
 
 
 async def watch(path: Path) -> None:
-    """Ticks without end. Every half second, writes a line of JSON with the current time, the delays, and
-    the CPU times."""
+    """Sleeps for _TICK_S again and again; each sleep is a tick. Every half second, writes a line of JSON
+    with the current time, the delays, and the CPU times."""
     with path.open("a", buffering=1) as file:
         late, held, written = list[float](), list[float](), time.monotonic()
         while True:

@@ -38,7 +38,7 @@ class Sizes:
 
     def may_begin(self, number: int) -> bool:
         """Returns True if the round of bursts with this number may start. The numbers begin at 0. The
-        first caller decides for all callers."""
+        scenarios of a stage share the rounds: the first scenario that asks decides for all scenarios."""
         now = time.monotonic()
         lasts = now - self._rounds[-1] if self._rounds else 0.0
         if number == len(self._rounds) and now + lasts - self.begun <= self.rounds_end_s:

@@ -1,8 +1,8 @@
 """Computes the times that slurmrestd takes to answer, as measured with 26.05.5.
 
-slurmctld serves one call at a time, so a call waits for the earlier calls. While slurmctld schedules
-jobs, a call waits longer. slurmrestd does its own part of each call on two threads. While both threads
-write lists of all nodes, all other calls wait. This module only computes times; `routes` waits.
+slurmctld serves one call at a time, so a call waits for the earlier calls. slurmrestd does its own part
+of each call on two threads. While both threads write lists of all nodes, all other calls wait. This
+module only computes times; `routes` waits.
 """
 
 import heapq
@@ -22,9 +22,10 @@ class Cost:
 
 
 # The costs are measured on two cores, with 1,000 and 5,000 EXTERNAL nodes, with one and with sixteen
-# connections. If a comment below has two values, the first is for 1,000 nodes. The highest rate is the
-# limit of slurmctld. While one client reads all nodes repeatedly, other calls are as fast as without
-# this client. While four clients do so, a call for a state takes 0.6 s.
+# connections. A comment below gives the time of a single call, and then the rate at which slurmctld is
+# the bottleneck. If there are two values, the first is for 1,000 nodes. While one client reads all nodes
+# repeatedly, other calls are as fast as without this client. While four clients do so, a call for a
+# state takes 0.6 s.
 COSTS: Final = {
     "allocate": Cost(0.7, 0.15, node_us=0.5),  # 1.3 and 3.2 ms; 540 to 730/s and 280 to 400/s
     "submit": Cost(0.85, 0.4, node_us=0.2),  # 1.4 and 2.5 ms; 880/s and 560/s
@@ -40,7 +41,7 @@ COSTS: Final = {
     "reservations": Cost(0.3, 0.4),  # 0.8 ms for no reservations
     "ping": Cost(0.0, 0.7),
     "configuration": Cost(0.3, 0.9),
-    "books": Cost(0.0, 20.0),  # 3 to 30 ms longer than "job": slurmdbd and its database
+    "books": Cost(0.0, 20.0),  # 3 to 30 ms longer than "job", for slurmdbd and its database
 }
 _THREADS: Final = 2
 _NOTHING: Final = Cost()

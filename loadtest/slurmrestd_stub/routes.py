@@ -22,7 +22,7 @@ from slurm_client.model import Job, Node
 
 _NO_UTF8: Final = "\ufffd".encode()
 """The text that `slurm_client.in_memory` gives for a byte outside UTF-8. slurmrestd repeats the byte
-itself."""
+itself, so `_encoded` puts a byte in the place of this text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ _UNSPECIFIED: Final = Answer(500, b"Unspecified error")
 _UNAUTHENTICATED: Final = Answer(401, b"Authentication failure")
 
 _Act = Callable[[str, Any], Awaitable[Document | Answer]]
-"""Answers a call about the name in its path, with the body or the query of the request."""
+"""Handler of a call. The arguments are the name in the path, and the body or the query of the
+request."""
 
 
 @asynccontextmanager
@@ -210,7 +211,7 @@ class Routes:
         return {"jobs": [documents.job(await self._known(name))]}
 
     async def _in_the_books(self, name: str, _: Any) -> Document:
-        """Returns the part of slurmdbd's record that a client reads."""
+        """Returns the part of slurmdbd's record that `slurm_client` reads."""
         job = await self._slurm.job(int(name))
         if job is None:
             return {"jobs": []}
