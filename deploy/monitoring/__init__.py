@@ -1,3 +1,3 @@
-"""Alerts, SLOs and dashboards. `python -m deploy.monitoring` writes the chart's files (`make
-docs`), and ./check compares these files with the code. Each alert has a page in
+"""Alerts, SLOs and dashboards. `make docs` runs `python -m deploy.monitoring`, which writes them as
+files of the chart. ./check compares these files with the code. Each alert has a page in
 docs/troubleshooting/runbooks."""

@@ -1,7 +1,8 @@
-"""Expressions for the time until tokens and certificates expire, for alerts.
+"""Expressions for alerts: the time until tokens and certificates expire.
 
-An alert does not fire if, within the last day, a token came as near to its expiry and was renewed then.
-For example, some tokens last an hour, and are always renewed after 57 minutes.
+An alert does not fire if a token of the release came as near to its expiry within the last day and was
+then renewed. Such a late renewal may be normal: some tokens last an hour, and are always renewed after
+57 minutes.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from deploy.monitoring.rule import Recording
 
 _ISSUE_UNKNOWN_S: Final = 86400
 _BEFORE: Final = "[1d] offset 10m"
-"""The day that ended ten minutes ago."""
+"""PromQL range: the 24 hours that ended ten minutes ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,9 @@ class NearItsEnd:
 
 
 DAYS: Final = NearItsEnd(0.2, 14 * 86400)
-"""A person has days to act, or a fifth of a short lifetime."""
+"""Limit that leaves a person up to 14 days to act: a fifth of the lifetime, but at most 14 days."""
 HOURS: Final = NearItsEnd(0.1, 4 * 3600)
-"""A person has to act now. For a short lifetime, a tenth of the lifetime is left."""
+"""Limit at which a person must act at once: a tenth of the lifetime, but at most 4 hours."""
 
 
 def left(what: str) -> Recording:
@@ -45,8 +46,8 @@ def left(what: str) -> Recording:
 
 
 def unless_renewed_so_late(near: str, what: str) -> str:
-    """Returns the expression `near` without the releases that, within the last day, came as near to the
-    expiry before a renewal."""
+    """Returns the expression `near` without some releases: the releases whose token or certificate came
+    as near to its expiry within the last day, and was then renewed."""
     return f"({near}) unless min_over_time({_left(what)}{_BEFORE}) <= ({near})"
 
 

@@ -1,9 +1,9 @@
 """Service level objectives: the share of Pods that are bound in time, and that are evicted in time.
 
-The measured times exclude the time in which a Pod waits for its turn, in Slurm's queue, or for its
-author. Alerts use the burn rate of the error budget in two windows (Google, The Site Reliability
-Workbook, chapter 5). The long window shows that the problem matters. The short window shows that the
-problem continues.
+The measured times exclude three waiting times of a Pod: for the Pod's turn, in Slurm's queue, and for a
+correction by the Pod's author. Alerts use the burn rate of the error budget in two windows (Google, The
+Site Reliability Workbook, chapter 5). The long window shows that the problem matters. The short window
+shows that the problem continues.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ from deploy.monitoring.rule import Alert, Group, Recording, Severity
 
 WINDOWS: Final = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 _FAST: Final = ((14.4, "1h", "5m"), (6.0, "6h", "30m"))
-"""Burn rate, long and short window. These rates use up the budget of 30 days in two or five days."""
+"""Each entry has a burn rate, a long window and a short window. These burn rates use up the budget of 30
+days in two or five days."""
 _SLOW: Final = ((3.0, "1d", "2h"), (1.0, "3d", "6h"))
 _FEW: Final = {"1h": 20, "1d": 100}
 """Minimum number of Pods in a window. With fewer Pods, a few slow Pods prove nothing."""

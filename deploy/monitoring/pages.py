@@ -38,7 +38,7 @@ PAGES: Final = ("docs/reference/metrics.md",)
 
 
 def renewed(name: str, page: str) -> str:
-    """Returns the page with current tables. Raises ValueError if a table has no place on the page."""
+    """Returns the page with current tables. Raises ValueError if the page lacks the marks of a table."""
     assert name in PAGES
     for source, make in _PARTS.items():
         page = replaced(page, source, make())

@@ -41,7 +41,7 @@ class Panel:
         return (_NARROW, _LOW) if self.is_now else (_WIDE, _HIGH)
 
     def document(self, number: int, x: int, y: int) -> dict[str, Any]:
-        """Returns the panel's JSON, at a position of the grid."""
+        """Returns the panel's JSON. `x` and `y` are the panel's position in Grafana's grid."""
         width, height = self.size
         return {
             "id": number,
@@ -102,7 +102,8 @@ class Dashboard:
 
     @property
     def expressions(self) -> Iterator[str]:
-        """Yields every expression, for the selected releases."""
+        """Yields every expression of the dashboard, with matchers for the releases that the dashboard's
+        variables select."""
         for row in self.rows:
             for panel in row.panels:
                 yield from (of_chosen(query.expr) for query in panel.queries)

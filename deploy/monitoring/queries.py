@@ -7,7 +7,7 @@ from deploy.monitoring.panel import Dashboard, Panel, Query, Row
 RATE: Final = "$__rate_interval"
 """Range for rates. Grafana replaces this variable by a suitable range."""
 WEBHOOKS: Final = 'name=~".+[.]slurm-extender[.]io"'
-"""The labels of the extender's webhooks in kube-apiserver's metrics."""
+"""Matcher that selects the extender's webhooks in kube-apiserver's metrics."""
 
 
 def quantiles(metric: str, label: str = "") -> tuple[Query, ...]:

@@ -1,10 +1,10 @@
 """Labels that distinguish the releases in one Prometheus: `cluster` and `namespace`.
 
 Prometheus, Thanos or Mimir add `cluster` to all series of a cluster. The Prometheus operator adds
-`namespace` to the series of a Pod. Expressions of rules group by both labels. A missing label is
-empty. Each metric of a rule also gets a matcher that matches every series. The chart replaces this
-matcher by `monitoring.rules.selector`. Metrics of a dashboard get matchers with the dashboard's
-variables.
+`namespace` to the series of a Pod. Expressions of rules group by both labels. In PromQL, a missing label
+counts as an empty label. In each rule, `of_releases` adds to each metric a matcher that matches every
+series. The chart replaces this matcher by `monitoring.rules.selector`. In each dashboard, `of_chosen`
+adds matchers with the dashboard's variables.
 """
 
 from typing import Any, Final
@@ -15,15 +15,17 @@ _LABELS: Final = ("cluster", "namespace")
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 """Data source of a dashboard: the variable `datasource`."""
 ANY_RELEASE: Final = 'namespace=~".*"'
-"""The matcher of the extender's and the node agents' metrics."""
+"""Matcher that rules have on the extender's and the node agents' metrics."""
 ANY_CLUSTER: Final = 'cluster=~".*"'
-"""The matcher of kube-apiserver's metrics."""
+"""Matcher that rules have on kube-apiserver's metrics."""
 _OURS: Final = ("slurm_extender_", "node_agent_")
 _KNOWN: Final = "slurm_extender_build_info"
-"""Metric of every replica."""
+"""Metric that every replica of the extender has. The dashboards' variables take their values from its
+labels."""
 _RECORDED: Final = "slurm_extender:"
 _OF_CLUSTERS: Final = ("apiserver_", "slurm_")
-"""Prefixes of the metrics of kube-apiserver and slurmctld, outside of a release's namespace."""
+"""Prefixes of the metrics of kube-apiserver and slurmctld. These metrics do not have the namespace of a
+release."""
 
 
 def by(*labels: str) -> str:

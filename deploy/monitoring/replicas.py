@@ -1,5 +1,5 @@
-"""Expressions for problems of the leader or of all replicas. A problem that only a standby has is a
-warning."""
+"""Expressions for problems of the leader or of all replicas. A problem that only standby replicas have
+causes only a warning."""
 
 from typing import Final
 
@@ -12,7 +12,8 @@ _REPLICAS: Final = f"count {by()} ({LEADING})"
 
 def degraded(components: str, *, but: bool = False) -> str:
     """Returns the expression for the degraded components of each replica. `components` is a regular
-    expression (RE2) for the whole name. `but`: the component's name must not match."""
+    expression (RE2) for the whole name. With `but`, returns the expression for all components whose name
+    does not match."""
     matches = "!~" if but else "=~"
     return f'slurm_extender_component_degraded{{component{matches}"{components}"}} == 1'
 

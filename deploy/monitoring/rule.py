@@ -15,11 +15,12 @@ RUNBOOKS: Final = (
 
 class Severity(StrEnum):
     CRITICAL = "critical"
-    """For action now: Pods do not start, or Pods and jobs are not kept apart."""
+    """A person must act now, because Pods do not start, or Pods and jobs are not kept apart."""
     WARNING = "warning"
-    """For action today."""
+    """A person must act today."""
     INFO = "info"
-    """For no action: reports what other alerts cannot see."""
+    """No action is necessary at once. The alert reports that other alerts cannot fire, because their
+    metrics are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,16 @@ class Alert:
     name: str
     expr: str
     lasts: str
-    """Time for which the expression must hold before the alert fires: "5m". "0m": no time."""
+    """Time for which the expression must hold before the alert fires: "5m". With "0m", the alert fires
+    at once."""
     severity: Severity
     summary: str
     description: str
 
     @property
     def _since(self) -> str:
-        """Returns a sentence with the start of the cause. The alert itself has only its own start."""
+        """Returns a sentence with the start of the alert's cause. The alert itself has only the time at
+        which the alert began to fire."""
         return "" if self.lasts == "0m" else f" The cause began {self.lasts} before the alert."
 
     def document(self) -> dict[str, Any]:
@@ -81,7 +84,8 @@ class Group:
 
 
 def labelled(expr: str, name: str, value: str) -> str:
-    """Returns the expression with one more label on its series. The label distinguishes causes."""
+    """Returns the expression with one more label on its series. The label distinguishes the causes of
+    one alert."""
     return f'label_replace({expr}, "{name}", "{value}", "", "")'
 
 

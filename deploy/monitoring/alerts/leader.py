@@ -8,7 +8,8 @@ from deploy.monitoring.replicas import LEADING, degraded, of_leader_or_all, of_s
 from deploy.monitoring.rule import Alert, Group, Severity, labelled
 
 _GONE_WITHIN: Final = "1d"
-"""Time for which the alert reports a release that has disappeared."""
+"""Time for which SlurmExtenderNoLeader reports a release after the release's series have disappeared
+from Prometheus."""
 _FILES: Final = ("policy", "pools' file")
 """Components whose alert fires for a problem of any replica, even of a single standby."""
 _HAVE_ALERTS: Final = (
@@ -26,7 +27,8 @@ _HAVE_ALERTS: Final = (
 
 
 def _near_its_end(near: NearItsEnd, what: str) -> str:
-    """Returns the expression for the token or certificate of any replica."""
+    """Returns the expression for the seconds until the expiry, if a token or certificate of any replica
+    is near its expiry. `near` is the limit. `what` is "token" or "certificate"."""
     return unless_renewed_so_late(f"min {by()} ({near.of(what)})", what)
 
 

@@ -8,7 +8,8 @@ from deploy.monitoring.rule import Alert, Group, Severity
 
 _OLDEST_DRAIN: Final = "slurm_extender_drained_oldest_timestamp_seconds"
 _FOR_DAYS: Final = "cordoned|tainted|not-ready"
-"""Causes of drains by people. People normally know about these drains."""
+"""Causes for which a drain of up to three days is normal: an administrator has closed the Node, or the
+Node is not ready. Administrators normally know about such drains."""
 _LIMITS: Final = (
     "guard|cores of Pods of no job|Slurm's limits of its jobs|other device programs|numbers of devices"
 )
@@ -16,11 +17,11 @@ _LIMITS: Final = (
 _DEGRADED: Final = f'node_agent_component_degraded{{component=~"{_LIMITS}"}}'
 _LOOKED: Final = "node_agent_last_look_timestamp_seconds"
 _WATCHED: Final = f"max {by()} (last_over_time({_LOOKED}[1d]))"
-"""Releases with an agent that Prometheus has read within the last day."""
+"""Releases with at least one node agent in Prometheus within the last day."""
 _AGENTS: Final = f"max {by()} (slurm_extender_agent_nodes)"
 _AT_WORK: Final = f"count {by()} (time() - max {by('node')} (last_over_time({_LOOKED}[10m])) < 600)"
-"""Number of Nodes with a check by an agent in the last ten minutes. Ten minutes bridge a restart of
-the agent in a rolling update."""
+"""Number of Nodes with a check by their node agent within the last ten minutes. Ten minutes bridge a
+restart of the agent in a rolling update."""
 
 NODES: Final = Group(
     "slurm-extender-nodes",

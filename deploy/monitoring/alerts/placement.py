@@ -9,7 +9,8 @@ from deploy.monitoring.rule import Alert, Group, Severity, labelled
 _FINDINGS: Final = "slurm_extender_audit_findings"
 _AUDITED: Final = "slurm_extender_audit_last_success_timestamp_seconds"
 _LED: Final = f"max {by()} ({LEADING} == 1 and {LEADING} offset 31m == 1)"
-"""1 if a replica has led for 31 minutes. A newer leader still has time for its first audit."""
+"""1 if a replica leads now and led 31 minutes ago. A newer leader may not yet have made its first
+audit."""
 _TRANSITIONS: Final = "slurm_extender_placeholder_transitions_total"
 _BOUND: Final = f'increase({_TRANSITIONS}{{state="Bound"}}[15m])'
 _TAKEN: Final = f'increase({_TRANSITIONS}{{state=~"Queued|Allocated"}}[15m])'
@@ -18,8 +19,10 @@ _SEVERAL: Final = 2
 """Largest number of Pods for which no alert fires, because one or two Pods may have a wrong Node or
 volume. The component `Pods that cannot be bound` reports such Pods."""
 _LASTS: Final = f"count_over_time((sum {by()} ({_BINDING}) > {_SEVERAL})[15m:30s]) >= 5"
-"""Excludes Pods that are bound or deleted before the next scrape. The extender gives an allocation
-back after 30 s, and requests another job."""
+"""Holds if more than _SEVERAL Pods waited for their binding at five or more of the 30 checks in the last
+15 minutes. Excludes Pods that are bound or deleted before the next scrape. An unbound Pod does not wait
+at every check, because the extender gives the Pod's allocation back after 30 s and requests another
+job."""
 _MOVES: Final = f"sum {by()} ({_BOUND}) > 0"
 _REFUSED: Final = 'slurm_extender_drained_nodes{cause="prolog-refused"}'
 _PROLOG_ERRORS: Final = "slurm_extender_prolog_error_nodes"

@@ -8,7 +8,8 @@ from deploy.monitoring.queries import dashboard, panel, row, summed
 
 
 def _gpus_by(label: str) -> Panel:
-    """Returns the panel of the jobs' GPUs, for each value of a label of the jobs."""
+    """Returns the panel of the Pods' GPUs, in use and allocated, with a line for each value of a label
+    of the jobs."""
     return panel(
         f"GPUs by {label}",
         Query(used_by(label), f"{{{{{label}}}}} in use"),

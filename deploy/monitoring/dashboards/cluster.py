@@ -7,7 +7,8 @@ from deploy.monitoring.queries import RATE, dashboard, now, panel, per_second, q
 
 
 def _of_replicas(expr: str) -> Query:
-    """Returns the query of a metric that all processes have, for the extender's replicas only."""
+    """Returns a query that selects only the extender's replicas, for a metric that other programs in
+    Prometheus have as well."""
     replicas = "on (job, instance) slurm_extender_build_info"
     return Query(f"sum by (instance) ({expr} and {replicas})", "{{instance}}")
 
