@@ -1,7 +1,7 @@
 """Selects the part of requirements.lock for a program.
 
-`python3 requirements.py PROGRAM < requirements.lock` prints this part. The builds of images run
-this program before any installation, so the program imports only the standard library.
+`python3 requirements.py PROGRAM < requirements.lock` prints this part. The builds of images run this
+program before any package is installed, so the program imports only the standard library.
 """
 
 import re
@@ -39,9 +39,9 @@ _VIA: Final = re.compile(r"^\s+#\s+(?:via\s+)?(?P<name>[\w.-]+)", re.MULTILINE)
 
 
 def locked(lock: str, imported: frozenset[str]) -> str:
-    """Returns the part of a lock for these packages and their dependencies. The lock is as `uv pip
-    compile` writes it; its comments `via` name the dependencies. Raises LookupError if the lock
-    lacks a package."""
+    """Returns the part of a lock that has the packages `imported` and their dependencies. `lock` has the
+    format of `uv pip compile`: below each package, comments with `via` name the packages that need it.
+    Raises LookupError if the lock lacks a package of `imported`."""
     blocks = {match["name"]: match[0] for match in _BLOCK.finditer(lock)}
     needed = set(imported)
     while more := {name for name, block in blocks.items() if needed & set(_needed_by(block))} - needed:

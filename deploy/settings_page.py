@@ -84,7 +84,7 @@ def _default(setting: Setting, info: FieldInfo) -> str:
 
 
 def _text(default: Any) -> str:
-    """Returns a default as a value of an environment variable."""
+    """Returns a setting's default in the format of an environment variable."""
     match default:
         case bool():
             return str(default).lower()
@@ -109,7 +109,7 @@ def _is_path(info: FieldInfo) -> bool:
 
 
 def _kind(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the type and the bounds of a value, from the JSON Schema of the value."""
+    """Yields a setting's type and bounds as texts for the page, from the JSON Schema of the setting."""
     if "enum" in schema:
         *others, last = (f"`{word}`" for word in schema["enum"])
         yield f"{', '.join(others)} or {last}"
@@ -123,14 +123,14 @@ def _kind(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _linked(words: str) -> str:
-    """Returns a description with links to the pages in the description."""
+    """Returns a description in which each path of a page (docs/...) is a link to this page."""
     linked = _PAGE_OF_DOCS.sub(lambda page: f"[{page[2]}](../{page[1]}{page[3] or ''})", words)
     return linked.replace("|", r"\|")
 
 
 def renewed(page: str) -> str:
-    """Returns the page with current tables of both programs. Raises ValueError if the page has no place
-    for a table."""
+    """Returns the page with current tables of both programs. Raises ValueError if the page lacks the
+    marks of a table."""
     for program in (EXTENDER, AGENT):
         page = replaced(page, program.source, rows(program))
     return page

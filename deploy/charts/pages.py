@@ -40,15 +40,15 @@ _BY_NAME: Final = {
     "requests": "Requests of the container.",
     "tolerations": "Tolerations of the Pods.",
 }
-"""Descriptions of values without a comment, by the last part of a value's name."""
+"""Descriptions for values that have no comment in values.yaml, by the last part of a value's name."""
 _OF_FILES: Final = {
     ("config", "slurm"): "See slurm.conf(5).",
     ("config", "cgroup"): "See cgroup.conf(5).",
     ("accounting", "slurmdbd", "config"): "See slurmdbd.conf(5).",
     ("accounting", "mariadb", "config"): "See the options of mariadbd.",
 }
-"""Descriptions of values without a comment that are parameters of another file. The key is the path of
-the value that contains these parameters."""
+"""Descriptions for values that have no comment in values.yaml and are parameters of a configuration
+file. The key is the path of the value that contains the parameters."""
 _HEAD: Final = """# Values of the chart
 
 This page lists all values of the chart slurm-extender. You must set `slurm.restUrl` and
@@ -110,7 +110,8 @@ def _comment(lines: Sequence[str], line: int) -> str:
 
 def sections(text: str) -> Iterator[str]:
     """Yields the lines of the page that describes a values file. The first table has the top-level
-    values without parts. Then follows a section with a table for each top-level value with parts."""
+    values that contain no other described value. For each other top-level value, a section follows, with
+    a table of the values in this value."""
     found = documented(text)
     parts = {path[0]: None for path in found if found_below(found, path)}
     yield from ("", "## Top-level values", "")
@@ -123,7 +124,7 @@ def sections(text: str) -> Iterator[str]:
 
 
 def found_below(found: Mapping[tuple[str, ...], object], path: tuple[str, ...]) -> bool:
-    """Returns True if a value has parts with separate comments."""
+    """Returns True if `found` has values inside the value at `path`."""
     return any(len(other) > len(path) and other[: len(path)] == path for other in found)
 
 
@@ -140,8 +141,8 @@ def _table(
 
 
 def words_of(found: Mapping[tuple[str, ...], tuple[str, object]], path: tuple[str, ...]) -> str:
-    """Returns the description of a value. If the value has no comment, the description depends on the
-    value's name."""
+    """Returns the description of a value. If the value has no comment, the description comes from
+    `_BY_NAME` or `_OF_FILES`."""
     return found[path][0] or _BY_NAME.get(path[-1]) or _OF_FILES.get(path[:-1], "")
 
 

@@ -1,7 +1,8 @@
 """Describes the settings of the extender and of the node agent as values of the chart.
 
-Some settings have no value of their own: the chart sets them itself, or derives them from other values.
-All other settings have a JSON Schema. The source is the settings model of each program.
+Some settings have no separate value in the chart: the chart sets these settings itself, or derives them
+from other values. For all other settings, this module makes a JSON Schema from the settings model of the
+program.
 """
 
 import ast
@@ -81,8 +82,8 @@ class Setting:
     words: str
     """Docstring of the setting in the code, as one line."""
     made_of: str | None
-    """Source of the setting in the chart. None means that the chart has a separate value for the
-    setting."""
+    """Source of the setting: the chart itself, or another value of the chart. None means that the chart
+    has a separate value for the setting."""
 
     @property
     def key(self) -> str:
@@ -99,8 +100,8 @@ def agent_settings() -> list[Setting]:
 
 
 def definition(settings: list[Setting]) -> dict[str, Any]:
-    """Returns the JSON Schema of the settings in a values file. Each setting has two names (`logLevel`,
-    `LOG_LEVEL`), and a values file may use only one of both."""
+    """Returns the JSON Schema of the values `settings` in a values file. Each setting has two names
+    (`logLevel`, `LOG_LEVEL`), and a values file may use only one of the two."""
     own = [each for each in settings if each.made_of is None]
     properties, twice = dict[str, Any](), list[dict[str, Any]]()
     for each in own:
@@ -122,10 +123,10 @@ def _settings(model: type[BaseSettings], made: Mapping[str, str]) -> Iterator[Se
 
 
 def _simple(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the schema of a value. A list may also be given as a text with commas. A map must be given
-    as a text."""
+    """Returns the schema that the chart uses for a setting, from the schema of the settings model. In
+    the chart, a list may also be a text with commas, and a map must be a text."""
     options = [each for each in described.get("anyOf", [described]) if each.get("type") != "null"]
-    if len(options) > 1:  # a quantity
+    if len(options) > 1:  # a Kubernetes quantity
         return {"type": ["number", "string"]}
     kept = {key: value for key, value in options[0].items() if key not in ("default", "title", "format")}
     if kept["type"] == "array":

@@ -31,8 +31,8 @@ def page() -> str:
 
 
 def renewed_schema(text: str) -> str:
-    """Returns the text of the schema. The value `accounts` has the current schema of the file for
-    `slurm-cluster accounts`."""
+    """Returns the text of the chart's schema. Replaces the schema of the value `accounts` by the current
+    schema of the file that `slurm-cluster accounts` reads."""
     schema: dict[str, Any] = json.loads(text)
     made = Document.model_json_schema(ref_template="#/definitions/{model}")
     schema["definitions"] |= made.pop("$defs", {})
@@ -41,7 +41,8 @@ def renewed_schema(text: str) -> str:
 
 
 def copies() -> dict[Path, str]:
-    """Returns the path of each copy of a script in the chart, with the text of the original script."""
+    """Returns the scripts that the chart has as copies: the path of each copy, with the text of the
+    original script."""
     scripts = (SCRIPTS / name for name in ("slurm-extender-gate", "slurm-extender-hook"))
     return {CHART / "files" / script.name: script.read_text() for script in scripts}
 

@@ -1,4 +1,4 @@
-"""Reads an OCI archive without other tools: an image's configuration and files."""
+"""Reads the configuration and the files of an image from an OCI archive, without a container engine."""
 
 import gzip
 import json

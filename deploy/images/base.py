@@ -1,4 +1,5 @@
-"""Makes a root file system in which builds run, if Debian's own image cannot be pulled."""
+"""Makes a Debian root file system in which builds of images run. Builds use this file system if no
+Debian image is pulled."""
 
 import os
 from pathlib import Path
@@ -10,8 +11,8 @@ from deploy.local.progress import Report, heartbeat
 
 
 def base_archive(suite: str, report: Report) -> Path:
-    """Returns a tar archive of a minimal Debian of this suite, with apt. Builds only run in this
-    Debian: no file of the archive becomes part of an image. Raises ClusterError."""
+    """Returns a tar archive of a minimal Debian of this suite, with apt. Builds only run in this Debian,
+    and no file of the archive becomes part of an image. Raises ClusterError."""
 
     def build(place: Path) -> None:
         report(f"installing a minimal Debian {suite} to build images with (about half a minute)")

@@ -1,7 +1,7 @@
 """Builds images with buildah, which needs neither a daemon nor a container engine.
 
 buildah keeps all data in one folder, and runs steps in a chroot. If mounts are impossible, buildah
-copies files from layer to layer (vfs). So builds work in a container, too.
+copies files from layer to layer (vfs). So builds also work inside a container.
 """
 
 import os
@@ -39,7 +39,7 @@ class Buildah:
     """buildah with its own storage. A failure raises ClusterError with buildah's output."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is empty, and the caller removes it."""
+        """`folder` must be empty. The caller removes the folder after the builds."""
         install(TOOLS)
         self._folder = folder
         (folder / "tmp").mkdir()

@@ -28,13 +28,13 @@ def project_version() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Options of a caller for the images."""
+    """Options of a build, chosen by the caller."""
 
     version: str = field(default_factory=project_version)
     """Tag of the images, and version of the programs inside."""
     slurm: str = DEFAULT_RELEASE
     base: str = ""
-    """Base image for buildah to pull. Blank: the base is made on this machine."""
+    """Base image that buildah pulls. If blank, this machine makes the base (base.py)."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Further build arguments: MORE, SNAPSHOT."""
 
@@ -91,8 +91,8 @@ class Builder:
         return Built(image.name, reference, archive, made.digest, made.size)
 
     def recipe(self, image: Image, choice: Choice) -> str:
-        """Returns a hash of all sources of an image, except the current versions of Debian's
-        packages."""
+        """Returns a hash of everything from which an image is built, except the current versions of
+        Debian's packages."""
         chosen = json.dumps({**asdict(choice), "suite": image.suite(choice.slurm)})
         program = str(self._program(image)).encode()
         ours = [Path(__file__).with_name(name).read_bytes() for name in ("base.py", "buildah.py")]

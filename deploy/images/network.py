@@ -33,7 +33,7 @@ def secrets(folder: Path) -> dict[str, Path]:
 
 
 def proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the proxies, as build arguments. Every builder predefines these arguments, and stores
+    """Returns the proxies, as build arguments. Every builder of images knows these arguments, and stores
     none of their values in an image."""
     return {name: environment[name] for name in _PROXIES if name in environment}
 
@@ -52,7 +52,8 @@ def pip_conf(listed: str) -> str:
 
 
 def ca_file(environment: Mapping[str, str]) -> Path | None:
-    """Returns the CA bundle in this machine's environment, or None for the default CAs."""
+    """Returns the path of the CA bundle that an environment variable names. Without such a variable,
+    returns None for the default CAs."""
     given = (environment[name] for name in _CA_VARIABLES if environment.get(name))
     return next((Path(path) for path in given if Path(path).is_file()), None)
 

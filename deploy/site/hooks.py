@@ -69,7 +69,7 @@ def indented(markdown: str) -> str:
 
 
 def llms_txt(index: str, name: str, description: str, site: str) -> str:
-    """Returns the pages of the index in the format of llmstxt.org."""
+    """Returns the pages that `index` (docs/README.md) lists, in the format of llmstxt.org."""
     lines = [f"# {name}", "", f"> {description}"]
     for line in index.split("\n"):
         if line.startswith("## "):
