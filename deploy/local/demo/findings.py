@@ -1,5 +1,5 @@
-"""Collects the results of the story: comparisons with Slurm, observed events, and measured times. Writes
-a summary of the results into a file."""
+"""Collects the results of the demo's steps (story.py): comparisons with Slurm, observed events, and
+measured times. Writes a summary of the results into a file."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -17,8 +17,8 @@ exceeded budget does not change the exit status."""
 
 
 def percentile(values: Collection[float], percent: float) -> float | None:
-    """Returns the percentile: the smallest value with at least `percent` % of the values at or below.
-    Returns None if there are no values."""
+    """Returns the percentile: the smallest value for which at least `percent` % of all values are equal
+    or smaller. Returns None if there are no values."""
     rank = max(1, ceil(len(values) * percent / 100))
     return sorted(values)[rank - 1] if values else None
 
@@ -48,8 +48,9 @@ def reason_difference(pod: Sighting, queue: Queue) -> str | None:
 
 
 def overcommitment(node: NodeUse, pods: Sequence[Sighting], cpus: int = 0, gpus: int = 0) -> str | None:
-    """Compares a node's use with Slurm's allocations and with the node's size. Returns a message if
-    Pods and native jobs use more than allocated, or if the allocations exceed the node."""
+    """Compares the use of a node with Slurm's allocations and with the node's size. `cpus` and `gpus`
+    are the use by native jobs. Returns a message if Pods and native jobs use more than Slurm has
+    allocated, or if the allocations exceed the node."""
     cpus += sum(pod.cpus for pod in pods if pod.node == node.name)
     gpus += sum(pod.gpus for pod in pods if pod.node == node.name)
     if cpus <= node.cpus_used <= node.cpus and gpus <= node.gpus_used <= node.gpus:
@@ -69,12 +70,13 @@ class Verdict:
 
 @dataclass(slots=True)
 class Findings:
-    """Results, collected during the story. Times are in milliseconds unless a name says otherwise."""
+    """Results that the demo collects during its steps. Times are in milliseconds unless a name says
+    otherwise."""
 
     cluster_up_s: float = 0.0
     idle_ms: list[float] = field(default_factory=list)
     compared: set[str] = field(default_factory=set)
-    """Names of the bound Pods compared with squeue."""
+    """Names of the bound Pods that were already compared with squeue."""
     differences: list[str] = field(default_factory=list)
     """One message for each comparison with a difference."""
     verdicts: list[Verdict] = field(default_factory=list)
@@ -95,7 +97,8 @@ class Findings:
 
     @property
     def all_observed(self) -> bool:
-        """True if the story ran, every step was observed, and no comparison found a difference."""
+        """True if the demo ran its steps, the expected event of every step was observed, and no
+        comparison found a difference."""
         return bool(self.verdicts) and not self.failed and not self.differences
 
     def figures(self) -> dict[str, Any]:

@@ -89,7 +89,8 @@ class Sighting:
 
 
 def pod_manifest(name: str, cpus: int, gpus: int) -> dict[str, Any]:
-    """Returns a Pod for the extender's scheduler. Everything else is as in a common Pod."""
+    """Returns the manifest of a Pod for the extender's scheduler. Everything else is as in a common
+    Pod."""
     limits = {"cpu": str(cpus), "memory": f"{cpus}Gi", **({GPU: str(gpus)} if gpus else {})}
     return {
         "apiVersion": "v1",
@@ -103,7 +104,7 @@ def pod_manifest(name: str, cpus: int, gpus: int) -> dict[str, Any]:
 
 
 class Pods:
-    """The Pods of the story, in order of creation, kept current by the demo's own watch."""
+    """The Pods that the demo creates, in order of creation. A watch of the demo keeps them current."""
 
     def __init__(self, session: aiohttp.ClientSession, on_news: Callable[[Sighting], None]) -> None:
         self._session = session
@@ -137,7 +138,8 @@ class Pods:
         return [pod for pod in self if pod.holds_node]
 
     async def create(self, name: str, cpus: int, gpus: int = 0) -> Sighting:
-        """Creates a Pod. The time until the binding begins just before the create call."""
+        """Creates a Pod. The measured time until the binding (`Sighting.bound_ms`) begins just before
+        the create call."""
         manifest = pod_manifest(name, cpus, gpus)
         pod = self._seen[name] = Sighting(name, cpus, gpus, time.perf_counter())
         await self._ask("POST", _PODS, json=manifest)
@@ -165,8 +167,8 @@ class Pods:
         return seen
 
     async def _version(self) -> str:
-        """Returns the version at which the watch begins. Also leaves a connection open for the
-        first create call."""
+        """Returns the resourceVersion at which the watch begins. The request also leaves a connection
+        open for the first create call."""
         listed = await self._ask("GET", _PODS)
         return str(listed["metadata"]["resourceVersion"])
 

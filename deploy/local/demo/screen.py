@@ -24,8 +24,8 @@ _STYLES: Final = {"waiting": "yellow", "bound": "cyan", "running": "green", "end
 
 
 def make_console() -> Console:
-    """Returns a console that is wide enough for the tables even if the width is unknown. Markup is
-    off because of the logs."""
+    """Returns a console that is wide enough for the tables, even if the width of the output is unknown.
+    Markup is off, because logs contain many brackets."""
     width = None if Console().is_terminal else _PLAIN_WIDTH
     return Console(highlight=False, markup=False, width=width)
 

@@ -60,7 +60,7 @@ def parse_nodes(listed: str) -> list[NodeUse]:
 
 
 def _gpus(gres: str) -> int:
-    """Returns the number of GPUs in "gpu:h100:4,nic:2" or in "gpu:h100:1(IDX:0)"."""
+    """Returns the number of GPUs in a GRES text such as "gpu:h100:4,nic:2" or "gpu:h100:1(IDX:0)"."""
     return sum(int(count) for count in re.findall(r"\bgpu:(?:[^:,(]+:)?(\d+)", gres))
 
 

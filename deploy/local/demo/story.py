@@ -1,4 +1,5 @@
-"""The story, step by step. Each step acts as a user would, and returns a sentence about the result."""
+"""The steps of the demo, in their order (`STORY`). Each step acts as a user would, and returns a
+sentence about the result."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,7 +31,7 @@ _EVENT_LOOKS: Final = 20
 _EVENT_LOOK_S: Final = 0.25
 # The extender updates the reason on a Pod every 10 s.
 _REASON_WITHIN_S: Final = 25.0
-_NATIVE: Final = (3, 1)  # CPUs and GPUs of each node
+_NATIVE: Final = (3, 1)  # CPUs and GPUs that the native job takes on each node
 _BESIDE_NATIVE: Final = (4, 2)
 # This script waits for the file `finish` in alice's home directory. Then the script deletes the file,
 # and ends.
@@ -38,8 +39,8 @@ _NATIVE_SCRIPT: Final = "#!/bin/sh\nuntil [ -e finish ]; do sleep 0.1; done\nrm 
 
 
 def cluster_of(nodes: int) -> ClusterSpec:
-    """Returns the cluster for the story. A node of this cluster is large enough for each Pod of the
-    story, and for README's first Pod."""
+    """Returns the spec of the demo's cluster. A node of this cluster is large enough for each Pod of the
+    demo, and for the first Pod in README.md."""
     return ClusterSpec(nodes=nodes, cpus_per_node=8, memory_mb=16_000, gpus_per_node=4)
 
 
@@ -141,7 +142,8 @@ async def _reasons_agree(stage: Stage, pods: Sequence[Sighting]) -> list[Sightin
 
 
 async def start_queued_pod(stage: Stage) -> str:
-    """Deletes all Pods of the Node with the fewest Pods. Then the first waiting Pods fit there."""
+    """Deletes all Pods of the Node with the fewest Pods. Then Slurm has room there for the first waiting
+    Pods."""
     running = stage.pods.running
     nodes = [str(pod.node) for pod in running]
     freed = min(nodes, key=nodes.count, default="")
@@ -273,7 +275,8 @@ STORY: Final = (
 
 
 async def tell(stage: Stage) -> None:
-    """Runs the whole story. If a step fails, records the failure and continues with the next step."""
+    """Runs all steps of the demo. If a step fails, records the failure and continues with the next
+    step."""
     for number, step in enumerate(STORY, 1):
         stage.screen.say(f"{number}. {step.sentence}")
         verdict = await _verdict(step, stage)
@@ -294,7 +297,8 @@ async def _verdict(step: Step, stage: Stage) -> Verdict:
 
 
 async def _act(step: Step, stage: Stage) -> str:
-    # If a component has ended, the step would only wait for its timeout.
+    # Fails at once if a component has ended, because the step would otherwise only wait until its
+    # timeout.
     if ended := _ended(stage.cluster):
         raise NotObserved(ended)
     seen = await step.act(stage)
