@@ -41,14 +41,15 @@ KubernetesRelease = Annotated[
 ]
 Component = Annotated[str, typer.Argument(help="Name of a component, as in `status`.")]
 Guest = Annotated[bool, typer.Option(help="Add a real node: a virtual machine with a kubelet.")]
-# With accounting, alice and bob may run jobs under this account.
+# Account that `up` creates in a cluster with accounting. The users alice and bob may run jobs under this
+# account.
 _ACCOUNT = "lab"
 _DEFAULT_DIRECTORY = CHECKOUT / "build" / "cluster"
 
 
 def _explained(command: Callable[P, R]) -> Callable[P, R]:
-    """Returns the command, with known errors printed without a stack trace. For a missing prerequisite,
-    the exit status is 2. For other known errors, the exit status is 1."""
+    """Returns a command that prints a known error without a stack trace and exits. The exit status is 2
+    for a missing prerequisite, and 1 for any other known error."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -73,8 +73,8 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A reservation of nodes, from `start`, for these users or accounts only. A job that uses the
-    reservation must name the reservation."""
+    """A reservation of `nodes` from `start`, for `minutes`. Only `users` or `accounts` may use the
+    reservation, and their jobs must name it."""
 
     name: str
     nodes: tuple[str, ...]
@@ -88,7 +88,8 @@ class Reservation:
 
 
 def declare(cluster: Cluster, *declared: Qos | Account | User) -> None:
-    """Creates or changes each record, in this order. Other records stay as they are."""
+    """Creates or changes each QOS, account and user in slurmdbd, in the order of the arguments. Other
+    QOS, accounts and users in slurmdbd stay unchanged."""
     for one in declared:
         match one:
             case Qos():
@@ -102,7 +103,8 @@ def declare(cluster: Cluster, *declared: Qos | Account | User) -> None:
 
 @contextmanager
 def reserved(cluster: Cluster, reservation: Reservation) -> Iterator[None]:
-    """Reserves nodes until the block ends. Jobs in the reservation should end before the block does."""
+    """Reserves nodes until the `with` block ends. The jobs in the reservation should end before the
+    block ends."""
     whom = {"Users": reservation.users, "Accounts": reservation.accounts}
     cluster.run_slurm(
         "scontrol",
@@ -121,7 +123,7 @@ def reserved(cluster: Cluster, reservation: Reservation) -> Iterator[None]:
             cluster.run_slurm("scontrol", "delete", f"ReservationName={reservation.name}")
 
 
-# sacctmgr's name for each field of `Limits`: for a QOS, and for an association.
+# Names of the fields of `Limits` in sacctmgr: first for a QOS, then for an association.
 _OF_QOS: Final = {
     "group_jobs": "GrpJobs",
     "group_submit_jobs": "GrpSubmitJobs",
@@ -137,7 +139,8 @@ _OF_ASSOCIATION: Final = {**_OF_QOS, "max_jobs": "MaxJobs", "max_submit_jobs": "
 _NO_TRES: Final = "cpu=-1,mem=-1,gres/gpu=-1"
 _CLEARED: Final = {"GrpTRES": _NO_TRES, "MaxTRESPerJob": _NO_TRES, "Preempt": "", "GraceTime": "0"}
 
-# sacctmgr's settings of a record. None means that the setting is absent.
+# Settings of a QOS, an account or an association, by their names in sacctmgr. None means that the
+# setting must have no value.
 _Settings = dict[str, str | None]
 
 
@@ -179,8 +182,8 @@ def _known(cluster: Cluster, kind: str, which: Sequence[str]) -> bool:
 def _make_so(
     cluster: Cluster, kind: str, which: Sequence[str], settings: _Settings, *, known: bool
 ) -> None:
-    """Creates or changes a record in a single call of sacctmgr, because slurmdbd needs about 50 ms for
-    each change."""
+    """Creates or changes a QOS, an account or an association in a single call of sacctmgr, because
+    slurmdbd needs about 50 ms for each change."""
     if known:
         all_of_it = (f"{name}={value or _CLEARED.get(name, -1)}" for name, value in settings.items())
         cluster.run_slurm("sacctmgr", "-i", "modify", kind, "where", *which, "set", *all_of_it)

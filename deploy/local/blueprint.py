@@ -31,7 +31,7 @@ from deploy.local.spec import ClusterSpec
 
 
 def port_names(spec: ClusterSpec) -> list[str]:
-    """Returns the purposes for which the cluster needs a port."""
+    """Returns the names of the ports that the cluster needs, for example "etcd-peer"."""
     plane = ["etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kwok"]
     kubernetes = [*plane, *spec.scheduler_names, *spec.other_scheduler_names] if spec.kubernetes else []
     extender = [f"{name}-{listener}" for name in spec.extender_names for listener in EXTENDER_LISTENERS]
@@ -59,7 +59,7 @@ def prepare_directory(layout: Layout, record: Record) -> None:
     if layout.directory.exists():
         shutil.rmtree(layout.directory)
     layout.logs.mkdir(parents=True)
-    layout.directory.chmod(0o700)  # Holds keys and tokens. Files for jobs are mounted inside.
+    layout.directory.chmod(0o700)  # has keys and tokens; jobs see their files by mounts
     record.save(layout)
     if record.spec.slurm_of:
         share_slurm(record.spec, record.ports, layout)
@@ -78,8 +78,8 @@ def prepare_directory(layout: Layout, record: Record) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    """The components in phases. The components of a phase start together, after all components of the
-    phase before serve."""
+    """The components in phases. The components of a phase start together. They start after all
+    components of the previous phase serve."""
 
     first: list[list[Component]]
     """After these phases, Slurm's nodes can register, and Kubernetes accepts objects."""

@@ -1,12 +1,12 @@
 """The chart's objects for a cluster on this machine.
 
-The objects for a cluster of the default shape are recorded in rendered.json, so that the demo does
-not have to build Helm. `python -m deploy.local.chart` writes the record, and a test compares the
-record with Helm's output.
+The objects for a cluster of the default shape are recorded in rendered.json, so that the demo does not
+have to build Helm. `python -m deploy.local.chart` writes the record, and a test compares the record with
+Helm's output.
 
-The extender and the node agents run outside of Pods here, like programs that pip installed on
-hosts. The chart has values for such hosts. Callers add the local parts: ports, files, and the
-tests' changes.
+In a local cluster, the extender and the node agents usually run outside of Pods, like programs that pip
+installed on hosts. The chart has values for this case (`outside`). Callers of this module add what is
+local: ports, files, and the tests' changes.
 """
 
 import json
@@ -32,8 +32,8 @@ AGENT_NAME: Final = f"{RELEASE}-node-agent"
 """The node agents' service account."""
 POOLS_NAMESPACE: Final = "slurm-nodes"
 AGENT_USER: Final = "node-agent"
-"""The user of the guest's node agent. A service account does not work: the node agent runs outside
-of Pods, and no kubelet renews the token."""
+"""The user of the guest's node agent. A service account does not work, because the node agent runs
+outside of Pods, so that no kubelet renews the account's token."""
 RECORD: Final = Path(__file__).with_name("rendered.json")
 _RECORDED_PORT: Final = 65535
 _RECORDED_CA: Final = "QVVUSE9SSVRZ"
@@ -90,8 +90,8 @@ class Rendered:
         raise KeyError(f"{kind} {name}")
 
     def wanted(self, spec: ClusterSpec) -> Iterator[Manifest]:
-        """Yields the objects of the components on this machine. No component here reads the
-        ConfigMaps."""
+        """Yields the objects that the components on this machine need. ConfigMaps are left out, because
+        no component here reads them from kube-apiserver."""
         return (each for each in self.manifests if _is_wanted(spec, each))
 
 
@@ -107,8 +107,8 @@ def template(helm: Path, values: Values, *options: str) -> str:
 
 
 def values_of(spec: ClusterSpec, admission_port: int, ca_bundle: str) -> Values:
-    """Returns the chart's values. `ca_bundle` is the CA of the webhooks' certificate, or "" if not
-    yet known."""
+    """Returns the chart's values for a cluster. `ca_bundle` is the CA of the webhooks' certificate, or
+    "" if not yet known."""
     scope: Values = {"type": "namespace", "namespaces": list(spec.namespaces)} if spec.namespaces else {}
     settings = {
         _RENDERED[name]: text == "true" or text
@@ -136,8 +136,8 @@ def values_of(spec: ClusterSpec, admission_port: int, ca_bundle: str) -> Values:
 
 
 def needs_helm(spec: ClusterSpec) -> bool:
-    """Returns whether Helm has to render the chart. A cluster with recorded objects needs no Helm,
-    but uses Helm if Helm is already built."""
+    """Returns whether the cluster renders the chart with Helm. A cluster whose values equal the recorded
+    values uses the record, unless Helm is already built on this machine."""
     recorded, asked = (values_of(each, _RECORDED_PORT, _RECORDED_CA) for each in (ClusterSpec(), spec))
     return spec.kubernetes and (asked != recorded or helm_place().exists())
 

@@ -1,4 +1,4 @@
-"""One cluster: start it, use it, stop it. See `Cluster.up`."""
+"""Starts a cluster, uses the cluster, and stops the cluster. See `Cluster.up`."""
 
 import os
 import signal
@@ -74,10 +74,11 @@ class Cluster:
         """Holds a JWT for Slurm's root."""
         self.policy_file: Final = layout.policy_file
         self.pools_file: Final = layout.pools_file
-        """The policy and the pools. The extender reads both files again after a change."""
+        """The files with the policy and with the pools. The extender reads both files again after a
+        change."""
         self.job_submit_lua: Final = layout.job_submit_lua
-        """The script job_submit.lua. slurmctld reads the file again if its time is at least a
-        second newer."""
+        """The script job_submit.lua. slurmctld reads the file again if its modification time is at least
+        a second newer."""
         self.guest: Final = Connection(record.ports[GUEST]) if record.spec.guest else None
         """The connection to the guest, if the cluster has a guest."""
         self._supervision = Supervision(layout)
@@ -132,7 +133,7 @@ class Cluster:
             cluster.down()
             raise
         finally:
-            lease.close()  # the supervisor keeps the ports open itself
+            lease.close()  # the supervisor has inherited the locks of the ports
         return cluster
 
     @staticmethod
@@ -144,9 +145,10 @@ class Cluster:
 
     @classmethod
     def prepare(cls, spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
-        """Returns Slurm's tree ("." without a Slurm) and the Kubernetes binaries. Builds what this
-        machine lacks, and the guest's disk if the spec has a guest. Helm is among the binaries if
-        the cluster needs Helm (`needs_helm`)."""
+        """Returns the folder of Slurm's tree ("." if the cluster has no Slurm), and the Kubernetes
+        binaries by name. Downloads or builds the programs that this machine lacks. If the spec has a
+        guest, also builds the guest's disk. The binaries include Helm if the cluster needs Helm
+        (`needs_helm`)."""
         check_prerequisites(spec, helm=needs_helm(spec))
         # The guest's kubelet must not be newer than kube-apiserver.
         release = KUBERNETES_RELEASES[0] if spec.guest else spec.kubernetes_release
@@ -164,8 +166,8 @@ class Cluster:
 
     @classmethod
     def try_slurm(cls, tree: Path, release: str, *, accounting: bool) -> None:
-        """Starts Slurm from a tree, with slurmdbd if `accounting`. Raises ClusterError if a part
-        does not serve, or has another release."""
+        """Starts Slurm from a tree, with slurmdbd if `accounting`. Raises ClusterError if a daemon does
+        not serve, or if a client program is of another release of Slurm."""
         spec = ClusterSpec(
             nodes=1, kubernetes=False, extender=False, accounting=accounting, release=release
         )
@@ -178,8 +180,8 @@ class Cluster:
 
     @classmethod
     def attach(cls, directory: Path | str) -> Self:
-        """Returns the cluster in `directory`. Any process may have started the cluster, and the cluster
-        may have stopped."""
+        """Returns the cluster in `directory`. Another process may have started the cluster, and the
+        cluster may already have stopped."""
         layout = Layout(Path(directory).resolve())
         return cls(layout, Record.load(layout))
 
@@ -248,8 +250,9 @@ class Cluster:
         return self.start(component.name, argv=[*component.argv, *conf_option, *options])
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM, *, within_s: float = 15.0) -> int:
-        """Signals a component, and returns its return code. kube-apiserver takes up to a minute to
-        stop: kill it instead."""
+        """Sends a signal to a component, waits until the component ends, and returns its return code.
+        Raises ClusterError if the component still runs after `within_s`. kube-apiserver needs up to a
+        minute to stop, so use `kill` for kube-apiserver."""
         self._supervision.signal(name, number)
         code = self._supervision.wait(name, within_s)
         if code is None:
@@ -302,7 +305,7 @@ class Cluster:
         return self._supervision.is_alive()
 
     def status(self) -> dict[str, ComponentStatus]:
-        """Returns the state of every component ever started."""
+        """Returns the state of every component that was started at least once."""
         return self._supervision.status()
 
     # Client programs.
@@ -324,7 +327,7 @@ class Cluster:
     def down(self) -> None:
         """Ends every process of the cluster and frees the ports. Logs stay. The cluster may be
         stopped already."""
-        with suppress(ClusterError):  # the cluster does not run
+        with suppress(ClusterError):  # the cluster has already stopped
             self._supervision.shutdown()
         if self._supervisor is not None:
             self._supervisor.wait()
@@ -351,8 +354,8 @@ class Cluster:
             self._owner.handed_over()
 
     def _bring_up(self, report: Report) -> None:
-        """Starts the components of each phase together, then waits for them. Creates the objects
-        after the first phases."""
+        """Starts the components of each phase together, then waits until they serve. After the phases in
+        `first`, creates the first objects in Kubernetes."""
         for phase in self._plan.first:
             self._start_together(phase, report)
         if not self.spec.guest_in_pool and not _poll(lambda: nodes_are_up(self._layout), 30.0):

@@ -14,8 +14,8 @@ import httpx
 
 from deploy.local.layout import CHECKOUT
 
-# Environment of components from other projects. GOGC (for example 400) spares the Kubernetes
-# programs a quarter of their CPU time and costs memory.
+# Environment of components from other projects. If GOGC is set (for example to 400), the Kubernetes
+# programs need a quarter less CPU time, and more memory.
 PLAIN_ENVIRONMENT: Final = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"} | {
     name: os.environ[name] for name in ("GOGC",) if name in os.environ
 }
@@ -49,8 +49,10 @@ def accepts_at(path: Path) -> bool:
 def answers(
     url: str, headers: Mapping[str, str] | None = None, shown: tuple[Path, Path] | None = None
 ) -> bool:
-    """Returns whether a GET is answered with 200. `shown` is the client's certificate and key."""
-    # Until the program listens, this check is enough. It costs a hundredth of the CPU time of a GET.
+    """Returns whether a GET is answered with 200. `shown` has the paths of a client certificate and its
+    key."""
+    # Until the program listens, this check of the port is enough. The check costs a hundredth of the CPU
+    # time of a GET.
     if not accepts_connections(urlsplit(url).port or 0):
         return False
     trust = _any_certificate()

@@ -17,7 +17,7 @@ class GuestGoneError(ClusterError):
 
 
 class NotObserved(Exception):
-    """An expected event of a story did not happen in time. The message names the event, for the
+    """An expected event of a demo's step did not happen in time. The message names the event, for the
     summary."""
 
 

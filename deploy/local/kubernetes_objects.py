@@ -54,7 +54,7 @@ def create_objects(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> 
             _create(client, *_of(each))
 
     def create(share: list[tuple[str, str]]) -> None:
-        with api_client(ports, layout) as client:  # one client for all threads costs twice as much
+        with api_client(ports, layout) as client:  # one client for all threads needs twice the time
             for path, manifest in share:
                 _create(client, path, manifest)
 

@@ -27,7 +27,7 @@ def python() -> str:
 
 
 class Layout:
-    """The paths of one cluster. The next `up` replaces all files."""
+    """The paths of one cluster. The next `Cluster.up` in this directory replaces all files."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -45,7 +45,7 @@ class Layout:
         """Mount point of Slurm's tree, inside the cluster's mount namespace only."""
         self.slurm = directory / "slurm"
         self.job_submit_lua = self.slurm / "etc" / "job_submit.lua"
-        """The job_submit plugin, if the spec has one."""
+        """The script for Slurm's job_submit plugin, if the spec has such a script."""
         self.home = directory / "home"
         """The home directories of jobs, mounted as /home."""
         self.slurmrestd_socket = directory / "rest" / "slurmrestd.sock"
@@ -67,7 +67,8 @@ class Layout:
         return self.logs / f"{component}.log"
 
     def check(self) -> None:
-        """Raises ClusterError if the directory cannot hold the sockets, or has unrelated files."""
+        """Raises ClusterError if the directory's path is too long for the sockets in the directory, or
+        if the directory has unrelated files."""
         if len(bytes(self.slurmrestd_socket)) > _SOCKET_PATH_LIMIT:
             raise ClusterError(f"{self.directory}: the path is too long for a UNIX socket")
         if self.directory.exists() and not self.record.exists() and any(self.directory.iterdir()):
@@ -76,8 +77,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The spec, ports and programs of a cluster, as `up` chose them. With the record, another process
-    can attach to the cluster."""
+    """The spec, ports and programs of a cluster, as `up` chose them. With this record, another process
+    can use the cluster (`Cluster.attach`)."""
 
     spec: ClusterSpec
     ports: dict[str, int]

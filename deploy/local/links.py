@@ -1,7 +1,7 @@
-"""The links of a cluster that go through the proxy (processes/proxy.py).
+"""The network links of a cluster that go through a proxy (processes/proxy.py).
 
-These are the stand-in for a Service in front of the extenders, and the links from each extender to
-kube-apiserver and to slurmrestd.
+One link is the stand-in for a Service in front of the extenders. The other links lead from each extender
+to kube-apiserver and to slurmrestd.
 """
 
 import json
@@ -16,7 +16,7 @@ from deploy.local.errors import ClusterError
 from deploy.local.layout import Layout
 from deploy.local.spec import ClusterSpec
 
-# Possible ends of an extender's link.
+# Servers to which an extender's link can lead.
 TARGETS: Final = ("kube-apiserver", "slurmrestd")
 
 _SERVICE: Final = "service"
@@ -41,7 +41,8 @@ def admission_port(spec: ClusterSpec, ports: dict[str, int]) -> int:
 
 
 def target_port(spec: ClusterSpec, ports: dict[str, int], extender: str, target: str) -> int:
-    """Returns the port on which an extender reaches one of TARGETS."""
+    """Returns the port at which an extender reaches `target` (one of TARGETS): the port of the link, or
+    the server's own port."""
     return ports[link_name(extender, target) if spec.links else target]
 
 

@@ -87,8 +87,8 @@ def _go_problems() -> Iterator[str]:
 
 
 def _go_version() -> tuple[int, ...]:
-    # GOTOOLCHAIN=local: the version of the installed Go. Otherwise Go may download another
-    # version because of go.mod.
+    # With GOTOOLCHAIN=local, Go reports the version of the installed Go. Without this setting, Go may
+    # download the version that a go.mod requires.
     local = {**os.environ, "GOTOOLCHAIN": "local"}
     done = subprocess.run(
         ["go", "env", "GOVERSION"], env=local, capture_output=True, text=True, check=False
@@ -97,7 +97,8 @@ def _go_version() -> tuple[int, ...]:
 
 
 def main() -> None:
-    """Prints what is missing. Imports only the standard library: this runs before any installation."""
+    """Prints the missing prerequisites. This module imports only the standard library, because the
+    program runs before any package is installed."""
     try:
         check_prerequisites(ClusterSpec())
     except MissingPrerequisitesError as error:

@@ -13,7 +13,7 @@ _BEAT_S: Final = 15.0
 
 
 def silent(_line: str) -> None:
-    """A Report without output."""
+    """Ignores a line: a Report without output."""
 
 
 class Stopwatch:

@@ -77,8 +77,8 @@ class Prometheus:
 
 
 def prometheus(report: Report = silent) -> Prometheus:
-    """Returns the programs. The first call on a machine downloads the package and its dependencies
-    (60 MB). Raises ClusterError if Debian's present programs do not run."""
+    """Returns the programs. The first call on a machine downloads the package and its dependencies (60
+    MB). Raises ClusterError if Debian's current programs do not run on this machine."""
 
     def build(place: Path) -> None:
         report(f"unpacking Prometheus from Debian {_SUITE}, and trying it")

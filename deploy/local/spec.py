@@ -14,24 +14,26 @@ KUBERNETES_RELEASES: Final = ("1.37", "1.31")
 # Slurm 25.11 introduced State=EXTERNAL.
 _WITH_EXTERNAL_NODES: Final = frozenset({"26.05"})
 
-# An additional slurmd, which answers signals to EXTERNAL nodes. It has the same address as these nodes.
+# An additional slurmd, which answers the signals that Slurm sends to EXTERNAL nodes. This slurmd has the
+# same address as these nodes.
 SIGNAL_RELAY: Final = "signal-relay"
 
 # The virtual machine's name in Slurm and in Kubernetes, and the size of its node for jobs. The machine
-# has more memory, because other programs also need memory.
+# has more memory than its node, because the system's programs also need memory.
 GUEST: Final = "guest"
 GUEST_CPUS: Final = 4
 GUEST_MEMORY_MB: Final = 2000
 GUEST_GPUS: Final = 8
 CGROUP_DRIVERS: Final = ("cgroupfs", "systemd")
 
-# kube-scheduler calls filter, bind and preempt; the API server sends the admission reviews.
+# Verbs of the extender. The API server calls mutate and validate (admission reviews), and kube-scheduler
+# calls the other verbs.
 ADMISSION_VERBS: Final = ("mutate", "validate")
 EXTENDER_VERBS: Final = ("filter", "bind", "preempt", *ADMISSION_VERBS)
 
 
 class SpecError(ValueError):
-    """The spec describes an impossible cluster. The message says what to choose."""
+    """The spec describes an impossible cluster. The message names the options to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +43,15 @@ class ClusterSpec:
     Nodes:
 
     * `nodes` is the number of nodes with a slurmd each, which run native jobs. `external_nodes` is the
-      number of nodes without a slurmd, for tests of scale (State=EXTERNAL, absent in 24.11). Each of
-      these nodes has a Kubernetes Node of the same name and size.
+      number of nodes without a slurmd, for tests of scale (State=EXTERNAL, absent in 24.11). Each node
+      of both kinds has a Kubernetes Node of the same name and size.
     * `cpus_per_node` is the number of logical CPUs, and the CPU capacity in Kubernetes. Each core
       has `threads_per_core` logical CPUs.
-    * `slurm_cpus_per_node` overrides the number of CPUs in Slurm. It may be the number of cores, or of
-      parts of CPUs.
+    * `slurm_cpus_per_node` overrides the number of CPUs that a node has in Slurm. This number may be the
+      number of cores, or a larger number if Slurm counts parts of CPUs.
     * With `guest`, a further node, named guest, is a virtual machine with a real kubelet,
-      containerd, slurmd and node agent on cgroup v2 (deploy/local/guest). The guest has a size of
-      its own.
+      containerd, slurmd and node agent on cgroup v2 (deploy/local/guest). The guest's size does not
+      depend on the values above.
 
     Programs:
 
@@ -57,14 +59,14 @@ class ClusterSpec:
     * `kubernetes_release` is listed in KUBERNETES_RELEASES. The default is KUBERNETES_RELEASE in
       the environment. "" means this machine's own control plane if supported, else the newest
       release.
-    * `replicas` pairs of extender and kube-scheduler run side by side. Admission requests go to a
-      stand-in for a Service in front of the extenders.
+    * `replicas` is the number of extenders, each with a kube-scheduler beside it. With more than one,
+      kube-apiserver sends admission requests to a stand-in for a Service in front of the extenders.
     * With `links`, the extenders' calls go through a proxy with simulated faults
       (`Cluster.disturb`).
     * With `accounting`, slurmdbd and MariaDB also run, and Slurm enforces associations, limits and
       QOS. At first only root may run jobs, under the account root.
-    * `kill_wait` is longer than the default grace period of Pods (30 s), because Slurm must keep the
-      node during the grace period.
+    * `kill_wait` is Slurm's KillWait. The default is longer than the default grace period of Pods
+      (30 s), because Slurm must keep the node during the grace period.
 
     Several Kubernetes clusters may share the Slurm of the first cluster. Each further cluster has
     the directory of the first as `slurm_of`, the same settings of Slurm, and other
@@ -91,7 +93,8 @@ class ClusterSpec:
     slurm_of: str = ""
     """Directory of another running cluster, whose Slurm this cluster shares. "" means that the cluster
     has a separate Slurm. The shared Slurm's hook script also reports jobs to this cluster's extenders,
-    and the gate asks these extenders. Both continue even after the extenders have stopped."""
+    and the shared Slurm's gate also asks these extenders. Both scripts still call these extenders after
+    this cluster has stopped."""
     kubernetes_release: str = field(default_factory=lambda: os.environ.get("KUBERNETES_RELEASE", ""))
     extender: bool = True
     replicas: int = 1
@@ -100,78 +103,83 @@ class ClusterSpec:
     accounting: bool = False
     release: str = DEFAULT_RELEASE
     dynamic_nodes: int = 0
-    """Maximum number of further nodes, absent from every file. `Cluster.register` starts their
-    slurmds. Nodes with the feature `dynamic` are in the partition `dynamic`."""
+    """Maximum number of further nodes that no file of Slurm names. `Cluster.register` starts the slurmd
+    of such a node. Nodes with the feature `dynamic` are in the partition `dynamic`."""
     hooks: tuple[str, ...] = ("EpilogSlurmctld",)
     """Parameters of slurm.conf that run the hook script, which reports jobs to the extender. With
     EpilogSlurmctld, the script reports ended jobs. With PrologSlurmctld, the script also reports
     started jobs, and keeps every job in CONFIGURING for about 15 ms."""
     gate: bool = False
-    """The nodes' Prolog waits for the Pods of ended jobs (deploy/slurm/slurm-extender-gate)."""
+    """If True, each node's Prolog waits until the Pods of ended jobs have left the node
+    (deploy/slurm/slurm-extender-gate)."""
     slurm_conf: tuple[str, ...] = ()
     """Further lines for slurm.conf. A line replaces the generated line with the same parameter."""
     scheduler_parameters: tuple[str, ...] = ()
     """Further items of slurm.conf's SchedulerParameters."""
     job_submit_lua: str = ""
-    """Text of job_submit.lua: slurmctld runs the script for every submission (JobSubmitPlugins=lua),
-    and reads the file again after a change (`Cluster.job_submit_lua`). Blank: no plugin."""
+    """Text of job_submit.lua. slurmctld runs the script for every submission (JobSubmitPlugins=lua), and
+    reads the file again after a change (`Cluster.job_submit_lua`). Blank: no plugin."""
     feature_gates: tuple[str, ...] = ()
-    """Kubernetes feature gates to enable besides the defaults. If any is set, beta APIs are served
-    too."""
+    """Kubernetes feature gates to enable, in addition to Kubernetes' defaults. If the tuple is not
+    empty, kube-apiserver also serves beta APIs."""
     percentage_of_nodes_to_score: int = 100
     """kube-scheduler's setting percentageOfNodesToScore. The extender needs 100. With 0,
     kube-scheduler uses its default, a sample of the Nodes."""
     default_preemption: bool = False
-    """True if DefaultPreemption is on in the extender's kube-scheduler profile. It is also on in a
-    profile that does not mention DefaultPreemption."""
+    """If True, the plugin DefaultPreemption is on in kube-scheduler's profile for the extender. Such a
+    profile does not mention the plugin, and Kubernetes' default is on."""
     own_scheduler: bool = False
-    """The kube-schedulers beside the extenders schedule only managed Pods. A further
-    kube-scheduler, `default-scheduler`, schedules all other Pods and calls no extender."""
+    """If True, the kube-schedulers beside the extenders schedule only managed Pods. A further
+    kube-scheduler, `default-scheduler`, schedules all other Pods and calls no extender, unless
+    `ignorable`."""
     ignorable: bool = False
-    """The kube-scheduler of unmanaged Pods continues if an extender fails. With `own_scheduler`,
-    this kube-scheduler calls an extender for /filter and /preempt."""
+    """If True, the kube-scheduler of unmanaged Pods continues without the extender if the extender
+    fails. With `own_scheduler`, `default-scheduler` then calls an extender for /filter and /preempt."""
     validates_pods: bool = False
-    """kube-apiserver also sends Pods to /validate, as needed if other webhooks change Pods after
-    /mutate."""
+    """If True, kube-apiserver also sends Pods to /validate. This is necessary if other webhooks change
+    Pods after /mutate."""
     namespaces: tuple[str, ...] = ()
-    """Namespaces of managed Pods. Empty: all."""
+    """Namespaces of managed Pods. Empty: all namespaces."""
     pod_labels: tuple[tuple[str, str], ...] = ()
-    """Labels of managed Pods: keys and values."""
+    """Labels (key, value) that a managed Pod must have."""
     self_signed: bool = False
-    """The extenders create and renew the webhooks' certificate."""
+    """If True, the extenders create and renew the webhooks' certificate."""
     client_certificates: bool = False
-    """The extenders accept only callers with a client certificate. kube-scheduler and
-    kube-apiserver get client certificates."""
+    """If True, the extenders accept only callers with a client certificate, and kube-scheduler and
+    kube-apiserver have client certificates."""
     extender_settings: tuple[tuple[str, str], ...] = ()
-    """Settings of the extenders, to add or override: names without SLURM_EXTENDER_, and values."""
+    """Further settings of the extenders, which override the generated settings: names without
+    SLURM_EXTENDER_, and values."""
     policy: str = ""
     """The initial policy (docs/concepts/policy.md): permissions of Pods in Slurm. Blank: all Pods may
     request anything."""
     pools: str = ""
     """The initial pools of slurmd Pods (docs/concepts/pools.md). Blank: the cluster never has pools."""
     guest_in_pool: bool = False
-    """The guest's slurmd runs in a Pod of a pool. No file of Slurm names the guest's node, and Slurm
-    has no other node."""
+    """If True, the guest's slurmd runs in a Pod of a pool. No file of Slurm names the guest's node, and
+    Slurm has no other node."""
     guest_nri: bool = False
-    """With Slurm 24.11, the guest has the containerd of the newest Debian, because this containerd calls
-    NRI plugins."""
+    """If True, a guest with Slurm 24.11 has the containerd of the newest Debian suite, because this
+    containerd calls NRI plugins."""
     guest_memory_mb: int = 3072
-    """Memory of the guest in MB. If slurm.conf has the guest's node, Slurm counts less memory
+    """Memory of the guest in MB. If slurm.conf has the guest's node, the node has less memory for jobs
     (GUEST_MEMORY_MB)."""
     guest_images: tuple[str, ...] = ()
     """Files (OCI archives) with the container images that the guest has from the start."""
     in_pods: bool = False
-    """The caller creates the extender, its kube-scheduler and the node agent as Pods of the guest.
-    Kubernetes has the objects for these Pods (ServiceAccounts, Services' endpoints, a route to
-    Pods), and the cluster starts none of the three programs."""
+    """If True, the caller creates the extender, its kube-scheduler and the node agent as Pods of the
+    guest, and the cluster starts none of these three programs. The cluster has what these Pods need:
+    ServiceAccounts, Services' endpoints, and a route to Pods."""
     services: bool = False
-    """Services have addresses and names in the guest, from kube-proxy and CoreDNS."""
+    """If True, Services have addresses and names in the guest, from kube-proxy and CoreDNS."""
     slurm: bool = True
-    """The host runs a Slurm. If False, the caller runs Slurm as Pods of the guest."""
+    """If True, the cluster has a Slurm on the host. If False, the caller runs Slurm as Pods of the
+    guest."""
     extender_argv: tuple[str, ...] = ()
     """Command line to start instead of this checkout's extender (tests wrap the extender)."""
     extender_verbs: tuple[str, ...] = EXTENDER_VERBS
-    """Calls to the extender: a subset of EXTENDER_VERBS."""
+    """Verbs with which kube-scheduler and kube-apiserver call the extender: a subset of
+    EXTENDER_VERBS."""
 
     def __post_init__(self) -> None:
         if self.release not in DEBIAN_SUITES:
@@ -227,12 +235,13 @@ class ClusterSpec:
 
     @property
     def slurm_cpus(self) -> int:
-        """Number of CPUs declared by Slurm's nodes."""
+        """Number of CPUs that slurm.conf declares for each node."""
         return self.slurm_cpus_per_node or self.cpus_per_node
 
     @property
     def slurm_size(self) -> str:
-        """Size declared by Slurm's nodes. Parts of CPUs are declared as cores of one thread each."""
+        """Size that slurm.conf declares for each node. If `slurm_cpus_per_node` counts parts of CPUs,
+        each part is declared as a core with one thread."""
         cpus, threads = self.slurm_cpus, self.threads_per_core
         cores = self.cpus_per_node // threads
         if cpus not in (self.cpus_per_node, cores):
@@ -244,7 +253,7 @@ class ClusterSpec:
 
     @property
     def gres(self) -> str:
-        """Devices declared by Slurm's nodes, as in slurm.conf. "" for no devices."""
+        """Devices that slurm.conf declares for each node. "" means no devices."""
         gpus = [f"gpu:h100:{self.gpus_per_node}"] if self.gpus_per_node else []
         return ",".join([*gpus, *(f"{name}:{count}" for name, count in self.shared_gres)])
 
@@ -262,7 +271,7 @@ class ClusterSpec:
 
     @property
     def node_names(self) -> list[str]:
-        """The nodes with a slurmd, for jobs."""
+        """Names of the nodes that have a slurmd and run native jobs."""
         return [f"node-{number}" for number in range(1, self.nodes + 1)]
 
     @property
@@ -285,22 +294,23 @@ class ClusterSpec:
 
     @property
     def scheduler_names(self) -> list[str]:
-        """The kube-schedulers. Each runs beside the extender of the same number."""
+        """Names of the kube-schedulers: one beside each extender, in the order of `extender_names`.
+        Without an extender, one kube-scheduler runs alone."""
         return [] if self.in_pods else _numbered("kube-scheduler", self.replicas)
 
     @property
     def other_scheduler_names(self) -> list[str]:
-        """The kube-scheduler of unmanaged Pods, if `own_scheduler`."""
+        """Name of the kube-scheduler of unmanaged Pods. Empty without `own_scheduler`."""
         return ["default-scheduler"] if self.own_scheduler else []
 
     @property
     def guest_has_nri(self) -> bool:
-        """Returns True if the guest's containerd calls NRI plugins. containerd 1.7 does not."""
+        """True if the guest's containerd calls NRI plugins. containerd 1.7 does not."""
         return self.release != "24.11" or self.guest_nri
 
     @property
     def guest_names(self) -> list[str]:
-        """The guest, if slurm.conf contains the guest."""
+        """Name of the guest's node. Empty if slurm.conf does not contain this node."""
         return [GUEST] if self.guest and not self.guest_in_pool else []
 
     @property
@@ -310,7 +320,7 @@ class ClusterSpec:
 
     @property
     def guest_size(self) -> str:
-        """Size declared by the guest's node in Slurm."""
+        """Size that Slurm's configuration declares for the guest's node."""
         return (
             f"CPUs={GUEST_CPUS} Sockets=1 CoresPerSocket={GUEST_CPUS} ThreadsPerCore=1"
             f" RealMemory={GUEST_MEMORY_MB} Gres=gpu:h100:{GUEST_GPUS}"
@@ -318,10 +328,11 @@ class ClusterSpec:
 
     @property
     def slurmd_names(self) -> list[str]:
-        """The slurmds on this machine, by name in slurm.conf. Includes the relay, not the guest."""
+        """Names in slurm.conf of the slurmds on this machine: the nodes, or SIGNAL_RELAY if there are
+        none. The guest's slurmd is not among them."""
         return self.node_names or ([] if self.guest else [SIGNAL_RELAY])
 
 
 def _numbered(name: str, count: int) -> list[str]:
-    """Returns names with numbers. The first name has no number."""
+    """Returns `count` names: `name` itself, and then `name` with the numbers from 2."""
     return [name, *(f"{name}-{number}" for number in range(2, count + 1))]

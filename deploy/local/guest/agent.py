@@ -24,7 +24,8 @@ def agent_packages(python: str, report: Report) -> Path:
         requirements = place / "requirements.txt"
         requirements.write_text(wanted)
         uv = str(Path(sys.executable).with_name("uv"))
-        # --no-deps: the list is complete, and other packages have no hash.
+        # --no-deps: the list already has all dependencies, and a package outside of the list would have
+        # no hash.
         options = ("--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:")
         target = ("--target", str(place), "--python-version", python)
         run([uv, "pip", "install", *options, *target, "--requirements", str(requirements)])

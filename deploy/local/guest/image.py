@@ -20,11 +20,11 @@ from deploy.local.progress import Report
 from deploy.local.spec import DEFAULT_RELEASE
 
 OURS: Final = "/opt/guest"
-"""Folder, in the guest, of all files that are not Debian's."""
+"""Folder in the guest with all files that do not come from Debian's packages."""
 PACKAGES: Final = f"{OURS}/packages"
 """The Python packages, in the guest."""
 _CONTAINERD: Final = ("containerd", "containerd-shim-runc-v2", "ctr", "runc")
-"""Programs that may come from the newest Debian. They run with the libc of each suite."""
+"""Programs that may come from the newest Debian suite. They also run with the libc of an older suite."""
 _INSIDE: Final = Path(__file__).with_name("inside")
 
 
@@ -49,8 +49,8 @@ def guest_image(
     """Returns the files of a guest with a release of Slurm, and with the container images in `archives`.
 
     With `services`, the guest also has the programs for Services. With `newest_containerd`, the guest
-    has the containerd of the newest Debian. Builds missing files, and installs missing programs that
-    boot the guest. Raises ClusterError.
+    has the containerd of the newest Debian. Builds files that this machine lacks, and installs on this
+    machine the programs that boot the guest. Raises ClusterError.
     """
     install(TOOLS)
     tree = guest_tree(release, report)

@@ -18,8 +18,8 @@ PORTS: Final = (GUEST, *SAME_PORTS)
 
 _KERNEL_OPTIONS: Final = (
     *("console=ttyS0", "quiet", "root=/dev/nvme0n1", "rw", "rootwait", "rootfstype=ext4"),
-    "net.ifnames=0",  # keeps the name eth0, even with udev
-    # The kernel reboots instead of hanging. With -no-reboot, QEMU then ends.
+    "net.ifnames=0",  # the network card keeps the name eth0, even with udev
+    # After a crash, the kernel reboots instead of hanging. QEMU's option -no-reboot makes QEMU end then.
     *("panic=-1", "oops=panic"),
     *("mitigations=off", "cgroup_no_v1=all", "random.trust_cpu=1"),
 )

@@ -31,7 +31,7 @@ GPUS: Final = tuple(f"/dev/fgpu{index}" for index in range(GUEST_GPUS))
 GPU: Final = "example.com/gpu"
 """Extended resource of the devices."""
 SLURMRESTD: Final = "10.96.0.2:6820"
-"""Address of slurmrestd for Pods, if the gateway runs."""
+"""Address at which Pods reach slurmrestd through the gateway."""
 PODS: Final = "10.88.0.0/24"
 """Addresses of Pods."""
 _GATEWAY_CERTIFICATE: Final = "/etc/kubernetes/gateway.pem"
@@ -40,11 +40,12 @@ _GRES_LIST: Final = "/run/slurm-gres"
 # Parameters of slurm.conf that differ in the guest. slurmctld and the guest must agree on all others.
 _SLURM_CONF: Final = (
     f"SlurmctldHost=localhost({HOST})",
-    "CommunicationParameters=block_null_hash",  # reached through the network card
+    "CommunicationParameters=block_null_hash",  # no NoInAddrAny: calls come from the host
     "ProctrackType=proctrack/cgroup",
     "TaskPlugin=task/cgroup,task/affinity",
 )
-# slurmd needs a cgroup of its own, as under Debian's unit, even for `slurmd -G`, which only prints.
+# Command in front of slurmd, by the guest's cgroup driver. With systemd, slurmd needs a separate cgroup,
+# as in Debian's unit for slurmd. Even `slurmd -G` needs the cgroup, although it only prints.
 _WITH_SCOPE: Final = {"cgroupfs": "", "systemd": "systemd-run --quiet --scope --collect -p Delegate=yes"}
 _SLURMD: Final = f"""mkdir -p /var/lib/slurm/spool/{GUEST}
 $0 slurmd -G -N {GUEST} > {_GRES_LIST}.new 2>&1 || {{ cat {_GRES_LIST}.new; exit 1; }}
@@ -64,13 +65,15 @@ exec {OURS}/kubelet --config /etc/kubernetes/kubelet.yaml \
 
 
 def guest_binds(spec: ClusterSpec, layout: Layout) -> list[Bind]:
-    """Returns the mount of a hosts file that gives the guest's name the address of the forwarded ports.
-    Only the cluster's own programs see this file."""
+    """Returns the mount of a file over /etc/hosts. In this file, the guest's name has the address
+    127.0.0.1, at which the host forwards ports to the guest. Only the cluster's own programs see this
+    file."""
     return [Bind(str(layout.guest / "hosts"), "/etc/hosts")] if spec.guest else []
 
 
 def write_guest_files(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> None:
-    """Writes all files for the guest's programs. The host's files must be written before."""
+    """Writes all files for the guest's programs. The files of the host's programs must already exist,
+    because this function copies some of them."""
     for name in ("slurmd", "containerd", "kubelet", "gateway"):
         (layout.guest / name / "etc/kubernetes").mkdir(parents=True)
     (layout.guest / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 {GUEST}\n")
@@ -108,8 +111,8 @@ def write_guest_kubeconfig(path: Path, user: str, ports: dict[str, int], layout:
 
 
 def guest_slurmd(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
-    """Returns slurmd as a component. The component is ready once slurmd runs: slurmctld reports
-    whether the node has registered."""
+    """Returns slurmd as a component. The component is ready once slurmd runs, even if the node has not
+    yet registered."""
     connection = Connection(ports[GUEST])
 
     def is_ready() -> bool:
@@ -157,7 +160,8 @@ def node_agent(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Comp
 
 
 def gateway(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
-    """Returns the network between the host's control plane and Pods (inside/gateway.py)."""
+    """Returns the gateway (inside/gateway.py) as a component: the network between the host's control
+    plane and Pods."""
     services = {f"{API_SERVICE}:443": "kube-apiserver"}
     services |= {SLURMRESTD: "slurmrestd"} if spec.slurm else {}
     forwards = [f"{address}={HOST}:{ports[name]}" for address, name in services.items()]
@@ -171,7 +175,7 @@ def gateway(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Compone
 
 
 def agent_argv(spec: ClusterSpec, ports: Mapping[str, int], command: str) -> tuple[str, ...]:
-    """Returns the command line, in the guest, of a command of the node agent."""
+    """Returns the command line with which the guest runs a command of the node agent, such as "run"."""
     extender = dict(spec.extender_settings)
     settings = {
         "RESOURCES": extender.get("GRES", json.dumps({GPU: "gpu"})),
@@ -191,7 +195,8 @@ def agent_argv(spec: ClusterSpec, ports: Mapping[str, int], command: str) -> tup
 
 
 def _slurmd_settings(spec: ClusterSpec) -> dict[str, str]:
-    """Returns the node agent's settings for slurmd, which runs beside the node agent or in a Pod."""
+    """Returns the node agent's settings that depend on the place of slurmd: beside the node agent, or in
+    a Pod."""
     if not spec.guest_in_pool:
         return {"GRES": _GRES_LIST}
     return {"GRES": "/run/slurm-extender/gres", "SLURMD_NAMESPACE": POOLS_NAMESPACE}

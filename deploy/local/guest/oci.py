@@ -13,8 +13,8 @@ PAUSE: Final = "local.test/pause:1"
 BOX: Final = "local.test/box:1"
 """busybox: a shell and its applets. Sleeps unless a command is given."""
 SLURMD: Final = "local.test/slurmd:1"
-"""Empty folders, and links into /usr. A Pod mounts the Node's own folders there and runs slurmd
-from them."""
+"""Image with only empty folders, and links into /usr. A Pod mounts the Node's own folders over the empty
+folders, and runs the Node's slurmd."""
 
 _FOLDERS: Final = ("dev", "etc", "proc", "run", "sys", "tmp")
 
@@ -39,7 +39,8 @@ def _configuration(image: str, layer: bytes) -> bytes:
     configuration = {
         "architecture": "amd64",
         "os": "linux",
-        # The labels make the two images different: the digest of the configuration identifies an image.
+        # PAUSE and BOX have the same layer. The label makes their configurations different, because the
+        # digest of the configuration identifies an image.
         "config": {
             "Cmd": ["/bin/sleep", "2147483647"],
             "Env": ["PATH=/bin:/usr/bin:/sbin"],

@@ -18,7 +18,7 @@ from deploy.local.programs.cache import build_once, cache_folder, recipe_hash
 from deploy.local.programs.debian import run
 from deploy.local.progress import Report, heartbeat
 
-# Disabled: plugins that would use, or look for, the host's container runtimes.
+# The disabled plugins would use the host's container runtimes, or look for them.
 _CONFIGURATION: Final = """version = 2
 root = '{folder}/root'
 state = '{folder}/state'
@@ -48,7 +48,8 @@ def store_disk(tree: Path, archives: Sequence[Path], report: Report) -> Path:
                     run(_program(tree, *client, "-n", "k8s.io", "images", "import", str(archive)))
             write_disk(folder / "root", place)
 
-    # The path of an archive identifies its content: the cache names an archive after its sources.
+    # An archive's path identifies the archive's content, because the path contains a hash of the image's
+    # sources.
     key = recipe_hash(
         Path(__file__).read_bytes(), str(tree).encode(), *(str(each).encode() for each in archives)
     )

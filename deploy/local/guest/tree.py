@@ -12,7 +12,7 @@ from deploy.local.slurm.tree import require_release
 from deploy.local.spec import DEBIAN_SUITES, GUEST
 
 TOOLS: Final = {"qemu-system-x86_64": "qemu-system-x86", "mke2fs": "e2fsprogs"}
-"""Tools of this machine for a guest, and their packages."""
+"""Programs with which this machine makes and boots a guest -> Debian's packages with these programs."""
 _PACKAGES: Final = (
     "base-files",
     "bash",
@@ -43,7 +43,8 @@ _PACKAGES: Final = (
     "util-linux",
 )
 _FOLDERS: Final = ("dev", "etc/slurm", "home", "opt", "proc", "run", "sys", "tmp", "var/lib/slurm")
-# systemd starts none of these units: their work is done already, or not needed.
+# Units that systemd must not start, because other code does their work, or because the guest does not
+# need their work.
 _MASKED: Final = (
     "containerd.service",
     "dracut-shutdown.service",
@@ -66,14 +67,15 @@ _MASKED: Final = (
 )
 _MACHINE_ID: Final = "6775657374677565737467756573746f"
 _NOT_NEEDED: Final = ("doc", "info", "locale", "man")
-# The guest boots without an initramfs, so these are in no module. VT: for its devices (inside/prepare).
+# Options of the kernel that must be built in. They must not be modules, because the guest boots without
+# an initramfs. VT is for the devices that inside/prepare creates.
 _BUILT_IN: Final = ("BLK_DEV_NVME", "CGROUP_BPF", "EXT4_FS", "SERIAL_8250_CONSOLE", "VT")
 
 
 def guest_tree(release: str, report: Report) -> Path:
     """Returns the folder with the guest's files and this release of Slurm. The first call on a machine
-    downloads 150 MB. Raises ClusterError, with the output of a program, if Debian's present packages do
-    not work."""
+    downloads 150 MB. Raises ClusterError, with the output of a program, if Debian's current packages do
+    not work together."""
     suite = DEBIAN_SUITES[release]
 
     def build(place: Path) -> None:
@@ -87,7 +89,7 @@ def guest_tree(release: str, report: Report) -> Path:
 
 
 def tree_place(release: str) -> Path:
-    """Returns the path of the tree, built or not."""
+    """Returns the path of the tree, even if the tree is not built yet."""
     key = recipe_hash(*(Path(module).read_bytes() for module in (__file__, debian.__file__)))
     return trees_folder() / f"guest-{release}-{DEBIAN_SUITES[release]}-{key}"
 
@@ -132,8 +134,8 @@ def _finish_systemd(tree: Path) -> None:
 
 
 def compile_python(tree: Path, folder: str) -> None:
-    """Compiles the Python files in a folder of the tree: the guest would need ten times as long, at each
-    start. Raises ClusterError for a file with an error."""
+    """Compiles the Python files in a folder of the tree. Otherwise the guest would compile them at each
+    start, and need ten times as long. Raises ClusterError for a file with an error."""
     compile_all = ("-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash")
     debian.run(["chroot", str(tree), "/usr/bin/python3", *compile_all, folder])
 
@@ -150,7 +152,8 @@ def _try(release: str, tree: Path) -> None:
 
 
 def _of_kernel(tree: Path, name: str) -> Path:
-    """Returns a file of the kernel's package. The folder differs between suites."""
+    """Returns the path of a file of the kernel's package. Debian's suites have this file in different
+    folders."""
     found = [*tree.glob(f"boot/{name}-*"), *tree.glob(f"usr/lib/modules/*/{name}")]
     if not found:
         raise ClusterError(f"Debian's kernel has no file {name}")

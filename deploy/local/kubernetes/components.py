@@ -25,9 +25,9 @@ from deploy.local.programs.cache import cache_folder
 from deploy.local.rendering import render
 from deploy.local.spec import ClusterSpec
 
-# Controllers that create Pods, and controllers that release deleted objects. All cost nothing when
-# idle. Without node-lifecycle, heartbeats have no effect, so no component sends heartbeats.
-# Tests create the volumes.
+# Controllers that create Pods, and controllers that let deleted objects disappear. An idle controller
+# costs nothing. The node-lifecycle controller does not run, so Nodes need no heartbeats, and no
+# component sends heartbeats. No controller creates volumes, because tests create their volumes.
 _CONTROLLERS: Final = (
     *("cronjob-controller", "daemonset-controller", "deployment-controller"),
     *("garbage-collector-controller", "job-controller", "namespace-controller"),
@@ -35,14 +35,14 @@ _CONTROLLERS: Final = (
     *("persistentvolumeclaim-protection-controller", "pod-garbage-collector-controller"),
     *("replicaset-controller", "statefulset-controller"),
 )
-# Controllers for Services and for Pods with a ServiceAccount.
+# Further controllers, for Services and for Pods with a ServiceAccount.
 _CONTROLLERS_FOR_PODS: Final = (
     "endpointslice-controller",
     "root-ca-certificate-publisher-controller",
     "serviceaccount-controller",
 )
 EXTENDER_PROGRAM: Final = "slurm-extender"
-# Leader election of the extenders.
+# Duration of the Lease by which the extenders elect their leader.
 LEASE_DURATION_S: Final = 5
 _DRAIN_S: Final = 2
 _OPEN_PATHS: Final = "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics"
@@ -51,7 +51,8 @@ _OPEN_PATHS: Final = "--authorization-always-allow-paths=/healthz,/livez,/readyz
 def store_components(
     spec: ClusterSpec, binaries: Mapping[str, str], ports: dict[str, int], layout: Layout
 ) -> list[Component]:
-    """Returns etcd and the API server. The API server waits for etcd by itself."""
+    """Returns etcd and the API server. Both can start together, because the API server waits for
+    etcd."""
     return [_etcd(binaries["etcd"], ports, layout), _api_server(spec, binaries, ports, layout)]
 
 
@@ -76,8 +77,8 @@ def extender_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout
 
 def _extender(name: str, spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> Component:
     health = ports[f"{name}-health"]
-    # aiohttp loads the machine's CA certificates twice during the import (65 ms). No component here
-    # needs these certificates.
+    # No component here needs this machine's CA certificates. With this variable, Python loads only the
+    # cluster's CA certificate, which takes less time.
     authorities = {"SSL_CERT_FILE": str(layout.kubernetes / "ca.crt")}
     own = extender_environment(name, spec, ports, layout)
     return Component(
@@ -89,8 +90,8 @@ def _extender(name: str, spec: ClusterSpec, ports: dict[str, int], layout: Layou
 
 
 def bytecode_cache() -> dict[str, str]:
-    """Returns the place of the bytecode cache. Without bytecode, imports take 3 s of each start,
-    and tests start the extender often."""
+    """Returns the environment variables by which Python keeps its bytecode in the cache folder. Without
+    bytecode, imports take 3 s of each start, and tests start the extender often."""
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(cache_folder() / "bytecode")}
 
 
@@ -127,7 +128,7 @@ def extender_environment(
 
 
 def _beside(extender: str, spec: ClusterSpec) -> str:
-    """Returns the kube-scheduler that calls this extender."""
+    """Returns the name of the kube-scheduler that calls this extender."""
     return dict(zip(spec.extender_names, spec.scheduler_names, strict=True))[extender]
 
 
@@ -187,7 +188,7 @@ def _etcd(binary: str, ports: dict[str, int], layout: Layout) -> Component:
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=local={peer}",
-            "--unsafe-no-fsync",  # the data may be lost with this cluster
+            "--unsafe-no-fsync",  # the data need not outlive this cluster
             "--log-level=warn",
         ),
         is_ready=lambda: answers(f"{client}/health"),
@@ -232,7 +233,8 @@ def _api_server(
 
 
 def _kubelet_options(folder: Path) -> tuple[str, ...]:
-    """Returns options for a real kubelet: its permissions, and the kubelet's address (guest_binds)."""
+    """Returns kube-apiserver's options for the guest's kubelet: the kubelet's permissions, and how
+    kube-apiserver reaches the kubelet by its name (guest_binds)."""
     return (
         "--enable-admission-plugins=NodeRestriction",
         "--kubelet-preferred-address-types=Hostname,InternalIP",
@@ -242,8 +244,9 @@ def _kubelet_options(folder: Path) -> tuple[str, ...]:
 
 
 def _pod_options(folder: Path) -> tuple[str, ...]:
-    """Returns options for webhooks in Pods: kube-apiserver calls the Pods' own addresses through
-    the guest's gateway. A kube-scheduler in a Pod reads the CAs of callers from kube-apiserver."""
+    """Returns kube-apiserver's options for webhooks in Pods. kube-apiserver calls the Pods' own
+    addresses through the guest's gateway. The options for CAs are for a kube-scheduler in a Pod, which
+    reads the CAs of its callers from kube-apiserver."""
     return (
         f"--client-ca-file={folder / 'ca.crt'}",
         f"--requestheader-client-ca-file={folder / 'ca.crt'}",

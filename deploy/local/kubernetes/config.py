@@ -17,7 +17,8 @@ from deploy.local.rendering import render, source
 from deploy.local.spec import GUEST, ClusterSpec
 
 # Maps each user to a group. The controller manager runs all controllers as one user, without a
-# ServiceAccount for each controller. Kubernetes' own role for this user is not enough.
+# ServiceAccount for each controller. Kubernetes' own role for this user is not enough, so the user is in
+# system:masters.
 USERS: Final = {
     "admin": "system:masters",
     "kwok": "system:masters",
@@ -26,18 +27,20 @@ USERS: Final = {
     "system:kube-scheduler": "",
 }
 NODE_USER: Final = f"system:node:{GUEST}"
-"""User of the guest's kubelet. The Node authorizer and NodeRestriction require this name and group."""
+"""User of the guest's kubelet. The Node authorizer and the plugin NodeRestriction require this name, and
+the group system:nodes."""
 PROXY_USER: Final = "system:kube-proxy"
 COREDNS_USER: Final = "system:coredns"
 _GUEST_USERS: Final = {NODE_USER: "system:nodes", AGENT_USER: ""}
 _SERVICES_USERS: Final = {PROXY_USER: "", COREDNS_USER: "system:masters"}
 API_SERVICE: Final = "10.96.0.1"
-"""The address of the Service `kubernetes`: the first address of the Services' network."""
+"""The address of kube-apiserver's Service `kubernetes`. It is the first address of the Services'
+network."""
 DNS_SERVICE: Final = "10.96.0.10"
-"""The address of CoreDNS's Service, if any."""
+"""The address of CoreDNS's Service, in clusters with `services`."""
 EXTENDER_LISTENERS: Final = ("scheduler", "admission", "hooks", "metrics", "health")
-# A guest reaches this machine at 10.0.2.2. The guest's Pods reach kube-apiserver at the Service's
-# address.
+# Names in the certificate of each server. A guest reaches this machine at 10.0.2.2. The guest's Pods
+# reach kube-apiserver at the Service's address.
 _SERVER_NAMES: Final = (
     "127.0.0.1",
     "localhost",
@@ -123,8 +126,8 @@ def _write_certificates(folder: Path) -> None:
 
 
 def _write_callers(folder: Path, port: int) -> None:
-    """Writes a CA for callers only, and a certificate from this CA. Also writes kube-apiserver's
-    configuration with the paths of these files."""
+    """Writes a CA for callers of the extender only, and a client certificate from this CA. Also writes
+    kube-apiserver's configuration with the paths of these files."""
     ca = trustme.CA()
     ca.cert_pem.write_to_path(folder / "callers.crt")
     issued = ca.issue_cert("caller.slurm-extender.io")
@@ -172,7 +175,7 @@ def _write_kubeconfig(path: Path, user: str, token: str, port: int, layout: Layo
 def _write_kubectl(layout: Layout, kubectl: Path) -> None:
     layout.bin.mkdir(exist_ok=True)  # without a Slurm, the folder does not exist yet
     wrapper = layout.bin / "kubectl"
-    # kubectl ends soon: garbage collection would be a quarter of its CPU time.
+    # kubectl runs only briefly, and garbage collection would be a quarter of its CPU time.
     gogc = "export GOGC=1000"
     command = f"exec '{kubectl}' --kubeconfig '{layout.kubeconfig}' \"$@\""
     wrapper.write_text(f"#!/bin/sh\n{gogc}\n{command}\n")

@@ -1,9 +1,9 @@
-"""The namespaces of a cluster. When the cluster's supervisor ends, the kernel ends every process
-inside.
+"""The namespaces of a cluster. When the cluster's supervisor ends, the kernel ends every process in the
+PID namespace.
 
-The supervisor stays outside the PID namespace, and so sees its children's ids as the rest of the
-machine does. The supervisor's first child is the namespace's init. When the init dies, the kernel
-kills all processes in the namespace, including orphans that ignore SIGTERM (slurmstepd, jobs).
+The supervisor stays outside the PID namespace, and so sees its children's ids as the rest of the machine
+does. The supervisor's first child is the namespace's init. When the init dies, the kernel kills all
+processes in the namespace, including orphans that ignore SIGTERM (slurmstepd, jobs).
 """
 
 import os
@@ -31,7 +31,8 @@ def enter_mount_namespace(binds: Sequence[Bind]) -> None:
     """Mounts `binds` for this process and its children. The machine does not see the mounts, and
     the mounts end with the processes."""
     system_calls.unshare(system_calls.CLONE_NEWNS)
-    # Slave: later mounts of the machine appear here, but no mount appears on the machine.
+    # MS_SLAVE: later mounts of the machine appear in this namespace, but mounts in this namespace do not
+    # appear on the machine.
     system_calls.mount("none", Path("/"), flags=system_calls.MS_REC | system_calls.MS_SLAVE)
     for bind in binds:
         _mount(bind)
@@ -46,8 +47,8 @@ def _mount(bind: Bind) -> None:
 
 
 def fork_init(procs: Sequence[Path]) -> int:
-    """Starts the init of a new PID namespace, and returns its process id. Mounts the namespace's
-    /proc on `procs`. After this call, this process can start no threads."""
+    """Starts the init of a new PID namespace, and returns its process id. Mounts the namespace's /proc
+    on `procs`. After this call, the calling process can start no threads (unshare(2), CLONE_NEWPID)."""
     system_calls.unshare(system_calls.CLONE_NEWPID)
     ready, tell = os.pipe()
     if (pid := os.fork()) == 0:

@@ -64,7 +64,8 @@ def _free_ports(first: int) -> Iterator[int]:
 
 def _is_free(port: int) -> bool:
     with closing(socket.socket()) as probe:
-        # Servers also set this option. Closed connections of a stopped cluster then do not block a port.
+        # Servers also set SO_REUSEADDR. With this option, closed connections of a stopped cluster do not
+        # block a port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))

@@ -58,7 +58,7 @@ class Link:
         self._delay_s = 0.0
         self._noise = False
         self._reply: bytes | None = None
-        """Answer to every request instead of a backend's answer."""
+        """Answer to every request instead of a backend's answer. None: the backend answers."""
 
     async def serve(self) -> None:
         """Starts to listen, unless the link already listens."""
@@ -119,7 +119,8 @@ class Link:
         there_reader: asyncio.StreamReader,
         there_writer: asyncio.StreamWriter,
     ) -> None:
-        """Carries both directions until both have ended. An error in one direction ends both."""
+        """Carries data in both directions until both directions have ended. An error in one direction
+        ends both."""
         self._open.add(there_writer)
         try:
             with suppress(ExceptionGroup):

@@ -18,7 +18,8 @@ from deploy.local.errors import ClusterError
 from deploy.local.layout import CHECKOUT, Layout
 from deploy.local.processes.namespaces import Bind
 
-# The supervisor answers at once, except "wait", which has a time limit of its own.
+# The supervisor answers each request at once, except "wait". The request "wait" has a separate time
+# limit.
 _ANSWER_TIMEOUT_S: Final = 30.0
 
 _SHUTDOWN_TIMEOUT_S: Final = 20.0
@@ -35,8 +36,8 @@ class ComponentStatus:
 
 
 class Owner:
-    """Ties a supervisor's life to this process: the kernel closes this end of a pipe when the
-    process ends."""
+    """Ends a supervisor together with this process. When this process ends, the kernel closes this
+    process's end of a pipe. The supervisor holds the other end."""
 
     def __init__(self) -> None:
         self.theirs, self._ours = os.pipe()
@@ -64,7 +65,8 @@ class Supervision:
         keep: Sequence[int],
         owner: Owner,
     ) -> tuple["Supervision", "subprocess.Popen[str]"]:
-        """Starts a supervisor. The supervisor holds the descriptors `keep`, and ends with `owner`."""
+        """Starts a supervisor. The supervisor inherits the file descriptors `keep`, and ends when
+        `owner` ends."""
         plan = {
             "binds": [asdict(bind) for bind in binds],
             "procs": [str(proc) for proc in procs],
@@ -151,7 +153,8 @@ class Supervision:
 
 
 def _await_end(pid: int) -> None:
-    """Waits for a supervisor to end. Kills a slow supervisor: the kernel then ends the cluster too."""
+    """Waits until a supervisor ends. Kills a supervisor that does not end in time. The kernel then ends
+    the cluster's processes."""
     process = os.pidfd_open(pid)
     try:
         if not select.select([process], [], [], _SHUTDOWN_TIMEOUT_S)[0]:

@@ -1,14 +1,13 @@
-"""The process that holds a cluster together: `python -m deploy.local.processes.supervisor
-DIRECTORY`.
+"""The process that holds a cluster together: `python -m deploy.local.processes.supervisor DIRECTORY`.
 
-All components are children of the supervisor, in the cluster's own namespaces (see namespaces.py).
-The supervisor answers requests on a UNIX socket in the cluster's directory: one JSON object per
-line. The client (supervision.py) decides what to start, in which order, and when a component is
-ready.
+All components are children of the supervisor, in the cluster's own namespaces (see namespaces.py). The
+supervisor answers requests on a UNIX socket in the cluster's directory: one JSON object per line. The
+client (supervision.py) decides what to start, in which order, and when a component is ready.
 
-The supervisor and all its processes end on "shutdown", on SIGTERM, and when the init ends. Until
-"release", they also end with the owner, the process that started the cluster. The supervisor must stay
-single-threaded (see fork_init), so the supervisor watches exits through pidfds.
+The supervisor and all its processes end on the request "shutdown", on SIGTERM, and when the init process
+ends. They also end when the owner ends, the process that started the cluster. After the request
+"release", the end of the owner has no effect. The supervisor must stay single-threaded (see fork_init),
+so the supervisor watches exits through pidfds.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from typing import Any, Final
 
 from deploy.local.processes.namespaces import Bind, enter_mount_namespace, fork_init
 
-# A start request contains a whole environment.
+# Longest request in bytes. A request "start" contains a whole environment.
 _LINE_LIMIT: Final = 1 << 20
 
 
@@ -45,7 +44,7 @@ class Supervisor:
         self._done = asyncio.Event()
 
     async def run(self) -> None:
-        """Serves until the cluster has to end. Afterwards the caller kills the init."""
+        """Serves until the cluster has to end. Afterwards the caller kills the init process."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._done.set)
@@ -54,7 +53,7 @@ class Supervisor:
         server = await asyncio.start_unix_server(self._serve, "control.sock", limit=_LINE_LIMIT)
         print("ready", flush=True)
         await self._done.wait()
-        server.close()  # without waiting for clients: the exit of this process informs them
+        server.close()  # does not wait for clients: the exit of this process closes their connections
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not self._done.is_set() and (line := await reader.readline()):
@@ -141,7 +140,7 @@ def _end_namespace(init_pid: int) -> None:
     """Kills the init, and so every process in the namespace. Returns after all have ended."""
     os.kill(init_pid, signal.SIGKILL)
     try:
-        while True:  # the init stays until this process has reaped all its children in the namespace
+        while True:  # the init ends only after this process has reaped its other children
             os.waitpid(-1, 0)
     except ChildProcessError:
         pass
@@ -153,7 +152,7 @@ def main() -> None:
     plan = json.loads(sys.stdin.readline())
     os.chdir(directory)  # keeps the socket's path short
     enter_mount_namespace([Bind(**bind) for bind in plan["binds"]])
-    namespace = Path("/proc/self/ns/mnt").readlink()  # before /proc shows only the inner processes
+    namespace = Path("/proc/self/ns/mnt").readlink()  # before fork_init mounts another /proc
     init_pid = fork_init([Path(proc) for proc in plan["procs"]])
     Path("init").write_text(f"{init_pid} {namespace}\n")
     try:

@@ -1,5 +1,5 @@
-"""Keeps results of builds in the user's cache folder. A result is built once for each version and each
-recipe."""
+"""Keeps results of builds in the user's cache folder. The path of a result contains a version, and
+usually a hash of all inputs of the build. So a changed input causes a new build."""
 
 import fcntl
 import hashlib
@@ -18,15 +18,15 @@ def cache_folder() -> Path:
 
 
 def trees_folder() -> Path:
-    """Returns the folder of Slurm's trees: SLURM_TREES if set, as in CI, otherwise the cache folder. The
-    trees are not checked against a checksum."""
+    """Returns the folder of unpacked Debian packages: SLURM_TREES if set, as in CI, otherwise the cache
+    folder. Nothing compares the files in this folder with a checksum."""
     own = os.environ.get("SLURM_TREES")
     return Path(own) if own else cache_folder()
 
 
 def recipe_hash(*parts: bytes) -> str:
-    """Returns a short hash, so that each recipe has a separate path in the cache. The same parts always
-    give the same hash."""
+    """Returns a short hash of all inputs of a build, for the path of the result in the cache. The same
+    inputs always give the same hash."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(hashlib.sha256(part).digest())
@@ -34,8 +34,9 @@ def recipe_hash(*parts: bytes) -> str:
 
 
 def build_once(place: Path, build: Callable[[Path], None], report: Report) -> Path:
-    """Builds `place` if it does not exist, and returns its path. `build` gets a path beside `place`. The
-    finished result is moved to `place`. After an error, the unfinished result is removed."""
+    """Builds `place` if `place` does not exist, and returns its path. `build` writes the result to a
+    path beside `place`. The finished result is moved to `place`. After an error, the unfinished result
+    is removed."""
     if place.exists():
         return place
     place.parent.mkdir(parents=True, exist_ok=True)

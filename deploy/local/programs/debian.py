@@ -24,7 +24,8 @@ APT_OPTIONS: Final = (
     # apt's own user cannot look into a cache folder under /root.
     'APT::Sandbox::User "root"',
 )
-# Unpacked packages expect a merged /usr, made by the script of base-files.
+# Unpacked packages expect a merged /usr. Without an installation, this command makes it, and not the
+# script of base-files.
 _MERGE_USR: Final = 'for d in bin sbin lib lib64; do mkdir -p "$1/usr/$d"; ln -s "usr/$d" "$1/$d"; done'
 TOOLS: Final = {"mmdebstrap": "mmdebstrap", str(KEYRING): "debian-archive-keyring"}
 
@@ -80,7 +81,8 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None) -> str:
 
 
 def finish(tree: Path) -> None:
-    """Chooses alternatives (Slurm's programs without -wlm, dash as sh), and writes the users."""
+    """Does the work of maintainer scripts in a tree: chooses alternatives (Slurm's programs without
+    -wlm, dash as sh), and writes the users."""
     _choose_alternatives(tree)
     _write_users(tree)
     (tree / "etc/nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files\n")

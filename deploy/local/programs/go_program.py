@@ -12,14 +12,14 @@ from deploy.local.errors import ClusterError
 from deploy.local.progress import Report, heartbeat
 
 STRIPPED = "-s -w"
-"""Linker flags that leave out the data for debuggers, a third of the file."""
+"""Linker flags that leave out the data for debuggers, which would be a third of the file."""
 _NO_DWARF: Final = "-gcflags=all=-dwarf=false"
 """Compiler flag that leaves out the data for debuggers. STRIPPED drops this data anyway, but the flag
 saves a seventh of the build's CPU time. The programs are the same with and without the flag, so the flag
-is not part of the recipe."""
+is not part of the hash in the cache's path."""
 _COLLECT_LATE: Final = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
-"""Settings of Go's runtime for the compiler and the linker. Below 2 GiB, garbage collection is less
-frequent. This saves an eighth of the build's CPU time."""
+"""Settings of Go's runtime for the compiler and the linker. Up to 2 GiB of memory, garbage collection is
+less frequent. This saves an eighth of the build's CPU time."""
 _FILES: Final = "{{.ImportPath}}\t{{.Dir}}{{range .GoFiles}}\t{{.}}{{end}}"
 _LINKED_SHARE: Final = 0.08
 """Share of the build's time that the linker needs, after all packages are compiled."""
@@ -38,7 +38,8 @@ class GoProgram:
         return [(self.folder / name).read_bytes() for name in ("go.mod", "go.sum", *names)]
 
     def build(self, output: Path, report: Report) -> None:
-        """Fetches the modules, and compiles. Raises ClusterError with Go's output."""
+        """Fetches the modules, and compiles the program into `output`. Raises ClusterError with Go's
+        output."""
         with heartbeat(report, lambda: "fetching the Go modules"):
             sizes = self._sizes()
         began = time.monotonic()

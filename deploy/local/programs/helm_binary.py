@@ -1,4 +1,4 @@
-"""Builds Helm, which renders the chart, once on a machine. programs/helm/go.mod names the release."""
+"""Builds Helm once on a machine. Helm renders the chart. programs/helm/go.mod names the release."""
 
 import os
 import re

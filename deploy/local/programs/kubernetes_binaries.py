@@ -1,8 +1,9 @@
 """Finds or builds the Kubernetes binaries.
 
-If the releases of this machine's own binaries fit together, a cluster uses these binaries. Otherwise the
-binaries are built here, once. A single Go program for each release contains all binaries, under several
-names. Every cluster uses etcd and kwok of the newest release. The kubelet is a separate program.
+If this machine has binaries of its own whose releases fit together (`choose`), a cluster uses these
+binaries. This module builds all other binaries, once on a machine. A single Go program for each release
+contains all binaries, under several names. Every cluster uses etcd and kwok of the newest release. The
+kubelet is a separate program.
 """
 
 import os
@@ -30,7 +31,7 @@ _NEWEST: Final = KUBERNETES_RELEASES[0]
 _SUPPORTED_KUBERNETES: Final = tuple((1, minor) for minor in range(31, 38))
 _SUPPORTED_ELSE: Final[Mapping[str, tuple[Version, ...]]] = {
     "etcd": ((3, 5), (3, 6), (3, 7)),
-    "kwok": ((0, 8),),  # the Pod stages use the format of this release
+    "kwok": ((0, 8),),  # the stages in templates/kwok.yaml have the format of this release
 }
 _SOURCES: Final = Path(__file__).with_name("kubernetes")
 _KUBELET: Final = "./kubelet"
@@ -89,9 +90,9 @@ def _source(name: str, release: str) -> str:
 
 
 def choose(found: Mapping[str, Version], release: str = "") -> set[str]:
-    """Returns a subset of the found binaries, for a supported cluster. All control plane binaries
-    have the same release: `release`, or the release of the found binaries. kubectl is at most a
-    minor version away."""
+    """Returns a subset of the found binaries, for a supported cluster. All control plane binaries have
+    the same release: `release`, or the release of the found binaries. kubectl is at most one minor
+    version older or newer."""
     chosen = {name for name, versions in _SUPPORTED_ELSE.items() if found.get(name) in versions}
     plane = {name: found[name] for name in CONTROL_PLANE if name in found}
     built = _version(release or _NEWEST)

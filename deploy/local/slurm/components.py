@@ -14,13 +14,15 @@ from deploy.local.layout import Layout
 from deploy.local.slurm.config import run_folder
 from deploy.local.spec import ClusterSpec
 
-# v0.0.42 is the only version common to Slurm 24.11 and 26.05.
+# v0.0.42 is the only version of the REST API that both Slurm 24.11 and Slurm 26.05 serve.
 _PING: Final = "/slurm/v0.0.42/ping/"
-# +fast halves slurmrestd's time for a submission. v0.0.42 is for _PING.
+# Data parsers to load. With +fast, slurmrestd needs half the time for a submission. v0.0.42 is for
+# _PING.
 _SLURMRESTD_OPTIONS: Final = {"26.05": ("-d", "v0.0.42,v0.0.45+fast")}
 # Without slurmdbd, slurmrestd 24.11 ends if it loads the OpenAPI plugin for slurmdbd.
 _WITHOUT_SLURMDBD: Final = {"24.11": ("-s", "slurmctld")}
-# Both variables have the same meaning: the first is for 26.05, the second for 24.11.
+# slurmrestd writes JSON without white space. The first variable is for 26.05, and the second variable,
+# with the same meaning, for 24.11.
 _COMPACT: Final = {"SLURM_JSON": "compact", "SLURMRESTD_JSON": "compact"}
 # $0 is the tree, $1 the folder to mount as /run.
 _WITH_OWN_RUN: Final = 'run=$1; shift; mount --bind "$run" "$0/run" && exec chroot "$0" "$@"'
@@ -37,8 +39,8 @@ def slurm_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -
 
 
 def dynamic_components(spec: ClusterSpec, ports: dict[str, int], layout: Layout) -> list[Component]:
-    """Returns the slurmds that register themselves (slurmd(8) -Z). The start of a slurmd sets the size
-    of the node."""
+    """Returns the slurmds that register themselves (slurmd(8) -Z). The caller that starts such a slurmd
+    sets the size of its node (`Cluster.register`)."""
     options = ("-Z", "--conf-server", f"127.0.0.1:{ports['slurmctld']}")
     return [_slurmd(node, ports, layout, *options) for node in spec.dynamic_names]
 

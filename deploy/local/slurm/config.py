@@ -26,8 +26,8 @@ GATE: Final = HOOK.with_name("slurm-extender-gate")
 
 _TOKEN_LIFETIME_S: Final = 30 * 24 * 3600
 _NULL_DEVICE: Final = os.makedev(1, 3)
-# Parameters for a slurmd in the guest's Pod, which gets its configuration from slurmctld. The names and
-# folders are valid on the host and in the Pod.
+# Parameters for a slurmd that runs in a Pod of the guest, and gets its configuration from slurmctld. The
+# names and folders in these parameters are valid both on the host and in the Pod.
 _OF_POOL: Final = (
     "SlurmctldHost=localhost(slurmctld)",
     "CommunicationParameters=block_null_hash,NoCtldInAddrAny",
@@ -35,7 +35,8 @@ _OF_POOL: Final = (
     "ProctrackType=proctrack/cgroup",
     "TaskPlugin=task/cgroup,task/affinity",
 )
-# A second line with such a parameter does not replace the first line.
+# Parameters that slurm.conf may repeat: a further line with such a parameter does not replace the first
+# line.
 _REPEATABLE: Final = ("nodename", "nodeset", "partitionname", "downnodes", "include")
 
 
@@ -118,7 +119,7 @@ def slurm_binds(spec: ClusterSpec, tree: Path, layout: Layout) -> list[Bind]:
 
 
 def clients(spec: ClusterSpec) -> tuple[str, ...]:
-    """Returns the names of the client programs."""
+    """Returns the names of Slurm's client programs that users of the cluster get."""
     return (*CLIENTS, *(ACCOUNTING_CLIENTS if spec.accounting else ()))
 
 
@@ -133,7 +134,8 @@ def write_clients(spec: ClusterSpec, layout: Layout) -> None:
 
 
 def run_folder(layout: Layout, node: str) -> Path:
-    """Returns the folder that a slurmd sees as /run. Two slurmds cannot share the socket in /run."""
+    """Returns the folder that a slurmd sees as /run. Each slurmd has a separate folder, because two
+    slurmds cannot share the socket in /run."""
     return layout.slurm / "run-of" / node
 
 

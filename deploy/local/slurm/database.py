@@ -1,7 +1,8 @@
-"""MariaDB for slurmdbd: the system tables, made once with the tree, and each cluster's own copy.
+"""MariaDB for slurmdbd. The system tables are made once, with the tree, and each cluster has a copy.
 
 MariaDB listens on a socket only, runs as SlurmUser, and accepts only SlurmUser: the kernel reports the
-user of the connecting process. No data outlives the cluster, so MariaDB does not flush.
+user of the connecting process. No data outlives the cluster, so MariaDB does not flush its data to the
+disk.
 """
 
 import os
@@ -14,22 +15,24 @@ from typing import Final
 from deploy.local.errors import ClusterError
 from deploy.local.users import SLURM_UID
 
-# mariadb-server without -core also has Perl, a client, and scripts for a service.
+# The package mariadb-server, without -core, would also install Perl, a client, and scripts for a
+# service.
 PACKAGES: Final = ("mariadb-server-core", "slurm-wlm-mysql-plugin", "slurmdbd")
 
-# Debian suites with further libmariadbs, tried in this order, if slurmdbd does not work with the suite's
-# own. 3.4.10 of forky and trixie (November 2026) rejects every result (error 5027); bookworm's
-# libmariadb works.
+# Debian suites with other releases of libmariadb. These are tried in this order if slurmdbd does not
+# work with the libmariadb of its own suite. libmariadb 3.4.10 of forky and trixie (November 2026)
+# rejects every result (error 5027), and bookworm's libmariadb works.
 CLIENT_LIBRARIES: Final = ("trixie", "bookworm")
 
 TEMPLATE: Final = "usr/share/slurm-extender-database"
 
-# Small files, because each cluster has a copy.
+# Options for small files, because each cluster has a copy of the files.
 _INNODB: Final = ("--innodb-log-file-size=4M", "--innodb-undo-tablespaces=0")
 # The scripts of mariadb-install-db that make tables. mariadb-install-db itself needs a larger system.
 _SCRIPTS: Final = ("system_tables", "performance_tables", "system_tables_data")
 _FIRST: Final = "CREATE DATABASE mysql;\nUSE mysql;\n"
-# The scripts also make a root without a password.
+# Statements that replace all accounts, because the scripts also create an account root without a
+# password.
 _LAST: Final = (
     "DELETE FROM global_priv;\nDELETE FROM proxies_priv;\n"
     "INSERT INTO global_priv VALUES ('localhost', 'slurm', "
@@ -41,7 +44,7 @@ _WITH_DEVICES: Final = 'mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"'
 
 
 def make_system_tables(tree: Path) -> None:
-    """Writes the files of a new server into the tree."""
+    """Writes the files of a new MariaDB server, with its system tables, into the tree."""
     template = tree / TEMPLATE
     template.mkdir()
     os.chown(template, SLURM_UID, SLURM_UID)
@@ -81,7 +84,7 @@ def choose_client_library(suite: str, take: Callable[[str], None], trial: Callab
 
 
 def copy_system_tables(tree: Path, place: Path) -> None:
-    """Copies the tables for a cluster, for the server's user."""
+    """Copies the system tables for a cluster. The server's user owns the copy."""
     shutil.copytree(tree / TEMPLATE, place)
     for path in (place, *place.rglob("*")):
         os.chown(path, SLURM_UID, SLURM_UID)

@@ -1,9 +1,9 @@
 """Debian's packages of Slurm, unpacked into a folder, without an installation and without services.
 
-Each machine builds the tree once, and only mounts the tree read-only.
+Each machine builds the tree once. Clusters mount the tree read-only.
 
-Debian's packages change under the same names, and new packages may not work together. So each new tree
-is tried, and a tree that fails is not kept.
+Debian replaces packages by newer packages with the same names, and the newer packages may not work
+together. So each new tree is tried, and a tree that fails is not kept.
 """
 
 import shutil
@@ -20,7 +20,8 @@ from deploy.local.progress import Report, heartbeat
 from deploy.local.slurm import database
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 
-# Takes a finished tree, and True to run slurmdbd too. Raises ClusterError if Slurm does not serve.
+# A function that tries Slurm from a finished tree. The second argument is True to run slurmdbd too.
+# Raises ClusterError if Slurm does not serve.
 Trial = Callable[[Path, bool], None]
 
 _PACKAGES: Final = (
@@ -37,7 +38,7 @@ _PACKAGES: Final = (
     "slurmd",
     "slurmrestd",
 )
-# Daemons that print their version without a configuration; slurmdbd does not.
+# Daemons that print their version without a configuration. slurmdbd needs a configuration even for this.
 _DAEMONS: Final = ("slurmctld", "slurmd", "slurmrestd")
 _MOUNT_POINTS: Final = ("dev", "etc/slurm", "home", "proc", "run", "tmp", "var/lib/slurm")
 
@@ -46,7 +47,7 @@ def slurm_tree(spec: ClusterSpec, trial: Trial, report: Report) -> Path:
     """Returns the folder with this release of Slurm. The first call on a machine downloads 30 MB.
 
     Clusters with accounting have a separate folder, three times as large. Raises ClusterError, with the
-    output of the program, if Debian's present packages do not work.
+    output of the program, if Debian's current packages do not work together.
     """
     release, suite = spec.release, DEBIAN_SUITES[spec.release]
 
@@ -73,7 +74,7 @@ def unpack_slurm(release: str, place: Path, more: Sequence[str] = ()) -> None:
 
 
 def tree_place(spec: ClusterSpec) -> Path:
-    """Returns the path of the tree, built or not."""
+    """Returns the path of the tree, even if the tree is not built yet."""
     modules = [__file__, debian.__file__, *([database.__file__] if spec.accounting else [])]
     kind = "-accounting" if spec.accounting else ""
     key = recipe_hash(*(Path(module).read_bytes() for module in modules))

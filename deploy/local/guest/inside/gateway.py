@@ -2,7 +2,7 @@
 
     gateway.py PORT CERTIFICATE [ADDRESS:PORT=HOST:PORT ...]
 
-On PORT, the gateway is an HTTP proxy (CONNECT alone), through which kube-apiserver reaches Pods in
+On PORT, the gateway is an HTTP proxy for CONNECT requests, through which kube-apiserver reaches Pods in
 the guest. CERTIFICATE is a file with the proxy's certificate and key; "" means no TLS. Each ADDRESS
 becomes an address of the guest. The gateway forwards each connection from ADDRESS:PORT to HOST:PORT. So
 Pods reach kube-apiserver at a Service's address.
@@ -41,7 +41,7 @@ async def _carry(reader: StreamReader, writer: StreamWriter) -> None:
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
-        else:  # with TLS
+        else:  # a TLS connection cannot close one direction alone
             writer.close()
 
 
@@ -75,8 +75,8 @@ def forward(target: Place) -> Serve:
 
 
 def closed_after(serve: Serve) -> Serve:
-    """Returns a function that serves a connection and closes the connection afterwards, also after
-    an error."""
+    """Returns a function that serves a connection, and then closes the connection, even after an
+    error."""
 
     async def served(reader: StreamReader, writer: StreamWriter) -> None:
         with suppress(OSError, ValueError):
@@ -87,7 +87,7 @@ def closed_after(serve: Serve) -> Serve:
 
 
 def own(address: str) -> None:
-    """Adds an address to this machine."""
+    """Adds an address to the guest's loopback interface."""
     subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)
 
 
