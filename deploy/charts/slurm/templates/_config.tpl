@@ -80,7 +80,7 @@ slash, because slurmctld sends only scripts without a slash to slurmds.
 {{- toJson $made -}}
 {{- end -}}
 
-{{/* The option that limits the tokens that users create for themselves. SlurmUser has no limit. */}}
+{{/* The option that limits the lifespan of tokens that users create for themselves. Tokens of SlurmUser have no limit. */}}
 {{- define "slurm.userTokens" -}}
 {{- with int64 .Values.keys.userTokenSeconds }}max_token_lifespan={{ . }}{{ else }}disable_token_creation{{ end -}}
 {{- end -}}
