@@ -16,7 +16,8 @@ _OFFSET = Path(os.environ.pop("SLURM_EXTENDER_CLOCK"))
 
 
 class Stepped(dt.datetime):
-    """Gives the wrong time of day to the whole program."""
+    """Replaces `datetime.datetime` in the whole program: `now` returns the time of day with the
+    error."""
 
     @classmethod
     def now(cls, tz: dt.tzinfo | None = None) -> Stepped:
@@ -30,6 +31,6 @@ def stepped() -> float:
 if __name__ == "__main__":
     dt.datetime = Stepped  # type: ignore[misc]
     time.time = stepped
-    from extender.app import main  # after the replacement of the real clocks
+    from extender.app import main  # import only after the replacement of the clocks
 
     main()

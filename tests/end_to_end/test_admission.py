@@ -73,8 +73,8 @@ def annotate(actors: Actors, name: str, **values: str) -> CompletedProcess[str]:
 
 
 def test_a_member_of_a_pod_group_is_refused(actors: Actors) -> None:
-    """An older kube-apiserver does not know the field. kubectl requests the rejection of unknown
-    fields."""
+    """kube-apiserver before 1.36 does not know the field `schedulingGroup`. kubectl requests strict
+    validation, so kube-apiserver rejects the unknown field."""
     answer = actors.apply(pod("member", schedulingGroup={"podGroupName": "gang"}))
     assert answer.returncode != 0
     known = actors.kubernetes() >= (1, 36)
@@ -113,7 +113,7 @@ def test_unknown_annotation_and_required_nodes_cause_warnings(actors: Actors) ->
     assert actors.bound("p") == "node-2"
 
 
-# Grace: KillWait is 30 on this cluster
+# Grace periods. Slurm's KillWait is 30 s on this cluster.
 
 
 def grace(actors: Actors, name: str) -> int:
@@ -129,7 +129,7 @@ def test_the_default_grace_is_lowered_with_a_warning(actors: Actors) -> None:
 
 
 def test_kill_wait_of_slurm_overrides_the_setting(quiet: Actors, slurm_release: str) -> None:
-    """slurmrestd 24.11 does not report KillWait."""
+    """With Slurm 24.11, the setting applies, because slurmrestd 24.11 does not report KillWait."""
     quiet.cluster.start("extender", env={"SLURM_EXTENDER_KILL_WAIT_S": "300"})
     try:
         quiet.create("p")
@@ -177,7 +177,7 @@ def test_gated_pod_rejects_an_oversized_resize(actors: Actors) -> None:
     patch = json.dumps({"spec": {"containers": [huge]}})
     refused = actors.kubectl("patch", "pod", actors.full("p"), "--subresource=resize", "-p", patch)
     assert refused.returncode != 0
-    if actors.kubernetes() < (1, 33):  # older releases allow no change of requests at all
+    if actors.kubernetes() < (1, 33):  # before 1.33, no request of a Pod may change
         plain = actors.kubectl("patch", "pod", actors.full("p"), "-p", patch)
         assert "pod updates may not change fields other than" in plain.stderr
     else:

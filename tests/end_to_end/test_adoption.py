@@ -57,7 +57,8 @@ def counted(actors: Actors, stage: str, count: int) -> None:
 
 
 def test_adopted_pods_have_jobs_until_the_pods_are_gone(adopting: Actors) -> None:
-    """node-2 has 8 CPUs: 6 for the guest, 1 for an unmanaged Pod, and 1 for a managed Pod."""
+    """node-2 has 8 CPUs: 6 for `guest` of another scheduler, 1 for `through-us` of kube-scheduler, and 1
+    for the managed Pod `ours`."""
     actors, cluster = adopting, adopting.cluster
     actors.create("guest", cpu="6", scheduler="another-scheduler", nodeName="node-2")
     actors.create("spared", cpu="1", scheduler="another-scheduler", nodeName="node-3")
@@ -110,7 +111,7 @@ def test_turning_adoption_off_ends_jobs_and_keeps_adopted_pods(adopting: Actors)
 
 
 def test_job_of_an_adopted_pod_follows_the_policy_rule(adopting: Actors) -> None:
-    """The policy gets the rule after the creation of the Pod."""
+    """When the Pod is created, the policy has no rule for the Pod. The rule comes later."""
     actors, policy = adopting, Policy(adopting)
     policy.write(NOBODY)
     try:

@@ -67,7 +67,8 @@ def identity(actors: Actors) -> str:
 
 
 def bind_by_hand(actors: Actors, name: str, node: str) -> None:
-    """Removes the gate and binds the Pod. The Pod gets no annotation of an allocation."""
+    """Removes the scheduling gate of a Pod, and binds the Pod. The Pod gets no annotations of an
+    allocation."""
     actors.cluster.kubectl("patch", "pod", actors.full(name), "--type=json", "-p", GATE_OPENS)
     binding = {
         "apiVersion": "v1",
@@ -83,7 +84,7 @@ def test_audit_finds_no_differences_in_a_busy_cluster(actors: Actors) -> None:
         actors.create(f"p-{number}", cpu="1")
     for number in range(0, 20, 2):
         actors.delete(f"p-{number}")
-    eventually(lambda: audit(actors) == (0, {}), "nothing found", 60)  # mostly at the first try
+    eventually(lambda: audit(actors) == (0, {}), "nothing found", 60)  # usually by the first audit
 
 
 def test_audit_reports_differences_and_the_leader_corrects_its_own(quiet: Actors) -> None:

@@ -49,7 +49,8 @@ def test_rejected_pod_is_placed_after_its_correction(actors: Actors) -> None:
 
 
 def test_pods_wait_during_an_outage_of_the_user_directory(brief: Actors) -> None:
-    """Slurm 24.11 holds the job of a user without a name. Slurm 26.05 runs the job."""
+    """Without the directory, a user id has no name. Slurm 24.11 holds the job of such a user, and Slurm
+    26.05 runs the job."""
     asked = {"user": {"user-id": "2001"}, "group": {"user-id": "2001", "group-id": "2001"}}
     is_held = brief.cluster.spec.release == "24.11"
     with directory_away(brief.cluster, ["alice"]):

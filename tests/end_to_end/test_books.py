@@ -55,7 +55,7 @@ class Entry(NamedTuple):
 
     @property
     def refused(self) -> bool:
-        """Returns True if the row looks like a refused request on the page."""
+        """Returns True if the row has the values that the page gives for a refused request."""
         what = ("FAILED", "1:0", "00:00:00", "None assigned")
         return self[:4] == what and self.key[-2:] in ("", ".0")
 
@@ -70,7 +70,8 @@ def entries(actors: Actors, name: str, command: str = SACCT) -> list[Entry]:
 
 
 def states(actors: Actors, name: str) -> list[str]:
-    """Returns the states of a Pod's jobs, sorted by name: the ids have no order."""
+    """Returns the states of a Pod's jobs in alphabetical order, because a later job may have a lower
+    id."""
     return sorted(entry.state for entry in entries(actors, name))
 
 
@@ -102,15 +103,16 @@ def test_only_a_too_large_request_leaves_an_accounting_entry(actors: Actors) -> 
 
 @pytest.mark.parametrize("who", ["alice", "root"])
 def test_eviction_event_names_the_user_that_cancelled_the_job(actors: Actors, who: str) -> None:
-    """The condition does not name the user, because accounting learns of the cancellation later. After a
-    slow answer, the extender does not query accounting for half a minute."""
+    """The Pod's condition does not name the user, because the extender writes the condition before
+    accounting learns of the cancellation. After a slow answer of accounting, the extender makes no query
+    for half a minute, so the test may need several Pods."""
     names = (f"p{number}" for number in itertools.count())
     eventually(lambda: is_told(actors, next(names), who), f"an Event that says {who}", 60)
 
 
 def is_told(actors: Actors, name: str, who: str) -> bool:
-    """Cancels a Pod's job as a user. Returns True if the Event names the user. Otherwise, the Event must
-    name no user."""
+    """Cancels a Pod's job as a user. Returns False if the Event names no user. Fails if the Event names
+    another user."""
     actors.create(name, annotations=ALICE)
     actors.bound(name)
     job = actors.job_of(name)

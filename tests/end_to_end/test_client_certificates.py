@@ -31,7 +31,8 @@ def alone() -> Iterator[Actors]:
 
 
 def test_callers_with_a_certificate_are_served(alone: Actors) -> None:
-    """The Pod gets the gate from /mutate, and the Node from /filter and /bind."""
+    """kube-apiserver calls /mutate, which adds the gate. kube-scheduler calls /filter and /bind, which
+    bind the Pod."""
     alone.create("p")
     alone.bound("p")
     assert alone.job_of("p") is not None

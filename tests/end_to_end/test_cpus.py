@@ -107,8 +107,8 @@ def unmanaged(actors: Actors, name: str, cpu: str) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.one_release("How Slurm counts CPUs is tested on each release by cores of two threads")
 def test_small_pods_share_cpus_if_slurm_counts_tenths(release: str) -> None:
-    """Slurm gives each job at least one CPU: of ten Pods of 100m, only four run on 4 CPUs. All ten Pods
-    run after slurm.conf declares 40 CPUs for the node."""
+    """Slurm gives each job at least one CPU. So only four of ten Pods with 100m run on a node of 4 CPUs.
+    All ten Pods run after slurm.conf declares 40 CPUs (tenths) for the node."""
     with one_node(release, cpus_per_node=4) as actors:
         names = create(actors, 10, "100m")
         first, *_ = all_but(actors, names, waiting=6)
@@ -139,7 +139,7 @@ def share_cpus(actors: Actors) -> None:
     assert (job_cpus(actors, "odd"), given_away(actors), described(actors)) == (3, 13, "1250m")
     actors.cluster.run_slurm("sbatch", "-c10", "--mem=10", "--wrap", "sleep 900", user="alice")
     eventually(lambda: given_away(actors) == 23, "a native job runs")
-    unmanaged(actors, "large", "1800m")  # room in Kubernetes, but Slurm has 17 tenths left
+    unmanaged(actors, "large", "1800m")  # fits in Kubernetes, but Slurm has 17 tenths left
     eventually(lambda: refused_for_room(actors, "large"), "refused")
     unmanaged(actors, "small", "1700m")
     actors.bound("small")
@@ -151,7 +151,8 @@ def share_cpus(actors: Actors) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_pod_takes_whole_cores_of_two_threads(release: str) -> None:
-    """squeue shows whole cores if Slurm counts cores, and the requested CPUs if Slurm counts CPUs."""
+    """If Slurm counts cores, squeue shows the CPUs of whole cores. If Slurm counts CPUs, squeue shows
+    the requested CPUs."""
     with one_node(release, **THREADS) as actors:
         takes_whole_cores(actors, one=2, three=4)
         actors.clean_up()
@@ -188,7 +189,7 @@ def takes_whole_cores(actors: Actors, *, one: int, three: int) -> None:
     names = create(actors, 5, "1")
     placed = all_but(actors, names, waiting=1)
     assert (job_cpus(actors, placed[0]), given_away(actors), described(actors)) == (one, 8, "4")
-    unmanaged(actors, "u", "1")  # Kubernetes counts 4 free CPUs
+    unmanaged(actors, "u", "1")  # Kubernetes counts 4 free CPUs, and Slurm none
     eventually(lambda: refused_for_room(actors, "u"), "refused")
     for name in placed[:3]:
         actors.delete(name)

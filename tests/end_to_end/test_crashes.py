@@ -41,8 +41,8 @@ class Doomed:
         )
 
     def are_dead(self) -> bool:
-        """Returns True if each extender has died. The first call after the last death starts the healthy
-        extender."""
+        """Returns True after the crashes at all points. Starts the healthy extender at the first call
+        after the last crash."""
         if not self._healthy and not self._cluster.is_running("extender"):
             assert self._cluster.wait_exit("extender") == -signal.SIGKILL
             self._cluster.start("extender")
@@ -63,8 +63,8 @@ def on_both_sides(*calls: str) -> list[str]:
 
 
 def test_a_crash_while_an_allocation_is_given_back_leaves_one_placeholder(quiet: Actors) -> None:
-    """kube-scheduler pauses beyond the deadline: the extender writes the Pod's next attempt, and then
-    ends the job."""
+    """kube-scheduler pauses until the deadline for the Pod's Binding has passed. The extender then
+    writes the Pod's next attempt, and then ends the job."""
     actors, cluster = quiet, quiet.cluster
     points = on_both_sides("Dispatcher._write_attempt")
     doomed = Doomed(actors, *points, SLURM_EXTENDER_UNBOUND_DEADLINE_S="1")
@@ -115,7 +115,8 @@ def created(actors: Actors, name: str) -> bool:
 
 
 def jobs_ever_granted(actors: Actors) -> dict[str, int]:
-    """Returns how many jobs of each Pod ever ran, including ended jobs in Slurm's memory."""
+    """Returns how many jobs of each Pod ever got a node, with the ended jobs that Slurm still
+    remembers."""
     shown = actors.cluster.run_slurm("squeue", "-h", "-t", "all", "-o", "%j|%N").stdout
     granted = [job for job, nodes in (line.split("|") for line in shown.splitlines()) if nodes]
     return {name: granted.count(name) for name in granted}
@@ -147,7 +148,8 @@ def nothing_is_lost(actors: Actors, *calls: str) -> None:
         eventually(lambda: settled() and created(actors, name), f"{name} created", 60)
 
     def next_is(point: str) -> None:
-        """Waits for the crashes before this point: the test causes this call only once."""
+        """Waits for all crashes ahead of this point. The test causes the call of this point only once,
+        so the call must not come earlier."""
         if point in doomed.points:
             ahead = doomed.points.index(point)
             eventually(lambda: settled() and len(doomed.died()) >= ahead, f"crashes before {point}", 60)

@@ -184,7 +184,8 @@ def local_volume(
 
 
 def test_slow_volume_provisioning_keeps_the_allocation(quiet: Actors) -> None:
-    """The test itself creates the volume, after the usual deadline for the binding of a Pod."""
+    """The test plays the provisioner, and creates the volume later than the deadline for the Pod's
+    Binding."""
     actors = quiet
     actors.cluster.start("extender", env={"SLURM_EXTENDER_UNBOUND_DEADLINE_S": "3"})
     claimed = actors.full("data")
@@ -236,7 +237,8 @@ def test_pod_rejected_by_every_node_is_bound_when_a_node_is_free(brief: Actors) 
 
 
 def test_pod_shows_a_missing_resource_and_is_bound_when_it_appears(actors: Actors) -> None:
-    """Slurm does not count the resource, so only the refusal by kube-scheduler shows the lack."""
+    """Slurm does not count the resource, so only kube-scheduler's rejection shows that the Node lacks
+    the resource."""
     amounts = {"cpu": "1", "memory": "100Mi", "rdma/ib": "1"}
     container = {"name": "c", "image": "busybox", "resources": {"requests": amounts, "limits": amounts}}
     actors.create("wide", containers=[container], nodeSelector={HOSTNAME: "node-2"})
@@ -253,13 +255,13 @@ def test_pod_shows_a_missing_resource_and_is_bound_when_it_appears(actors: Actor
         actors.cluster.kubectl(*patch)
         if amount is not None:
             assert actors.bound("wide") == "node-2"
-    assert time.monotonic() - refused < 20  # otherwise: 30 s until the next job, 60 s without the Node
+    assert time.monotonic() - refused < 20  # without a change of the Node, the Pod waits at least 30 s
     assert actors.condition("wide")["reason"] == "Allocated"
 
 
 def test_pod_waits_for_the_leaving_pod_on_its_node(actors: Actors) -> None:
-    """Slurm gives the GPUs of a cancelled job away at once. Kubernetes counts the GPUs until the Pod is
-    gone."""
+    """Slurm gives the GPUs of a cancelled job to the next job at once. Kubernetes counts the GPUs for
+    the leaving Pod until the Pod is gone."""
     slow = {"local.slurm-extender.io/stop-after": "7"}
     occupy_all(actors, "leaver", own_annotations=slow)
     actors.create("heir", gpus=4)
@@ -331,7 +333,8 @@ def test_a_node_stands_for_the_slurm_node_that_its_label_names(actors: Actors) -
 
 
 def test_labelled_node_gets_a_contested_slurm_node(actors: Actors) -> None:
-    """The running Pod stays. The other Node gets no Pods, and the administrator gets a message."""
+    """The label on node-1 names Slurm's node-2, so both Nodes name node-2. The running Pod stays on
+    node-2. The Node node-2 gets no more Pods, and the administrator gets a message."""
     actors.create("runs", annotations={"required-nodes": "node-2"})
     assert actors.bound("runs") == "node-2"
     actors.cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}=node-2")
@@ -440,7 +443,7 @@ def test_edited_waiting_pod_gets_a_new_job(actors: Actors) -> None:
 
 
 def test_waiting_pod_with_a_new_node_selector_keeps_its_job(actors: Actors) -> None:
-    """Additions to the node selector of a gated Pod are allowed."""
+    """Kubernetes allows additions to the node selector of a gated Pod."""
     occupy_all(actors)
     actors.create("narrowed", gpus=4)
     before = actors.queued("narrowed")

@@ -60,7 +60,7 @@ def dra(actors: Actors) -> Iterator[Actors]:
 
 
 def kubelet_counts(actors: Actors, gpus: str | None) -> None:
-    """Plays the kubelet: reports a number of GPUs on the Node. None: no device plugin has ever
+    """Plays the kubelet: reports a number of GPUs on the Node. None means that no device plugin has ever
     registered GPUs."""
     amounts = {kind: {GPU: gpus} for kind in ("capacity", "allocatable")}
     patch = json.dumps({"status": amounts})

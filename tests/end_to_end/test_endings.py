@@ -37,8 +37,8 @@ DOOMED = "node-5"
 OVERSTAYED = "node-6"
 """Slurm node with a Pod that stays after the end of the job. The extender drains the node."""
 GRACE_S = 20
-"""Grace period of deleted Pods. The value differs from every default, and leaves time to read the
-Pods."""
+"""Grace period of deleted Pods. The value differs from every default, and gives the tests time to read
+the leaving Pods."""
 TIME_TO_LEAVE_S = 60
 """GraceTime, much longer than any test takes."""
 CONF = (
@@ -169,8 +169,9 @@ def native_is(actors: Actors, state: str) -> Job:
 def is_being_evicted(
     actors: Actors, name: str, reason: str, words: str, *, graces: tuple[int, ...] = (GRACE_S,)
 ) -> None:
-    """Asserts that an Event and the Pod name the reason, and that the Pod has the requested grace
-    period. After this time, a Pod with a finalizer has a grace period of 0."""
+    """Asserts that an Event and the Pod's condition name the reason, and that the Pod is deleted with
+    one of the grace periods `graces`. If a finalizer keeps the Pod beyond the grace period, the grace
+    period becomes 0."""
     eventually(lambda: words in actors.events(name).get(reason, ""), f"{name}: an Event {reason}")
     seen = eventually(lambda: deleted(actors, name), f"{name} deleted")
     assert seen is not None
@@ -252,10 +253,10 @@ class PodEnds:
     name: str
     words: str
     end: Callable[[Actors, str], None] | None = None
-    """None if the Pod ends without help."""
+    """Ends the Pod; None if the Pod ends by itself."""
     own_annotations: Mapping[str, str] | None = None
     comment: str = ""
-    """Comment of the author."""
+    """Comment that the author writes onto the Pod; empty for the default comment."""
 
 
 POD_ENDS = (
@@ -343,7 +344,8 @@ def test_ended_jobs_evict_their_pods_with_the_reason(actors: Actors) -> None:
 
 
 def test_node_failure_in_slurm_alone_evicts_no_pod(actors: Actors) -> None:
-    """slurmd is replaced, or an administrator sets the node DOWN. The kubelet still works."""
+    """The node fails in Slurm, because slurmd is replaced or an administrator sets the node DOWN. The
+    kubelet still works."""
     first = place(actors, "p", **WHOLE)
     before = actors.see("p")
     fail_its_node(actors, first)
@@ -599,8 +601,8 @@ def test_waiting_pods_show_why_their_jobs_may_not_start(actors: Actors) -> None:
     "Each kind of cancelled job is tested on each release; this test counts evictions"
 )
 def test_many_cancelled_jobs_evict_only_their_pods_at_once(actors: Actors) -> None:
-    """`make chaos` measures the time for 50 of 200 jobs. This test only sets a limit that a busy machine
-    can keep, too."""
+    """`make chaos` measures how long the evictions take after 50 of 200 jobs are cancelled. This test
+    only checks a limit that even a busy machine keeps."""
     names = [f"p-{number}" for number in range(48)]
     with ThreadPoolExecutor(8) as authors:
         list(authors.map(lambda name: actors.create(name, memory="10Mi"), names))
@@ -630,12 +632,12 @@ def test_a_job_that_reaches_its_time_limit_evicts_its_pod(elsewhere: Elsewhere) 
 
 
 def test_pod_of_a_deleted_node_ends_its_job_with_the_reason(elsewhere: Elsewhere) -> None:
-    """kube-controller-manager waits for a minute before the deletion of the Pod."""
+    """kube-controller-manager deletes the Pod about a minute after the deletion of the Pod's Node."""
     elsewhere.actors.gone("orphan", 110)
     words = "Pod evicted: DeletionByPodGC: PodGC: node no longer exists"
     comment = commented(f"elsewhere/{elsewhere.actors.full('orphan')}", words)
-    # The state is not compared: sacct's state names the canceller, and Slurm may have lost the
-    # canceller.
+    # The test does not compare the state: in sacct, the state names the user that cancelled the job, and
+    # Slurm may have lost the name.
     elsewhere.actors.in_the_books(elsewhere.orphan.id, {"comment": comment})
 
 

@@ -31,7 +31,7 @@ NODES = ("node-1", "node-2", "node-3", "node-4")
 UNTOUCHED = "node-5"
 """No placeholder ever runs on this node."""
 GRACE = 4
-KILL_WAIT = GRACE + 6  # upper limit for the grace period of a Pod
+KILL_WAIT = GRACE + 6  # a Pod's grace period must be below KillWait - 5 s
 SLOW = {"local.slurm-extender.io/stop-after": str(GRACE)}
 HANGS = "local.slurm-extender.io/hangs"
 NEVER = {"local.slurm-extender.io/stop-after": "86400"}
@@ -46,7 +46,7 @@ SETTINGS = (
     f"PartitionName=closed {ALL} PreemptMode=OFF State=DOWN",
 )
 FAR_ON = "FirstJobId=33554432\nMaxJobId=67043328\n"
-"""Lines of slurm.conf: Slurm's job ids continue in the range of the placeholders."""
+"""Lines of slurm.conf that put Slurm's next job ids into the range of the placeholders."""
 TRIES_S = 5
 REFUSED = "slurm-extender: the gate refused job "
 
@@ -196,7 +196,7 @@ def own_prolog_ended(actors: Actors, pod: str) -> None:
 def test_native_jobs_wait_for_the_whole_grace_of_a_cancelled_pod(
     actors: Actors, watched: Watched
 ) -> None:
-    """The test submits a job of each kind."""
+    """Each node gets a native job of another kind (`KINDS`)."""
     nodes = NODES[: len(KINDS)]
     place(actors, *nodes, does=SLOW)
     natives = [Native(actors, node, kind) for node, kind in zip(nodes, KINDS, strict=True)]
@@ -231,8 +231,8 @@ def deletion_grace(actors: Actors, name: str) -> int | None:
 def test_long_deletion_grace_does_not_delay_a_native_job(
     actors: Actors,
 ) -> None:
-    """The periods are 600 s (`kubectl drain --grace-period=600`) and a day. Each Pod would use the whole
-    period."""
+    """The Pods are deleted with grace periods of 600 s (`kubectl drain --grace-period=600`) and of a
+    day. Each Pod would use the whole grace period."""
     graces = {"node-1": 600, "node-2": 86_400}
     place(actors, *graces, does=NEVER)
     for node, seconds in graces.items():
@@ -265,7 +265,8 @@ def deletes_by_force(actors: Actors, name: str) -> float:
 
 @pytest.mark.one_release("The extender alone counts the time after the Pod was deleted")
 def test_native_job_waits_for_the_grace_of_a_pod_deleted_by_force(actors: Actors) -> None:
-    """The second Pod is already being evicted, and the first Pod is not."""
+    """When the Pods are deleted by force, the extender already evicts the Pod on node-2, but not the Pod
+    on node-1."""
     place(actors, "node-1", "node-2", does=SLOW)
     natives = [Native(actors, node).queued() for node in ("node-1", "node-2")]
     actors.scancel("p-node-2")
@@ -333,8 +334,8 @@ def test_pod_waits_for_the_cores_of_a_leaving_pod_beside_a_native_job(
 
 
 def is_believed(cluster: Cluster) -> bool:
-    """Returns True if slurmctld has run long enough: the gate does not trust a new slurmctld that lists
-    no job."""
+    """Returns True if slurmctld has run for long enough. The gate does not trust a slurmctld that has
+    just started and lists no job."""
     return time.time() - psutil.Process(cluster.pid("slurmctld")).create_time() > 31
 
 
@@ -345,9 +346,10 @@ def remembered(cluster: Cluster, node: str) -> bool:
 
 
 def test_no_native_job_starts_beside_a_pod_without_an_extender(actors: Actors, watched: Watched) -> None:
-    """On node-1 the job waits for the next extender, and then for the Pod. On node-2 a placeholder
-    starts. On node-3 the Prolog gives up: the job fails, and the node is drained until the Pod is gone.
-    The last node never had a placeholder: the gate asks Slurm, and the job starts."""
+    """On node-1, the native job waits for the next extender, and then for the end of the Pod. On node-2,
+    a placeholder starts. On node-3, the Prolog gives up: the native job fails, and the node is drained
+    until the Pod is gone. node-5 never had a placeholder: the gate asks Slurm, and the native job
+    starts."""
     cluster = actors.cluster
     place(actors, "node-1", "node-3", does=SLOW)
     place(actors, "node-2")
@@ -420,14 +422,14 @@ def restarted(cluster: Cluster, **environment: str) -> Iterator[None]:
 
 
 def test_no_native_job_starts_beside_a_pod_after_a_state_loss(actors: Actors) -> None:
-    """On node-1 the Pod's job waits for a closed partition. The gate still protects the Pod, even
-    without an extender. On node-2 Slurm loses a native job that waits for a Pod. The job does not start,
-    because the node may belong to another job. On node-3, Slurm starts a native job before the Pod's
-    recreated job. The gate rejects the native job, and Slurm then gives the node to the Pod's job. No
-    administrator acts."""
+    """On node-1, the Pod's recreated job waits for a closed partition. The gate still protects the Pod,
+    even without an extender. On node-2, Slurm loses a native job that waits for a Pod. The native job
+    does not start, because the node may belong to another job. On node-3, Slurm starts a native job
+    before the Pod's recreated job. The gate rejects the native job, and Slurm then gives the node to the
+    Pod's job. No administrator acts."""
     cluster = actors.cluster
     cluster.run_slurm("scontrol", "update", "PartitionName=closed", "State=UP")  # until the state loss
-    with restarted(cluster, SLURM_EXTENDER_POLL_INTERVAL_S="1"):  # notices the loss after 12 s
+    with restarted(cluster, SLURM_EXTENDER_POLL_INTERVAL_S="1"):  # extender notices the loss after 12 s
         place(actors, "node-1", partition="closed")
         place(actors, "node-2", does=SLOW)
         place(actors, "node-3")
@@ -466,7 +468,7 @@ def test_no_native_job_starts_beside_a_pod_after_a_state_loss(actors: Actors) ->
 
 def refusals(actors: Actors, *nodes: str) -> dict[str, str]:
     """Waits until the gate has refused a job on each node, and returns the reasons of the drained nodes.
-    The extender resumes a node soon."""
+    The extender soon resumes a node, so each reason is read while the node is drained."""
     refused = dict[str, str]()
 
     def look() -> bool:
@@ -493,7 +495,8 @@ def uid(actors: Actors, name: str) -> str:
 
 @pytest.mark.one_release("The script alone decides which extender it asks")
 def test_missing_replica_does_not_delay_the_job_of_a_pod(actors: Actors) -> None:
-    """If a host does not even refuse connections, a native job waits for two seconds."""
+    """The gate first asks a host that does not even refuse connections. A native job would wait for two
+    seconds, but the job of a Pod does not wait."""
     with gone() as url, gate_asks(actors.cluster, url):
         place(actors, "node-1")
         bound = time.monotonic()
@@ -533,7 +536,8 @@ def test_node_is_drained_while_a_pod_outlives_its_job(actors: Actors) -> None:
 
 @contextmanager
 def gate_tries(cluster: Cluster, seconds: int) -> Iterator[None]:
-    """Limits the seconds that the Prolog has to let a job through."""
+    """Sets the time, in seconds, after which the Prolog rejects a job that the gate has not let
+    through."""
     with configured(cluster, f"SLURM_EXTENDER_GATE_S={seconds}"):
         yield
 
@@ -557,8 +561,9 @@ def resumed_unseen(actors: Actors, pod: str) -> Iterator[None]:
 def test_a_native_job_with_the_cores_of_a_resumed_job_waits_for_the_pod(
     actors: Actors, watched: Watched, *, is_suspended: bool
 ) -> None:
-    """Slurm gives the cores of a suspended job to another job, and both jobs are RUNNING afterwards.
-    slurmd starts a native job after the Prolog, even while the job is suspended."""
+    """While the Pod's job is suspended, Slurm gives the cores of the job to a native job. After the
+    resume, both jobs are RUNNING. slurmd starts the native job after the Prolog, even while the native
+    job is suspended."""
     place(actors, "node-1", does=SLOW)
     native = Native(actors, "node-1").queued()
     with resumed_unseen(actors, "p-node-1"):
@@ -576,7 +581,7 @@ def test_a_native_job_with_the_cores_of_a_resumed_job_waits_for_the_pod(
 
 
 def test_a_pod_with_the_cores_of_a_resumed_job_waits_for_the_other_pod(actors: Actors) -> None:
-    """kube-scheduler counts both Pods, and has room for both."""
+    """kube-scheduler has room for both Pods, because kube-scheduler does not count the native job."""
     sbatch = ("sbatch", "-Jnative", "-w", "node-1", "-n1", "-c4", "--mem=100", "-o", "/dev/null")
     actors.cluster.run_slurm(*sbatch, "--wrap", "sleep 60", user="alice")
     place(actors, "node-1", does=SLOW, cpu="4")

@@ -21,7 +21,8 @@ from tests.eventually import eventually
 pytestmark = pytest.mark.real
 
 SELDOM = {"SLURM_EXTENDER_POLL_INTERVAL_S": "60"}
-# Slurm takes up to a second. A poll would come after a minute.
+# Slurm takes up to a second for a push, and the next poll would come after a minute. So a change within
+# this time comes from a push.
 WITHOUT_A_POLL_S = 10.0
 
 
@@ -45,7 +46,8 @@ def all_actors(cluster: Cluster) -> Iterator[Actors]:
 
 
 def push_to(cluster: Cluster, port: int, *more: str) -> None:
-    """Makes Slurm push to the port. The lines in `more` can add jobs to the pushes."""
+    """Makes Slurm push jobs to the port. `more` are lines of the hook's configuration, for example to
+    push native jobs, too."""
     config = cluster.directory / "slurm" / "etc" / f"{HOOK.name}.conf"
     settings = (f"SLURM_EXTENDER_HOOKS_URLS=http://127.0.0.1:{port}", *more)
     kept = [line for line in config.read_text().splitlines() if "TOKEN_FILE" in line]
@@ -78,8 +80,8 @@ def restart_extender(actors: Actors, settings: dict[str, str]) -> None:
 
 
 def wait_for_start(actors: Actors, name: str) -> float:
-    """Waits until the job runs. Returns the seconds in CONFIGURING, the time that PrologSlurmctld
-    took."""
+    """Waits until the job runs. Returns the seconds for which the job was CONFIGURING, because
+    PrologSlurmctld ran."""
     configuring = None
     while (job := actors.squeue().get(name)) is None or job.state != "RUNNING":
         if job is not None and job.state == "CONFIGURING":
@@ -117,7 +119,7 @@ def test_unanswered_pushes_delay_no_job_and_polls_replace_the_pushes(
     sbatch = ("sbatch", "-n", "1", "--mem=100", "-J", "native", "--wrap", "sleep 600")
     actors.cluster.run_slurm(*sbatch, user="alice")
     assert wait_for_start(actors, "native") < 1
-    nobody.accept()[0].close()  # the job was pushed
+    nobody.accept()[0].close()  # Slurm has pushed the job
     actors.create("p")
     actors.bound("p")
     actors.scancel("p")

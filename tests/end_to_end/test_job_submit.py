@@ -52,7 +52,7 @@ def actors(site: Cluster) -> Iterator[Actors]:
 
 def refused(actors: Actors, name: str) -> str:
     """Waits until the condition and an Event report the refusal of a Pod. Returns the message of the
-    condition, the only text with the time of the next request."""
+    condition, because the Event does not have the time of the next request."""
     eventually(lambda: actors.condition(name).get("reason") == "Invalid", f"{name} refused", 30)
     eventually(lambda: "Invalid" in actors.events(name), "event")
     words = actors.condition(name)["message"]
@@ -84,7 +84,7 @@ def test_pod_rejected_by_job_submit_lua_retries_after_a_change(
     log = (actors.cluster.logs / "slurmrestd.log").read_text()
     assert "error: the comment must name a project" in log
     asked = log.count("the comment must name a project")
-    actors.create("other")  # other Pods are placed meanwhile
+    actors.create("other")  # the extender still places other Pods
     eventually(lambda: actors.job_of("other"), "the other one has a job")
     assert (actors.cluster.logs / "slurmrestd.log").read_text().count(
         "the comment must name a project"
@@ -102,8 +102,9 @@ def test_error_number_of_job_submit_lua_is_reported_as_slurms_message(actors: Ac
 
 
 def test_overwritten_admin_comment_is_reported_and_leaves_no_job(actors: Actors) -> None:
-    """Without the key, the extender could not find the owner of the job later. A job with a priority is
-    queued, so the extender reads the job."""
+    """The AdminComment is the job's key. Without the key, the extender could not find the Pod of the job
+    later. A job with a priority waits in Slurm's queue, so the extender reads the job and notices the
+    AdminComment."""
     actors.create("p", annotations={"comment": "no key", "user-id": "2001", "priority": "100"})
     words = refused(actors, "p")
     assert "AdminComment" in words
@@ -111,7 +112,7 @@ def test_overwritten_admin_comment_is_reported_and_leaves_no_job(actors: Actors)
     assert "The extender cancels the job" in words
     assert re.search(r"; the extender requests another job at \d\d:\d\d:\d\d UTC$", words)
     eventually(lambda: "AdminComment" in actors.ready()[1]["problems"], "/readyz tells")
-    actors.create("other")  # other Pods are placed meanwhile
+    actors.create("other")  # the extender still places other Pods
     actors.bound("other")
     actors.delete("p")
     eventually(lambda: "AdminComment" not in actors.ready()[1]["problems"], "problem ended")

@@ -41,16 +41,16 @@ VALUES: dict[str, Any] = yaml.safe_load(
     next(block.text for block in blocks(PAGE) if "takeSchedulers: [" in block.text)
 )
 (TAKEN,) = VALUES["scheduler"]["scope"]["namespaces"]
-"""The namespace that the page's values take over. Pods of `default` stay SUNK's."""
+"""The namespace that the page's values take over. SUNK keeps the Pods of the namespace `default`."""
 DEFAULTS = (("SHARED_GPUS", "isolate"),)
-"""Defaults of the product for settings with other values on local clusters."""
+"""Settings that local clusters change, with the product's defaults."""
 WITH_INFINIBAND = ("node-2", "node-3")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Installs with the chart's default values. The first Node has no InfiniBand device. Slurm does not
-    know InfiniBand devices."""
+    """Starts a cluster with the chart's default values. node-2 and node-3 have an InfiniBand device,
+    which Slurm does not count."""
     spec = ClusterSpec(
         nodes=3,
         cpus_per_node=16,
@@ -109,8 +109,8 @@ def shell(cluster: Cluster, tmp_path: Path) -> Shell:
 
 
 def test_default_values_leave_pods_of_another_scheduler_untouched(actors: Actors) -> None:
-    """The test plays SUNK's scheduler. A Pod without SUNK's name is rejected: no rule of the policy
-    matches."""
+    """The test plays SUNK's scheduler, and binds the Pods. A Pod for kube-scheduler with an annotation
+    for Slurm is rejected, because no rule of the policy matches."""
     wrong = pod("wrong", annotations={"timeout": "soon"}, scheduler="volcano")
     manifests = {each["metadata"]["name"]: each for each in (*MANIFESTS, wrong)}
     for name, manifest in manifests.items():
@@ -180,7 +180,7 @@ def warned(actors: Actors, manifest: Manifest) -> str:
 
 
 def job_of(actors: Actors, name: str) -> dict[str, str]:
-    """Returns scontrol's fields of the job of a Pod on the page."""
+    """Returns the fields that scontrol shows for the job of one of the page's Pods."""
     job = actors.squeue()[job_name(actors.namespace, name)]
     shown = actors.cluster.run_slurm("scontrol", "show", "job", str(job.id)).stdout
     return dict(word.split("=", 1) for word in shown.split() if "=" in word)

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.real
 URGENT = {"priorityClassName": "urgent"}
 POD_GROUPS_SINCE = (1, 37)
 GIVEN_BACK_SOON = {"SLURM_EXTENDER_UNBOUND_DEADLINE_S": "8"}
-"""Setting that ends an attempt after a few seconds. kube-scheduler would evict Pods within 3 s of the
-refusal."""
+"""Setting with which the extender soon ends an attempt. The test still sees evictions: kube-scheduler
+would evict Pods within 3 s of the refusal."""
 
 
 def make_class(cluster: Cluster) -> None:
@@ -67,7 +67,8 @@ def refused(actors: Actors, name: str) -> str:
 
 
 def test_no_pod_is_evicted_for_a_managed_pod_that_every_node_rejects(quiet: Actors) -> None:
-    """Slurm does not know of the unmanaged Pods, and grants a node without free CPUs."""
+    """Slurm does not know of the unmanaged Pods, so Slurm grants a node without free CPUs in
+    Kubernetes."""
     actors = quiet
     actors.cluster.start("extender", env=GIVEN_BACK_SOON)
     try:
@@ -82,7 +83,7 @@ def test_no_pod_is_evicted_for_a_managed_pod_that_every_node_rejects(quiet: Acto
         actors.cluster.stop("extender")
 
 
-# kube-scheduler's configuration alone: no extender refuses Nodes or answers preemptVerb
+# Without an extender, so that only kube-scheduler's configuration prevents evictions
 
 
 def has_pod_groups() -> bool:
@@ -132,8 +133,8 @@ def group(actors: Actors, name: str) -> Manifest:
 
 
 def only_the_other_profile_preempts(actors: Actors, low: set[str]) -> None:
-    """Asserts that "others", the Pod of the other profile, gets a Node by evictions. The older and equal
-    Pod "ours" gets no Node."""
+    """Asserts that kube-scheduler evicts Pods for "others", the Pod of the other profile, and binds
+    "others". The Pod "ours" is older and has the same priority, and gets no Node."""
     actors.bound("others")
     left = staying(actors) - {actors.full("ours"), actors.full("others")}
     assert len(left) == len(low) / 2

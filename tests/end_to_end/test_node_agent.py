@@ -82,7 +82,7 @@ def environment_of(
 
 @contextmanager
 def agent_in(environment: dict[str, str], folder: Path) -> Iterator[None]:
-    """Runs an agent. The agent finds the cores that the cluster's nodes declare."""
+    """Runs an agent, with a sysfs that has as many cores as the cluster's nodes declare."""
     system = folder / "system"
     for core in range(CORES):
         (place := system / f"cpu/cpu{core}/topology").mkdir(parents=True, exist_ok=True)
@@ -119,8 +119,8 @@ def told(actors: Actors, node: str) -> tuple[Condition | None, str | None]:
 
 
 def all_told(actors: Actors, node: str, folder: Path) -> tuple[Condition, str] | None:
-    """Returns the condition and the annotation after the agent has reported devices in the folder; None
-    before."""
+    """Returns the condition and the annotation. Returns None until the agent has reported the devices of
+    the folder."""
     condition, devices = told(actors, node)
     return (condition, devices) if condition and devices and str(folder) in devices else None
 
@@ -169,8 +169,8 @@ def test_pods_open_only_the_gpus_granted_by_slurm(actors: Actors, tree: Tree, tm
 def test_removed_agent_leaves_nothing_in_the_kernel_or_on_its_node(
     actors: Actors, tree: Tree, tmp_path: Path
 ) -> None:
-    """The removal needs three runs: kube-apiserver does not answer, then a file is in the way, then the
-    removal succeeds."""
+    """The removal runs three times. kube-apiserver does not answer the first run, a file blocks the
+    second run, and the third run succeeds."""
     container = "kubepods/burstable/pod0f5cbb08-9b1c-4f33-a4a7-0c8e3f1f5d1a/c"
     tree.make(container)
     with environment_of("node-1", actors, tree, tmp_path) as (environment, readyz):

@@ -141,8 +141,8 @@ def ending(actors: Actors, name: str) -> bool:
 
 
 def test_node_is_not_resumed_while_a_job_is_ending_there(actors: Actors) -> None:
-    """The job ignores SIGTERM, and ends after the test deletes a file. If Slurm could not kill a job,
-    Slurm itself would drain the node."""
+    """The job ignores SIGTERM, and ends after the test deletes a file. The job must end before Slurm
+    gives up, because Slurm itself drains the node of a job that Slurm cannot kill."""
     wrap = 'trap "" TERM; touch /tmp/ignores-term; while [ -e /tmp/ignores-term ]; do sleep 0.2; done'
     job = ("sbatch", "--parsable", "-w", "node-1", "-n1", "--mem=100", "-o", "/dev/null", "--wrap", wrap)
     job_id = actors.cluster.run_slurm(*job, user="alice").stdout.strip()
@@ -188,20 +188,21 @@ def test_node_is_drained_while_it_is_not_ready(actors: Actors) -> None:
 
 def test_changes_by_an_administrator_in_slurm_stay(actors: Actors) -> None:
     """The administrator drains node-1 before the cordon, and node-2 after the cordon. The administrator
-    also resumes node-3, and node-4 before the extender's drain of node-4 counts as saved."""
+    also resumes node-3 and node-4. The extender has drained node-4 only recently, so for the extender,
+    slurmctld may have lost the drain. The extender drains node-4 again."""
     drain(actors, "node-1")
     actors.cluster.kubectl("cordon", *NODES)
     for name in NODES[1:]:
         drained(actors, name)
         told(actors, name, "DrainedForKubernetes")
     drain(actors, "node-2")
-    for name, minutes in (("node-3", -1), ("node-4", 1)):  # the test may be slow or fast
+    for name, minutes in (("node-3", -1), ("node-4", 1)):  # whatever the speed of the test
         since = (datetime.now(UTC) + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
         set_condition(actors, name, type=CONDITION, lastTransitionTime=since)
         resume(actors, name)
     told(actors, "node-3", "ResumedByHand", CORDONED)
     drained(actors, "node-4")
-    actors.cluster.kill("extender")  # the next extender knows the same
+    actors.cluster.kill("extender")  # the next extender decides in the same way
     actors.cluster.start("extender")
     actors.cluster.kubectl("uncordon", "node-1", "node-2", "node-4")
     resumed(actors, "node-4")
@@ -217,7 +218,8 @@ def test_changes_by_an_administrator_in_slurm_stay(actors: Actors) -> None:
 
 
 def test_drain_lost_with_the_state_of_slurm_is_repeated(actors: Actors) -> None:
-    """The extender starts after the outage, and does not notice the outage."""
+    """slurmctld loses its state while no extender runs, so the next extender does not notice the
+    loss."""
     actors.cluster.kubectl("cordon", "node-1")
     drained(actors, "node-1")
     told(actors, "node-1", "DrainedForKubernetes")
@@ -247,8 +249,8 @@ def may_taint(quiet: Actors) -> Iterator[Actors]:
 
 
 def test_node_closed_in_slurm_gets_a_condition_and_a_taint(may_taint: Actors) -> None:
-    """A taint also drains the node, but the extender's own taint does not. No system answers to the echo
-    of a change."""
+    """A taint of an administrator also drains the node, but the extender's own taint does not. So a
+    change in one system does not come back from the other system."""
     actors = may_taint
     drain(actors, "node-1")
     drain(actors, "node-2", "DOWN")

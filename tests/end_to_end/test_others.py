@@ -1,7 +1,7 @@
 """Tests of unmanaged Pods while no extender runs, and of the options in docs/concepts/scope.md.
 
-A native job fills the node, and kube-scheduler does not know of the job. Every Pod that kube-scheduler
-binds alone is therefore visible.
+A native job fills the node, and kube-scheduler does not know of the job. So any Pod that is bound to the
+node was bound without the extender.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ def apart(clusters_apart: Actors) -> Iterator[Actors]:
 
 
 def test_managed_pods_can_have_a_separate_kube_scheduler(apart: Actors) -> None:
-    """Only managed Pods then wait for an extender, even after a user removed the gate of a Pod."""
+    """With a separate kube-scheduler, only managed Pods wait for a missing extender. A managed Pod waits
+    even after a user has removed the gate of the Pod."""
     actors = apart
     fill_the_node(actors)
     actors.create("p")
@@ -168,7 +169,8 @@ def ignoring(careless: Actors) -> Iterator[Actors]:
 def test_kube_scheduler_that_ignores_errors_binds_ungated_pods_without_a_job(
     ignoring: Actors,
 ) -> None:
-    """Pods with the gate wait. A Pod that kube-scheduler has bound stays, without a job."""
+    """The Pod with the gate waits for an extender. kube-scheduler binds the Pod without the gate, and
+    the Pod stays, without a job."""
     actors = ignoring
     fill_the_node(actors)
     for name in ("gated", "ungated"):
@@ -188,7 +190,8 @@ def test_kube_scheduler_that_ignores_errors_binds_ungated_pods_without_a_job(
 
 
 def test_kube_scheduler_that_ignores_errors_binds_pods_rejected_by_bind(ignoring: Actors) -> None:
-    """The extender cannot ask Slurm, so /bind fails. The job has ended before."""
+    """slurmrestd does not run, so /bind fails, and kube-scheduler binds the Pod itself. The Pod's job
+    has ended before the Binding."""
     actors = ignoring
     actors.cluster.stop("kube-scheduler")
     actors.create("p")

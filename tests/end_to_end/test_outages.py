@@ -25,10 +25,12 @@ pytestmark = pytest.mark.real
 
 EXTENDER = "extender"
 LASTS_S = 4.0
-"""Duration of an outage after the first report. Every poll and watch tries again in this time."""
+"""Seconds for which an outage continues after /readyz has named the problem. Every poll and watch tries
+again in this time."""
 FAILED = {"effect failed", "Event not made", "not audited", "not bound", "feasible Nodes not written"}
 ANSWERED = {"id_taken", "fresher", "gone"}
-"""Outcomes in answers of a system right after the outage, before other calls have tried again."""
+"""Outcomes that need an answer of the system. Such an outcome may occur before the problem ends in the
+log: the outage is over, but other calls have not tried again."""
 SAVED_S = 6.0
 """Time after which Slurm has saved a new job. Slurm needs up to 5 s."""
 
@@ -95,8 +97,8 @@ def problems_by_metrics(actors: Actors) -> set[str]:
 def test_outages_are_reported_once_and_end_no_pod(
     actors: Actors, of: str, part: str, faults: tuple[str, ...]
 ) -> None:
-    """All callers of a system share one problem, with a line in the log at the start and at the end. The
-    Pod that waits in an outage leaves in the next outage."""
+    """The log has one line at the start and one line at the end of a problem, although all callers of
+    the system fail. The Pod that waits during one outage leaves during the next outage."""
     for name in ("runs", "pod-0"):
         actors.create(name, cpu="8")
         actors.bound(name)
@@ -228,8 +230,8 @@ def inside(cluster: Cluster, *argv: str) -> str:
 
 
 def test_full_disk_of_slurmctld_ends_no_pod(people_of_a_small_disk: Actors) -> None:
-    """Slurm continues, and reports the error only in the log. After a kill, Slurm has lost the unsaved
-    state."""
+    """slurmctld continues with a full disk, and reports the error only in the log. A killed slurmctld
+    has lost the unsaved state."""
     actors = people_of_a_small_disk
     cluster = actors.cluster
     actors.create("before")
@@ -244,8 +246,8 @@ def test_full_disk_of_slurmctld_ends_no_pod(people_of_a_small_disk: Actors) -> N
     eventually(lambda: "No space left on device" in log.read_text(), "slurmctld noticed")
     cluster.kill("slurmctld")
     cluster.start("slurmctld")
-    actors.create("after", annotations={"user-id": "2001"})  # a Pod of another user is queued first
-    if actors.cluster.spec.release == "24.11":  # 24.11 writes a file for each job that may wait
+    actors.create("after", annotations={"user-id": "2001"})  # a job with its own user is queued first
+    if actors.cluster.spec.release == "24.11":  # 24.11 writes a file for each queued job
         eventually(lambda: "writing" in actors.condition("after").get("message", ""), "it is told")
     time.sleep(LASTS_S)
     inside(cluster, "rm", filler)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.real
 
 OWN, OTHER = "node-1", "node-2"
 OTHERS = "kwok.x-k8s.io/node"
-"""An existing annotation."""
+"""Annotation of another program, which each Node already has."""
 POLICY = "ValidatingAdmissionPolicy 'slurm-extender-node-agent'"
 ONLY = (
     f"the node agent may write the conditions {DEVICE_PROBLEM} and {SLURMD_PROBLEM} and the annotation "
@@ -75,7 +75,7 @@ def callers(cluster: Cluster) -> Iterator[dict[str, Caller]]:
         made["admin"] = Caller(cluster)
         for caller in made.values():
             stack.callback(caller.close)
-        # kube-apiserver needs a moment to learn of a policy.
+        # kube-apiserver applies a new policy only after a moment.
         eventually(lambda: made["agent"].patch(OTHER, condition()).status_code == 403, "the policy")
         yield made
         made["admin"].patch(OWN, WITHDRAWN).raise_for_status()
@@ -184,7 +184,8 @@ def test_refusal_names_all_changed_fields(callers: dict[str, Caller]) -> None:
 
 
 def test_status_write_does_not_change_taints(callers: dict[str, Caller]) -> None:
-    """kube-apiserver restores the old spec before a policy is asked."""
+    """In a write of the status, kube-apiserver restores the old spec before kube-apiserver evaluates the
+    policies."""
     taint = {"spec": {"taints": [{"key": "mine", "effect": "NoExecute"}]}}
     callers["agent"].patch(OWN, condition() | taint).raise_for_status()
     assert callers["admin"].read(OWN)["spec"] == {}
@@ -218,7 +219,7 @@ def test_policy_applies_only_to_agents(callers: dict[str, Caller], user: str) ->
 
 
 def test_role_of_an_agent_has_only_the_needed_rights(callers: dict[str, Caller]) -> None:
-    """Rights of every account do not count."""
+    """The test leaves out the rights that every account has."""
     for namespace in ("default", NAMESPACE):
         assert callers["agent"].may(namespace) - callers[NEIGHBOUR].may(namespace) == {
             ("pods", "list"),

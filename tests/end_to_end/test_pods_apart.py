@@ -25,7 +25,7 @@ NODES, ZONES = 16, 3
 ZONE = "topology.kubernetes.io/zone"
 WITHIN_S = 5.0
 MOST_TIMES = 4.0
-"""Multiple of kube-scheduler's own time, without `SLURM_S`."""
+"""Placing Pods with placeholders may take this multiple of kube-scheduler's own time, plus `SLURM_S`."""
 SLURM_S = 1.0
 MANAGED = {f"{PREFIX}partition": "ext"}
 

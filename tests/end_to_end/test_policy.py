@@ -99,8 +99,8 @@ def refused(actors: Actors, name: str) -> str:
 
 
 def occupy(actors: Actors) -> str:
-    """Places a Pod that has all of node-1 in Slurm, but not in Kubernetes. Returns the name of the
-    Pod."""
+    """Places a Pod whose job has all of node-1 in Slurm, while Kubernetes still has room on node-1.
+    Returns the name of the Pod."""
     actors.create("first", annotations={"required-nodes": "node-1", "exclusive": "none"})
     actors.bound("first")
     return "first"
@@ -207,8 +207,8 @@ def partition(actors: Actors, request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.mark.parametrize("partition", ["RootOnly=YES"], indirect=True)
 def test_policy_controls_root_only_partitions(actors: Actors, policy: Policy, partition: str) -> None:
-    """Slurm lets jobs of other users than root wait in the partition, but would run a job of the token's
-    own user."""
+    """In such a partition, Slurm lets jobs of other users than root wait, but would run a job of the
+    token's own user (root). So the policy must allow the partition."""
     ours = ALICE.replace("2001", "token")
     policy.write(ours)
     answer = actors.apply(pod("p", annotations={"partition": partition}))
@@ -317,7 +317,8 @@ def test_invalid_policy_file_at_the_start_ends_the_extender(quiet: Actors, tmp_p
 
 @pytest.fixture
 def isolating(quiet: Actors) -> Iterator[Actors]:
-    """Actors of a cluster with the default of SHARED_GPUS. Only Pods may have alice's user."""
+    """Actors of a cluster with the product's default of SHARED_GPUS (`isolate`). The policy reserves the
+    user alice for Pods."""
     file = quiet.cluster.policy_file
     before = file.read_text()
     file.write_text("preset: open\npodUsers: [2001]\n")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.real
 SPEC = ClusterSpec(
     nodes=2, release="24.11", slurm_conf=("Prolog=/etc/slurm/prolog", "PrologFlags=Alloc")
 )
-"""Slurm 24.11, because placeholders are batch jobs there. slurmd starts batch jobs."""
+"""Slurm 24.11, because only there placeholders are batch jobs, which slurmd starts after the Prolog."""
 FAILS_ON_THE_FIRST_NODE = '#!/bin/sh\n[ "$SLURMD_NODENAME" != node-1 ]\n'
 
 
@@ -33,7 +33,7 @@ def actors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Actors]:
 
 def test_pod_gets_another_job_after_a_failed_prolog(actors: Actors) -> None:
     cluster = actors.cluster
-    cluster.stop("kube-scheduler")  # otherwise kube-scheduler is faster than the Prolog
+    cluster.stop("kube-scheduler")  # kube-scheduler could bind the Pod before the Prolog fails
     uid = actors.create("p")["metadata"]["uid"]
     sinfo = ("sinfo", "-hN", "-n", "node-1", "-o", "%T")
     eventually(lambda: cluster.run_slurm(*sinfo).stdout.startswith("drain"), "its Prolog has failed")

@@ -122,8 +122,8 @@ def test_held_jobs_of_a_user_do_not_block_other_users(narrow: Actors) -> None:
 
 @pytest.fixture(params=list(DEBIAN_SUITES))
 def limited(request: pytest.FixtureRequest) -> Iterator[Actors]:
-    """Actors of a cluster with a low limit of jobs in Slurm. Ended jobs count while Slurm remembers the
-    jobs."""
+    """Actors of a cluster with a low limit of jobs in Slurm. Ended jobs count towards the limit while
+    Slurm remembers the jobs."""
     limits = ("MaxJobCount=8", "MinJobAge=2")
     spec = ClusterSpec(nodes=2, release=request.param, slurm_conf=limits)
     with (

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.real
 
 
 def shape(printed: str) -> str:
-    """Replaces the job id and the node name. Both differ from README.md, but have the same length."""
+    """Replaces the job id and the node name. In the output, both differ from README.md, but have the
+    same length."""
     return re.sub(r"\bnode-\d\b", "node-N", re.sub(r"\b\d{8}\b", "JOBID", printed))
 
 

@@ -76,7 +76,8 @@ def test_a_rolling_restart_under_load_refuses_no_pod_and_loses_none(replicated: 
 
 
 def test_another_replica_leads_at_once_after_a_clean_stop_of_the_leader(replicated: Actors) -> None:
-    """The kube-scheduler beside the leader stops, too, as at the end of a Pod with both."""
+    """The kube-scheduler beside the leader stops after the leader, as if both ran in one Pod that
+    ends."""
     before = leader(replicated)
     beside = before.replace("extender", "kube-scheduler")
     replicated.cluster.stop(before)

@@ -29,7 +29,7 @@ ALL_JOBS = "GET jobs/state"
 """The audit's only call about all jobs. The answer grows with the number of jobs."""
 
 BYTES_A_JOB, BYTES_A_SECOND = 90, 2000
-"""Upper limits of the answer to this call: bytes for each job, and average bytes in a second. With many
+"""Upper limits of the answer to `ALL_JOBS`: bytes for each job, and average bytes in a second. With many
 jobs, the audit calls less often."""
 
 
@@ -98,8 +98,8 @@ def one_round(actors: Actors) -> tuple[int, int]:
 
 @contextmanager
 def native_jobs(actors: Actors) -> Iterator[None]:
-    """Creates `NATIVE` records of jobs in slurmctld during the block. An array has only one record until
-    scontrol changes the tasks."""
+    """Creates `NATIVE` native jobs during the block, each with a record in slurmctld. The tasks of an
+    array share one record until scontrol changes the tasks."""
     run = actors.cluster.run_slurm
     for _ in range(NATIVE // ARRAY):
         array = ("--parsable", "--hold", f"--array=0-{ARRAY - 1}", "--chdir=/tmp")

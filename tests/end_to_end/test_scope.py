@@ -35,8 +35,8 @@ OPEN = "preset: open\nrules: []\n"
 
 @pytest.fixture(scope="module")
 def scoped() -> Iterator[Cluster]:
-    """Starts a cluster with the namespaces `ml`, `every` and `selected` in scope. In `every`, all Pods
-    that may wait go to Slurm."""
+    """Starts a cluster with the namespaces `ml`, `every` and `selected` in scope. The label on `every`
+    sends every Pod to Slurm, except the Pods that docs/concepts/scope.md names."""
     spec = ClusterSpec(nodes=1, namespaces=("ml", "every", "selected"))
     with (
         tempfile.TemporaryDirectory(prefix="scope-") as directory,

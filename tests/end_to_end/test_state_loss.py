@@ -19,8 +19,8 @@ pytestmark = pytest.mark.real
 
 
 def test_pod_with_new_cores_stays_and_pod_with_a_new_gpu_is_evicted(actors: Actors) -> None:
-    """After the loss, slurmctld gives each job the first free cores and devices. On node-2 and node-3, a
-    deleted Pod had the first."""
+    """After the loss, slurmctld gives each job the first free cores and devices. On node-2, a deleted
+    Pod had the first GPU. On node-3, a deleted Pod had the first core."""
     for node in ("node-1", "node-2", "node-3"):
         has_an_agent(actors, node)
     there = {"same": "node-1", "first": "node-2", "gpu": "node-2", "before": "node-3", "cores": "node-3"}

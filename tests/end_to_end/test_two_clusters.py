@@ -66,7 +66,7 @@ class Side(Actors):
         self.round = other.round
 
     def jobs(self) -> list[QueuedJob]:
-        seen = super().jobs()  # first: otherwise the key of a new job could be missing
+        seen = super().jobs()  # before the keys: a later job would have no key
         shown = self.cluster.run_slurm("squeue", "-h", "-O", "JobID:20,admin_comment:200").stdout
         keys = {int(line[:20]): line[20:].strip() for line in shown.splitlines()}
         placeholders = {job_id for job_id, key in keys.items() if key.startswith(KEY)}

@@ -94,8 +94,8 @@ def test_pod_with_a_missing_claim_preempts_no_pod_until_the_claim_appears(actors
 def test_second_attempt_of_a_pod_refused_by_kube_scheduler_preempts_no_pod(
     actors: Actors,
 ) -> None:
-    """The extender may not read claims here, so kube-scheduler refuses the first attempt, as any
-    PreFilter plugin may."""
+    """The extender may not read claims here, so the extender requests a job, and kube-scheduler rejects
+    the first attempt in PreFilter. Any other PreFilter plugin may reject a Pod in the same way."""
     with without_claims(actors):
         claimed = wants_volume(actors, "wants")
         told = says(actors, "wants", "NotBindable")

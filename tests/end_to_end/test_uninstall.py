@@ -21,7 +21,8 @@ pytestmark = pytest.mark.real
 
 def uninstall(actors: Actors, kubeconfig: Path, *options: str) -> subprocess.CompletedProcess[str]:
     account = {"SLURM_EXTENDER_KUBECONFIG": str(kubeconfig)}
-    # The command waits for the duration of the Lease: long enough for the leader to renew the Lease.
+    # The command waits for the duration of the Lease, because a live leader renews the Lease in this
+    # time.
     brief = {"SLURM_EXTENDER_LEASE_DURATION_S": "3"}
     environment = {**os.environ, **actors.cluster.extender_environment, **account, **brief}
     command = [sys.executable, "-m", "extender", "uninstall", *options]
@@ -35,8 +36,8 @@ def gates(actors: Actors, name: str) -> list[dict[str, Any]]:
 
 
 def test_uninstall_keeps_running_pods_and_removes_jobs_and_gates(actors: Actors, tmp_path: Path) -> None:
-    """The command has only the rights that the chart gives. The extender and its validating webhook are
-    gone at the last run."""
+    """The command has only the rights that the chart gives. The extender is stopped before the second
+    run, and its validating webhook is gone during the last run."""
     account = kubeconfig_of("uninstall", actors.cluster, tmp_path)
     native = actors.cluster.run_slurm("sbatch", "-J", "native", "--mem=10", "--wrap", "sleep 600")
     assert "Submitted" in native.stdout

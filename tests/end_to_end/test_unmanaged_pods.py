@@ -99,8 +99,8 @@ def all_native_run(actors: Actors, count: int) -> None:
 
 
 def test_a_mixed_workload_never_overcommits_a_node(actors: Actors) -> None:
-    """Four nodes have 8 CPUs, 16,000 MB and 4 GPUs each. Each native job leaves little of another
-    resource."""
+    """Four nodes have 8 CPUs, 16,000 MB and 4 GPUs each. The native jobs leave few CPUs on node-1,
+    little memory on node-2, and no GPUs on node-3."""
     sbatch(actors, "node-1", cpus=6, memory_mb=1000, gpus=0)
     sbatch(actors, "node-2", cpus=1, memory_mb=15_000, gpus=0)
     sbatch(actors, "node-3", cpus=1, memory_mb=1000, gpus=4)
@@ -225,7 +225,7 @@ def test_managed_pod_moves_if_unmanaged_pods_use_its_allocation(quiet: Actors) -
 
 def test_unmanaged_pod_shows_since_when_slurm_is_silent(actors: Actors) -> None:
     """slurmctld accepts connections, and does not answer. After five seconds, kube-scheduler would give
-    up a call."""
+    up its call to the extender."""
     unmanaged(actors, "before")
     actors.bound("before")
     actors.cluster.pause("slurmctld")
