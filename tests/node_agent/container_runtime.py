@@ -82,12 +82,12 @@ class ContainerRuntime:
         await self._ask(_about("has", pod, container))
 
     async def synchronized(self) -> list[dict[str, Any]]:
-        """Returns the changes of existing containers that the latest plugin requested when
-        connecting."""
+        """Returns the changes of existing containers that a plugin requested when the plugin connected.
+        Only the last plugin to connect counts."""
         return _listed(await self._ask(_about("synchronized", {"id": ""}, None)))
 
     async def ends(self, pod: Mapping[str, Any], container: Mapping[str, Any], *, gone: bool) -> str:
-        """Stops or removes a container. Returns the error."""
+        """Stops or removes a container. Returns the error; "" without an error."""
         what = "remove container" if gone else "stop container"
         return await self._error(_about(what, pod, container))
 

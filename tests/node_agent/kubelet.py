@@ -163,7 +163,7 @@ class PodResources:
         """Devices of Pods deleted by force, while the kubelet still ends the Pods."""
         self.calls = 0
         self.rejections = 0
-        """Number of calls to reject, as if other programs called too often."""
+        """Number of the next calls to reject, as if other programs called too often."""
         self.hangs = False
 
     @asynccontextmanager
@@ -202,7 +202,8 @@ class PodResources:
 
 
 async def refusal(asking: Awaitable[Any]) -> tuple[grpc.StatusCode, str]:
-    """Returns the reason of the plugin's refusal. The error object would keep the connection open."""
+    """Returns the code and the text of the plugin's refusal, and not the error: the error object would
+    keep the connection open."""
     try:
         await asking
     except aio.AioRpcError as error:
@@ -229,9 +230,10 @@ async def plugged(
 
 
 async def connections_are_closed(folder: Path) -> None:
-    """Waits until the connections to the plugins in a folder are closed. The plugin closes a connection
-    after the kubelet's side is closed, and calls keep the kubelet's side open by cycles. grpclib loses
-    its side of a connection without calls: the garbage collector closes this side."""
+    """Waits until the connections to the plugins in a folder are closed. A plugin closes a connection
+    only after the kubelet's side is closed. Reference cycles of a call keep the kubelet's side open, and
+    grpclib does not close the kubelet's side of a connection without calls. So the function first runs
+    the garbage collector."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()

@@ -32,15 +32,15 @@ print(json.dumps([dataclasses.asdict(one) for one in found], default=lambda vend
 
 
 def look(device: Device) -> tuple[frozenset[Number], str]:
-    """Returns the numbers of a device's files without the files. The minor is the number in the file's
-    name."""
+    """Returns the numbers of a device's files, although the files do not exist. The minor number is the
+    number in the file's name."""
     return frozenset(Number(60, int(_NUMBER.findall(file)[0])) for file in device.files), ""
 
 
 def build_nvml(library: Path) -> None:
     """Compiles nvml.c. The library works with the C library of this machine, or with a newer version."""
     assert shutil.which("cc"), "a C compiler is needed: apt-get install gcc libc6-dev"
-    # gnu11, because C23 would need strtol from a newer C library.
+    # gnu11, because with C23 the library would need `strtol` of a newer C library.
     options = ("-std=gnu11", "-shared", "-fPIC", "-O1", "-static-libgcc")
     source = Path(__file__).with_name("nvml.c")
     subprocess.run(["cc", *options, "-o", library, source], check=True)
@@ -97,8 +97,8 @@ class Gpus:
         return json.loads(done.stdout)
 
     def run(self, script: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-        """Runs a Python script. The script's arguments are the folder of PCI devices and the file of
-        MIG."""
+        """Runs a Python script. The script's arguments are the folder of PCI devices and the file with
+        the minor numbers of MIG."""
         argv = [sys.executable, "-c", script, str(self.pci), str(self.mig_minors)]
         return subprocess.run(
             argv, env=self.environment, capture_output=True, text=True, check=False, timeout=timeout

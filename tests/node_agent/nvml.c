@@ -1,17 +1,18 @@
-/* libnvidia-ml.so.1 for tests: the part of NVIDIA's library that the node agent calls, with GPUs that are
- * described in a file, which may change at any time. NVML_STATE names it; without that it is /run/nvml. Threads
- * may ask at the same time. A line is a kind and its fields:
+/* libnvidia-ml.so.1 for tests: the part of NVIDIA's library that the node agent calls. A file describes the GPUs,
+ * and may change at any time. The variable NVML_STATE names the file; the default is /run/nvml. Several threads
+ * may call the library at the same time. Each line of the file has a kind and fields:
  *
  *     gpu bus=00000000:19:00.0 minor=0 uuid=GPU-0 name=NVIDIA_H100 lost=0 mig=0 pending=0 failed=0 links=BUS,BUS
  *     mig gpu=0 gi=1 ci=0 uuid=MIG-0 name=NVIDIA_H100_MIG_1g.10gb
  *     xid gpu=0 code=79
  *
- * A line "xid" is a complaint of the driver, told once to each set of events that has its GPU; those that were
- * there when the set was made are not told to it, but to the first.
- * Underscores in names stand for spaces. A line of kind "driver": "error=9" is what nvmlInit fails with, and
- * "hangs=1" has it never return.
- * A GPU with lost=1 has fallen off the bus: it has no handle; with lost=2, its handle is good for nothing but its
- * address, with lost=3 not for that, either. "fails=1": from when it is lost, no set that has it can be waited for. */
+ * Underscores in names stand for spaces.
+ * A line "xid" is a complaint of the driver. Each set of events with the GPU gets the complaint once. Only the first
+ * set also gets the complaints from before the creation of the set.
+ * A line "driver" has the field "error", with which nvmlInit fails, or "hangs=1", with which nvmlInit never returns.
+ * A GPU with lost=1 has fallen off the bus and has no handle. With lost=2, the handle of the GPU gives only the
+ * address. With lost=3, the handle does not give the address, either. With "fails=1", after the loss of the GPU,
+ * no program can wait for a set with the GPU. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ typedef struct { int count; char lines[MOST][LONGEST]; } State;
 static int sets;
 static State *now;
 
-/* The state before is not freed: another thread may be reading it. */
+/* Reads the file. Does not free the former state, because another thread may be reading that state. */
 static void load(void) {
     const char *file = getenv("NVML_STATE");
     FILE *f = fopen(file ? file : "/run/nvml", "r");
@@ -39,7 +40,7 @@ static void load(void) {
     else now = read;
 }
 
-/* The nth line of a kind, 0 where there is none. Handles are line numbers, from 1 on. */
+/* Returns the number of the nth line of a kind, or 0 without such a line. Handles are line numbers, starting at 1. */
 static long nth(const char *kind, int n) {
     State *state = now;
     for (int i = 0; i < state->count; i++)
@@ -91,7 +92,7 @@ int nvmlDeviceGetName(void *device, char *out, unsigned size) { return text(devi
 int nvmlDeviceGetUUID(void *device, char *out, unsigned size) { return text(device, "uuid", out, size); }
 int nvmlDeviceGetMinorNumber(void *device, unsigned *n) { *n = number((long)device, "minor"); return lost(device); }
 
-/* The bus at the other end of a lane. */
+/* Returns the bus address of the device at the other end of a lane. */
 static const char *far(void *device, unsigned lane) {
     char *at = strtok((char *)field((long)device, "links"), ",");
     while (at && lane--) at = strtok(NULL, ",");

@@ -53,7 +53,8 @@ def test_grants_exclude_leaving_adopted_and_jobless_pods() -> None:
 
 
 def test_pod_may_request_fewer_devices_than_its_job_has() -> None:
-    """The job has the whole node, and a Pod may request GPUs of two types."""
+    """The Pod's job has the whole node. The Pod first requests one device, and then two GPUs of one
+    type."""
     whole = grants([WHOLE], UNITS, {"u6": 1})
     assert whole == {"ml/whole": Grant("u6", "ml/whole", {0: 1, 1: 1, 2: 1, 3: 1}, 1)}
     assert admitted([("ml/whole", ("GPU-0",))], whole, {}) == []
@@ -162,5 +163,5 @@ def test_devices_that_slurm_did_not_grant_are_a_difference() -> None:
     ]
     words = "the kubelet counts GPU-1, gpu-9 for it, which Slurm did not grant"
     assert differences(listed, CLAIMS, UNITS) == {"ml/two": words}
-    former = [*listed, ("ml/two", ("GPU-0", "GPU-2"))]  # the agent cannot know the former Pod
+    former = [*listed, ("ml/two", ("GPU-0", "GPU-2"))]  # a former Pod of this name, unknown to the agent
     assert differences(former, CLAIMS, UNITS) == {}

@@ -154,7 +154,7 @@ async def test_changed_device_list_takes_effect_at_once(node: Node) -> None:
         node.print_devices("zy")
         node.bind(A, "gpu:1(IDX:0)", news="1")
         await until(lambda: node.has(one) == "z")
-        node.gres.write_text("")  # without devices in the list, the guard stays
+        node.gres.write_text("")  # the guard stays even without devices in the list
         other = node.begin(B, "gpu:1(IDX:0)")
         await until(lambda: f"ml/{B}" in agent.problems)
         assert node.has(other) == ""
@@ -266,15 +266,15 @@ async def test_removed_guard_is_attached_again(node: Node) -> None:
         await until(lambda: (node.has(one), node.has(other)) == ("x", ""))
         node.remove_guard()
         assert node.has(other) == "xyz"
-        node.bind(B, "gpu:1(IDX:1)")  # a change, so that the agent looks
+        node.bind(B, "gpu:1(IDX:1)")  # a change, so that the agent checks the Pods
         await until(lambda: (node.has(one), node.has(other)) == ("x", "y"))
 
 
 @with_each_driver
 @pytest.mark.parametrize("what", ["guarded", "let_in", "program-*", "*"])
 async def test_removed_file_of_the_guard_is_pinned_again(what: str, node: Node) -> None:
-    """The agent restores all entries: the device of a removed Pod's process stays closed to other
-    Pods."""
+    """The agent restores all entries of the guard. So a device of a removed Pod's process stays closed
+    to other Pods."""
     node.tree.make("kubepods", "kubepods.slice")  # both cgroup drivers have been in use
     async with node.agent() as agent:
         one = await node.run_pod(A, "gpu:1(IDX:0)", "x")
@@ -283,7 +283,7 @@ async def test_removed_file_of_the_guard_is_pinned_again(what: str, node: Node) 
             other = node.begin(B, "gpu:2(IDX:0,1)")
             await until(lambda: f"ml/{B}" in agent.problems)
             node.remove_files_of_guard(what)
-            node.bind("u3", "")  # a change, so that the agent looks
+            node.bind("u3", "")  # a change, so that the agent checks the Pods
             await until(node.guard_is_kept)
             await until(lambda: f"ml/{B}" in agent.problems)
             assert (node.has(one), node.has(other)) == ("x", "")
@@ -426,7 +426,7 @@ async def test_node_reports_a_failed_device_until_the_repair(node: Node) -> None
     async with node.agent():
         await until_equal(node.condition, Condition.of({}, []))
         late = node.unload("y")
-        node.bind(A, "gpu:1(IDX:0)")  # a change, so that the agent looks
+        node.bind(A, "gpu:1(IDX:0)")  # a change, so that the agent checks the Pods
         words = f"{late}: No such file or directory"
         await until_equal(node.condition, Condition(True, "DeviceFailed", f"gpu 1: {words}"))
         text = node_devices.text_on(await node.kubernetes.read_node("n1"))
@@ -562,7 +562,8 @@ async def test_setting_limits_cores_of_pods_of_no_job(
 async def test_own_pod_has_access_before_drivers_are_called(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NVML keeps to the devices that NVML found at the start."""
+    """NVML reports only the devices that NVML found at its start. So the agent's own Pod must have
+    access before the agent calls NVML."""
     had = list[str]()
     async with node.agent():
         pass

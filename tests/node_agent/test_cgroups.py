@@ -69,7 +69,8 @@ def test_missing_cgroup_of_pods_is_an_error(tmp_path: Path) -> None:
 
 
 def test_partly_mounted_cgroup_hierarchy_is_an_error(tmp_path: Path) -> None:
-    """A container may mount only the container's own part, but the kernel counts from the root."""
+    """A container may mount only its own part of the cgroups, but the kernel counts the depth from the
+    root."""
     make(tmp_path, "kubepods")
     (tmp_path / "cgroup.events").touch()
     with pytest.raises(OSError, match="not all of the machine's cgroups are mounted here"):

@@ -49,7 +49,7 @@ def test_parts_have_the_number_of_their_gpu(told: str) -> None:
 
 
 def requesting(memory_mb: int, **resources: str) -> Any:
-    """Returns a Pod with these requests, and with this memory of the job."""
+    """Returns a Pod with these requests, whose job has this memory."""
     pod = manifest() | {"spec": {"containers": [{"name": "c", "resources": {"requests": resources}}]}}
     pod["metadata"]["annotations"] |= Allocation(7, "n1", "", "0-1", memory_mb).annotations()
     return pod

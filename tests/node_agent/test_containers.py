@@ -1,4 +1,5 @@
-"""Tests of the agent behind NRI, on a real kernel: a Pod has access before its first container."""
+"""Tests of the agent behind NRI, on a real kernel: a Pod has access to its devices before its first
+container."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ pytestmark = pytest.mark.real
 
 
 def sandbox(uid: str, gres: str = "", *, cores: str = "", **annotations: str) -> dict[str, Any]:
-    """Returns a Pod as the container runtime knows the Pod. Without GRES and cores, the Pod has no
-    job."""
+    """Returns a Pod in the form in which the container runtime reports the Pod. Without GRES and cores,
+    the Pod has no job."""
     granted = Allocation(7, "n1", gres, cores).annotations() if gres or cores else {}
     names = {"id": uid, "uid": uid, "name": uid, "namespace": "ml"}
     return {**names, "annotations": granted | annotations}
@@ -69,7 +70,7 @@ async def known(runtime: ContainerRuntime, pod: dict[str, Any]) -> str:
 
 
 async def created(runtime: ContainerRuntime, pod: dict[str, Any], passes: str) -> str:
-    """Creates a container until the error no longer contains `passes`. Returns the error."""
+    """Tries to create a container until the error no longer contains `passes`. Returns the error."""
     answer = await until(lambda: runtime.creates(pod), holds=lambda made: passes not in made[1])
     return str(answer[1])
 
@@ -171,7 +172,7 @@ def pods_with_cores(node: Node, folder: Path, *uids: str) -> Iterator[Path]:
 
 
 async def test_pod_waits_for_the_last_process_on_its_cores(node: Node, tmp_path: Path) -> None:
-    """The agent has started after the removal of the other Pod."""
+    """The agent starts after the removal of Pod A, whose process still runs."""
     pod, cpus = sandbox(B, cores="0"), number_list.compress(Cpus.read().cores[0])
     with pods_with_cores(node, tmp_path, A, B) as folder:
         make_pod(folder, A, cpus)
@@ -192,7 +193,7 @@ async def test_pod_waits_for_the_last_process_on_its_cores(node: Node, tmp_path:
 
 
 async def test_starting_agent_leaves_pods_with_containers_alone(node: Node, tmp_path: Path) -> None:
-    """Processes of a removed Pod run on the cores of the Pod."""
+    """Processes of the removed Pod A run on the cores of Pod B, which has a container."""
     pod, cpus = sandbox(B, cores="0"), number_list.compress(Cpus.read().cores[0])
     node.nri = node.gres.with_name("nri")
     node.bind(B, "", **pod["annotations"])
@@ -206,7 +207,8 @@ async def test_starting_agent_leaves_pods_with_containers_alone(node: Node, tmp_
 
 
 async def test_sandbox_of_a_pod_that_kubernetes_does_not_have_does_not_start(node: Node) -> None:
-    """The kubelet is late: the Pod and the Pod's job are gone, and another Pod may have the device."""
+    """The kubelet starts the Pod late: kube-apiserver no longer has the Pod, and another Pod may have
+    the device."""
     async with running(node) as (runtime, _):
         cgroup = node.start(A)
         assert "kube-apiserver no longer has the Pod, or has not reported" in await runtime.runs(POD)
@@ -220,7 +222,8 @@ async def test_sandbox_of_a_pod_that_kubernetes_does_not_have_does_not_start(nod
 
 
 async def test_pod_without_job_and_devices_runs_without_slurmds_list(node: Node) -> None:
-    """The Pod may be slurmd's, and without slurmd no list is written."""
+    """Such a Pod may be slurmd's own Pod. Without slurmd, nothing writes the list, so the Pod must not
+    wait for the list."""
     node.gres.unlink()
     node.nri = node.gres.with_name("nri")
     start = ContainerRuntime.start("0.12", node.nri, "slurm-extender")
@@ -281,7 +284,7 @@ async def test_agent_reconnects_to_a_restarted_container_runtime(node: Node) -> 
         runtime.kill()
         await until(lambda: "container runtime" in agent.health.problems())
         assert node.nri is not None
-        async with ContainerRuntime.start("0.8", node.nri) as another:  # another release
+        async with ContainerRuntime.start("0.8", node.nri) as another:  # another release of NRI
             await until(lambda: "container runtime" not in agent.health.problems())
             cgroup = node.start(A)
             node.bind(A, "gpu:1(IDX:0)")

@@ -37,7 +37,7 @@ MACHINES = {
 
 
 def at_random(seed: int) -> Machine:
-    """Returns a machine with random CPUs in each part."""
+    """Returns a machine of random size, with the numbers of the CPUs in random order."""
     choose = random.Random(seed)
     sockets, nodes, caches, cores, threads = (choose.randint(1, most) for most in (3, 2, 2, 3, 2))
     numbers = list(range(sockets * nodes * caches * cores * threads))
@@ -96,8 +96,9 @@ CORES = Cpus(((0, 4), (1, 5), (2, 6), (3, 7)))
 
 
 def slurmds_cpus(core: int, declared: int, threads: int, *, alone: bool) -> set[int]:
-    """Returns the CPUs of a native job with a core (xcpuinfo_abs_to_mac). The node declares this number
-    of cores, and this number of threads per core. With `alone`, slurmd takes each CPU for a core."""
+    """Returns the CPUs that slurmd gives to a native job on a core (xcpuinfo_abs_to_mac in Slurm).
+    `declared` is the node's number of cores, and `threads` is the number of threads per core. With
+    `alone`, slurmd takes each CPU for a core."""
     block_map, machines_threads = [*chain(*CORES.cores)], 1 if alone else 2
     assert core < declared
     return {block_map[(core * machines_threads + n) % len(block_map)] for n in range(threads)}

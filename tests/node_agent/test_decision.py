@@ -244,6 +244,6 @@ def test_device_has_one_holder(claims: list[Claim], cgroups: list[PodCgroup], kn
     populated = {each.number for each in cgroups if each.populated}
     assert {entry for entry in known if entry.cgroup in populated} <= found.entries
     looks = [found]
-    for _ in range(len(cgroups) + 1):  # the next look passes on the devices that a Pod has left
+    for _ in range(len(cgroups) + 1):  # the next decision gives away the devices that a Pod has left
         looks.append(decided(claims, cgroups, set(looks[-1].entries), SHARED))
     assert looks[-1] == looks[-2], "the decision is final"

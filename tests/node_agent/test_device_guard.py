@@ -106,7 +106,8 @@ def test_entries_apply_in_nested_cgroups_of_a_pod(tree: Tree, guard: DeviceGuard
 def test_created_device_file_opens_no_other_device(
     tree: Tree, guard: DeviceGuard, tmp_path: Path
 ) -> None:
-    """For a privileged Pod, a runtime creates files of all devices, and fails without permission."""
+    """A container runtime creates the files of all devices for a privileged Pod, and fails if the guard
+    denies the creation."""
     let_in(tree, guard, ONE, X)
     for name, device in (("mine", X), ("foreign", Y)):
         assert tree.makes(CONTAINERS[0], tmp_path / name, *device)
@@ -208,7 +209,7 @@ def test_a_map_that_is_full_is_an_error(tree: Tree) -> None:
 
 
 def test_reading_the_known_entries_creates_no_map(tree: Tree) -> None:
-    """A new map without entries would look like the guard's map to the next agent."""
+    """If the read created an empty map, the next agent would take this map for the guard's map."""
     assert known_in(tree.bpf) == set()
     assert not tree.bpf.exists()
     guard = install(tree)

@@ -210,8 +210,8 @@ async def test_devices_are_listed_once_slurmds_list_is_known(node: Node, drivers
 async def test_condition_is_repeated_and_device_list_only_if_different(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The extender regards a silent agent as gone."""
-    monkeypatch.setattr(device_health, "_TELL_S", 0.0)  # reports at each look
+    """The agent repeats the condition, because the extender regards a silent agent as gone."""
+    monkeypatch.setattr(device_health, "_TELL_S", 0.0)  # a report at each check
     writes = list[Any]()
     patch = node.kubernetes.patch_node_status
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 GPUS = tuple(Device("gpu", "h100", (f"/dev/nvidia{n}",), shared={"shard": 4}) for n in range(3))
 MONITORED = (Monitored("2", "GPU-c"), Monitored("0", "GPU-a"), Monitored("1", "GPU-b", "7"))
-"""In the order of Slurm's numbers. NVML has another order, and the last device is a MIG instance."""
+"""The GPUs in the order of Slurm's numbers. NVML has another order, and the last device is a MIG
+instance."""
 JOB = 40_000_007
 
 

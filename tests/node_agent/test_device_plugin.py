@@ -1,4 +1,5 @@
-"""Tests of the counts of the kubelet's plugin. A real kubelet is in tests/node."""
+"""Tests of the devices that the agent's plugin reports to the kubelet. A real kubelet is in
+tests/node."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ async def test_kubelet_gets_the_devices_and_changes_of_their_health(tmp_path: Pa
 
 
 async def heard(kubelet: Kubelet, units: dict[str, bool]) -> list[dict[str, str]]:
-    """Returns two reports, before and after a change. No frame of the test keeps the call alive."""
+    """Returns two reports, before and after a change. After the return, no frame of the test keeps the
+    call alive."""
     reports = []
     async with kubelet.asks() as plugin:
         call = list_and_watch(plugin)
@@ -96,7 +98,7 @@ async def test_kubelet_stops_listening_when_the_plugin_ends(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("turns", range(1, 9))
 async def test_plugin_leaves_no_socket_open_whenever_it_ends(tmp_path: Path, turns: int) -> None:
-    """A start that is cancelled half-way would leave a socket open: a ResourceWarning fails the test."""
+    """If a cancelled start left a socket open, a ResourceWarning would fail the test."""
     staying = device_plugin.stay(tmp_path, RESOURCE, dict, lambda _: None)
     task = asyncio.create_task(staying)
     for _ in range(turns):

@@ -246,8 +246,9 @@ async def test_gone_pod_of_no_job_delays_no_pod(plain: PlainNode) -> None:
 async def test_lost_map_of_cores_prevents_starts_of_pods(
     plain: PlainNode, monkeypatch: pytest.MonkeyPatch, had_cores: bool
 ) -> None:
-    """A CPU went offline before the agent started. If the machine has had gaps since the boot, no agent
-    has limited a Pod to cores: Pods start with memory limits alone."""
+    """A CPU went offline before the agent started. With `had_cores`, an earlier agent has limited Pods
+    to cores. Otherwise the machine may have had gaps since the boot, and Pods start with memory limits
+    alone."""
 
     def read() -> Cpus:
         raise ValueError("CPUs 0-2,4-7 are online")
@@ -308,7 +309,7 @@ def _has_found(agent: Agent, steps: int) -> bool:
 async def test_step_is_found_at_once_after_a_start_of_slurmd(
     plain: PlainNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(NativeJobs, "look", lambda *_: "")  # the next look is in 10 s
+    monkeypatch.setattr(NativeJobs, "look", lambda *_: "")  # runs only every 10 s
     monkeypatch.setattr(agent_module, "_STEPS_S", 0.05)
     plain.bind(A, "0")
     async with plain.agent() as agent:

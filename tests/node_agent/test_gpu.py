@@ -107,7 +107,8 @@ def test_pod_computes_only_on_gpus_that_it_may_open(tree: Tree) -> None:
 
 
 def test_nvml_shows_no_gpu_to_a_pod_without_access(tree: Tree) -> None:
-    """An agent in a Pod cannot count GPUs by NVML, so slurmd's list counts."""
+    """NVML shows an agent in a Pod only the GPUs that the Pod can open. So the agent counts the GPUs by
+    slurmd's list, and not by NVML."""
     guard = DeviceGuard(tree.bpf)
     guard.put_on(tree.root / "kubepods", 2)
     guard.close(Machine(NVIDIA.read()).guarded)

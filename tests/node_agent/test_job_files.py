@@ -31,8 +31,9 @@ while reads < least or (len(contents) < different and reads < 50 * least):
                 contents.add((name, file.read()))
 print(json.dumps([sorted(names), sorted(contents)]))
 """
-"""Reads all job files at least `least` times. Continues until `different` contents were read, but at
-most 50 times `least`. A file that disappears after the listing is an error."""
+"""Script that reads all job files at least `least` times. The script continues until `different`
+contents were read, but reads at most 50 times `least`. A file that disappears after the listing is an
+error."""
 ONE, TWO, THREE = 40_000_001, 40_000_002, 40_000_003
 
 
@@ -83,7 +84,7 @@ def test_lines_of_other_programs_stay(files: JobFiles, tmp_path: Path) -> None:
 
 
 def test_agent_removes_a_prologs_line_for_the_job_of_a_pod(files: JobFiles, tmp_path: Path) -> None:
-    """No Epilog runs for an external job."""
+    """Slurm runs no Epilog for an external job, so the agent must remove the line."""
     (tmp_path / "0").write_text(f"{ONE}\n")
     files.write({"0": [ONE]}, [ONE])
     files.write({"0": []}, [])

@@ -64,7 +64,7 @@ def test_memory_request_limits_a_pod_once_the_pod_uses_less(tmp_path: Path) -> N
 
 
 async def test_agent_answers_while_the_kernel_frees_memory(tmp_path: Path) -> None:
-    """A lease delays the writer of memory.max, as the kernel does before Linux 6.16."""
+    """A file lease delays the writer of memory.max, as the kernel does before Linux 6.16."""
     keeper = Kept(tmp_path)
     used, limit = tmp_path / "memory.current", tmp_path / "memory.max"
     used.write_text(str(1 << 50))

@@ -76,7 +76,8 @@ class Site:
     async def create(
         self, name: str, *numbers: int, asks: int = 0, told: bool = True, adopted: bool = False
     ) -> None:
-        """Creates a Pod with these GPUs, or a Pod of no job that requests GPUs."""
+        """Creates a Pod whose job has these GPUs. Without GPUs, creates a Pod of no job that requests
+        `asks` GPUs."""
         gres = f"gpu:h100:{len(numbers)}(IDX:{','.join(map(str, numbers))})"
         notes = Allocation(7, "n1", gres, "0", 512).annotations() if numbers else {}
         notes |= {ADOPTED: "7"} if adopted else {}
@@ -98,7 +99,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 @pytest.fixture
 def impatient(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shortens the time that the agent of the site waits."""
+    """Shortens the time for which the agent of the site delays an answer to the kubelet."""
     monkeypatch.setattr(kubelet_devices, "_PATIENCE_S", 0.3)
 
 
@@ -119,7 +120,8 @@ async def test_granted_devices_are_proposed(site: Site) -> None:
 async def test_answer_follows_kube_apiservers_report_of_the_pod(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kubelet may know a Pod before the agent. The agent lists the kubelet's Pods once."""
+    """The kubelet may know a Pod before the agent knows the Pod. While the agent waits, the agent lists
+    the kubelet's Pods only once."""
     monkeypatch.setattr(kubelet_devices, "_LIST_S", 60.0)
     async with site.runs() as plugin:
         await site.create("late", 1, told=False)
@@ -173,7 +175,7 @@ async def test_pod_known_only_to_the_kubelet_delays_one_answer(
 
 
 async def test_successor_of_a_pod_deleted_by_force_gets_granted_devices(site: Site) -> None:
-    """The kubelet lists both Pods."""
+    """The kubelet lists the Pod deleted by force and its successor, both under the same name."""
     async with site.runs() as plugin:
         site.listed.former["ml/one"] = ["GPU-b"]
         await site.create("one", 0)
@@ -209,8 +211,9 @@ async def test_kubelet_chooses_instead_of_devices_that_are_not_free(site: Site) 
 
 @pytest.mark.parametrize("adopted", [False, True])
 async def test_pod_that_no_job_placed_is_rejected(site: Site, adopted: bool) -> None:
-    """A Pod is adopted after the admission, or before the admission if the kubelet was away. A job with
-    the whole node may have more GPUs than the Pod requests."""
+    """The Pod is adopted after the admission, or before the admission if the kubelet was away. The
+    kubelet has a GPU left for the Pod, because the job of the other Pod has more GPUs than that Pod
+    requests."""
     async with site.runs() as plugin:
         await site.create("whole", 0, 1, asks=1)
         site.listed.pods["ml/whole"] = ["GPU-a"]

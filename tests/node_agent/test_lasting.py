@@ -1,4 +1,4 @@
-"""Tests of findings that last."""
+"""Tests of `Lasting`, which returns only findings that have lasted for some seconds without a pause."""
 
 from __future__ import annotations
 

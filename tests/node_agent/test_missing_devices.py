@@ -42,7 +42,7 @@ def made(*numbers: Number, gres: str = "gpu", id: str = "1", **variables: str) -
 
 
 class Missing(MissingDevices):
-    """Looks at the containers of one Pod."""
+    """Missing devices of the containers of one Pod."""
 
     def __init__(self, keeper: Keeper, *containers: Made) -> None:
         super().__init__(keeper)
@@ -135,7 +135,7 @@ async def test_pod_lacks_devices_until_its_container_ends(end: str, release: str
     pod, other = sandbox(A, "gpu:1(IDX:2)"), sandbox(B, "gpu:1(IDX:1)")
     live = {"state": "CONTAINER_RUNNING"}
     node.bind(A, "gpu:1(IDX:2)")
-    # The path does not matter: the number is the number of the Pod's device.
+    # The device's number decides, not the path. This is the number of the Pod's device.
     has: dict[str, Any] = {"linux": {"devices": [{"path": "/dev/own", "major": 60, "minor": 1}]}}
     async with ContainerRuntime.start(release, node.nri, pods=12_000) as runtime:
         await runtime.has(pod, {"id": "c0", **live})
@@ -160,5 +160,5 @@ async def test_pod_lacks_devices_until_its_container_ends(end: str, release: str
                     assert (await runtime.creates(pod, {"id": "c3"}))[1] == ""
                 case _:
                     assert await runtime.stops(pod) == ""
-            node.bind(B, "gpu:1(IDX:1)")  # a change, so that the agent looks
+            node.bind(B, "gpu:1(IDX:1)")  # a change, so that the agent checks the Pods
             await until(lambda: not agent.problems)

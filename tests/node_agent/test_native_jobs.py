@@ -29,7 +29,7 @@ OTHERS = {A: Claim(A, "kube-system/slurmd"), B: Claim(B, "ml/b", adopted=True)}
 
 
 class Jobs(NativeJobs):
-    """Looks at the native jobs of a Node, every 10 s."""
+    """Checks the native jobs of a Node. The clock advances 10 s before each check."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "kubepods").mkdir(exist_ok=True)
@@ -219,7 +219,8 @@ def test_removed_job_has_no_problem(tmp_path: Path, devices: bool) -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("at", ["", "/step_0/user"], ids=["job", "step"])
 def test_device_program_above_the_jobs_cgroup_does_not_count(node: Node, at: str) -> None:
-    """slurmd runs in a Pod, so the agent's guard is above the cgroups of slurmd's jobs."""
+    """slurmd runs in a Pod, so the agent's guard is above the cgroups of slurmd's jobs. The guard does
+    not show that Slurm constrains devices."""
     tree, counts = node.tree, Counted(memory=False, devices=True)
     job = f"kubepods/pod{A}/{SCOPE}/job_33"
     tree.make(f"{job}/step_0/user/task_0", f"{job}/step_0/slurm")

@@ -1,4 +1,4 @@
-"""Tests of device holders from before slurmd renumbered the devices."""
+"""Tests of Pods and native jobs that got their devices before slurmd renumbered the devices."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ def test_device_is_renumbered_if_its_files_have_other_numbers(
 
 
 class Guard:
-    """Access of Pods to devices in the kernel. The access outlives agents."""
+    """Stand-in for the guard: entries that give Pods access to devices in the kernel. The entries
+    outlive agents."""
 
     def __init__(self) -> None:
         self.entries: set[Entry] = set()
@@ -136,7 +137,7 @@ class Machine:
         return self.keeper.keep(claims, None, lambda: self._native.present(self.claims))
 
     def problems(self) -> Mapping[str, str]:
-        """Looks, and returns the problems of Pods."""
+        """Makes the agent decide, and returns the problems of Pods."""
         decision = self.looks()
         assert decision is not None
         return decision.problems
@@ -313,7 +314,8 @@ def test_slurmds_pod_is_no_holder(machine: Machine) -> None:
 
 
 def test_restarted_pod_gets_the_devices_of_the_new_numbers(machine: Machine) -> None:
-    """The kubelet creates another sandbox. No process has opened the old files."""
+    """The kubelet has created another sandbox for the Pod, so no process has opened devices by the old
+    numbers."""
     machine.pod(A, 0)
     machine.looks()
     machine.lists("102")
@@ -326,7 +328,8 @@ def test_restarted_pod_gets_the_devices_of_the_new_numbers(machine: Machine) -> 
 
 
 def test_part_of_a_renumbered_device_is_not_given(machine: Machine) -> None:
-    """The old and the new number of a device could give the device's parts to different jobs."""
+    """Slurm could give parts of a device to one job by the old number, and to another job by the new
+    number."""
     machine.lists("012", shards=4)
     machine.pod(A, 0, name="shard")
     machine.looks()

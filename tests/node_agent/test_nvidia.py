@@ -183,7 +183,8 @@ def test_complaints_about_programs_are_ignored(gpus: Gpus) -> None:
 
 
 def test_complaint_about_memory_only_causes_a_read(gpus: Gpus) -> None:
-    """NVML's report on memory decides whether the GPU needs a reset."""
+    """The complaint itself is no problem. NVML's report on memory decides whether the GPU needs a
+    reset."""
     gpus.add()
     gpus.say("xid", gpu=0, code=63)
     gpus.say("xid", gpu=0, code=94)
@@ -281,7 +282,7 @@ def named(gpus: Gpus) -> list[str]:
     ("lost", "words"), [(1, "GPU 1 of NVML: GPU is lost"), (2, "NVML: GPU is lost")]
 )
 def test_lost_gpu_is_a_problem_of_an_unreported_device(gpus: Gpus, lost: int, words: str) -> None:
-    """The file of the lost device stays."""
+    """The device file of the lost GPU still exists."""
     gpus.add()
     gpus.add(lost=lost)
     gpus.add()

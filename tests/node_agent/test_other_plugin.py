@@ -70,7 +70,8 @@ async def test_returning_vendor_plugin_is_reported_again(tmp_path: Path) -> None
 
 
 async def test_ended_kubelet_is_not_taken_for_another_plugin(tmp_path: Path) -> None:
-    """The ended kubelet closes the connection. The socket stays until the next start of a kubelet."""
+    """The ended kubelet closes the connection. The plugin's socket stays until the next start of a
+    kubelet."""
     kubelet = Kubelet(tmp_path, listens=True)
     async with plugged(tmp_path, UNITS) as reports:
         async with kubelet.runs():
@@ -112,13 +113,14 @@ async def test_unreadable_checkpoint_is_ignored(text: str, tmp_path: Path) -> No
         await looked()
         assert reports == [None]
         await kubelet.hangs_up()
-        await until(lambda: WORDS in reports)  # the plugin still looks
+        await until(lambda: WORDS in reports)  # the plugin still checks
 
 
 async def test_earlier_count_is_not_taken_for_another_plugin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The vendor's plugin was turned off, and the kubelet has not written the agent's devices yet."""
+    """The vendor's plugin was turned off. The kubelet's checkpoint does not have the agent's devices
+    yet."""
     monkeypatch.setattr(device_plugin, "_SETTLES_S", 0.6)
     kubelet = Kubelet(tmp_path)
     kubelet.counts("GPU-a")

@@ -40,7 +40,7 @@ def test_pod_of_no_job_is_a_static_pod_or_known_to_have_no_job() -> None:
 
 
 def test_adopted_pod_gets_all_cores_back(tmp_path: Path) -> None:
-    """Before the adoption, the Pod had no job."""
+    """Before the adoption, the Pod had no job, so the agent kept the Pod off the cores of jobs."""
     (tmp_path / CPUS).write_text("")
     cgroup = PodCgroup(A, 7, populated=True, place=tmp_path)
     for claim, expected in ((OTHER, "0,2-4,6-7"), (OTHER._replace(adopted=True), "0-7")):

@@ -84,7 +84,7 @@ def test_each_step_counts_once(node: Node) -> None:
 
 
 def test_step_with_slurmstepd_alone_ends_later(node: Node) -> None:
-    """slurmstepd has made the cgroup, and starts the processes in a moment."""
+    """The step's cgroup has only slurmstepd, which starts the step's processes a moment later."""
     steps, place = Steps(node), f"{SCOPE}/job_33/step_0"
     node.tree.make(f"{place}/slurm")
     with node.process(f"{place}/slurm"):

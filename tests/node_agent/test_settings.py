@@ -10,7 +10,8 @@ from node_agent.settings import Settings
 
 
 def test_resource_mapped_to_an_empty_name_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extender has the same names in its setting, from the same value of the chart."""
+    """The chart sets this variable and a setting of the extender from the same value. In the extender's
+    setting, a name may be empty."""
     monkeypatch.setenv("NODE_AGENT_NODE", "n1")
     monkeypatch.setenv("NODE_AGENT_GRES", "/run/gres")
     resources = {"nvidia.com/gpu": "gpu", "nvidia.com/hostdev": ""}

@@ -1,4 +1,4 @@
-"""Tests of devices by Slurm's own numbers, as slurmd prints the devices of many configurations."""
+"""Tests of the numbers that Slurm gives to devices, with slurmd's output for many configurations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.eventually import eventually
 from tests.node_agent.slurmd import slurmd_prints
 
 _CONF = "GresTypes=fpga,shard,gpu,nic,mps\nNodeName=n1 CPUs=1 RealMemory=1 Gres="
-# GRES in slurm.conf, lines of gres.conf, and the devices' files by name in Slurm's order.
+# For each case: the GRES in slurm.conf, the lines of gres.conf, and the names of the devices' files in
+# Slurm's order.
 CONFIGURATIONS = {
     "in the order of the files": (
         "gpu:4",
@@ -199,8 +200,9 @@ _FETCHES = ' || list_devices "$@"; then'
 @pytest.mark.real
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
 def test_list_follows_the_files_that_slurmd_has_fetched(tmp_path: Path, release: str) -> None:
-    """slurmctld reconfigures before slurmd starts, and while slurmd runs. While slurmd runs, the script
-    does not list devices from files that `slurmd -G` fetches."""
+    """slurmctld reconfigures before slurmd starts, and while slurmd runs. In the test, the script does
+    not read files that `slurmd -G` fetches, so the list must follow the files that slurmd has
+    fetched."""
     spec = ClusterSpec(
         nodes=1, gpus_per_node=4, dynamic_nodes=1, kubernetes=False, extender=False, release=release
     )

@@ -505,12 +505,13 @@ async def test_slurmd_pod_waits_for_drivers_if_the_agent_finds_devices(bench: Be
 
 async def test_slurmd_pod_waits_for_no_driver_if_the_pool_sets_gres(bench: Bench) -> None:
     bench.awaited = "a driver"
-    await bench.assign("gpu-1", slurm={"gres": ""})  # the pool has no devices
+    await bench.assign("gpu-1", slurm={"gres": ""})  # the pool declares no devices
     await until(lambda: bench.revision == "gpu-1")
 
 
 async def test_pod_of_that_name_in_another_namespace_is_no_slurmd_pod(bench: Bench) -> None:
-    """A user with permission to create Pods in another namespace must not get all devices by a name."""
+    """A user with permission to create Pods in another namespace must not get all devices by giving a
+    Pod this name."""
     metadata = {"name": pod_name("n1"), "namespace": "default"}
     spec = {"nodeName": "n1", "containers": []}
     bench.kubernetes.put("pods", {"metadata": metadata, "spec": spec})

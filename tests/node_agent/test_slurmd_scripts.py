@@ -134,8 +134,8 @@ exec {listening(root)}"""
 
 
 def test_devices_are_listed_again_after_slurmd_executes_itself(root: Path) -> None:
-    """`scontrol reconfigure` causes such an execution. A failed list is made again. slurmd keeps the
-    limits of CoreSpecCount and MemSpecLimit."""
+    """After `scontrol reconfigure`, slurmd executes itself. The script repeats a failed list. `slurmd
+    -G` removes the limits of CoreSpecCount and MemSpecLimit, and the script restores both limits."""
     order, listed = root / "order", root / "run/slurm-extender/gres"
     order.write_text("before")
     cgroup = Path("/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
@@ -204,7 +204,7 @@ def test_failed_script_ends_the_container_and_is_named(root: Path) -> None:
     assert (root / "termination-log").read_text() == "script 10-a failed with exit status 7\n"
 
 
-# -- The same, as the first process of a container
+# -- The scripts as the first process of a container
 
 
 CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -226,8 +226,8 @@ print([each for each in pathlib.Path("/proc").glob("[0-9]*/stat") if ") Z " in e
 
 
 def test_orphaned_processes_of_slurmd_are_reaped(root: Path) -> None:
-    """slurmd does not wait for slurmstepd, because slurmstepd forks twice. A zombie would look like a
-    job."""
+    """slurmd does not wait for slurmstepd, because slurmstepd forks twice. Without another process that
+    waits, slurmstepd would stay as a zombie and look like a job."""
     program(root / "bin/slurmd", f'[ "$1" != -D ] || exec {sys.executable} {root}/slurmd.py')
     (root / "slurmd.py").write_text(_LEAVES_ZOMBIES)
     assert start(root, CONTAINER) == (0, "[]\n")
@@ -246,8 +246,9 @@ def test_container_ends_on_sigterm_even_if_a_process_hangs(root: Path, hangs: st
 
 
 def stop(root: Path, before: str, state: str = "State=IDLE+DRAIN") -> tuple[int, str]:
-    """Runs stop.sh. Returns the number of looks for jobs, and the requests to Slurm. `before` runs
-    before the script, in the same container. The script looks every 0.1 s instead of every second."""
+    """Runs stop.sh. Returns how often the script looked for jobs, and the requests to Slurm. `before`
+    runs before the script, in the same container. The script looks every 0.1 s instead of every
+    second."""
     text = Path(manifest_module.__file__).with_name("stop.sh").read_text()
     shown = f"NodeName=n1 Arch=x86_64\n   {state} Weight=1\n   Partitions=POWER,DRAIN"
     program(root / "bin/scontrol", f"[ $1 = show ] && echo '{shown}' || echo \"$@\" >>{root}/asked")

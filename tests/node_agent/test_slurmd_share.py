@@ -1,4 +1,5 @@
-"""Tests of the slurmd Pod's share beside Pods of jobs, and of the wait for slurmd's list."""
+"""Tests of the cores, memory and devices that the slurmd Pod has beside Pods of jobs, and of the agent's
+wait for slurmd's list of devices."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ async def test_slurmd_has_every_device_that_no_pod_of_a_job_has(node: Node) -> N
             await until(agent.lingering)
             assert (node.has(pods), node.has(slurmds)) == ("y", "xz")
         await until(lambda: not agent.lingering())
-        assert node.has(slurmds) == "xyz"  # the gate has let the next job start
+        assert node.has(slurmds) == "xyz"  # so the gate lets the next job start
         node.bind(A, "gpu:1(IDX:1)")
         await until(lambda: node.has(pods) == "y")
         with node.process(pods):
@@ -91,7 +92,7 @@ async def test_node_gives_no_device_before_slurmd_starts(node: Node) -> None:
 
 @pytest.mark.real
 async def test_slurmd_pod_that_never_lists_its_devices_is_a_problem(node: Node) -> None:
-    """For example, a command in the template writes no list."""
+    """For example, the template has its own command for slurmd, and the command writes no list."""
     node.gres.unlink()
     start_slurmd(node)
     async with node.agent() as agent:
@@ -108,7 +109,7 @@ async def test_no_pod_gets_devices_by_the_list_of_an_earlier_slurmd(node: Node) 
     start_slurmd(node)
     async with node.agent() as agent:
         one = await node.run_pod(A, "gpu:1(IDX:1)", "y")
-        begins(node, datetime.now(UTC) + timedelta(seconds=60))  # the scripts run before slurmd
+        begins(node, datetime.now(UTC) + timedelta(seconds=60))  # scripts run, slurmd not yet
         other = node.begin(C, "gpu:1(IDX:0)")
         await until(lambda: "since its last start" in agent.problems.get(f"ml/{C}", ""))
         assert (node.has(one), node.has(other)) == ("y", "")
@@ -231,7 +232,7 @@ async def test_slurmd_pod_is_made_after_last_process_of_the_earlier_pod(
 
 @pytest.mark.real
 async def test_node_reports_devices_that_the_next_slurmd_pod_lacks(node: Node) -> None:
-    """Another user creates the next Pod while processes of the earlier Pod run."""
+    """A user, and not the agent, creates the next slurmd Pod while processes of the earlier Pod run."""
     slurmds = start_slurmd(node)
     async with node.agent():
         await until(lambda: node.has(slurmds) == "xyz")

@@ -71,7 +71,8 @@ def test_pod_row_names_a_missing_cgroup_or_unknown_devices() -> None:
 async def test_devices_that_the_kubelet_counts_differently_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver names the GPUs. A Pod may have a GPU under the name from an earlier agent."""
+    """The driver names the GPUs. The kubelet may still count a GPU for a Pod under the name that an
+    earlier agent used."""
     known = tuple(replace(gpu, uuid=f"GPU-{n}") for n, gpu in enumerate(GPUS))
     monkeypatch.setattr(names, "ask_drivers", lambda: Answers(known))
     listed = PodResources(tmp_path / "pod-resources.sock")

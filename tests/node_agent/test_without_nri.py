@@ -1,5 +1,5 @@
-"""Tests of whole Nodes of devices. Without NRI, a container gets all devices from the kubelet, or
-none."""
+"""Tests of Pods that have all devices of a Node. Without NRI, the kubelet gives a container all devices,
+or none."""
 
 from __future__ import annotations
 

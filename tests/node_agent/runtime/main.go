@@ -1,5 +1,6 @@
-// The part of a container runtime that speaks NRI: NRI's own, as containerd has it. It makes no containers.
-// Each line of its standard input is a question, and each of its output what a plugin has made of it.
+// The part of a container runtime that speaks NRI, by NRI's own code, as in containerd. The program creates no
+// containers. Each line of the standard input is a question (a call to the plugins). Each line of the standard
+// output is the answer: the plugins' changes, and the error.
 package main
 
 import (
@@ -27,8 +28,8 @@ type answer struct {
 	Error   string          `json:"error,omitempty"`
 }
 
-// What a plugin is told of when it connects, and which updates the last one asked for then. NRI lets no
-// plugin connect while a question is answered.
+// Pods and containers that the runtime reports to a plugin that connects, and the updates that the last such
+// plugin requested when connecting. While the program answers a question, NRI lets no plugin connect.
 var (
 	pods       []*nri.PodSandbox
 	containers []*nri.Container
@@ -42,8 +43,8 @@ func must(err error) {
 	}
 }
 
-// As many containers as Pods: NRI shortens both lists by the same factor, and would tell no container at a
-// time of much fewer, for ever.
+// Adds as many containers as Pods. If a message is too long, NRI shortens both lists by the same factor. With
+// few containers, each shortened message would have no container, and NRI would never end.
 func addPods(count int) {
 	for i := range count {
 		annotations := map[string]string{"padding": fmt.Sprintf("%01000d", i)}
@@ -74,7 +75,8 @@ func updatesTold(told []*nri.ContainerUpdate) answer {
 }
 
 func ask(runtime *nri.Adaptation, asked question) (answer, error) {
-	defer runtime.BlockPluginSync().Unblock() // a plugin that connects just now is asked, too
+	// Waits for a plugin that is connecting, so that the runtime asks this plugin, too.
+	defer runtime.BlockPluginSync().Unblock()
 	var pod nri.PodSandbox
 	must(protojson.Unmarshal(asked.Pod, &pod))
 	switch asked.Do {
