@@ -158,7 +158,7 @@ def test_message_of_a_too_large_pod_states_what_nodes_have(asked: dict[str, Any]
 
 
 def test_cause_keeps_ten_of_many_partitions() -> None:
-    """The extender keeps a cause for each of thousands of rejected Pods."""
+    """The extender keeps a cause for each of thousands of rejected Pods, so each cause must be short."""
     names = tuple([f"p{number}" for number in range(300)])
     main = Node("n1", frozenset(), 8, 9999, partitions=("main",))
     nodes = [main, Node("n2", frozenset(), 99, 9999, partitions=names)]

@@ -40,7 +40,7 @@ class Cluster(World):
         return uid, allocation.node
 
     def refuses(self, uid: str, *, offers: bool, words: str = LACKS) -> None:
-        """Lets kube-scheduler reject a Pod's Node with a message, and waits a moment."""
+        """Lets kube-scheduler reject a Pod's Node with a message, and lets 0.3 s pass."""
         allocation = self.pods[uid].scheduling.allocation
         assert allocation is not None
         offered = FeasibleNodes(allocation.job_id, (OTHER[allocation.node],)) if offers else None
@@ -127,7 +127,7 @@ def test_pod_refused_on_every_node_shows_the_pause(cluster: Cluster) -> None:
 
 
 def test_allocation_clears_the_shown_cause() -> None:
-    """First all Nodes are closed to the Pod, and then the Nodes open."""
+    """At first, all Nodes are closed to the Pod. Then the Nodes open."""
     closed = VIEW
     for name in VIEW.nodes:
         closed = closed.with_node(name, replace(VIEW.nodes[name], unschedulable=True))

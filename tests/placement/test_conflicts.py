@@ -19,7 +19,7 @@ VERSIONED = (EvictPod, WriteAllocation, WriteAttempt)
 
 
 def outwritten(world: World, uid: str, seconds: float = 60.0) -> None:
-    """Annotates the Pod just before each write of the ledger."""
+    """Lets another client annotate the Pod just before each write of the ledger."""
     assert uid in world.pods
     end = world.now + seconds
     while world.now < end and uid in world.pods:
@@ -44,7 +44,8 @@ def without_its_job(world: World) -> str:
 
 @pytest.mark.parametrize("heard", [True, False])
 def test_eviction_is_not_delayed_by_one_write_in_between(world: World, heard: bool) -> None:
-    """A kubelet or a controller may write. The ledger sees this write before or after the conflict."""
+    """Another client, such as a kubelet or a controller, may write to the Pod. The ledger sees this
+    write before or after the conflict."""
     uid = without_its_job(world)
     if heard:
         world.write(world.pods[uid])
@@ -81,7 +82,8 @@ def test_writes_to_an_unbound_pod_do_not_delay_its_eviction(world: World, gated:
 
 
 def test_pod_placed_again_by_another_replica_is_not_evicted(world: World) -> None:
-    """Another replica has replaced the ended job. The acting replica does not know the next job yet."""
+    """Another replica has placed the Pod again after the end of the job. The replica that acts does not
+    know the next job yet."""
     uid = unbound_without_its_job(world, gated=False)
     for _ in range(3):
         world.outwrite()
@@ -106,7 +108,8 @@ def test_writes_do_not_delay_the_eviction_for_a_requeued_job(world: World) -> No
 
 
 def test_eviction_keeps_its_version_check_after_few_conflicts(world: World) -> None:
-    """A replica without recent news must not carry out an old decision."""
+    """An eviction in any version of the Pod could carry out an old decision of a replica without recent
+    news."""
     without_its_job(world)
     for _ in range(2):
         (eviction,) = of_kind(world.effects, EvictPod)
@@ -118,7 +121,7 @@ def test_eviction_keeps_its_version_check_after_few_conflicts(world: World) -> N
 def test_one_late_version_counts_as_one_conflict(world: World) -> None:
     uid = without_its_job(world)
     world.outwrite()
-    for _ in range(10):  # the watch delivers nothing
+    for _ in range(10):  # the watch delivers no version
         world.pass_time(1.0)
         eviction = world.take(EvictPod)
         assert not eviction.in_any_version
@@ -128,7 +131,8 @@ def test_one_late_version_counts_as_one_conflict(world: World) -> None:
 
 
 def wrong_job(world: World) -> tuple[str, int]:
-    """Creates a waiting Pod. The owner has made the job smaller, and the job can start."""
+    """Creates a waiting Pod whose job has fewer CPUs, because the owner changed the job. Slurm can start
+    the job."""
     uid, job_id = queued_big_pod(world)
     world.change_job(job_id, cpus_allocated=1)
     world.remove_and_settle("u1")
@@ -164,7 +168,7 @@ def test_job_is_cancelled_once_and_not_at_every_write(world: World) -> None:
 
 
 def test_job_of_an_ungated_pod_is_kept_until_the_next_attempt(world: World) -> None:
-    """A Binding may be on its way."""
+    """kube-scheduler may be binding the Pod already."""
     uid = world.settled_pod()
     job_id = world.job_id_of(uid)
     world.refuse(uid, offers=True)
@@ -190,14 +194,15 @@ def test_allocation_that_conflicts_keep_unwritten_is_given_back(world: World) ->
 
 
 def fail_to_write(world: World) -> None:
-    """Fails all writes to kube-apiserver. Slurm answers."""
+    """Makes all writes to kube-apiserver fail. Slurm still answers."""
     for effect in tuple(world.effects):
         world.effects.remove(effect)
         world.finish(effect, LOST if isinstance(effect, VERSIONED) else world.do(effect))
 
 
 def away(world: World, uid: str) -> None:
-    """First another client writes faster for a second. Then kube-apiserver does not answer."""
+    """For a second, another client writes before each write of the ledger. After this second,
+    kube-apiserver does not answer."""
     outwritten(world, uid, 1.0)
     end = world.now + world.rules.unbound_deadline + 6.0
     while world.now < end:
@@ -228,7 +233,7 @@ def test_pod_is_placed_after_its_allocation_can_be_written(
 
 
 def test_missing_reply_of_kube_apiserver_is_no_conflict(world: World) -> None:
-    """The Pods keep their allocations until kube-apiserver answers again."""
+    """Without replies, the Pods keep their allocations until kube-apiserver answers again."""
     uid = world.create_pod()
     world.hear_all()
     for _ in range(300):

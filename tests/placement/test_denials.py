@@ -17,7 +17,7 @@ MINUTE = 60
 
 
 def live_on(world: World, seconds: int) -> list[Effect]:
-    """Lets time pass without losses. Returns the effects."""
+    """Lets time pass, and carries out all effects. Returns the effects."""
     return world.settle() + world.wait(1.0, times=seconds)
 
 
@@ -77,8 +77,8 @@ def test_refused_pod_is_retried_and_keeps_its_cause(world: World, denied: str) -
 
 @pytest.mark.parametrize("immediate", [True, False])
 def test_job_made_without_a_reply_is_found_before_a_refusal(immediate: bool) -> None:
-    """Slurm calls the plugin before the check for a duplicate id, so the reply does not show an existing
-    job."""
+    """Slurm calls the plugin before Slurm checks for a duplicate id. So the reply does not show if Slurm
+    already has the job."""
     world = World()
     uid, submit = world.pod_and_submission()
     submit = replace(submit, immediate=immediate)
@@ -102,7 +102,7 @@ def test_pod_is_not_refused_before_slurm_reports_that_no_job_exists(world: World
 
 
 def test_duplicate_id_error_without_a_job_counts_as_a_refusal(world: World) -> None:
-    """A plugin may return any error number of Slurm, including this number."""
+    """A plugin may return any error number of Slurm, even the number for a duplicate id."""
     uid = world.create_pod()
     world.hear()
     sent = 0

@@ -21,7 +21,7 @@ def evictions(world: World) -> list[EvictPod]:
     return [effect for effect in world.effects if isinstance(effect, EvictPod)]
 
 
-# A long grace
+# Long grace periods
 
 
 @pytest.mark.parametrize("grace", [600, A_DAY])
@@ -38,12 +38,13 @@ def test_end_of_its_job_shortens_the_grace_period_of_a_pod(world: World, grace: 
 
 
 def test_eviction_is_repeated_while_the_pod_has_a_longer_grace_period(world: World) -> None:
-    """Another user deletes the Pod before the eviction of the ledger takes effect."""
+    """Another user deletes the Pod with a long grace period before the ledger's eviction takes
+    effect."""
     uid = world.bound_pod()
     world.lose_job(uid, "CANCELLED")
     (eviction,) = evictions(world)
     world.effects.remove(eviction)
-    world.finish(eviction, None)  # the eviction reports success
+    world.finish(eviction, None)  # kube-apiserver reports success
     world.delete_pod(uid, A_DAY)
     world.settle()
     world.wait(world.rules.reevict)
@@ -62,8 +63,8 @@ def test_terminating_pod_is_evicted_when_its_jobs_grace_time_starts(world: World
 
 
 def test_lost_job_of_a_terminating_pod_is_requested_again(world: World) -> None:
-    """Otherwise the Pod would run without a job for a day, and Slurm would give the resources to other
-    jobs."""
+    """Without the next job, the Pod would run without a job for a day, and Slurm would give the
+    resources to other jobs."""
     uid = world.bound_pod()
     world.delete_pod(uid, A_DAY)
     world.settle()
@@ -72,14 +73,14 @@ def test_lost_job_of_a_terminating_pod_is_requested_again(world: World) -> None:
     assert world.live_jobs(uid)
 
 
-# Forged numbers
+# Attempts and job ids that a user has forged
 
 
 @pytest.mark.parametrize("attempt", [2, 900])
 def test_forged_attempt_does_not_prevent_the_eviction_of_a_bound_pod(world: World, attempt: int) -> None:
     uid = world.bound_pod()
     world.lose_job(uid, "CANCELLED")
-    world.forge(uid, attempt)  # then the eviction conflicts
+    world.forge(uid, attempt)  # so the eviction conflicts
     calm_down(world, 5)
     assert uid not in world.pods
 

@@ -37,7 +37,7 @@ def name(world: World, uid: str, job_id: int) -> None:
 def test_next_leader_ignores_a_forged_job_id(world: World) -> None:
     uid, first, second = bound_at_the_second_attempt(world)
     name(world, uid, first)
-    world.news.clear()  # at this time, no replica led
+    world.news.clear()  # no replica led at the time of the write
     world.restart()
     outlast(world, 70)
     assert world.jobs[second].state.running

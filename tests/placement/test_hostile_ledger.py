@@ -68,8 +68,8 @@ def taints(number: int) -> list[dict[str, str]]:
 
 
 class Driver:
-    """A ledger, with models of Kubernetes and Slurm. The models carry out each effect at once, and grant
-    nothing."""
+    """A ledger, with models of Kubernetes and Slurm. The models carry out each effect at once. The Slurm
+    of the models starts no job until `start`."""
 
     def __init__(self) -> None:
         self.ledger = Ledger(RULES)
@@ -78,7 +78,7 @@ class Driver:
         self.jobs: dict[int, Job] = {}
 
     def tell(self, *events: Event) -> None:
-        """Applies each event, and the effects that need no wait."""
+        """Applies each event, and all effects that follow without a passage of time."""
         for event in events:
             effects = self._apply(event)
             while effects or self.ledger.next_wake() <= self.now:
@@ -150,7 +150,8 @@ def gone(pods: Iterable[Pod]) -> Turn:
 
 
 def shown(cluster: ClusterView) -> Turn:
-    """Returns a turn that observes a cluster. The view has no cached results."""
+    """Returns a turn in which the ledger observes a cluster. The view of the cluster has no cached
+    results."""
     fresh = [*cluster.nodes.items()]
     return lambda driver: driver.tell(ClusterObserved(replace(cluster, nodes=Nodes(dict(fresh)))))
 
@@ -184,7 +185,7 @@ def test_no_event_takes_long_whatever_pods_demand_of_nodes(demand: str, size: in
 @pytest.mark.alone
 @pytest.mark.parametrize("annotations", ANNOTATED)
 def test_no_event_takes_long_whatever_annotations_say(annotations: str) -> None:
-    ours = [{"name": GATE}]  # another gate would hold the Pod back
+    ours = [{"name": GATE}]  # with another gate, the Pod would not be placed
     given = annotated(ANNOTATED[annotations], schedulingGates=ours, **DEMANDS["fields"](1))
     pods = [parse_pod(given, TRANSLATION)._replace(uid=f"u{n}") for n in range(20)]
     assert longest(*life(1_000, pods)) < LONGEST_S
@@ -208,7 +209,8 @@ def test_no_event_takes_long_with_a_window_of_different_requests(size: int) -> N
 
 @pytest.mark.alone
 def test_no_event_takes_long_while_thousands_of_pods_wait_for_a_turn() -> None:
-    """All Pods are refused for now. Then all facts about the refusal change at the same time."""
+    """At first, the ledger refuses all Pods for now. Then all facts about the refusal change at the same
+    time."""
     pods = [pod(f"p{n}") for n in range(3_000)]
     closed = ClusterView(Nodes(), view(1_000).partitions, cluster=RULES.cluster)
     whole = view(1_000)
@@ -231,7 +233,7 @@ def test_no_event_takes_long_with_thousands_of_partition_lists() -> None:
 
 
 def leaves(driver: Driver) -> None:
-    """Removes a job from Slurm's queue. Another job takes the place."""
+    """Ends the Pod of a queued job. The job of another Pod takes the place in Slurm's queue."""
     queued = driver.of(State.QUEUED)
     assert len(queued) == 180
     driver.tell(PodVanished(queued[0]))
@@ -240,7 +242,7 @@ def leaves(driver: Driver) -> None:
 
 @pytest.mark.alone
 def test_deferred_changes_of_excluded_nodes_are_all_made() -> None:
-    """Each Pod excludes other Nodes. Then another Node is closed to all Pods."""
+    """Each Pod excludes other Nodes than the next Pod. Then one more Node is closed to all Pods."""
     whole, driver = view(1_000), Driver()
     own = [[f"node-{n}"] for n in range(60)]
     term = [affinity({"matchExpressions": [expression("rank", "NotIn", f"{n}")]}) for n in range(60)]

@@ -28,7 +28,7 @@ def world() -> World:
 
 
 def with_the_same_devices(world: World, uid: str) -> Job:
-    """Restarts the job on other cores with the same devices."""
+    """Gives the job the devices of the Pod's allocation, so that only the cores change."""
     job_id = world.job_id_of(uid)
     stands = world.allocation_of(uid)
     world.jobs[job_id] = replace(world.jobs[job_id], gres=(stands.gres,))
@@ -55,7 +55,7 @@ def two_pods(world: World, *cores: str) -> tuple[str, str]:
 
 
 def start_on(world: World, uids: tuple[str, str], *cores: str) -> None:
-    """Restarts both jobs on other cores with the same devices."""
+    """Changes the cores of both jobs, and keeps the devices, as after a restart of the jobs."""
     for uid, each in zip(uids, cores, strict=True):
         job = with_the_same_devices(world, uid)
         world.jobs[job.id] = replace(job, cores=(each,))
@@ -110,12 +110,12 @@ def test_a_pod_gets_its_jobs_id_before_it_moves(one_node: World) -> None:
 
 
 def test_pod_of_a_resumed_job_is_evicted_if_another_job_has_its_cores() -> None:
-    """The Pod's job was suspended and resumed. The state does not show the suspension."""
+    """The Pod's job was suspended and resumed. The state in Slurm no longer shows the suspension."""
     world = World(numbers=True, nodes=("n1",), jobs_per_node=2)
     uid = world.bound_pod()
     world.suspend(world.job_id_of(uid))
     world.resume(world.job_id_of(uid))
-    world.given -= 1  # the next job gets the same core
+    world.given -= 1  # Slurm gives the next job the same core
     other = world.create_pod()
     done = world.settle()
     assert uid in {each.uid for each in of_kind(done, EvictPod)}
@@ -179,11 +179,11 @@ def test_next_leader_reads_the_jobs_of_bound_pods_once(world: World, same_device
 
 
 def test_next_leader_checks_devices_of_a_job_that_it_reads_at_its_start(world: World) -> None:
-    """The job waits when the next leader starts, so the leader reads the job at once."""
+    """The job waits in Slurm when the next leader starts, so the leader reads the job at once."""
     uid = world.bound_pod()
     world.forget_the_start(uid)
     world.restart()
-    world.schedule()  # before the first read
+    world.schedule()  # the job starts before the first read
     world.wait_and_poll(1.0)
     assert uid not in world.pods
     assert not world.live_jobs(uid)
@@ -198,7 +198,7 @@ def lose_state(world: World) -> None:
 
 
 def save_late(world: World) -> None:
-    """Saves the state of slurmctld from before the starts of the last seconds."""
+    """Saves a state of slurmctld in which the jobs of the last seconds have not started yet."""
     world.save()
     assert world.saved is not None
     late = [job_id for job_id, at in world.started_at.items() if world.now - at < SAVES_WITHIN_S]

@@ -1,4 +1,4 @@
-"""Pods that cannot be bound get few jobs, so that their cost for other Pods is limited."""
+"""Pods that cannot be bound get few jobs, so that such Pods take few resources from other Pods."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def told(world: World, uid: str) -> str:
 
 
 def live_on(world: World, seconds: int) -> None:
-    """Lets time pass without losses. kube-scheduler looks at the Pod every second."""
+    """Lets time pass. Every second, all effects are carried out, and kube-scheduler tries the Pod."""
     for _ in range(seconds):
         world.catch_up()
         world.pass_time(1.0)
@@ -57,8 +57,8 @@ def live_on(world: World, seconds: int) -> None:
 
 
 def never_bound(seconds: int = HOUR) -> tuple[World, str]:
-    """Creates a Pod that kube-scheduler rejects before calling the extender. Returns the world after
-    `seconds`, and the uid."""
+    """Creates a Pod that kube-scheduler rejects before calling the extender. Returns the world after the
+    given seconds, and the uid of the Pod."""
     world = World(PlacementConfig())
     uid = world.create_pod()
     world.unbindable.add(uid)
@@ -67,8 +67,8 @@ def never_bound(seconds: int = HOUR) -> tuple[World, str]:
 
 
 def test_next_leader_acts_on_a_refusal_that_comes_after_its_start(world: World) -> None:
-    """The Pod already has the allocation, so the ledger writes nothing, and the Pod gets no new
-    version."""
+    """The new leader writes nothing, because the Pod already has the allocation. So the Pod gets no new
+    version before the refusal."""
     uid = world.settled_pod()
     world.restart_and_settle()
     world.say(uid, REFUSAL)
@@ -117,7 +117,7 @@ def test_restarted_leader_cancels_the_job_of_a_pod_without_its_claim(world: Worl
 
 def test_job_of_a_deposed_leader_is_cancelled_while_the_claim_is_missing(world: World) -> None:
     world.fail_over()
-    world.swap()  # the deposed leader does not know yet
+    world.swap()  # the deposed leader does not know of the next leader
     uid = world.create_pod()
     world.edit(uid, 2001)
     world.catch_up()
@@ -201,7 +201,7 @@ def test_nodes_found_for_an_earlier_attempt_do_not_count_for_the_next() -> None:
 
 @pytest.mark.parametrize(("lasts", "most"), [(35, 2), (95, 3), (215, 4), (24 * HOUR, 52)])
 def test_backoff_grows_for_a_pod_that_is_refused_after_filter(lasts: int, most: int) -> None:
-    """A plugin rejects the Pod in Reserve or Permit, after kube-scheduler has found Nodes."""
+    """After kube-scheduler has found Nodes, a plugin rejects the Pod in Reserve or Permit."""
     world = World(PlacementConfig())
     uid = world.create_pod()
     step = 1.0 if lasts < HOUR else 30.0
@@ -223,7 +223,8 @@ def another_comes_and_goes(world: World) -> None:
 
 
 def test_leaving_pods_do_not_end_the_backoff_after_several_refusals() -> None:
-    """kube-scheduler reports full Nodes even if the other Nodes do not fit for another reason."""
+    """kube-scheduler's message names the full Nodes, and Nodes that do not fit for another reason. So
+    room on a full Node may not help the Pod."""
     world = World(PlacementConfig())
     world.unbindable.add(uid := world.create_pod())
     full = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod affinity rules."
@@ -245,7 +246,8 @@ def test_pod_that_lacks_only_room_gets_a_second_job_after_the_backoff(lacking: s
 
 
 def test_pod_that_no_job_can_give_room_gets_only_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other Pods that come and go make no difference."""
+    """kube-scheduler misses a resource that Slurm does not count. So the Pod does not wait for room, and
+    the end of other Pods makes no difference."""
     lacking = "0/2 nodes are available: 2 Insufficient example.com/license."
     monkeypatch.setattr("tests.placement.ledger_world.REFUSAL", lacking)
     world = World(PlacementConfig())
@@ -352,8 +354,8 @@ class Unwritable(World):
 
 
 def test_backoff_grows_while_the_allocation_cannot_be_written() -> None:
-    """The Pod shows the problem. The ledger does not wait for kube-scheduler, because the Pod still has
-    the scheduling gate."""
+    """The Pod's condition shows the problem. The ledger does not wait for kube-scheduler, because the
+    Pod still has the scheduling gate."""
     world = Unwritable(PlacementConfig())
     uid = world.create_pod()
     live_on(world, 60)
@@ -369,8 +371,8 @@ def test_backoff_grows_while_the_allocation_cannot_be_written() -> None:
 
 
 def test_pod_without_room_on_a_node_waits_in_slurm_for_other_nodes() -> None:
-    """kube-scheduler would accept the Node, so the rejection by the extender does not count against the
-    Pod."""
+    """kube-scheduler accepts the Node, and only the extender rejects the Node. So this rejection does
+    not make the Pod's backoff longer."""
     world = World(PlacementConfig())
     blocking = world.bound_pod()
     (elsewhere,) = set(NODES) - {world.pods[blocking].life.node}

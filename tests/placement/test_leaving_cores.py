@@ -1,4 +1,5 @@
-"""A Pod gets the allocation after another Pod has left the cores. Then any replica may bind the Pod."""
+"""A Pod gets the allocation only after another Pod has left the allocated cores. Then any replica may
+bind the Pod."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ def world() -> World:
 
 
 def pod_after_another_on_its_cores(world: World) -> tuple[str, str]:
-    """Ends the job of a bound Pod. While this Pod leaves, the next job gets the same cores. Returns both
-    Pods."""
+    """Ends the job of a bound Pod. Slurm gives the same cores to the next job while the Pod still
+    leaves. Returns both Pods."""
     uid = world.bound_pod()
     world.lose_job(uid, "PREEMPTED")
-    world.effects.clear()  # the eviction takes long
-    world.given -= 1  # the next job gets the same core
+    world.effects.clear()  # the ledger's eviction takes long
+    world.given -= 1  # Slurm gives the next job the same core
     other = world.create_pod()
     assert WriteAllocation not in kinds(world.settle())
     assert world.state_of(other) is State.ALLOCATED
@@ -71,7 +72,7 @@ def test_allocation_waits_for_containers_that_may_not_have_been_moved() -> None:
         world.outlast(int(world.rules.job_id_rewrite_pause) + 1)
     assert world.allocation_of(uid).cores == "10"
     world.force_delete(uid)
-    world.given = 6  # the next job gets core 7
+    world.given = 6  # Slurm gives the next job core 7
     other = world.create_pod()
     assert WriteAllocation not in kinds(world.settle())
     assert world.job_of(other).cores == ("7",)
@@ -91,7 +92,7 @@ def test_pod_leaves_no_slot_before_the_binding(world: World) -> None:
 
 
 def test_allocation_is_given_back_if_the_other_pod_stays(world: World) -> None:
-    """A kubelet without a connection ends no Pod."""
+    """For example, a kubelet without a connection to kube-apiserver does not end the other Pod."""
     _, other = pod_after_another_on_its_cores(world)
     kept = world.rules.leaves_within + 5.0
     world.wait(kept - 1.0)
@@ -102,12 +103,12 @@ def test_allocation_is_given_back_if_the_other_pod_stays(world: World) -> None:
 
 
 def test_allocation_is_given_back_soon_if_the_other_pod_has_lost_its_job(world: World) -> None:
-    """A killed slurmctld has forgotten the job of a bound Pod, and grants the cores once more. The bound
-    Pod stays, and its next job waits for the same Node."""
+    """A killed slurmctld has forgotten the job of a bound Pod, and gives the cores of the job to another
+    job. The bound Pod stays, and its next job waits for the same Node."""
     uid = world.bound_pod()
     lost = world.job_of(uid)
     del world.jobs[lost.id]
-    world.given -= 1  # the next job gets the same core
+    world.given -= 1  # Slurm gives the next job the same core
     other = world.create_pod()
     assert WriteAllocation not in kinds(world.settle())
     job = world.job_of(other)
@@ -128,7 +129,7 @@ def test_allocation_is_given_back_soon_if_the_other_pod_cannot_move() -> None:
     world.jobs[job.id] = replace(job, cores=taken)
     world.read_jobs()
     world.settle()
-    world.given -= 2  # the next job gets the cores where the first Pod still is
+    world.given -= 2  # the next job gets the cores that the first Pod still uses
     other = world.create_pod()
     assert WriteAllocation not in kinds(world.settle())
     waiting = world.job_of(other)

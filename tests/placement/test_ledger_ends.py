@@ -1,4 +1,4 @@
-"""Tests of the ledger at the end of a Pod or of a job, and of the Pods that hold a Node until they are
+"""Tests of the ledger at the end of a Pod or of a job, and of Pods that hold a Node until they are
 gone."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_a_bound_pod_whose_job_no_longer_runs_is_evicted_with_a_reason(world: Wo
 
 @pytest.mark.parametrize("base", ["NODE_FAIL", "BOOT_FAIL"])
 def test_a_node_that_fails_in_slurm_alone_ends_no_pod(world: World, base: str) -> None:
-    """The next job can start only on the Pod's Node."""
+    """The ledger requests a job again, and the job can start only on the Pod's Node."""
     uid, job_id = world.bound_pod_and_job()
     world.end_job(job_id, base)
     assert not of_kind(world.poll(), EvictPod)
@@ -59,7 +59,7 @@ def test_a_node_that_fails_in_both_systems_ends_its_pods(world: World, base: str
 def test_pod_is_evicted_when_its_node_fails_in_kubernetes_after_slurm(
     world: World,
 ) -> None:
-    """If a machine shuts down, slurmd ends first."""
+    """When a machine shuts down, slurmd ends before the kubelet."""
     uid, job_id = world.bound_pod_and_job()
     world.end_job(job_id, "NODE_FAIL")
     world.poll()
@@ -143,7 +143,7 @@ def test_grace_time_of_another_job_or_an_ended_job_is_ignored(world: World) -> N
 
 
 def test_a_job_that_was_suspended_between_two_polls_evicts_its_pod(world: World) -> None:
-    """Another job may have the same cores, and both jobs run."""
+    """During the suspension, Slurm may have given the cores to another job. Both jobs run now."""
     uid = world.bound_pod()
     job_id = world.job_id_of(uid)
     world.suspend(job_id)
@@ -151,7 +151,7 @@ def test_a_job_that_was_suspended_between_two_polls_evicts_its_pod(world: World)
     world.poll_alone()
     assert world.effects == []
     world.read_jobs()
-    assert only(world.effects, ReadJob).job_id == job_id  # the first answer may have been old
+    assert only(world.effects, ReadJob).job_id == job_id  # the first reply may have been old
     evicted = of_kind(world.settle(), EvictPod)
     assert [(each.uid, each.cause.kind) for each in evicted] == [(uid, Kind.JOB_RESUMED)]
     assert world.live_jobs(uid) == []
@@ -273,7 +273,7 @@ def test_a_pod_that_finished_gives_its_job_back_and_stays(world: World) -> None:
 
 
 def test_a_terminating_pod_keeps_its_node_until_it_is_gone(world: World) -> None:
-    """Invariant I4."""
+    """Tests invariant I4: the job stays until the Pod is gone."""
     uid = world.bound_pod()
     world.change_and_settle(uid, deleting=True)
     world.poll()
@@ -300,7 +300,7 @@ def test_a_pod_that_may_yet_be_bound_holds_its_node_until_its_next_attempt(world
     world.lose_job(uid, "PREEMPTED")
     assert holders(world) == [State.REPLACING]
     world.settle()
-    assert holders(world) == [State.ALLOCATED]  # of the next attempt
+    assert holders(world) == [State.ALLOCATED]  # the allocation of the next attempt
     world.finish_binding(uid)
     assert (world.pods[uid].scheduling.attempt, world.pods[uid].life.node) == (2, None)
 
@@ -308,7 +308,7 @@ def test_a_pod_that_may_yet_be_bound_holds_its_node_until_its_next_attempt(world
 def test_a_pod_that_was_bound_in_the_last_moment_holds_its_node(world: World) -> None:
     uid = world.settled_pod()
     world.disturb(world.job_id_of(uid), "PREEMPTED")
-    world.change_pod(uid, node="n1")  # /bind has checked the job before
+    world.change_pod(uid, node="n1")  # /bind checked the job before the end of the job
     world.poll_alone()
     assert holders(world) == [State.REPLACING]
     world.hear_all()
@@ -322,18 +322,19 @@ COMPLETING = JobState("CANCELLED", frozenset({"COMPLETING"}))
     ("queued", "external", "became", "by_a_person"),
     [
         (True, False, {"nodes": ("n1",)}, False),
-        (True, True, {"nodes": ("n1",)}, True),  # slurmd does not know an EXTERNAL_JOB
+        (True, True, {"nodes": ("n1",)}, True),  # slurmd cannot have cancelled an EXTERNAL_JOB
         (True, False, {}, True),
         (False, False, {}, False),
         (False, True, {}, True),
-        (False, False, {"nodes": (), "state": COMPLETING}, False),  # a completing job had nodes
+        (False, False, {"nodes": (), "state": COMPLETING}, False),  # a COMPLETING job had nodes
         (False, False, {"start_time": 1, "end_time": 12}, True),
     ],
 )
 def test_job_is_requested_again_if_slurmd_may_have_cancelled_it(
     queued: bool, external: bool, became: dict[str, Any], by_a_person: bool
 ) -> None:
-    """If a Prolog fails, slurmd cancels the job, as a person would."""
+    """If a Prolog fails, slurmd cancels the job. In Slurm, this looks like a cancellation by a
+    person."""
     world = World(external=external)
     uid = world.queued_pod() if queued else world.settled_pod()
     job_id = world.job_id_of(uid)
@@ -345,7 +346,8 @@ def test_job_is_requested_again_if_slurmd_may_have_cancelled_it(
 
 
 def test_pod_is_paused_after_three_jobs_that_do_not_start() -> None:
-    """Each of the jobs may have drained a node, and the Pod may be the cause of the failed Prolog."""
+    """Each of the jobs may have drained a node: a failed Prolog drains the node, and the Pod may be the
+    cause of the failure."""
     world = World(external=False)
     uid = world.create_pod()
     rest = int(world.rules.altered_job_pause)

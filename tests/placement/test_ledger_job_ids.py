@@ -33,14 +33,15 @@ def submit_and_lose_the_answer(world: World) -> tuple[str, Submit]:
 
 
 def a_rival_of(world: World) -> None:
-    """Makes another replica the leader. The deposed replica acts."""
+    """Makes another replica the leader. From then, `world` acts as the deposed replica."""
     world.fail_over()
     world.swap()
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "FAILED"])
 def test_pod_requests_the_next_job_id_at_once_if_its_id_is_taken(world: World, state: str) -> None:
-    """A single queued Pod would make all later Pods queue behind this Pod."""
+    """A request that is not immediate would leave the Pod in Slurm's queue, and all later Pods would
+    queue behind this Pod."""
     uid = world.create_pod()
     world.hear()
     (first,) = of_kind(world.effects, Submit)
@@ -108,11 +109,12 @@ def test_job_made_for_a_deleted_pod_is_cancelled(world: World, arrives: str) -> 
 
 
 def test_job_known_to_be_the_pods_own_is_cancelled_without_a_read(world: World) -> None:
-    """Thousands of jobs may be cancelled at the same time."""
+    """Thousands of jobs may be cancelled at the same time, and a read of each job would take too
+    long."""
     uid = world.bound_pod()
     assert kinds(world.remove_and_settle(uid)) == [CancelJob]
     uid = world.bound_pod()
-    world.restart()  # then only the Pod names the job, until the job is read
+    world.restart()  # until the job is read, only the Pod names the job
     assert ReadJob in kinds(world.wait(world.rules.recovery_read_spread))
     assert kinds(world.remove_and_settle(uid)) == [CancelJob]
 
@@ -127,8 +129,8 @@ def test_cancelled_orphan_job_keeps_the_comment_of_its_author(world: World) -> N
 
 
 def test_queued_pod_requests_the_next_id_if_its_id_is_used_up(world: World) -> None:
-    """slurmctld forgot the queued job. A deposed leader made an immediate request under the same id,
-    without success."""
+    """slurmctld forgot the queued job, and a deposed leader then requested an immediate job under the
+    same id. The immediate job failed, so the id is used up."""
     uid = world.queued_pod()
     job = world.live_jobs(uid)[0]
     world.jobs[job.id] = replace(job, state=JobState("FAILED"))
@@ -161,7 +163,8 @@ def test_bound_pod_requests_the_next_id_if_its_id_is_used_up(world: World) -> No
 @pytest.mark.parametrize("base", ["RUNNING", "PENDING", "CANCELLED"])
 @pytest.mark.parametrize("nodes", [("n1",), ("n2",)])
 def test_bound_pod_whose_job_id_is_taken_runs_on(base: str, nodes: tuple[str, ...]) -> None:
-    """Slurm forgot the Pod's job. The ids are computed, and two Pods may have the same id."""
+    """Slurm forgot the Pod's job. The extender computes ids from the Pods, so two Pods may have the same
+    id."""
     world = World()
     uid = world.bound_pod()
     job_id = world.forget_the_job(uid)

@@ -41,7 +41,7 @@ def test_idle_cluster_grants_at_once_and_the_allocation_is_written(tells_grants:
 
 
 def test_written_allocation_is_known_before_the_watch_shows_it(world: World) -> None:
-    """kube-scheduler may be as fast as the watch."""
+    """kube-scheduler may see the written allocation as early as the watch."""
     uid = world.create_pod()
     world.hear()
     world.carry_out_all()
@@ -100,7 +100,8 @@ def test_full_partition_gets_no_immediate_request_for_a_while(world: World) -> N
 
 
 def test_immediate_job_that_slurm_queues_anyway_is_queued(world: World) -> None:
-    """Slurm queues a job over a limit of the partition (EnforcePartLimits=NO)."""
+    """With EnforcePartLimits=NO, Slurm queues a job over a limit of the partition, even an immediate
+    job."""
     uid, effect = world.pod_and_submission()
     world.do(replace(effect, immediate=False))
     world.finish(effect, None)

@@ -26,7 +26,7 @@ from wellknown.job_key import PlaceholderKey
 
 
 def refused_by_slurm(world: World, kind: type[Effect], times: int) -> list[ReportWaiting]:
-    """Lets Slurm refuse `times` requests of this kind. Returns the reports in the meantime."""
+    """Lets Slurm refuse `times` requests of this kind. Returns the reports to users from this time."""
     told: list[ReportWaiting] = []
     while times:
         while world.effects:
@@ -86,8 +86,8 @@ def test_node_that_kube_scheduler_did_not_check_is_not_excluded(world: World) ->
 
 
 def test_forgotten_job_of_a_bound_pod_is_requested_on_the_pods_node(world: World) -> None:
-    """A missing job ends no Pod (invariant I5), but the Pod does not run on without a job (invariant
-    I2)."""
+    """A missing job ends no Pod (invariant I5). The ledger requests a job again, because no Pod runs
+    without a job for long (invariant I2)."""
     world.bound_pod()
     uid = world.bound_pod()
     key, node = world.live_jobs(uid)[0].admin_comment, world.pods[uid].life.node
@@ -95,7 +95,7 @@ def test_forgotten_job_of_a_bound_pod_is_requested_on_the_pods_node(world: World
     for _ in range(world.rules.confirmations - 1):
         assert world.poll() == []
     again = only(world.poll(), Submit)
-    assert again.job.priority == max(1 << 31, again.job.priority or 0)  # before all waiting jobs
+    assert again.job.priority == max(1 << 31, again.job.priority or 0)  # higher than all waiting jobs
     world.schedule()
     world.wait_and_poll(1.1)
     (job,) = world.live_jobs(uid)
@@ -135,7 +135,7 @@ def test_observer_is_called_once_for_a_lost_job_of_a_bound_pod() -> None:
 
 
 def test_pod_in_binding_gets_its_forgotten_job_back(world: World) -> None:
-    """Tests invariant I5 between the leader's read of the Pod and the Binding."""
+    """Tests invariant I5 if the Binding begins after the leader's last read of the Pod."""
     uid = world.settled_pod()
     world.begin_binding(uid)
     world.forget_the_job(uid)
@@ -152,7 +152,7 @@ def test_pod_in_binding_gets_its_forgotten_job_back(world: World) -> None:
 def test_refused_pod_outlives_the_job_of_a_deposed_leader(world: World, what: str) -> None:
     uid = world.create_pod()
     world.hear_all()
-    late = world.take(Submit)  # the request of a deposed leader
+    late = world.take(Submit)  # the deposed leader's request arrives later
     world.edit(uid, forbidden=True)
     world.restart_and_settle()
     assert world.state_of(uid) is State.INVALID
@@ -172,7 +172,7 @@ def test_refused_pod_outlives_the_job_of_a_deposed_leader(world: World, what: st
 
 
 def test_job_that_a_pod_needs_is_not_ended_as_an_orphan(world: World) -> None:
-    """The Pod became allowed between the last read of the audit and the cancellation."""
+    """A policy allowed the Pod after the audit's last read, and before the cancellation of the job."""
     uid = world.settled_pod()
     (job,) = world.live_jobs(uid)
     key = PlaceholderKey.parse(job.admin_comment)
@@ -238,7 +238,7 @@ def test_refused_change_of_a_queued_job_is_reported_once(world: World) -> None:
     uid = world.queued_pod()
     world.tell(ClusterObserved(CORDONED))
     world.pass_time(1.0)
-    assert refused_by_slurm(world, ExcludeNodes, 3) == []  # the first refusals may have another cause
+    assert refused_by_slurm(world, ExcludeNodes, 3) == []  # after few refusals, the cause is not certain
     (told,) = refused_by_slurm(world, ExcludeNodes, 20)
     assert "Invalid account" in sentence(told.cause)
     assert (told.event_alone, told.job_id) == (False, world.job_id_of(uid))
@@ -249,7 +249,7 @@ def test_forgotten_job_that_comes_back_is_kept(world: World) -> None:
     job = world.live_jobs(uid)[0]
     world.forget_the_job(uid)
     world.poll_until_lost()
-    world.jobs[job.id] = job  # between the poll and the submission
+    world.jobs[job.id] = job  # the job comes back after the poll
     assert kinds(world.settle()) == [Submit]
     world.wait_and_poll(1.1)
     assert world.live_jobs(uid) == [job]

@@ -33,7 +33,7 @@ def test_poll_that_began_before_the_grant_does_not_undo_the_grant(world: World) 
 
 
 def test_unreadable_replies_have_no_effect(world: World) -> None:
-    """Tests a running Pod and a waiting Pod, also after a restart."""
+    """Tests a running Pod and a waiting Pod, without and with a restart of the leader."""
     waiting = world.queued_pod()
     running = next(uid for uid, each in world.pods.items() if each.life.node)
     world.garbled = {world.job_id_of(running), world.job_id_of(waiting)}

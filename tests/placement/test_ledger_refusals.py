@@ -120,7 +120,7 @@ def test_node_refused_again_after_other_pods_left_is_given_back() -> None:
 
 
 def test_first_refusal_for_lack_of_room_keeps_the_allocation(world: World) -> None:
-    """After an outage of kube-apiserver, kube-scheduler may see a deletion late."""
+    """After an outage of kube-apiserver, kube-scheduler may see the deletion of another Pod late."""
     uid = world.settled_pod()
     world.pass_time(20.0)
     allocated = world.allocation_of(uid)

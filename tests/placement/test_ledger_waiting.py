@@ -116,7 +116,7 @@ def test_an_edited_partition_moves_a_waiting_pod_to_the_other_line() -> None:
 
 
 def test_queued_job_excludes_nodes_as_soon_as_its_pod_rules_them_out(world: World) -> None:
-    """The author of a gated Pod may narrow the affinity."""
+    """Kubernetes allows the author of a gated Pod to narrow the affinity."""
     uid = world.queued_pod()
     field = {"key": "metadata.name", "operator": "In", "values": ["n2"]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}

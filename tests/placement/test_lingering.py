@@ -73,13 +73,13 @@ def test_a_pod_that_finished_before_it_was_deleted_has_no_containers(world: Worl
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_node_is_held_while_containers_of_an_ended_job_run(world: World, when: str) -> None:
-    """Slurm gives the node to another job. The Prolog of the other job waits, and the other Pod gets no
-    allocation yet."""
+    """Slurm gives the node to another job while containers of the ended job run. The Prolog of the other
+    job waits, and the Pod of the other job gets no allocation yet."""
     uid, job_id = world.bound_pod_and_job()
     if when == "before":
         world.disturb(job_id, "PREEMPTED")
         world.poll_alone()
-        world.effects.clear()  # the Pod is deleted before the eviction
+        world.effects.clear()  # the Pod is deleted before the ledger evicts the Pod
     world.force_delete(uid)
     world.hear_all()
     world.disturb(job_id, "PREEMPTED")
@@ -116,12 +116,12 @@ def test_time_of_containers_begins_after_the_node_is_reachable_again(
 
 @pytest.mark.parametrize("retried_s", [0.2, 25.0])
 def test_an_allocated_pod_is_bound_after_the_containers_have_ended(retried_s: float) -> None:
-    """The time limit for the Binding begins after the end of the containers, regardless of the retries
-    of kube-scheduler."""
+    """The ledger counts the time limit for the Binding from the end of the containers, however often
+    kube-scheduler has tried before."""
     world = World()
     uid = world.bound_pod()
     world.lose_job(uid, "PREEMPTED")
-    world.effects.clear()  # the Pod is deleted before the eviction
+    world.effects.clear()  # the Pod is deleted before the ledger evicts the Pod
     other = world.settled_pod()
     allocation = world.allocation_of(other)
     assert allocation.node == "n1"
@@ -167,13 +167,14 @@ FOR_LONG = WORDS.replace("35", "3600")
 
 @pytest.mark.parametrize("author", ["of its Pod", "of the job's change"])
 def test_comment_cannot_hold_a_job_longer_than_containers_may_run(world: World, author: str) -> None:
-    """The owner of a job can write the comment, and the author of a Pod can write the first comment."""
+    """The owner of a job can change the comment, and the author of a Pod chooses the job's first
+    comment."""
     uid = commented(world, FOR_LONG if author == "of its Pod" else "mine")
     job_id = world.job_id_of(uid)
     if author != "of its Pod":
         world.jobs[job_id] = replace(world.jobs[job_id], comment=FOR_LONG)
     world.remove_pod(uid)
-    world.news.clear()  # at this time, no replica led
+    world.news.clear()  # no replica led at the time of the deletion
     world.restart_and_settle()
     world.wait(world.rules.leaves_within + 0.1)
     ended_at_last(world, job_id)
@@ -193,7 +194,7 @@ def test_unwritten_comment_does_not_keep_the_job(world: World) -> None:
     world.force_delete(uid)
     world.hear_all()
     words = world.take(HoldJob)
-    world.pass_time(LINGERS_S)  # the write takes all this time
+    world.pass_time(LINGERS_S)  # the write of the comment takes all this time
     world.finish(words, None)
     world.settle()
     ended_at_last(world, job_id)

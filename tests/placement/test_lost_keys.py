@@ -23,7 +23,7 @@ def outlast(world: World, seconds: int) -> None:
 
 
 def live_on(world: World, seconds: int) -> None:
-    """Lets time pass, and lets kube-scheduler bind the Pods."""
+    """Lets time pass, without losing a reply or an event. Lets kube-scheduler bind the Pods."""
     for _ in range(seconds):
         outlast(world, 1)
         for uid in world.pods:
@@ -116,10 +116,10 @@ def test_readyz_reports_jobs_with_lost_keys(world: World) -> None:
     assert world.lost_keys is None
 
 
-# Cancels with the name of the job
+# Cancellations that also name the job
 
 NOT_UTF8 = "not UTF-8"
-"""A name that no cancel request can contain."""
+"""A job's name that no request for a cancellation can contain."""
 
 
 def renamed_job_of_a_pod_that_goes(world: World, name: str = "mine") -> int:
@@ -134,7 +134,8 @@ def renamed_job_of_a_pod_that_goes(world: World, name: str = "mine") -> int:
 
 
 def give_the_id_to_another_job(world: World, job_id: int) -> Job:
-    """Gives the id to another job, because slurmctld was killed before the submission was saved."""
+    """Gives the id to another job. slurmctld forgot the submission of the Pod's job, because slurmctld
+    was killed before slurmctld had saved the submission."""
     world.jobs[job_id] = Job(job_id, JobState("RUNNING"), name="train", nodes=("n2",), submit_time=999)
     world.submitted.pop(job_id)
     return world.jobs[job_id]
@@ -148,7 +149,7 @@ def test_a_job_that_its_owner_renamed_is_read_and_then_cancelled(world: World) -
 
 
 def test_a_renamed_job_is_read_again_before_its_cancellation_is_repeated(world: World) -> None:
-    """slurmctld was killed after the first cancel, and another job has the id now."""
+    """slurmctld was killed after the first cancellation, and has given the id to another job."""
     job_id = renamed_job_of_a_pod_that_goes(world)
     world.settle()
     others = give_the_id_to_another_job(world, job_id)
@@ -195,7 +196,7 @@ def test_job_that_its_owner_keeps_renaming_is_cancelled(world: World, goes_on: b
 
 
 def asked_while_reads_miss(world: World, every: int, seconds: int) -> int:
-    """Returns the number of requests to Slurm. Only one of `every` reads finds the job."""
+    """Lets only one of `every` reads find the job. Returns the number of requests to Slurm."""
     asked, reads = 0, 0
     for _ in range(seconds * 10):
         world.hear_all()
@@ -318,7 +319,8 @@ REWRITTEN: list[dict[str, object]] = [
 def test_plugin_that_changes_jobs_causes_few_jobs_and_is_reported(
     rewrites: dict[str, object], fast_path: bool
 ) -> None:
-    """Each of the jobs starts, and may preempt another job."""
+    """Each job with changes by the plugin starts, and may preempt another job. So there must be few such
+    jobs."""
     world = World(rewrites=rewrites)
     world.rules = replace(world.rules, fast_path=fast_path)
     world.restart()

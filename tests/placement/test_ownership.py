@@ -96,7 +96,8 @@ def test_a_pod_refused_for_its_jobs_owner_is_not_tried_again_until_it_changes() 
 
 
 def test_job_without_a_requested_user_may_belong_to_any_user() -> None:
-    """Only Slurm knows the user of the token."""
+    """Without a requested user, the job belongs to the user of the token, and the extender does not know
+    this user."""
     world = World(gives_to=(64030, 64030), rules=replace(World().rules, fast_path=False))
     uid = world.create_pod()
     waits(world, uid)
@@ -118,10 +119,10 @@ def test_queued_job_that_is_no_longer_allowed_is_given_back(world: World) -> Non
 
 
 def test_queued_job_is_requested_again_without_a_user(world: World) -> None:
-    """The Pod gets a job at once if Slurm has room. Without a requested user, the job may belong to any
-    user."""
+    """The next job starts at once if Slurm has room. The next job requests no user, so the ledger
+    accepts any user."""
     uid = queued_for_alice(world)
-    world.tells_grants = False  # the ledger reads the grant
+    world.tells_grants = False  # Slurm's reply has no grant: the ledger reads the job
     asks(world, uid, None)
     world.poll()
     world.poll()
@@ -138,7 +139,7 @@ def test_queued_job_is_requested_again_for_another_user(world: World) -> None:
 
 
 def test_granted_job_stays_if_its_user_is_no_longer_allowed(world: World) -> None:
-    """The job also stays while the ledger has not read the grant yet."""
+    """The job stays even if the ledger has not read the grant yet."""
     uid = queued_for_alice(world)
     world.schedule()
     world.poll_alone()
@@ -157,7 +158,7 @@ def test_bound_pod_keeps_its_first_request(forbidden: tuple[str, ...]) -> None:
     world.bind_and_settle(uid)
     asks(world, uid, BOB, *forbidden)
     assert world.settle() == []
-    world.jobs.clear()  # also after Slurm has lost all jobs
+    world.jobs.clear()  # the same holds after Slurm has lost all jobs
     for _ in range(world.rules.confirmations):
         world.poll()
     world.settle()

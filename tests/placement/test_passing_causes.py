@@ -1,5 +1,5 @@
-"""After the cause of a refusal is gone, the extender requests the job again within the longest
-backoff."""
+"""When the cause of a refusal is gone, the extender requests the job again. The longest backoff is the
+longest time until this request."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ ALICE, BOB = 2001, 2002
 RULES = PlacementConfig(retry=(20.0, 120.0), altered_job_pause=60.0)
 NODES = tuple(f"n{number}" for number in range(1, 13))
 LONGEST = 1.25 * RULES.retry[1] + RULES.altered_job_pause
-"""Seconds of the longest backoff with the random part, plus a single pause after a wrong job."""
+"""Longest time until the next request, in seconds: the longest backoff with the random part, and one
+pause after a wrong job."""
 
 
 class Site(World):
-    """A world with room for every Pod. Slurm acts between the ledger's wakes."""
+    """A world with room for every Pod. Slurm acts each time before the ledger wakes."""
 
     def live_on(self, seconds: float) -> list[Effect]:
         """Lets time pass. Returns the effects carried out."""
@@ -78,7 +79,7 @@ CAUSES: dict[str, Callable[[World], None]] = {
 
 
 def mend(world: World) -> None:
-    """Removes every cause. Jobs held by slurmctld stay held."""
+    """Removes every cause of a refusal. Jobs that slurmctld holds stay held."""
     world.unknown_users, world.refusals, world.rewrites = set(), {}, {}
     world.gives_to = world.max_jobs = None
     world.overwrites_keys = world.lacks_features = False
@@ -114,7 +115,7 @@ UNKNOWN = "slurmctld does not know user 2001 (is sssd running on its host?)"
 
 
 def test_job_of_an_unknown_user_is_retried_with_backoff() -> None:
-    """slurmctld holds the batch job (24.11)."""
+    """Slurm 24.11 accepts the batch job, and then holds the job."""
     world = Site(RULES, NODES, external=False, unknown_users={ALICE})
     uids = [world.create_pod(request=of_user(ALICE)) for _ in range(3)]
     world.live_on(20)
@@ -143,7 +144,8 @@ def test_a_job_that_an_administrator_holds_is_left_alone() -> None:
 
 
 def test_a_job_that_slurmctld_holds_for_its_constraints_is_replaced() -> None:
-    """slurmctld does not release such a job when a node with the features is back (24.11, 26.05)."""
+    """slurmctld does not release such a job, even when a node with the features is back (24.11,
+    26.05)."""
     world = Site(RULES, NODES, lacks_features=True)
     uid = world.create_pod(request=of_user(ALICE))
     world.live_on(20)

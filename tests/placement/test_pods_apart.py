@@ -71,7 +71,7 @@ def world_of(nodes: int, *, fast: bool = True) -> World:
 
 
 class QuickWorld(World):
-    """A world for many Pods, without the check with quadratic cost."""
+    """A world for many Pods, without a check whose cost grows with the square of the number of Pods."""
 
     def no_two_live_jobs(self) -> None:
         pass
@@ -82,7 +82,7 @@ def nodes_of(world: World) -> list[str]:
 
 
 def place(world: World, constraints: PodConstraints) -> str | None:
-    """Creates a Pod, and returns the Node after some time."""
+    """Creates a Pod, and returns its Node after ten rounds."""
     uid = world.create_pod(constraints=constraints)
     calm_down(world, rounds=10)
     return world.pods[uid].life.node
@@ -129,8 +129,8 @@ def test_pods_are_spread_over_zones_and_never_rejected() -> None:
 
 
 def test_one_of_two_conflicting_templates_gives_its_grant_back_at_once() -> None:
-    """Slurm grants the same Node to both Pods at once. The ledger gives a grant back, without a
-    pause."""
+    """Slurm grants the same Node to a Pod of each template at once. The ledger gives one of the two
+    grants back, and requests the next job without a pause."""
     world = world_of(4)
     others = PodConstraints("default", labels("b"), anti_affinity=alone("a").anti_affinity)
     for constraints in (plain("a"), others) * 2:
@@ -166,7 +166,8 @@ def test_pods_without_a_free_node_wait_and_follow_a_pod_that_leaves() -> None:
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_a_pod_without_a_free_node_does_not_hold_up_other_pods(*, fast: bool) -> None:
-    """The Pod has no own constraints: other Pods exclude the Pod from all Nodes."""
+    """The first Pod has no constraints of its own. The constraints of other Pods exclude the first Pod
+    from all Nodes."""
     world = world_of(2, fast=fast)
     world.create_pods(2, constraints=alone())
     live(world, 4)
@@ -181,7 +182,7 @@ def test_a_pod_without_a_free_node_does_not_hold_up_other_pods(*, fast: bool) ->
 
 
 def test_a_waiting_pod_does_not_hold_up_another_template() -> None:
-    """A template's Pods find no room in Slurm. Pods of the other template have other demands."""
+    """Slurm has no room for the Pods of the first template. The other template requests less."""
     world = World(replace(PlacementConfig(), fast_path=False), ("n1", "n2"), jobs_per_node=1)
     large = replace(REQUEST, job=replace(REQUEST.job, nodes=3))
     first = world.create_pod(request=large, constraints=alone())
@@ -209,8 +210,8 @@ def test_a_held_job_does_not_hold_up_its_template() -> None:
 
 
 def test_all_jobs_of_a_template_are_queued_at_once_if_slurm_has_no_room() -> None:
-    """When nodes are free again, Slurm starts several jobs on a node, and the ledger gives grants
-    back."""
+    """When nodes become free, Slurm starts several jobs on one node, and the ledger gives the surplus
+    grants back."""
     world = World(PlacementConfig(), tuple(f"n{number}" for number in range(16)), jobs_per_node=16)
     for _ in range(16 * 16):
         world.start_native_job()
@@ -227,7 +228,8 @@ def test_all_jobs_of_a_template_are_queued_at_once_if_slurm_has_no_room() -> Non
 
 
 def test_rejections_for_other_pods_do_not_lengthen_the_backoff() -> None:
-    """Each time, a Pod outside Slurm closes the Node. The ledger does not know this Pod."""
+    """Each time, kube-scheduler rejects the granted Node because of an unmanaged Pod, which the ledger
+    does not know."""
     world = World(PlacementConfig(node_exclusion=1.0, unbindable=Pauses(5.0, 20.0)), ("n1", "n2"))
     uid = world.create_pod(constraints=alone())
     words = "0/2 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules"
@@ -260,8 +262,8 @@ def test_other_rejections_lengthen_the_backoff() -> None:
 
 @pytest.mark.parametrize("others", [("n1", "n1"), ("n1", "n1", "n2")])
 def test_spread_follows_kube_scheduler_beside_unmanaged_pods(others: tuple[str, ...]) -> None:
-    """kube-scheduler allows only the second zone. The ledger closes the second zone after the first
-    Pod."""
+    """Because of the unmanaged Pods, kube-scheduler allows only the second zone. The ledger alone would
+    close the second zone after the first Pod."""
     world = world_of(2)
     world.unmanaged = [(spread(), node) for node in others]
     assert place(world, spread()) == "n2"
@@ -270,7 +272,8 @@ def test_spread_follows_kube_scheduler_beside_unmanaged_pods(others: tuple[str, 
 
 
 def test_spread_follows_kube_scheduler_if_the_ledger_closes_all_nodes() -> None:
-    """The third zone is closed to the Pods, and has an unmanaged Pod. kube-scheduler counts this Pod."""
+    """The third zone has an unmanaged Pod, and the Pods exclude this zone. kube-scheduler counts the
+    unmanaged Pod, and the ledger does not."""
     world = world_of(3)
     world.unmanaged = [(spread(), "n3")]
     small = replace(REQUEST, job=replace(REQUEST.job, excluded_nodes=("n3",)))
@@ -280,7 +283,8 @@ def test_spread_follows_kube_scheduler_if_the_ledger_closes_all_nodes() -> None:
 
 
 def test_spread_follows_kube_scheduler_if_the_open_zone_is_busy() -> None:
-    """Without the unmanaged Pods, the ledger opens only the first zone, but Slurm has no room there."""
+    """The ledger does not know the unmanaged Pods. So the ledger opens only the first zone, where Slurm
+    has no room."""
     world = World(PlacementConfig(unbindable=Pauses(5.0, 20.0)), ("n1", "n2"), jobs_per_node=3)
     world.unmanaged = [(spread(), "n1"), (spread(), "n1")]
     assert place(world, spread()) == "n2"
@@ -340,7 +344,8 @@ def test_spread_closes_domains_above_the_skew() -> None:
 
 
 def test_spread_takes_the_smallest_domain_from_bound_pods() -> None:
-    """kube-scheduler may check a zone's second Pod before the Binding of another zone's first Pod."""
+    """kube-scheduler may check the second Pod of a zone before the first Pod of another zone is
+    bound."""
     every_zone = [(spread(), node, True) for node in ("n0", "n1")]
     granted, view = placed(3, *every_zone, (spread(), "n2", False))
     assert closed(granted, view, spread()) == {"n0", "n1", "n2"}
@@ -361,7 +366,8 @@ def test_spread_closes_nodes_without_the_label() -> None:
 
 @pytest.mark.parametrize("constraints", [alone(), spread(skew=2000)], ids=["anti-affinity", "spread"])
 def test_pods_of_one_template_cost_little_at_1000_nodes(constraints: PodConstraints) -> None:
-    """Compares the time with the time for as many Pods without constraints, at 1,000 Nodes."""
+    """Compares the CPU time with the time for the same number of Pods without constraints, at 1,000
+    Nodes."""
 
     def seconds(of: PodConstraints) -> float:
         names = tuple(f"n{number}" for number in range(1000))
@@ -381,7 +387,7 @@ def test_pods_of_one_template_cost_little_at_1000_nodes(constraints: PodConstrai
     "rule", [alone(), spread(skew=2000), with_port()], ids=["apart", "spread", "port"]
 )
 def test_lookup_costs_no_more_if_each_pod_has_its_own_label(rule: PodConstraints) -> None:
-    """Each Pod of an Indexed Job or a StatefulSet has such a label."""
+    """For example, each Pod of an Indexed Job or a StatefulSet has a label of its own."""
 
     def seconds(indexes: list[str]) -> float:
         pods = [rule._replace(labels=rule.labels | {("index", each)}) for each in (*indexes, "last")]
@@ -428,10 +434,11 @@ def take(world: World, what: str, index: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(steps=st.lists(_STEP, max_size=25), fast=st.booleans())
 def test_any_mixture_is_placed_as_kube_scheduler_would(steps: list[tuple[str, int]], fast: bool) -> None:
-    """In the end, no Pod waits while kube-scheduler finds a Node, and no job holds a Node in vain.
+    """At the end, no Pod waits for which kube-scheduler would find a Node, and no job holds a Node that
+    no Pod needs.
 
-    kube-scheduler offers other Nodes than the granted Node for two reasons only. A leaving Pod makes the
-    zone of the granted Node too full, or the ledger does not know a Pod.
+    kube-scheduler rejects a granted Node and offers other Nodes for two reasons only: a leaving Pod
+    makes the zone of the granted Node too full, or the ledger does not know a Pod.
     """
     world = world_of(6, fast=fast)
     for what, index in steps:

@@ -110,7 +110,8 @@ def test_few_jobs_are_requested_while_slurm_accepts_none() -> None:
 
 
 def submitted_unheard_to_a_full_slurm() -> tuple[World, str]:
-    """Submits the job of a Pod with a lost reply. After this submission, Slurm accepts no job."""
+    """Submits the job of a Pod, and loses Slurm's reply. Afterwards, Slurm has reached its limit of
+    jobs, and accepts no other job."""
     world = of_window(10)
     uid, submit = world.pod_and_submission()
     world.do(submit)
@@ -187,12 +188,12 @@ def test_partition_lists_in_another_order_share_one_window() -> None:
     ]
 
 
-# A read of the pending reason may take long
+# Reads of the pending reason that take long
 
 
 def asked_why(world: World) -> tuple[str, ReadJob]:
-    """Returns a Pod with a waiting job, and the pending read of the job. The test carries out the
-    read."""
+    """Returns a Pod with a waiting job, and the ledger's read of the job. The test carries out this read
+    later."""
     uids = [world.create_pod() for _ in range(3)]
     world.settle()
     world.bind_and_settle(uids[0])
@@ -260,7 +261,7 @@ def test_excluded_nodes_change_while_the_pending_reason_is_read(world: World) ->
     (exclude,) = (e for e in world.effects if e.uid == uid)
     assert isinstance(exclude, ExcludeNodes)
     world.acting.effects = []
-    world.tell(ClusterObserved(VIEW))  # during the exclusion
+    world.tell(ClusterObserved(VIEW))  # before the exclusion has taken effect
     world.carry_out(read)
     assert [type(e) for e in world.effects] == [ReportWaiting]
     world.acting.effects = []
@@ -281,7 +282,7 @@ def test_failed_read_of_the_pending_reason_is_repeated_later(world: World) -> No
 
 
 def greedy(world: World, user: int = 1, pods: int = 1000) -> None:
-    """Creates very many Pods of a user. None of their jobs may start."""
+    """Creates very many Pods of a user. Slurm starts none of the user's jobs."""
     world.may_run[user] = 0
     world.create_pods(pods, request=of_user(user))
     world.catch_up()

@@ -34,7 +34,7 @@ def find(of: Pod, *jobs: Job) -> tuple[Placeholder | None, tuple[Job, ...]]:
 
 
 def record_of(of: Pod, *jobs: Job) -> Placeholder:
-    """Returns the record. The test expects no job to end."""
+    """Returns the record of a Pod with these jobs. Fails if the recovery would end one of the jobs."""
     record, stray = find(of, *jobs)
     assert record is not None
     assert stray == ()
@@ -198,8 +198,8 @@ def test_a_job_that_ended_ends_its_pod(state: str) -> None:
 
 @pytest.mark.parametrize("state", ["CANCELLED", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "FAILED"])
 def test_a_job_that_slurm_took_away_is_replaced(state: str) -> None:
-    """The ledger places a Pod again before the containers have started. slurmd cancels a job that slurmd
-    cannot start."""
+    """The ledger places a Pod again if the containers have not started. For example, slurmd cancels a
+    job that slurmd cannot start."""
     record = record_of(GATED, placeholder_job(GATED, state, node="n1"))
     assert (record.state, record.job.over) == (State.REPLACING, True)
 
@@ -220,8 +220,8 @@ def test_an_old_attempts_live_job_is_ended_before_the_next_begins() -> None:
 
 
 def test_live_job_of_the_present_attempt_is_kept() -> None:
-    """If the extender ended the job, the end would look like a cancellation by a person, and would evict
-    the Pod."""
+    """If the extender ended the live job, the end would look like a cancellation by a person, and the
+    extender would evict the Pod."""
     for old_state, state in product(("PENDING", "RUNNING"), repeat=2):
         old = placeholder_job(SECOND, old_state, attempt=1, node="n1")
         job = placeholder_job(SECOND, state, attempt=2, node="n2")
@@ -278,7 +278,7 @@ def test_a_bound_pod_whose_job_slurm_does_not_know_runs_on() -> None:
     job = placeholder_job(GATED, node="n1", attempt_try=1)
     record = record_of(bound(job))
     assert (record.state, record.job.id) == (State.BOUND, job.id)
-    assert str(record.key(RULES.cluster)) == job.admin_comment  # for a repeated request
+    assert str(record.key(RULES.cluster)) == job.admin_comment  # the key for a repeated request
 
 
 @pytest.mark.parametrize(
@@ -358,8 +358,8 @@ JOBS = [
 
 @pytest.mark.parametrize("kind", PODS)
 def test_every_live_job_is_either_kept_or_ended(kind: str) -> None:
-    """Each live job has a record or is ended, but not both. A foreign job is neither recorded nor
-    ended."""
+    """The recovery keeps each live job in a record, or ends the job, but not both. The recovery neither
+    keeps nor ends a foreign job."""
     for jobs in combinations(JOBS, 2):
         if jobs[0].id == jobs[1].id:
             continue
@@ -410,7 +410,7 @@ def test_job_named_by_a_pod_is_accepted_by_its_key_whatever_its_id() -> None:
 
 @pytest.mark.parametrize("became", ["CANCELLED", "NODE_FAIL", "PENDING", None])
 def test_an_allocated_pod_holds_its_node_whatever_its_job_became(became: str | None) -> None:
-    """A Binding may be on its way."""
+    """kube-scheduler may be binding the Pod already."""
     granted = placeholder_job(GATED, became or "RUNNING", node=None if became == "PENDING" else "n1")
     carries = pod(uid="u1", gates=(), annotations={ATTEMPT: "1", JOB_ID: str(granted.id), NODE: "n1"})
     record, _ = find(carries, *((granted,) if became else ()))

@@ -123,7 +123,7 @@ def test_rejection_for_the_pods_own_settings_closes_no_node_to_all(
 
 
 def test_an_owner_closes_no_node_to_other_owners(known: RejectingNodes) -> None:
-    """An owner of wrong Deployments closes a third of the Nodes to the owner's other Pods."""
+    """An owner whose Deployments are wrong closes a third of the Nodes to the owner's other Pods."""
     for number, node in enumerate(NAMES):
         for request in (REQUEST, cpus(2)):
             reject(known, 3, at=10.0 + number, node=node, pod=rejected(request))
@@ -245,7 +245,7 @@ class Site(World):
     def pod_of_deployment(self, request: Request = REQUEST) -> Pod:
         """Creates and binds a Pod; then the kubelet starts or rejects the Pod."""
         uid = self.settled_pod(request=request)
-        self.schedule()  # Slurm starts another user's job later
+        self.schedule()  # the job of another user waits until here
         self.live_on(0.1)
         self.bind_and_settle(uid)
         broken = self.pods[uid].life.node in self.broken
@@ -297,7 +297,7 @@ def test_pod_that_no_kubelet_admits_waits_and_shows_the_cause(site: Site) -> Non
     assert shown.reason == "NoEligibleNode"
     assert "0/3 Nodes: 3 have a kubelet that rejects Pods" in sentence(shown)
     assert site.live_jobs(uid) == []
-    others = site.bound_pod(request=cpus(2))  # the Pod may be wrong, so other Pods may go there
+    others = site.bound_pod(request=cpus(2))  # the rejected Pod may be wrong, so the Nodes stay open
     assert site.pods[others].life.node
 
 

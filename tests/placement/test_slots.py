@@ -1,4 +1,4 @@
-"""Tests of the slots of a group during a replacement."""
+"""Tests of a group of Pods while the ledger replaces the group's job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wellknown.names import Reason
 
 
 def test_group_partly_bound_during_replacement_is_evicted_as_a_whole() -> None:
-    """/bind is faster than the write of the next attempt."""
+    """/bind binds a Pod of the group before the ledger has written the next attempt."""
     for given, reason in ((None, Reason.POD_OF_GROUP_GONE), (Reason.CHANGED, Reason.CHANGED)):
         world = group_of_three()
         cause = None if given is None else cause_of(given)

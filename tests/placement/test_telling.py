@@ -10,7 +10,7 @@ from tests.placement.ledger_world import LOST, World, of_kind
 
 HALF_AN_HOUR = PlacementConfig().report_interval
 SOON = 3600
-"""An expected start in Slurm's format, in a world that begins at 0."""
+"""Expected start of a job, in UNIX seconds. The world begins at 0."""
 
 
 def told(world: World, seconds: float = 0.0, step: float = 10.0) -> list[ReportWaiting]:

@@ -22,7 +22,8 @@ AWAY = Failure(Remedy.AGAIN, "slurmctld is down")
 
 @pytest.mark.parametrize("seen_before", [False, True])
 def test_pod_is_not_evicted_for_a_forgotten_start_while_slurm_is_away(seen_before: bool) -> None:
-    """slurmctld was killed just after the start of the job, and restarts the job later."""
+    """slurmctld was killed just after the start of the job and forgot the start, and starts the job
+    again later."""
     world = World(replace(PlacementConfig(), fast_path=False))
     uid = world.bound_pod()
     world.pass_time(5.0)
@@ -56,7 +57,8 @@ def test_allocation_forged_during_the_submission_is_ignored(world: World) -> Non
 
 
 def test_no_job_is_requested_for_a_bound_pod_that_the_policy_forbids(world: World) -> None:
-    """A user has bound a Pod without a rule of the policy, and has written a job id onto the Pod."""
+    """A user has bound a Pod that no rule of the policy allows, and has written a job id onto the
+    Pod."""
     job_id = PlaceholderKey(world.rules.cluster, "default", "p", "p", 1).job_id(world.rules.ids)
     refused = replace(REQUEST, problems=("no rule of the policy",))
     bound = Pod("p", "default", "p", "0", refused, Life("n1"), created="0001")
