@@ -4,8 +4,9 @@ Both systems agree only after some time, so each anomaly may occur for a moment:
 its job, and ends before its job. During a disturbance, such a moment lasts longer. So an anomaly is a
 violation only if the anomaly lasts for GRACE_S in a quiet period: every component runs, and no link
 fails. GRACE_S covers the duration of the Lease, kube-scheduler's longest backoff (10 s), and the time
-until slurmrestd gives up on a killed slurmctld (10 s). If kube-scheduler must end the anomaly, the
-period starts only after kube-scheduler sees Pods again (`canary`). The final audit accepts no anomaly.
+until slurmrestd gives up on a killed slurmctld (10 s). If only kube-scheduler can end the anomaly, the
+quiet period starts after kube-scheduler sees Pods again (`canary`). The final audit accepts no anomaly,
+however short.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ WAITS_S = 75.0
 s. Also the grace of a node that the gate has drained. The drain stays while a job is COMPLETING on the
 node, and a requeued job stays COMPLETING until the gate rejects the job."""
 RESTS_S = 150.0
-"""Grace of a Pod after up to three rejections by kube-scheduler: 30 s, 1 and 2 minutes of backoff."""
+"""Grace of a Pod that kube-scheduler has rejected up to three times. The backoff is then 30 s, 1 minute
+or 2 minutes."""
 SWEPT_S = 45.0
 """Grace of a job without a Pod: a new leader ends such a job some 30 s after the election."""
 
@@ -49,13 +51,14 @@ _TOLD: Mapping[str, str] = {
     Odd.CLAIM: "ClaimNotReady",
     Odd.NOWHERE: _RESTS,
 }
-"""Reason of the condition on a Pod that rightly has no job."""
+"""Reason of the condition while an odd Pod rightly has no job, by the kind of the odd Pod
+(`plan.Odd`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """An anomaly. `about` is the uid of the Pod, or the name of another object. Anomalies with different
-    graces are equal."""
+    """An anomaly. `about` is the uid of the Pod, or the name of another object. Anomalies that differ
+    only in the grace are equal."""
 
     kind: str
     about: str
@@ -169,8 +172,8 @@ def _overcommitted(
 ) -> Iterator[Anomaly]:
     """Finds nodes whose bound Pods and native jobs request more CPUs than the node has. A native job may
     get the cores of a Pod in deletion, or of a Pod with a forgotten job. Such a native job must wait at
-    the gate: `overlap` checks the wait. The grace is longer if Pods with forgotten jobs explain the
-    whole excess."""
+    the gate, and `overlap` checks this wait. The grace is longer if Pods with forgotten jobs request at
+    least the CPUs in excess."""
     used: Counter[str] = Counter()
     waiting = {job.uid for job in jobs if job.state == "PENDING"}
     forgotten: Counter[str] = Counter()

@@ -1,6 +1,6 @@
 """Tests if kube-scheduler sees Pods. After repeated kills of kube-apiserver, kube-scheduler's reflectors
-wait for a minute or longer before the next list. Until the list, kube-scheduler binds deleted Pods, and
-no new Pods."""
+wait for a minute or longer before the next list of Pods. Until this list, kube-scheduler may bind Pods
+that are deleted, and binds no new Pods."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Api(Protocol):
 
 
 class Canary:
-    """Creates Pods that fit on no Node. Disturbs `placing` until kube-scheduler judges the Pod, or until
-    a time limit."""
+    """Creates Pods that fit on no Node. `placing` counts as disturbed until kube-scheduler has rejected
+    the Pod, but not beyond a time limit."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Canary:
 
     @property
     def blind_s(self) -> float:
-        """Returns the total waiting time of the Pods, in seconds."""
+        """Returns the total time for which the Pods waited for kube-scheduler, in seconds."""
         return sum(end - begin for begin, end in self.blind)
 
     def _run(self) -> None:

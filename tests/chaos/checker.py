@@ -49,9 +49,11 @@ DOUBT_S = 20.0
 """Waiting time of a bound Pod's job, in seconds, after which the extender may conclude that Slurm will
 not start the job again."""
 FORGETS_S = 75.0
-"""Longest outage of slurmctld: slurmctld may forget the start of a job for so many seconds."""
+"""Longest outage of slurmctld, in seconds. If slurmctld was killed at most this time before the start of
+a process, slurmctld may not know the process."""
 WATCHED_S = 10.0
-"""Quiet seconds before a deletion by force. In a disturbed time, no leader may see the deletion."""
+"""Seconds before a deletion by force that must be quiet. In a disturbed time, perhaps no leader sees the
+deletion."""
 
 
 @dataclass(slots=True)
@@ -98,15 +100,15 @@ class Causes:
         return any(begin - ROLLBACK_S <= at <= end for at in self.slurmctld_killed)
 
     def forgot(self, since: float) -> bool:
-        """Returns True if slurmctld may have forgotten a request of the time `since`."""
+        """Returns True if slurmctld may have forgotten a request that was made at `since`."""
         soon = any(since <= at <= since + ROLLBACK_S for at in self.slurmctld_killed)
         return soon or any(since <= at for at in self.state_lost)
 
 
 @dataclass(slots=True)
 class Stretch:
-    """A job in a single state, surely from the first reply with the state to the last request with such
-    a reply."""
+    """Time in which a job was surely in a single state: from the first reply with the state to the last
+    request whose reply has the state."""
 
     first: float
     last: float
@@ -156,7 +158,7 @@ class Checker:
         self._out: frozenset[str] = frozenset()
         self._lingering_pods: dict[str, Stay] = {}
         self._moved: list[Stay] = []
-        """Stays of bound Pods on their earlier cores."""
+        """Stays of bound Pods on the cores that the Pods had before a move to other cores."""
         self._linger_s: dict[str, int] = {}
         """Seconds for which containers may run on after their Pod's deletion by force, by uid of the
         Pod."""
@@ -254,7 +256,8 @@ class Checker:
         return sorted([*self._history[uid], *done])
 
     def placed_before(self, moment: float) -> set[str]:
-        """Returns the uids of the Pods with a Binding before a time, without Pods that are over."""
+        """Returns the uids of the Pods with a Binding before a time, without Pods that are over
+        (`SeenPod.over`)."""
         there = (uid for uid, pod in self.pods.items() if not pod.over)
         return {uid for uid in there if self._bound_at.get(uid, inf) < moment}
 
@@ -316,7 +319,7 @@ class Checker:
         )
 
     def eviction(self, job_id: int) -> Eviction | None:
-        """Returns the end of the bound Pod of a job. None if no Pod was bound with the job."""
+        """Returns how the bound Pod of a job ended. Returns None if no Pod was bound by the job."""
         binding = self._bound_by.get(job_id)
         if binding is None:
             return None
@@ -397,8 +400,8 @@ class Checker:
             self._violated(WRONG_KILLS, uid, f"nobody gave cause to delete {pod.name}")
 
     def _left_its_pod(self, stretch: Stretch, pod: SeenPod) -> bool:
-        """Returns True if Slurm ended the job, or if the job runs on another node or waits after a
-        rollback."""
+        """Returns True if Slurm ended the job, if the job runs on another node, or if the job has waited
+        again for longer than DOUBT_S."""
         job = stretch.job
         moved = job.running and bool(pod.node) and job.node != pod.node
         requeued = job.state == "PENDING" and bool(pod.node) and stretch.last - stretch.first > DOUBT_S

@@ -22,8 +22,8 @@ AT_ONCE = 50
 _NAME = "crowd-"
 _THREADS = 8
 _STOPS_AFTER_S = "3"
-"""Duration of a deletion. Without this delay, the simulated kubelets would write during the evictions,
-on the same cores."""
+"""Seconds in which kwok ends a deleted Pod of the crowd. With a shorter time, the writes of kwok would
+slow down the measured evictions, because both need the same CPU cores."""
 _WITHIN_S = 45.0
 
 

@@ -14,9 +14,10 @@ CALM_FOR_S = 10.0
 """Quiet seconds before the signal. At the start of a quiet period, a new leader may still read earlier
 changes."""
 CALM_AFTER_S = 5.0
-"""Quiet seconds after the signal. A slower eviction counts even if a disturbance follows."""
+"""Seconds after the signal that must be quiet. A disturbance after this time does not excuse a slow
+eviction."""
 NEVER_S = 60.0
-"""Seconds that an eviction without a deletion counts."""
+"""Assumed duration of an eviction if the Pod was never deleted, in seconds."""
 ENDS_WITHIN_S = 1.0
 """A Pod that ends by itself within these seconds needs no eviction."""
 

@@ -24,9 +24,9 @@ class Figures:
     overlap_seconds_max: float
     """Longest time in which a native job and a Pod had the same cores."""
     overlap_after_state_loss_s: float
-    """The same time, soon after Slurm lost all of its state. No limit applies."""
+    """Longest time of such an overlap soon after Slurm lost all of its state. No limit applies."""
     overlap_of_forgotten_jobs_s: float
-    """The same time, for native jobs whose start slurmctld forgot. No limit applies."""
+    """Longest time of such an overlap for native jobs whose start slurmctld forgot. No limit applies."""
     evict_ms_p99: float | None
     """Time from slurmctld's signal to the observed deletion of the Pod, while nothing fails (99th
     percentile). Evictions of 50 Pods at once count, too."""
@@ -35,7 +35,7 @@ class Figures:
     evictions: dict[str, int]
     """Number of measured evictions, by the kind of Slurm's signal."""
     native_starts: int
-    """Number of native jobs' processes with a report of their start."""
+    """Number of processes of native jobs that reported their start."""
 
 
 def signals_of(cluster: Cluster) -> list[Signal]:

@@ -117,7 +117,7 @@ class SeenJob:
     gpus: int = 0
     """Number of requested GPUs."""
     held: bool = False
-    """True if Slurm must not start the job."""
+    """True if the job is held, so that Slurm does not start the job."""
     cores: frozenset[int] = frozenset()
     """Cores on the job's only node; empty if Slurm names none."""
 

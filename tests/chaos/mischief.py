@@ -18,8 +18,8 @@ from tests.chaos.observer import Observer
 from tests.chaos.plan import Mischief, MischiefPlan
 
 SETTLED_S = 5.0
-"""Seconds after a Binding until the extender has surely read the job with its key. A job that loses the
-key earlier does not count as the Pod's job."""
+"""Seconds after a Binding until the extender has surely read the job with its key. If a job loses the
+key earlier, the extender does not take the job for the Pod's job."""
 _WAITS_S = 10.0
 _LOOKS_EVERY_S = 0.2
 _OWNER = "alice"
@@ -30,7 +30,7 @@ _DENIAL = re.compile(rf"refuses (\S+{NAMESPACE})\b")
 
 @dataclass(frozen=True, slots=True)
 class Mischiefs:
-    """Carries out plans, from any thread."""
+    """Carries out plans for changes of placeholders. Safe to use from any thread."""
 
     cluster: Cluster
     observer: Observer

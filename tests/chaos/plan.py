@@ -35,7 +35,7 @@ _ALICES = 0.6
 """Share of the Pods with a job of the user alice. She may change these jobs."""
 _MISCHIEF_APART_S = 4.0
 _BURSTS_APART_S = 100.0
-_BURST_LASTS_S = 75.0  # includes most of a rest
+_BURST_LASTS_S = 75.0  # long enough for most of the rest after a storm
 _BURST = 2 * WINDOW
 
 KILL = "kill"
@@ -101,7 +101,7 @@ class Odd(StrEnum):
     """The Pod's affinity requires a Pod that does not exist. So kube-scheduler rejects every Node."""
 
 
-_SINGLE = (  # reason, seconds between two Pods, seconds of a Pod, and partition
+_SINGLE = (  # reason, seconds between two Pods, lifetime of a Pod in seconds, partition
     (Odd.DENIED, 20.0, 50.0, MAIN),
     (Odd.CLAIM, 60.0, 60.0, HIGH),
     (Odd.NOWHERE, 100.0, 150.0, HIGH),
@@ -123,14 +123,14 @@ class Mischief(StrEnum):
     """Change of a placeholder by a user with the right to do so."""
 
     REWRITE = "AdminComment overwritten"
-    """By an administrator, to the job of a running Pod."""
+    """An administrator changes the job of a running Pod."""
     SHRINK = "shrunk"
-    """By the owner, to a waiting job. Owners also move, rename and hold waiting jobs."""
+    """An owner changes a waiting job. Owners also move, rename and hold waiting jobs."""
     MOVE = "moved"
     RENAME = "renamed"
     HOLD = "held and released"
     SUSPEND = "suspended and resumed"
-    """By an administrator, to the job of a running Pod, mostly between two polls. The extender evicts
+    """An administrator changes the job of a running Pod, mostly between two polls. The extender evicts
     the Pod."""
 
 
@@ -140,7 +140,7 @@ class MischiefPlan:
     how: Mischief
     choice: float
     """Position of the changed job among the possible jobs: from 0 (the first) to less than 1 (the last).
-    Also the seconds of a suspension or a hold."""
+    The value is also the duration of a suspension or a hold, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class JobPlan:
 
 
 class Outage(StrEnum):
-    """Kind of a node's outage by a person, for some time."""
+    """Way in which a person takes a node out of service for some time."""
 
     CORDON = "cordoned"
     DRAIN = "drained in Slurm"
@@ -264,7 +264,8 @@ def odd_pods(seed: int, duration: float) -> Iterator[OddPlan]:
 
 
 def _bursts(seed: int, duration: float) -> Iterator[OddPlan]:
-    """Yields bursts in turn: jobs in a partition in state DOWN, and jobs held by job_submit.lua."""
+    """Yields bursts of two kinds in turn: jobs in a partition in state DOWN, and jobs held by
+    job_submit.lua."""
     random = Random(f"bursts {seed}")
     at, burst = random.uniform(5.0, 15.0), 0
     while at < duration:

@@ -1,4 +1,4 @@
-"""Quiet periods: no attack is in progress, and all victims of attacks serve again."""
+"""Quiet periods: times without an attack, in which all attacked components serve again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from threading import Condition
 
 
 class QuietPeriods:
-    """Records quiet periods. Safe to use from any thread. A disturbance of `within` counts, too."""
+    """Records quiet periods. Safe to use from any thread. A disturbance of `within` also ends a quiet
+    period of this object."""
 
     def __init__(self, within: QuietPeriods | None = None) -> None:
         self._within = within

@@ -18,19 +18,20 @@ FAILOVER_LIMIT_S = 10.0
 LEAST_BOUND = 0.5
 """Smallest share of bound Pods. Many Pods are deleted before their Binding."""
 EVICT_LIMIT_MS = 1000.0
-"""Limit of the 99th percentile, multiplied by the slowness of the machine: 50 evictions at once take
-over a second of CPU."""
+"""Limit of the 99th percentile on a machine of normal speed. On a slow machine, the limit is multiplied
+by the slowness, because 50 evictions at once take over a second of CPU time."""
 MOST_DENIALS = 60
-"""Most rejections of a Pod's jobs: six for each leader, and some for each request without a reply."""
+"""Largest allowed number of rejections of a Pod's jobs: six for each leader, and some for each request
+without a reply."""
 MOST_HELD_S = 120.0
-"""Longest time of an unbindable Pod's jobs on nodes: twice the deadline of an allocation, and the time
-to give the node back while everything fails."""
+"""Longest allowed time for which an unbindable Pod's jobs hold nodes: twice the deadline of an
+allocation, and the time to give the node back while everything fails."""
 USUAL_DENIALS = 16
-"""Highest median of the rejections of a Pod's jobs. Requests every 5 s without end cause more rejections
-for most Pods, no matter how often the leader changes."""
+"""Highest allowed median of the rejections of a Pod's jobs. With requests every 5 s without end, most
+Pods would have more rejections, no matter how often the leader changes."""
 USUALLY_HELD_S = 80.0
-"""Highest median of the time of an unbindable Pod's jobs on nodes: the deadline of an allocation, at
-most twice (49 to 76 s). Repeated jobs without a limit take 88 s."""
+"""Highest allowed median of the time for which an unbindable Pod's jobs hold nodes. An allocation
+reaches its deadline at most twice (49 to 76 s). Repeated jobs without a limit would take 88 s."""
 _FEW = 3
 MISCHIEF_TAKES_S = 600.0
 """A run of this length or longer must have every kind of mischief."""
@@ -39,8 +40,8 @@ LEAST_EVICTIONS = {Kind.CANCELLED: 50, Kind.PREEMPTED: 1, Kind.GRACE: 1}
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The content of build/chaos.json. `failed` has the limits. `figures.Figures` explains some
-    fields."""
+    """The content of build/chaos.json. `failed` compares values with the limits. `figures.Figures`
+    explains some fields."""
 
     kills: int
     pods: int
@@ -86,7 +87,7 @@ class Report:
     unbindable_held_s: float
     """Longest time of an unbindable Pod's jobs on nodes, in seconds, while kube-scheduler saw Pods."""
     unbindable_held_s_p50: float | None
-    """Median of the same times for Pods without a Node that kube-scheduler accepts."""
+    """Median of these times for Pods without a Node that kube-scheduler accepts."""
     native_jobs: int
     deletions: dict[str, int]
     """Number of deletions by force, and of deletions with a grace period of a day. After a deletion of

@@ -37,7 +37,7 @@ SLOW = replace(BOUND, deleting=True, slowly=True)
 ENDED = replace(JOB, state="CANCELLED")
 GREEDY, DENIED = replace(WAITING, odd="greedy"), replace(WAITING, odd="denied")
 TOLD = ("WaitingForSubmitSlot", "Invalid", "ClaimNotReady", "NotBindable")
-FIRST = replace(NATIVE, id=8, state="PENDING", node="", cpus=5)  # does not fit, and goes first
+FIRST = replace(NATIVE, id=8, state="PENDING", node="", cpus=5)  # before the Pod's job, without room
 HALF_FULL = [replace(NATIVE, cpus=4), replace(NATIVE, id=7, node="n2", cpus=4)]
 
 
@@ -55,7 +55,8 @@ HALF_FULL = [replace(NATIVE, cpus=4), replace(NATIVE, id=7, node="n2", cpus=4)]
         ([BOUND], [JOB, NATIVE], []),
         ([replace(BOUND, phase="Succeeded")], [replace(NATIVE, cpus=8)], []),
         ([], [replace(NATIVE, state="PENDING", node="", cpus=99)], []),
-        # A rejected Pod has no job, and a condition with the reason. No other Pod has this condition.
+        # A rejected Pod has no job, but a condition with the reason. No other Pod may have this
+        # condition.
         ([REFUSED], [], []),
         ([REFUSED], [PENDING, *FULL], [UNBOUND_LEAKS]),
         ([replace(REFUSED, node="n1")], [], [UNBOUND_LEAKS]),
@@ -70,9 +71,9 @@ HALF_FULL = [replace(NATIVE, cpus=4), replace(NATIVE, id=7, node="n2", cpus=4)]
         ([replace(BOUND, phase="Succeeded")], [JOB], [LOST]),
         ([replace(BOUND, phase="Failed")], [JOB], [LOST]),
         ([replace(WAITING, deleting=True)], [JOB], [LOST]),
-        # A Pod in a slow deletion without a job.
+        # A Pod with a long grace period whose job has ended.
         ([SLOW], [ENDED], [UNBOUND_LEAKS]),
-        # A Pod that rightly has no job has a condition with the reason.
+        # Such a Pod rightly has no job if the Pod has a condition with the reason.
         ([GREEDY], [], [LOST]),
         ([replace(GREEDY, told="WaitingForSubmitSlot")], [], []),
         ([DENIED], [], [LOST]),
@@ -94,7 +95,8 @@ HALF_FULL = [replace(NATIVE, cpus=4), replace(NATIVE, id=7, node="n2", cpus=4)]
         ([WAITING], [PENDING], [LOST]),
         ([WAITING], [replace(PENDING, held=True)], []),
         ([WAITING], [replace(PENDING, partition="closed")], []),
-        # Pods and native jobs request more than the node has. The second native job waits at the gate.
+        # Pods and native jobs request more CPUs than the node has. In the second case, the native job
+        # waits at the gate.
         ([BOUND], [JOB, replace(NATIVE, cpus=7)], [OVERCOMMITTED]),
         ([replace(BOUND, deleting=True)], [ENDED, replace(NATIVE, cpus=7)], []),
         # An adopted Pod may have no job, but no job on another node.
@@ -125,7 +127,7 @@ OTHER, OTHERS_JOB = replace(BOUND, uid="v", cpus=3), replace(JOB, id=2, uid="v")
         # A forgotten job that waits for its cores has more time.
         ([BOUND], [PENDING], "u", WAITS_S),
         ([BOUND], [ENDED], "u", GRACE_S),
-        # A native job with the cores of such a Pod waits at the gate for some time.
+        # A native job with the cores of a Pod whose job is forgotten waits at the gate for some time.
         ([BOUND], [PENDING, replace(NATIVE, cpus=8)], "n1", WAITS_S),
         ([BOUND], [JOB, replace(NATIVE, cpus=8)], "n1", GRACE_S),
         # An excess that forgotten jobs do not explain has no more time.

@@ -33,8 +33,8 @@ def verdict(
     calm_since: float | None = None,
     signals: Collection[Signal] = (),
 ) -> list[str]:
-    """Returns the kinds of violations in a history of Pods, of lists of all jobs, and of the Pod's end
-    (None)."""
+    """Returns the kinds of violations. `history` has the time of each observation: of a Pod, of a list
+    of all jobs, or of the Pod's end (None)."""
     checker = Checker(causes or Causes(), {"n1": 8, "n2": 8})
     for at, seen in history:
         if isinstance(seen, SeenPod):
@@ -116,7 +116,7 @@ GUEST = replace(BOUND, managed=False, job_id=None)
 @pytest.mark.parametrize(
     ("pod", "jobs", "found"),
     [
-        # The Pod is not bound by the job that was shrunk.
+        # No violation, because the Pod is not bound by the job that was shrunk.
         (WAITING, [SMALL], []),
         (replace(BOUND, job_id=2), [replace(SMALL, state="COMPLETING"), SECOND], []),
         (DELETED, [SMALL], []),
@@ -268,7 +268,7 @@ def test_eviction_after_a_node_failed_only_in_slurm_is_a_violation(state: str) -
         (EVICTED, Causes(mischief=[(2.5, "u", Mischief.SUSPEND)]), True),
         (EVICTED, Causes(mischief=[(2.5, "v", Mischief.SUSPEND)]), False),
         ([*STARTED, (3, DELETED)], Causes(mischief=[(3.5, "u", Mischief.SUSPEND)]), False),
-        # A node that a person sets DOWN runs on in Kubernetes.
+        # If a person sets the node DOWN in Slurm, the Node still works in Kubernetes.
         (EVICTED, Causes(held_out={"n1": (Outage.DOWN, 2.5)}), False),
     ],
 )

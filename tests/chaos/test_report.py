@@ -76,7 +76,7 @@ def test_run_fails_after_a_violation_a_missed_limit_or_too_few_pods(
 
 
 def test_run_fails_after_endless_requests_or_nodes_held_for_long() -> None:
-    every_five_s = [16, 18, 20, 20, 21, 25, 30]  # in 50 s, for different numbers of leaders
+    every_five_s = [16, 18, 20, 20, 21, 25, 30]  # rejections in 50 s, for different numbers of leaders
     assert replace(GOOD, denials_max=max(every_five_s), denials_p50=usual(every_five_s)).failed
     until_told_no = [6, 7, 7, 11, 12, 15, 24]
     assert not replace(GOOD, denials_max=max(until_told_no), denials_p50=usual(until_told_no)).failed
