@@ -89,7 +89,7 @@ class FakeSlurm:
 
 
 class _Led(Leader):
-    """Leads as soon as `known` is set."""
+    """Reports this replica as the leader as soon as `known` is set."""
 
     known: Ledger | None = None
     reported: tuple[tuple[str, Job], ...] = ()
@@ -157,8 +157,8 @@ class Listeners:
     def leads(
         self, allocated: Mapping[str, Placeholder], *, holding: Sequence[Placeholder] = ()
     ) -> None:
-        """Makes this replica the leader. The leader has seen the allocated Pods. `holding` are the Pods
-        on every Node."""
+        """Makes this replica the leader. The leader has seen the allocated Pods. For every Node, the
+        ledger returns `holding` as the Pods that hold the Node."""
 
         def member(uid: str) -> tuple[Placeholder, Member] | None:
             return (allocated[uid], allocated[uid].members[0]) if uid in allocated else None

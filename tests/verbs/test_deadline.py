@@ -32,16 +32,16 @@ USUAL = deadline._QUESTIONS_S, deadline._ANSWER_S
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets short deadlines, so that a test without an answer ends soon. The deadlines are half a second
-    apart. Otherwise both would pass in one turn of the event loop after a pause of the process."""
+    """Sets short deadlines, so that a test without an answer ends soon. After a pause of the process,
+    two deadlines closer than half a second could pass in one turn of the event loop."""
     monkeypatch.setattr(deadline, "_QUESTIONS_S", 0.4)
     monkeypatch.setattr(deadline, "_ANSWER_S", 0.9)
 
 
 @pytest.fixture
 def patiently(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Restores the usual deadlines for calls with an answer, because a busy machine may need 0.4 s for
-    an answer."""
+    """Returns a function that restores the usual deadlines. Calls that get an answer need the usual
+    deadlines, because a busy machine may need 0.4 s for an answer."""
 
     def restore() -> None:
         monkeypatch.setattr(deadline, "_QUESTIONS_S", USUAL[0])
@@ -164,7 +164,8 @@ async def test_text_is_the_same_for_every_kind_of_outage(error: Exception) -> No
 
 
 async def test_message_repeats_the_time_reported_by_another_replica() -> None:
-    """Otherwise two replicas alternate, and kube-scheduler retries at once after each change."""
+    """If each replica reported a time of its own, the message would alternate between two replicas.
+    kube-scheduler would then retry at once after each change."""
     told = "0/1 nodes are available: 1 Slurm has not answered since 03:36 UTC; free capacity of its"
     asks = unmanaged()
     asks["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": told}]}
@@ -223,7 +224,7 @@ async def test_a_late_failure_of_a_binding_is_no_unhandled_error() -> None:
 async def test_late_binding_reserves_its_capacity_until_its_answer(
     patiently: Callable[[], None],
 ) -> None:
-    """Two Pods need 5 CPUs each, and the node has 8 CPUs: a single Pod may be bound."""
+    """Two Pods need 5 CPUs each, and the node has 8 CPUs, so only one Pod may be bound."""
     pods = [unmanaged(name, cpu="5") for name in ("first", "second")]
     cluster = await guests(*pods)
     cluster.kubernetes.hold("bind_pod")

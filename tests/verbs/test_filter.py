@@ -46,7 +46,8 @@ def with_gpus(sent: Manifest) -> Manifest:
 async def test_the_allocated_node_fits_while_its_devices_are_allocatable(
     allocatable: dict[str, str], *, fits: bool
 ) -> None:
-    """Otherwise kube-scheduler would choose devices by Dynamic Resource Allocation."""
+    """On a Node without allocatable devices, kube-scheduler would choose devices by Dynamic Resource
+    Allocation."""
     listeners = Listeners(view=view(replace(kube_node("n4"), allocatable=allocatable)))
     without = call(job_id="40000000", node="n4")
     assert (await listeners.ask("filter", without))["NodeNames"] == ["n4"]
@@ -92,8 +93,8 @@ async def test_the_same_question_gets_the_same_answer() -> None:
 
 
 async def test_annotation_makes_a_pod_managed_only_at_its_creation() -> None:
-    """The extender manages Pods by the name of the extender's scheduler. Any other Pod would wait for
-    ever."""
+    """After the creation, only the name of the extender's scheduler makes a Pod managed. If an
+    annotation were enough, a Pod of another scheduler would wait for ever."""
     sent = call(partition="gpu")
     sent["Pod"]["spec"]["schedulerName"] = "default-scheduler"
     assert await Listeners().ask("filter", sent) != NONE_YET

@@ -14,7 +14,7 @@ TICK_S = 0.005
 
 
 def review(separators: int) -> bytes:
-    """Returns a review of a Pod with very many unused values."""
+    """Returns a review of a Pod with very many values that the extender does not use."""
     values = b",".join([b"[]"] * ((separators - 20) // 2))
     return POD % (b'"managedFields": [' + values + b"]", b"")
 

@@ -143,7 +143,7 @@ MANY_VALUES = {
 @pytest.mark.parametrize("verb", ["mutate", "validate"])
 @pytest.mark.parametrize("values", MANY_VALUES.values(), ids=MANY_VALUES)
 def test_body_with_too_many_values_is_rejected(verb: str, values: bytes) -> None:
-    """The extender does not use this part of a Pod."""
+    """The extender does not use this part of a Pod, but the part counts for the limit."""
     answer = asyncio.run(Listeners().post(verb, POD % (b'"managedFields": ' + values, b"")))
     assert answer.status_code == 400
     assert "brackets and commas, and at most 300000 are taken" in answer.text

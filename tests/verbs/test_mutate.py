@@ -108,7 +108,7 @@ async def test_gates_of_others_stay_in_order_before_one_gate(gates: list[str], k
 
 
 async def test_second_mutation_changes_nothing() -> None:
-    """kube-apiserver calls twice because of `reinvocationPolicy: IfNeeded`."""
+    """kube-apiserver may call /mutate twice, because of `reinvocationPolicy: IfNeeded`."""
     sent = call()
     once = await admitted(sent)
     sent["request"]["object"] = once
@@ -148,7 +148,8 @@ async def test_a_pod_that_chooses_its_node_itself_is_refused() -> None:
 
 
 async def test_mirror_pod_is_allowed_without_forged_annotations() -> None:
-    """Otherwise the extender would believe after a restart that job 4711 belongs to the Pod."""
+    """If the forged annotations stayed, a restarted extender would believe that job 4711 belongs to the
+    Pod."""
     mirror = {"kubernetes.io/config.mirror": "x", PREFIX + "qos": "high"}
     sent = call(mirror | FORGED, nodeName="n1", schedulerName="slurm-scheduler")
     pod = await admitted(sent)
@@ -345,8 +346,9 @@ async def test_every_pod_is_taken_if_the_namespace_has_the_label(
 
 
 async def test_daemonset_pod_is_not_taken_over() -> None:
-    """Only a DaemonSet of Kubernetes' own API group counts, as the controller of the Pod. A user may
-    invent another owner, because the garbage collector does not remove such a Pod."""
+    """A Pod of a DaemonSet has the DaemonSet, of Kubernetes' own API group, as its controller. No other
+    owner counts: a user may invent such an owner, because the garbage collector does not remove the
+    Pod."""
     owner = {"kind": "DaemonSet", "controller": True, "name": "d", "apiVersion": "apps/v1", "uid": "u"}
     for change, taken in (
         ({}, False),

@@ -215,7 +215,7 @@ async def test_node_newer_than_the_last_reading_counts_as_a_slurm_node() -> None
 
 
 async def test_no_pod_is_preempted_without_node_cache_capable() -> None:
-    """In this case, /filter closes every Node, and reports the missing setting."""
+    """Without nodeCacheCapable, /filter closes every Node, and reports the missing setting."""
     sent = {
         "Pod": unmanaged(),
         "NodeNameToVictims": {"elsewhere": {"Pods": [adopted_pod("low")], "NumPDBViolations": 0}},

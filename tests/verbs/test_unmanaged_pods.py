@@ -109,7 +109,8 @@ async def test_only_slurm_nodes_are_closed_until_slurm_is_known() -> None:
 
 
 async def test_filter_of_a_pod_out_of_scope_is_an_error_until_slurm_is_known() -> None:
-    """The extender does not wake such a Pod, so the Pod would wait for up to five minutes."""
+    """The extender does not wake a Pod out of scope. After a closed Node instead of an error, the Pod
+    would wait for up to five minutes."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), scope="elsewhere")
     assert await cluster.filter(unmanaged(), "n1") == {"Error": UNKNOWN}
     assert (await cluster.filter(unmanaged(), "n1", "other"))["NodeNames"] == ["other"]
@@ -219,7 +220,8 @@ async def test_bind_before_the_first_reading_leaves_other_nodes_unknown() -> Non
 
 
 async def test_node_removed_from_slurm_is_open_after_the_next_reading() -> None:
-    """Some failures also cause a reply without the requested node."""
+    """Some failures also cause a reply without the requested node, so only a reading of all nodes
+    counts."""
     nodes = (machine("n1", cpus=8), machine("n2"))
     cluster = await Cluster(unmanaged(), nodes=nodes).known()
     cluster.slurm.all_nodes = nodes[1:]
@@ -341,7 +343,8 @@ def leads(cluster: Cluster, manifest: Manifest, beside: Placeholder) -> None:
 
 
 async def test_bind_waits_for_a_recently_bound_pod_without_a_running_job() -> None:
-    """The watch has not shown the Binding yet, and the Pod has lost the job since."""
+    """The watch has not shown the Binding of the Pod `leaving` yet, and the job of this Pod has
+    ended."""
     cluster = await Cluster(nodes=(machine("n1", cpus=5),)).known()
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
     assert beside.lead.scheduling.allocation is not None
@@ -364,8 +367,9 @@ async def test_bind_waits_for_a_recently_bound_pod_without_a_running_job() -> No
 async def test_managed_pod_is_bound_after_the_previous_pod_is_gone(
     state: str, allocated: int, answer: str, *, leader: bool
 ) -> None:
-    """The node has 8 CPUs. Slurm has given 2 to this Pod, and the rest of `allocated` to native jobs.
-    The leaving Pod uses 5 CPUs. 5 for `allocated` is too many, 3 is not. kube-scheduler counts 7."""
+    """The node has 8 CPUs. Slurm has given 2 CPUs to the new Pod, and the rest of `allocated` to native
+    jobs. The leaving Pod still uses 5 CPUs. So the new Pod fits if `allocated` is 3, and does not fit if
+    `allocated` is 5. kube-scheduler counts only the 7 CPUs of the Pods."""
     cluster = await Cluster(nodes=(machine("n1", cpus=allocated),)).known()
     manifest, beside = ours(cluster), leaving(cluster, state)
     if leader:
@@ -425,7 +429,7 @@ async def test_pod_of_an_ended_job_uses_capacity_whatever_slurm_reports() -> Non
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
     leads(cluster, manifest, beside._replace(state=State.EVICTING).with_phase(Phase.ENDED, 0.0))
     assert await cluster.bind(manifest) == LEAVING
-    assert await cluster.closed(manifest) is None  # the Pod waits for the end
+    assert await cluster.closed(manifest) is None  # so the Pod waits for the end of the other Pod
 
 
 # Adopted Pods with a job
@@ -470,7 +474,8 @@ async def test_adoption_annotation_is_ignored_if_adoption_is_off() -> None:
 async def test_managed_pod_is_bound_beside_adopted_pods_with_running_jobs(
     state: str, answer: str
 ) -> None:
-    """All 8 CPUs are allocated: 5 to the guest, 2 to the placeholder, and 1 to a native job."""
+    """All 8 CPUs are allocated: 5 to the adopted Pod `guest`, 2 to the placeholder, and 1 to a native
+    job."""
     cluster = Cluster(nodes=(machine("n1", cpus=8),), unmanaged_pods="adopt")
     adopted(await cluster.known(), state)
     cluster.listeners.occupancy.pod_seen(cluster.kubernetes.read("pods", "guest"))
