@@ -73,7 +73,7 @@ class Api(InMemoryKubernetes):
         self.outage(error, f"{CALLS[at]} {kind}")
 
     async def asked(self, at: str, kind: str, times: int) -> None:
-        """Waits until `times` more such requests have ended."""
+        """Waits until `times` more of these requests about the kind have ended."""
         call = f"{CALLS[at]} {kind}"
         times += self.calls.count(call)
         await until(lambda: self.calls.count(call) > times)  # so that the last request has ended
@@ -152,8 +152,8 @@ async def test_new_volume_wakes_the_pod_and_sets_its_nodes() -> None:
 
 
 class Looks:
-    """Counts the checks of claims, the checks without a turn for other tasks, and the new constraints of
-    Nodes."""
+    """Counts the checks of claims, the checks in a row without a turn for other tasks, and the created
+    constraints of Nodes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.number = self.in_a_row = self.most_in_a_row = self.made = 0

@@ -319,7 +319,7 @@ SUBMISSION = Submit("u1", 40_000_000, SPEC, immediate=False)
 
 
 async def failed(works: Works, effect: Effect) -> list[Any]:
-    """Returns the log of an effect that fails."""
+    """Carries out an effect that fails, and returns the log."""
     with capture_logs() as logs:
         outcome = await works.dispatcher.outcome_of(effect)
         assert isinstance(outcome.result, Failure)
@@ -376,7 +376,7 @@ async def test_failed_event_is_logged_with_its_pod_unless_kubernetes_is_down() -
 
 
 async def test_job_is_queued_or_allocated_at_once(works: Works) -> None:
-    """The grant of a job may be unknown at first."""
+    """If Slurm does not answer the query for the grant, the grant of the job is unknown at first."""
     immediate = replace(SUBMISSION, immediate=True)
     assert await works.do(SUBMISSION) is None
     assert await works.do(immediate) == Grant(("n1",))
@@ -470,7 +470,8 @@ async def test_failed_grant_creates_no_event(works: Works) -> None:
 
 @pytest.mark.parametrize("effect", [WriteAllocation("u1", POD, ALLOCATION, nominate=True), EVICTION])
 async def test_conflict_of_the_status_patch_ends_an_effect(works: Works, effect: Effect) -> None:
-    """kube-apiserver gives up after five tries, and the ledger repeats the effect."""
+    """kube-apiserver itself repeats a patch after a conflict, and gives up after five tries. The ledger
+    then repeats the effect."""
     works.kubernetes.outage(Conflict(409, "modified"), "patch_pod_status")
     with pytest.raises(Conflict):
         await works.do(effect)

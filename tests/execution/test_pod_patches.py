@@ -81,8 +81,8 @@ def test_next_attempt_removes_the_whole_allocation() -> None:
 
 
 def test_label_follows_the_id_of_the_job() -> None:
-    """The same write changes both: `kubectl get pods -l slurm-extender.io/job-id=40000000` finds the
-    Pod."""
+    """The same write changes the annotation and the label, so that `kubectl get pods -l
+    slurm-extender.io/job-id=40000000` finds the Pod."""
     writes = [
         (pod_patches.waiting(POD, CAUSE, 40_000_000, NOW), "40000000"),
         (pod_patches.waiting(POD, CAUSE, None, NOW), "40000000"),

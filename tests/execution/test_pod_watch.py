@@ -175,7 +175,7 @@ async def test_policy_change_is_applied_to_waiting_pods(watched: Watched) -> Non
 
 
 async def test_running_invalid_pod_is_reported_once_allowed(watched: Watched) -> None:
-    """The extender may not know the policy under which the Pod started."""
+    """Perhaps the extender does not know the policy under which the Pod started."""
     watched.see(name="bound", node="n1", annotations={PREFIX + "user-id": "2002"})
     assert await watched.change(BOB) == {"bound": 2002}
 

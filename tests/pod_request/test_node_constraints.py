@@ -190,7 +190,8 @@ def test_a_node_without_labels_spec_or_taints_is_read() -> None:
 
 
 def test_node_is_equal_after_a_heartbeat() -> None:
-    """The extender publishes the cluster view after a change. A heartbeat is no change."""
+    """The extender publishes the cluster view after each change of a Node. A heartbeat must not count as
+    a change."""
     beat = node_manifest("n1") | {"status": {"conditions": [{"lastHeartbeatTime": "now"}]}}
     assert Node.parse(beat, "slurm") == kube_node("n1")
 
@@ -211,7 +212,7 @@ def test_node_agent_is_gone_after_15_minutes_without_a_heartbeat() -> None:
 
 
 def test_node_constraints_take_less_than_500_bytes() -> None:
-    """The text of a label may hold a buffer of thousands of bytes."""
+    """The text of a label could keep a buffer of thousands of bytes in memory."""
     kept = [NodeConstraints.parse({"nodeSelector": {"a": "b"}})]  # creates the shared objects
     tracemalloc.start()
     kept += [NodeConstraints.parse({"nodeSelector": {"a": str(number)}}) for number in range(1000)]
@@ -243,8 +244,9 @@ def test_a_node_serves_the_devices_that_are_allocatable(
 
 
 def test_a_node_stays_open_to_waiting_jobs_while_a_device_plugin_restarts() -> None:
-    """The kubelet keeps the capacity for five minutes. If the extender closed the Node at once, each
-    waiting job would change twice."""
+    """After the end of a device plugin, the kubelet keeps the devices in the Node's capacity for five
+    minutes. If the extender closed the Node at once, the extender would change each waiting job
+    twice."""
     amounts = {"capacity": {"cpu": "8", GPU: "4"}, "allocatable": {"cpu": "8", GPU: "0"}}
     node = Node.parse(node_manifest("n1") | {"status": amounts}, "slurm")
     assert not node.serves([GPU])

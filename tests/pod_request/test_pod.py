@@ -1,4 +1,4 @@
-"""Tests of the Pod that placement reads from a manifest."""
+"""Tests of the facts about a Pod that placement reads from the manifest."""
 
 import json
 from dataclasses import replace

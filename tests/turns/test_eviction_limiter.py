@@ -146,7 +146,7 @@ def test_limiter_reports_number_and_reasons_of_delayed_evictions() -> None:
 
 @pytest.mark.parametrize("end", ["CANCELLED", "PREEMPTED", "TIMEOUT"])
 def test_limit_of_zero_delays_every_eviction(end: str) -> None:
-    """An administrator sets 0 because of a mistake that the extender cannot detect."""
+    """An administrator sets the limit to 0 because of a mistake that the extender cannot detect."""
     story = Story(limit=0)
     assert story.lose_jobs_of(0, 1, to=end) == []
     assert story.pass_time(3600.0) == []
@@ -256,7 +256,7 @@ def test_delayed_eviction_of_a_temporarily_missing_pod_keeps_its_turn() -> None:
 
 @pytest.mark.parametrize("over", [True, False])
 def test_missing_pod_seen_again_is_evicted_after_its_job_has_ended(over: bool) -> None:
-    """The cancellation of the job may arrive late, or never."""
+    """The cancellation of the job may reach Slurm late, or never."""
     story = running(1, limit=2)
     assert ended_jobs(story.tell(*missing(0))) == ["u0"]
     if over:
@@ -313,7 +313,8 @@ def test_regular_job_ends_are_neither_delayed_nor_counted(end: str) -> None:
 
 @pytest.mark.parametrize("end", ["CANCELLED", "PREEMPTED", "FAILED", "OUT_OF_MEMORY"])
 def test_job_ends_that_may_be_mistakes_count(end: str) -> None:
-    """slurmctld reports the same state after scancel by the owner and by an administrator."""
+    """slurmctld reports the same state after scancel by the owner and by an administrator, so every
+    cancellation counts."""
     story = Story(limit=3)
     assert story.lose_jobs_of(*range(5), to=end) == names(0, 3)
     assert "2 are held back" in (story.told[-1] or "")
@@ -388,8 +389,8 @@ class Queue:
         self.passed: list[tuple[float, str]] = []
         """Time and namespace of each counted eviction."""
         self.overtaken: Counter[tuple[str, str]] = Counter()
-        """Number of turns of the second namespace since the last turn of the first, waiting
-        namespace."""
+        """For each pair of namespaces: number of turns of the second namespace since the last turn of
+        the first namespace, while the first namespace waits."""
         self._numbers = count()
 
     def ask(self, namespace: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Tests of the collection of things in the order of their keys."""
+"""Tests of `Ranking`, a collection of items in the order of their keys."""
 
 from __future__ import annotations
 

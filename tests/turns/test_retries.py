@@ -179,7 +179,7 @@ def test_repeated_node_changes_cause_retries_at_intervals(site: Site) -> None:
 def test_refused_request_is_retried_when_its_node_or_partition_changes(site: Site, what: str) -> None:
     site.tell(ClusterObserved(cordoned("n1")))
     uid = site.refused()
-    site.live_on(1.25 * FIRST + 2)  # then the next pause is longer
+    site.live_on(1.25 * FIRST + 2)  # after this time, the next pause is longer
     site.live_on(1.01 * FIRST)
     site.mended = True
     view = VIEW

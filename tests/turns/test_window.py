@@ -469,8 +469,8 @@ def test_namespace_takes_the_place_of_a_missing_user() -> None:
 
 @pytest.mark.parametrize(("why", "places"), [("JobHeldAdmin", 10), ("ReqNodeNotAvail", 5)])
 def test_unstartable_jobs_of_a_namespace_do_not_block_another_namespace(why: str, places: int) -> None:
-    """The Pods have no user. If the jobs of red are held, blue gets the whole window; otherwise, blue
-    gets a share."""
+    """The Pods request no user. If the jobs of red are held, blue gets the whole window. If the jobs of
+    red cannot start for another reason, blue gets a share."""
     line = Line(size=10)
     line.come(*(f"red-{number:02}" for number in range(20)), namespace="red")
     for uid in line.take():
@@ -506,8 +506,8 @@ def fill(
 
 
 def go(windows: Windows, account: str = "a", user: int | None = None) -> list[str]:
-    """Gives turns while a Pod may have a turn, and returns the uids. A placeholder with a place still
-    counts for the first owner."""
+    """Gives turns while a Pod may have a turn, and returns the uids. Each placeholder that gets a place
+    counts for the given owner."""
     gone = []
     while True:
         for name, uid in windows.turns(0.0):
