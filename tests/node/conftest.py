@@ -64,8 +64,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _say(config: pytest.Config, guest: Guest, line: str) -> None:
-    """Writes a line to the output of the run. pytest shows the output of a fixture only after
-    failures."""
+    """Writes a line to the output of the run directly, because pytest shows the output of a fixture only
+    after failures."""
     terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
     capture: Any = config.pluginmanager.get_plugin("capturemanager")
     with capture.global_and_fixture_disabled():

@@ -21,8 +21,9 @@ _READ_ONLY: Final = "Read-only file system"
 
 @dataclass(frozen=True)
 class Escape:
-    """An attempt to reach resources of the other side. `script` may use $own_cpus, $cpu, $gpu and
-    $minor: the CPUs of the own side, and a CPU and a device of the other side."""
+    """An attempt to reach resources of the other side. `script` may use $own_cpus, the CPUs of the own
+    side, and $cpu, a CPU of the other side. $gpu and $minor are the number and the minor number of a
+    device of the other side."""
 
     name: str
     script: str
@@ -56,7 +57,7 @@ def answers(said: str) -> dict[str, str]:
     return found if "over" in found else {}
 
 
-# The functions are in a file for children, because a new shell inherits only files and the environment.
+# The functions are in a file, because a child shell inherits no functions and must read the file.
 _FUNCTIONS: Final = r"""
 cat > "${TMPDIR:-/tmp}/functions" <<'END'
 cpus_are_own() {

@@ -25,8 +25,8 @@ from wellknown.allocation import Allocation
 from wellknown.names import DEVICE_PROBLEM
 
 STARTS_WITHIN_S: Final = 120.0
-"""Time limit for actions of 5 s on an idle machine. On a busy machine, the guest has only a part of two
-cores."""
+"""Time limit for actions that take 5 s on an idle machine. On a busy machine, the guest has only a part
+of two cores."""
 PROGRAMS: Final = ("guest", "containerd", "kubelet", "slurmd-guest", "node-agent", "extender")
 REFUSED: Final = "Operation not permitted"
 _NUMBER: Final = re.compile(r"^opened (\d)$", re.MULTILINE)

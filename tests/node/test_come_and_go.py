@@ -34,7 +34,7 @@ _HANDS: Final = "/run/hands"
 _MIB: Final = 1 << 20
 _MOST_GPUS: Final = 4
 _PAUSE_S: Final = 1.0
-"""Pause between two looks."""
+"""Pause between two reads of the reports."""
 _SCRIPT: Final = """
 look() {
     read up rest < /proc/uptime

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 
 GUESTS = (Guest(DEFAULT_RELEASE, "cgroupfs", RESOURCES),)
 _SEEN_WITHIN_S: Final = 90.0
-"""The agent asks a driver every 30 s."""
+"""Longer than the 30 s after which the agent reads a driver again."""
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +206,8 @@ def test_failed_gpu_drains_the_node_until_the_repair(node: NvidiaNode, failure: 
 
 
 def the_extender_has_looked(node: NvidiaNode, name: str) -> None:
-    """Creates a Pod that waits in Slurm. Afterwards, the extender has seen all earlier changes."""
+    """Creates a Pod that waits in Slurm. When the Pod waits, the extender has seen all earlier
+    changes."""
     node.create(name, gpus=1)
     node.actors.queued(name)
 
@@ -234,7 +235,7 @@ def test_hanging_driver_drains_the_node_and_delays_nothing_else(node: NvidiaNode
     drained_for(node, "a driver has not answered for 10 s")
     health = f"http://127.0.0.1:{node.cluster.ports['node-agent-health']}/readyz"
     assert httpx.get(health, timeout=10).status_code == 200
-    node.grant("next", [1 - own])  # a Pod that runs before the job starts
+    node.grant("next", [1 - own])  # the Pod runs, and gets the grant later
     assert has_its_own(node, "next") == {1 - own}
     memory = node.limit("pod", "memory.max")
     node.write_limit("pod", "memory.max", "max")

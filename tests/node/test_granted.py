@@ -76,8 +76,8 @@ def in_force(node: RealNode, name: str) -> tuple[str, int]:
 
 
 def are_put_right(node: RealNode, evidence: Evidence, name: str, changed: int, since: int) -> None:
-    """Waits until a Pod has the limits of the job again. `changed` limits were changed, after the agent
-    had repaired `since` limits."""
+    """Waits until a Pod has the limits of the job again. `changed` is the number of limits that the test
+    changed, after the agent had repaired `since` limits."""
     granted = node.allocation(name)
     right = (granted.cores, granted.memory_mb * MIB)
     evidence.changed += changed
@@ -96,8 +96,8 @@ def test_changed_limits_are_repaired(node: RealNode, evidence: Evidence) -> None
 
 
 def test_raised_limit_in_the_pod_spec_gives_no_more_memory(node: RealNode, evidence: Evidence) -> None:
-    """The kubelet writes the Pod's cgroup when a user raises a limit in place. The job gets no more
-    memory."""
+    """The kubelet writes the Pod's cgroup when a user raises a limit in place, but the Pod's job still
+    has the same memory."""
     limited = container()
     limited["resources"]["limits"] = {"cpu": "1", "memory": "128Mi"}
     node.create_of("one", [limited])
@@ -129,7 +129,8 @@ def _has_put_right(node: RealNode, limits: int) -> bool:
 
 
 def test_the_kubelets_static_cpu_manager_is_overruled(node: RealNode) -> None:
-    """The CPU manager may give any core but 0. Slurm gives core 0 first."""
+    """The CPU manager gives any core except core 0, and Slurm gives core 0 first. So both choose
+    different cores."""
     with node.kubelet_with("cpuManagerPolicy: static", 'reservedSystemCPUs: "0"'):
         whole = container()
         whole["resources"]["limits"] = whole["resources"]["requests"]  # so that the Pod gets cores

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(2400)]
 _MIXES: Final = ((1, 1, 1), (2, 1, 1), (1, 2, 2), (3, 1, 1), (2, 1, 2), (2, 2, 2))
 PODS: Final = 200
 _RESTARTS_EACH: Final = 10
-"""Number of bursts between two restarts, of the kubelet and of the agent in turn."""
+"""Number of bursts of Pods before each restart. The kubelet and the agent restart in turn."""
 _SOCKET: Final = "/var/lib/kubelet/pod-resources/kubelet.sock"
 _LIST: Final = """
 import asyncio, json, sys

@@ -90,7 +90,8 @@ def test_native_jobs_and_pods_have_their_own_devices_and_cores(node: PoolNode) -
 
 
 def test_native_job_starts_after_the_earlier_pod_has_ended(node: PoolNode) -> None:
-    """The gate lets the job wait. slurmd gets the gate from slurmctld with the configuration."""
+    """The gate makes the native job wait. slurmd gets the gate from slurmctld, with the
+    configuration."""
     node.run("pod", gpus=len(GPUS), terminationGracePeriodSeconds=15)
     uid = node.uid("pod")
     job = node.sbatch(open_each(), "-n1", "--mem=100", f"--gres=gpu:{len(GPUS)}")

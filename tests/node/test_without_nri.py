@@ -74,7 +74,7 @@ def test_native_job_has_the_limits_of_slurm_beside_a_pod(node: RealNode) -> None
 
 
 def test_step_in_the_job_of_a_pod_ends_and_the_pod_stays(node: RealNode) -> None:
-    """The guest has Slurm 24.11."""
+    """With the guest's Slurm 24.11, a user can start a step in the job of a Pod."""
     node.run("pod")
     job, since = node.allocation("pod").job_id, node.steps_in_jobs_of_pods()
     with pytest.raises(ClusterError, match="Killed"):
@@ -88,13 +88,13 @@ def test_step_in_the_job_of_a_pod_ends_and_the_pod_stays(node: RealNode) -> None
 
 
 def looked(node: RealNode, name: str) -> str:
-    """Returns the output of a Pod after all looks of the Pod; empty before."""
+    """Returns the output of a Pod that has finished its checks; empty before."""
     said = node.actors.kubectl("logs", node.actors.full(name)).stdout
     return said if "looked" in said else ""
 
 
 def test_limits_are_in_force_soon(node: RealNode, evidence: Evidence) -> None:
-    """The time starts at the Pod's first instruction."""
+    """The measured time starts at the Pod's first instruction."""
     for number in range(PODS):
         name = f"pod-{number}"
         whole = {**container(), "command": ["sh", "-c", _LOOKS]}
