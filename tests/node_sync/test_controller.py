@@ -109,7 +109,7 @@ class Site:
         self.kubernetes.edit("nodes", name, {"spec": {"unschedulable": cordoned}})
 
     def says_of(self, kind: str, *names: str, **condition: str) -> None:
-        """Another program writes this condition onto Nodes."""
+        """Writes a condition onto Nodes, as another program does."""
         for name in names:
             patch = {"status": {"conditions": [{"type": kind, **condition}]}}
             self.kubernetes.edit("nodes", name, patch)
@@ -128,7 +128,7 @@ class Site:
         return self.world.job_id_of(self.world.bound_pod())
 
     def poll(self) -> None:
-        """The ledger learns the states of jobs."""
+        """Lets the ledger poll the states of jobs."""
         self.world.ask()
         self.world.answer()
 
@@ -167,7 +167,8 @@ async def test_turn_without_changes_makes_no_calls(site: Site) -> None:
 
 
 async def test_turn_lets_other_tasks_run(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn over 5,000 Nodes takes 0.1 s, in which /filter waits."""
+    """A turn over 5,000 Nodes takes 0.1 s. Without turns for other tasks, /filter would wait for this
+    time."""
     monkeypatch.setattr(cooperative, "_TURN_S", 0.0)
     assert await turns_of_others(site.controller.turn()) >= 2 * len(NAMES) - 2
 
@@ -220,7 +221,7 @@ async def test_outage_of_slurm_is_reported_and_stops_all_changes(site: Site) -> 
     assert site.problems() == {"Slurm": "slurmctld is down"}
     assert site.calls == []
     site.slurm.outage(None)
-    assert await site.turn() is None  # the ledger's state may be older than the outage
+    assert await site.turn() is None  # the ledger may know only the state before the outage
     await site.controller.turn()
     assert site.problems() == {}
     assert await site.reason() == CORDONED
@@ -258,7 +259,8 @@ async def test_drain_is_repeated_after_a_start_of_slurmctld(
 
 
 async def test_node_with_a_lost_job_is_not_drained(site: Site) -> None:
-    """The running Pod's job would wait for the drained node, and the extender would evict the Pod."""
+    """On the drained node, the next job of the running Pod would wait, and the extender would evict the
+    Pod."""
     job_id = site.bound_job()
     job = site.world.jobs.pop(job_id)
     site.poll()
@@ -342,7 +344,7 @@ async def test_a_pod_that_outstays_its_job_drains_its_node_until_it_is_gone(site
 
 
 async def test_node_drained_by_its_gate_is_resumed_when_no_pod_is_in_the_way(site: Site) -> None:
-    """The Pod was bound by hand, for example: the ledger knows no time for the Pod."""
+    """For example, the Pod was bound by hand, so the ledger does not know when the Pod will be gone."""
     site.in_the_way["n1"] = ("default/p",)
     await site.slurm.drain_node("n1", REFUSED)
     assert (await site.turn(), site.says()) == (REFUSED, "DrainedForKubernetes")
@@ -360,7 +362,8 @@ async def test_drain_of_the_gate_stays_during_an_outage(site: Site, problem: Exc
 
 
 async def test_node_with_a_lost_job_is_resumed(site: Site) -> None:
-    """The drained node would wait for the job, and the job for the node."""
+    """If the node stayed drained, the drain would wait for the lost job to return, and the job would
+    wait for the node."""
     site.in_the_way["n1"] = ("default/p1",)
     site.world.jobs.pop(site.bound_job())
     site.poll()
@@ -369,7 +372,8 @@ async def test_node_with_a_lost_job_is_resumed(site: Site) -> None:
 
 
 async def test_drain_lasts_longer_each_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other jobs use the lost job's place, and the gate rejects each job while the node is drained."""
+    """Slurm starts other jobs in the place of the lost job. The gate rejects each of these jobs, and
+    Slurm drains the node each time."""
     now = 1000.0
     monkeypatch.setattr(controller, "_FAILS_S", 5.0)
     monkeypatch.setattr(controller, "_now", lambda: now)
@@ -406,7 +410,7 @@ async def test_drain_lasts_longer_each_time(site: Site, monkeypatch: pytest.Monk
 
 
 async def test_drain_of_the_gate_stays_at_first(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slurm drains the node itself a moment later."""
+    """Slurm itself also drains the node for the failed Prolog, a moment after the gate."""
     monkeypatch.setattr(controller, "_FAILS_S", 3600.0)
     await site.slurm.drain_node("n1", REFUSED)
     await site.controller.turn()
@@ -454,7 +458,7 @@ async def test_change_of_a_node_starts_a_turn(site: Site, monkeypatch: pytest.Mo
 
 
 def a_kubelet_rejects_pods(site: Site, node: str = "n1", *, of_two: bool = True) -> None:
-    """The kubelet rejects Pods of different users, or Pods that are alike."""
+    """Lets the kubelet reject three Pods: of different users with `of_two`, or of the same user."""
     for number in range(3):
         asked = of_user(number if of_two else 0)
         life = Life(kubelet_rejection="OutOfcpu: too few")

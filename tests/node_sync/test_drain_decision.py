@@ -109,7 +109,7 @@ REFUSED = observed(
         (observed(), AT, None),
         (observed(taints=[taint("other")]), AT, None),
         (observed(there=(outstaying("p"),)), AT, None),
-        (observed(taints=TAINTED), AT, None),  # otherwise a drain by hand would never end
+        (observed(taints=TAINTED), AT, None),  # own taint: else a drain by hand never ends
         # Cases with jobs on the node
         (observed(slurm_node("ALLOCATED"), cordoned=True), AT, CORDONED),
         # Cases with a lost job on the node
@@ -182,7 +182,8 @@ def test_a_cordon_after_the_first_is_over_drains_again() -> None:
 
 
 def test_interrupted_resume_by_the_extender_is_no_resume_by_hand() -> None:
-    """The condition is written before the resume, and the Node is cordoned again at once."""
+    """The extender writes the condition before the resume. Then the Node is cordoned again, before the
+    resume."""
     resuming = condition_of(observed(DRAINED, told=FOR_KUBERNETES), AT)
     assert resuming is not None
     assert order(observed(cordoned=True, told=resuming), AT) == CORDONED

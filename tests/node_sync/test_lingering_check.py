@@ -90,7 +90,7 @@ async def test_containers_of_an_unknown_job_are_in_the_way(site: Site) -> None:
 
 
 async def test_containers_on_parts_of_another_gpu_than_the_jobs_are_in_the_way(site: Site) -> None:
-    """A killed slurmctld has started the job again."""
+    """A killed slurmctld has started the job again, on parts of the other GPU."""
     site.note(7, gres="shard:2(2/4,0/4)")
     site.slurm.has(7, gres=("shard:2(0/4,2/4)",))
     assert await site.check.in_the_way("n1") == ["default/p7"]

@@ -134,8 +134,8 @@ async def test_any_replica_reports_a_slurm_node_without_a_kubernetes_node(
 
 
 def meets_a_leaving_pod(site: Site, **job: Any) -> int:
-    """Has a Pod leave n1 while a job starts there. Returns the job's id, which is in the placeholders'
-    range."""
+    """Makes a Pod leave n1 while another job starts there. Returns the other job's id, which is in the
+    placeholders' range."""
     site.world.disturb(site.bound_job()[1], "CANCELLED")
     site.world.jobs[PLACEHOLDER] = Job(PLACEHOLDER, JobState("RUNNING"), nodes=("n1",), **job)
     return PLACEHOLDER
@@ -252,7 +252,7 @@ async def test_unverified_job_is_read(site: Site) -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_a_pod_whose_job_has_other_devices_now_is_in_the_way(site: Site, known: bool) -> None:
-    """The starting job may have the Pod's devices, even before the leader polls Slurm."""
+    """The starting job may already have the Pod's devices before the leader polls Slurm."""
     site.world = World(replace(PlacementConfig(), fast_path=False), numbers=True)
     uid = site.world.create_pod()
     site.world.catch_up()
@@ -282,8 +282,8 @@ async def test_pod_evicted_for_its_devices_is_in_the_way(site: Site) -> None:
 
 
 async def test_pod_is_in_the_way_on_left_cores_while_the_agent_is_away(site: Site) -> None:
-    """Slurm has started the Pod's job again on other cores. The native job 8 has the cores from
-    before."""
+    """Slurm has started the Pod's job again on other cores. The native job 8 has the Pod's earlier
+    cores."""
     site.world = World(numbers=True)
     uid, job_id = site.bound_job()
     job = site.world.jobs[job_id]
@@ -323,7 +323,8 @@ def own_id(uid: str, attempt_try: int = 0) -> int:
     ids=["nothing", "attempt", "node", "elsewhere", "another's"],
 )
 async def test_pod_without_its_own_job_is_not_in_the_way(site: Site, notes: dict[str, str]) -> None:
-    """Any user may bind a Pod with the extender's scheduler name to any node."""
+    """Any user may bind a Pod with the extender's scheduler name to any node, so such a Pod must not
+    delay jobs."""
     site.binds("u10", notes)
     assert await site.gate.in_the_way("n1") == ()
 
@@ -457,7 +458,8 @@ async def test_only_a_leader_that_knows_the_nodes_answers(site: Site) -> None:
 
 
 async def test_a_thousand_gates_share_their_calls(site: Site) -> None:
-    """A gate never gets the reply to an earlier call, which may be out of date."""
+    """No call of a gate gets the reply to a request from before the call, because this reply may be out
+    of date."""
     job_id = site.bound_job()[1]
     site.answers.clear()
     first = asyncio.ensure_future(site.gate.in_the_way("n1"))
@@ -506,7 +508,7 @@ async def test_last_pods_count_during_an_outage(site: Site, system: Exception) -
 
 
 async def test_containers_without_a_pod_are_in_the_way_after_their_job(site: Site) -> None:
-    """The next leader knows the containers by a note of the last leader on the job."""
+    """The next leader knows of the containers from the last leader's comment on the job."""
     uid, job_id = site.bound_job()
     site.world.force_delete(uid)
     site.world.settle()
@@ -574,7 +576,7 @@ async def test_a_job_on_other_cores_than_the_pods_starts(site: Site, started: St
 async def test_a_pod_on_the_cores_or_devices_of_a_job_that_starts_is_in_the_way(
     site: Site, started: Started, changes: dict[str, Any], on: str
 ) -> None:
-    """The ledger reads the Pod's job next."""
+    """The gate also reports the Pod's job, which the gate has read, to the ledger."""
     started.starts_on(
         started.slot.cores if on == "cores" else "100", "" if on == "cores" else started.slot.gres
     )
@@ -591,7 +593,7 @@ async def test_cores_that_slurm_gives_to_both_jobs_are_shared(site: Site, starte
 
 
 async def test_only_cores_that_slurm_gives_to_both_jobs_are_shared(site: Site, started: Started) -> None:
-    """Slurm has started the Pod's job again, with one core of two."""
+    """Slurm has started the Pod's job again, on only one of the Pod's two cores."""
     site.binds(started.uid, replace(started.slot, cores="1-2").annotations())
     started.starts_on("1-2")
     assert await started.in_the_way() == ("default/late",)
