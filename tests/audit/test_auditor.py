@@ -181,7 +181,7 @@ async def test_second_look_requests_only_the_jobs_of_the_difference() -> None:
 
 
 async def test_pod_that_reappears_keeps_its_job() -> None:
-    """An absence without confirmation does not count (invariant I5)."""
+    """The Pod counts as gone only if the absence is confirmed (invariant I5)."""
 
     class Late(InMemoryKubernetes):
         async def read_pod(self, namespace: str, name: str) -> Manifest | None:
@@ -234,7 +234,7 @@ async def test_pod_with_a_job_not_yet_submitted_has_a_job() -> None:
 
 
 async def test_records_are_read_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """50,000 records take 60 ms. During this time, /filter would wait."""
+    """50,000 records take 60 ms. In the event loop, /filter would wait for this time."""
     threads = list[threading.Thread]()
 
     def noted(records: Any, go_through: Any = auditor._pods_and_jobs) -> Any:

@@ -249,8 +249,8 @@ def test_job_ids_of_one_cluster_are_no_problem() -> None:
 
 @pytest.mark.parametrize("job", [WAITS, replace(WAITS, id=placeholder_job(PLAIN, attempt_try=1).id)])
 def test_job_that_waits_for_the_node_of_its_running_pod_is_reported(job: Job) -> None:
-    """After a loss of Slurm's state, the extender does not delete the Pod. The job may also be the next
-    try."""
+    """After a loss of Slurm's state, the extender does not delete the Pod. The waiting job may be the
+    first try of the attempt, or the next try."""
     found = the_one(*audited([bound()], job))
     assert (found.kind, found.job_id, found.node) == (FindingKind.JOB_WAITS, job.id, "n1")
     assert not found.mended

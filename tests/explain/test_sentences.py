@@ -1,5 +1,5 @@
-"""Tests of causes: a cause is plain data, and each caller gives exactly the facts in the sentence of the
-kind."""
+"""Tests of causes. A cause is plain data: a kind, and facts. Each caller gives exactly the facts that
+the sentence of the kind needs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from extender.record.ends import ENDS, OTHER_END
 from tests.placement.test_waiting import JOB, told
 
 COPIED = {Kind.HELD: Kind.WAITS, Kind.HELD_TOO_LARGE: Kind.WAITS_TOO_LARGE}
-"""Kinds with the facts of another cause (`waiting.why_held`)."""
+"""Kinds that `waiting.why_held` makes from another cause, with the facts of that cause. The value is the
+kind of that cause."""
 OF_ENDS = {*ENDS.values(), OTHER_END}
 WITHOUT_FACTS = {Kind.POD_DELETED, Kind.POD_BOUND_ELSEWHERE, Kind.POD_MISSED}
-"""Kinds in the calls of `on_pod.after_end`."""
+"""Kinds without facts, which callers pass to `on_pod.after_end`."""
 
 
 def makers() -> dict[Kind, set[frozenset[str]]]:

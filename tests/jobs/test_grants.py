@@ -1,5 +1,5 @@
-"""Tests of the slot of a bound Pod: the slot in the annotations is compared with the job's current
-slot."""
+"""Tests of the slot of a bound Pod. A slot is the part of a job's grant that one Pod gets. The tests
+compare the slot in the Pod's annotations with the job's current slot."""
 
 from __future__ import annotations
 

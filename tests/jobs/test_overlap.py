@@ -1,4 +1,5 @@
-"""Tests of the common cores and devices of two slots."""
+"""Tests of the cores and devices that two slots share. A slot is the part of a job's grant that one Pod
+gets."""
 
 import pytest
 

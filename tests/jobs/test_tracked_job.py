@@ -47,8 +47,8 @@ def test_poll_brings_news_without_bound_pods(phase: Phase, state: JobState, news
 
 @pytest.mark.parametrize(("state", "news"), [(CANCELLED, News.ENDED), (PENDING, News.DOUBTFUL)])
 def test_poll_brings_other_news_with_bound_pods(state: JobState, news: News) -> None:
-    """A cancelled job evicts its Pods at once. Slurm may have lost the start of a job if the job waits
-    again."""
+    """A poll that shows a cancelled job evicts the job's Pods at once. If the job waits again, Slurm may
+    have forgotten the start, so the news is doubtful."""
     assert polled(in_phase(Phase.RUNNING), state, 3, bound=True)[1] is news
 
 

@@ -145,7 +145,8 @@ async def test_leader_stops_after_another_holder_appears(kubernetes: OneLease) -
 
 
 async def test_leader_restarts_after_a_missed_term_of_another_leader(kubernetes: OneLease) -> None:
-    """The first leader was paused. Meanwhile another replica has led, and has released the Lease."""
+    """The first leader was paused. During the pause, another replica has led, and has released the
+    Lease."""
     async with running(Replica(kubernetes, "a")) as first:
         await soon(first.leads)
         kubernetes.held_by("")

@@ -147,7 +147,8 @@ async def test_listener_refuses_all_callers_until_the_ca_file_is_read(tmp_path: 
 async def test_replica_with_a_broken_ca_file_waits_for_a_valid_file(
     tmp_path: Path, listener: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The replica does not become the leader either, because no caller could reach the leader."""
+    """Until the file is valid, the replica does not become the leader, because no caller could reach
+    this leader."""
     own, goes_on = Authorities(tmp_path), asyncio.Event()
 
     async def follow(_: Replica) -> None:
@@ -212,7 +213,7 @@ async def test_connection_without_tls_is_refused(tmp_path: Path) -> None:
 
 
 async def test_caller_that_distrusts_the_certificate_is_counted(tmp_path: Path) -> None:
-    """A kube-apiserver does the same if the webhook's configuration has another CA."""
+    """kube-apiserver also ends the handshake if the configuration of the webhook has another CA."""
     own, serves = tls(tmp_path)
     own.servers = trustme.CA()
     async with site(tls=serves) as there:

@@ -338,7 +338,8 @@ ASKED = {
 
 @pytest.mark.parametrize("listener", ASKED)
 async def test_caller_may_send_a_request_at_once_after_the_reply(listener: str) -> None:
-    """The thread sees a reply before the next turn of the event loop."""
+    """The caller's thread may see a reply, and send the next request, before the next turn of the
+    listener's event loop."""
 
     def asks(port: int, asked: bytes) -> int:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:

@@ -232,7 +232,8 @@ async def test_large_request_of_a_disconnected_caller_is_skipped() -> None:
 
 @pytest.mark.parametrize(("length", "most"), [(LARGE, 1), (10, 256)])
 async def test_number_of_waiting_large_requests_is_limited(length: int, most: int) -> None:
-    """The memory and the connections of a listener are limited."""
+    """Large requests that wait take memory, and small requests take connections. The listener limits
+    both."""
     verb = Waiting()
     asked = [asyncio.ensure_future(verb.asks(length)) for _ in range(most)]
     async with asyncio.timeout(5):

@@ -64,7 +64,8 @@ def test_expired_note_is_to_be_removed_from_its_node(notes: LingeringNotes, cloc
 
 
 def test_expired_note_beside_another_is_to_be_removed(notes: LingeringNotes, clock: Clock) -> None:
-    """A starting replica would count the full time of the expired note."""
+    """If the expired note stayed on the Node, a starting replica would count the full time of the note
+    again."""
     notes.follow_node("n1", [CHAT, SHORT])
     clock.now += 11.0
     assert to_write(notes) == (CHAT._replace(seconds=19.0),)
@@ -110,7 +111,7 @@ def test_time_of_a_note_begins_again_when_the_node_is_back(
 def test_notes_of_a_node_that_is_away_are_written_with_their_whole_time(
     notes: LingeringNotes, clock: Clock
 ) -> None:
-    """A new leader counts the written time after the Node is back."""
+    """When the Node is back, a new leader counts the whole time that the notes on the Node contain."""
     notes.follow_node("n1", [SHORT], away=True)
     clock.now += 60.0
     notes.add("n1", CHAT)
@@ -187,7 +188,7 @@ def test_other_replicas_prolong_a_prolonged_note(notes: LingeringNotes, clock: C
 def test_other_replicas_notice_a_note_prolonged_by_an_equal_time(
     notes: LingeringNotes, clock: Clock
 ) -> None:
-    """The annotation would not change, and the watch would send no new version of the Node."""
+    """If the annotation got the same text again, the watch would send no new version of the Node."""
     other = LingeringNotes(clock)
     for each in (notes, other):
         each.follow_node("n1", [CHAT])

@@ -135,7 +135,8 @@ def test_changed_index_equals_a_newly_built_index(
 
 
 def test_place_of_a_deleted_node_is_reused() -> None:
-    """Nodes are created and deleted for months, and the size of a set depends on the highest place."""
+    """Nodes are created and deleted for months. A set of Nodes is as large as the highest place in the
+    set, so the index reuses places."""
     nodes = Nodes({"n0": kube_node("n0")})
     for number in range(1, 100):
         nodes = nodes.with_node(f"n{number}", kube_node(f"n{number}")).with_node(f"n{number - 1}", None)

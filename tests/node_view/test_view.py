@@ -52,7 +52,7 @@ def test_a_job_without_a_partition_goes_to_the_default_one() -> None:
 
 
 def tiers(own: int, other: int, *, shared: bool = True, preemption: bool = True) -> ClusterView:
-    """Returns a Slurm whose partition `mine` is beside a partition of another tier."""
+    """Returns a view of a Slurm whose partition `mine` is beside a partition of another tier."""
     mine = Partition("mine", ("n1", "n2"), priority_tier=own)
     theirs = Partition("theirs", ("n2", "n3") if shared else ("n3",), priority_tier=other)
     return view(partitions=[mine, theirs], preemption=preemption)
@@ -207,7 +207,8 @@ def test_number_of_cached_partition_lists_is_limited() -> None:
 
 @pytest.mark.parametrize("of", ["QOS", "partitions"])
 def test_number_of_cached_answers_is_limited(of: str) -> None:
-    """Pod authors choose the names, and a version of the read model may last for weeks."""
+    """Pod authors choose the names, so very many names are possible. A version of the cluster view may
+    last for weeks."""
     cluster = view(partitions=[Partition("main", ("n1",), default=True, grace_time_s=30)])
 
     def ask() -> None:

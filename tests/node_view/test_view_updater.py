@@ -64,7 +64,7 @@ def having(*nodes: Manifest) -> InMemoryKubernetes:
 async def followed(
     updating: ClusterViewUpdater, kubernetes: InMemoryKubernetes, *happens: Happens
 ) -> list[ClusterView]:
-    """Returns each published view until the watch has reported all changes."""
+    """Runs the updater until the watch has reported all changes. Returns each published view."""
     views: list[ClusterView] = []
     await updating.load()
     with updating.telling(views.append):
@@ -285,7 +285,8 @@ async def test_a_heartbeat_is_not_published() -> None:
 
 
 async def test_node_loses_its_agent_after_missing_heartbeats() -> None:
-    """The kubelet of an unchanged Node patches the Node every five minutes."""
+    """Even if nothing changes, the kubelet patches the Node every five minutes. At this patch, the
+    updater notices the missing heartbeats of the agent."""
     beat = {"type": DEVICE_PROBLEM, "status": "False", "lastHeartbeatTime": timestamp(datetime.now(UTC))}
     silent = beat | {"lastHeartbeatTime": "2020-01-01T12:00:00Z"}
     before, after = (node_manifest("n1") | {"status": {"conditions": [each]}} for each in (beat, silent))

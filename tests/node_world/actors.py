@@ -43,8 +43,9 @@ class Actor:
 
 
 class Owner(Actor):
-    """Changes own jobs and Pods, as a user may do. The jobs of other Pods belong to the user of the
-    extender's token: only an administrator may change such a job, after a moment to see the job."""
+    """Changes the user's own jobs and Pods. The jobs of other Pods belong to the user of the extender's
+    token. Only an administrator may change such a job, and the administrator first needs a moment to see
+    the job."""
 
     def acts(self) -> Acts:
         creates, suspends = (self._create_pod, self._create_job) * 2, (self._suspend,) * 3
@@ -62,7 +63,8 @@ class Owner(Actor):
             self.did.append(f"{name} for {cpus} CPUs and {gpus} GPUs")
 
     async def _create_job(self) -> None:
-        """The job may have the name of a placeholder, as each task of an array may."""
+        """Creates a native job, sometimes with the name of a placeholder, because users may choose any
+        name."""
         if sum(job.id in self._world.natives for job in self._world.jobs()) < _MAX_PODS:
             cpus, gpus = self._random.choice((1, 4, 8)), self._random.choice((0, 0, 1, 2))
             names = ["native", *(job.name for job in self._world.jobs() if job.id in self._world.ids)]
@@ -135,7 +137,7 @@ class Owner(Actor):
         pods = self._world.kubernetes.objects("pods")
         if pods:
             name = self._random.choice(pods)["metadata"]["name"]
-            # No replica knows Pods that are deleted by force while none leads
+            # No replica knows of Pods that are deleted by force while no replica leads
             # (docs/concepts/endings.md).
             if self._random.random() < 0.2 and self._world.is_led:
                 self.did.append(f"deletes {name} by force")
@@ -147,8 +149,8 @@ class Owner(Actor):
 
 
 class SlowWrites(Actor):
-    """Makes kube-apiserver slow for some Bindings, so that a job ends during the Pod's Binding, and for
-    some notes on Nodes."""
+    """Makes kube-apiserver slow for some Bindings, and for some notes on Nodes. During a slow Binding,
+    the Pod's job may end."""
 
     LONGEST_PAUSE_S = 10.0
 
@@ -162,7 +164,8 @@ class SlowWrites(Actor):
 
 
 class RollOuts(Actor):
-    """Ends the node agents, and starts new agents later. The gate must be able to ask agents."""
+    """Ends the node agents, and starts new agents later. Only for worlds in which the gate can ask
+    agents."""
 
     LONGEST_PAUSE_S = 10.0
 
@@ -192,8 +195,8 @@ class Failures(Actor):
         self._world.slurm.outage(None)
 
     async def _kill_slurmctld(self) -> None:
-        """Kills slurmctld. slurmctld forgets up to 5 s. After up to 5 s, slurmctld starts again, or a
-        standby leads."""
+        """Kills slurmctld. slurmctld forgets the changes of up to 5 s. After up to 5 s, slurmctld starts
+        again, or a standby leads."""
         self.did.append("slurmctld is killed")
         forgets_since = self._world.now - self._random.uniform(0.0, 5.0)
         await self._outage()

@@ -61,7 +61,7 @@ class World:
         self.lead()
 
     def lead(self, *found: tuple[PlaceholderKey, Job]) -> None:
-        """Starts another leader, with the found jobs."""
+        """Starts another leader that has found these jobs in Slurm."""
         self.adoptions = Adoptions(
             RULES, found, lambda record: self.told.append(record.stage), lambda: self.policy
         )
@@ -136,7 +136,7 @@ def test_adopted_pod_has_the_requests_of_its_manifest() -> None:
 def test_adopted_pod_asks_for_a_cpu_and_some_memory(
     cpu: str | None, memory: str | None, asks: tuple[int, int]
 ) -> None:
-    """Slurm reads 0 memory as the whole memory of the node."""
+    """The job requests at least 1 MiB, because Slurm reads 0 memory as the whole memory of the node."""
     adopted_pod = adoptable(manifest_of_adopted(cpu=cpu, memory=memory), ADOPTS)
     assert adopted_pod is not None
     assert (adopted_pod.cpus, adopted_pod.memory_mb) == asks
@@ -166,7 +166,7 @@ def test_daemonset_pods_and_pods_without_the_setting_are_not_adopted() -> None:
 
 
 def test_mirror_pod_is_not_adopted() -> None:
-    """The kubelet already runs the static Pod, regardless of Slurm."""
+    """The kubelet already runs the static Pod behind a mirror Pod, regardless of Slurm."""
     manifest = manifest_of_adopted(annotations={"kubernetes.io/config.mirror": "x"})
     assert adoptable(manifest, ADOPTS) is None
 

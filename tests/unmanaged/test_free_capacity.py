@@ -232,7 +232,7 @@ async def test_pod_refused_during_an_outage_is_touched_after_the_outage() -> Non
     ("setting", "closes"), [("isolate", True), ("node-agent", True), ("allow", False)]
 )
 async def test_a_gpu_that_slurm_does_not_count_closes_slurms_nodes(setting: Any, closes: bool) -> None:
-    """A native job may have the same GPU."""
+    """Slurm does not count the GPU, so a native job may use the same GPU."""
     world = World(translation=replace(TRANSLATION, shared_gpus=setting))
     asks = [container({"cpu": "1"}, limits={"nvidia.com/gpu.shared": "1"})]
     pod = pod_manifest(schedulerName="default-scheduler", containers=asks)
