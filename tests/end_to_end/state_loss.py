@@ -1,4 +1,5 @@
-"""Makes slurmctld start again without any state, and reads the consequences."""
+"""Restarts slurmctld without any state, opens the partition again, and finds jobs that wait for the
+Nodes of their Pods."""
 
 from __future__ import annotations
 

@@ -143,8 +143,8 @@ def run_by_now(actors: Actors) -> set[int]:
 
 
 def mended_by_the_leader(actors: Actors, foreign: int) -> None:
-    """Asserts that a new leader corrects the differences from before the start, and later differences in
-    the next audits."""
+    """Asserts that a new leader corrects the differences that exist at its start, and corrects later
+    differences in the next audits."""
     cluster = actors.cluster
     cluster.start("extender", env={"SLURM_EXTENDER_AUDIT_INTERVAL_S": "2"})
     for name in ("cancelled", "freed"):

@@ -1,7 +1,7 @@
 """Tests of every ending of docs/concepts/endings.md: the reaction of the other system, and the messages
 to the user.
 
-Slurm preempts and has accounting. The tests read the ended jobs in sacct.
+Slurm allows preemption, and has accounting. The tests read the ended jobs in sacct.
 """
 
 from __future__ import annotations
@@ -488,7 +488,8 @@ def test_priority_class_selects_a_partition(actors: Actors) -> None:
 
 def run_on(actors: Actors, jobs: Mapping[str, Job], witness: str) -> None:
     """Asserts that the Pods have the same jobs as before, after the extender has polled the jobs several
-    times. A killed slurmctld may start a job a second time if the first start is not saved."""
+    times. Waits for each job, because a killed slurmctld may start a job a second time if the first
+    start is not saved."""
     actors.create(witness, annotations={"required-nodes": jobs["p-1"].node})
     actors.queued(witness)
     eventually(lambda: actors.condition(witness).get("reason"), "the witness is told why it waits")

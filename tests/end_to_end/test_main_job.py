@@ -52,7 +52,7 @@ def test_a_pod_is_bound_to_the_node_that_slurm_chose(actors: Actors) -> None:
 
 
 def test_plain_squeue_shows_different_names_of_pods(actors: Actors) -> None:
-    """squeue shows eight columns of a job's name."""
+    """squeue shows only the first eight characters of a job's name."""
     for name in ("chat", "search"):
         actors.create(name)
         actors.bound(name)

@@ -40,7 +40,7 @@ def look(device: Device) -> tuple[frozenset[Number], str]:
 def build_nvml(library: Path) -> None:
     """Compiles nvml.c. The library works with the C library of this machine, or with a newer version."""
     assert shutil.which("cc"), "a C compiler is needed: apt-get install gcc libc6-dev"
-    # gnu11, because with C23 the library would need `strtol` of a newer C library.
+    # gnu11, because with C23 the library would need strtol of a newer C library.
     options = ("-std=gnu11", "-shared", "-fPIC", "-O1", "-static-libgcc")
     source = Path(__file__).with_name("nvml.c")
     subprocess.run(["cc", *options, "-o", library, source], check=True)
@@ -117,7 +117,8 @@ class Machine:
 
     @property
     def cpus(self) -> list[int]:
-        """Returns the CPUs in the order of hwloc's walk, if the machine is in this order already."""
+        """Returns the CPUs in the order of `sockets`. If `sockets` is in hwloc's order, hwloc walks the
+        CPUs in the same order."""
         return [cpu for _, _, _, core in self._walk() for cpu in core]
 
     def write(self, root: Path) -> Path:

@@ -21,7 +21,8 @@ SlurmdSpoolDir=/run/slurmd
 SlurmdPidFile=/run/slurmd/pid
 PartitionName=main Nodes=n1 Default=YES
 """
-# The tree of Slurm is shared, so each run has a separate /run, and a /dev with unused devices.
+# All runs share the tree of Slurm's files, so each run has its own /run, and its own /dev with unused
+# devices.
 _SCRIPT = """
 mount --bind "$1" "$0/run" && mkdir "$0/run/slurmd" && mount -t tmpfs none "$0/dev" || exit
 for n in 0 1 2 3 4; do mknod "$0/dev/d$n" c 60 $n || exit; done

@@ -106,8 +106,8 @@ def test_entries_apply_in_nested_cgroups_of_a_pod(tree: Tree, guard: DeviceGuard
 def test_created_device_file_opens_no_other_device(
     tree: Tree, guard: DeviceGuard, tmp_path: Path
 ) -> None:
-    """A container runtime creates the files of all devices for a privileged Pod, and fails if the guard
-    denies the creation."""
+    """A container runtime creates the files of all devices for a privileged Pod, and would fail if the
+    guard denied the creation."""
     let_in(tree, guard, ONE, X)
     for name, device in (("mine", X), ("foreign", Y)):
         assert tree.makes(CONTAINERS[0], tmp_path / name, *device)

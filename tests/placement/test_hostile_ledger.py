@@ -209,8 +209,8 @@ def test_no_event_takes_long_with_a_window_of_different_requests(size: int) -> N
 
 @pytest.mark.alone
 def test_no_event_takes_long_while_thousands_of_pods_wait_for_a_turn() -> None:
-    """At first, the ledger refuses all Pods for now. Then all facts about the refusal change at the same
-    time."""
+    """At first, the cluster has no Nodes, so the ledger requests no jobs. Then all facts about the Pods'
+    causes change at the same time."""
     pods = [pod(f"p{n}") for n in range(3_000)]
     closed = ClusterView(Nodes(), view(1_000).partitions, cluster=RULES.cluster)
     whole = view(1_000)

@@ -246,8 +246,8 @@ def test_pod_that_lacks_only_room_gets_a_second_job_after_the_backoff(lacking: s
 
 
 def test_pod_that_no_job_can_give_room_gets_only_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """kube-scheduler misses a resource that Slurm does not count. So the Pod does not wait for room, and
-    the end of other Pods makes no difference."""
+    """The Pod lacks a resource that Slurm does not count. So other Pods that come and go give the Pod no
+    room."""
     lacking = "0/2 nodes are available: 2 Insufficient example.com/license."
     monkeypatch.setattr("tests.placement.ledger_world.REFUSAL", lacking)
     world = World(PlacementConfig())
