@@ -50,8 +50,8 @@ def _check_amounts(spec: JobSpec) -> None:
         return
     if spec.tasks < spec.nodes:
         raise InvalidRequest(f"{spec.tasks} packed tasks cannot be on {spec.nodes} nodes")
-    if spec.required_nodes:
-        raise InvalidRequest("packed tasks cannot name their nodes")
+    if spec.required_nodes and len(spec.required_nodes) != spec.tasks:
+        raise InvalidRequest("packed tasks cannot name nodes, except a node for each task")
     if any(name.partition(":")[0] in SHARED for name, _ in spec.gres):
         # Slurm gives a task parts of a single GPU on each node, and spreads the tasks (24.11, 26.05).
         raise InvalidRequest("packed tasks cannot have parts of GPUs (shard, mps)")

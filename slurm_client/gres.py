@@ -84,23 +84,28 @@ def parts_by_gpu(text: str) -> dict[str, dict[int, int]]:
 
 
 def divided(text: str, parts: int) -> list[str]:
-    """Divides the devices of a job on a node into equal parts. For example, "gpu:h100:4(IDX:0-3)" in two
-    parts gives "gpu:h100:2(IDX:0-1)" and "gpu:h100:2(IDX:2-3)". Returns [] if equal parts are
-    impossible: the number is no multiple of `parts`, the text cannot be read, or the GPUs are shared.
-    If Slurm reports only a count ("(CNT:4)"), the count is divided."""
+    """Divides the devices of a job on a node into equal parts, and leaves out remaining devices. For
+    example, "gpu:h100:5(IDX:0-4)" in two parts gives "gpu:h100:2(IDX:0-1)" and "gpu:h100:2(IDX:2-3)".
+    Returns [] if equal parts are impossible: the text cannot be read, or the GPUs are shared. If Slurm
+    reports only a count ("(CNT:4)"), the count is divided."""
     found = [(match[0], match[2]) for match in _GIVEN.finditer(text)]
     if "".join(whole for whole, _ in found) != text:
         return []
     shares = [_shares(parse(whole)[0], details, parts) for whole, details in found]
-    return [",".join(own[part] for own in shares) for part in range(parts)] if all(shares) else []
+    if not all(shares):
+        return []
+    return [",".join(own[part] for own in shares if own[part]) for part in range(parts)]
 
 
 def _shares(one: tuple[str, str, int], details: str, parts: int) -> list[str]:
-    """Divides one GRES into equal parts. Returns [] if equal parts are impossible."""
+    """Divides one GRES into equal parts: empty texts if there are fewer devices than parts. Returns []
+    if equal parts are impossible."""
     (name, kind, count), (how, _, which) = one, details.partition(":")
-    if name in SHARED or count % parts or how not in {"IDX", "CNT"}:
-        return []
     size = count // parts
+    if name in SHARED or how not in {"IDX", "CNT"}:
+        return []
+    if not size:
+        return [""] * parts
     of = f"{name}:{kind}:{size}" if kind else f"{name}:{size}"
     if how == "CNT":
         return [f"{of}(CNT:{size})"] * parts

@@ -84,7 +84,8 @@ class JobSpec:
     shared: str | None = field(default=None, metadata=_DEMAND)
     """A value of `Sharing`. If None, the partition's setting applies."""
     required_nodes: tuple[str, ...] = field(default=(), metadata=_DEMAND)
-    """Names and hostlist expressions, like ("n1", "gpu[01-04]"). `excluded_nodes` has the same form."""
+    """Names and hostlist expressions, like ("n1", "gpu[01-04]"). `excluded_nodes` has the same form.
+    With `tasks`, one name for each task: Slurm puts this task onto exactly this node."""
     excluded_nodes: tuple[str, ...] = field(default=(), metadata=_DEMAND)
     user_id: int | None = field(default=None, metadata=_OWNER)
     """The owner of a submitted job. An allocated job belongs to the token's user."""
@@ -135,6 +136,7 @@ class Grant:
     cores: tuple[str, ...] = ()
     memory_mb: tuple[int, ...] = ()
     sockets: tuple[str, ...] = field(default=(), compare=False)
+    cpus: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,9 @@ class Job:
     sockets: tuple[str, ...] = field(default=(), compare=False)
     """The layout of each of `nodes` by slurm.conf: "2x4" means 2 sockets with 4 cores each. Empty if
     Slurm does not report the layout."""
+    cpus: tuple[int, ...] = field(default=(), compare=False)
+    """The job's CPUs on each of `nodes`: all CPUs of the job's cores. Empty if Slurm does not report the
+    CPUs."""
     memory_allocated_mb: tuple[int, ...] = ()
     """The job's memory on each of `nodes`. Empty if Slurm does not report memory, 0 if Slurm does not
     count memory."""
@@ -228,7 +233,8 @@ class Job:
 
     @property
     def grant(self) -> Grant:
-        return Grant(self.nodes, self.gres, self.cores, self.memory_allocated_mb, self.sockets)
+        on_each = self.gres, self.cores, self.memory_allocated_mb, self.sockets, self.cpus
+        return Grant(self.nodes, *on_each)
 
 
 class Power(enum.StrEnum):

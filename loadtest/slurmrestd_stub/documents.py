@@ -170,7 +170,7 @@ def errors(error: SlurmError) -> Document:
 
 
 def spec(fields: Document) -> model.JobSpec:
-    packed = "memory_per_cpu" in fields
+    packed, required = "memory_per_cpu" in fields, ",".join(fields.get("required_nodes", ()))
     asked = fields.get("tres_per_task" if packed else "tres_per_node", "")
     wanted = (one.removeprefix("gres/").rpartition(":") for one in filter(None, asked.split(",")))
     memory_mb = (number(fields.get("memory_per_cpu")) or 0) * fields["cpus_per_task"]
@@ -184,7 +184,7 @@ def spec(fields: Document) -> model.JobSpec:
         tasks=fields["tasks"] if packed else None,
         priority=number(fields.get("priority")),
         shared=next(iter(fields.get("shared", ())), None),
-        required_nodes=tuple(fields.get("required_nodes", ())),
+        required_nodes=tuple(required.split(",") if packed and required else filter(None, [required])),
         excluded_nodes=tuple(fields.get("excluded_nodes", ())),
         time_limit_minutes=number(fields.get("time_limit")),
         admin_comment=fields.get("admin_comment", ""),

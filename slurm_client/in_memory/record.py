@@ -97,6 +97,7 @@ class Record:
             nodes=tuple(slot.node for slot in self.slots),
             gres=tuple(slot.gres for slot in held) if any(slot.gres for slot in held) else (),
             cores=tuple(number_list.compress(slot.cores) for slot in held),
+            cpus=tuple(slot.cpus for slot in held),
             memory_allocated_mb=tuple(slot.memory_mb for slot in held),
             cpus_allocated=sum(slot.cpus for slot in self.slots)
             or spec.cpus * (spec.tasks or spec.nodes),

@@ -5,7 +5,7 @@ priority. The first job without room blocks the jobs behind. Exception: if the j
 these nodes are kept for the job.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from slurm_client.in_memory.machines import Machine, Slot
@@ -178,6 +178,10 @@ def _have_room(spec: JobSpec, machines: Iterable[Machine]) -> bool:
     return sum(most) >= (spec.tasks or 0) and len(most) >= spec.nodes
 
 
-def _numbers(spec: JobSpec, machine: Machine) -> range:
-    """Returns the numbers of packed tasks for which a node has CPUs, the largest first."""
+def _numbers(spec: JobSpec, machine: Machine) -> Sequence[int]:
+    """Returns the numbers of packed tasks for which a node has CPUs, the largest first. If the job names
+    a node for each task, returns only the number for this node."""
+    if spec.required_nodes:
+        here = spec.required_nodes.count(machine.name)
+        return [here] if here else []
     return range(min(spec.tasks or 0, machine.configured.cpus // spec.cpus), 0, -1)

@@ -80,11 +80,20 @@ def _on_each_node(spec: JobSpec) -> dict[str, Any]:
 def _packed(spec: JobSpec) -> dict[str, Any]:
     """Returns the fields for tasks on as few nodes as possible. There is no `maximum_nodes`, because
     Slurm would then spread the tasks (24.11, 26.05)."""
-    return {
+    body = {
         "tasks": spec.tasks,
         "memory_per_cpu": _number(spec.memory_per_cpu_mb),
         **_tres("tres_per_task", spec),
     }
+    if not spec.required_nodes:
+        return body
+    # By the distribution "arbitrary", each task gets the node at its place in the list. Slurm needs the
+    # exact number of nodes (error 2006).
+    nodes = len(set(spec.required_nodes))
+    exact = {"minimum_nodes": nodes, "maximum_nodes": nodes}
+    return (
+        body | exact | {"distribution": "arbitrary", "required_nodes": [",".join(spec.required_nodes)]}
+    )
 
 
 def _tres(field: str, spec: JobSpec) -> dict[str, Any]:
@@ -96,7 +105,8 @@ def _given(spec: JobSpec) -> dict[str, Any]:
     body: dict[str, Any] = {
         field: value for field in checks.TEXTS if (value := getattr(spec, field)) is not None
     }
-    for field in ("required_nodes", "excluded_nodes"):
+    lists = ("excluded_nodes",) if spec.tasks else ("required_nodes", "excluded_nodes")
+    for field in lists:
         if nodes := _node_list(getattr(spec, field)):
             body[field] = nodes
     if spec.shared is not None:

@@ -173,7 +173,7 @@ def _more_tasks(entry: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -
 
 
 def _on_nodes(entry: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
-    """Returns three fields of a job: its cores and its memory (MiB) on each node, and the nodes'
+    """Returns four fields of a job: its CPUs, cores and memory (MiB) on each node, and the nodes'
     sockets. Returns {} before the job begins. Also returns {} for an ended job, although Slurm still
     reports these fields."""
     allocations = ((entry.get("job_resources") or {}).get("nodes") or {}).get("allocation") or ()
@@ -182,7 +182,9 @@ def _on_nodes(entry: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
         return {}
     ordered = [by_node[name] for name in nodes]
     memory = (int((one.get("memory") or {}).get("allocated") or 0) for one in ordered)
+    cpus = tuple(int((one.get("cpus") or {}).get("count") or 0) for one in ordered)
     return {
+        "cpus": cpus if all(cpus) else (),
         "cores": tuple(map(_cores, ordered)),
         "sockets": tuple(map(_sockets, ordered)),
         "memory_allocated_mb": tuple(memory),

@@ -88,3 +88,24 @@ async def test_more_nodes_than_tasks_and_named_nodes_are_refused(
 async def test_memory_is_rounded_up_to_each_cpu(bench: Bench) -> None:
     job = await bench.allocate(tasks=2, cpus=3, memory_mb=1000)
     assert sum(job.memory_allocated_mb) == 2 * 1002
+
+
+async def test_each_task_runs_on_the_node_that_the_job_names_for_it(bench: Bench) -> None:
+    one, other = NODES
+    job = await bench.allocate(
+        tasks=4, required_nodes=(one, other, other, other), cpus=1, memory_mb=100, gres=(("gpu", 1),)
+    )
+    assert job.nodes == NODES
+    assert tasks_on_each(job, 1) == [1, 3]
+    assert [len(gres.numbers(each)["gpu"]) for each in job.gres] == [1, 3]
+    assert job.cpus == (1, 3)
+    assert set(job.required_nodes) == set(NODES)
+
+
+async def test_a_job_waits_for_the_node_that_the_job_names_for_its_task(bench: Bench) -> None:
+    held = await bench.allocate(cpus=CPUS, required_nodes=NODES[:1])
+    job_id = await bench.submit(tasks=2, required_nodes=NODES, cpus=1, memory_mb=100)
+    await bench.until_waiting_for(job_id, "Resources")
+    await bench.slurm.cancel(held.id)
+    job = await bench.until_running(job_id)
+    assert tasks_on_each(job, 1) == [1, 1]

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from deploy.local.cluster import Cluster
 from extender.admission.mutate import review
 from extender.admission.review import PodRequest
-from extender.pod_request.annotations import ANNOTATIONS
+from extender.pod_request.annotations import JOB_ANNOTATIONS
 from extender.pod_request.pod import parse_pod
 from extender.policy.rules import OPEN
 from slurm_client import hostlist
@@ -234,6 +234,6 @@ def test_slurm_keeps_each_requested_field_of_an_admitted_pod(slurm: Slurm) -> No
             slurm.try_(spec)
 
     each()
-    assert {row.field for row in ANNOTATIONS} <= set(slurm.took)
+    assert {row.field for row in JOB_ANNOTATIONS} <= set(slurm.took)
     assert slurm.took.total() > EXAMPLES / 2
     assert set(slurm.refused) >= {2000, 2018, 2029, 2045, 2053, 2066, 2133}
