@@ -7,12 +7,14 @@ in `admin_comment` distinguishes the workloads, because users cannot set `admin_
 workload takes the next try.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Self
 
 _KEY_PREFIX = "slurm-extender"
 _LONGEST_NUMBER = 10
+_GENERATION_DIGITS = 8  # of a random uid, so that two gangs rarely have the same digits
 ADOPTED_ATTEMPT = 0
 """Attempt in the key of an adopted Pod's job (`adoption`): another scheduler placed the Pod."""
 TRIES_AT_RECOVERY = 4
@@ -26,6 +28,11 @@ def whole_number(text: str) -> int | None:
     """
     plain = text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER
     return int(text) if plain else None
+
+
+def generation_of(uids: Iterable[str]) -> str:
+    """Returns the generation of a gang's Pods: the first digits of the lowest uid."""
+    return min(uids, default="")[:_GENERATION_DIGITS]
 
 
 def job_name(namespace: str, name: str) -> str:
@@ -91,6 +98,9 @@ class PlaceholderKey:
     uid: str
     attempt: int
     attempt_try: int = 0
+    generation: str = ""
+    """Marks the Pods of a gang at the time of the submission (`generation_of`); "" for a single Pod. Two
+    gangs with one name, one after the other, have the same uid, and so the same job ids."""
 
     def job_id(self, ids: JobIdRange) -> int:
         """Returns the id of this submission in Slurm, always the same id."""
@@ -105,18 +115,21 @@ class PlaceholderKey:
 
     def __str__(self) -> str:
         """Returns the text for `admin_comment`. No part can hold a slash."""
+        generation = self.generation and f"/{self.generation}"
         return (
             f"{_KEY_PREFIX}/{self.cluster}/{self.namespace}/{self.name}/{self.uid}"
-            f"/{self.attempt}.{self.attempt_try}"
+            f"/{self.attempt}.{self.attempt_try}{generation}"
         )
 
     @classmethod
     def parse(cls, admin_comment: str) -> Self | None:
         """Returns the key in an `admin_comment`; None for a comment that is no key."""
         match admin_comment.split("/"):
-            case [prefix, cluster, namespace, name, uid, numbers] if prefix == _KEY_PREFIX:
+            case [prefix, cluster, namespace, name, uid, numbers, *more] if (
+                prefix == _KEY_PREFIX and len(more) <= 1
+            ):
                 before, _, after = numbers.partition(".")
                 attempt, attempt_try = whole_number(before), whole_number(after)
                 if attempt is not None and attempt_try is not None:
-                    return cls(cluster, namespace, name, uid, attempt, attempt_try)
+                    return cls(cluster, namespace, name, uid, attempt, attempt_try, "".join(more))
         return None

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from extender.explain.cause import Cause, Kind
-from extender.jobs.claim import claim_of, key_of, own_ids, own_key
+from extender.jobs.claim import claim_of, is_of_pods, key_of, own_ids, own_key
 from extender.jobs.verdict import judge
 from extender.node_sync.drains import Holder, holder_of, reason_still_holds
 from extender.node_view.view import ClusterView
@@ -211,6 +211,8 @@ def _orphan(
         fix = f"nothing while the other cluster exists; if the cluster is deleted: scancel {job.id}"
         return Finding(FindingKind.OTHER_CLUSTER, cause, fix, whose, job.id)
     listed = pods.get(key.uid, [])
+    if not is_of_pods(key, job.id, listed):
+        listed = []
     if not listed and job.id not in reading.over:
         return None  # the Pod exists, although the list lacks the Pod
     alive = [pod for pod in listed if not pod.life.finished]

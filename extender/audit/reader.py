@@ -6,13 +6,14 @@ Single requests are for jobs that belong to no known Pod. The reader reads forei
 Another thread compares up to 50,000 Pods."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from extender.audit.compare import Finding, FindingKind, Snapshot, compare, unclear
 from extender.execution.startup import is_over
-from extender.jobs.claim import key_of
+from extender.jobs.claim import is_of_pods, key_of
 from extender.node_view.read_jobs import read_all
 from extender.node_view.slurm_nodes import SlurmNodes
 from extender.node_view.view import ClusterView
@@ -24,6 +25,7 @@ from kubernetes_client.protocol import Kubernetes, Manifest
 from slurm_client.job_state import JobState
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
+from wellknown.job_key import PlaceholderKey
 
 
 class Reader:
@@ -93,13 +95,15 @@ class Reader:
     ) -> tuple[Finding, ...]:
         doubtful = await asyncio.to_thread(list, unclear(pods, states, self._config, known))
         read = await read_all((one for one in doubtful if one not in self._foreign), self._slurm)
-        listed = await asyncio.to_thread(_workloads, pods) if read else frozenset[str]()
+        listed = await asyncio.to_thread(_workloads, pods) if read else {}
         over = set[int]()
         for job in read:
             key = key_of(job)
             if key is None or key.cluster != self._config.cluster:
                 self._foreign[job.id] = job
-            elif key.uid not in listed and await is_over(key, self._kubernetes, self._adoptable):
+            elif not _has_pods(key, job.id, listed) and await is_over(
+                key, job.id, self._kubernetes, self._adoptable
+            ):
                 over.add(job.id)
         foreign = (job for job_id, job in self._foreign.items() if job_id in states)
         reading = Snapshot(
@@ -122,5 +126,13 @@ def _concerned(findings: Iterable[Finding], pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if pod.full_name in named]
 
 
-def _workloads(pods: Iterable[Pod]) -> frozenset[str]:
-    return frozenset(pod.workload.uid for pod in pods)
+def _has_pods(key: PlaceholderKey, job_id: int, workloads: Mapping[str, list[Pod]]) -> bool:
+    return key.uid in workloads and is_of_pods(key, job_id, workloads[key.uid])
+
+
+def _workloads(pods: Iterable[Pod]) -> Mapping[str, list[Pod]]:
+    """Returns the Pods of each workload, by uid."""
+    found = defaultdict[str, list[Pod]](list)
+    for pod in pods:
+        found[pod.workload.uid].append(pod)
+    return found

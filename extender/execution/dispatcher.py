@@ -19,6 +19,7 @@ import structlog
 from extender.execution import pod_patches
 from extender.execution.failures import failure_of
 from extender.explain.message import next_steps
+from extender.node_view.node_hardware import with_whole_cores
 from extender.node_view.pods_on_node import vacated_in
 from extender.node_view.slurm_nodes import HardwareOfNodes, SlurmNodes
 from extender.node_view.user_rights import RightsOfUsers
@@ -228,10 +229,13 @@ class Dispatcher:
     # Slurm
 
     async def _submit(self, effect: Submit) -> Grant | None:
+        job = effect.job
+        if job.tasks is not None:
+            job = with_whole_cores(job, await self._hardware.by_partition())
         if not effect.immediate:
-            await self._slurm.submit(effect.job, effect.job_id)
+            await self._slurm.submit(job, effect.job_id)
             return None
-        await self._slurm.allocate(effect.job, effect.job_id)
+        await self._slurm.allocate(job, effect.job_id)
         with suppress(SlurmError):  # the job is granted all the same, and is read later
             return await self._slurm.grant(effect.job_id)
         return None

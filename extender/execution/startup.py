@@ -16,7 +16,7 @@ import structlog
 from extender.execution import pod_patches
 from extender.execution.dispatcher import Dispatcher
 from extender.execution.pod_watch import PodWatch
-from extender.jobs.claim import key_of
+from extender.jobs.claim import is_of_pods, key_of
 from extender.node_view.read_jobs import read_all
 from extender.placement.recovery import not_among, to_read, with_their_pods
 from extender.placement.transitions.attempts import cause_of
@@ -29,7 +29,8 @@ from service.cooperative import yielding
 from service.health import Health, common_problem
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
-from wellknown.job_key import PlaceholderKey
+from wellknown.job_key import PlaceholderKey, generation_of, whole_number
+from wellknown.names import JOB_ID
 
 log = structlog.get_logger()
 
@@ -59,11 +60,17 @@ async def recover(
     workloads: dict[str, list[Pod]] = defaultdict(list)
     async for pod in yielding(pods):
         workloads[pod.workload.uid].append(pod)
-    others = [(key, job) for key, job in jobs if key.uid not in workloads and not job.state.ended]
+    others = [
+        (key, job)
+        for key, job in jobs
+        if not (
+            job.state.ended or (key.uid in workloads and is_of_pods(key, job.id, workloads[key.uid]))
+        )
+    ]
     orphans = [
         OrphanFound(key, job.id, job)
         for key, job in others
-        if not (key.adopted and key.uid in adopted) and await is_over(key, kubernetes, adoptable)
+        if not (key.adopted and key.uid in adopted) and await is_over(key, job.id, kubernetes, adoptable)
     ]
     over = {orphan.job_id for orphan in orphans}
     log.info("jobs read", jobs=len(jobs), orphans=len(orphans))
@@ -106,13 +113,29 @@ async def _jobs_that_matter(
 
 
 async def is_over(
-    key: PlaceholderKey, kubernetes: Kubernetes, adoptable: Callable[[Manifest], bool]
+    key: PlaceholderKey, job_id: int, kubernetes: Kubernetes, adoptable: Callable[[Manifest], bool]
 ) -> bool:
     """Returns True if the attempt or the adopted Pod of a job has ended. Reads the Pod by name, because
-    absence from a list is not enough to end a job (invariant I5)."""
+    absence from a list is not enough to end a job (invariant I5). A gang has no Pod with the name in the
+    key, so the function lists the namespace, without the cache of kube-apiserver."""
+    if key.generation:
+        return await _has_no_pods(key, job_id, kubernetes)
     manifest = await kubernetes.read_pod(key.namespace, key.name)
     if manifest is None or manifest["metadata"]["uid"] != key.uid:
         return True
     if key.adopted:
         return not adoptable(manifest)
     return attempt_of(manifest["metadata"].get("annotations") or {}) > key.attempt
+
+
+async def _has_no_pods(key: PlaceholderKey, job_id: int, kubernetes: Kubernetes) -> bool:
+    """Returns True if no Pod of a gang's attempt is left."""
+    listed = await kubernetes.list("pods", f"metadata.namespace={key.namespace}")
+    for manifest in listed["items"]:
+        metadata = manifest["metadata"]
+        annotations = metadata.get("annotations") or {}
+        named = whole_number(annotations.get(JOB_ID, "")) == job_id
+        alike = generation_of([metadata["uid"]]) == key.generation
+        if (named or alike) and attempt_of(annotations) <= key.attempt:
+            return False
+    return True

@@ -123,6 +123,7 @@ class Kind(StrEnum):
     NODES_UNKNOWN = "NodesUnknown", Reason.NODE_UNKNOWN
     NODES_SHARED = "NodesShared", Reason.NODE_UNKNOWN
     GRANT_INDIVISIBLE = "GrantIndivisible", Reason.NODE_UNKNOWN
+    GRANT_WITHOUT_GRES = "GrantWithoutGres", Reason.NODE_UNKNOWN
     REQUEST_CHANGED = "RequestChanged", Reason.CHANGED
     JOB_REPLACED = "JobReplaced", Reason.CHANGED
     JOB_ALTERED = "JobAltered", Reason.SLURM_JOB_CHANGED
@@ -141,6 +142,7 @@ class Kind(StrEnum):
     OTHER_NODE_COUNT = "OtherNodeCount"
     OTHER_PARTITION = "OtherPartition"
     OTHER_USER = "OtherUser"
+    FEWER_TASKS = "FewerTasks"
     FEWER_CPUS = "FewerCpus"
     LESS_MEMORY = "LessMemory"
     LESS_GRES = "LessGres"

@@ -349,6 +349,10 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
         f"Slurm chose {', '.join(nodes) or 'no node'}, and the cores and devices there cannot be divided"
         f" among {pods} Pods"
     ),
+    Kind.GRANT_WITHOUT_GRES: lambda nodes, gres: (
+        f"Slurm chose {', '.join(nodes)}, and granted no {', '.join(gres)}: if Slurm counts the devices"
+        " of these nodes without files (gres.conf), set the annotation members-per-node"
+    ),
     Kind.REQUEST_CHANGED: "the request of the Pod differs from the job",
     Kind.JOB_REPLACED: "Slurm job {job} was cancelled to be replaced",
     Kind.JOB_ALTERED: "Slurm job {job} differs from the request: {lacks}; the extender replaces the job",
@@ -369,6 +373,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.OTHER_USER: lambda owner, asked: (
         f"the job belongs to user {owner[0]} and group {owner[1]} instead of {asked[0]} and {asked[1]}"
     ),
+    Kind.FEWER_TASKS: "the job has {tasks} tasks instead of {asked}",
     Kind.FEWER_CPUS: "the job has {cpus} CPUs instead of {asked}",
     Kind.LESS_MEMORY: "the job has {memory_mb} MiB of memory instead of {asked}",
     Kind.LESS_GRES: "the job has {number} of GRES {name} instead of {asked}",

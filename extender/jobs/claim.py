@@ -6,7 +6,7 @@ overwrite the key. Then the id still names the workload: the extender computes t
 and users cannot choose the id of a job.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -15,7 +15,13 @@ from extender.node_view.view import ClusterView
 from extender.pod_request.pod import Pod
 from extender.pod_request.workload import Workload
 from slurm_client.model import Job
-from wellknown.job_key import TRIES_AT_RECOVERY, JobIdRange, PlaceholderKey, job_name
+from wellknown.job_key import (
+    TRIES_AT_RECOVERY,
+    JobIdRange,
+    PlaceholderKey,
+    generation_of,
+    job_name,
+)
 
 MAX_TRIES = 100
 """Maximum number of tries in an attempt. Only the ids of these tries belong to the Pod. Each time that
@@ -115,6 +121,8 @@ class JobClaim:
     taken: bool = False
     """True if Slurm has accepted a submission under the id (HTTP 200), and the extender has not found
     that Slurm lost the job since."""
+    generation: str = ""
+    """Generation of the gang's Pods at the submission; "" if unknown."""
     known: JobIdentity | None = None
     """Identity of the workload's job, from the first read that showed the key; None before this read."""
 
@@ -130,7 +138,18 @@ class JobClaim:
         return frozenset(node.slurm_name for node in nodes if node is not None)
 
 
-def claim_of(pod: Pod, keys: Keys, view: ClusterView) -> JobClaim:
-    """Returns the claim of a Pod to its own jobs."""
-    ids = own_ids(pod, keys)
-    return JobClaim(cluster=keys.cluster, workload=pod.workload, ids=ids, pods=(pod,), view=view)
+def is_of_pods(key: PlaceholderKey, job_id: int, pods: Iterable[Pod]) -> bool:
+    """Returns True if some of a workload's Pods may have a job with a key of this workload. An earlier
+    gang with the same name may have left the job. A Pod names its job after the start of the gang, and
+    the Pod with the generation of the key may be gone then."""
+    if not key.generation:
+        return True
+    return any(
+        generation_of([pod.uid]) == key.generation or pod.scheduling.job_id == job_id for pod in pods
+    )
+
+
+def claim_of(pod: Pod, keys: Keys, view: ClusterView, members: Sequence[Pod] = ()) -> JobClaim:
+    """Returns the claim of a Pod to its own jobs. `members` are all Pods of the Pod's workload."""
+    ids, pods = own_ids(pod, keys), tuple(members) or (pod,)
+    return JobClaim(cluster=keys.cluster, workload=pod.workload, ids=ids, pods=pods, view=view)

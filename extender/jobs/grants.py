@@ -28,7 +28,10 @@ _Devices = dict[str, tuple[int, ...]]
 
 
 def covers(grant: Grant, asked: JobSpec) -> bool:
-    """Returns True if an immediate grant has the requested devices on each node."""
+    """Returns True if an immediate grant shows the requested devices on each node. Also returns True if
+    the grant shows the CPUs of packed tasks (`slots.slots` then counts the tasks on each node)."""
+    if asked.tasks is not None:
+        return len(grant.cpus) == len(grant.nodes)
     return all(_has(each, name) >= count for each in _on_each(grant) for name, count in asked.gres)
 
 
@@ -38,15 +41,21 @@ def cpus_on_each(job: Job, nodes: int) -> int | None:
 
 
 def requested_gres(job: Job) -> Counter[str]:
-    """Returns the GRES that a job requests on each node. If Slurm has already granted devices to the
-    job, each number is at most the number of granted devices."""
-    elements = (element.strip().replace("=", ":") for element in job.tres_per_node.split(","))
+    """Returns the GRES that a job requests on each node, or for each packed task. If Slurm has already
+    granted devices to the job, each number is at most the number of granted devices on each node, or for
+    each task."""
+    text = job.tres_per_node or job.tres_per_task
+    elements = (element.strip().replace("=", ":") for element in text.split(","))
     names = ",".join(e[len(p) :] for e in elements for p in _PREFIXES if e.startswith(p))
     asked = gres.counts(names)
     if not job.gres:
         return asked
     given = _on_each(job.grant)
-    return Counter({name: min(n, *(_has(each, name) for each in given)) for name, n in asked.items()})
+    if not job.tres_per_node:
+        has = {name: sum(_has(each, name) for each in given) // (job.tasks or 1) for name in asked}
+    else:
+        has = {name: min(_has(each, name) for each in given) for name in asked}
+    return Counter({name: min(number, has[name]) for name, number in asked.items()})
 
 
 def _has(devices: Counter[str], name: str) -> int:

@@ -1,8 +1,11 @@
 """Slots of a job. A slot is the part of a job's grant that one Pod (member) of the workload gets.
 
 If Slurm places several members on a node, no two members get the same core or device. The members of a
-workload request the same amounts, and get equal slots; remaining cores stay unused. The first slot of a
-node has the lowest numbers of cores and devices.
+workload request the same amounts. The slots of a node are equal, and remaining cores stay unused. The
+first slot of a node has the lowest numbers of cores and devices.
+
+Slurm reports the resources of a job on each node, but not the number of tasks there. So for packed tasks
+(`JobSpec.tasks`), this module computes how many members a node can have.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +14,7 @@ from dataclasses import replace
 from extender.node_view.view import ClusterView
 from extender.pod_request.pod import Pod
 from slurm_client import gres
-from slurm_client.model import Grant, Job
+from slurm_client.model import Grant, Job, JobSpec
 from wellknown import number_list
 from wellknown.allocation import Allocation
 
@@ -33,18 +36,31 @@ def nodes_by(view: ClusterView, pods: Iterable[Pod] = ()) -> NodeOf:
     return node_of
 
 
-def slots(grant: Grant, job_id: int, members: int, node_of: NodeOf) -> Iterator[Allocation]:
-    """Yields the slots of a job, node by node. Yields fewer slots than `members` if a Slurm node has no
-    Kubernetes Node, or if the grant of a node cannot be divided."""
-    for number, (name, share) in enumerate(zip(grant.nodes, _shares(grant, members), strict=True)):
+def slots(
+    grant: Grant, job_id: int, asked: JobSpec, members: int, node_of: NodeOf
+) -> Iterator[Allocation]:
+    """Yields the slots of a workload's job, node by node. `asked` is the request for the job of all
+    `members`. Yields fewer slots than `members` if a Slurm node has no Kubernetes Node, if the grant of
+    a node cannot be divided, or if the grant lacks requested amounts."""
+    for number, (name, share) in enumerate(
+        zip(grant.nodes, _shares(grant, asked, members), strict=True)
+    ):
         node = node_of(name)
         if node is not None:
             yield from _divided(_whole(grant, number, job_id, node), share)
 
 
+def whole_on_nodes(grant: Grant, job_id: int, node_of: NodeOf) -> Iterator[Allocation]:
+    """Yields all resources of a job on each Node."""
+    for number, name in enumerate(grant.nodes):
+        node = node_of(name)
+        if node is not None:
+            yield _whole(grant, number, job_id, node)
+
+
 def whole_on_node(pod: Pod, job: Job, view: ClusterView) -> Allocation | None:
     """Returns all resources of a job on a bound Pod's Node; None if the job is not there."""
-    on_nodes = slots(job.grant, job.id, 1, nodes_by(view, [pod]))
+    on_nodes = whole_on_nodes(job.grant, job.id, nodes_by(view, [pod]))
     return next((whole for whole in on_nodes if whole.node == pod.life.node), None)
 
 
@@ -65,22 +81,39 @@ def _whole(grant: Grant, number: int, job_id: int, node: str) -> Allocation:
     return Allocation(job_id, node, devices, cores, memory_mb, sockets if cores else "", name)
 
 
-def _shares(grant: Grant, members: int) -> list[int]:
-    """Returns the number of members on each node, in proportion to the cores. If the job has a node for
-    each member, each node gets one member, even if a node is larger. The number of cores does not matter
-    then, because a job may have whole nodes."""
-    nodes = len(grant.nodes)
-    cores = [len(number_list.expand(each)) for each in grant.cores]
-    if nodes >= members or len(cores) != nodes or not all(cores):
-        return [1] * nodes
-    return [max(1, each * members // sum(cores)) for each in cores]
+def _shares(grant: Grant, asked: JobSpec, members: int) -> list[int]:
+    """Returns the number of members on each node. Packed tasks fill the nodes in the order of the grant,
+    because Slurm may have rounded the grant up (whole nodes), so that a node has room for more
+    members."""
+    if asked.tasks is None:
+        return [max(1, members // asked.nodes)] * len(grant.nodes)
+    shares, left = list[int](), members
+    for number in range(len(grant.nodes)):
+        shares.append(min(_room(grant, asked, number), left))
+        left -= shares[-1]
+    return shares
+
+
+def _room(grant: Grant, asked: JobSpec, number: int) -> int:
+    """Returns the number of members with the requested amounts for which the grant of a node is large
+    enough. Each member has whole cores of its own."""
+    if not len(grant.cores) == len(grant.cpus) == len(grant.nodes):
+        return 0
+    cores = len(number_list.expand(grant.cores[number]))
+    cpus_per_core = grant.cpus[number] // max(1, cores)
+    rooms = [cores // max(1, -(-asked.cpus // cpus_per_core)) if cpus_per_core else 0]
+    memory_mb = grant.memory_mb[number] if number < len(grant.memory_mb) else 0
+    if memory_mb and asked.memory_mb:  # 0: Slurm does not count memory, or grants all memory
+        rooms.append(memory_mb // asked.memory_mb)
+    devices = gres.counts(grant.gres[number] if number < len(grant.gres) else "")
+    return min(*rooms, *(devices[name] // count for name, count in asked.gres), asked.tasks or 0)
 
 
 def _divided(whole: Allocation, share: int) -> Iterator[Allocation]:
     """Divides the resources of a node into `share` equal slots, and yields the slots. Yields no slot if
     there are too few cores, or if the devices cannot be divided equally."""
-    if share == 1:
-        yield whole
+    if share <= 1:
+        yield from [whole] * share
         return
     cores = number_list.expand(whole.cores)
     devices = gres.divided(whole.gres, share)

@@ -43,6 +43,8 @@ class Asked(NamedTuple):
     """Number of the attempt to place the Pods."""
     attempt_try: int = 0
     """Number of the submission within the attempt. Each submission has its own job id."""
+    generation: str = ""
+    """Generation of the gang's Pods at the submission (`job_key.generation_of`); "" for a single Pod."""
     owner: Owner = NOBODY_ASKED
     """Requested owner of the queued job."""
     excluded: tuple[str, ...] = ()

@@ -17,7 +17,14 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from extender.explain.cause import Cause, Causes, Kind
-from extender.jobs.claim import Charged, JobClaim, charged_of, identity_of, key_of
+from extender.jobs.claim import (
+    Charged,
+    JobClaim,
+    charged_of,
+    identity_of,
+    is_of_pods,
+    key_of,
+)
 from extender.jobs.grants import cpus_on_each, devices_taken, requested_gres
 from slurm_client.model import Job, JobSpec
 from wellknown.job_key import PlaceholderKey
@@ -101,7 +108,7 @@ def judge(job: Job | None, claim: JobClaim, asked: JobSpec | None = None) -> Ver
     if job is None:
         return NOT_READ
     key = key_of(job)
-    if not (_is_without_key(job, claim) if key is None else _is_of(key, claim)):
+    if not (_is_without_key(job, claim) if key is None else _is_of(key, job.id, claim)):
         return Verdict(Ownership.FOREIGN)
     altered = tuple(_altered(job, key, claim, asked))
     return Verdict(Ownership.ALTERED if altered else Ownership.OURS, altered, charged_of(job))
@@ -115,9 +122,12 @@ def asked_owner(asked: JobSpec) -> tuple[int | None, int | None]:
 # Owner
 
 
-def _is_of(key: PlaceholderKey, claim: JobClaim) -> bool:
+def _is_of(key: PlaceholderKey, job_id: int, claim: JobClaim) -> bool:
     same = (key.cluster, key.uid) == (claim.cluster, claim.workload.uid)
-    return same and claim.attempt in (None, key.attempt)
+    if not same or claim.attempt not in (None, key.attempt):
+        return False
+    no_pods = not claim.pods  # a job without Pods is to be ended
+    return no_pods or key.generation == claim.generation or is_of_pods(key, job_id, claim.pods)
 
 
 def _is_without_key(job: Job, claim: JobClaim) -> bool:
@@ -146,7 +156,7 @@ def _runs_at_its_pods(job: Job, claim: JobClaim) -> bool:
     owner has also renamed the job."""
     nodes = claim.slurm_nodes
     there = bool(nodes) and nodes.issubset(job.nodes)
-    return there and job.state.running and len(job.nodes) == claim.workload.size
+    return there and job.state.running and len(job.nodes) <= claim.workload.size
 
 
 # Altered parts
@@ -170,9 +180,7 @@ def _altered(
 
 
 def _less(asked: JobSpec, job: Job) -> Iterator[tuple[Part, Cause]]:
-    if job.node_count not in (None, asked.nodes):
-        yield Part.SIZE, Cause.of(Kind.OTHER_NODE_COUNT, nodes=job.node_count, asked=asked.nodes)
-    yield from _too_small(asked, job)
+    yield from _too_small(asked, job) if asked.tasks is None else _too_few(asked, asked.tasks, job)
     if not _may_be_in(job.partition, asked.partition):
         where = Cause.of(Kind.OTHER_PARTITION, partition=job.partition, asked=asked.partition)
         yield Part.PARTITION, where
@@ -187,6 +195,9 @@ def _less(asked: JobSpec, job: Job) -> Iterator[tuple[Part, Cause]]:
 
 
 def _too_small(asked: JobSpec, job: Job) -> Iterator[tuple[Part, Cause]]:
+    """Yields the differences in the amounts on each node."""
+    if job.node_count not in (None, asked.nodes):
+        yield Part.SIZE, Cause.of(Kind.OTHER_NODE_COUNT, nodes=job.node_count, asked=asked.nodes)
     allocated = cpus_on_each(job, asked.nodes)
     counts = (allocated, None if job.state.running else job.cpus_per_node)
     cpus = min((n for n in counts if n is not None), default=asked.cpus)
@@ -196,6 +207,28 @@ def _too_small(asked: JobSpec, job: Job) -> Iterator[tuple[Part, Cause]]:
     if memory is not None and 0 < memory < asked.memory_mb:  # 0 means the whole node's memory
         yield Part.SIZE, Cause.of(Kind.LESS_MEMORY, memory_mb=memory, asked=asked.memory_mb)
     given: Counter[str] = requested_gres(job)
+    for name, count in asked.gres:
+        if given[name] < count:
+            yield Part.GRES, Cause.of(Kind.LESS_GRES, number=given[name], name=name, asked=count)
+
+
+def _too_few(asked: JobSpec, tasks: int, job: Job) -> Iterator[tuple[Part, Cause]]:
+    """Yields the differences in the number of packed tasks, and in the amounts of all tasks together.
+    For a waiting job, Slurm only estimates the number of nodes."""
+    if (job.tasks or tasks) < tasks:
+        yield Part.SIZE, Cause.of(Kind.FEWER_TASKS, tasks=job.tasks, asked=tasks)
+    least = asked.of_tasks(tasks)
+    counts = (
+        job.cpus_allocated,
+        None if job.state.running else (job.cpus_per_node or asked.cpus) * tasks,
+    )
+    cpus = min((n for n in counts if n is not None), default=least.cpus)
+    if cpus < least.cpus:
+        yield Part.SIZE, Cause.of(Kind.FEWER_CPUS, cpus=cpus, asked=least.cpus)
+    memory = sum(job.memory_allocated_mb) or _memory(job, (job.cpus_per_node or 0) * tasks)
+    if memory is not None and 0 < memory < asked.memory_mb * tasks:
+        yield Part.SIZE, Cause.of(Kind.LESS_MEMORY, memory_mb=memory, asked=asked.memory_mb * tasks)
+    given = requested_gres(job)
     for name, count in asked.gres:
         if given[name] < count:
             yield Part.GRES, Cause.of(Kind.LESS_GRES, number=given[name], name=name, asked=count)

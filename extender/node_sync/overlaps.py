@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from extender.jobs.claim import claim_of
 from extender.jobs.overlap import Unit, common, units_on
-from extender.jobs.slots import nodes_by, slots
+from extender.jobs.slots import nodes_by, whole_on_nodes
 from extender.jobs.verdict import Part, judge
 from extender.node_view.view import ClusterView
 from extender.pod_request.pod import Pod
@@ -59,5 +59,5 @@ class Overlaps:
         verdict = judge(job, claim_of(pod, keys, view))
         if not (job.state.running and verdict.is_ours) or verdict.has_altered(Part.SUSPENDED):
             return frozenset()
-        has = slots(job.grant, job.id, 1, nodes_by(view, [pod]))
+        has = whole_on_nodes(job.grant, job.id, nodes_by(view, [pod]))
         return next((units for each in has if (units := common(each, slot))), frozenset())

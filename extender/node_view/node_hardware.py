@@ -3,6 +3,7 @@ fit."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -21,6 +22,7 @@ class NodeHardware(NamedTuple):
     gres: Mapping[str, int] = MappingProxyType({})
     """Number of devices by name ("gpu"), and by name and type ("gpu:h100")."""
     features: frozenset[str] = frozenset()
+    cpus_per_core: int = 1
 
     def of(self, name: str) -> int:
         """Returns the maximum of a resource on one node."""
@@ -33,6 +35,7 @@ class NodeHardware(NamedTuple):
             max(self.memory_mb, other.memory_mb),
             Counter(self.gres) | Counter(other.gres),  # the maximum of each count
             self.features | other.features,
+            max(self.cpus_per_core, other.cpus_per_core),
         )
 
 
@@ -40,7 +43,8 @@ def hardware(nodes: Iterable[Node]) -> dict[str, NodeHardware]:
     """Returns the hardware of nodes, by partition."""
     found: dict[str, NodeHardware] = {}
     for node in nodes:
-        has = NodeHardware(node.cpus, node.memory_mb, gres.counts(node.gres), frozenset(node.features))
+        devices, features = gres.counts(node.gres), frozenset(node.features)
+        has = NodeHardware(node.cpus, node.memory_mb, devices, features, node.cpus_per_core)
         for partition in node.partitions:
             found[partition] = found[partition].beside(has) if partition in found else has
     return found
@@ -53,6 +57,22 @@ def together(partitions: str, known: Mapping[str, NodeHardware]) -> NodeHardware
     if not known.keys() >= set(names):
         return None
     return reduce(NodeHardware.beside, (known[name] for name in names))
+
+
+def with_whole_cores(job: JobSpec, known: Mapping[str, NodeHardware]) -> JobSpec:
+    """Returns a job of packed tasks in the form that Slurm needs, by the hardware of the job's
+    partition. Without a partition, all nodes count.
+
+    Each task gets whole cores, because Slurm would let two tasks share a core. The number of nodes is at
+    least the number of tasks divided by the tasks on the largest node. With topology/block, Slurm
+    rejects a job that needs more than one block if the number of nodes is too small (error 2014)."""
+    has = together(job.partition or "", known) or reduce(
+        NodeHardware.beside, known.values(), NodeHardware()
+    )
+    cores = -(-job.cpus // has.cpus_per_core)
+    job = replace(job, cpus=cores * has.cpus_per_core)
+    most = min((has.of(name) // number for name, number in _wanted(job) if number), default=0)
+    return replace(job, nodes=max(job.nodes, -(-(job.tasks or 0) // most) if most else 0))
 
 
 def amounts(job: JobSpec) -> Cause:

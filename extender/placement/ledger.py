@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
+from extender.jobs.claim import is_of_pods
 from extender.node_view.view import ClusterView
 from extender.placement.emit import reports_again
 from extender.placement.nodes.eligible_nodes import is_outdated, regained
@@ -126,12 +127,14 @@ class Ledger(Settled):
     def _orphan(self, event: OrphanFound) -> None:
         key = event.key
         record = self._records.get(key.uid)
+        if record is not None and not is_of_pods(key, event.job_id, record.pods):
+            record = None  # the job of an earlier gang with this name
         if record is not None and record.attempt < key.attempt:
             return  # another replica has numbered this attempt: the Pod's new version is on its way
         if record is not None and record.attempt == key.attempt:
             is_kept_back = record.state is State.SEEN and kept_back(record, self._at.now) is not None
             if record.state is State.INVALID or is_kept_back:
-                self._settle(asked_all_the_same(record, key.attempt_try, event.job_id, self._at.now))
+                self._settle(asked_all_the_same(record, key, event.job_id, self._at.now))
                 return
             if record.state is State.SEEN or record.job.id == event.job_id:
                 return  # the record has the job, or will find the job under the next id

@@ -11,11 +11,12 @@ from typing import NamedTuple
 from extender.explain.cause import Cause, Kind
 from extender.jobs.claim import claim_of, key_of, own_ids, own_key
 from extender.jobs.phase import Phase
-from extender.jobs.slots import nodes_by, slots
+from extender.jobs.slots import nodes_by
 from extender.jobs.verdict import TAKEN, Verdict, judge
 from extender.node_view.view import ClusterView
 from extender.placement.transitions.kept_back import asking_first
 from extender.placement.transitions.lingering import still_held
+from extender.placement.transitions.moves import slots_of
 from extender.placement.transitions.on_job import (
     bound_ended,
     failed_before_start,
@@ -127,7 +128,7 @@ def recovered(
     """Returns the record of a workload at the start; None if no record is needed. Also returns the
     workload's live jobs that are not needed, each with its attempt. An annotation about a job counts
     only if the job itself, or `own_key`, confirms the annotation."""
-    found = _ours(max(pods, key=lambda pod: pod.scheduling.attempt), jobs, at)
+    found = _ours(pods, jobs, at)
     as_read = {pod.uid: pod for pod in pods}
     pods = _numbered_by_their_jobs(pods, found)
     alive, last = _members(pods), max(pods, key=lambda pod: pod.scheduling.attempt)
@@ -186,8 +187,9 @@ def _members(pods: Sequence[Pod]) -> Sequence[Pod]:
     return alive[: pods[0].workload.size]
 
 
-def _ours(pod: Pod, jobs: tuple[Job, ...], at: Context) -> tuple[_Found, ...]:
-    claim = claim_of(pod, at.rules, at.view)
+def _ours(pods: Sequence[Pod], jobs: tuple[Job, ...], at: Context) -> tuple[_Found, ...]:
+    pod = max(pods, key=lambda pod: pod.scheduling.attempt)
+    claim = claim_of(pod, at.rules, at.view, pods)
     judged = ((_key(job, pod, at.rules), job, judge(job, claim)) for job in jobs)
     ours = (
         _Found(key, job, verdict) for key, job, verdict in judged if key is not None and verdict.is_ours
@@ -269,7 +271,7 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     if never_granted or (there is False and not all(_was_bound_by(pod, job) for pod in pods)):
         return None
     blank = [each._replace(slot=Allocation(job.id, each.pod.life.node or "")) for each in record.members]
-    has = slots(job.grant, job.id, record.workload.size, nodes_by(at.view, record.pods))
+    has = slots_of(record, job, nodes_by(at.view, record.pods))
     members = with_slots(blank, has, bound=True)
     record = record._replace(members=members).with_asked(attempt=key.attempt)
     record = _with_job(record, chosen)
@@ -338,7 +340,8 @@ def _with_job(record: Placeholder, found: _Found) -> Placeholder:
 
 def _with_id(record: Placeholder, found: _Found) -> Placeholder:
     """Returns the record with the id of a job, without a verdict on the job."""
-    return record.with_job(id=found.job.id).with_asked(attempt_try=found.key.attempt_try)
+    asked = {"attempt_try": found.key.attempt_try, "generation": found.key.generation}
+    return record.with_job(id=found.job.id).with_asked(**asked)
 
 
 def _half_numbered(blank: Placeholder, chosen: _Found | None, at: Context) -> Placeholder:

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from extender.pod_request.job_request import Request, without_pod
+from slurm_client.model import JobSpec
 from wellknown.job_key import job_name
 
 _UNLIKE = "the Pods of a group must have equal requests"
@@ -19,6 +20,9 @@ class Workload(NamedTuple):
     name: str
     created: str = ""  # creationTimestamp of the first Pod, if known
     size: int = 1  # number of Pods
+    members_per_node: int | None = None
+    """Number of Pods on each node; a divisor of `size`. None: Slurm packs the Pods onto as few nodes as
+    possible."""
 
     @property
     def full_name(self) -> str:
@@ -26,8 +30,7 @@ class Workload(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
     def request(self, of_members: Sequence[Request]) -> Request:
-        """Returns the request of the whole workload. Each member must have the same request, and each
-        member gets a separate node."""
+        """Returns the request of the whole workload. Each member must have the same request."""
         whole = of_members[0]
         for each in of_members[1:]:
             whole = self.request_with(whole, of_members[0], each)
@@ -41,8 +44,16 @@ class Workload(NamedTuple):
         problems = dict.fromkeys((*whole.problems, *joining.problems))
         if _asked(joining) != _asked(first):
             problems[_UNLIKE] = None
-        job = replace(first.job, name=job_name(self.namespace, self.name), nodes=self.size)
-        return replace(first, job=job, problems=tuple(problems))
+        return replace(first, job=self._job(first.job), problems=tuple(problems))
+
+    def _job(self, of_member: JobSpec) -> JobSpec:
+        named = replace(of_member, name=job_name(self.namespace, self.name))
+        if self.members_per_node is None:
+            return replace(named, tasks=self.size)
+        here = self.members_per_node
+        gres = tuple((name, count * here) for name, count in named.gres)
+        amounts: dict[str, Any] = {"cpus": named.cpus * here, "memory_mb": named.memory_mb * here}
+        return replace(named, nodes=self.size // here, gres=gres, **amounts)
 
 
 def _asked(request: Request) -> Request:

@@ -31,7 +31,7 @@ from extender.record.retry import Retry, Waits
 from extender.record.states import HOLDING, MOVES, OPEN, OVER, WATCHED, State, phase_in
 from slurm_client.model import JobSpec
 from wellknown.allocation import Allocation
-from wellknown.job_key import PlaceholderKey
+from wellknown.job_key import PlaceholderKey, generation_of
 
 REPEATEDLY = 5  # failures within some three seconds; a single failure may be a coincidence
 NO_NODES: frozenset[str] = frozenset()
@@ -195,7 +195,9 @@ class Placeholder(NamedTuple):
         """Returns the record with the job id of another try. The job under this id is not known yet."""
         job_id = replace(self.key(rules.cluster), attempt_try=attempt_try).job_id(rules.ids)
         blank = self.unclaimed().with_job(id=job_id, unread=False)
-        blank = blank.with_asked(attempt_try=attempt_try, owner=NOBODY_ASKED, **asked)
+        generation = generation_of(pod.uid for pod in self.pods) if self.workload.size > 1 else ""
+        asked |= {"attempt_try": attempt_try, "generation": generation, "owner": NOBODY_ASKED}
+        blank = blank.with_asked(**asked)
         written = any(each.write.done for each in self.members)
         return blank.with_writes(self.pods, done=False) if written else blank
 
@@ -384,8 +386,9 @@ class Placeholder(NamedTuple):
 
     def key(self, cluster: str) -> PlaceholderKey:
         """Returns the key of the current try."""
-        uid, namespace, name, *_ = self.workload
-        return PlaceholderKey(cluster, namespace, name, uid, self.attempt, self.job.asked.attempt_try)
+        (uid, namespace, name, *_), asked = self.workload, self.job.asked
+        numbers = asked.attempt, asked.attempt_try, asked.generation
+        return PlaceholderKey(cluster, namespace, name, uid, *numbers)
 
     @property
     def rejected_by_slurm(self) -> bool:

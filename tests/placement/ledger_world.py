@@ -16,7 +16,7 @@ from extender.audit.compare import may_have_no_job
 from extender.bind.binder import NotBound, verified
 from extender.explain.cause import Cause, Kind
 from extender.filter.route import to_offer
-from extender.jobs.claim import claim_of, key_of, own_key
+from extender.jobs.claim import claim_of, is_of_pods, key_of, own_key
 from extender.jobs.verdict import judge
 from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
@@ -61,6 +61,7 @@ from slurm_client import hostlist
 from slurm_client.job_state import UNREAD, JobState
 from slurm_client.model import Grant, Job, JobSpec, Partition
 from tests.builders import TRANSLATION, changed
+from wellknown import number_list
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey, job_name
 from wellknown.names import GATE
@@ -71,6 +72,8 @@ E = TypeVar("E", bound=Effect)
 NODES = ("n1", "n2")
 HOSTNAME, ZONE, ZONES = "kubernetes.io/hostname", "zone", 3
 NATIVE = "native"
+PACKED = 2
+"""Number of packed tasks for which a node has room."""
 
 
 def view_of(nodes: tuple[str, ...]) -> ClusterView:
@@ -321,7 +324,7 @@ class World:
             self.tell(Recovered(self.pods_of(uid), tuple(mine)))
         for job in tuple(self.jobs.values()):
             key = keys[job.id]
-            if key is not None and not self.pods_of(key.uid) and not job.state.ended:
+            if key is not None and not self._may_have(key, job) and not job.state.ended:
                 self.tell(OrphanFound(key, job.id, job))
         self.tell(ClusterObserved(self.view))
 
@@ -347,8 +350,15 @@ class World:
             pods = self.pods_of(key.uid)
             later = any(pod.scheduling.attempt > key.attempt for pod in pods)
             twice = any(each.id in known for each in self.live_jobs(key.uid))
-            if not pods or later or twice or may_have_no_job(pods):
+            gone = not self._may_have(key, job)
+            if gone or later or twice or may_have_no_job(pods):
                 self.tell(OrphanFound(key, job.id))
+
+    def _may_have(self, key: PlaceholderKey, job: Job) -> bool:
+        """Returns True if a Pod of the workload may have a job: the job of an earlier gang with the same
+        name does not count."""
+        pods = self.pods_of(key.uid)
+        return bool(pods) and is_of_pods(key, job.id, pods)
 
     def _missing_keys(self) -> dict[int, PlaceholderKey]:
         """Computes the lost keys of live jobs from the ids and names of the jobs. Returns the keys by
@@ -400,11 +410,13 @@ class World:
     def create_pods(self, number: int, **given: Any) -> list[str]:
         return [self.create_pod(**given) for _ in range(number)]
 
-    def create_group(self, size: int, request: Request = REQUEST) -> tuple[str, ...]:
-        """Creates a group of Pods, and returns the uids."""
+    def create_group(
+        self, size: int, request: Request = REQUEST, *, packed: bool = False
+    ) -> tuple[str, ...]:
+        """Creates a group of Pods, and returns the uids. Packed Pods share nodes."""
         name = f"g{self.made + 1}"
         created = f"{datetime.fromtimestamp(self.made + 1, UTC):%FT%TZ}"
-        group = Workload(f"uid-{name}", "default", name, created, size)
+        group = Workload(f"uid-{name}", "default", name, created, size, None if packed else 1)
         self.groups[group.uid] = group
         return tuple(self.create_pod(request=request, group=group) for _ in range(size))
 
@@ -739,7 +751,7 @@ class World:
     def free_nodes(self, wanted: Job) -> list[str]:
         live = (job for job in self.jobs.values() if not (job.state.ended or job.state.suspended))
         used = Counter(name for job in live for name in job.nodes)
-        allowed = wanted.required_nodes or self.nodes
+        allowed = tuple(dict.fromkeys(wanted.required_nodes)) or self.nodes
         free = [name for name in allowed if used[name] < self.jobs_per_node]
         return [name for name in free if name not in wanted.excluded_nodes]
 
@@ -978,10 +990,12 @@ class World:
             name=asked.name,
             partition=asked.partition or "main",
             cpus_per_node=asked.cpus,
-            cpus_allocated=asked.cpus * asked.nodes,
-            memory_mb=asked.memory_mb,
+            cpus_allocated=asked.cpus * (asked.tasks or asked.nodes),
+            memory_mb=asked.memory_mb if asked.tasks is None else None,
+            memory_per_cpu_mb=None if asked.tasks is None else asked.memory_per_cpu_mb,
             tres_per_node=",".join(f"gres/{name}:{count}" for name, count in asked.gres),
-            node_count=asked.nodes,
+            tasks=asked.tasks or asked.nodes,
+            node_count=_nodes_of(asked),
             time_limit_minutes=asked.time_limit_minutes,
             user_id=self._owner(asked)[0],
             group_id=self._owner(asked)[1],
@@ -1003,11 +1017,11 @@ class World:
 
     def _start_at_once(self, job: Job, asked: JobSpec) -> Grant | Failure | None:
         free = self.free_nodes(job)
-        if len(free) < asked.nodes or any(j.state.pending for j in self.jobs.values()):
+        if len(free) < _nodes_of(asked) or any(j.state.pending for j in self.jobs.values()):
             self.jobs[job.id] = replace(job, state=JobState("FAILED"))
             return Failure(Remedy.NO_ROOM, "no room")
         self._note_start(job)
-        given = self._run(job, free[: asked.nodes]).grant
+        given = self._run(job, free[: _nodes_of(asked)]).grant
         if asked.gres and not self.numbers:
             devices = ",".join(f"{name}:{count}" for name, count in asked.gres)
             given = replace(given, gres=(devices,) * len(given.nodes))
@@ -1022,8 +1036,21 @@ class World:
             job = replace(job, gres=gpus * len(job.nodes), cores=cores * len(job.nodes))
             there = [pod for pod, _ in self.nodes_in_use() if pod.workload.uid == self.workload_of(job)]
             self.disturbed.update(pod.workload.uid for pod in there)
+        if job.memory_per_cpu_mb is not None:
+            job = self._packed(job, job.tasks or 0)
         self.jobs[job.id] = job
         return job
+
+    def _packed(self, job: Job, tasks: int) -> Job:
+        """Returns a running job with cores for two tasks on each node. No cores are ever given twice."""
+        left, here, cores = tasks, list[int](), list[str]()
+        for name in job.nodes:
+            here.append(job.required_nodes.count(name) or min(PACKED, left))
+            left -= here[-1]
+            self.given += 1
+            first = self.given * PACKED
+            cores.append(f"{first}-{first + here[-1] - 1}" if here[-1] > 1 else str(first))
+        return replace(job, gres=(), cores=tuple(cores), cpus=tuple(here))
 
     def _owner(self, asked: JobSpec) -> tuple[int, int]:
         user = asked.user_id or 0
@@ -1250,6 +1277,7 @@ class World:
         pods = self.pods_of(key.uid) if key else ()
         attempt = max((pod.scheduling.attempt for pod in pods), default=None)
         over = self.shared and key is not None and (attempt is None or key.attempt < attempt)
+        over = over or (key is not None and bool(pods) and not self._may_have(key, job))
         return over or job.id in self.revived | self.late
 
     def nobody_gets_a_node_before_its_pod_is_gone(self) -> None:
@@ -1271,6 +1299,13 @@ class World:
 
     def unbound(self) -> Iterator[Pod]:
         return (pod for pod in self.pods.values() if pod.life.node is None)
+
+
+def _nodes_of(asked: JobSpec) -> int:
+    """Returns the number of nodes that Slurm gives to a job."""
+    if asked.tasks is None:
+        return asked.nodes
+    return len(set(asked.required_nodes)) or max(asked.nodes, -(-asked.tasks // PACKED))
 
 
 def held_without_credential(job: Job) -> Job:
@@ -1330,7 +1365,12 @@ def has_what_its_job_has(world: World, pod: Pod, job: Job) -> None:
     stands = pod.scheduling.allocation
     if world.numbers and stands is not None:
         number = job.nodes.index(stands.node)
-        has = job.gres[number], job.cores[number]
+        has = job.gres[number] if job.gres else "", job.cores[number]
+        if job.cpus:
+            own, of_job = (set(number_list.expand(cores)) for cores in (stands.cores, has[1]))
+            assert own, f"{pod.name} has no cores"
+            assert own <= of_job, f"{pod.name} runs on other cores than its job has"
+            return
         assert (stands.gres, stands.cores) == has, f"{pod.name} runs on others than its job has"
 
 

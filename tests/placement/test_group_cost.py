@@ -41,7 +41,7 @@ class Timed:
         self.seconds = list[float]()
         self.apply(ClusterObserved(view(*map(kube_node, names))))
         self.seconds.clear()
-        group = Workload(_GROUP, "default", "g", "2026-01-01T00:00:00Z", size)
+        group = Workload(_GROUP, "default", "g", "2026-01-01T00:00:00Z", size, 1)
         self.pods = [
             pod(f"p{number:04}", uid=f"u{number:04}")._replace(group=group) for number in range(size)
         ]

@@ -3,8 +3,9 @@ no Pod."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -40,6 +41,7 @@ from tests.placement.ledger_world import (
     of_kind,
     of_user,
 )
+from wellknown import number_list
 from wellknown.allocation import Allocation
 from wellknown.names import Reason
 
@@ -75,22 +77,22 @@ def members_of(world: World) -> list[str]:
     return [each.pod.uid for each in record_of(world).members]
 
 
-def new_group() -> World:
+def new_group(*, packed: bool = False) -> World:
     world = World()
-    world.create_group(2)
+    world.create_group(3 if packed else 2, packed=packed)
     return world
 
 
-def allocated_group() -> World:
-    world = new_group()
+def allocated_group(*, packed: bool = False) -> World:
+    world = new_group(packed=packed)
     world.settle()
     assert state_of(world) is State.ALLOCATED
     return world
 
 
-def rejected_group() -> World:
+def rejected_group(*, packed: bool = False) -> World:
     """Returns a world where kube-scheduler has just rejected both Nodes."""
-    world = allocated_group()
+    world = allocated_group(packed=packed)
     for uid in world.pods:
         world.refuse(uid, offers=False)
     world.settle()
@@ -182,7 +184,12 @@ def test_rejected_group_numbers_all_its_pods_for_the_next_attempt() -> None:
     assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
 
 
-BEGINNINGS = {"a new group": new_group, "a rejected group": rejected_group}
+BEGINNINGS: Mapping[str, Callable[[], World]] = {
+    "a new group": new_group,
+    "a rejected group": rejected_group,
+    "a new packed group": partial(new_group, packed=True),
+    "a rejected packed group": partial(rejected_group, packed=True),
+}
 """Beginnings of the test. Within six effects, the Pods are bound, or wait again."""
 
 
@@ -246,16 +253,27 @@ def test_bound_pods_get_slots_of_their_own_nodes_only() -> None:
 
 
 def test_a_group_gets_several_slots_of_a_node() -> None:
+    world = World(nodes=("n1", "n2"))
+    world.create_group(3, packed=True)
+    world.catch_up_with_slurm()
+    slots = [each.slot for each in record_of(world).members if each.slot is not None]
+    assert [each.node for each in slots] == ["n1", "n1", "n2"]
+    cores = [number_list.expand(each.cores) for each in slots]
+    assert [len(each) for each in cores] == [1, 1, 1]
+    assert len(set(cores)) == 3
+
+
+def test_packed_grant_without_its_gpus_is_given_back() -> None:
+    """Slurm 26.05 runs a job of packed tasks without GPUs if the nodes only count their GPUs."""
     world = group_of_three()
     record = record_of(world)
-    anew = record._replace(members=tuple(each._replace(slot=None) for each in record.members))
-    grant = Grant(("n1", "n2"), ("gpu:2(IDX:0-1)", "gpu:1(IDX:0)"), ("0-3", "0-1"), (200, 100))
-    placed = granted(anew, 7, grant, Context(0.0, world.rules, world.view))
-    assert {(slot.node, slot.gres, slot.cores) for each in placed.members if (slot := each.slot)} == {
-        ("n1", "gpu:1(IDX:0)", "0-1"),
-        ("n1", "gpu:1(IDX:1)", "2-3"),
-        ("n2", "gpu:1(IDX:0)", "0-1"),
-    }
+    job = replace(record.request.job, nodes=1, tasks=3, gres=(("gpu", 1),))
+    packed = record._replace(request=replace(record.request, job=job))
+    grant = Grant(("n1", "n2"), cores=("0-1", "0"), cpus=(2, 1))
+    replaced = granted(packed, 7, grant, Context(0.0, world.rules, world.view))
+    assert replaced.state is State.REPLACING
+    assert replaced.cause is not None
+    assert "n1, n2, and granted no gpu: if Slurm counts the devices" in sentence(replaced.cause)
 
 
 @pytest.mark.parametrize(
@@ -507,3 +525,45 @@ def test_forged_attempt_on_a_bound_pod_does_not_split_its_group(another_leader: 
     calm_down(world, 40)
     ends_well(world)
     assert not world.running()
+
+
+# An earlier gang with the same name. The uid of an annotated gang comes from its name, so both gangs
+# have the same possible job ids.
+
+
+@pytest.mark.parametrize("another_leader", [False, True])
+@pytest.mark.parametrize("deleted", [True, False])
+def test_gang_is_placed_after_an_ended_gang_with_its_name(another_leader: bool, deleted: bool) -> None:
+    """Slurm still knows the ended job of the earlier gang."""
+    world = running_group()
+    (first,) = world.running()
+    for uid in list(world.pods):
+        world.remove_pod(uid) if deleted else world.change_pod(uid, finished=True)
+    calm_down(world, 10)
+    assert not world.running()
+    for uid in list(world.pods):
+        world.remove_pod(uid)
+    if another_leader:
+        world.restart_and_settle()
+    for _ in range(2):
+        world.replace_member(GROUP)
+    ends_well_by_one_job(world)
+    assert not of_kind(world.effects, EvictPod)
+    assert world.running() != [first]
+
+
+def test_job_of_an_earlier_gang_with_the_name_ends_and_the_gang_gets_its_own_job() -> None:
+    """No leader saw the end of the earlier gang, so its job still runs."""
+    world = running_group()
+    (first,) = world.running()
+    for uid in list(world.pods):
+        world.pods.pop(uid)
+    world.acting.news.clear()
+    world.groups[GROUP] = world.groups[GROUP]._replace(members_per_node=1)
+    for _ in range(2):
+        world.replace_member(GROUP)
+    assert {*world.pods} == {"u3", "u4"}
+    world.restart()
+    calm_down(world, 60)
+    ends_well_by_one_job(world)
+    assert world.running() != [first]

@@ -52,14 +52,14 @@ class Interleavings(RuleBasedStateMachine):
         if self.world.made < 6:
             self.world.create_pod(priority, of_user(user))
 
-    @rule(size=st.integers(2, 3), user=_OWNER, heard=st.booleans())
-    def create_group(self, size: int, user: int | None, heard: bool) -> None:
+    @rule(size=st.integers(2, 3), user=_OWNER, heard=st.booleans(), packed=st.booleans())
+    def create_group(self, size: int, user: int | None, heard: bool, packed: bool) -> None:
         """Creates a group. With only two nodes, a group of three Pods waits for ever. The watch of the
         other replica may be broken."""
         if self.world.made < 5:
             if self.world.other is not None and not heard:
                 self.world.other.unaware_of.add(f"uid-g{self.world.made + 1}")
-            self.world.create_group(size, of_user(user))
+            self.world.create_group(size, of_user(user), packed=packed)
 
     @rule(index=_INDEX, like=st.booleans(), user=_OWNER)
     def replace_member(self, index: int, like: bool, user: int | None) -> None:

@@ -11,7 +11,8 @@ from wellknown.job_key import JobIdRange, PlaceholderKey, job_name
 
 IDS = JobIdRange()
 PART = st.text(alphabet=st.characters(exclude_characters="/", exclude_categories=["Cs"]), max_size=20)
-KEYS = st.builds(PlaceholderKey, PART, PART, PART, PART, st.integers(1, 10**6), st.integers(0, 10**3))
+NUMBERS = st.integers(1, 10**6), st.integers(0, 10**3)
+KEYS = st.builds(PlaceholderKey, PART, PART, PART, PART, *NUMBERS, PART)
 KEY = PlaceholderKey("prod", "default", "p", "4bdf6d45-03c1-446f-97f1-6397df445d62", 2, 1)
 
 
@@ -51,7 +52,7 @@ def test_a_foreign_admin_comment_is_no_key(text: str) -> None:
         "slurm-extender/prod/default/p/u/.0",
         "slurm-extender/prod/default/p/u/-1.0",
         "slurm-extender/prod/default/p/u/1.0.0",
-        "slurm-extender/prod/default/p/u/1.0/more",
+        "slurm-extender/prod/default/p/u/1.0/generation/more",
         "slurm-extenderx/prod/default/p/u/1.0",
         " slurm-extender/prod/default/p/u/1.0",
     ],

@@ -19,6 +19,7 @@ from extender.record.retry import Waits
 from extender.record.states import State
 from extender.record.why_invalid import WhyInvalid
 from slurm_client.model import JobSpec
+from wellknown.job_key import PlaceholderKey
 from wellknown.names import Reason
 
 _MAX_BECAUSE_OF_PODS = 50
@@ -158,11 +159,12 @@ def _nodes(members: Iterable[Member]) -> tuple[str, ...]:
     return tuple([each.slot.node for each in members if each.slot])
 
 
-def asked_all_the_same(record: Placeholder, attempt_try: int, job_id: int, now: float) -> Placeholder:
+def asked_all_the_same(record: Placeholder, key: PlaceholderKey, job_id: int, now: float) -> Placeholder:
     """Returns the record of an invalid or kept-back Pod for which a deposed replica has submitted a job.
     The extender numbers the next attempt before the extender ends the job. Otherwise the job's end would
     count as the Pod's end."""
-    numbered = record.with_job(id=job_id, verdict=NOT_READ).with_asked(attempt_try=attempt_try)
+    asked = {"attempt_try": key.attempt_try, "generation": key.generation}
+    numbered = record.with_job(id=job_id, verdict=NOT_READ).with_asked(**asked)
     return numbered.move(State.REPLACING, now, cause=record.cause)
 
 

@@ -1,7 +1,7 @@
 """Moves of a placeholder that more than one kind of news can cause. Each function returns the next
 version of the record."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from extender.explain.cause import Cause, Kind
 from extender.jobs.phase import Phase
@@ -12,15 +12,24 @@ from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.job_state import JobState
-from slurm_client.model import Grant
+from slurm_client.model import Grant, Job
 from wellknown.allocation import Allocation
+
+
+def slots_of(record: Placeholder, job: Job, node_of: NodeOf) -> Iterator[Allocation]:
+    """Yields the slots of a record's job."""
+    return slots(job.grant, job.id, record.request.job, record.workload.size, node_of)
 
 
 def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Placeholder:
     """Takes a record in ALLOCATED, and returns the record with the slots of the job's grant. If the
     grant is unusable, the allocation is given back."""
-    of_job = tuple(slots(grant, job_id, record.workload.size, nodes_by(at.view)))
-    unusable = _unusable(grant, of_job, record.workload.size, nodes_by(at.view))
+    size, node_of, asked = record.workload.size, nodes_by(at.view), record.request.job
+    of_job = tuple(slots(grant, job_id, asked, size, node_of))
+    unusable = _unusable(grant, of_job, size, node_of)
+    if unusable is not None and asked.tasks and asked.gres and not grant.gres:
+        gres = tuple(name for name, _ in asked.gres)
+        unusable = Cause.of(Kind.GRANT_WITHOUT_GRES, nodes=grant.nodes, gres=gres)
     if unusable is not None:
         return record.replaced(at.now, unusable)
     members = with_slots(record.members, of_job)

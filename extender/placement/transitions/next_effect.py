@@ -186,17 +186,21 @@ def _last_words(record: Placeholder, *, again: bool) -> str:
 
 def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | None:
     """Returns the submission of another job for a running Pod. The job requires the Pod's Node, even if
-    the Node is closed to new Pods. If Slurm has given the node to another job, the new job waits, and
-    the Pod continues to run (`on_job.granted_waits`)."""
+    the Node is closed to new Pods. For packed Pods, the job names the Node of each Pod. If Slurm has
+    given the node to another job, the new job waits, and the Pod continues to run
+    (`on_job.granted_waits`)."""
     nodes = [at.view.nodes.get(pod.life.node or "") for pod in record.pods]
     where = tuple(node.slurm_name for node in nodes if node is not None)
     if len(where) < len(nodes) or record.request.problems:
         return None
+    job = record.request.job
+    several = tuple(dict.fromkeys(where)) if job.tasks is None else where
     job = replace(
-        record.request.job,
+        job,
         admin_comment=str(record.key(at.rules.cluster)),
-        nodes=len(where),
-        required_nodes=where,
+        nodes=len(set(where)),
+        tasks=None if job.tasks is None else len(where),
+        required_nodes=several,
         excluded_nodes=(),
         priority=HIGHEST_PRIORITY,
     )

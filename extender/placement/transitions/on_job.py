@@ -13,7 +13,7 @@ from extender.explain.cause import Cause, Kind
 from extender.jobs.claim import JobClaim, Keys
 from extender.jobs.phase import Phase
 from extender.jobs.poll import FAILED_BEFORE_START
-from extender.jobs.slots import nodes_by, slots
+from extender.jobs.slots import nodes_by
 from extender.jobs.tracked_job import NOBODY_ASKED
 from extender.jobs.verdict import NOT_READ, Part, judge
 from extender.node_view.view import ClusterView, excluding
@@ -26,6 +26,7 @@ from extender.placement.transitions.moves import (
     in_doubt,
     look_again,
     over,
+    slots_of,
 )
 from extender.placement.transitions.on_altered import outdated, refused, replaced_job
 from extender.placement.transitions.waiting import why_held, why_it_waits
@@ -252,7 +253,7 @@ def doubted(record: Placeholder, at: Context) -> Placeholder:
 def allocated_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """ALLOCATED: the job was read between two polls, and may have been suspended, or started again on
     other cores. The reply may be older than the record, so a doubtful job is read again."""
-    has = set(slots(job.grant, job.id, record.workload.size, nodes_by(at.view)))
+    has = set(slots_of(record, job, nodes_by(at.view)))
     moved = job.state.running and not {each.slot for each in record.members} <= has
     doubtful = (moved or job.was_suspended) and record.job.phase is Phase.RUNNING
     return in_doubt(record, at) if doubtful else record
@@ -344,7 +345,7 @@ def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Place
     taken = verdict.lacks(Part.DEVICES)
     if taken:
         return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.DEVICES_TAKEN, taken=taken))
-    has = slots(job.grant, job.id, record.workload.size, nodes_by(at.view, record.pods))
+    has = slots_of(record, job, nodes_by(at.view, record.pods))
     members = with_slots(record.members, has, bound=True)
     verified = record._replace(members=members, cause=None).with_phase(Phase.RUNNING, at.now)
     return verified.with_job(unread=False)
@@ -369,6 +370,7 @@ def claim_of_record(record: Placeholder, keys: Keys, view: ClusterView) -> JobCl
         pods=tuple(record.pods),
         view=view,
         taken=record.job.is_ours,
+        generation=record.job.asked.generation,
         known=record.job.identity,
     )
 
