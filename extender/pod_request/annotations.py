@@ -50,6 +50,8 @@ _LONGEST = 1 << 18  # kube-apiserver's limit on all annotations of an object tog
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that end a line, move a terminal's cursor, or reverse a text. Such characters could forge
 lines in Slurm's output. NUL is included, because Slurm ends a text at a NUL."""
+_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_LARGEST_GANG = 10_000
 _NODE_NAMES = re.compile(r"[\w.\[\],\s-]*+", re.ASCII)
 
 
@@ -109,6 +111,20 @@ def _absolute_path(value: str) -> str:
     return _text(value, MOST_PATH_BYTES)
 
 
+def _name(value: str) -> str:
+    name = value.strip()
+    if not _NAME.fullmatch(name):
+        raise ValueError
+    return name
+
+
+def _size(value: str) -> int:
+    number = _number(value)
+    if not 0 < number <= _LARGEST_GANG:
+        raise ValueError
+    return number
+
+
 def _minutes(value: str) -> int:
     seconds = _number(value)
     if not 0 < seconds <= _MOST_SECONDS:
@@ -142,6 +158,10 @@ _SHARING = ValueType("word", "one of none, ok, user, mcs, topo, true, false", _s
 _PATH = ValueType(
     "path", f"an absolute path of at most {MOST_PATH_BYTES} bytes {_ON_ONE_LINE}", _absolute_path
 )
+_A_NAME = ValueType(
+    "name", "a name of at most 63 lower-case letters, digits, - and ., like a Pod's name", _name
+)
+_A_SIZE = ValueType("number", f"a whole number from 1 to {_LARGEST_GANG}", _size)
 _SECONDS = ValueType("seconds", f"a whole number from 1 to {_MOST_SECONDS}, 365 days", _minutes)
 
 
@@ -150,7 +170,7 @@ class Annotation:
     """An annotation, as one row of the table."""
 
     name: str  # without the prefix
-    field: str  # of `JobSpec`
+    field: str  # of `JobSpec`, or for GANG_ANNOTATIONS of `Gang`
     kind: ValueType
     sbatch: str  # the option of sbatch(1) with this meaning
     example: str
@@ -162,7 +182,7 @@ class Annotation:
         return replace(self, note=note, warning=warning)
 
 
-ANNOTATIONS: tuple[Annotation, ...] = (
+JOB_ANNOTATIONS: tuple[Annotation, ...] = (
     Annotation("account", "account", _A_TEXT, "--account", "physics").noted(
         "Absent: the user's default account. Slurm changes the name to lower case."
     ),
@@ -207,6 +227,18 @@ ANNOTATIONS: tuple[Annotation, ...] = (
     ),
     Annotation("user-id", "user_id", _AN_OWNER, "--uid", "1000"),
 )
+GANG_ANNOTATIONS: tuple[Annotation, ...] = (
+    Annotation("gang", "gang", _A_NAME, "--job-name", "train").noted(
+        "Pods of a namespace with the same name get one job, and start together. See [Gangs](#gangs)."
+    ),
+    Annotation("gang-size", "gang_size", _A_SIZE, "--ntasks", "8").noted(
+        "The number of Pods in the gang. The extender requests the job after the last Pod exists."
+    ),
+    Annotation("members-per-node", "members_per_node", _A_SIZE, "--ntasks-per-node", "4").noted(
+        "A divisor of `gang-size`. Absent: as few nodes as possible."
+    ),
+)
+ANNOTATIONS = (*JOB_ANNOTATIONS, *GANG_ANNOTATIONS)
 FIELD_NAMES: Mapping[str, str] = {row.field: row.name for row in ANNOTATIONS}
 
 
@@ -215,7 +247,7 @@ class ParsedAnnotations:
     """The request that a Pod's annotations make. Problems and warnings are sentences with a link to the
     page."""
 
-    fields: Mapping[str, Any]  # of `JobSpec`
+    fields: Mapping[str, Any]  # of `JobSpec` and `Gang`
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -15,6 +15,7 @@ from extender.pod_request.annotations import (
     read_annotations,
 )
 from extender.pod_request.constraints.node_constraints import ANYWHERE, NodeConstraints
+from extender.pod_request.gang import Gang
 from extender.pod_request.limits import too_much_asked, too_much_kept
 from extender.pod_request.pod_end import is_own_comment, own_comment, pod_in_words
 from extender.pod_request.slurm_bridge import read_slurm_bridge
@@ -55,6 +56,7 @@ class Request:
     """GPU resources that the Pod requests and that have no GRES. Slurm does not count these GPUs."""
     by_policy: frozenset[str] = field(default=frozenset(), compare=False)
     """The fields with values from the policy."""
+    gang: Gang | None = None
 
     def asker(self, of: str, prefix: str) -> Cause:
         """Returns the source of the value of a field, for a message: a PriorityClass, the policy, or an
@@ -87,13 +89,15 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
     cpu = amounts.get("cpu", Decimal(0))
     by_class = translation.priority_classes.get(spec.get("priorityClassName") or "", {})
     comment = own_comment(pod_in_words(namespace, name, translation.cluster_name))
+    gang, fields = Gang.taken_from(asked.fields)
     job = JobSpec(
         name=job_name(namespace, name),
         cpus=whole(cpu, translation.cpu_unit),
         memory_mb=mebibytes(amounts.get("memory", Decimal(0))),
         gres=gres,
-        **{"comment": comment, **_deadline(spec), **by_class, **asked.fields},
+        **{"comment": comment, **_deadline(spec), **by_class, **fields},
     )
+    gang_problems = () if gang is None else gang.problems(job, translation.annotation_prefix)
     request = Request(
         job,
         ANYWHERE if too_much else NodeConstraints.parse(spec).with_devices(devices),
@@ -104,7 +108,7 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
             *translation.see("requests", *wrong, *_too_many(cpu, translation.cpu_unit)),
             *translation.see("devices", *_mixed(gres), _claimed(spec, job, translation)),
             *translation.see("grace", translation.grace.problem(spec)),
-            *translation.see("gangs", _gang(spec)),
+            *translation.see("gangs", *gang_problems, _pod_group(spec)),
         ),
         (
             *asked.warnings,
@@ -114,6 +118,7 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
         ),
         {name: spec["priorityClassName"] for name in by_class if name not in asked.fields},
         translation.uncounted_gpus(amounts),
+        gang=gang,
     )
     return _small(request, translation)
 
@@ -140,14 +145,14 @@ def _small(request: Request, translation: TranslationConfig) -> Request:
     return replace(request, job=job, constraints=ANYWHERE, problems=problems)
 
 
-def _gang(spec: Manifest) -> str | None:
+def _pod_group(spec: Manifest) -> str | None:
     """Returns the problem of a Pod in a PodGroup, because kube-scheduler places the whole group at
     once."""
     if not spec.get("schedulingGroup"):
         return None
     return (
-        "spec.schedulingGroup: PodGroups, beta in Kubernetes 1.37, are not supported yet: the extender"
-        " requests a job for each single Pod"
+        "spec.schedulingGroup: PodGroups, beta in Kubernetes 1.37, are not supported yet: use the"
+        " annotations gang and gang-size"
     )
 
 

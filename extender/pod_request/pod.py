@@ -12,6 +12,7 @@ from extender.pod_request.constraints.pod_constraints import (
     parse_pod_constraints,
 )
 from extender.pod_request.feasible_nodes import FeasibleNodes
+from extender.pod_request.gang import Gang
 from extender.pod_request.grace_period import KUBELET_S, KUBERNETES_DEFAULT_S, own_grace
 from extender.pod_request.job_request import MANDATORY, Request, read_request
 from extender.pod_request.pod_end import end_in_words, is_ended_by_pod_gc, kubelet_rejection
@@ -156,17 +157,20 @@ def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Reque
     Pod's request, if already known."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     annotations = metadata.get("annotations") or {}
+    namespace = metadata.get("namespace") or "default"
+    request = request or read_request(manifest, translation)
     return Pod(
         uid=metadata.get("uid") or "",
-        namespace=metadata.get("namespace") or "default",
+        namespace=namespace,
         name=metadata.get("name") or metadata.get("generateName") or "",
         resource_version=metadata.get("resourceVersion") or "",
-        request=request or read_request(manifest, translation),
+        request=request,
         life=_life(manifest, translation),
         scheduling=_scheduling(manifest, translation),
         created=metadata.get("creationTimestamp") or "",
         priority=spec.get("priority") or 0,
         service_account=spec.get("serviceAccountName") or "default",
+        group=_group(request.gang, namespace),
         touch=_touch(annotations),
     )
 
@@ -205,6 +209,20 @@ def _scheduling(manifest: Manifest, translation: TranslationConfig) -> Schedulin
         node_rejection=node_rejection[:_LONGEST_REJECTION],
         lacks_room=lacks_room(node_rejection, translation),
         constraints=parse_pod_constraints(metadata, spec),
+    )
+
+
+def _group(gang: Gang | None, namespace: str) -> Workload | None:
+    """Returns the workload of a gang. A Pod is a workload by itself if its gang has no other Pod, or if
+    an annotation is missing."""
+    if gang is None or gang.name is None or gang.size in (None, 1):
+        return None
+    return Workload(
+        gang.uid(namespace),
+        namespace,
+        gang.name,
+        size=gang.size or 1,
+        members_per_node=gang.members_per_node,
     )
 
 

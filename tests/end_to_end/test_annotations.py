@@ -18,7 +18,7 @@ import pytest
 from deploy.local.accounting import Account, Limits, Qos, Reservation, User, declare, reserved
 from deploy.local.cluster import Cluster
 from deploy.local.spec import ClusterSpec
-from extender.pod_request.annotations import ANNOTATIONS
+from extender.pod_request.annotations import JOB_ANNOTATIONS
 from tests.end_to_end.actors import PREFIX, Actors
 from tests.eventually import eventually, eventually_not
 
@@ -577,10 +577,10 @@ def test_job_that_cannot_start_waits_for_an_administrator(
 
 def test_every_annotation_has_a_case() -> None:
     asked = {name for case in CASES for name in case.asked}
-    assert asked | {"exclusive"} == {row.name for row in ANNOTATIONS}
+    assert asked | {"exclusive"} == {row.name for row in JOB_ANNOTATIONS}
 
 
 def test_every_form_of_exclusive_has_a_case() -> None:
-    (row,) = (row for row in ANNOTATIONS if row.name == "exclusive")
+    (row,) = (row for row in JOB_ANNOTATIONS if row.name == "exclusive")
     words = row.kind.allowed.removeprefix("one of ").split(", ")
     assert {form.value for form in FORMS} == {None, *words}

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from extender.pod_request.annotations import ANNOTATIONS, ParsedAnnotations, read_annotations
+from extender.pod_request.annotations import JOB_ANNOTATIONS, ParsedAnnotations, read_annotations
 from slurm_client import hostlist
 from slurm_client.model import JobSpec, Sharing
 from wellknown.names import DEFAULT_PREFIX
 
-NAMES = [row.name for row in ANNOTATIONS]
+NAMES = [row.name for row in JOB_ANNOTATIONS]
 SLURM_LARGEST = 0xFFFFFFFD  # uint32; 0xfffffffe and 0xffffffff are NO_VAL and INFINITE
 LISTS = ("partition", "qos", "reservation")
 THOUSAND = [f"n{number}" for number in range(1000, 2000)]
@@ -236,7 +236,7 @@ def test_unknown_name_is_a_problem_if_near_a_known_name(written: str, meant: str
 
 
 def test_no_known_name_is_reported_as_misspelt() -> None:
-    every = {DEFAULT_PREFIX + row.name: row.example for row in ANNOTATIONS}
+    every = {DEFAULT_PREFIX + row.name: row.example for row in JOB_ANNOTATIONS}
     read = read_annotations(every)
     assert read.problems == ()
     assert [named(told) for told in read.warnings] == ["required-nodes"]
@@ -264,7 +264,7 @@ def test_any_value_is_a_job_field_or_a_problem(values: dict[str, str]) -> None:
     annotations = {DEFAULT_PREFIX + name: value for name, value in values.items()}
     found = read_annotations(annotations)
     JobSpec("p", 1, 1, **found.fields)
-    read = {row.name for row in ANNOTATIONS if row.field in found.fields} - (
+    read = {row.name for row in JOB_ANNOTATIONS if row.field in found.fields} - (
         {"group-id"} if "group-id" not in values else set()
     )
     wrong = {named(told) for told in found.problems}

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.execution.pod_watch import PodWatch
-from extender.pod_request.annotations import ANNOTATIONS
+from extender.pod_request.annotations import JOB_ANNOTATIONS
 from extender.pod_request.pod import parse_pod
 from extender.pod_request.translation import DEFAULT_SCHEDULER, TranslationConfig
 from extender.policy.current import CurrentPolicy
@@ -29,7 +29,7 @@ from tests.verbs.callers import Listeners
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 VERBS = ("mutate", "validate")
-NAMES = [row.name for row in ANNOTATIONS]
+NAMES = [row.name for row in JOB_ANNOTATIONS]
 ALL_ANNOTATIONS = 256 * 1024
 """kube-apiserver's limit on the annotations of an object, in bytes."""
 SOON_S = 0.05

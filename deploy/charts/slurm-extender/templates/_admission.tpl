@@ -115,6 +115,14 @@ Kubernetes 1.31.
        object.metadata.annotations.exists(key, {{ include "slurm-extender.asksByAnnotation" . }}))
 {{- end -}}
 
+{{/* True if a write changes the gang of a Pod. */}}
+{{- define "slurm-extender.changesGang" -}}
+{{- $prefix := include "slurm-extender.annotationPrefix" . -}}
+(oldObject != null && object.spec.schedulerName == '{{ include "slurm-extender.schedulerName" . }}' &&
+       ['{{ $prefix }}gang', '{{ $prefix }}gang-size', '{{ $prefix }}members-per-node'].exists(key,
+         object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key]))
+{{- end -}}
+
 {{/*
 A CEL list of scheduler names: the extender's own, and the names in TAKE_SCHEDULERS. The extender takes over the Pods with
 these names.
