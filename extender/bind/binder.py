@@ -7,7 +7,8 @@ unmanaged Pod has no job, and must fit into the room that Slurm leaves.
 
 The binder answers within the timeout of kube-scheduler's call (`deadline`), and posts no Binding later.
 If a Binding gets no answer within the timeout, the Binding continues. The Node stays reserved, and the
-next call for the Pod returns the outcome.
+next call for the Pod returns the outcome. The calls for the members of a gang wait for each other
+(`gang_barrier`).
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from extender.bind.gang_barrier import MORE_S, GangBarrier, MembersMissing
 from extender.bind.node_reservation import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
 from extender.execution.failures import failure_of
@@ -35,6 +37,7 @@ from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
 from extender.pod_request.pod import Pod, parse_pod
 from extender.pod_request.translation import TranslationConfig
+from extender.pod_request.workload import Workload
 from extender.record.config import PlacementConfig
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
@@ -44,12 +47,17 @@ from slurm_client.errors import SlurmError
 from slurm_client.model import Job
 from slurm_client.protocol import Slurm
 from wellknown.allocation import Allocation
-from wellknown.job_key import JobIdRange
+from wellknown.job_key import JobIdRange, whole_number
+from wellknown.names import JOB_ID
 
 _FRESH_S = 5.0
 """Age of an immediate job up to which the state of the job is enough. The binder does not read the job
 then, because a read for each Pod of a burst would cost as much as the Pod's allocation. Only
 administrators may suspend the job, because the job belongs to the token's user."""
+
+
+Membership = tuple[Workload, int]
+"""The gang of a Pod, and the id of the gang's job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +83,15 @@ def verified(
         raise NotBound(f"Slurm job {pod.scheduling.job_id} is not running")
     attempt, cluster = pod.scheduling.attempt, rules.cluster
     claim = JobClaim(cluster=cluster, workload=pod.workload, ids=rules.ids, attempt=attempt, view=view)
-    verdict = judge(job, claim, pod.workload.request([pod.request]).job)
+    asked = pod.workload.request([pod.request]).job
+    verdict = judge(job, claim, asked)
     if not verdict.is_ours:
         raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
     lacks = verdict.lacks()
     if lacks:
         found = "; ".join(map(sentence, lacks))
         raise NotBound(f"Slurm job {job.id} differs from the Pod's request: {found}")
-    has = slots(job.grant, job.id, pod.workload.size, nodes_by(view))
+    has = slots(job.grant, job.id, asked, pod.workload.size, nodes_by(view))
     there = [slot for slot in has if slot.node == node]
     own = next((slot for slot in there if len(there) == 1 or slot == pod.scheduling.allocation), None)
     if own is None:
@@ -113,7 +122,8 @@ class Binder:
         self._view, self._ledger, self._reservation = view, ledger, reservation
         self._ids, self._report = ids, report
         self._running = RunningJobs(slurm)
-        self._under_way: dict[Target, asyncio.Task[None]] = {}
+        self._barrier = GangBarrier(self._some_bound, slurm.job)
+        self._under_way: dict[tuple[Target, bool], asyncio.Task[Membership | None]] = {}
 
     def job_of(self, target: Target) -> int | None:
         """Returns the id of a Pod's job; None while this replica does not lead."""
@@ -125,7 +135,12 @@ class Binder:
         """Binds the Pod, or raises NotBound. Returns without an error if the Pod is already bound to the
         Node."""
         try:
-            await self._bind_in_time(target)
+            member = await self._bind_in_time(target)
+            if member is not None:
+                await self._bind_member(target, *member)
+        except MembersMissing as error:
+            words = f"the Pod's gang waits for {error.missing} more Pods at kube-scheduler"
+            raise NotBound(words) from error
         except NotFound as error:
             raise NotBound("the Pod does not exist any more") from error
         except (KubernetesError, SlurmError) as error:
@@ -133,35 +148,53 @@ class Binder:
         except DoesNotFit as error:
             raise NotBound(str(error)) from error.__cause__ or error
 
-    async def _bind_in_time(self, target: Target) -> None:
-        """Binds the Pod, or waits for an earlier call for the same Pod and Node. Raises Unavailable if
-        no answer comes in time."""
-        work = self._under_way.get(target)
-        if work is None:
-            work = self._under_way[target] = asyncio.ensure_future(self._bind(target))
-            work.add_done_callback(partial(self._ended, target))
+    async def _bind_member(self, target: Target, gang: Workload, job_id: int) -> None:
+        """Binds a member of a gang, after kube-scheduler has called for all members."""
         try:
-            await work_in_time(work)
+            await self._barrier.enter(gang, job_id, target.uid)
+            await self._bind_in_time(target, passed=True)
+        finally:
+            self._barrier.leave(gang, job_id, target.uid)
+
+    async def _bind_in_time(self, target: Target, *, passed: bool = False) -> Membership | None:
+        """Binds the Pod, or waits for an earlier call for the same Pod and Node. Returns the gang and
+        the job if the Pod is not bound, because the Pod must pass the barrier first. Raises Unavailable
+        if no answer comes in time."""
+        key = target, passed
+        work = self._under_way.get(key)
+        if work is None:
+            work = self._under_way[key] = asyncio.ensure_future(self._bind(target, passed=passed))
+            work.add_done_callback(partial(self._ended, key))
+        try:
+            return await work_in_time(work, MORE_S if passed else 0.0)
         except TimeoutError as error:
             raise Unavailable(0, "no answer to the Binding in time for kube-scheduler") from error
 
-    def _ended(self, target: Target, work: asyncio.Task[None]) -> None:
+    def _ended(self, key: tuple[Target, bool], work: asyncio.Task[Membership | None]) -> None:
         """Forgets a finished Binding, and reads its error. If no call waits for the error after the
         deadline, asyncio would otherwise report the error as unhandled."""
-        del self._under_way[target]
+        del self._under_way[key]
         if not work.cancelled():
             work.exception()
 
-    async def _bind(self, target: Target) -> None:
-        with questions_in_time():
-            if not await self._bind_as_known(target):
-                await self._bind_as_read(target)
+    async def _bind(self, target: Target, *, passed: bool) -> Membership | None:
+        with questions_in_time(MORE_S if passed else 0.0):
+            known = self._known(target)
+            if known is not None and known[0].workload.size > 1 and not passed:
+                return known[0].workload, known[0].job.known_id
+            if await self._bind_as_known(target, known):
+                return None
+            return await self._bind_as_read(target, passed=passed)
 
-    async def _bind_as_known(self, target: Target) -> bool:
+    def _known(self, target: Target) -> tuple[Placeholder, Member] | None:
+        """Returns the record and the member of a placed Pod; None while this replica does not lead."""
+        ledger = self._ledger()
+        return None if ledger is None else ledger.allocated(target.uid)
+
+    async def _bind_as_known(self, target: Target, known: tuple[Placeholder, Member] | None) -> bool:
         """Binds without a read if the leader knows the Pod, its slot and all Pods on the Node. Returns
         False if the Pod was not bound."""
         ledger = self._ledger()
-        known = None if ledger is None else ledger.allocated(target.uid)
         if ledger is None or known is None or self._reservation.has_others(target.node):
             return False
         # The ledger also knows a Pod that was bound a moment ago. The watch may not show this Pod on the
@@ -181,7 +214,7 @@ class Binder:
             return False
         return True
 
-    async def _bind_as_read(self, target: Target) -> None:
+    async def _bind_as_read(self, target: Target, *, passed: bool) -> Membership | None:
         pod_read = self._kubernetes.read_pod(target.namespace, target.name)
         manifest = await kubernetes_in_time(pod_read)
         if manifest is None or manifest["metadata"]["uid"] != target.uid:
@@ -190,11 +223,15 @@ class Binder:
         if pod.life.node is not None:
             if pod.life.node != target.node:
                 raise NotBound(f"the Pod is bound to {pod.life.node} already")
-            return
+            return None
         ours = self._translation.manages(manifest)
+        member = _membership(pod) if ours and not passed else None
+        if member is not None:
+            return member
         allocation = await self._granted(pod, target.node) if ours else None
         async with self._reservation.held(manifest, target.node, allocation):
             await self._post(target, pod, allocation)
+        return None
 
     async def _post(self, target: Target, pod: Pod, allocation: Allocation | None) -> None:
         node = None if allocation is None else self._view().nodes.get(target.node)
@@ -226,13 +263,37 @@ class Binder:
     async def _granted(self, pod: Pod, node: str) -> Allocation:
         if pod.scheduling.job_id is None:
             raise NotBound("the Pod has no Slurm job")
-        job = await slurm_in_time(self._slurm.job(pod.scheduling.job_id))
+        job_id = pod.scheduling.job_id
+        in_gang = pod.group is not None
+        read = self._barrier.job(pod.workload, job_id) if in_gang else self._slurm.job(job_id)
+        job = await slurm_in_time(read)
         view = self._view()
         rules = PlacementConfig(cluster=view.cluster, ids=self._ids)
         allocation = verified(pod, job, node, view, rules)
         if job is not None and allocation != pod.scheduling.allocation:
             self._report(pod.workload.uid, job)
         return allocation
+
+    async def _some_bound(self, gang: Workload, job_id: int) -> bool:
+        """Returns True if a member of a gang is bound by a job. Returns False if kube-apiserver does not
+        answer."""
+        ledger = self._ledger()
+        record = None if ledger is None else ledger.record_of(gang.uid)
+        if record is not None and record.job.id == job_id:
+            return any(pod.life.node is not None for pod in record.pods)
+        try:
+            listed = await self._kubernetes.list("pods", f"metadata.namespace={gang.namespace}")
+        except KubernetesError:
+            return False
+        bound = (each["metadata"] for each in listed["items"] if each["spec"].get("nodeName"))
+        named = ((each.get("annotations") or {}).get(JOB_ID, "") for each in bound)
+        return any(whole_number(text) == job_id for text in named)
+
+
+def _membership(pod: Pod) -> Membership | None:
+    """Returns the gang and the job of a member; None for a Pod without a gang or without a job."""
+    job_id = pod.scheduling.job_id
+    return None if pod.group is None or job_id is None else (pod.group, job_id)
 
 
 def _overlaps(slot: Allocation | None, record: Placeholder) -> bool:

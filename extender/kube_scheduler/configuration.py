@@ -21,12 +21,15 @@ PREEMPTION = "DefaultPreemption"
 HTTP_TIMEOUT_S: Final = 5.0
 """Seconds until kube-scheduler cancels a call, by the default of `httpTimeout`. The verbs answer earlier
 (`deadline`)."""
+BIND_TIMEOUT_S: Final = 30.0
+"""The same for /bind, which the chart gives an entry of its own. The calls for the members of a gang
+wait for each other (`gang_barrier`)."""
 _PATH = "/scheduler"
 """The path of the extender's verbs, at the end of `urlPrefix`."""
 _EVERYTHING = "*"
 _VERBS = {"filter_verb": "filter", "bind_verb": "bind", "preempt_verb": "preempt"}
-"""The verbs that the extender's entry must have. The key is the field of `ExtenderEntry` with the verb's
-name."""
+"""The verbs that the extender's entries must have together. The key is the field of `ExtenderEntry` with
+the verb's name."""
 _DURATION: Final = re.compile(r"([0-9.]+)(ms|s|m|h)", re.ASCII)
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -129,21 +132,22 @@ class SchedulerConfiguration(_Part):
         return next((each for each in found if each.scheduler_name == scheduler_name), None)
 
     @property
-    def own_entry(self) -> ExtenderEntry | None:
-        """slurm-extender's entry; None if kube-scheduler does not ask slurm-extender."""
-        return next((each for each in self.extenders or () if each.own), None)
+    def own_entries(self) -> tuple[ExtenderEntry, ...]:
+        """slurm-extender's entries; empty if kube-scheduler does not ask slurm-extender."""
+        return tuple(each for each in self.extenders or () if each.own)
 
 
 def unsafe_preemption(configuration: SchedulerConfiguration, scheduler_name: str) -> str | None:
     """Returns the reason why kube-scheduler would evict Pods for a Pod that Slurm has not admitted.
     Returns None if kube-scheduler would not."""
-    profile, entry = configuration.profile(scheduler_name), configuration.own_entry
+    profile, entries = configuration.profile(scheduler_name), configuration.own_entries
     if profile is None or not profile.preempts:
         return None
     on = f"{PREEMPTION} is on in the profile {scheduler_name}, and"
-    if entry is None:
+    if not entries:
         return f"{on} no entry of `extenders` is slurm-extender's (urlPrefix must end in {_PATH})"
-    if not entry.preempt_verb:
+    entry = next((each for each in entries if each.preempt_verb), None)
+    if entry is None:
         return f"{on} slurm-extender's entry has no preemptVerb"
     if entry.ignorable:
         return f"{on} slurm-extender's entry is `ignorable`: kube-scheduler skips it while it is down"
@@ -159,27 +163,34 @@ def problems(configuration: SchedulerConfiguration, scheduler_name: str) -> tupl
 
 
 def _problems(configuration: SchedulerConfiguration, scheduler_name: str) -> Iterator[str]:
-    profile, entry = configuration.profile(scheduler_name), configuration.own_entry
+    profile, entries = configuration.profile(scheduler_name), configuration.own_entries
     if profile is None:
         yield f"profile {scheduler_name} is missing"
     elif (share := _share(configuration, profile)) != 100:
         seen = "/filter sees a part of the Nodes"
         yield f"percentageOfNodesToScore is {share or 'not set'}, not 100: {seen}"
-    if entry is None:
+    if not entries:
         yield f"no entry of `extenders` is slurm-extender's (urlPrefix must end in {_PATH})"
-    else:
-        yield from _entry_problems(entry, profile)
-
-
-def _entry_problems(entry: ExtenderEntry, profile: Profile | None) -> Iterator[str]:
-    missing = [f"{verb}Verb" for field, verb in _VERBS.items() if not getattr(entry, field)]
+        return
+    missing = [
+        f"{verb}Verb"
+        for field, verb in _VERBS.items()
+        if not any(getattr(entry, field) for entry in entries)
+    ]
     if missing and not _may_lack(missing, profile):
         yield f"slurm-extender's entry has no {' and no '.join(missing)}"
+    for entry in entries:
+        yield from _entry_problems(entry)
+
+
+def _entry_problems(entry: ExtenderEntry) -> Iterator[str]:
     if not entry.node_cache_capable:
         yield "slurm-extender's entry lacks `nodeCacheCapable: true`"
-    if entry.http_timeout < HTTP_TIMEOUT_S:
-        words = f"slurm-extender's entry has httpTimeout {entry.http_timeout:g}s"
-        yield f"{words}, less than {HTTP_TIMEOUT_S:g}s: kube-scheduler cancels calls before the answer"
+    least = BIND_TIMEOUT_S if entry.bind_verb else HTTP_TIMEOUT_S
+    if entry.http_timeout < least:
+        words = f"slurm-extender's entry has httpTimeout {entry.http_timeout:g}s, less than {least:g}s"
+        beside = " with bindVerb" if entry.bind_verb else ""
+        yield f"{words}{beside}: kube-scheduler cancels calls before the answer"
     if entry.ignorable:
         yield "slurm-extender's entry is `ignorable`: while it is down Pods pass without Slurm"
     if entry.managed_resources:

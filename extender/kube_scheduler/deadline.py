@@ -30,6 +30,8 @@ Answer = TypeVar("Answer")
 class _Deadline:
     at: float
     """End of questions, by the event loop's clock."""
+    questions_s: float
+    """Seconds for all questions."""
     slurm_s: float = 0.0
     """Seconds that questions to Slurm have taken."""
 
@@ -39,18 +41,20 @@ _deadline: ContextVar[_Deadline | None] = ContextVar("deadline", default=None)
 
 
 @contextmanager
-def questions_in_time() -> Iterator[None]:
-    """Sets the deadline for the questions inside the block, and in tasks that the block starts."""
-    before = _deadline.set(_Deadline(asyncio.get_running_loop().time() + _QUESTIONS_S))
+def questions_in_time(more_s: float = 0.0) -> Iterator[None]:
+    """Sets the deadline for the questions inside the block, and in tasks that the block starts. `more_s`
+    is additional time, if kube-scheduler gives the verb more than HTTP_TIMEOUT_S."""
+    questions_s = _QUESTIONS_S + more_s
+    before = _deadline.set(_Deadline(asyncio.get_running_loop().time() + questions_s, questions_s))
     try:
         yield
     finally:
         _deadline.reset(before)
 
 
-async def work_in_time(work: asyncio.Task[Answer]) -> Answer:
+async def work_in_time(work: asyncio.Task[Answer], more_s: float = 0.0) -> Answer:
     """Returns the result of a verb's work. Raises TimeoutError at the deadline; the work continues."""
-    async with asyncio.timeout(_ANSWER_S):
+    async with asyncio.timeout(_ANSWER_S + more_s):
         return await asyncio.shield(work)
 
 
@@ -67,7 +71,7 @@ async def slurm_in_time(question: Awaitable[Answer]) -> Answer:
             return await question
     except TimeoutError as error:
         slurm_s = deadline.slurm_s + deadline.at - began
-        raise _late(of_slurm=slurm_s >= _FAIR_SHARE * _QUESTIONS_S) from error
+        raise _late(of_slurm=slurm_s >= _FAIR_SHARE * deadline.questions_s) from error
     finally:
         deadline.slurm_s += asyncio.get_running_loop().time() - began
 
@@ -83,8 +87,8 @@ async def kubernetes_in_time(question: Awaitable[Answer]) -> Answer:
         async with asyncio.timeout_at(deadline.at):
             return await question
     except TimeoutError as error:
-        left_s = _QUESTIONS_S - deadline.slurm_s
-        raise _late(of_slurm=left_s < _FAIR_SHARE * _QUESTIONS_S) from error
+        left_s = deadline.questions_s - deadline.slurm_s
+        raise _late(of_slurm=left_s < _FAIR_SHARE * deadline.questions_s) from error
 
 
 def _late(*, of_slurm: bool) -> Exception:

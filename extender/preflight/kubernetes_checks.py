@@ -296,8 +296,8 @@ KUBERNETES_CHECKS: Final = (
     Check(
         "scheduler",
         "kube-scheduler has the profile of SLURM_EXTENDER_SCHEDULER_NAME, checks all Nodes, asks"
-        " slurm-extender (an entry of `extenders` with a urlPrefix that ends in /scheduler), and waits"
-        " 5 s or longer for answers (httpTimeout).",
+        " slurm-extender (entries of `extenders` with a urlPrefix that ends in /scheduler), and waits"
+        " 5 s or longer for answers (httpTimeout), or 30 s or longer in the entry with bindVerb.",
         "Use the chart's KubeSchedulerConfiguration, or correct the named lines.",
         "Pass kube-scheduler's file: `slurm-extender preflight --scheduler-config FILE`.",
         scheduler,

@@ -26,6 +26,7 @@ ENTRY = {
     "bindVerb": "bind",
     "preemptVerb": "preempt",
     "nodeCacheCapable": True,
+    "httpTimeout": "30s",
     "ignorable": False,
 }
 OFF = [{"name": "DefaultPreemption"}]
@@ -107,11 +108,10 @@ def test_kube_scheduler_without_the_profile_is_safe() -> None:
         ({"entry": WITHOUT_VERB, "plugins": {"multiPoint": {"disabled": OFF}}}, ()),
         ({"entry": {"prioritizeVerb": "prioritize", "weight": 100}}, ()),
         ({"entry": {"ignorable": True}}, ("ignorable",)),
-        ({"entry": {"httpTimeout": "500ms"}}, ("httpTimeout 0.5s, less than 5s",)),
-        ({"entry": {"httpTimeout": "4.9s"}}, ("httpTimeout 4.9s, less than 5s",)),
+        ({"entry": {"httpTimeout": "29s"}}, ("httpTimeout 29s, less than 30s with bindVerb:",)),
         ({"entry": {"httpTimeout": "1m30s"}}, ()),
-        ({"entry": {"httpTimeout": "0s"}}, ()),
-        ({"entry": {"httpTimeout": None}}, ()),
+        ({"entry": {"httpTimeout": "0s"}}, ("httpTimeout 5s, less than 30s with bindVerb:",)),
+        ({"entry": {"httpTimeout": None}}, ("httpTimeout 5s, less than 30s with bindVerb:",)),
         ({"entry": False}, ("no entry of `extenders`",)),
         ({"schedulerName": "another"}, ("profile slurm-scheduler is missing",)),
     ],
@@ -122,6 +122,18 @@ def test_other_problems_of_the_configuration_are_reported(
     found = problems(configuration(**given), OURS)
     assert len(found) == len(words)
     assert all(word in told for word, told in zip(words, found, strict=True))
+
+
+@pytest.mark.parametrize(("timeout", "number"), [("500ms", 1), ("4.9s", 1), ("5s", 0), ("0s", 0)])
+def test_verbs_may_be_in_two_entries_with_different_timeouts(timeout: str, number: int) -> None:
+    binds = {**ENTRY, "filterVerb": None, "preemptVerb": None}
+    others = {**ENTRY, "bindVerb": None, "httpTimeout": timeout}
+    document = {"percentageOfNodesToScore": 100, "profiles": [{"schedulerName": OURS}]}
+    both = SchedulerConfiguration.model_validate(document | {"extenders": [others, binds]})
+    assert unsafe_preemption(both, OURS) is None
+    found = problems(both, OURS)
+    assert len(found) == number
+    assert all("less than 5s: kube-scheduler cancels calls" in each for each in found)
 
 
 def test_percentage_of_the_profile_overrides_the_global_percentage() -> None:
@@ -169,4 +181,4 @@ def test_unknown_fields_of_a_configuration_are_ignored(tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     document = {"kind": "KubeSchedulerConfiguration", "leaderElection": {"leaderElect": False}}
     file.write_text(yaml.safe_dump(document | {"extenders": [ENTRY]}))
-    assert read(file).own_entry is not None
+    assert len(read(file).own_entries) == 1

@@ -59,9 +59,10 @@ def configuration(spec: ClusterSpec, *, others: bool = False) -> str:
 
 
 def kube_scheduler(spec: ClusterSpec, *, others: bool = False) -> tuple[set[str], dict[str, Any]]:
-    """Returns the names of the profiles, and the extender, of a kube-scheduler's configuration."""
+    """Returns the names of the profiles, and the entries of the extender as one, of a kube-scheduler's
+    configuration."""
     rendered = yaml.safe_load(configuration(spec, others=others))
-    (extender,) = rendered["extenders"]
+    extender = {key: value for each in rendered["extenders"] for key, value in each.items()}
     return {profile["schedulerName"] for profile in rendered["profiles"]}, extender
 
 

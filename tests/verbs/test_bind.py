@@ -179,7 +179,7 @@ def test_job_on_another_node_grants_nothing(slurm_node: str | None) -> None:
 def test_each_of_two_pods_on_a_node_is_bound_with_its_own_slot() -> None:
     job = placeholder_job(POD, nodes=("gpu-04",), cores=("0-3",))
     first, second, other = (Allocation(job.id, "n4", cores=cores) for cores in ("0-1", "2-3", "1-2"))
-    of_two = POD._replace(group=Workload(UID, POD.namespace, NAME, POD.created, size=2))
+    of_two = POD._replace(group=Workload(UID, POD.namespace, NAME, POD.created, 2, 2))
     for own in (first, second):
         assert verified(changed(of_two, allocation=own), job, "n4", VIEW, RULES) == own
     for lacking in (changed(of_two, allocation=other), of_two):

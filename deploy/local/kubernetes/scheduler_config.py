@@ -31,12 +31,14 @@ def configured(
     if port is None:
         del configuration["extenders"]
     else:
-        (extender,) = configuration["extenders"]
-        _reach(extender, port, layout.kubernetes if spec.client_certificates else None)
-        if others or not spec.own_scheduler:
-            extender["ignorable"] = spec.ignorable
-        if not others:
-            _ask_less(extender, spec)
+        for extender in configuration["extenders"]:
+            _reach(extender, port, layout.kubernetes if spec.client_certificates else None)
+            if others or not spec.own_scheduler:
+                extender["ignorable"] = spec.ignorable
+            if not others:
+                _ask_less(extender, spec)
+        entries = configuration["extenders"]
+        configuration["extenders"] = [each for each in entries if any("Verb" in key for key in each)]
     return yaml.safe_dump(configuration, sort_keys=False)
 
 
@@ -64,4 +66,4 @@ def _reach(extender: dict[str, Any], port: int, certificates: Path | None) -> No
 def _ask_less(extender: dict[str, Any], spec: ClusterSpec) -> None:
     """Removes the verbs that kube-scheduler does not call in this cluster."""
     for verb in {*EXTENDER_VERBS} - {*ADMISSION_VERBS, *spec.extender_verbs}:
-        del extender[f"{verb}Verb"]
+        extender.pop(f"{verb}Verb", None)

@@ -22,7 +22,7 @@ https://{{ include "slurm-extender.fullname" . }}.{{ .Release.Namespace }}.svc:8
 {{- end -}}
 {{- end -}}
 
-{{/* The entry for the extender in a kube-scheduler's configuration: [root, verbs, ignorable]. */}}
+{{/* An entry for the extender in a kube-scheduler's configuration: [root, verbs, httpTimeout, ignorable]. */}}
 {{- define "slurm-extender.asked" -}}
 {{- $root := index . 0 -}}{{- $verbs := index . 1 -}}{{- $existing := $root.Values.scheduler.existing -}}
 {{- $url := include "slurm-extender.schedulerUrl" $root -}}
@@ -38,8 +38,8 @@ https://{{ include "slurm-extender.fullname" . }}.{{ .Release.Namespace }}.svc:8
   {{ . }}Verb: {{ . }}
 {{- end }}
   nodeCacheCapable: true
-  httpTimeout: 5s
-  ignorable: {{ index . 2 }}
+  httpTimeout: {{ index . 2 }}
+  ignorable: {{ index . 3 }}
 {{- end -}}
 
 {{- define "slurm-extender.profile" -}}
@@ -79,7 +79,9 @@ profiles:
 {{- end }}
 {{ include "slurm-extender.profile" . }}
 extenders:
-{{ include "slurm-extender.asked" (list . (list "filter" "bind" "preempt") false) }}
+{{ include "slurm-extender.asked" (list . (list "filter" "preempt") "5s" false) }}
+# The calls of /bind for the Pods of a gang wait for each other.
+{{ include "slurm-extender.asked" (list . (list "bind") "30s" false) }}
 {{- end -}}
 
 {{/*
@@ -92,5 +94,5 @@ kind: KubeSchedulerConfiguration
 profiles:
 - schedulerName: default-scheduler
 extenders:
-{{ include "slurm-extender.asked" (list . (list "filter" "preempt") true) }}
+{{ include "slurm-extender.asked" (list . (list "filter" "preempt") "5s" true) }}
 {{- end -}}
