@@ -1,5 +1,5 @@
-"""Plays the kubelet of slurmctld's container: starts slurmctld after each end, and ends a slurmctld that
-does not answer the chart's liveness probe."""
+"""Plays the kubelet of slurmctld's container: starts slurmctld again whenever slurmctld has ended, and
+ends a slurmctld that does not answer the chart's liveness probe."""
 
 import re
 import socket
@@ -17,7 +17,8 @@ _TEMPLATES: Final = CHECKOUT / "deploy/charts/slurm/templates"
 
 
 def _of_chart(template: str, after: str, key: str) -> int:
-    """Returns the first number of a key after a text in one of the chart's templates."""
+    """Returns the number that follows `key` for the first time after the text `after`, in a template of
+    the chart."""
     text = (_TEMPLATES / template).read_text()
     found = re.search(rf"{key}: (\d+)", text[text.index(after) :])
     assert found is not None, (template, key)
@@ -31,19 +32,20 @@ MAX_FAILURES: Final = _of_chart("_pods.tpl", "\nlivenessProbe:", "failureThresho
 GRACE_S: Final = _of_chart("slurmctld.yaml", "kind: StatefulSet", "terminationGracePeriodSeconds")
 """Time between SIGTERM and SIGKILL."""
 RESTART_S: Final = PERIOD_S * MAX_FAILURES + GRACE_S
-"""Time until a hanging slurmctld has ended."""
+"""Time after which a hanging slurmctld has ended: the probes have failed, and the grace period is
+over."""
 
 
 class Kubelet:
-    """Probes slurmctld's port with a TCP connection, like the chart's probes. The port is from the
-    slurm.conf that slurmctld read at its start."""
+    """Connects to slurmctld's TCP port, as the chart's probes do. The port is from the slurm.conf that
+    slurmctld read at its start."""
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self._cluster = cluster
         self._begin(now, serves=cluster.is_running("slurmctld"))
 
     def look(self, now: float) -> None:
-        """Starts slurmctld, or probes slurmctld if a probe is due."""
+        """Starts slurmctld if slurmctld does not run. Otherwise probes slurmctld if a probe is due."""
         if not self._cluster.is_running("slurmctld"):
             self._cluster.start("slurmctld", wait=False)
             self._begin(now, serves=False)
@@ -69,7 +71,7 @@ class Kubelet:
         self._next_probe = now + (PERIOD_S if self._serves else STARTUP_PERIOD_S)
 
     def _end(self) -> None:
-        with suppress(ClusterError):  # slurmctld has just ended, or still runs
+        with suppress(ClusterError):  # slurmctld has just ended, or ignores SIGTERM
             self._cluster.stop("slurmctld", within_s=GRACE_S)
         if self._cluster.is_running("slurmctld"):
             self._cluster.kill("slurmctld")

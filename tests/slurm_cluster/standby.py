@@ -35,8 +35,8 @@ exec nsenter --target {pid} --mount --uts --pid -- chroot {root} \\
 
 
 class Standby:
-    """The second slurmctld and the programs on the second host. Like a container, slurmctld is restarted
-    after each end."""
+    """The second slurmctld and the programs on the second host. Like a kubelet, `runs` starts slurmctld
+    again whenever slurmctld has ended."""
 
     def __init__(self, cluster: Cluster, tree: Path, folder: Path) -> None:
         self.etc, self._root = folder / "etc", cluster.directory / "root"

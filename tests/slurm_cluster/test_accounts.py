@@ -51,7 +51,7 @@ def test_objects_are_created_after_the_objects_that_they_name(wants: State) -> N
     assert named(steps(NORMAL, wants, prune=False)) == [
         "+ qos low",
         "+ qos high",
-        "~ qos high",  # the preempted QOS now exists
+        "~ qos high",  # sets `preempt`, because the QOS low now exists
         "+ account research",
         "+ account vision",
         "+ user alice in account vision",

@@ -106,8 +106,9 @@ def accounts(slurm: Cluster, tmp_path: Path) -> Iterator[Accounts]:
 
 
 def run_job(slurm: Cluster, account: str) -> str:
-    """Runs a job of bob in an account, and returns the job's id. After an outage of slurmdbd, slurmctld
-    gets new accounts only at the next connection to slurmdbd."""
+    """Runs a job of bob in an account, and returns the job's id. Submits again until slurmctld knows the
+    account: after an outage of slurmdbd, slurmctld learns new accounts only when slurmdbd is connected
+    again."""
     command = ("sbatch", "--parsable", f"--account={account}")
 
     def submitted() -> str:
@@ -146,8 +147,8 @@ def test_apply_makes_the_planned_changes_once(slurm: Cluster, accounts: Accounts
 def test_job_of_the_chart_applies_a_list_or_rejects_it(
     slurm: Cluster, accounts: Accounts, tmp_path: Path
 ) -> None:
-    """The test runs the containers in order, like the kubelet. A failed container is the last
-    container."""
+    """The test runs the commands of the Job's containers one after the other, as the kubelet does. After
+    a failed container, no other container runs."""
     chart = rendered({"accounts": yaml.safe_load(FILE)})
     job = chart.find("Job", "slurm-accounts")["spec"]
     file = tmp_path / "of-the-chart.yaml"
@@ -308,7 +309,7 @@ def test_a_wrong_list_is_refused_before_anything_changes(
 
 @pytest.mark.parametrize("component", ["slurmdbd", "mariadbd"])
 def test_plan_waits_for_a_missing_database(slurm: Cluster, accounts: Accounts, component: str) -> None:
-    slurm.stop(component)  # a kill would lose data, because this MariaDB does not flush
+    slurm.stop(component)  # not by SIGKILL: this MariaDB does not flush, so a kill would lose data
     assert accounts.apply(FILE, 0.0) is Status.AWAY
     assert accounts.said[-1].startswith("slurmdbd does not answer: ")
     back = threading.Timer(5.0, lambda: slurm.start(component))

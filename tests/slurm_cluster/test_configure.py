@@ -36,7 +36,8 @@ pytestmark = pytest.mark.real
 WITHIN_S = 30.0
 BATCH = "PartitionName=batch Nodes=node-1 MaxTime=INFINITE State=UP\n"
 BLIND = '#!/bin/sh\necho "slurmctld: Running as primary controller" >&2\nexec sleep 60\n'
-"""A program in place of slurmctld, so that a trial finds no problem."""
+"""A program in place of slurmctld that always reports success, so that the trial of a configuration
+finds no problem."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class Bench:
         return Configurer(self.places, Controller(WITHIN_S))
 
     def want(self, conf: str, **others: bytes) -> None:
-        """Replaces the wanted configuration. Other files keep their first content."""
+        """Writes the configuration that the configurer shall apply. Files that are not given keep their
+        running content."""
         files = {**self.others(), "slurm.conf": conf.encode(), **others}
         folders.write(self.places.wanted, {name: File(content) for name, content in files.items()})
 
@@ -127,8 +129,8 @@ def bench(shared: Bench) -> Iterator[Bench]:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Leases a port for the test. No other cluster gets the port until slurmctld has its own port
-    again."""
+    """Leases another port for slurmctld. No other cluster gets the port until the fixture `bench` has
+    given slurmctld its first port again."""
     with closing(lease_ports(["one more"])) as lease:
         yield lease.ports["one more"]
 
@@ -162,7 +164,8 @@ def test_a_new_port_is_applied_by_a_restart_and_jobs_keep_running(port: int, ben
 
 @pytest.mark.timeout(120 + 2 * RESTART_S)
 def test_a_new_order_of_devices_is_applied_without_reconfiguration(bench: Bench) -> None:
-    """During a reconfiguration, slurmd executes itself again, and sets this variable."""
+    """While slurmd reconfigures, slurmd executes its own program again with SLURMD_RECONF. So a slurmd
+    without this variable has not reconfigured."""
     job, pid, before = bench.submit(), bench.cluster.pid("slurmctld"), bench.others()["gres.conf"]
     bench.cluster.restart("slurmd-node-1")
     environment = Path(f"/proc/{bench.cluster.pid('slurmd-node-1')}/environ")
@@ -201,7 +204,8 @@ def test_a_refused_configuration_is_retried_later_or_at_once_after_a_change(benc
 
 
 class OwningController(Controller):
-    """Gives the files to slurmctld's user, as in slurmctld's Pod."""
+    """Makes slurmctld's user the owner of the keys before a reconfiguration. In slurmctld's Pod, the
+    files always belong to this user."""
 
     def __init__(self, etc: Path) -> None:
         super().__init__(WITHIN_S)
@@ -232,7 +236,7 @@ def test_a_key_rotation_is_applied_in_steps_and_jobs_keep_running(bench: Bench, 
 
 
 def rotation(keys: jwks.Keys) -> Iterator[jwks.Keys]:
-    """Yields the first keys, and the keys after each step."""
+    """Yields the first keys, and then the keys after each step of a rotation."""
     yield keys
     for _ in jwks.Stage:
         keys = jwks.rotated(keys, Key("second", b"n" * 64))
@@ -286,8 +290,8 @@ def test_a_change_that_would_lose_all_jobs_is_refused(bench: Bench) -> None:
 
 @pytest.mark.one_release("The configurer alone decides when to place the files again")
 def test_files_are_restored_if_slurmctld_ends_at_a_reconfiguration(bench: Bench, tmp_path: Path) -> None:
-    """This is the second safeguard: the trial finds no problem, but slurmctld cannot start with the
-    files."""
+    """A blind trial accepts files with which slurmctld cannot start. The configurer must then restore
+    the last valid files."""
     job = bench.submit()
     blind = tmp_path / "blind"
     blind.mkdir()

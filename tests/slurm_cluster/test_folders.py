@@ -6,8 +6,8 @@ from slurm_cluster.configuration.folders import File, Kept, digest, read, read_k
 
 
 def test_a_configmap_folder_is_read_only_through_its_data_link(tmp_path: Path) -> None:
-    """The kubelet creates the folder in this way: links to the files, a link `..data`, and the folder of
-    this link."""
+    """The test creates the folder as the kubelet does: a folder with the files, a link `..data` to this
+    folder, and a link to each file."""
     moment = tmp_path / "..2026_11_27"
     (moment / "prolog.d").mkdir(parents=True)
     (moment / "slurm.conf").write_text("a")

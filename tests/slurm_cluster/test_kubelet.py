@@ -1,4 +1,5 @@
-"""Tests of the tests' kubelet: slurmctld is ended as by a kubelet with the chart's probes."""
+"""Tests of the stand-in for the kubelet: after as many failed probes as in the chart, the stand-in ends
+slurmctld."""
 
 import signal
 import socket
@@ -48,6 +49,6 @@ def test_kubelet_ends_a_slurmctld_that_stops_answering(tmp_path: Path) -> None:
     kubelet.look(MAX_FAILURES * PERIOD_S)
     ended = [f"stop slurmctld within {GRACE_S} s", "kill slurmctld"]
     assert slurmctld.calls == ended
-    for probe in range(1, 3 * MAX_FAILURES):  # before slurmctld serves, more failures are allowed
+    for probe in range(1, 3 * MAX_FAILURES):  # a slurmctld that does not serve yet may fail more probes
         kubelet.look((MAX_FAILURES + probe) * PERIOD_S)
     assert slurmctld.calls == [*ended, "start slurmctld"]

@@ -1,5 +1,5 @@
-"""Tests of the table of needs: the table agrees with slurm.conf(5) of each release with an installed
-manual."""
+"""Tests of `needs.TABLE`, the actions that changed settings need: the table agrees with slurm.conf(5) of
+each release whose manual is installed."""
 
 import gzip
 import re
@@ -13,8 +13,8 @@ from tests.slurm_programs import tree_of
 pytestmark = pytest.mark.real
 
 ENOUGH = {"SwitchType"}
-"""For these settings, the manual says also that a reconfiguration is enough. The table demands a
-restart."""
+"""Settings for which the manual asks for a restart, and elsewhere says that a reconfiguration is enough.
+The table demands a restart."""
 RESTART = re.compile(r"\brestart(ed|ing)?\b", re.IGNORECASE)
 
 
@@ -25,8 +25,8 @@ def manual(request: pytest.FixtureRequest) -> str:
 
 
 def entries(manual: str) -> dict[str, str]:
-    """Returns the texts of the parameters in the first part of the manual, before nodes and
-    partitions."""
+    """Returns the manual's text about each parameter. Parameters of nodes and partitions are left
+    out."""
     part = manual.partition('.SH "PARAMETERS"')[2].partition('.SH "NODE CONFIGURATION"')[0]
     heads = list(re.finditer(r"^\.TP\n\\fB([A-Z]\w+)\\fR$", part, re.MULTILINE))
     ends = [*(head.start() for head in heads[1:]), len(part)]

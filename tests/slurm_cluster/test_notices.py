@@ -1,4 +1,5 @@
-"""Tests of the Event on the Pod about a configuration: each outcome is reported once."""
+"""Tests of the Event on slurmctld's Pod: the configurer reports each outcome for a configuration
+once."""
 
 import json
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,5 @@
-"""Tests of the plan of a change: the need, the jobs that the change would end, and the printed lines."""
+"""Tests of the plan of a change: the action that the change needs (a reconfiguration or a restart), the
+jobs that the change would end, and the printed lines."""
 
 from itertools import pairwise
 
@@ -85,7 +86,8 @@ def test_jobs_of_a_removed_partition_or_node_are_listed() -> None:
 
 
 LIVE = {"main": "DRAIN", "batch": "UP", "live": "UP"}
-"""Partitions after an administrator has closed one partition and created another."""
+"""States of the partitions in slurmctld, after an administrator has drained `main` and created `live`
+with scontrol."""
 REMOVED = "partition live: is removed: scontrol created the partition, and slurm.conf lacks it"
 OPENED = "partition main: state DRAIN by scontrol -> UP"
 
@@ -144,7 +146,8 @@ def keys_of(*keys: Key) -> dict[str, bytes]:
 
 
 def test_each_step_of_a_rotation_of_the_keys_needs_a_reconfiguration() -> None:
-    """slurmctld reads slurm.key only if slurm.jwks does not exist."""
+    """slurmctld reads slurm.key only if slurm.jwks does not exist. Each step changes slurm.jwks, but
+    only one step changes slurm.key."""
     found: list[dict[str, bytes]] = [{"slurm.key": b"1"}, keys_of(OLD)]
     keys: jwks.Keys = (OLD,)
     for _ in jwks.Stage:

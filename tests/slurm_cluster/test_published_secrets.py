@@ -1,5 +1,5 @@
-"""Tests of published Secrets: Secrets of other namespaces get a token and files, and keep their other
-keys."""
+"""Tests of published Secrets: Slurm's token and files are written into Secrets of other namespaces, and
+the other keys of these Secrets stay."""
 
 from base64 import b64decode, b64encode
 from pathlib import Path
@@ -28,8 +28,8 @@ def kubernetes() -> InMemoryKubernetes:
 
 @pytest.fixture(autouse=True)
 def slurm(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """Replaces scontrol with a function that prints a token. Returns the list of the function's
-    calls."""
+    """Replaces scontrol with a function that prints a token. Returns the list to which this function
+    adds the arguments of each call."""
     asked: list[tuple[str, ...]] = []
 
     def mint_one(lifespan_s: int, within_s: float) -> str:

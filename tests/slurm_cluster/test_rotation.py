@@ -76,7 +76,7 @@ def test_a_rotation_in_three_steps_loses_no_job(cluster: Cluster) -> None:
     for _ in jwks.Stage:
         keys = jwks.rotated(keys, NEW)
         place(cluster, keys)
-        cluster.restart("slurmctld")  # slurmd still has the keys from before
+        cluster.restart("slurmctld")  # slurmd still has the keys of the step before
         works(cluster, job)
         reconfigure(cluster)
         works(cluster, job)
@@ -93,7 +93,7 @@ def test_slurmdbd_accepts_tokens_of_the_old_key_until_a_restart(release: str, tm
         assert taken(cluster, old) == {"slurm": True, "slurmdb": True}
         write(cluster.directory / "slurm/etc/jwt_hs256.key", b"n" * 64)
         reconfigure(cluster)
-        cluster.run_slurm("sacctmgr", "-i", "reconfigure")  # does not change slurmdbd's key
+        cluster.run_slurm("sacctmgr", "-i", "reconfigure")  # slurmdbd keeps the old key until a restart
         eventually(lambda: not taken(cluster, old)["slurm"], within_s=20)
         new = cluster.mint_token("slurm")
         assert taken(cluster, old) == {"slurm": False, "slurmdb": True}
@@ -104,8 +104,8 @@ def test_slurmdbd_accepts_tokens_of_the_old_key_until_a_restart(release: str, tm
 
 
 def taken(cluster: Cluster, token: str) -> dict[str, bool]:
-    """Returns whether slurmctld and slurmdbd accept a token of SlurmUser, by slurmrestd's name of each
-    daemon."""
+    """Returns whether slurmctld and slurmdbd accept a token of SlurmUser. The keys are the names of the
+    two daemons in slurmrestd's paths."""
     address = f"http://127.0.0.1:{cluster.ports['slurmrestd']}"
     said = {"X-SLURM-USER-TOKEN": token}
     asked = {"slurm": "nodes", "slurmdb": "users"}
@@ -116,7 +116,7 @@ def taken(cluster: Cluster, token: str) -> dict[str, bool]:
 
 
 def test_a_key_replaced_in_one_step_is_refused_by_daemons_with_the_old_key(cluster: Cluster) -> None:
-    """This is the reason for the three steps of a rotation."""
+    """For this reason, a rotation has three steps."""
     place(cluster, (Key("second", NEW.value, signs=True),))
     cluster.restart("slurmctld")
     command = [str(cluster.directory / "bin/srun"), "--mem=10", "--immediate=5", "true"]

@@ -1,4 +1,4 @@
-"""Tests of reading slurm.conf: the settings of each line in any case of letters, and included files."""
+"""Tests of the reader of slurm.conf: settings in upper and lower case, and included files."""
 
 import pytest
 

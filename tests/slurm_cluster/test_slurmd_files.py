@@ -1,5 +1,5 @@
-"""Tests of contradictions between slurm.conf and the files of slurmd, and of slurmd of each release with
-such files."""
+"""Tests of contradictions between slurm.conf and slurmd's files, such as gres.conf. The tests also run
+each release's slurmd with contradicting files."""
 
 from pathlib import Path
 
@@ -22,10 +22,10 @@ FEWER = {
     "another node": (H100.replace("n1", "gpu-a"), NONE),
     "fewer files": (H100.replace("[0-1]", "0"), f"on n1: 1 gpu:h100 {FEW}"),
 }
-"""gres.conf, and the reported problem with GPUS as slurm.conf."""
+"""Contents of gres.conf that contradict the slurm.conf GPUS, each with the reported problem."""
 ALL_NODES = "Name=gpu Type=h100 File=/dev/nvidia[0-1]\n"
 SWAPPED = GPUS.replace("n2", "n[3-4]").replace("n1", "n2").replace("n[3-4]", "n[1,3]")
-"""slurm.conf in which n2 has the GPUs."""
+"""The slurm.conf GPUS with other nodes: n2 has the GPUs, and n1 and n3 have no GPUs."""
 ENDS = "on n[1,3]: slurm.conf has no gpu there, and slurmd ends without /dev/nvidia[0-1]"
 
 
@@ -77,7 +77,7 @@ def test_files_without_a_contradiction_have_no_problems(before: str, after: str,
         ("Epilog=epilog.sh", ""),
         ("Epilog=other.sh", "Epilog=other.sh"),
         ("Prolog=epilog.sh\nPROLOG=other.sh", "PROLOG=other.sh"),
-        ("Epilog=/etc/slurm/scripts/other.sh", ""),  # slurmd's image may contain the file
+        ("Epilog=/etc/slurm/scripts/other.sh", ""),  # no problem: slurmd's image may contain the file
         ('PrologSlurmctld=other.sh\nEpilog=""', ""),
     ],
 )
@@ -96,6 +96,6 @@ def test_slurmd_has_fewer_devices_than_slurm_conf(name: str, release: str, tmp_p
 
 @pytest.mark.real
 def test_slurmd_ends_if_device_files_of_other_nodes_are_missing(tmp_path: Path) -> None:
-    """slurmd waits 19 s for a missing file."""
+    """This test takes 19 s, because slurmd waits this long for a missing file."""
     printed = slurmd_prints(next(iter(DEBIAN_SUITES)), tmp_path, SWAPPED, gres=ALL_NODES)
     assert "fatal: can't stat gres.conf file /dev/nvidia0" in printed

@@ -1,5 +1,5 @@
-"""Tests of two real slurmctlds with one state. The standby has the configuration of the serving
-slurmctld, and takes over with this configuration. No job is lost, no matter which slurmctld is
+"""Tests of two real slurmctlds with one state. The standby slurmctld gets the same configuration as the
+serving slurmctld, and takes over with this configuration. No job is lost, no matter which slurmctld is
 killed."""
 
 import asyncio
@@ -80,9 +80,9 @@ class Two:
         eventually(shown, within_s=20, holds=lambda states: states.split() == ["RUNNING"] * len(jobs))
 
     def start_first(self) -> None:
-        """Starts the first slurmctld as the chart does: without -i, and again after each end. 26.05
-        waits 29 s for a save by the second slurmctld, and reads the state at the same moment. A file may
-        then be missing between two renames."""
+        """Starts the first slurmctld as the chart does: without -i, and again after each failed start. A
+        start of 26.05 may fail: slurmctld waits 29 s until the second slurmctld has saved the state, and
+        reads the state while the second slurmctld still renames files."""
         alone = ["chroot", str(Layout(self.cluster.directory).root), "/usr/sbin/slurmctld", "-D"]
 
         def starts() -> bool:
@@ -94,14 +94,14 @@ class Two:
         eventually(starts, within_s=90.0)
 
     def first_leads(self) -> bool:
-        """Returns True if the first slurmctld leads, as read by slurm-extender-gate."""
+        """Returns True if the first slurmctld leads. Reads the leader as slurm-extender-gate does."""
         assert "SlurmctldHost[1] " in self.second.ask("scontrol", "show", "config")
         ping = self.second.ask("scontrol", "ping")
         (first,) = re.findall(r"Slurmctld\(primary\)[^\n]* is (UP|DOWN)", ping)
         return bool(first == "UP")
 
     def started(self) -> int:
-        """Returns the start time of slurmctld, as read by the extender."""
+        """Returns slurmctld's start time. Reads the time as the extender does."""
 
         async def read() -> int | None:
             slurm = SlurmRest(self.cluster.slurmrestd_url, self.cluster.token_file)
@@ -157,7 +157,7 @@ def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Two]:
 @contextmanager
 def second_of(cluster: Cluster, tmp_path: Path) -> Iterator[Standby]:
     hosts = cluster.directory / "slurm/hosts"
-    with hosts.open("a") as more:  # the file is mounted: a replaced file would not be visible
+    with hosts.open("a") as more:  # appends, because a new file would not be visible through the mount
         more.write(f"{ADDRESS} {HOST}\n")
     (tmp_path / "second").mkdir()
     second = Standby(cluster, tree_of(cluster.spec.release), tmp_path / "second")
@@ -181,7 +181,7 @@ def test_a_standby_slurmctld_takes_over_with_the_same_configuration(two: Two) ->
     assert two.second.said().count("background mode") == started + 1
     assert {two.of_first(look).verdict, two.of_second(look).verdict} == {Verdict.CURRENT}
     new = two.submit("--partition=new")
-    Controller(WITHIN_S).reconfigure()  # saves all state; otherwise a kill loses up to 5 s of state
+    Controller(WITHIN_S).reconfigure()  # saves all state; a kill would lose up to 5 s of unsaved state
     eventually(lambda: two.started() < int(time.time()), "slurmctld started a second ago")
     killed = int(time.time())
     two.cluster.kill("slurmctld")
@@ -189,13 +189,13 @@ def test_a_standby_slurmctld_takes_over_with_the_same_configuration(two: Two) ->
     two.run(old, new)
     assert not two.first_leads()
     assert two.started() >= killed
-    # The second slurmctld leads. The second slurmctld applies a change, and the first slurmctld returns
-    # with the change.
+    # While the second slurmctld leads, the configurer of the second slurmctld applies a change. The
+    # first slurmctld then starts again with this change.
     two.want(two.conf.replace("KillWait=40", "KillWait=41") + NEW)
     outcome = two.of_second(look)
     assert outcome.verdict is Verdict.APPLIED, outcome
     assert two.kill_wait() == "41 sec"
-    (two.cluster.directory / "slurm/etc/slurm.conf").unlink()  # the Pod is recreated
+    (two.cluster.directory / "slurm/etc/slurm.conf").unlink()  # as if the Pod is recreated
     assert two.of_first(begin).verdict is Verdict.CURRENT
     two.start_first()
     eventually(lambda: two.second.said().count("background mode") == started + 2, within_s=90.0)
@@ -207,7 +207,8 @@ def test_a_standby_slurmctld_takes_over_with_the_same_configuration(two: Two) ->
 
 @pytest.mark.one_release("The configurer alone waits for the first slurmctld")
 def test_a_second_slurmctld_waits_until_the_first_slurmctld_lists_it(two: Two) -> None:
-    """Before the change, `slurmctld.replicas` is 1."""
+    """The first slurmctld runs with the slurm.conf of `slurmctld.replicas: 1`, and the second slurmctld
+    starts with the slurm.conf for two."""
     alone = "".join(line for line in two.conf.splitlines(keepends=True) if f"={HOST}(" not in line)
     files = folders.read(two.kept)
     Kept(two.kept.parent).keep({**files, "slurm.conf": File(alone.encode())})

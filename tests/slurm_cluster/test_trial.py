@@ -1,4 +1,5 @@
-"""Tests of wrong configurations, tried by slurmctld of each release. No wrong configuration is accepted.
+"""Tests of trials, in which a temporary slurmctld of each release tries a configuration. No wrong
+configuration passes.
 
 docs/reference/slurm-configuration.md describes the trial.
 """
@@ -61,7 +62,7 @@ INSTEAD_OF_KILL_WAIT = {
     "a colon instead of =": ("AccountingStorageTRES: gres/gpu", "AccountingStorageTRES: gres/gpu"),
     "memory for a node and for a CPU": ("DefMemPerNode=100\nDefMemPerCPU=10", "mutually exclusive"),
 }
-"""Lines in place of KillWait=30, with a part of the problem's message."""
+"""Lines that replace KillWait=30 in BASE, each with a part of the reported problem."""
 WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     **{name: ("KillWait=30", line, {}, words) for name, (line, words) in INSTEAD_OF_KILL_WAIT.items()},
     "a node that there is not": ("Nodes=ALL", "Nodes=n1,gone", {}, "gone"),
@@ -86,7 +87,7 @@ WRONG: dict[str, tuple[str, str, Mapping[str, bytes], str]] = {
     "a GRES without its type": ("GresTypes=gpu\n", "", {}, "gpu"),
     "a key of cgroup.conf": ("", "", {"cgroup.conf": b"CgroupPlugins=disabled\n"}, "CgroupPlugins"),
     "a node of topology.conf": (
-        "MaxNodeCount=1000",  # without MaxNodeCount, no node joins by itself
+        "MaxNodeCount=1000",  # replaced, because only MaxNodeCount lets unknown nodes join
         "TopologyPlugin=topology/tree",
         {"topology.conf": b"SwitchName=s Nodes=n[1-9]\n"},
         "n",
@@ -126,7 +127,8 @@ TOPOLOGIES = {
     "two defaults": (TREE + TREE.replace("topology: default", "topology: second"), ""),
     "no default": (TREE.replace("  cluster_default: true\n", ""), ""),
 }
-"""topology.yaml, with a part of 26.05's message; "" if slurmctld accepts the file."""
+"""Contents of topology.yaml, each with a part of 26.05's error message; "" if slurmctld 26.05 accepts
+the file."""
 DIFFERENT = {
     "a root without switches": (
         ("KillWait=30", "TopologyPlugin=topology/tree"),
@@ -157,7 +159,8 @@ DIFFERENT = {
         for name, (text, words) in TOPOLOGIES.items()
     },
 }
-"""Configurations with different results in the releases: 24.11 does not read topology.yaml."""
+"""Configurations that one release accepts and another rejects. For example, 24.11 does not read
+topology.yaml."""
 
 
 @pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
@@ -175,7 +178,7 @@ def programs(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def configurer(tmp_path: Path, conf: str, others: Mapping[str, bytes]) -> Configurer:
-    """Returns a configurer for these files, before the first look."""
+    """Returns a configurer that has these files and has not looked at them yet."""
     files = {
         "wanted/slurm.conf": conf.encode(),
         "keys/slurm.key": b"k" * 64,
@@ -253,7 +256,8 @@ def test_valid_configurations_pass(programs: Path, tmp_path: Path, before: str, 
 
 
 def test_configuration_of_the_chart_passes_without_any_state(programs: Path, tmp_path: Path) -> None:
-    """The configuration uses accounting. The trial of a first start leaves slurmdbd out."""
+    """The chart's configuration uses slurmdbd. Before the first start of a slurmctld, a trial works
+    without slurmdbd."""
     made = {name: text.encode() for name, text in files(rendered({})).items()}
     conf = made.pop("slurm.conf").decode()
     conf = conf.replace("slurmctld-0(slurmctld-0.slurm.svc)", socket.gethostname())
@@ -273,7 +277,8 @@ def test_valid_files_of_slurmd_have_no_problems(programs: Path, tmp_path: Path) 
 
 
 def test_a_topology_may_name_dynamic_nodes(programs: Path, tmp_path: Path) -> None:
-    """Since 25.05, slurmctld reads topology.yaml, and ignores topology.conf if topology.yaml exists."""
+    """Both files have the same topology. Since 25.05, slurmctld reads topology.yaml, and then ignores
+    topology.conf."""
     files = {
         "topology.yaml": b"- topology: t\n  cluster_default: true\n  tree:\n    switches:\n"
         b"    - {switch: root, children: 's[1-2]'}\n"
@@ -295,7 +300,7 @@ def test_a_trial_leaves_no_files_and_no_processes(
 
 
 def running(argument: str) -> str:
-    """Returns the slurmctld processes with this text in their arguments."""
+    """Returns the command lines of slurmctld processes that have this text in their arguments."""
     shown = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     return "".join(
         line for line in shown.stdout.splitlines() if argument in line and "slurmctld" in line

@@ -1,4 +1,5 @@
-"""Tests of the trial's slurm.conf: no setting reaches the running Slurm."""
+"""Tests of the slurm.conf that a trial gives to the temporary slurmctld: no setting lets this slurmctld
+reach the running Slurm."""
 
 from pathlib import Path
 

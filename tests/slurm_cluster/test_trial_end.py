@@ -1,5 +1,5 @@
-"""Tests of trials with another program in place of slurmctld: the end of the program, and errors in
-files of slurmd."""
+"""Tests of trials in which another program replaces slurmctld: the program ends in different ways, or
+files of slurmd have errors."""
 
 import socket
 from pathlib import Path
@@ -69,7 +69,8 @@ def test_errors_in_files_of_slurmd_may_be_accepted(
 
 
 def test_a_kept_configuration_starts_with_any_file_of_slurmd(tmp_path: Path) -> None:
-    """slurmctld has accepted this configuration before, and runs jobs with the configuration."""
+    """slurmctld accepted the kept configuration earlier, so the configurer starts slurmctld with wrong
+    files of slurmd too."""
     put_program(tmp_path, SERVES)
     Kept(tmp_path / "kept").keep(FILES)
     places = Places(tmp_path / "wanted", tmp_path / "running", tmp_path / "kept")

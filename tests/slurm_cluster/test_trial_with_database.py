@@ -1,5 +1,5 @@
-"""Tests of a trial beside a Slurm with slurmdbd. The trial checks the QOS and accounts in slurm.conf,
-and sends nothing to slurmdbd."""
+"""Tests of a trial (a temporary slurmctld tries a configuration) beside a Slurm with slurmdbd. The trial
+checks the QOS and accounts in slurm.conf, and sends nothing to slurmdbd."""
 
 import socket
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def cluster(
 
 
 def problems(cluster: Cluster, tmp_path: Path, before: str, after: str) -> list[str]:
-    """Returns the problems that a trial finds after this change of the running configuration."""
+    """Returns the problems that a trial finds if `after` replaces `before` in the running slurm.conf."""
     running = cluster.directory / "slurm/etc"
     conf = (running / "slurm.conf").read_text().replace("localhost(127", f"{socket.gethostname()}(127")
     assert before in conf
@@ -59,8 +59,8 @@ def reconfigure(cluster: Cluster) -> None:
 
 @pytest.fixture(autouse=True)
 def state_is_saved(cluster: Cluster) -> None:
-    """Reconfigures slurmctld, so that slurmctld saves its records from slurmdbd. Otherwise slurmctld
-    saves these records every 5 minutes."""
+    """Reconfigures slurmctld, because slurmctld then saves the QOS and accounts that slurmdbd has sent.
+    Without a reconfiguration, slurmctld saves them only every 5 minutes."""
     reconfigure(cluster)
 
 

@@ -14,20 +14,21 @@ BLOCKS = Rules(Kind.BLOCK, (LEAF,), (4, 8))
 
 
 def node(name: str, **labels: str) -> dict[str, Any]:
-    """Returns a Node. Each label is given without the prefix of its key: spine="s1"."""
+    """Returns a Node with labels. For example, spine="s1" becomes the label `example.io/spine: s1`."""
     keys = {f"example.io/{key}": value for key, value in labels.items()}
     return {"metadata": {"name": name, "uid": f"uid-{name}", "labels": keys}}
 
 
 def places(*rows: str) -> list[Place]:
-    """Returns places, each from a text "NODE VALUE VALUE". "-" stands for a missing label."""
+    """Returns a place for each text "NODE VALUE VALUE", with the values of the Node's labels. "-" stands
+    for a missing label."""
     each = [row.split() for row in rows]
     return [Place(name, tuple(None if one == "-" else one for one in path)) for name, *path in each]
 
 
 def racks(count: int, size: int, spines: int = 1) -> list[Place]:
-    """Returns the places of the nodes of `count` leaves, with `size` nodes in each leaf. The leaves are
-    in `spines` spines."""
+    """Returns the places of Nodes in `count` leaves of `size` Nodes. The leaves alternate between the
+    `spines` spines."""
     return [
         Place(f"node-{leaf * size + index}", (f"spine-{leaf % spines}", f"leaf-{leaf}"))
         for leaf in range(count)
@@ -45,5 +46,5 @@ def shown(topology: Topology) -> Mapping[str, str]:
 
 
 def problems_of(built: Built) -> Mapping[str, str]:
-    """Returns the Nodes with problems, by problem."""
+    """Returns the names of the Nodes with a problem, by problem."""
     return {problem.what: " ".join(problem.nodes) for problem in built.problems}

@@ -33,7 +33,7 @@ class RealSlurm:
         return self.cluster.directory / "slurm" / "etc" / name
 
     def text_of(self, topology: Topology) -> str:
-        """Returns the text of the topology file, as the package under test writes the file."""
+        """Returns the text of the topology file. The code under test makes the text."""
         return files.to_yaml(topology) if self.has_yaml else files.to_conf(topology).text
 
     def takes(self, text: str, kind: Kind = Kind.TREE) -> None:
@@ -64,7 +64,8 @@ class RealSlurm:
         return topology_of(self.cluster.run_slurm("scontrol", "show", "topology").stdout)
 
     def nodes_for(self, *options: str) -> tuple[str, ...]:
-        """Returns the nodes of an immediate job; empty if the job does not start."""
+        """Starts an immediate job with these options, cancels the job, and returns the job's nodes;
+        empty if the job did not start."""
         asked = ("--no-shell", "--exclusive", "--immediate=8", *options)
         try:
             told = self.cluster.run_slurm("salloc", *asked)

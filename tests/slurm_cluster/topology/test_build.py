@@ -1,5 +1,5 @@
-"""Tests of topologies from labels: equal Nodes give equal trees or blocks, and wrong labels are
-reported."""
+"""Tests of topologies from labels: equal Nodes give equal trees or blocks, and contradicting or missing
+labels are reported."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ FEW = "block b2 has fewer nodes than a base block (4)"
         ),
         # Without a root, no job uses nodes of two spines.
         (replace(TREE, root=None), "n1 s1 l1, n2 s2 l2", "l1=n1, l2=n2, s1=l1, s2=l2", {}),
-        # Neighbouring blocks are in the same spine.
+        # Blocks of the same spine are neighbours in the list.
         (OF_SPINES, "n1 s2 b1, n2 s1 b2, n3 s2 b3, n4 s1 b10", "b2=n2, b10=n4, b1=n1, b3=n3", {}),
         (
             TREE,
@@ -63,10 +63,11 @@ FEW = "block b2 has fewer nodes than a base block (4)"
             {UNLABELLED: "n2 n3"},
         ),
         (replace(BLOCKS, block_sizes=(1,)), "n1 b1, n2 -", "b1=n1", {UNLABELLED: "n2"}),
-        # If a Node lacks a wider label, the labels of other Nodes give the value.
+        # A Node without the label of the spine gets the spine of another Node with the same leaf, if
+        # this other Node has the label.
         (TREE, "n1 s1 l1, n2 - l1", "cluster=s1, l1=n1 n2, s1=l1", {}),
         (TREE, "n1 - l1, n2 s1 l2", "cluster=l1 s1, l1=n1, l2=n2, s1=l2", {}),
-        # If no Node has a label, the label makes no tier.
+        # A label that no Node has makes no tier.
         (ZONES, "n1 z1 - l1, n2 z1 - l2", "cluster=z1, l1=n1, l2=n2, z1=l1 l2", {}),
         (
             TREE,
@@ -74,7 +75,8 @@ FEW = "block b2 has fewer nodes than a base block (4)"
             "cluster=s1 s2 unlabelled, l1=n1 n2, l2=n4, s1=l1, s2=l2, unlabelled=n3",
             {CONTRADICTS: "n3"},
         ),
-        # slurmctld ends if a switch is its own child.
+        # `a` is the leaf of n2 and n3, so no Node may have `a` as its spine: slurmctld ends if a switch
+        # is its own child.
         (
             TREE,
             "n1 a a, n2 s1 a, n3 s1 a, n4 a b",
@@ -126,15 +128,16 @@ def test_a_switch_without_nodes_keeps_its_place() -> None:
 
 
 def test_a_new_block_moves_no_other_block() -> None:
-    """Slurm combines neighbouring blocks. A new block between others would split all larger blocks after
-    the new block."""
+    """Slurm combines neighbouring blocks into larger blocks. A new block in the middle of the list would
+    change all larger blocks after the new block, so new blocks come last."""
     before = build(BLOCKS, places("n1 b1", "n3 b3")).topology
     after = build(BLOCKS, places("n2 b2", "n3 b3"), before).topology
     assert [*shown(after).items()] == [("b1", ""), ("b3", "n3"), ("b2", "n2")]
 
 
 def test_a_kept_switch_is_no_child_of_a_switch_with_nodes() -> None:
-    """The tiers have changed. Slurm rejects a switch with both nodes and switches."""
+    """Before the change, l1 was a parent of switches, and now l1 has nodes. Slurm rejects a switch with
+    both nodes and switches, so the kept switch `old` gets another parent."""
     before = Topology(Kind.TREE, (Unit("l1", children=("old",)), Unit("old", ("n9",))))
     assert made(TREE, places("n1 s1 l1"), before)["cluster"] == "old s1"
 

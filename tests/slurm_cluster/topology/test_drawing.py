@@ -16,7 +16,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def titles(picture: str) -> Counter[str]:
-    """Returns the texts that a viewer shows under the mouse."""
+    """Returns the texts that a viewer shows for the element under the mouse pointer."""
     root = ET.fromstring(picture)
     return Counter(title.text or "" for title in root.iter(f"{SVG}title"))
 
@@ -26,7 +26,7 @@ def texts(picture: str) -> list[str]:
 
 
 def boxes(picture: str) -> list[tuple[float, float, float, float]]:
-    """Returns the cells of the nodes."""
+    """Returns the rectangles of the nodes."""
     root = ET.fromstring(picture)
     cells = [box for group in root.iter(f"{SVG}g") for box in group.findall(f"{SVG}rect")]
     sides = ("x", "y", "width", "height")
@@ -67,7 +67,7 @@ def test_squares_of_a_thousand_nodes_do_not_overlap(leaves: int, size: int) -> N
     root = ET.fromstring(picture)
     width, height = float(root.attrib["width"]), float(root.attrib["height"])
     assert all(x + wide <= width and y + high <= height for x, y, wide, high in cells)
-    assert height < 2_000  # the height of two screens
+    assert height < 2_000  # at most two screens high
 
 
 def test_the_picture_is_the_same_each_time() -> None:

@@ -28,7 +28,8 @@ BLOCKS = Rules(Kind.BLOCK, (LEAF,), (4, 8))
 
 @pytest.fixture(scope="module", params=list(DEBIAN_SUITES))
 def slurm(request: pytest.FixtureRequest) -> Iterator[RealSlurm]:
-    """Eight nodes. Neighbours are in different racks, so no job gets one rack by chance."""
+    """A Slurm with eight nodes. Neighbouring nodes are in different racks, so a job gets the nodes of
+    one rack only because of the topology."""
     spec = ClusterSpec(nodes=8, kubernetes=False, extender=False, release=str(request.param))
     with (
         tempfile.TemporaryDirectory(prefix="topology-") as directory,
@@ -83,7 +84,8 @@ def test_nodes_without_labels_run_jobs_with_all_other_nodes(slurm: RealSlurm) ->
 
 
 def test_a_node_in_no_switch_is_in_no_job_of_several_nodes(slurm: RealSlurm) -> None:
-    """For this reason, Nodes without labels have a switch. 24.11 starts no job on such a node."""
+    """For this reason, `build` puts Nodes without labels into a switch. 24.11 does not even start a job
+    of one node on a node without a switch."""
     slurm.takes(slurm.text_of(Topology(Kind.TREE, (Unit("rack-1", ODD),))))
     assert slurm.nodes_for("--nodes=2", "--nodelist=node-2") == ()
     alone = slurm.nodes_for("--nodes=1", "--nodelist=node-2")
@@ -119,7 +121,7 @@ def test_nodes_that_slurm_does_not_know_are_ignored(slurm: RealSlurm) -> None:
 def test_slurm_ends_at_a_wrong_tree(slurm: RealSlurm, units: tuple[Unit, ...], says: str) -> None:
     tree = Topology(Kind.TREE, units)
     text = slurm.text_of(tree)
-    if not slurm.has_yaml:  # topology.conf would leave the missing child out
+    if not slurm.has_yaml:  # topology.conf omits the missing child, so the test adds a missing child
         text = text.replace("Switches=a\n", "Switches=a,b\n")
     assert says in slurm.refusal_of(text)
 
@@ -151,7 +153,8 @@ def test_24_11_ends_at_entries_that_topology_conf_omits(
 
 
 def test_too_small_blocks_and_empty_switches_do_no_harm(slurm: RealSlurm) -> None:
-    """26.05 accepts small blocks and empty switches. topology.conf omits both."""
+    """26.05 accepts blocks with too few nodes, and switches without nodes. For 24.11, `files.to_conf`
+    omits both from topology.conf."""
     before = build(BLOCKS, in_blocks("gone-1 rack-9")).topology
     small = build(BLOCKS, in_blocks()[:-1], before).topology
     slurm.takes(slurm.text_of(small), Kind.BLOCK)
@@ -162,8 +165,9 @@ def test_too_small_blocks_and_empty_switches_do_no_harm(slurm: RealSlurm) -> Non
 
 
 def test_nodes_are_in_the_switch_that_slurmd_reports(tmp_path: Path) -> None:
-    """In 26.05, the file has the switches, and `slurmd -Z` reports its own switch. The file must keep a
-    switch while a node names the switch: otherwise slurmctld does not start again."""
+    """In 26.05, topology.yaml has only the switches, and each slurmd reports the switch of its node
+    (`slurmd -Z`). If the file lacks a switch that a node has reported, slurmctld does not start
+    again."""
     spec = ClusterSpec(nodes=1, dynamic_nodes=4, kubernetes=False, extender=False)
     racks = [Place(f"dynamic-{index}", ("spine", f"rack-{index % 2}")) for index in range(1, 5)]
     reported = replace(TREE, members=Members.REPORTED)
@@ -181,7 +185,8 @@ def test_nodes_are_in_the_switch_that_slurmd_reports(tmp_path: Path) -> None:
         # An administrator moves a node to another rack.
         cluster.run_slurm("scontrol", "update", "NodeName=dynamic-3", "Topology=default:rack-0")
         assert slurm.shown().by_name["rack-0"].nodes == ("dynamic-2", "dynamic-3", "dynamic-4")
-        # Nodes keep their switches after a restart of slurmctld, although no label names rack-1.
+        # After a restart of slurmctld, the nodes keep the switches in Slurm. So the file keeps rack-1,
+        # although no label names rack-1 any more.
         moved = [replace(place, path=("spine", "rack-0")) for place in racks]
         after = build(reported, [*moved, *places("node-1 - -")], tree).topology
         slurm.takes(slurm.text_of(after))
@@ -192,8 +197,8 @@ def test_nodes_are_in_the_switch_that_slurmd_reports(tmp_path: Path) -> None:
 
 
 def test_a_node_that_names_an_unknown_switch_is_invalid_and_then_drained(tmp_path: Path) -> None:
-    """Only 26.05. With a path from the root on, a node may name an unknown switch: Slurm creates the
-    switch."""
+    """Only 26.05. If the node reports only the switch's name, the switch must exist. If the node reports
+    the path from the root, Slurm creates the switch."""
     spec = ClusterSpec(nodes=1, dynamic_nodes=3, kubernetes=False, extender=False)
     reported = replace(TREE, members=Members.REPORTED)
     with Cluster.up(spec, tmp_path) as cluster:
@@ -207,7 +212,8 @@ def test_a_node_that_names_an_unknown_switch_is_invalid_and_then_drained(tmp_pat
         slurm.registered(3)
         assert slurm.shown().by_name["rack-8"].nodes == ("dynamic-2", "dynamic-3")
         assert slurm.nodes_for("--partition=dynamic", "--nodes=2") == ("dynamic-2", "dynamic-3")
-        # slurmctld works with a file without the new nodes, and with a file with the new nodes.
+        # slurmctld works with a file that lacks the new nodes, and later with a file that has the new
+        # nodes.
         slurm.restart()
         assert slurm.shown().by_name["rack-8"].nodes == ("dynamic-2", "dynamic-3")
         every = places("node-1 - -", "dynamic-1 s rack-7", "dynamic-2 s rack-8", "dynamic-3 s rack-8")
@@ -223,8 +229,9 @@ def test_a_node_that_names_an_unknown_switch_is_invalid_and_then_drained(tmp_pat
 
 @pytest.mark.parametrize("release", list(DEBIAN_SUITES))
 def test_listed_node_joins_its_block_after_a_reconfigure(tmp_path: Path, release: str) -> None:
-    """In both releases, a joining node is in no block, even if the file lists the node. For this reason,
-    the file contains the nodes that Slurm has, and changes when a node joins."""
+    """In both releases, a node that joins Slurm is in no block before a reconfiguration, even if the
+    file lists the node. For this reason, the file lists only nodes that Slurm already has, and changes
+    when a node joins."""
     spec = ClusterSpec(
         nodes=1,
         dynamic_nodes=2,

@@ -1,5 +1,5 @@
-"""Tests that the ConfigMap follows the labels. Heartbeats cause no writes, many Nodes cause few writes,
-and a text of a person is never overwritten."""
+"""Tests that the ConfigMap follows the labels of the Nodes. Heartbeats cause no writes, many new Nodes
+cause few writes, and the program never overwrites a text that a person has written."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -59,7 +59,7 @@ def has_text(kubernetes: InMemoryKubernetes, words: str) -> bool:
 
 @asynccontextmanager
 async def written(pace: Pace = QUICK) -> AsyncIterator[tuple[InMemoryKubernetes, Follower]]:
-    """Follows a cluster with two leaves. Yields after the first write of the ConfigMap."""
+    """Follows the labels of a cluster with two leaves. Yields after the first write of the ConfigMap."""
     kubernetes = cluster()
     async with following(kubernetes, pace) as follower:
         await kubernetes.until(lambda: has_text(kubernetes, "leaf-1"))
@@ -153,7 +153,7 @@ async def test_after_a_restart_the_names_of_the_config_map_stay() -> None:
 
 
 async def test_no_file_of_blocks_is_written_without_labels() -> None:
-    """slurmctld ends if the topology has no blocks."""
+    """slurmctld would not run with a topology without blocks."""
     kubernetes = InMemoryKubernetes()
     kubernetes.put("nodes", node("n1"))
     blocks = Rules(Kind.BLOCK, (SPINE, LEAF), (2,))

@@ -1,5 +1,5 @@
-"""Tests of the program `slurm-cluster topology watch` on a real kube-apiserver. A real slurmctld accepts
-the ConfigMap."""
+"""Tests of the program `slurm-cluster topology watch` with a real kube-apiserver. A real slurmctld reads
+the topology of the ConfigMap."""
 
 import json
 import os
@@ -29,7 +29,8 @@ OPTIONS = ("--kind", "tree", "--tier", LABEL, "--config-map", f"default/{MAP}", 
 
 @pytest.fixture
 def labelled(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster with node-1 and node-3 in one rack, and node-2 in another rack. node-4 has no label."""
+    """A cluster with labels: node-1 and node-3 are in one rack, node-2 is in another rack, and node-4
+    has no label."""
     for node, rack in (("node-1", "a"), ("node-3", "a"), ("node-2", "b")):
         shared_cluster.kubectl("label", "node", node, f"{LABEL}={rack}")
     yield shared_cluster
