@@ -1,7 +1,7 @@
 """Generates Pods with the annotations and requests that a user may write: usual values, values at
 limits, and random texts.
 
-The accounts, users and nodes are from `bench` with accounting. A reservation is added.
+Accounts, users and nodes are those of `bench` with accounting. RESERVATION exists in addition.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from tests.slurm_client.bench import ALICE, BOB, NODES
 PARTITIONS = frozenset({"main", "short", "closed"})
 RESERVATION = "ours"
 RESERVED_FOR = (0, ALICE)
-# Accounts and QOS of each user. Root owns a job that names no user. The first account and the first QOS
-# are the defaults.
+# Accounts and QOS of each user. A job that names no user is a job of root (user 0). The first account
+# and the first QOS of a user are the user's defaults.
 ACCOUNTS: Mapping[int, tuple[str, ...]] = {0: ("root",), ALICE: ("ml", "lab"), BOB: ("web",)}
 QOS: Mapping[int, tuple[str, ...]] = {
     0: ("normal", "one-runs", "small"),
@@ -104,7 +104,8 @@ _DEVICES = st.sampled_from(["1", "4", "5", "65536", "4294967297", str(2**63 - 1)
 
 @dataclass(frozen=True)
 class Ask:
-    """Annotations and requests of a Pod. `about` is the annotation with any value."""
+    """Annotations and requests of a Pod. `about` names the annotation that may have any value; None if
+    only the requests have unusual values."""
 
     annotations: Mapping[str, str]
     requests: Mapping[str, str]

@@ -36,7 +36,7 @@ MEMORY_MB = 16_000
 GPUS = 4
 SIZES: dict[str, Any] = {"cpus_per_node": CPUS, "memory_mb": MEMORY_MB, "gpus_per_node": GPUS}
 ALONE: dict[str, Any] = {"kubernetes": False, "extender": False, "kill_wait": 5}
-"""Fields of a ClusterSpec without Kubernetes."""
+"""Fields of a ClusterSpec for a Slurm without Kubernetes and without the extender."""
 FEATURES = {"node-1": ("h100", "ib"), "node-2": ("h100",)}
 EXTRA_CONF = (
     "PartitionName=short Nodes=node-[1-2] MaxTime=5 MaxNodes=2 State=UP",
@@ -47,7 +47,8 @@ EXTRA_CONF = (
     # Seconds for which slurmrestd tries to reach a slurmctld that is down.
     "MessageTimeout=3",
 )
-# With a comment "plugin says -1", slurmctld answers -1 to a submission or a change.
+# If the job's comment is "plugin says NUMBER", the plugin answers NUMBER to each submission or change of
+# the job.
 JOB_SUBMIT_LUA = """
 local function answer(job)
     local number = string.match(job.comment or "", "^plugin says (%-?%d+)")
@@ -60,7 +61,7 @@ function slurm_job_modify(job, record, partitions, uid) return answer(job) end
 return slurm.SUCCESS
 """
 ALICE, BOB, NOBODY = JOB_USERS["alice"], JOB_USERS["bob"], 2005
-# Each QOS is named after its limit, or after its user. "small" limits a job to two CPUs.
+# The names of the QOS say the limit, or the user. "small" limits a job to two CPUs.
 ACCOUNTING = Accounting(
     qos=(
         Qos("one-runs", Limits(max_jobs=1)),
@@ -82,7 +83,8 @@ ACCOUNTING = Accounting(
     ),
 )
 
-# Ids far above Slurm's own ids. No id is used twice in a run.
+# Job ids of placeholders, far above the ids that Slurm assigns itself. A run of the tests uses no id
+# twice.
 _ids = itertools.count(30_000_000 + int(time.time()) % 1_000_000 * 10)
 
 
@@ -91,7 +93,7 @@ Names = Sequence[str]
 
 @dataclass
 class Bench:
-    """A Slurm with new job ids, and with waits for slow changes in Slurm."""
+    """A Slurm, with a source of new job ids, and with functions that wait for slow changes in Slurm."""
 
     slurm: Slurm
     ids: Iterator[int] = field(default_factory=lambda: _ids)
@@ -117,8 +119,8 @@ class Bench:
     def reserved(
         self, name: str, nodes: Names, users: Names, in_hours: int = 0, flags: Names = ()
     ) -> ContextManager[None]:
-        """Creates a reservation of an hour. The reservation exists until the block ends, unless Slurm
-        removes the reservation earlier. ("ALL",) means all nodes."""
+        """Creates a reservation of one hour, and deletes the reservation at the end of the block, unless
+        Slurm deletes the reservation first. ("ALL",) means all nodes."""
         raise NotImplementedError
 
     async def edit(self, job_id: int, *, name: bytes, comment: bytes) -> None:
@@ -192,15 +194,16 @@ class Bench:
 
         async def idle() -> bool:
             nodes = await self.slurm.nodes()
-            # IDLE+COMPLETING: the last processes of a batch job still hold the job's resources.
+            # In the state IDLE+COMPLETING, the last processes of a batch job still hold the job's
+            # resources.
             return all(one.states == {"IDLE"} for one in nodes)
 
         await until(idle, within_s=15)
 
 
 class InMemoryBench(Bench):
-    """A bench with a Slurm in memory. The scheduler runs often, because the tests wait for the
-    scheduler."""
+    """A bench with a Slurm in memory. The scheduler of this Slurm runs often, so that the tests wait
+    only briefly for a decision."""
 
     def __init__(self, *, external_jobs: bool = True, accounting: Accounting | None = None) -> None:
         self.controls = InMemorySlurm(
@@ -339,7 +342,7 @@ def _plugin(job: JobSpec) -> int:
 
 @asynccontextmanager
 async def slurm_of(spec: ClusterSpec) -> AsyncIterator[SlurmRest]:
-    """Starts a real Slurm for a test, and yields a client."""
+    """Starts a real Slurm for one test, and yields a client of this Slurm."""
     with (
         tempfile.TemporaryDirectory(prefix="slurm-") as directory,
         Cluster.up(spec, Path(directory)) as cluster,

@@ -33,7 +33,7 @@ REAL = [pytest.param(one, marks=pytest.mark.real) for one in RELEASES]
 _InMemory = TypeVar("_InMemory", bound=InMemoryBench)
 # A token for the stub: an unsigned JWT with the claim {"sun": "root"}.
 ROOTS_TOKEN = "e30.eyJzdW4iOiAicm9vdCJ9."
-# True for a Slurm with EXTERNAL_JOB.
+# Slurms in memory; True if the Slurm has EXTERNAL_JOB.
 IN_MEMORY = {"in_memory": True, "in_memory_without_external_jobs": False}
 
 
@@ -123,7 +123,8 @@ async def bench_of(
 
 @asynccontextmanager
 async def through_the_stub(bench: _InMemory) -> AsyncIterator[_InMemory]:
-    """Yields the same bench with a client over HTTP."""
+    """Yields a bench with the same Slurm in memory, but the client calls this Slurm over HTTP through
+    the stub of slurmrestd."""
     async with serving(bench.controls) as url:
         slurm = SlurmRest(url, StaticToken(ROOTS_TOKEN))
         await slurm.connect()
@@ -138,7 +139,7 @@ async def real_bench_of(cluster: Cluster) -> AsyncIterator[RealBench]:
     slurm = SlurmRest(cluster.slurmrestd_url, cluster.token_file)
     await slurm.connect()
     if not any(node.features for node in await slurm.nodes()):
-        _set_features(cluster)  # a restart of slurmctld has lost scontrol's changes
+        _set_features(cluster)  # a restart of slurmctld loses these settings of scontrol
     bench = RealBench(slurm, cluster)
     yield bench
     await bench.clear()

@@ -1,7 +1,7 @@
 """A scripted slurmrestd for replies that a real slurmrestd never gives.
 
-Each request takes the next act of the script. A client connects with requests for OpenAPI and ping.
-These two requests take no act.
+Each request takes the next act of the script. Only the two requests with which a client connects
+(OpenAPI and ping) take no act.
 """
 
 import asyncio
@@ -29,7 +29,8 @@ PING = {
 
 @dataclass(frozen=True)
 class Act:
-    """Bytes to send, the event to wait for before, and whether to close the connection after."""
+    """What the peer does with one request: waits for the event `after`, sends bytes, and closes the
+    connection if `closes` is True."""
 
     sends: bytes = b""
     closes: bool = False
@@ -50,13 +51,13 @@ def slurm_error(number: int, words: str = "said by Slurm", **also: Any) -> dict[
 
 
 def lost() -> Act:
-    """Closes the connection without a reply."""
+    """Returns an act that closes the connection without a reply."""
     return Act(closes=True)
 
 
 @dataclass
 class Peer:
-    """The script, the answer to ping, and the received requests."""
+    """The script and the answer to ping, and a record of the requests that the peer has received."""
 
     script: list[Act]
     url: str = ""
@@ -74,7 +75,7 @@ class Peer:
         self._serving.add(asyncio.create_task(self._serve(reader, writer)))
 
     async def until_open(self, count: int) -> None:
-        """Returns as soon as `count` requests wait for their replies."""
+        """Returns as soon as exactly `count` requests wait for their replies."""
         async with self.arrived:
             await self.arrived.wait_for(lambda: self._open == count)
 
@@ -120,7 +121,7 @@ class Peer:
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
-    """Returns the method with the path, and the token."""
+    """Returns the method and path as one text, and the token."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     headers = {name.lower(): value for name, _, value in (h.partition(": ") for h in head[1:])}
     await reader.readexactly(int(headers.get("content-length", "0")))

@@ -52,10 +52,10 @@ def spec(release: str) -> ClusterSpec:
 
 
 class PoolBench(Bench):
-    """A bench without dynamic nodes at the start."""
+    """A bench with no dynamic nodes at the start of a test."""
 
     seconds_to_a_boot = 0
-    """Seconds after the start of a job until slurmctld can recognise a reboot."""
+    """Seconds after the start of a job until slurmctld can surely recognise a reboot of the node."""
 
     async def start_slurmd(self, name: str, *features: str, booted: bool = False) -> None:
         """Starts a slurmd. The node also has the feature `dynamic`."""
@@ -69,15 +69,15 @@ class PoolBench(Bench):
         raise NotImplementedError
 
     async def power_down(self, name: str) -> None:
-        """Suspends the node by power saving, as an administrator does. The node powers down soon
-        after."""
+        """Suspends the node by power saving, as an administrator does. Slurm powers the node down a
+        moment later."""
         raise NotImplementedError
 
     async def has_powered_down(self, name: str) -> None:
-        """Ends SuspendTimeout, if the bench controls the time."""
+        """Ends SuspendTimeout at once, if the bench controls the time."""
 
     async def power_up(self, name: str) -> None:
-        """Starts a job on the node. The node powers up soon after."""
+        """Starts a job on the node, so that Slurm powers the node up soon after."""
         raise NotImplementedError
 
     async def reservation(self, name: str) -> Reservation | None:
@@ -105,7 +105,7 @@ class PoolBench(Bench):
             async def deleted(name: str = name) -> bool:
                 try:
                     await self.slurm.delete_node(name)
-                except InvalidRequest:  # Slurm still cleans up after a job
+                except InvalidRequest:  # Slurm still cleans up after a job on the node
                     return False
                 return True
 

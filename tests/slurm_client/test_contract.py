@@ -58,8 +58,8 @@ async def test_the_configuration_names_the_limits_that_job_ids_need(bench: Bench
 
 
 async def test_job_ids_above_max_job_id_are_accepted(bench: Bench) -> None:
-    """MaxJobId keeps native jobs out of the placeholders' ids. Placeholders may have ids above
-    MaxJobId."""
+    """MaxJobId limits only the ids that Slurm assigns itself. So native jobs never get an id from the
+    placeholders' range above MaxJobId."""
     job_id = 45_000_000 + next(bench.ids) % 10_000_000
     assert await bench.slurm.submit(spec(), job_id) == job_id
     assert (await bench.read(job_id)).id == job_id
@@ -156,8 +156,8 @@ async def test_a_job_gets_exactly_the_requested_number_of_cpus(bench: Bench, cpu
 
 
 async def test_nodes_show_the_allocation_of_a_job_at_once(bench: Bench) -> None:
-    """The extender needs current amounts to place a job beside other jobs. GET node/{name} shows CPUs
-    and memory late."""
+    """The extender needs current amounts to place a job beside other jobs. `see` reads the list of all
+    nodes, because GET node/{name} shows allocated CPUs and memory late."""
     for number in range(1, 4):
         await bench.allocate(gres=(("gpu", 1),), cpus=2, required_nodes=("node-1",))
         one = await bench.see("node-1")
@@ -338,7 +338,7 @@ async def test_a_job_with_extra_required_nodes_gets_an_undrained_node(bench: Ben
 
 
 async def test_the_longest_time_limit_is_applied_exactly(bench: Bench) -> None:
-    """With one minute more, Slurm would end the job after 44 seconds."""
+    """With a limit of one minute more, Slurm would end the job after 44 seconds."""
     job = await bench.allocate(time_limit_minutes=MOST_MINUTES)
     assert job.time_limit_minutes == MOST_MINUTES
     assert job.start_time is not None

@@ -1,5 +1,5 @@
-"""Contract tests of accounting: users' access to accounts, QOS and reservations, and the limits.
-bench.ACCOUNTING defines them."""
+"""Contract tests of accounting: users' access to accounts, QOS and reservations, and the limits on jobs.
+bench.ACCOUNTING defines accounts, QOS and limits."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ async def test_a_job_without_account_and_qos_gets_the_defaults_of_its_user(offic
         {"user_id": BOB, "account": "nowhere"},
         {"user_id": NOBODY},
         {"user_id": NOBODY, "account": "ml"},
-        {"account": "ml"},  # root has no access either
+        {"account": "ml"},  # a job of root: root has no access to this account
     ],
     ids=str,
 )
@@ -124,7 +124,8 @@ async def test_a_job_that_is_larger_than_its_qos_allows_waits(office: Bench) -> 
 
 
 async def test_a_job_behind_a_job_that_waits_for_nodes_does_not_show_its_limit(office: Bench) -> None:
-    """Slurm checks no limit of a job behind the first job, even if the limit never allows the job."""
+    """The second job exceeds its QOS for ever, but shows only the reason `Priority`: Slurm does not
+    check the limits of a job while an earlier job waits for nodes."""
     await office.fill()
     first = await office.submit(gres=(("gpu", 1),))
     await office.until_waiting_for(first, "Resources")
@@ -153,7 +154,8 @@ async def test_an_allocation_over_a_submission_limit_raises_no_room_now(office: 
 
 
 async def test_a_job_too_large_for_its_qos_gets_the_error_number_of_a_full_qos(office: Bench) -> None:
-    # The extender retries such a job for ever, because Slurm does not report that the job is impossible.
+    # The extender submits such a job again and again, because Slurm's error does not show that the job
+    # can never start.
     with pytest.raises(RetryLater) as refused:
         await office.submit(user_id=ALICE, qos="small-or-denied", cpus=3)
     assert refused.value.number == 2050

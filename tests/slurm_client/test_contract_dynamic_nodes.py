@@ -1,5 +1,5 @@
-"""Contract tests of dynamic nodes: slurmds create the nodes, Slurm deletes the nodes, and power saving
-suspends the nodes."""
+"""Contract tests of dynamic nodes: a slurmd that registers creates its node, Slurm deletes nodes, and
+power saving suspends nodes."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -60,7 +60,8 @@ async def pool(
 
 
 async def until_after(second: int) -> None:
-    """slurmd reports its start in whole seconds."""
+    """Waits until this second is over. slurmd reports its start in whole seconds, so two starts in the
+    same second cannot be distinguished."""
 
     async def passed() -> bool:
         return int(time.time()) > second
@@ -171,8 +172,8 @@ async def test_a_future_reservation_is_removed_with_its_only_node(
 
 
 async def test_a_future_reservation_loses_a_node_that_is_recreated(pool: PoolBench) -> None:
-    """24.11 still names the node in the reservation, and reserves the node again after the
-    validation."""
+    """24.11 keeps the deleted node's name in the reservation. After the node is recreated,
+    `validate_reservations` makes the reservation effective for the node again."""
     await pool.joined(NODE)
     keeps_the_name = (await pool.slurm.connect()).release.startswith("24.11")
     with pool.reserved("course", [NODE, STATIC], ["alice"], in_hours=1):
@@ -295,9 +296,10 @@ async def test_a_node_that_reboots_unexpectedly_is_down(pool: PoolBench) -> None
     started = (await pool.joined(NODE)).slurmd_started or 0
     job = await pool.allocate(partition=PARTITION)
     await pool.stop_slurmd(NODE)
-    # slurmctld compares the boot time with the last answer of slurmd, in whole seconds (node_mgr.c,
-    # validate_node_specs). slurmctld records an answer up to a second late (agent.c, _wdog), and later
-    # on a busy machine. So slurmctld may miss a boot in the first seconds after the start of the job.
+    # slurmctld compares the node's boot time with the time of slurmd's last answer, in whole seconds
+    # (node_mgr.c, validate_node_specs). slurmctld records the time of an answer up to a second late
+    # (agent.c, _wdog), and even later on a busy machine. So slurmctld may miss a reboot in the first
+    # seconds after the start of the job.
     await until_after(int(time.time()) + pool.seconds_to_a_boot)
     await pool.start_slurmd(NODE, booted=True)
     node = await until_started_after(pool, started)

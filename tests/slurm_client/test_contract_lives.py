@@ -42,8 +42,8 @@ async def test_the_grant_of_a_job_can_be_read_without_the_job(bench: Bench) -> N
 
 
 async def test_suspended_job_has_its_grant(bench: Bench) -> None:
-    """The job resumes on the same cores. While a job is suspended, 26.05 rejects GET resources/{job_id}
-    (2085)."""
+    """A suspended job keeps its cores, and resumes on these cores. For a suspended job, 26.05 rejects
+    GET resources/{job_id} (error 2085)."""
     job = await bench.allocate(gres=(("gpu", 1),))
     await bench.suspend_job(job.id)
     assert job.grant.cores
@@ -132,7 +132,7 @@ async def test_a_cancelled_job_ends_and_its_node_is_free(bench: Bench) -> None:
     assert (await bench.state(held[0])).base == "CANCELLED"
 
     async def free() -> bool:
-        nodes = await bench.slurm.nodes()  # 24.11 starts no immediate job on IDLE+COMPLETING
+        nodes = await bench.slurm.nodes()  # 24.11 starts no immediate job on an IDLE+COMPLETING node
         return any("IDLE" in one.states and "COMPLETING" not in one.states for one in nodes)
 
     await until(free, within_s=15)
@@ -177,7 +177,7 @@ async def test_a_job_with_unusual_bytes_in_its_name_can_be_read_and_cancelled(
     assert (await bench.state(job.id)).running
     with pytest.raises(OtherJob):
         await bench.slurm.cancel(job.id, job.name)
-    if text.encode() != odd:  # no client can send this name
+    if text.encode() != odd:  # the real name is not UTF-8, and no client can send it
         with pytest.raises(OtherJob):
             await bench.slurm.cancel(job.id, text)
     assert (await bench.read(job.id)).state.running
@@ -202,8 +202,8 @@ async def test_an_ended_job_has_an_end_time_and_no_gpus(bench: Bench) -> None:
 
 
 async def test_the_cores_of_a_suspended_job_go_to_the_next_job(bench: Bench) -> None:
-    """Slurm checks nothing at a resumption, so both jobs run on the same cores. A suspended job keeps
-    its memory and devices."""
+    """While a job is suspended, Slurm gives its cores to other jobs, but keeps its memory and devices.
+    At the resumption, Slurm does not check the cores, so both jobs then run on the same cores."""
     whole = {"required_nodes": ("node-1",), "cpus": CPUS}
     first = await bench.allocate(**whole, gres=(("gpu", 1),))
     assert first.suspend_time is None

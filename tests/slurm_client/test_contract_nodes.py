@@ -21,7 +21,7 @@ async def healed(bench: Bench) -> AsyncIterator[Bench]:
 
 
 async def in_service(bench: Bench, name: str) -> None:
-    """Waits until the node is schedulable: slurmctld first checks whether slurmd answers."""
+    """Waits until the node is schedulable. Before that, slurmctld checks whether slurmd answers."""
 
     async def answers() -> bool:
         return (await see(bench, name)).schedulable
@@ -57,7 +57,7 @@ async def test_a_node_that_is_read_alone_shows_current_allocations_at_once(heale
         await healed.slurm.cancel(job.id)
 
         async def freed() -> bool:
-            node = await see(healed)  # 24.11 starts no immediate job on IDLE+COMPLETING
+            node = await see(healed)  # 24.11 starts no immediate job on an IDLE+COMPLETING node
             nothing = (node.cpus_allocated, node.memory_allocated_mb) == (0, 0)
             return nothing and "COMPLETING" not in node.states
 

@@ -34,7 +34,7 @@ async def test_a_waiting_job_has_its_partition_reason_and_size(bench: Bench) -> 
 
 
 async def test_slurmctld_holds_a_job_whose_feature_no_node_has_any_more(bench: Bench) -> None:
-    """slurmctld does not release the job when the feature is back."""
+    """If the feature returns, slurmctld still holds the job."""
     await bench.fill()
     job_id = await bench.submit(gres=(("gpu", 1),), constraints="ib")
     await bench.until_waiting_for(job_id, "Resources", "Priority")
@@ -48,8 +48,8 @@ async def test_slurmctld_holds_a_job_whose_feature_no_node_has_any_more(bench: B
 
 
 async def test_a_job_that_is_larger_than_its_partition_waits(bench: Bench) -> None:
-    """Every job waits in a partition without nodes, too. 24.11.5 refuses the job (Slurm's ticket 22065,
-    fixed in 24.11.6)."""
+    """In a partition without nodes, every job is too large, and waits. 24.11.5 refuses such jobs
+    (Slurm's ticket 22065, fixed in 24.11.6)."""
     for nodes, cpus in ((len(NODES), CPUS + 1), (len(NODES) + 1, 1)):
         with suppress(InvalidRequest):
             job_id = await bench.submit(nodes=nodes, cpus=cpus)
@@ -59,7 +59,7 @@ async def test_a_job_that_is_larger_than_its_partition_waits(bench: Bench) -> No
 
 @pytest.fixture
 async def native(real_bench: RealBench) -> AsyncIterator[RealBench]:
-    """Cancels all native jobs at the end, because the bench does not cancel arrays."""
+    """A bench that cancels all native jobs after the test. `RealBench.clear` does not cancel arrays."""
     yield real_bench
     real_bench.cluster.run_slurm("scancel", "--name=native")
 
@@ -84,8 +84,8 @@ class TestNativeJobs:
     async def test_an_array_with_a_limit_shows_how_many_more_tasks_may_run(
         self, native: RealBench
     ) -> None:
-        """Another job uses one node. A task takes most GPUs of the other node, so a second task must
-        wait."""
+        """A placeholder uses node-2. The first task takes three of four GPUs of node-1, so a second task
+        must wait."""
         await native.allocate(gres=(("gpu", GPUS),), required_nodes=(NODES[1],))
         array = self.submit(native, "--array=0-9%3", f"--gres=gpu:{GPUS - 1}")
 

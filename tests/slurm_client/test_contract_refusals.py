@@ -1,4 +1,4 @@
-"""Contract tests of refused jobs, and of queued jobs that cannot start."""
+"""Contract tests of jobs that Slurm refuses, and of queued jobs that can never start."""
 
 from contextlib import suppress
 
@@ -86,7 +86,7 @@ async def test_the_client_rejects_an_unknown_value_of_shared(bench: Bench) -> No
     [
         {"user_id": 99},  # Slurm would run the job as root
         {"user_id": 2001, "group_id": 99},
-        {"user_id": 2**31 - 1},  # 24.11 reads another user
+        {"user_id": 2**31 - 1},  # 24.11 would read the id of another user
         {"time_limit_minutes": MOST_MINUTES + 1},
         {"partition": "main\0-of-others"},
         {"comment": "\0"},
@@ -104,7 +104,7 @@ async def test_the_client_rejects_values_that_slurm_would_misread(
 
 
 async def test_an_exclusion_with_an_unknown_node_is_refused_or_obeyed(bench: Bench) -> None:
-    # 24.11.5 accepts the list if one node of the list exists.
+    # 24.11.5 accepts the list, because node-1 exists.
     with suppress(InvalidRequest):
         job = await bench.allocate(excluded_nodes=("ghost", "node-1"))
         assert job.nodes == ("node-2",)
@@ -156,7 +156,7 @@ async def test_a_job_for_a_drained_node_waits_for_it(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("number", "error"),
     [
-        (-1, Unexplained),  # slurm.ERROR and slurm.FAILURE
+        (-1, Unexplained),  # slurm.ERROR and slurm.FAILURE are -1
         (1, Unexplained),
         (11, RetryLater),
         (2000, InvalidRequest),

@@ -1,5 +1,5 @@
-"""Contract tests of rights: the rights of a user, the jobs of an unknown user, and the right of a token
-to choose job ids."""
+"""Contract tests of rights: the accounts, QOS and reservations of a user, the jobs of an unknown user,
+and the right of a token's user to choose job ids."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -54,7 +54,8 @@ async def test_a_user_that_slurmctld_cannot_resolve_is_unknown(office: Bench) ->
 
 
 async def test_slurmctld_holds_the_batch_job_of_an_unknown_user(office: Bench) -> None:
-    """An EXTERNAL_JOB needs no credential, so the job runs."""
+    """Slurm needs the user's record for the credential of a batch job. An EXTERNAL_JOB needs no
+    credential, so an EXTERNAL_JOB runs."""
     with office.directory_away("alice"):
         job_id = await office.submit(user_id=ALICE)
         if office.slurm.capabilities.external_jobs:

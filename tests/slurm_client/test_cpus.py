@@ -1,6 +1,6 @@
-"""Tests of a job's CPUs, on nodes with different declarations of their CPUs.
+"""Tests of the number of CPUs that a job gets, on nodes that declare their CPUs in different ways.
 
-The tests measure the table in docs/concepts/resources.md, on each Slurm, on nodes with a slurmd, and on
+The tests confirm the table in docs/concepts/resources.md with each Slurm, on nodes with a slurmd, and on
 EXTERNAL nodes.
 """
 
@@ -27,13 +27,15 @@ BY_CPU = ("SelectTypeParameters=CR_CPU_Memory",)
 
 @dataclass(frozen=True)
 class Shape:
-    """A node of 8 logical CPUs: the declaration in Slurm, and the resulting CPUs of jobs."""
+    """A node of 8 logical CPUs: how Slurm's configuration declares the node, and how many CPUs jobs then
+    get."""
 
     declares: Mapping[str, Any]
     gets: Mapping[int, tuple[int, int]]
-    """Requested CPUs -> the job's CPUs, and the node's allocated CPUs."""
+    """By the number of requested CPUs: the number of CPUs that Slurm shows for the job, and the number
+    that Slurm shows as allocated on the node."""
     jobs: int
-    """Number of jobs with one CPU for which the node has room."""
+    """Number of jobs that fit on the node, if each job requests one CPU."""
     releases: tuple[str, ...] = ("26.05", "24.11")
     in_memory: Mapping[str, Any] | None = field(default_factory=dict)
 
@@ -123,7 +125,7 @@ async def given_away(slurm: Slurm) -> int:
 
 
 async def room_for_jobs(slurm: Slurm) -> bool:
-    """Returns True if no node has allocated CPUs or completing jobs. Slurm frees the CPUs in its reports
+    """Returns True if no node has allocated CPUs or completing jobs. Slurm reports CPUs as free a moment
     before the node accepts the next job."""
     nodes = await slurm.nodes()
     return not any(one.cpus_allocated or "COMPLETING" in one.states for one in nodes)

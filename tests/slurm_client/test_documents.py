@@ -1,5 +1,5 @@
-"""Tests of long replies. The client reads a long reply in parts, and gets the same document as without
-parts."""
+"""Tests of long replies. The client parses a long reply entry by entry, and gets the same document as
+from a single call of the parser."""
 
 import json
 import threading
@@ -81,7 +81,8 @@ async def test_an_error_in_the_conversion_of_an_entry_is_raised(content: bytes) 
 async def test_other_threads_may_run_between_the_entries_of_a_long_list(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A single call of a parser for all entries would hold Python's lock until the end of the call."""
+    """If one call of the parser read all entries, no other thread could run until the end of the
+    call."""
     parsed = list[tuple[int, bool]]()
 
     def entry(text: str, at: int, read: Any = documents._entry) -> tuple[Any, int]:

@@ -44,7 +44,7 @@ def test_an_error_number_is_classified_by_the_table_or_by_its_range(listed: bool
 
 
 def test_a_connection_reset_by_a_killed_slurmctld_counts_as_an_outage() -> None:
-    """26.05.5 gave this answer to GET jobs/ when slurmctld was killed."""
+    """slurmrestd 26.05.5 gives this answer to GET jobs/ if slurmctld is killed during the request."""
     reply = {
         "errors": [{"error_number": 104, "error": "slurm_load_ctl_conf() failed: Connection reset"}]
     }

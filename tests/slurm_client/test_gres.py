@@ -67,7 +67,7 @@ def test_device_numbers_of_a_job_are_grouped_by_name(
         ("gpu:2(IDX:0-1),nic(CNT:4)", {}),
         ("shard:5(4/4,0/4,1/4),gpu:1(IDX:5)", {"shard": {0: 4, 2: 1}}),
         ("mps:50(50/100),shard:2(IDX:0)", {"mps": {0: 50}, "shard": {0: 2}}),
-        ("shard:5(IDX:1,3)", {"shard": {1: 3, 3: 2}}),  # 26.05 reports only the total
+        ("shard:5(IDX:1,3)", {"shard": {1: 3, 3: 2}}),  # 26.05 reports only the sum over both GPUs
         ("shard:4(CNT:4)", {"shard": {}}),
     ],
 )

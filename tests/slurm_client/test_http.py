@@ -77,15 +77,17 @@ def refused(number: int, *, times: int = 1, closes: bool = True) -> Act:
 async def test_second_reply_to_a_creation_is_conclusive_for_a_taken_id_only(
     second: Act, error: type[SlurmError], words: str
 ) -> None:
-    """Slurm checks limits and the request before Slurm looks for a duplicate id."""
+    """The first reply is lost, so the first request may have created the job. An error of the second
+    request proves nothing, because Slurm checks limits and the request before Slurm looks for a
+    duplicate id."""
     async with peer(lost(), second) as served, client_of(served) as slurm:
         with pytest.raises(error, match=words or None):
             await slurm.submit(spec(), 7)
 
 
 async def test_over_a_limit_an_allocation_uses_up_its_id_but_a_submission_does_not() -> None:
-    """If a limit on running jobs refuses an allocation, Slurm leaves a FAILED job. The error number is
-    the same as for a limit on submissions."""
+    """Slurm gives the same error number for a limit on running jobs as for a limit on submissions. But
+    after an allocation that a limit on running jobs refuses, Slurm keeps a FAILED job with the id."""
     async with peer(refused(2050), refused(2050)) as served, client_of(served) as slurm:
         with pytest.raises(NoRoomNow):
             await slurm.allocate(spec(), 7)
@@ -189,7 +191,7 @@ async def test_a_cancelled_call_releases_its_connection() -> None:
 
 @pytest.mark.parametrize("call", ["states", "job", "nodes", "partitions", "cancel", "submit"])
 async def test_a_200_reply_that_is_not_from_slurmrestd_is_an_error(call: str) -> None:
-    """The reply does not mean "no such job" or "cancelled"."""
+    """The client must not take such a reply for "no such job" or "cancelled"."""
     arguments = {"states": ([1],), "job": (1,), "cancel": (1,), "submit": (spec(), 1)}
     nothing = Act(reply(200, b"{}"))
     async with peer(nothing, nothing) as served, client_of(served) as slurm:
@@ -264,7 +266,8 @@ async def test_each_reply_to_a_creation_raises_its_error(sent: bytes, error: typ
 
 
 async def test_an_unexplained_error_of_states_means_slurmctld_is_unreachable() -> None:
-    """A job_submit plugin cannot refuse a read of states."""
+    """Elsewhere, this error number means that a job_submit plugin refuses the request. A plugin cannot
+    refuse a read of states."""
     unexplained = Act(reply(500, slurm_error(-1, "Unspecified error")), closes=True)
     async with peer(unexplained) as served, client_of(served) as slurm:
         with pytest.raises(Unreachable, match="slurmctld does not answer slurmrestd"):
@@ -272,7 +275,7 @@ async def test_an_unexplained_error_of_states_means_slurmctld_is_unreachable() -
 
 
 async def test_a_job_created_despite_an_error_reply_is_cancelled() -> None:
-    # 26.05.5 gives this reply to an unparsable value: HTTP 500, an error, and a running job.
+    # To an unparsable value, slurmrestd 26.05.5 replies with HTTP 500 and an error, but the job runs.
     both = Act(reply(500, slurm_error(9207, job_id=7)), closes=True)
     done = Act(reply(200, {"status": [], "errors": []}))
     async with peer(both, done) as served, client_of(served) as slurm:
@@ -399,8 +402,8 @@ async def test_every_exchange_is_reported_with_its_number_of_bytes() -> None:
 
 
 async def test_ids_of_array_tasks_are_not_read_as_job_ids() -> None:
-    """24.11 and 26.05 write the ids in these forms. The last form appears while Slurm splits an
-    array."""
+    """24.11 and 26.05 write the ids of array tasks in these forms. slurmrestd writes the last form only
+    while Slurm splits an array."""
     told = [{"job_id": text, "state": ["PENDING"]} for text in ("73", "7_3", "33_554432", "7_*")]
     async with peer(Act(reply(200, {"jobs": told}))) as served, client_of(served) as slurm:
         states = await slurm.all_states()
@@ -408,7 +411,8 @@ async def test_ids_of_array_tasks_are_not_read_as_job_ids() -> None:
 
 
 async def test_waiting_array_tasks_are_counted_under_the_id_of_their_array() -> None:
-    """Slurm gives a split-off task its own id. Other waiting tasks have the id of the array."""
+    """A task that Slurm has split off from its array has its own id. The tasks that are still together
+    have the id of the array."""
     waiting = ("73", "7_0", "7_1", "7_4", "9_3", "5_*", "12+1")
     told = [{"job_id": text, "state": ["PENDING"]} for text in waiting]
     told.append({"job_id": "8_2", "state": ["RUNNING"]})
@@ -418,7 +422,8 @@ async def test_waiting_array_tasks_are_counted_under_the_id_of_their_array() -> 
 
 
 async def test_boot_time_of_a_leading_backup_is_when_it_was_first_seen_to_lead() -> None:
-    """A backup reports the time of the backup's start, long before the takeover."""
+    """After a takeover, the backup slurmctld reports the time of its own start, long before the
+    takeover."""
     statistics = Act(reply(200, {"statistics": {"req_time_start": {"set": True, "number": 1000}}}))
     async with peer([statistics] * 5) as served, client_of(served) as slurm:
 
@@ -432,5 +437,5 @@ async def test_boot_time_of_a_leading_backup_is_when_it_was_first_seen_to_lead()
         began = int(time.time())
         assert (seen := await started(False, True)) >= began
         assert await started(False, True) == seen
-        assert await started(False, False) == 1000  # no reply names the leader
+        assert await started(False, False) == 1000  # no slurmctld responds, so the leader is not known
         assert await started(True, True) == 1000

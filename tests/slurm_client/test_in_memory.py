@@ -1,5 +1,5 @@
-"""Tests of `InMemorySlurm` and of the controls for other tests: time, failures, lost changes and lost
-replies."""
+"""Tests of `InMemorySlurm`, and of the functions with which other tests control time, failures, lost
+changes and lost replies."""
 
 import re
 from dataclasses import replace
@@ -115,7 +115,7 @@ async def test_a_job_of_two_nodes_gets_its_required_node_at_any_position() -> No
 
 @pytest.mark.alone
 async def test_an_allocation_among_thousands_of_nodes_and_jobs_takes_little_cpu_time() -> None:
-    """Load tests must measure the extender, not `InMemorySlurm`."""
+    """Load tests use `InMemorySlurm`, and must measure the extender alone."""
     names = [f"n{number}" for number in range(5000)]
     slurm = InMemorySlurm(
         [node(name, cpus=1, features=("h100", "ib")) for name in names],
@@ -158,7 +158,7 @@ async def test_a_suspended_job_keeps_its_node(slurm: InMemorySlurm) -> None:
 
 
 async def test_a_requeued_batch_job_may_restart_with_fewer_cpus_and_then_ends(clock: Clock) -> None:
-    """test_rest.test_a_batch_placeholder_that_its_owner_requeues_ends is the same test on a real
+    """test_rest.test_a_batch_placeholder_that_its_owner_requeues_ends tests the same with a real
     Slurm."""
     nodes = [node("n1", cpus=8, gres="gpu:h100:4")]
     slurm = InMemorySlurm(
@@ -267,7 +267,8 @@ def test_devices_of_several_types_are_numbered_consecutively() -> None:
     assert [one.text for one in found] == ["gpu:h100:2(IDX:0-1)", "gpu:a100:1(IDX:2)", "shard:1(IDX:0)"]
 
 
-# Random sequences of steps: no resource is allocated twice, and all resources become free again.
+# Random sequences of steps, for a test that Slurm allocates no resource twice, and that all resources
+# become free again.
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["allocate", "submit", "cancel", "preempt", "exclude", "tick", "forget"]),
@@ -322,7 +323,8 @@ def _indices(gres: str) -> list[str]:
 
 
 async def _check_books(slurm: InMemorySlurm) -> None:
-    """Checks each node's amounts: the sum over the node's running jobs, with no device twice."""
+    """Checks that the amounts of each node equal the sums over the node's running jobs, and that no two
+    jobs have the same device."""
     jobs = [await slurm.job(job_id) for job_id in await slurm.all_states()]
     running = [job for job in jobs if job and job.state.running]
     for one in await slurm.nodes():

@@ -1,5 +1,5 @@
-"""Tests of malformed entries in replies: the shape differs from Slurm's documentation. The other entries
-still count."""
+"""Tests of malformed entries in replies, such as a job without an id. The client still reads the other
+entries, except in lists that must be complete, such as the reservations."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -48,8 +48,8 @@ JSON = st.recursive(
 
 @contextlib.asynccontextmanager
 async def client(*documents: dict[str, Any]) -> AsyncIterator[tuple[SlurmRest, list[tuple[str, str]]]]:
-    """Yields a client and the client's reports of malformed entries. The client's slurmrestd gives the
-    replies."""
+    """Yields a client whose slurmrestd gives these replies, and the list of malformed entries that the
+    client has reported."""
     told = list[tuple[str, str]]()
     async with peer([Act(reply(200, document | {"errors": []})) for document in documents]) as served:
         slurm = SlurmRest(
@@ -61,7 +61,8 @@ async def client(*documents: dict[str, Any]) -> AsyncIterator[tuple[SlurmRest, l
 
 @pytest.mark.parametrize("entry", NAMELESS, ids=lambda entry: str(entry)[:40])
 async def test_no_job_counts_as_absent_while_an_entry_has_no_job_id(entry: Any) -> None:
-    """The extender treats an absent job as ended."""
+    """One of the requested jobs may be the entry without an id. So the client must not report this job
+    as absent, because the extender treats an absent job as ended."""
     async with client({"jobs": [entry, GOOD]}) as (slurm, told):
         assert await slurm.states([7, 8, 9]) == {7: RUNNING, 8: UNREAD, 9: UNREAD}
         assert [call for call, _ in told] == ["GET jobs/state?job_id"]
@@ -127,7 +128,7 @@ async def test_a_malformed_partition_does_not_hide_other_partitions(entry: Any) 
 
 @pytest.mark.parametrize("entry", [None, 7, {}, {"name": "r", "node_list": "n[1"}])
 async def test_a_malformed_reservation_is_an_error(entry: Any) -> None:
-    """If the client ignored the entry, the entry's nodes would seem free of reservations."""
+    """If the client left the entry out, the nodes of this reservation would seem free."""
     async with client({"reservations": [{"name": "r"}, entry]}) as (slurm, told):
         with pytest.raises(Unreadable):
             await slurm.reservations()
@@ -204,7 +205,7 @@ READ_BOOKS = responses.Reader(partial(responses.canceller, cluster="local"))
         ([entry(1, "CANCELLED", "alice")], "alice"),
         ([entry(1, "CANCELLED", "")], None),
         ([entry(1, "PREEMPTED", "root")], None),
-        ([entry(2, "RUNNING", ""), entry(1, "CANCELLED", "alice")], None),  # Slurm has used the id twice
+        ([entry(2, "RUNNING", ""), entry(1, "CANCELLED", "alice")], None),  # two jobs have had this id
         ([entry(1, "CANCELLED", "alice"), entry(2, "CANCELLED", "bob")], "bob"),
         ([entry(1, "CANCELLED", "alice"), entry(2, "CANCELLED", "bob", "other")], "alice"),
         ([entry(1, "CANCELLED", "bob", "other")], None),

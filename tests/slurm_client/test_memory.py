@@ -1,5 +1,5 @@
-"""Tests of a Slurm with SelectTypeParameters=CR_Core, real and in memory: its configuration and the
-grants of jobs."""
+"""Tests of a real Slurm and a Slurm in memory with SelectTypeParameters=CR_Core, which does not count
+memory: the reported configuration, and the grants of jobs."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,5 @@
-"""Tests of the list of pending reasons: the list equals the reasons of Slurm's own library."""
+"""Tests of the list of pending reasons in tests/data: the list equals the reasons in Slurm's C
+library."""
 
 import subprocess
 import sys
@@ -16,13 +17,14 @@ name_of.restype = ctypes.c_char_p
 print(*(name_of(number).decode() for number in range(1000)))
 """
 NONE = {"InvalidReason", "InvaildReason"}
-"""The library's names for an unknown number. 24.11 misspells the name."""
+"""The library's names for a number that is no reason. 24.11 misspells the name."""
 
 
 @pytest.mark.real
 @pytest.mark.parametrize("release", list(DEBIAN_SUITES))
 def test_known_pending_reasons_equal_the_reasons_of_slurms_library(release: str) -> None:
-    """The Python program runs with the tree's own C library, so the program can load Slurm's library."""
+    """The Python program that loads Slurm's library runs with the C library of the unpacked Debian tree,
+    because Slurm's library needs this C library."""
     tree, _ = Cluster.prepare(ClusterSpec(kubernetes=False, extender=False, release=release))
     (library,) = tree.glob("usr/lib/*/slurm-wlm/libslurmfull.so")
     (loader,) = library.parents[1].glob("ld-linux-*")

@@ -19,7 +19,7 @@ from tests.slurm_client.bench import GPUS, RealBench, spec
 
 pytestmark = pytest.mark.real
 
-# Capabilities of each release. No other place lists them.
+# Expected capabilities of each release.
 OFFERED = {
     "26.05": {
         "api_version": "v0.0.45",
@@ -66,7 +66,7 @@ async def test_before_connecting_there_are_no_capabilities(rest: SlurmRest) -> N
 async def test_array_tasks_are_not_mistaken_for_other_jobs(
     cluster: Cluster, real_bench: RealBench
 ) -> None:
-    """Slurm names array tasks by two numbers: 7_3 is not 73."""
+    """Slurm writes the id of an array task as two numbers: 7_3 is task 3 of array 7, and not job 73."""
     job_id = await real_bench.slurm.submit(spec(), next(real_bench.ids))
     before = await real_bench.slurm.all_states()
     array = ("--parsable", "--hold", "--array=0-9", "--chdir=/tmp", "--wrap=true")
@@ -159,7 +159,8 @@ async def test_the_token_of_a_plain_user_needs_an_operator(
 
 
 async def test_an_error_reply_does_not_disturb_the_next_call(real_bench: RealBench) -> None:
-    # 26.05 sends the error twice and closes the connection.
+    # If slurmrestd 26.05 replies with an error, slurmrestd sends the reply twice and closes the
+    # connection.
     for _ in range(20):
         with pytest.raises(InvalidRequest, match="Invalid partition name"):
             await real_bench.submit(partition="nowhere")
@@ -170,7 +171,8 @@ async def test_an_error_has_slurms_number_http_status_and_message(real_bench: Re
     with pytest.raises(InvalidRequest) as refused:
         await real_bench.submit(partition="nowhere")
     error = refused.value
-    # The HTTP status is 422 in 26.05, and 500 before 26.05. Only the number matters.
+    # The client decides by Slurm's error number, because the HTTP status differs: 422 in 26.05, and 500
+    # before 26.05.
     assert error.number == 2000
     assert error.http_status in {422, 500}
     assert "Invalid partition name specified" in str(error)
@@ -190,7 +192,7 @@ async def test_calls_succeed_after_a_restart_of_slurmrestd(
     cluster: Cluster, real_bench: RealBench
 ) -> None:
     slurm = real_bench.slurm
-    # Opens many connections. The restart closes all connections.
+    # The pings open many connections, and the restart then closes all connections.
     await asyncio.gather(*(slurm.ping() for _ in range(16)))
     cluster.stop("slurmrestd")
     cluster.start("slurmrestd")
@@ -200,7 +202,7 @@ async def test_calls_succeed_after_a_restart_of_slurmrestd(
 async def test_without_external_jobs_placeholders_are_scripts_that_sleep(
     cluster: Cluster, real_bench: RealBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # 24.11 also offers this API version
+    # With this API version, which 24.11 also offers, the client has no EXTERNAL_JOB.
     monkeypatch.setattr(negotiation, "KNOWN", ("v0.0.42",))
     bench = RealBench(SlurmRest(cluster.slurmrestd_url, cluster.token_file), cluster)
     assert not (await bench.slurm.connect()).external_jobs
@@ -227,7 +229,7 @@ async def test_a_batch_placeholder_that_its_owner_requeues_ends(
     async def has_run_twice() -> bool:
         read = await bench.read(job.id)
         if read.state.pending:  # slurmctld delays a requeued job for two minutes
-            with suppress(ClusterError):  # the job may just have started
+            with suppress(ClusterError):  # raised if the job has just started
                 await asyncio.to_thread(scontrol, "update", of, "StartTime=now", "NumCPUs=1")
         return read.restart_count == 1 and read.state.ended
 
@@ -276,7 +278,7 @@ async def test_calls_fail_without_side_effects_while_slurmctld_is_down(
     cluster: Cluster, real_bench: RealBench
 ) -> None:
     slurm, job_id = real_bench.slurm, next(real_bench.ids)
-    cluster.stop("slurmctld")  # saves the results of earlier tests; else a node may stay drained
+    cluster.stop("slurmctld")  # saves the nodes' states; else a kill may bring back an earlier drain
     cluster.start("slurmctld")
     await slurm.connect()
     cluster.kill("slurmctld")
@@ -287,7 +289,7 @@ async def test_calls_fail_without_side_effects_while_slurmctld_is_down(
             slurm.submit(spec(), job_id),
             slurm.allocate(spec(), job_id),
             slurm.cancel(job_id),
-            # None of these calls may return "there is no such job".
+            # While slurmctld is down, none of these reads may return "there is no such job".
             slurm.states([1]),
             slurm.all_states(),
             slurm.job(1),

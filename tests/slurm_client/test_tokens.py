@@ -40,13 +40,13 @@ def test_refresh_returns_whether_the_token_has_changed(file: Path) -> None:
     assert not source.refresh("first")
     file.write_text("second")
     assert source.refresh("first")
-    assert source.refresh("first")  # another request has refreshed the token before
+    assert source.refresh("first")  # another request has already refreshed the token
     assert not source.refresh("second")
 
 
 @pytest.fixture
 def seldom(file: Path) -> tuple[TokenFile, Clock]:
-    """Returns a token file and a clock. The file is read at most once a second."""
+    """Returns a token file that is read at most once a second, and the clock of this token file."""
     clock = Clock()
     return TokenFile(file, look_every_s=1.0, ticks=clock), clock
 
