@@ -1,4 +1,5 @@
-"""Fixtures: a cluster with the kinds and namespaces of the chart's objects."""
+"""Fixtures: a cluster with the CustomResourceDefinitions and namespaces that the chart's objects
+need."""
 
 from __future__ import annotations
 

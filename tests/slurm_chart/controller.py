@@ -1,8 +1,8 @@
 """Runs the chart's slurmctld on a cluster of this machine.
 
-The cluster has the chart's slurm.conf, without the settings that depend on the place. slurmctld runs
-with the command of the chart's container, and a simulated kubelet restarts slurmctld. The sidecar
-`slurm-cluster configure` keeps the configuration on the volume of the state.
+The cluster has the chart's slurm.conf, except settings that fit only the chart's Pod. slurmctld runs
+with the command of the chart's container, and a stand-in for the kubelet restarts slurmctld. The sidecar
+`slurm-cluster configure` keeps its valid configurations beside slurmctld's state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.slurm_chart.rendering import files, rendered
 from tests.slurm_programs import on_path, put_scontrol, put_slurmctld, tree_of
 
 STATE: Final = "/var/lib/slurm/state"
-"""StateSaveLocation in this cluster. OF_CHART is StateSaveLocation in the chart's Pod."""
+"""StateSaveLocation in this cluster. In the chart's Pod, StateSaveLocation is OF_CHART."""
 OF_CHART: Final = "/var/spool/slurmctld/state"
 _OF_PLACE: Final = frozenset(
     {
@@ -56,14 +56,14 @@ _OF_PLACE: Final = frozenset(
         *("statesavelocation", "taskplugin"),
     }
 )
-"""Keys of the chart's slurm.conf that depend on the place, or on properties of a container such as
-cgroups."""
+"""Settings of the chart's slurm.conf that fit only the chart's Pod: addresses, paths, and settings that
+need a container with cgroups."""
 _OTHERS: Final = ("gres.conf", "cgroup.conf")
 _LOOK_S: Final = 0.1
 
 
 def parameters(release: str) -> tuple[str, ...]:
-    """Returns the chart's default slurm.conf without the settings that depend on the place, for
+    """Returns the chart's default slurm.conf without the keys in _OF_PLACE, for
     `ClusterSpec.slurm_conf`."""
     conf = files(rendered({"slurmRelease": release}))["slurm.conf"]
     settings = (line.partition("=") for line in conf.splitlines() if "=" in line)
@@ -71,7 +71,8 @@ def parameters(release: str) -> tuple[str, ...]:
 
 
 def command(cluster: Cluster) -> list[str]:
-    """Returns the command of the chart's container slurmctld, for the cluster's tree."""
+    """Returns the command of the chart's container slurmctld. The command runs in the cluster's tree of
+    Slurm files."""
     chart = rendered({"slurmRelease": cluster.spec.release})
     containers = chart.find("StatefulSet", "slurmctld")["spec"]["template"]["spec"]["containers"]
     (container,) = (each for each in containers if each["name"] == "slurmctld")
@@ -87,17 +88,18 @@ class Controller:
         self.volume = Layout(cluster.directory).slurm / "var"
         self.state = self.volume / "state"
         self.killed_at: list[float] = []
-        """Times of the kills, by wall clock."""
+        """Times of the kills (time.time())."""
         self.unserved_s: list[float] = []
-        """Durations without a serving slurmctld, one for each kill."""
+        """For each kill: seconds until slurmctld serves again."""
         self._command = command(cluster)
         self._away = threading.Event()
 
     @classmethod
     @contextmanager
     def up(cls, release: str, **of_cluster: Any) -> Iterator[Controller]:
-        """Starts a cluster (ClusterSpec) with slurmdbd and the chart's slurm.conf. Until `restart`,
-        slurmctld runs as in deploy/local."""
+        """Starts a cluster with slurmdbd and the chart's slurm.conf. `of_cluster` has further fields of
+        ClusterSpec. Until the caller calls `restart`, slurmctld runs with the command of
+        deploy/local."""
         spec = ClusterSpec(
             accounting=True, release=release, slurm_conf=parameters(release), **of_cluster
         )
@@ -113,20 +115,22 @@ class Controller:
         self.cluster.start("slurmctld", argv=self._command, env=path, wait=wait)
 
     def restart(self) -> None:
-        """Ends slurmctld, which saves all state, and starts the chart's container instead."""
+        """Ends slurmctld by SIGTERM, so that slurmctld saves all state. Then starts slurmctld with the
+        command of the chart's container."""
         self.cluster.stop("slurmctld", within_s=60)
         self.start()
 
     def kill(self) -> None:
-        """Kills slurmctld with SIGKILL. Returns after a kubelet has restarted slurmctld, and slurmctld
-        serves again."""
+        """Kills slurmctld with SIGKILL. Returns after `kubelet` has started slurmctld again, and
+        slurmctld serves."""
         began = time.monotonic()
         self.killed_at.append(time.time())
         self._signal(signal.SIGKILL)
         self.unserved_s.append(round(time.monotonic() - began, 2))
 
     def end_in_order(self) -> None:
-        """Ends slurmctld with SIGTERM, as a deletion of the Pod does. Then waits like `kill`."""
+        """Ends slurmctld with SIGTERM, as a deletion of the Pod does. Returns after `kubelet` has
+        started slurmctld again, and slurmctld serves."""
         self._signal(signal.SIGTERM)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -142,8 +146,8 @@ class Controller:
 
     @contextmanager
     def kubelet(self) -> Iterator[None]:
-        """Restarts slurmctld after each end. Unlike a kubelet, restarts slurmctld at once, without
-        CrashLoopBackOff."""
+        """Starts slurmctld again whenever slurmctld has ended. A real kubelet would wait after several
+        ends (CrashLoopBackOff)."""
         with meanwhile(self._start_again, _LOOK_S):
             yield
 
@@ -165,7 +169,7 @@ class Controller:
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
     def said(self) -> str:
-        """Returns slurmctld's log of all starts."""
+        """Returns slurmctld's log. The log has all starts of slurmctld."""
         return (self.cluster.logs / "slurmctld.log").read_text(errors="replace")
 
     def _is_another(self, pid: int) -> bool:
@@ -187,8 +191,8 @@ class Sidecar:
         self._log = folder / "configure.log"
         conf = (self._etc / "slurm.conf").read_text()
         self.conf = conf.replace("localhost(127", f"{socket.gethostname()}(127")
-        """slurm.conf with this host's name instead of localhost. A trial of a configuration needs this
-        name."""
+        """slurm.conf with this host's name instead of localhost, because a trial (a temporary slurmctld
+        that tries the configuration) accepts only this host's name."""
 
     @classmethod
     @contextmanager
@@ -209,12 +213,12 @@ class Sidecar:
                 process.wait(30)
 
     def want(self, conf: str) -> None:
-        """Writes another slurm.conf into the ConfigMap."""
+        """Writes slurm.conf into the folder that stands for the mounted ConfigMap."""
         others = {name: folders.File((self._etc / name).read_bytes()) for name in _OTHERS}
         folders.write(self._wanted, {**others, "slurm.conf": folders.File(conf.encode())})
 
     def told(self) -> list[dict[str, Any]]:
-        """Returns the sidecar's log."""
+        """Returns the log lines of the sidecar."""
         lines = self._log.read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
@@ -224,7 +228,7 @@ class Sidecar:
         return [each["words"] for each in told if each["verdict"] == "Applied"]
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Starts the process of the sidecar, for `beside`."""
+        """Starts the process of the sidecar. `beside` ends the process."""
         folder = self._controller.volume
         command = [
             *(sys.executable, "-m", "slurm_cluster", "configure"),

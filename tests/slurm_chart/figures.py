@@ -6,5 +6,5 @@ from tests.install import figures
 
 
 def record(name: str, value: object) -> None:
-    """Adds a measurement to the measurements of other tests."""
+    """Writes a measurement to the file. The measurements of other tests stay in the file."""
     figures.record(name, value, file="slurm_chart")

@@ -179,7 +179,7 @@ MATRIX: dict[str, Values] = {
         "topology": {**TREE["topology"], **_PLACE},
     },
 }
-"""Valid values, by the choice that the values make."""
+"""Valid values. The name of each entry says what the values choose."""
 
 REFUSED: dict[str, tuple[Values, str]] = {
     "an unknown value": ({"slurmctl": {}}, "additional properties 'slurmctl' not allowed"),
@@ -284,7 +284,7 @@ REFUSED: dict[str, tuple[Values, str]] = {
         "at '/accounting/mariadb/backup/schedule'",
     ),
 }
-"""Invalid values, with a part of the error message."""
+"""Invalid values, each with a part of Helm's error message."""
 
 
 def merged(below: Values, above: Values) -> Values:

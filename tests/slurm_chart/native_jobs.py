@@ -1,4 +1,4 @@
-"""Native jobs that record when they run, and the records of slurmdbd about the jobs."""
+"""Native jobs that write lines to a file while they run, and slurmdbd's records of these jobs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.eventually import eventually_not
 from tests.meanwhile import meanwhile
 
 DRAINS: Final = frozenset({"Duplicate jobid", "Prolog error"})
-"""Reasons of drains after a kill of slurmctld. "Duplicate jobid": slurmctld has given the id of a
-forgotten job to another job, and the node still has the first job. "Prolog error": the gate has found
-that slurmctld forgot the job, and could not drain the node."""
+"""Reasons with which Slurm or the gate may drain a node after a kill of slurmctld. "Duplicate jobid":
+slurmctld has given the id of a forgotten job to another job, and the node still has the first job.
+"Prolog error": the gate has found that slurmctld forgot the job, but could not drain the node itself."""
 OF_EXTENDER: Final = "slurm-extender: "
-"""Beginning of the reasons of the drains that the extender clears itself."""
+"""Beginning of the reasons of the extender's own drains. The extender clears these drains itself."""
 ENDED: Final = "ended"
 _SAYS: Final = """#!/bin/bash
 until=$((SECONDS + {seconds}))
@@ -33,22 +33,25 @@ do sleep 0.3; done
 echo "$SLURM_JOB_NAME $SLURM_JOB_ID.$$ {ended}" >>{file}
 """
 FORGETS_S: Final = 6.0
-"""Time in which slurmctld forgets an event if slurmctld is killed. slurmctld saves state every 5 s."""
+"""Age up to which slurmctld may forget an event at a kill, because slurmctld saves state only every 5
+s."""
 LAUNCHES_S: Final = 3.0
-"""Time from Slurm's decision until the job's first line. Prolog runs between."""
+"""Longest time from Slurm's decision to start a job until the job's first line. The Prolog runs in this
+time."""
 ENDS_S: Final = 3.0
-"""Time from a job's last line until slurmctld knows the end of the job."""
+"""Longest time from a job's last line until slurmctld knows that the job has ended."""
 SILENT_S: Final = 15.0
 """A job that writes no line for this time does not run, even on a busy machine."""
 _FILE: Final = "said"
 _LONG_S: Final = 3600
 _EVERY_S: Final = 0.4
-"""Time between two short jobs."""
+"""Pause between the submissions of two short jobs."""
 
 
 @dataclass
 class Run:
-    """A run of a job, with wall-clock times."""
+    """One run of a job: the times of the first and the last line (time.time()), and whether the run has
+    reached its end."""
 
     first: float
     last: float
@@ -67,12 +70,12 @@ class Submitted:
 
     @property
     def ended(self) -> bool:
-        """True if the last run has reached its end."""
+        """True if the last run of the job has written the line ENDED."""
         return bool(self.runs) and self.runs[-1].ended
 
     @property
     def last(self) -> float:
-        """Time of the job's last line."""
+        """Time of the last line of the job's last run."""
         return self.runs[-1].last if self.runs else 0.0
 
 
@@ -89,9 +92,10 @@ class NativeJobs:
         self.unanswered = 0
         """Number of failed attempts to submit a job."""
         self.drained = 0
-        """Number of resumes of nodes."""
+        """Number of times that a drained node was resumed."""
         self.stale: set[str] = set()
-        """Names of cancelled jobs that were running for slurmctld, but did not run on a node."""
+        """Names of the jobs that `_cancel_stale` has cancelled, because slurmctld still showed them as
+        running but no node ran them."""
 
     def submit(self, seconds: int = _LONG_S) -> str:
         """Submits a job and returns the job's name. Raises ClusterError if sbatch fails."""
@@ -104,7 +108,7 @@ class NativeJobs:
 
     @contextmanager
     def coming_and_going(self) -> Iterator[None]:
-        """Submits short jobs until the block ends, and resumes nodes, as a person does."""
+        """Submits short jobs until the block ends. Also resumes drained nodes, as a person would do."""
         with meanwhile(self._come, _EVERY_S):
             yield
 
@@ -141,7 +145,8 @@ class NativeJobs:
                 self._cluster.run_slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def books(self) -> dict[str, set[str]]:
-        """Returns the states of jobs in sacct, by name. sacct has a state for each run of a job."""
+        """Returns the states that sacct shows for each job, by the job's name. sacct has a state for
+        each run of a job."""
         asked = ("--noheader", "--parsable2", "--allocations", "--duplicates", "--starttime=now-1hours")
         lines = self._cluster.run_slurm("sacct", *asked, "--format=JobName,State").stdout.splitlines()
         found: defaultdict[str, set[str]] = defaultdict(set)
@@ -165,7 +170,7 @@ class NativeJobs:
         self._cluster.run_slurm("sacctmgr", "--immediate", "show", "runawayjobs")
 
     def _resume(self) -> None:
-        """Resumes, as a person does, the nodes that slurmctld has drained because of forgotten jobs."""
+        """Resumes nodes that are drained for a reason in DRAINS, as a person would do after a kill."""
         asked = ("--noheader", "--Node", "--format=%N|%T|%E")
         lines = self._cluster.run_slurm("sinfo", *asked).stdout.splitlines()
         for node, state, reason in (line.split("|", 2) for line in lines):
@@ -177,8 +182,8 @@ class NativeJobs:
                 self.drained += 1
 
     def _cancel_stale(self) -> None:
-        """Cancels, as a person does, jobs that hold resources in slurmctld but do not run. slurmctld has
-        forgotten the end of such a job, or has not launched the job."""
+        """Cancels jobs that hold resources in slurmctld but do not run on a node, as a person would do.
+        slurmctld has forgotten the end of such a job, or has never launched the job."""
         now = time.time()
         asked = ("--noheader", "--states=RUNNING", "--format=%j|%i|%S")
         lines = self._cluster.run_slurm("squeue", *asked).stdout.splitlines()
@@ -199,12 +204,12 @@ class NativeJobs:
 
 
 def forgotten(killed: Sequence[float], at: float) -> bool:
-    """Returns True if slurmctld may have forgotten an event at this time, because a kill came before the
-    save."""
+    """Returns True if slurmctld may have forgotten an event at the time `at`, because a kill came before
+    slurmctld saved the event."""
     return any(at - LAUNCHES_S <= each <= at + FORGETS_S for each in killed)
 
 
 def met_by(killed: Sequence[float], job: Submitted) -> bool:
-    """Returns True if a kill may have affected the start or the end of a job, or the job has never
+    """Returns True if the job has never run, or if a kill may have affected the start or the end of a
     run."""
     return not job.runs or any(forgotten(killed, at) for run in job.runs for at in (run.first, run.last))

@@ -1,10 +1,10 @@
 """Runs the chart's Pods as processes of this machine. The chart determines the command, environment,
 volumes and user of each container.
 
-All Pods are in one network namespace, but each Pod has its own address and host name. All Pods are in
-one PID namespace, so no process survives a test. The images are Debian's Slurm, unpacked. This module
-creates the volumes like the kubelet: an emptyDir belongs to root and is open to all users, and a Secret
-is open to the Pod's group.
+All Pods share one network namespace, but each Pod has its own address and host name. All Pods share one
+PID namespace, so that the end of this namespace ends every process of a test. The images are replaced by
+the unpacked files of Debian's Slurm. This module creates the volumes as the kubelet does: an emptyDir
+belongs to root and is open to all users, and a Secret is open to the Pod's group.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ADDRESSES = {
 _INIT = " && ".join(
     [
         "ip link set lo up",
-        # The addresses are outside 127.0.0.0/8: glibc resolves no names on a host without such addresses
-        # (AI_ADDRCONFIG).
+        # The addresses are outside 127.0.0.0/8, because glibc resolves no names on a host that has only
+        # such addresses (AI_ADDRCONFIG).
         *(f"ip address add {address}/24 dev lo" for address in ADDRESSES.values()),
         "echo up",
         "exec sleep infinity",
@@ -53,7 +53,7 @@ exec chroot --userspec={uid}:{uid} --groups={uid} {scratch}/root {command}
 
 
 class Machine:
-    """The namespaces of the Pods. The end of the machine ends all processes in the namespaces."""
+    """The namespaces in which the Pods run. After `close`, no process of the Pods runs."""
 
     def __init__(self, folder: Path, tree: Path) -> None:
         self.folder, self.tree = folder, tree
@@ -73,7 +73,7 @@ class Machine:
         self.pid = int(children.split()[0])
 
     def enter(self, *command: str) -> list[str]:
-        """Returns a command line that runs a command in the machine's namespaces."""
+        """Returns the command line with which a command runs in the machine's namespaces."""
         return ["nsenter", f"--target={self.pid}", "--net", "--pid", "--", *command]
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ def machine(folder: Path, tree: Path) -> Iterator[Machine]:
 
 @dataclass
 class Pod:
-    """A Pod of a workload of the chart. Volumes are empty unless the test provides them."""
+    """A Pod of a workload of the chart. Volumes that the test does not provide are empty."""
 
     machine: Machine
     host: str
@@ -104,9 +104,9 @@ class Pod:
     volumes: dict[str, Path] = field(default_factory=dict)
     running: subprocess.Popen[bytes] | None = None
     tree: Path | None = None
-    """Files of the Pod's image; None for the image of the machine."""
+    """Files of the Pod's image; None if the Pod has the image of `machine`."""
     trees: dict[str, Path] = field(default_factory=dict)
-    """Files of other images, by the container's name."""
+    """Files of the images of some containers, by the container's name. Other containers have `tree`."""
 
     @classmethod
     def of(
@@ -131,7 +131,7 @@ class Pod:
             self.machine.opened.append(self.running)
 
     def init(self, container: str) -> None:
-        """Runs an init container until the container ends."""
+        """Runs an init container, and waits until the container ends."""
         with self.log.open("ab") as log:
             assert self._open(self._container(container), (), log).wait(60) == 0, self.log.read_text()
 
@@ -153,7 +153,7 @@ class Pod:
         assert found, f"{program} does not run"
 
     def pids(self, program: str) -> list[int]:
-        """Returns the process ids of a program that runs under this Pod's host name on this machine."""
+        """Returns the process ids of a program in this Pod, as this machine numbers processes."""
         return [int(path.name) for path in Path("/proc").glob("[0-9]*") if self._is(path, program)]
 
     def _is(self, path: Path, program: str) -> bool:

@@ -1,5 +1,5 @@
-"""Runs the chart's Slurm without `slurm-cluster configure`: the configuration files exist before the
-start."""
+"""Runs the chart's Slurm without `slurm-cluster configure`: this module writes the configuration files
+before Slurm starts."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Slurm:
         )
 
     def start(self) -> None:
-        """Starts the slurmctlds in order, as the StatefulSet does: each slurmctld starts when the one
-        before serves. If two slurmctlds started together, the second slurmctld might take over from a
-        slow first slurmctld."""
+        """Starts the slurmctlds one after the other, as the StatefulSet does: each slurmctld starts when
+        the slurmctld before serves. If both started together, the second slurmctld might lead before the
+        first slurmctld serves."""
         for each in self.controllers:
             each.start("slurmctld")
             eventually(lambda: "is UP" in self.ask("scontrol", "ping"), "slurmctld serves", 60)
@@ -77,8 +77,8 @@ class Slurm:
         return said.removeprefix("SLURM_JWT=").strip()
 
     def _controller(self, index: int, state: Path) -> Pod:
-        """Returns a Pod of slurmctld with a prepared /etc/slurm, as the container `configure` leaves the
-        folder."""
+        """Returns a Pod of slurmctld whose /etc/slurm already has the files that the container
+        `configure` would write."""
         host = f"slurmctld-{index}"
         etc = self.machine.folder / f"etc-{index}"
         etc.mkdir()

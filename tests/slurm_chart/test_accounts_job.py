@@ -21,12 +21,12 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 WRONG: Values = {"accounts": [{"name": "research", "qos": ["hihg"]}]}
 WRONG_STATUS = 2
-"""Exit status of `slurm-cluster accounts apply` for such a list
+"""Exit status of `slurm-cluster accounts apply` if the list is wrong
 (tests/slurm_cluster/test_accounts_applied.py)."""
 
 
 def test_helm_upgrade_fails_at_once_on_a_wrong_list_of_accounts(release_cluster: Cluster) -> None:
-    """The cluster cannot run Pods, so the test sets the end of the hooks' Pods."""
+    """No Pod runs in this cluster, so the test writes the final status into the Pods of Helm's hooks."""
     where = ("--namespace", NAMESPACE, "--kubeconfig", str(release_cluster.kubeconfig))
     install = ("upgrade", "--install", "slurm", str(CHART), *where, "--timeout=100s")
     try:

@@ -107,7 +107,7 @@ def database(trees: dict[str, Path], tmp_path: Path) -> Iterator[Database]:
 def test_records_survive_a_restart_and_are_restored_from_a_dump(database: Database) -> None:
     database.start()
     database.add("before")
-    database.stop()  # by SIGKILL
+    database.stop()  # both programs end by SIGKILL
     database.start()
     assert "before" in database.accounts()
     database.backup.init("mariadb-backup")
@@ -122,7 +122,8 @@ def test_records_survive_a_restart_and_are_restored_from_a_dump(database: Databa
 
 
 def test_a_lost_volume_is_restored_from_a_dump_while_slurmctld_runs(database: Database) -> None:
-    """The test follows the page: delete the claim, upgrade the release, and restore the dump."""
+    """The test does what docs/tasks/slurm-chart.md says about a lost volume: delete the claim, upgrade
+    the release, and restore the dump."""
     database.start()
     database.add("before")
     database.backup.init("mariadb-backup")
@@ -131,7 +132,7 @@ def test_a_lost_volume_is_restored_from_a_dump_while_slurmctld_runs(database: Da
     volume = database.mariadb.volume("data")
     for entry in volume.iterdir():
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    database.start()  # on an empty volume, as after the upgrade
+    database.start()  # the upgrade has created an empty volume
     assert "before" not in database.accounts()
     database.slurmdbd.kill("slurmdbd")
     assert "restored" in database.backup.run("mariadb-backup", "database-restore", *_arguments(database))

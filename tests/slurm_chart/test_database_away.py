@@ -1,8 +1,9 @@
-"""Tests of jobs while the database is away for a minute: jobs start and end without waiting for the
-database.
+"""Tests of jobs while the database does not answer for a minute: jobs start and end without waiting for
+the database.
 
-slurmctld keeps the records for slurmdbd in memory, and sends the records later. At an orderly end,
-slurmctld saves the records on its volume (dbd.messages). A kill loses the records.
+While slurmdbd or the database does not answer, slurmctld keeps the records for slurmdbd in memory, and
+sends the records later. On SIGTERM, slurmctld first saves the records on its volume (dbd.messages). On
+SIGKILL, the records are lost.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.slurm_chart.native_jobs import NativeJobs, Submitted, met_by
 
 AWAY_S = 60.0
 STANDS_STILL_S = 10.0
-"""Longest allowed time without a start of a job, although nodes have room. slurmctld schedules each
+"""Longest allowed time in which no job starts. Nodes always have room, and slurmctld schedules each
 second."""
 TOLD_WITHIN_S = 120.0
 
@@ -103,7 +104,7 @@ def killed_meanwhile(controller: Controller) -> dict[str, int]:
 @contextmanager
 def away(cluster: Cluster, component: str) -> Iterator[None]:
     """Stops a component while the block runs, and then starts the component. Also starts slurmdbd if
-    slurmdbd has ended, as the Deployment does."""
+    slurmdbd has ended in the block, as the Deployment would do."""
     cluster.stop(component, within_s=60)
     try:
         yield
@@ -114,15 +115,16 @@ def away(cluster: Cluster, component: str) -> Iterator[None]:
 
 
 def not_told(native: NativeJobs) -> list[Submitted]:
-    """Returns ended jobs whose end is missing in sacct."""
+    """Returns the jobs that have ended, but have no record of the end in sacct."""
     books = native.books()
     over = [job for job in native.read() if any(run.ended for run in job.runs)]
     return [job for job in over if "COMPLETED" not in books[job.name]]
 
 
 def lies_between(job: Submitted, ordered: float, controller: Controller) -> bool:
-    """Returns True if the job's start or end may be lost: the event lies between slurmctld's orderly end
-    and the kill, so only slurmctld's memory had the record."""
+    """Returns True if slurmctld's record of the job's start or end may be lost. This is so if a kill
+    came before slurmctld saved the event, or if slurmctld had the record only in memory: after the
+    orderly end (`ordered`) and before the kill."""
     killed = controller.killed_at
     times = [at for run in job.runs for at in (run.first, run.last)]
     return met_by(killed, job) or any(ordered - 1.0 <= at <= killed[-1] for at in times)

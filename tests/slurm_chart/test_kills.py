@@ -1,8 +1,8 @@
-"""Tests that kill the chart's slurmctld repeatedly (kill -9), while native jobs and Pods start, run and
+"""Tests that kill the chart's slurmctld repeatedly (SIGKILL), while native jobs and Pods start, run and
 end. Running jobs and Pods continue, each job runs once, and sacct has all jobs.
 
-Slurm may forget its actions of the last FORGETS_S before a kill. docs/tasks/slurm-chart.md describes the
-consequences for such jobs, and these tests check the description.
+A kill may make Slurm forget its actions of the last FORGETS_S seconds. docs/tasks/slurm-chart.md
+describes what then happens to jobs, and these tests check this description.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from wellknown.names import JOB_ID
 NODES, CPUS = 4, 16
 LONG, FEW, KILLS = 6, 4, 20
 PAUSE_S = (5.0, 9.0)
-"""Time between two kills. A kubelet would wait longer (CrashLoopBackOff)."""
+"""Shortest and longest pause between two kills. After several kills, a kubelet would wait longer
+(CrashLoopBackOff)."""
 CALM_S, CALM_EVERY = 20.0, 5
-"""Longer time after some kills, so some jobs are far from any kill."""
+"""Before every fifth kill, the pause is CALM_S, so that some jobs start and end far from any kill."""
 RUNS_FOR = "local.slurm-extender.io/run-for"
 EVICTED = "evicted"
 ENDED = {"Succeeded", EVICTED}
@@ -81,8 +82,8 @@ class Pods:
             yield
 
     def phases(self) -> dict[str, str]:
-        """Returns the phases of the short Pods. A deleted Pod has the phase EVICTED if an Event reports
-        the cancellation of its job; otherwise ""."""
+        """Returns the phase of each short Pod, by name. For a deleted Pod, returns EVICTED if an Event
+        says that the Pod's job was cancelled, otherwise ""."""
         pods = self._actors.pods()
         there = {name: pods.get(self._actors.full(name)) for name in self.short}
         return {
@@ -90,7 +91,7 @@ class Pods:
         }
 
     def evicted(self) -> list[str]:
-        """Waits until all short Pods have ended. Returns the evicted Pods."""
+        """Waits until all short Pods have ended. Returns the names of the evicted Pods."""
         eventually(lambda: set(self.phases().values()) <= ENDED, "short Pods have ended", 60)
         return [name for name, phase in self.phases().items() if phase == EVICTED]
 
@@ -122,13 +123,14 @@ def test_running_jobs_and_pods_survive_twenty_kills_of_slurmctld(
 
 
 def kill_under_load(controller: Controller, folder: Path, kills: int) -> dict[str, object]:
-    """Returns the measurements."""
+    """Kills slurmctld `kills` times while jobs and Pods come and go, and checks the result. Returns the
+    measurements."""
     actors, seed = Actors(controller.cluster), int(os.environ.get("KILLS_SEED", "0"))
     pods, native = Pods(actors), NativeJobs(controller.cluster, seed)
     pods.begin()
     long = [native.submit() for _ in range(LONG)]
     eventually(lambda: all(native.queue().get(name) == "RUNNING" for name in long), "they run")
-    time.sleep(FORGETS_S)  # until slurmctld has saved the jobs
+    time.sleep(FORGETS_S)  # until slurmctld has saved the long jobs
     pauses = random.Random(seed)
     with controller.kubelet(), Sidecar.beside(controller, folder) as sidecar:
         with native.coming_and_going(), pods.coming_and_going():
@@ -140,8 +142,8 @@ def kill_under_load(controller: Controller, folder: Path, kills: int) -> dict[st
         eventually(sidecar.applied, "the configuration that came meanwhile", 60)
         native.settle(long)
         evicted = pods.evicted()
-        # A slurmd of 24.11 may have Slurm cancel a placeholder if slurmctld has forgotten the start of
-        # the placeholder.
+        # If slurmctld 24.11 has forgotten the start of a placeholder, slurmd may make slurmctld cancel
+        # the placeholder, and the extender then evicts the Pod.
         assert len(evicted) <= (kills // 5 if controller.cluster.spec.release == "24.11" else 0), evicted
         found = judge(controller, native, long)
         pods_ran_on(actors, pods)
@@ -160,7 +162,8 @@ def kill_under_load(controller: Controller, folder: Path, kills: int) -> dict[st
 
 
 def judge(controller: Controller, native: NativeJobs, long: list[str]) -> dict[str, int]:
-    """Checks the jobs against the page. Returns the number of jobs of each kind."""
+    """Checks the jobs against the description on the page. Returns the number of jobs for each effect of
+    the kills."""
     jobs, killed = native.read(), controller.killed_at
     assert {native.queue().get(name) for name in long} == {"RUNNING"}
     assert {len(job.runs) for job in jobs if job.name in long} == {1}
@@ -184,7 +187,8 @@ def judge(controller: Controller, native: NativeJobs, long: list[str]) -> dict[s
 
 
 def in_the_books(native: NativeJobs, kept: list[Submitted], long: list[str], killed: list[float]) -> int:
-    """Returns the number of jobs without an end in slurmdbd, before a person ends runaway jobs."""
+    """Returns how many jobs had no end in sacct before the test ended the runaway jobs, as a person
+    would do."""
 
     def wrong() -> list[Submitted]:
         books = native.books()
@@ -199,8 +203,8 @@ def in_the_books(native: NativeJobs, kept: list[Submitted], long: list[str], kil
 
 
 def pods_ran_on(actors: Actors, pods: Pods) -> None:
-    """Checks that the long Pods still run on their Nodes with their jobs, and that no Pod is being
-    evicted."""
+    """Checks that each long Pod still runs on its Node with its job, and that no condition announces an
+    eviction of the Pod."""
     for name, before in pods.long.items():
         now = pods.see(name)
         for field in ("uid", "deletionTimestamp"):

@@ -1,7 +1,8 @@
-"""Tests of a whole Slurm and slurm-extender on an empty cluster with real containers. The first test
-goes from `helm install` to a Pod and a job in sacct. The next tests let parts of Slurm fail.
+"""Tests of a whole Slurm and slurm-extender on an empty cluster that runs real containers. The first
+test goes from `helm install` to a running Pod and a job in sacct. In the next tests, parts of Slurm
+fail.
 
-Each test continues with the state of the test before.
+Each test continues from the state in which the test before left the cluster.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ from tests.slurm_chart.whole_slurm import DIRECTORY, TEAMS_USER, Directory, Logg
 pytestmark = [pytest.mark.install, pytest.mark.timeout(1800)]
 _RELEASE = os.environ.get("SLURM_RELEASE", DEFAULT_RELEASE)
 _LIMIT_S = 900.0
-"""Time from the empty cluster to a Pod and a job in sacct."""
+"""Maximum time from the empty cluster until a Pod runs and sacct has a job."""
 _KILLS = 5
 _BY_THE_KUBELET = 2
 _SAVED_S = 6.0
-"""Wait until slurmctld has saved its state. slurmctld saves every 5 s."""
+"""Time to wait until slurmctld has saved its state. slurmctld saves every 5 s."""
 _OUTAGE_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def carol(tmp_path_factory: pytest.TempPathFactory) -> LoggedIn:
-    """A user of the directory, with a uid from the policy of the page."""
+    """A user of the directory. Her uid is a uid that the policy on the page allows."""
     key = key_pair(tmp_path_factory.mktemp("keys"), "carol")
     person = Person(name="carol", uid=TEAMS_USER, password="carol's own", key=key.public)
     return LoggedIn(person, key)
@@ -65,7 +66,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory, carol: LoggedIn) -> Iter
 
 @pytest.fixture(scope="module")
 def whole(directory: Directory, report: Report) -> Iterator[WholeSlurm]:
-    """An empty cluster, with the images."""
+    """A cluster without Slurm and slurm-extender, whose Node already has the images."""
     with Builder(report) as builder:
         images = [builder.built(each, Choice(slurm=_RELEASE)) for each in IMAGES]
         version = Choice(version=kubernetes_version(report))
@@ -92,7 +93,7 @@ def whole(directory: Directory, report: Report) -> Iterator[WholeSlurm]:
 
 @pytest.fixture
 def at_ssh(whole: WholeSlurm, carol: LoggedIn, tmp_path: Path) -> Iterator[LoggedIn]:
-    """carol on her own machine, with a login Pod to log in to."""
+    """carol with an ssh client that reaches the login Pod."""
     with whole.ssh(tmp_path) as client:
         yield carol.at(client)
 
@@ -129,9 +130,10 @@ def test_the_charts_own_checks_pass(whole: WholeSlurm) -> None:
 
 
 def test_a_slurmctld_that_is_killed_loses_no_job_and_no_pod(whole: WholeSlurm, at_ssh: LoggedIn) -> None:
-    """After the first two kills (kill -9), the kubelet restarts slurmctld, the second time after a
-    longer backoff. After the other kills, the test also deletes the Pod, as an administrator in a hurry
-    does. test_kills.py tests the jobs of the last 5 s."""
+    """After each of the first two kills (SIGKILL), the kubelet restarts slurmctld, the second time after
+    a longer backoff. After each other kill, the test also deletes the Pod at once, as an impatient
+    administrator does. The test waits until slurmctld has saved its state: test_kills.py tests jobs of
+    the last 5 s."""
     uid = whole.uid("beside")
     long = at_ssh.submit("sleep 100000")
     short = []

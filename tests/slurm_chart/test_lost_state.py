@@ -68,7 +68,7 @@ def ended(native: NativeJobs) -> bool:
 
 
 def are_ended(native: NativeJobs, names: list[str]) -> bool:
-    """Ends runaway jobs again, and returns True if sacct has these jobs as completed. sacctmgr skips a
-    runaway job if a recent job has the same id."""
+    """Ends runaway jobs, and returns True if sacct shows the named jobs as completed. One call may not
+    be enough: sacctmgr skips a runaway job if a recent job has the same id."""
     native.end_runaway_jobs()
     return {frozenset(native.books()[name]) for name in names} == {frozenset({"COMPLETED"})}

@@ -11,7 +11,7 @@ from deploy.local.errors import ClusterError
 from tests.slurm_chart.matrix import REFUSED
 from tests.slurm_chart.rendering import text
 
-pytestmark = pytest.mark.real  # builds Helm once
+pytestmark = pytest.mark.real  # the first test builds Helm
 
 
 @pytest.mark.parametrize("case", REFUSED)

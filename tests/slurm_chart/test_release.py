@@ -1,6 +1,6 @@
-"""Tests of a Helm release on a real kube-apiserver: install, upgrade and uninstall. Changes reach the
-objects concerned, and state survives the release. Hooks are left out, because the cluster cannot run
-Pods."""
+"""Tests of a Helm release on a real kube-apiserver: install, upgrade and uninstall. An upgrade changes
+only the objects that the changed values concern, and state survives the uninstall. Helm skips the hooks,
+because the cluster cannot run Pods."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def get(cluster: Cluster, kind: str, name: str, namespace: str = NAMESPACE) -> M
 
 
 def of_the_release(cluster: Cluster, *kinds: str) -> set[str]:
-    """Returns kind and name of each existing object of the release."""
+    """Returns the kind and name of each object of the release, for the given kinds."""
     selector = ("--selector", "app.kubernetes.io/instance=slurm", "--all-namespaces", "-o", "json")
     listed: list[Any] = json.loads(cluster.kubectl("get", ",".join(kinds), *selector).stdout)["items"]
     return {f"{each['kind']} {each['metadata']['name']}" for each in listed}
@@ -78,7 +78,7 @@ async def test_a_release_keeps_its_state_after_upgrades_and_an_uninstall(
         f"PersistentVolumeClaim {name}" for name in ("slurmctld-state", "mariadb", "mariadb-backup")
     }
     assert of_the_release(cluster, "pvc") == claims
-    helm(cluster, "install", "slurm", str(CHART), values=ELSEWHERE)  # with the same volumes
+    helm(cluster, "install", "slurm", str(CHART), values=ELSEWHERE)  # finds the earlier volumes
     helm(cluster, "uninstall", "slurm", "--wait")
     cluster.kubectl("delete", "pvc", "--all", "-n", NAMESPACE, "--wait=false")  # tests share no claims
 
@@ -94,7 +94,8 @@ async def hand_out_all(cluster: Cluster) -> None:
 
 
 def generations(cluster: Cluster) -> dict[str, int]:
-    """Returns the generation of each workload: the number of changes of its spec."""
+    """Returns the generation of each workload. kube-apiserver increases the generation with each change
+    of the spec."""
     listed = cluster.kubectl("get", "deployments,statefulsets", "-n", NAMESPACE, "-o", "json").stdout
     return {
         each["metadata"]["name"]: each["metadata"]["generation"] for each in json.loads(listed)["items"]

@@ -1,5 +1,4 @@
-"""Tests of rendered objects: a real kube-apiserver accepts the objects, with strict validation of each
-field."""
+"""Tests of the chart's objects: a real kube-apiserver accepts each object, and knows each field."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from tests.chart.dry_run import rejections
 from tests.slurm_chart.matrix import MATRIX, TREE
 from tests.slurm_chart.rendering import pod_specs, rendered, run_helm, text
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # for a busy machine
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # seconds, because the machine may be busy
 
 _CLAIM = "persistentVolumeClaim"
 
@@ -27,15 +26,15 @@ def test_helm_lint_finds_nothing(case: str) -> None:
 
 
 def test_kube_apiserver_takes_each_object_and_knows_each_field(release_cluster: Cluster) -> None:
-    """The objects are from all cases of the matrix."""
+    """Sends the objects of all cases of the matrix."""
     version = ("--kube-version", f"{release_cluster.spec.kubernetes_release}.0")
     _, rejected = rejections(release_cluster, [text(values, *version) for values in MATRIX.values()])
     assert not rejected, "\n".join(rejected)
 
 
 def _probes(container: Any) -> list[Any]:
-    """Returns the container's probes. On a slow machine, a command in a container takes longer than the
-    default timeout of 1 s."""
+    """Returns the container's probes with their timeouts. The default timeout of 1 s is too short for a
+    command, because a command in a container takes longer on a slow machine."""
     return [{"timeoutSeconds": 1, **container[key]} for key in container if key.endswith("Probe")]
 
 
@@ -49,8 +48,8 @@ def test_kube_apiserver_rejects_an_invalid_object(release_cluster: Cluster) -> N
 
 
 def test_the_pods_are_admitted_to_a_restricted_namespace(release_cluster: Cluster) -> None:
-    """Login Pods are an exception, because sshd runs as root. Containers from the values are left out,
-    because the user is responsible for these containers."""
+    """Login Pods are left out, because sshd runs as root. The case "more of each Pod" is left out,
+    because it adds containers that the user chooses."""
     charts = (rendered(values) for case, values in MATRIX.items() if case != "more of each Pod")
     specs = {
         json.dumps(spec | {"serviceAccountName": "default"}): what
@@ -78,7 +77,7 @@ def restricted(what: str, number: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("case", ["defaults", "volumes", "a backup controller"])
 def test_each_claim_is_used_by_a_pod_from_the_start(case: str) -> None:
-    """If a StorageClass waits for the first consumer, a claim without a Pod gets no volume, and `helm
+    """If a StorageClass waits for the first consumer, a claim that no Pod uses gets no volume, and `helm
     --wait` does not end."""
     chart = rendered(MATRIX[case])
     claims = [each for each in chart.manifests if each["kind"] == "PersistentVolumeClaim"]

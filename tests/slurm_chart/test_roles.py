@@ -8,7 +8,7 @@ import pytest
 from tests.chart.asked import Calls, Permission, allowed_to, asked_by, missing, unused
 from tests.slurm_chart.rendering import NAMESPACE, rendered
 
-pytestmark = pytest.mark.real  # builds Helm once
+pytestmark = pytest.mark.real  # the first test builds Helm
 
 
 def secret(namespace: str, name: str) -> dict[str, dict[str, str]]:
@@ -26,7 +26,8 @@ CALLS: dict[str, Calls] = {
         "write_secret": [(secret("slurm-extender", "slurm-token"),), (secret("slurm-nodes", "slurmd"),)],
     },
 }
-"""Calls of each account's program. Each element is a call for one object."""
+"""The client calls that each account's program makes. Each element of a list has the arguments of one
+call."""
 
 
 @pytest.mark.parametrize("account", CALLS)

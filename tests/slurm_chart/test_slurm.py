@@ -1,5 +1,5 @@
-"""Tests that Slurm of both releases accepts the rendered configuration, and that slurm-extender's
-preflight finds no problem."""
+"""Tests with Slurm of both releases and the rendered configuration: slurmctld accepts the configuration,
+and slurm-extender's preflight finds no problem."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ OF_SLURM = {
     *("scheduler-parameters", "timeouts", "partitions", "cgroups", "hooks", "prolog"),
 }
 SEEN = {"26.05": OF_SLURM - {"cgroups", "hooks"}, "24.11": {"token", "token-rights"}}
-"""Checks with enough information from slurmrestd. slurmrestd never reports cgroup.conf, and reports
-slurm.conf only since 26.05. 24.11 has no external jobs, and reports no default partition."""
+"""By release: the checks of preflight for which slurmrestd reports enough, so these checks must pass.
+slurmrestd never reports cgroup.conf, and reports slurm.conf only since 26.05. 24.11 has no external
+jobs, and reports no default partition."""
 
 
 @pytest.fixture(scope="module", params=DEBIAN_SUITES)
@@ -42,7 +43,7 @@ def release(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def slurm(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    """Slurm with the chart's default values, without accounting. slurmctld serves."""
+    """A Slurm with the chart's default values, but without accounting. slurmctld already serves."""
     with machine(tmp_path_factory.mktemp("defaults"), tree(release)) as made:
         found = Slurm(made, rendered(merged(NO_ACCOUNTING, {"slurmRelease": release})))
         found.start()
@@ -56,7 +57,8 @@ def where(release: str, tmp_path: Path) -> Iterator[Machine]:
 
 
 def loud(said: str) -> list[str]:
-    """Returns slurmctld's error messages, without messages about missing state of a new cluster."""
+    """Returns the lines with slurmctld's errors, except errors about state files that a new cluster does
+    not have yet."""
     known = (
         "High latency",
         "state file",
@@ -65,7 +67,7 @@ def loud(said: str) -> list[str]:
         "Trying backup",
         "recover",
         "last_config_lite",
-        "Unable to set keepalive",  # slurmctld 24.11 logs this error sometimes, with any configuration
+        "Unable to set keepalive",  # slurmctld 24.11 sometimes logs this, with any configuration
     )
     lines = [line for line in said.splitlines() if "error:" in line or "fatal:" in line]
     return [line for line in lines if not any(word in line for word in known)]
@@ -142,7 +144,8 @@ def test_state_outlives_slurmctld(slurm: Slurm) -> None:
 
 
 def held_job(slurm: Slurm) -> str:
-    """Submits a held job. Returns the job's id after slurmctld has saved the job, within 5 s."""
+    """Submits a held job. Waits until slurmctld has saved the job (slurmctld saves every 5 s), and
+    returns the job's id."""
     job = ("sbatch", "--parsable", "--hold", "-n1", f"--job-name={NAME}", "--wrap=true")
     submitted = slurm.controllers[0].run("slurmctld", *job).strip()
     state = slurm.machine.folder / "state/state/job_state"

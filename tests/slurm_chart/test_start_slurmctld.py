@@ -1,5 +1,5 @@
-"""Tests of deploy/charts/slurm/files/start-slurmctld: after a kill at a bad moment, slurmctld starts
-again with its jobs, and no person needs to act."""
+"""Tests of deploy/charts/slurm/files/start-slurmctld. After a kill at a bad moment, this script lets
+slurmctld start again with its jobs, without help from a person."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.slurm_chart.controller import Controller
 pytestmark = pytest.mark.real
 
 HOLDS_ON = {"26.05": "to recover"}
-"""Error messages of the releases that do not start without a file. Other releases start without the
-file."""
+"""The message with which a release refuses to start if a state file is missing. Releases that are not
+listed start without the file."""
 
 WRITTEN = "written-down"
 
@@ -31,7 +31,7 @@ def controller(request: pytest.FixtureRequest) -> Iterator[Controller]:
 
 
 def ends_or_starts(controller: Controller) -> None:
-    """Starts slurmctld without the script. 26.05 does not start."""
+    """Starts slurmctld without the script, and checks that a release in HOLDS_ON does not start."""
     cluster = controller.cluster
     alone = ["chroot", str(Layout(cluster.directory).root), "/usr/sbin/slurmctld", "-D"]
     words = HOLDS_ON.get(cluster.spec.release)
@@ -43,7 +43,8 @@ def ends_or_starts(controller: Controller) -> None:
 def test_slurmctld_restarts_after_a_kill_in_the_first_minutes_of_a_cluster(
     controller: Controller,
 ) -> None:
-    """slurmctld writes some files only every 5 minutes, and has not written these files yet."""
+    """The kill comes before slurmctld has written all state files: slurmctld writes some files only
+    every 5 minutes."""
     job = running(controller, "first")
     controller.cluster.kill("slurmctld")
     ends_or_starts(controller)
@@ -71,7 +72,7 @@ def test_slurmctld_restarts_after_a_kill_between_two_renames_of_a_file(controlle
 
 
 def running(controller: Controller, name: str) -> str:
-    """Returns the id of a running job that slurmctld has saved."""
+    """Submits a job, and returns its id after slurmctld has saved that the job runs."""
     submit = ("--parsable", f"--job-name={name}", "--mem=10", "--output=/dev/null", "--wrap=sleep 300")
     job = controller.cluster.run_slurm("sbatch", *submit).stdout.strip()
     eventually(lambda: state_of(controller, job) == "RUNNING", "it runs")

@@ -1,4 +1,4 @@
-"""Tests of trust: a right to write, read or call one thing gives no other right."""
+"""Tests that a right to write, read or call one thing gives no right to another thing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
 EXTENDER = {"app.kubernetes.io/name": "slurm-extender"}
 ALICE = 2001
-"""uid of a user in the tree."""
+"""uid of a user in the files of the image."""
 
 
 @pytest.fixture(params=DEBIAN_SUITES)
@@ -44,7 +44,8 @@ def slurmctlds_pod(values: Values) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("release", "file"), [("24.11", "topology.conf"), ("26.05", "topology.yaml")])
 def test_the_topology_config_map_provides_no_other_file_of_slurm(release: str, file: str) -> None:
-    """Otherwise a key slurm.conf in this ConfigMap would override the chart's slurm.conf."""
+    """Whoever may write this ConfigMap would otherwise also control slurm.conf: the key slurm.conf would
+    replace the chart's file."""
     volumes = slurmctlds_pod({**TREE, "slurmRelease": release})["volumes"]
     (wanted,) = [each["projected"]["sources"] for each in volumes if each["name"] == "wanted"]
     assert [each["configMap"]["name"] for each in wanted] == ["slurm-config", "slurm-topology"]
@@ -52,8 +53,8 @@ def test_the_topology_config_map_provides_no_other_file_of_slurm(release: str, f
 
 
 def test_a_release_contains_no_key_token_or_password() -> None:
-    """A reader of the release, or of the release's manifests in Git, learns no key, token or
-    password."""
+    """Helm stores each release in a Secret, and GitOps tools keep the manifests in Git. Readers of both
+    must not learn a key, a token or a password."""
     chart = rendered({"slurmd": {"namespaces": ["slurm-nodes"]}})
     secrets = [each for each in chart.manifests if each["kind"] == "Secret"]
     assert {each["metadata"]["name"] for each in secrets} == {"slurm-token", "slurmd"}
@@ -63,7 +64,8 @@ def test_a_release_contains_no_key_token_or_password() -> None:
 
 
 def test_keys_are_written_to_no_disk() -> None:
-    """The container that tries configurations has the keys in each trial."""
+    """The container `configure`, which tries each configuration with the keys, writes the keys only to
+    volumes in memory."""
     spec = slurmctlds_pod({})
     (configure,) = [each for each in spec["initContainers"] if each["name"] == "configure"]
     mounted = {each["mountPath"]: each["name"] for each in configure["volumeMounts"]}
@@ -73,7 +75,7 @@ def test_keys_are_written_to_no_disk() -> None:
 
 
 def test_only_slurm_extender_the_check_and_named_peers_may_call_slurmrestd() -> None:
-    """Sessions in login Pods may not call slurmrestd."""
+    """Sessions in login Pods are not in the list, so they may not call slurmrestd."""
     peers: list[dict[str, Any]] = [{"namespaceSelector": {}}]
     for given in ([], peers):
         values = {
@@ -134,7 +136,8 @@ def test_the_values_limit_the_lifetime_of_user_tokens(
 
 
 def make_token(slurm: Slurm, lifespan: int | str) -> str:
-    """Makes a token as alice, for alice. Returns the token; "" if Slurm rejects the request."""
+    """Makes a token for alice by a call of alice herself. Returns the token; "" if Slurm rejects the
+    request."""
     first = slurm.controllers[0]
     user = {**first.spec["securityContext"], "runAsUser": ALICE}
     hers: Pod = replace(first, spec={**first.spec, "securityContext": user})

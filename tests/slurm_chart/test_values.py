@@ -1,5 +1,5 @@
-"""Tests of the chart's values: each value has a comment and an entry in the schema, and copied files are
-up to date."""
+"""Tests of the chart's values: each value has a comment in values.yaml and an entry in the schema, and
+generated files are up to date."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FREE = {
     ("config", "cgroup"),
     ("accounting", "slurmdbd", "config"),
 } | {("accounting", "mariadb", "config")}
-"""Values whose parts are parameters of other programs' files."""
+"""Values whose keys are settings of other programs, such as slurm.conf."""
 OPTIONAL = ("limits", "requests", "claims")
 ITEMS = {("images", "references")}
 
@@ -27,7 +27,7 @@ def schema() -> dict[str, Any]:
 
 
 def known(part: dict[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-    """Returns the paths of the schema's values."""
+    """Returns the paths of the values that the schema names."""
     reference = part.get("$ref", "").removeprefix("#/definitions/")
     if reference in ("resources", "secretKey"):
         part = schema()["definitions"][reference]
@@ -38,7 +38,7 @@ def known(part: dict[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, .
 
 
 def test_the_page_the_schema_and_the_copies_are_up_to_date() -> None:
-    """`make docs` brings these files up to date."""
+    """If this test fails, run `make docs`."""
     assert slurm_pages.PAGE.read_text() == slurm_pages.page()
     schema = slurm_pages.SCHEMA.read_text()
     assert slurm_pages.renewed_schema(schema) == schema

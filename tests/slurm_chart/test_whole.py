@@ -1,4 +1,5 @@
-"""Tests of slurmctld together with the container `configure`, as in the chart's StatefulSet."""
+"""Tests of slurmctld together with the container `configure`, which writes slurmctld's configuration in
+the chart's StatefulSet."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ NO_ACCOUNTING: Values = {"accounting": {"enabled": False}}
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Returns a folder with the files of the image slurm-cluster."""
+    """The files of the image slurm-cluster, in a folder."""
     folder = tmp_path_factory.mktemp("image")
     with Builder(silent) as builder:
         Archive(builder.built(image("slurm-cluster"), Choice()).archive).unpack(folder)

@@ -34,29 +34,29 @@ from tests.login.directory_server import BASE, READER, READER_PASSWORD, Person
 
 NAMESPACE: Final = "slurm"
 TEAM: Final = "team-a"
-"""Namespace whose Pods may run in Slurm, according to the page."""
+"""Namespace whose Pods may become jobs in Slurm, as on the page."""
 TEAMS_USER: Final = 2001
-"""Slurm user of the namespace's Pods."""
+"""Slurm user of the Pods in TEAM."""
 DIRECTORY: Final = "ldap.directory.svc"
-"""The directory's Service. slapd runs on the host."""
+"""Name of the Service that leads to slapd on the host."""
 _NODES: Final = "slurm-nodes"
 _PAGE: Final = CHECKOUT / "docs" / "tasks" / "slurm-chart.md"
 _LDAPS: Final = 636
 _VOLUMES: Final = 3
-"""One volume each for Slurm's state, for the database, and for the dumps."""
+"""Number of volumes: one for Slurm's state, one for the database, one for the dumps."""
 _HOMES: Final = {"hostPath": {"path": "/srv/home", "type": "DirectoryOrCreate"}}
 
 
 @dataclass(frozen=True)
 class Directory:
-    """The ports of slapd on the host, and the CA of slapd's certificate."""
+    """The ports of slapd, which runs on the host, and the CA of slapd's certificate."""
 
     ports: dict[str, int]
     authority: trustme.CA
 
 
 class WholeSlurm:
-    """The releases slurm and slurm-extender."""
+    """A cluster on which the tests install the releases slurm and slurm-extender."""
 
     def __init__(self, cluster: Cluster, helm: Path, directory: Directory, release: str) -> None:
         assert cluster.guest is not None
@@ -68,7 +68,7 @@ class WholeSlurm:
         self.helm: Final = releases.helm
         self.until: Final = releases.until
 
-    # Actions of a person
+    # Actions of an administrator or a user
 
     def prepare(self) -> None:
         """Prepares the cluster: volumes, labels of Nodes, a directory, and the namespaces of the page's
@@ -95,7 +95,7 @@ class WholeSlurm:
         self.helm("upgrade", "--install", "slurm", str(CHART), values, "--wait")
 
     def create(self, name: str, command: str) -> None:
-        """Creates a Pod, as a user writes the Pod."""
+        """Creates a Pod with only the fields that a user of the page writes."""
         container = {
             "name": "c",
             "image": "local.test/box:1",
@@ -158,7 +158,7 @@ class WholeSlurm:
             f"the Job {name} succeeds",
         )
 
-    # Reports about the cluster
+    # Reading the state of the cluster
 
     def slurm(self, *command: str) -> str:
         """Returns the output of a Slurm program in slurmctld's Pod; "" if the program fails."""
@@ -190,8 +190,8 @@ class WholeSlurm:
         return self._kubectl("get", "events", "-n", NAMESPACE, *about)
 
     def delete_slurmctld(self) -> None:
-        """Deletes slurmctld's Pod at once. The StatefulSet recreates the Pod, and the new Pod starts
-        without a backoff."""
+        """Deletes slurmctld's Pod without a grace period. The StatefulSet creates a new Pod, which
+        starts without CrashLoopBackOff."""
         now = ("--force", "--grace-period=0")
         self._kubectl("delete", "pod", "slurmctld-0", "-n", NAMESPACE, *now)
 
@@ -202,7 +202,8 @@ class WholeSlurm:
         return self.cluster.kubectl(*arguments, stdin=stdin).stdout
 
     def _host_key(self, folder: Path) -> str:
-        """Returns the line of the login Pod's .pub file, which an administrator gives to users."""
+        """Returns the public host key of the login Pod, as a line of a .pub file. An administrator gives
+        this line to users."""
         name = "ssh_host_ed25519_key"
         path = f"jsonpath={{.data.{name}}}"
         told = self._kubectl("get", "secret", "login-host-keys", "-n", NAMESPACE, "-o", path)
@@ -220,7 +221,7 @@ class WholeSlurm:
 
 @dataclass(frozen=True)
 class LoggedIn:
-    """A user of the directory with a session over ssh."""
+    """A user of the directory, who runs commands by ssh in the login Pod."""
 
     person: Person
     key: KeyPair
@@ -244,14 +245,14 @@ class LoggedIn:
         return self.run(f"sbatch --parsable {' '.join(options)} --wrap '{script}'").strip()
 
     def records(self) -> dict[str, str]:
-        """Returns the states of all jobs in sacct, by the jobs' ids; empty if sacct fails."""
+        """Returns the states of all jobs in sacct, by job id; empty if sacct fails."""
         said = self.attempt("sacct --noheader --parsable2 -X --allusers --format=JobID,State")
         rows = [line.split("|") for line in said.stdout.splitlines()]
         return {row[0]: row[1] for row in rows}
 
 
 def _slurm_values() -> dict[str, Any]:
-    """Returns the page's values for the chart slurm, plus a directory and home folders."""
+    """Returns the values that the page gives for the chart slurm, plus a directory and home folders."""
     return {
         "slurmd": {"namespaces": [_NODES]},
         "directory": {
@@ -267,7 +268,8 @@ def _slurm_values() -> dict[str, Any]:
 
 
 def _extender_values() -> dict[str, Any]:
-    """Returns the page's values for the chart slurm-extender, plus home folders and local images."""
+    """Returns the values that the page gives for the chart slurm-extender, plus home folders and local
+    images."""
     (block, *_) = re.findall(r"```yaml\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     values: dict[str, Any] = yaml.safe_load(block)
     (pool,) = values["pools"]["pools"]
