@@ -1,9 +1,9 @@
-"""Registers a node in Slurm, and registers the node again under another address, as may happen to a Pod.
-`unshare --net python -m tests.slurmd_pods.another_address RELEASE DIRECTORY` prints each address, and
-the output of a job on the node at this address.
+"""Registers a node in Slurm, and then registers the node again under another address. A slurmd Pod may
+get another address in the same way. `unshare --net python -m tests.slurmd_pods.another_address RELEASE
+DIRECTORY` prints each address, and the output of a job on the node at this address.
 
-The program runs in a separate network, with loopback only. The route determines the source address of
-slurmd's calls to slurmctld. Slurm takes this address as the node's address.
+The program runs in a separate network, with loopback only. slurmd calls slurmctld from an address that
+the route determines. Slurm takes this source address as the node's address.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Fixtures of the tests of pools: a shared cluster for each release of Slurm, a fleet of Nodes, and the
-results of the run."""
+results of the run of the tests."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.slurmd_pods.world import IMAGE, NODES, OTHERS, POWER_SAVING, World, p
 
 @pytest.fixture(scope="session")
 def evidence() -> Iterator[Evidence]:
-    """Collects the results of all tests of the run, and writes build/pools.json. A parallel worker
-    (`make test`) has only a part of the results, and writes no file."""
+    """Collects the results of all tests of the run, and writes build/pools.json at the end. A parallel
+    worker (`make test`) runs only a part of the tests, and writes no file."""
     found = Evidence()
     yield found
     if "PYTEST_XDIST_WORKER" not in os.environ:
@@ -37,15 +37,17 @@ def _of_release(release: str) -> ClusterSpec:
         dynamic_nodes=len(NODES) + len(OTHERS),
         kill_wait=10,
         pools=pools(),
-        # The ranks of a step find PMIx by a directory in TmpFS. Each slurmd of this machine has its own
-        # TmpFS. In a common TmpFS, the ranks of a node sometimes connect to the server of another node.
+        # The ranks of a step find the PMIx server by a directory in TmpFS. So each slurmd of this
+        # machine has its own TmpFS: in a common TmpFS, ranks sometimes connect to the server of another
+        # node.
         slurm_conf=(*POWER_SAVING, "ReturnToService=2", "TmpFS=/var/lib/slurm/spool/%n"),
     )
 
 
 @pytest.fixture(scope="package", params=["26.05", "24.11"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Runs a single cluster at a time: the cluster of a release, or of a spec from a test."""
+    """Runs the cluster of a release, or of a spec from a test. Ends the cluster before the next cluster
+    starts."""
     asked: str | ClusterSpec = request.param
     spec = _of_release(asked) if isinstance(asked, str) else asked
     with (
@@ -65,13 +67,13 @@ def whole(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def world(whole: World) -> Iterator[World]:
-    """All four Nodes take jobs, with the pool of the page's first example."""
+    """All four Nodes take jobs. Their pool is the pool of the page's first example."""
     yield from serving(whole, IMAGE)
 
 
 def serving(whole: World, image: str) -> Iterator[World]:
-    """Waits until all four Nodes take jobs, with this image in the pool of the page's first example.
-    Cleans up after the test."""
+    """All four Nodes take jobs, with the pool of the page's first example and this image. Cleans up
+    after the test."""
     whole.image = image
     whole.actors.begin()
     whole.write(pools(image, update={"maxUnavailable": len(NODES)}))

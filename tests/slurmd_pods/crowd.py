@@ -26,12 +26,12 @@ from wellknown.slurmd_pod import Assignment
 
 _WORKERS = 32
 _AGAIN_S = 0.5
-"""Pause before a waiting agent looks again."""
+"""Pause in seconds before an agent that waits checks its Node again."""
 
 
 @dataclass
 class _Seen:
-    """Latest objects of a Node from kube-apiserver."""
+    """The latest objects about one Node that kube-apiserver has sent."""
 
     node: Manifest | None = None
     slurmd: Manifest | None = None
@@ -39,12 +39,12 @@ class _Seen:
 
 
 class Crowd(Fleet):
-    """A fleet whose agents act as the administrator."""
+    """A fleet whose agents call kube-apiserver with the administrator's rights."""
 
     def __init__(self, cluster: Cluster, nodes: list[str]) -> None:
         super().__init__(cluster, nodes)
         self.begun = threading.Event()
-        """Set after all Nodes have the condition of an agent and the label of the pool."""
+        """Set as soon as every Node has the condition of a running agent, and the label of the pool."""
 
     def _give_tokens(self, folder: Path, stack: ExitStack) -> None:
         """Gives no tokens, because the agents act as the administrator."""
@@ -57,14 +57,15 @@ class Crowd(Fleet):
         }
         queues: list[asyncio.Queue[str]] = [asyncio.Queue() for _ in range(_WORKERS)]
         self._due = {node: queues[number % _WORKERS] for number, node in enumerate(self.nodes)}
-        """Queue of each Node's worker. A Node always has the same worker."""
+        """By Node: the queue of the worker that runs the Node's agent. All steps of a Node run in the
+        same worker."""
         self._queued: set[str] = set()
         self._revisions: dict[str, Manifest] = {}
         return [self._follow_nodes(), self._follow_pods(), *map(self._work, queues)]
 
     async def native_jobs(self) -> dict[str, list[str]]:
-        """Returns the latest known native jobs, without a new query. The stand-ins need only the jobs of
-        drained nodes, and each query costs CPU."""
+        """Returns the native jobs that were last read, without another query. The stand-ins need the
+        jobs only for drained nodes, and each query costs CPU."""
         return self._native
 
     async def _watch_native_jobs(self) -> None:
@@ -113,7 +114,7 @@ class Crowd(Fleet):
                 await self._kubelets[node].look()
 
     async def _agent(self, node: str) -> None:
-        """Does one step of node_agent/slurmd/runner.py."""
+        """Does one step of the Node's agent, as node_agent/slurmd/runner.py does."""
         seen = self._known[node]
         if seen.node is None:
             return

@@ -18,18 +18,20 @@ def percentile(samples: Sequence[float], percent: float) -> float | None:
 
 @dataclass
 class Evidence:
-    """Results for both releases of Slurm together. A result without measurements is null in the file."""
+    """Results for both releases of Slurm together. In the file, a result that was not measured is
+    null."""
 
     joined_s: list[float] = field(default_factory=list)
     """Seconds from the start of a slurmd until the new node of this slurmd takes jobs."""
     back_s: list[float] = field(default_factory=list)
-    """Seconds from the start of a slurmd until an existing node, drained by the pool, takes jobs
-    again."""
+    """Seconds from the start of a slurmd until its node takes jobs again. The node existed before, and
+    the pool had drained the node."""
     resume_to_first_line_s: list[float] = field(default_factory=list)
-    """Seconds from the start of srun on a powered-down node until the end of srun. slurmctld checks
-    every 30 s whether the nodes of a job have booted (PERIODIC_TIMEOUT)."""
+    """Seconds from the start of srun until the end of srun, for a node that was powered down. slurmctld
+    checks only every 30 s whether the nodes of a job have booted (PERIODIC_TIMEOUT)."""
     resume_to_slurmd_s: list[float] = field(default_factory=list)
-    """Seconds from the start of srun on a powered-down node until the start of the node's slurmd."""
+    """Seconds from the start of srun until the node's slurmd starts, for a node that was powered
+    down."""
     roll_outs: int = 0
     """Number of completed roll-outs under load."""
     replaced: int = 0
@@ -37,14 +39,14 @@ class Evidence:
     replaced_busy: int = 0
     """Number of slurmds that ended while a native job was on the node."""
     beyond_limit: int = 0
-    """Number of looks that saw more nodes out of service than `maxUnavailable`."""
+    """Number of observations with more nodes out of service than `maxUnavailable`."""
     looks: int = 0
     jobs: int = 0
     """Number of native jobs submitted during the roll-outs under load."""
     waited: int = 0
-    """Number of looks that saw a draining node. Such a node still has native jobs."""
+    """Number of observations with a draining node, which still has native jobs."""
     jobs_lost: list[str] = field(default_factory=list)
-    """Native jobs that did not end as COMPLETED in Slurm, or did not write the last line."""
+    """Native jobs that Slurm does not show as COMPLETED, or that did not write their last line."""
     crash_loop_stopped_after: list[int] = field(default_factory=list)
     """For each roll-out of a template whose slurmd crashes: number of Nodes that got the template before
     the roll-out stopped."""

@@ -38,19 +38,19 @@ CRASHES = "registry.example.com/slurmd:broken"
 """Image of a slurmd that ends at once."""
 _LOOK_S = 0.1
 _JOBS_LOOK_S = 0.3
-"""Pause between two looks at native jobs. A look may start squeue."""
+"""Pause in seconds between two reads of the native jobs. A read may start squeue."""
 _THREADS = 32
 _TAKES_NO_JOBS = frozenset({"DRAIN", "POWERING_DOWN", "POWERED_DOWN"})
 
 
 @dataclass
 class Seen:
-    """Events recorded by the stand-ins."""
+    """What the stand-ins for the kubelets have done."""
 
     made: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
-    """Images of each Node's slurmd Pods, with the start times of slurmd."""
+    """By Node: the image of each slurmd Pod that ran there, and the time when slurmd started."""
     pulled: list[tuple[str, str]] = field(default_factory=list)
-    """Nodes, each with an image pulled before the end of slurmd."""
+    """Pairs of a Node and an image that was pulled before the old slurmd ended."""
     ended_busy: int = 0
     """Number of slurmds that ended while a native job was on the node."""
 
@@ -111,7 +111,7 @@ class Fleet:
                 raise end
 
     def _parts(self, folder: Path, administrator: KubernetesRest) -> Iterable[Coroutine[Any, Any, None]]:
-        """Returns the parts of the fleet that run at the same time."""
+        """Returns the parts of the fleet that run at the same time, such as agents and stand-ins."""
         return [self._node(node, folder / node, administrator) for node in self.nodes]
 
     async def _node(self, node: str, kubeconfig: Path, administrator: KubernetesRest) -> None:
@@ -148,7 +148,7 @@ class Fleet:
     async def _watch_native_jobs(self) -> None:
         """Watches native jobs with squeue. A real agent finds native jobs by cgroups."""
         while True:
-            with suppress(SlurmError):  # slurmctld restarts
+            with suppress(SlurmError):  # fails while slurmctld restarts
                 self._native = await self.native_jobs()
             await asyncio.sleep(_JOBS_LOOK_S)
 
@@ -159,7 +159,8 @@ class Fleet:
         return ran.stdout
 
     async def act(self, what: Callable[[], object]) -> None:
-        """Runs an action of the cluster's supervisor in another thread, and ignores a ClusterError."""
+        """Runs a function of the cluster's supervisor in another thread. Ignores a ClusterError of the
+        function."""
 
         def whole() -> None:
             with suppress(ClusterError):
@@ -168,8 +169,8 @@ class Fleet:
         await asyncio.get_running_loop().run_in_executor(self._threads, whole)
 
     async def native_jobs(self) -> dict[str, list[str]]:
-        """Returns the current native jobs by node. Asks slurmrestd first whether any job exists, because
-        this costs less CPU than squeue."""
+        """Returns the current native jobs by node. First asks slurmrestd whether any job exists, because
+        slurmrestd costs less CPU than squeue."""
         states = (await self.slurmrestd.all_states()).values()
         if not any(state.completing or not (state.ended or state.pending) for state in states):
             return {}
@@ -186,7 +187,7 @@ class Fleet:
         return [(node, when) for node, each in made for image, when in each if image in images]
 
     def forget(self) -> None:
-        """Forgets the starts of slurmds."""
+        """Forgets which slurmds have started."""
         for made in self.seen.made.values():
             made.clear()
 
@@ -198,7 +199,7 @@ def options_of(args: Sequence[str]) -> tuple[str, ...]:
 
 
 class HasPod(Protocol):
-    """Knows a Node's slurmd Pod, and the Pod that pulls images."""
+    """Finds the slurmd Pod of a Node, and the Pod that pulls images on the Node."""
 
     slurmd: Manifest | None
     pull: Manifest | None

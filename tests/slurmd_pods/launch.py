@@ -1,5 +1,6 @@
-"""Measures how long `srun` takes to run a program on real slurmds of this machine, with and without an
-exchange of words between the ranks (PMI2). `python -m tests.slurmd_pods.launch` prints a table."""
+"""Measures how long `srun` takes to run a program on real slurmds of this machine. In one program, each
+rank sends a word to another rank (PMI2). In the other program, the ranks do nothing. `python -m
+tests.slurmd_pods.launch` prints a table."""
 
 from __future__ import annotations
 

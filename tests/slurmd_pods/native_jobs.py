@@ -1,5 +1,5 @@
-"""Submits short native jobs on one or two nodes, without a break. Each job writes a line to a file if
-all steps succeed. The lines are compared with the states in Slurm."""
+"""Submits short native jobs on one or two nodes, one after the other without a pause. Each job writes a
+line to a file if all its steps succeed. `lost` compares the lines with the states in Slurm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deploy.local.layout import Layout
 from tests.eventually import eventually
 
 _PAUSE_S = 0.7
-_LOOKS_EVERY = 5  # jobs; slurmctld forgets a job 60 s after the job's end
+_LOOKS_EVERY = 5  # jobs between two reads of the states; slurmctld forgets a job 60 s after its end
 _LIVE = frozenset({"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"})
 
 
@@ -32,7 +32,7 @@ class NativeJobs:
 
     @contextmanager
     def coming(self) -> Iterator[NativeJobs]:
-        """Submits jobs until the context ends. Then waits until all jobs have ended."""
+        """Submits jobs until the block ends. Then waits until all jobs have ended."""
         stop = threading.Event()
 
         def come() -> None:

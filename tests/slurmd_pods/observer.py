@@ -1,4 +1,4 @@
-"""Observes a roll-out by sinfo all the time, and knows nothing of the extender."""
+"""Observes a roll-out by reading sinfo again and again. Uses no data of the extender."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from deploy.local.cluster import Cluster
 
 _LOOK_S = 0.2
 _OPEN = frozenset({"idle", "mixed", "allocated", "completing", "planned"})
-"""States in sinfo of nodes in service. Any other state has another name, or a mark at the end."""
+"""sinfo's names for the states of nodes in service. For other nodes, sinfo shows another name, or adds a
+mark to the name."""
 _PLANNED = "-"
-"""Mark of a node that sched/backfill keeps for a waiting job. Such a node is in service."""
+"""The mark that sinfo adds to the state if sched/backfill keeps the node for a waiting job. Such a node
+is in service."""
 
 
 @dataclass
 class Observer:
-    """Observes each node from the first time that the node takes jobs. Afterwards, the node should
-    always take jobs."""
+    """Observes each node after the node takes jobs for the first time. After that, a node that takes no
+    jobs is out of service."""
 
     cluster: Cluster
     limit: int
@@ -29,7 +31,8 @@ class Observer:
     served: set[str] = field(default_factory=set)
     looks: int = 0
     beyond: list[dict[str, str]] = field(default_factory=list)
-    """Nodes out of service, with the states in sinfo, for each look that saw too many."""
+    """For each observation with too many nodes out of service: these nodes, with their states in
+    sinfo."""
     most_out: int = 0
     went: list[tuple[float, str, str]] = field(default_factory=list)
     """Times (time.monotonic()) when a node went out of service, with the node's name and state in
@@ -37,7 +40,7 @@ class Observer:
     came: list[tuple[float, str]] = field(default_factory=list)
     """Times when a node started to take jobs, with the node's name."""
     waited: int = 0
-    """Number of looks that saw a draining node. Such a node still has jobs, and gets no more."""
+    """Number of observations with a draining node. Such a node still has jobs, and gets no more jobs."""
     _out: frozenset[str] = frozenset()
 
     @contextmanager
@@ -73,7 +76,8 @@ class Observer:
         self._out = out
 
     def joined_s(self, starts: Iterable[tuple[str, float]]) -> list[float]:
-        """Returns the seconds from each start of a slurmd (node and time) until the node took jobs."""
+        """Returns the seconds from each start of a slurmd until the node took jobs. `starts` has the
+        node and the time of each start."""
         found = []
         for node, start in starts:
             after = [when - start for when, name in self.came if name == node and when >= start]
@@ -82,6 +86,6 @@ class Observer:
 
 
 def states_of_nodes(cluster: Cluster) -> dict[str, str]:
-    """Returns the state in sinfo of each node of the pool."""
+    """Returns sinfo's state of each node of the pool."""
     lines = cluster.run_slurm("sinfo", "-h", "-N", "-p", "dynamic", "-o", "%N %T").stdout.splitlines()
     return dict(line.split() for line in lines)

@@ -16,13 +16,15 @@ from tests.readme import session
 PAGE = CHECKOUT / "docs" / "tasks" / "pools.md"
 SIZE = "CPUs=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=16000"
 STAYS = {"local.slurm-extender.io/start-after": "3600", "local.slurm-extender.io/hangs": "yes"}
-"""kwok leaves a Pod with these annotations to the fleet."""
+"""If a Pod has these annotations, kwok does not change the Pod's status, because the fleet runs the
+Pod."""
 _BLOCK = re.compile(r"```yaml\n(?P<file>.*?)```|(?P<shell>(?:^    [^\n]*\n)+)", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A file, or a shell command with the printed output; "" if the page shows no output."""
+    """A file with its content, or a shell command with its printed output; "" if the page shows no
+    output."""
 
     file: Mapping[str, Any] | None = None
     command: str = ""
@@ -37,8 +39,8 @@ def examples() -> dict[int, tuple[Step, ...]]:
 
 
 def file_with(changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the file of the first example with changes in the pool. The pool also gets nodes larger
-    than this machine, and the annotations that keep kwok off."""
+    """Returns the file of the first example with changes in the pool. The pool's nodes also get sizes
+    larger than this machine, and its Pods get the annotations STAYS."""
     whole: dict[str, Any] = deepcopy(dict(next(each.file for each in examples()[1] if each.file)))
     (pool,) = whole["pools"]
     _change(pool, {"slurm": {"conf": SIZE}, "template": {"metadata": {"annotations": STAYS}}})

@@ -1,4 +1,5 @@
-"""Tests that a pool's metrics report the waiting jobs and Pods, even if the pool has no nodes."""
+"""Tests of a pool's metrics about waiting jobs and Pods. The metrics are correct even if the pool has no
+nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tests.slurmd_pods.world import NODES, World, pools
 pytestmark = pytest.mark.real
 
 NOTHING = {"jobs": 0.0, "nodes": 0.0, "cpus": 0.0, "gpus": 0.0}
-ROUND_S = 16.0  # the extender asks Slurm once in this time
+ROUND_S = 16.0  # seconds in which the extender reads Slurm's jobs at least once
 
 
 def pending(world: World) -> dict[str, float]:
@@ -23,9 +24,9 @@ def pending(world: World) -> dict[str, float]:
 
 
 def few_nodes(world: World) -> list[int]:
-    """Leaves the pool without nodes, and returns no jobs. On Slurm 24.11, leaves a single node, and
-    returns the job that occupies the node. 24.11.5 rejects every job for a partition without nodes
-    (Slurm's ticket 22065)."""
+    """Leaves the pool with few nodes, and returns the job that makes them busy. Slurm 26.05 gets no
+    nodes and no job. Slurm 24.11 gets one node and the job that occupies it, because 24.11.5 rejects
+    every job for a partition without nodes (Slurm's ticket 22065)."""
     refuses = world.cluster.spec.release == "24.11"
     nodes = NODES[:1] if refuses else []
     world.label(*nodes)
@@ -43,8 +44,8 @@ def test_a_pool_without_partitions_reports_no_waiting_jobs(world: World) -> None
 
 
 def test_jobs_that_wait_for_nodes_are_reported_until_they_run(world: World) -> None:
-    """A native job, an array and a gated Pod wait for nodes. A held job and a job for a later time do
-    not."""
+    """A native job, a job array and a gated Pod wait for nodes, and count. A held job and a job with a
+    later start time do not count."""
     world.write(pools(partitions=["dynamic"]))
     others = few_nodes(world)
     others += [world.sbatch(1, "-n", "2", when) for when in ("--hold", "--begin=now+1hour")]

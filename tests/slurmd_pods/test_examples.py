@@ -1,5 +1,5 @@
-"""Tests of the examples in docs/tasks/pools.md: the page's commands print the page's output. Some tests
-also check effects that the page does not show."""
+"""Tests of the examples in docs/tasks/pools.md: the page's commands print the output that the page
+shows. Some tests also check effects that the page does not show."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_5_a_template_that_crashes(world: World, evidence: Evidence) -> None:
         if "%E" in command:
             eventually(lambda: world.metric("slurm_extender_pool_stopped").get(stopped) == 1, stopped)
             assert "fail; on dynamic-" in world.actors.problem("roll-outs")
-            time.sleep(3)  # enough time for other Nodes to get the template
+            time.sleep(3)  # if the roll-out did not stop, another Node would get the template
 
     follow(world, 5, before=look)
     tried = [node for node, made in world.fleet.seen.made.items() if CRASHES in dict(made)]
@@ -106,7 +106,7 @@ def test_8_power_saving(world: World, evidence: Evidence) -> None:
     evidence.resume_to_first_line_s.append(round(ended - began, 1))
     evidence.resume_to_slurmd_s.append(round(started - began, 1))
     world.all_serve(*NODES)
-    time.sleep(3)  # a second boot would take the node down
+    time.sleep(3)  # long enough for a second boot, which would take the node down
     assert NODES[2] in world.open()
 
 

@@ -1,4 +1,4 @@
-"""Tests of native jobs of each kind on the nodes of a pool. The slurmds have registered dynamically."""
+"""Tests of each kind of native job on the nodes of a pool, which are dynamic nodes of Slurm."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ RANK = (HERE / "rank.sh").read_text()
 
 
 def alices(world: World, program: str, *arguments: str) -> list[str]:
-    """Returns the lines that a command of the user alice prints."""
+    """Runs a command as the user alice, and returns the lines that the command prints."""
     return world.cluster.run_slurm(program, *arguments, user="alice").stdout.splitlines()
 
 
 def home(world: World) -> Path:
-    """Returns the home directory of alice, common to all nodes."""
+    """Returns the home directory of alice, which all nodes share."""
     return Layout(world.cluster.directory).home / "alice"
 
 
 def exchange_words(world: World, mpi: str, *program: str) -> None:
-    """Runs ranks on two nodes. A rank and the rank's neighbour are on different nodes. Asserts that each
-    rank receives the neighbour's word."""
+    """Runs ranks on two nodes, where each rank sends a word to its neighbour on the other node. Checks
+    that each rank receives its neighbour's word."""
     step = ("-N", "2", "-n", str(RANKS), "--distribution=cyclic", f"--mpi={mpi}")
     lines = alices(world, "srun", *DYNAMIC, *step, *program)
     heard = dict(line.split() for line in lines)
@@ -79,7 +79,8 @@ def test_steps_run_in_an_allocation_of_salloc(world: World) -> None:
 
 
 def test_a_step_survives_a_kill_of_its_slurmd(world: World) -> None:
-    """After the kill, a new slurmd starts beside the running step (node_agent/slurmd/start.sh)."""
+    """After the kill, the kubelet starts a new slurmd while the step still runs
+    (node_agent/slurmd/start.sh)."""
     node, output = NODES[0], home(world) / "outlives"
     script = "srun sh -c 'echo begun; until [ -e go ]; do sleep 0.2; done; echo ended'"
     batch = ("--parsable", "-w", node, f"--output={output.name}", f"--wrap={script}")
@@ -97,7 +98,7 @@ def test_a_step_survives_a_kill_of_its_slurmd(world: World) -> None:
 
 @contextmanager
 def more_of_slurm_conf(world: World, lines: str) -> Iterator[None]:
-    """Adds lines to slurm.conf until the context ends. Slurm has read the lines when the context
+    """Adds lines to slurm.conf until the block ends. Slurm already uses the lines when the block
     begins."""
     conf = Layout(world.cluster.directory).slurm / "etc" / "slurm.conf"
     before = conf.read_text()
@@ -111,7 +112,7 @@ def more_of_slurm_conf(world: World, lines: str) -> Iterator[None]:
 
 
 def test_a_job_keeps_running_while_slurm_is_reconfigured(world: World) -> None:
-    """The new partition selects the pool's nodes by feature."""
+    """The changed slurm.conf has a new partition, which selects the pool's nodes by feature."""
     job = world.sbatch(8, "-w", NODES[0])
     eventually(lambda: world.runs(job), "the native job runs")
     lines = "NodeSet=both Feature=dynamic\nPartitionName=both Nodes=both MaxTime=INFINITE\n"

@@ -16,7 +16,8 @@ EXAMPLE = "22-a-roll-out"
 
 
 def rolled_out(world: World, folder: Path, image: str, **given: str) -> Told:
-    """Returns the example's report on a roll-out of another image, and back to the first image."""
+    """Runs the example: rolls out another image, and then the first image again. Returns the result that
+    the example prints."""
     files = {"ROLL_OUT": pools(f"registry.example.com/{image}"), "ROLL_BACK": pools()}
     commands = {}
     for name, text in files.items():

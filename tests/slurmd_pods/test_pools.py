@@ -36,8 +36,8 @@ ROLL_OUTS = int(os.environ.get("POOLS_ROLL_OUTS", "3"))
 
 @pytest.fixture
 def world(whole: World) -> Iterator[World]:
-    """All four Nodes take jobs. The image may be the previous test's, because a roll-out back takes
-    seconds."""
+    """All four Nodes take jobs. The image may still be the image of the test before, because a roll-out
+    of the first image takes seconds."""
     yield from serving(whole, whole.image_of_all())
 
 
@@ -54,7 +54,8 @@ def test_a_roll_out_waits_for_jobs_and_continues_under_a_running_pod(world: Worl
     assert world.images()[NODES[0]] == world.image
     eventually(lambda: world.completed(job), "the job", 40)
     if not beside:
-        # The placeholder of Slurm 24.11 is a batch job, and the job's step ends with slurmd
+        # The placeholder of Slurm 24.11 is a batch job, and would end with slurmd. So the pool does not
+        # replace slurmd while the Pod runs.
         assert world.images()[NODES[1]] == world.image
         world.actors.delete("p")
     world.all_serve(*NODES, image="v2")
@@ -86,8 +87,8 @@ def test_a_crashing_slurmd_is_rolled_back_under_running_pods(world: World) -> No
     "Slurm's part, a node that is deleted, is tested on each release in tests/slurm_client"
 )
 def test_a_node_deleted_by_hand_registers_with_its_current_devices(world: World) -> None:
-    """The node agent may find other devices later. Slurm takes the new devices only when Slurm creates
-    the node."""
+    """The node agent may find other devices after the node exists. slurmctld reads a node's devices only
+    when the node is created."""
 
     def gres(node: str) -> str:
         return str(world.nodes().get(node, {"gres": "?"})["gres"])
@@ -123,7 +124,7 @@ def test_a_roll_out_continues_under_an_adopted_pod(world: World) -> None:
         if below:
             assert world.adopted("guest") == node
         else:
-            # The adopted Pod's job is a batch job
+            # The adopted Pod's job is a batch job, and would end with slurmd. So slurmd stays.
             assert world.images()[node] == world.image
         world.actors.delete("guest")
         world.all_serve(*NODES, image="v6")
@@ -185,17 +186,18 @@ def test_a_deleted_slurmd_pod_ends_after_its_jobs_and_is_recreated(world: World)
     "Slurm's part, a node that is deleted, is tested on each release in tests/slurm_client"
 )
 def test_nodes_without_a_kubernetes_node_are_down_or_deleted_after_a_minute(world: World) -> None:
-    """One slurmd has stopped in order, and the other has crashed. Both Nodes are created again later."""
+    """One slurmd has ended in order, and the other slurmd has crashed. The test creates both Nodes again
+    at the end."""
     left, crashed = OTHERS
     cordoned = "slurm-extender pool dyn: the Node is cordoned, and slurmd has left it"
     for node in OTHERS:
         world.cluster.register(node, SIZE, "--instance-type", "slurm-extender/dyn")
         world.cluster.kubectl("delete", "node", node)
-    time.sleep(10)  # does not count, because the slurmds answer
+    time.sleep(10)  # long enough to count, but the slurmds answer, so the nodes stay
     for node in OTHERS:
         world.cluster.stop(f"slurmd-{node}")
         world.update_node(node, "DRAIN", cordoned)
-        world.update_node(node, "UNDRAIN")  # slurmctld checks at once whether slurmd answers
+        world.update_node(node, "UNDRAIN")  # makes slurmctld check at once whether slurmd answers
         assert "NOT_RESPONDING" in world.node(node)[0]
     world.update_node(left, "DRAIN", cordoned)
     began = time.monotonic()
@@ -222,7 +224,8 @@ def test_a_drain_by_an_administrator_stays(world: World) -> None:
 
 
 def test_a_node_that_is_external_in_slurm_is_left_alone(world: World) -> None:
-    """The Node matches the pool's selector, and has a node agent."""
+    """The Node matches the pool's selector and has a node agent, but in Slurm the node is EXTERNAL, so
+    no slurmd belongs to the node."""
     node = next(iter(world.cluster.spec.external_names), None)
     if node is None:
         pytest.skip("Slurm 24.11 has no EXTERNAL nodes")
@@ -242,7 +245,8 @@ def test_a_node_that_is_external_in_slurm_is_left_alone(world: World) -> None:
 
 @pytest.mark.one_release("kube-apiserver alone decides")
 def test_an_agent_may_create_only_the_slurmd_pod_of_its_own_node(world: World) -> None:
-    """A Pod with another name would take the place of another Node's slurmd Pod."""
+    """If an agent could create a Pod with any name, the agent could take the name of another Node's
+    slurmd Pod."""
     pods = f"/api/v1/namespaces/{POOLS_NAMESPACE}/pods"
     uses = world.cluster.kubectl("get", "configmap", TEMPLATES, "-n", POOLS_NAMESPACE, "-o", "json")
     revision, lines = next(iter(json.loads(uses.stdout)["data"].items()))
@@ -284,8 +288,8 @@ def test_a_roll_out_completes_after_kills_of_the_leader(world: World) -> None:
 
 
 def weight(number: int) -> int:
-    """Returns the weight in a roll-out's template. Every second template differs from the previous
-    template only in the image."""
+    """Returns the weight of the nodes in a roll-out's template. In every second roll-out, only the image
+    changes."""
     return 1 + (number + 1) // 2
 
 

@@ -43,7 +43,7 @@ SPEC = ClusterSpec(
 
 @pytest.fixture
 def crowded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """All Nodes exist, and no Node is in the pool."""
+    """All Nodes exist, but no Node is in the pool yet."""
     crowd, actors = Crowd(cluster, cluster.spec.dynamic_names), Actors(cluster)
     with crowd.running(tmp_path_factory.mktemp("none")):
         eventually(crowd.begun.is_set, "all Nodes are there", 100)
@@ -57,7 +57,7 @@ def template(image: str, weight: int = 1) -> str:
 
 
 class Placements:
-    """Creates ordinary Pods one after the other, and deletes each Pod after binding."""
+    """Creates ordinary Pods one after the other, and deletes each Pod after its binding."""
 
     def __init__(self, world: World) -> None:
         self._actors = world.actors
@@ -86,8 +86,9 @@ class Placements:
 
 
 def calls(world: World) -> dict[str, float]:
-    """Returns the number of the extender's calls to Kubernetes and slurmrestd. Other clients here read
-    and write only the status of a Node."""
+    """Returns the numbers of requests for Nodes to kube-apiserver, and of the extender's calls to
+    slurmrestd. In this test, clients other than the extender read and write only the status of a
+    Node."""
     pages = [world.cluster.api_server_url + "/metrics", world.cluster.probes["extender"][1]]
     api, own = (world.actors.api.get(page).raise_for_status().text for page in pages)
     nodes = sums(api, _API_REQUESTS, "verb", "subresource", resource="nodes")
@@ -119,7 +120,7 @@ def all_open(world: World) -> bool:
 
 
 def runs(world: World) -> Mapping[str, str]:
-    """Returns the image of the latest slurmd of each Node."""
+    """Returns the image of the last started slurmd of each Node."""
     return {node: made[-1][0] for node, made in world.fleet.seen.made.items() if made}
 
 
@@ -147,7 +148,7 @@ def told(world: World, weight: int) -> bool:
 
 
 def roll_out(world: World, image: str, figures: dict[str, float | None], names: set[str]) -> None:
-    """Rolls out an image. Native jobs hold some nodes until all other nodes are replaced."""
+    """Rolls out an image. Native jobs run on some nodes until all other nodes have the new image."""
     folder = Layout(world.cluster.directory).slurm / "tmp"
     world.cluster.run_slurm(
         *("sbatch", "--no-requeue", "-p", "dynamic", "-o", "/dev/null", "--mem=100", "--exclusive"),
@@ -180,6 +181,6 @@ def roll_out(world: World, image: str, figures: dict[str, float | None], names: 
 
 
 def held(world: World) -> set[str]:
-    """Returns the nodes of the native jobs; empty until all native jobs run."""
+    """Returns the nodes on which the native jobs run; empty while a native job does not run yet."""
     nodes = world.cluster.run_slurm("squeue", "-h", "-t", "R", "-o", "%N").stdout.split()
     return set(nodes) if len(nodes) == BUSY else set()

@@ -1,4 +1,4 @@
-"""Follows an example of docs/tasks/pools.md as a reader does: writes the files, types the commands, and
+"""Follows an example of docs/tasks/pools.md as a reader does: writes the files, runs the commands, and
 compares the output."""
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from tests.slurmd_pods.page import SIZE, Step, examples, file_with
 from tests.slurmd_pods.world import World
 
 _SLURMD_ALONE = ("--pod-selector", "app.kubernetes.io/name=slurmd")
-"""Limits `kubectl drain` to slurmd Pods: the agents' Pods of the fleet belong to no DaemonSet."""
+"""Options that limit `kubectl drain` to slurmd Pods. Without them, kubectl refuses to drain a Node,
+because the agents' Pods of the fleet belong to no DaemonSet."""
 
 
 def follow(
     world: World, number: int, before: Callable[[str], object] = lambda _: None
 ) -> dict[str, float]:
-    """Follows an example, and calls `before` ahead of each command. Returns the time of each command, by
-    time.monotonic()."""
+    """Follows an example, and calls `before` with each command before the command runs. Returns the time
+    when each command ran (time.monotonic())."""
     typed = {}
     for step in examples()[number]:
         if step.file is not None:
@@ -77,12 +78,12 @@ def _run(world: World, command: str) -> str:
 
 
 def _pattern(printed: str) -> str:
-    """Returns a pattern for the printed text. `...` stands for any text in a line. A line with only
-    `...` stands for any number of lines."""
+    """Returns a pattern that matches the printed text. In the text, `...` stands for anything within a
+    line, and a line `...` stands for any number of lines."""
     lines = re.escape(_plain(printed)).replace(r"\.\.\.", ".*").split("\\\n")
     return "".join("(.*\n)*" if line == ".*" else f"{line}\n" for line in lines[:-1])
 
 
 def _plain(printed: str) -> str:
-    """Returns the text without the spaces that fill columns."""
+    """Returns the text with single spaces between columns."""
     return "".join(" ".join(line.split()) + "\n" for line in printed.strip().splitlines())

@@ -1,4 +1,4 @@
-"""Lets the tests of pools act as users and administrators (kubectl, scontrol), and reads the state of
+"""Lets the tests of pools act as users and administrators do (kubectl, scontrol), and reads the state of
 the cluster and of the fleet."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GRES = "gpu:h100:4"
 
 
 def pools(image: str = IMAGE, **changed: Any) -> str:
-    """Returns the file of the page's first example, with another image and other changes in the pool."""
+    """Returns the file of the page's first example, with this image and with changes in the pool."""
     container = {"name": "slurmd", "image": image}
     return yaml.safe_dump(file_with({"template": {"spec": {"containers": [container]}}} | changed))
 
@@ -42,13 +42,13 @@ class World:
     def __init__(self, actors: Actors, fleet: Fleet) -> None:
         self.actors, self.fleet, self.cluster = actors, fleet, actors.cluster
         self.image = IMAGE
-        """Image of all slurmd Pods at the start of a test."""
+        """Image that all slurmd Pods have when a test starts."""
 
     def write(self, text: str) -> None:
         self.cluster.pools_file.write_text(text)
 
     def label(self, *nodes: str) -> None:
-        """Puts the given Nodes into the pool, and all other Nodes out of the pool."""
+        """Gives the label of the pool to exactly the given Nodes."""
         for mark, marked in ("pool=yes", {*nodes}), ("pool-", {*NODES} - {*nodes}):
             if marked:
                 self.cluster.kubectl("label", "node", *sorted(marked), mark, "--overwrite")
@@ -94,8 +94,8 @@ class World:
         return {name for name, states in self.states().items() if not states & closed}
 
     def images(self) -> dict[str, str]:
-        """Returns the image of each Node's slurmd Pod. Does not use kubectl, because a start takes 0.14
-        s of CPU."""
+        """Returns the image of each Node's slurmd Pod. Calls kube-apiserver directly, because each start
+        of kubectl takes 0.14 s of CPU."""
         pods = f"{self.cluster.api_server_url}/api/v1/namespaces/{POOLS_NAMESPACE}/pods"
         listed = self.actors.api.get(pods).raise_for_status().json()
         return {
@@ -105,14 +105,13 @@ class World:
         }
 
     def image_of_all(self) -> str:
-        """Returns the image of the slurmd Pods if all Nodes have the same image and take jobs, else
-        IMAGE."""
+        """Returns the common image of all slurmd Pods, if all Nodes take jobs; otherwise IMAGE."""
         images = self.images()
         alike = images.keys() == {*NODES} and len({*images.values()}) == 1 and self.open() == {*NODES}
         return images[NODES[0]] if alike else IMAGE
 
     def all_serve(self, *nodes: str, image: str = "", within: float = 60.0) -> None:
-        """Waits until exactly the given Nodes run this image, by default `self.image`, and take jobs."""
+        """Waits until exactly the given Nodes take jobs and run this image (by default `self.image`)."""
         image = image or self.image
         expected = dict.fromkeys(nodes, image)
         eventually(lambda: self.images() == expected, f"slurmd Pods of {image}", within)
@@ -120,7 +119,7 @@ class World:
 
     def all_run(self, image: str, weight: int, within: float) -> None:
         """Waits until all Nodes run this image, and all nodes in Slurm have this weight and the devices
-        of the page's first example."""
+        GRES."""
         told = {"weight": weight, "gres": GRES}.items()
 
         def old() -> list[str]:
