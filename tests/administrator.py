@@ -1,4 +1,5 @@
-"""Calls to kube-apiserver as an administrator: directly, past all failing links."""
+"""Lets tests call kube-apiserver as an administrator. The calls go directly to kube-apiserver, and not
+through the links that tests let fail."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from deploy.local.cluster import Cluster
 
 
 class Kubernetes:
-    """Client of kube-apiserver, safe to use from any thread. Raises httpx.HTTPError, also for an error
-    status."""
+    """Client of kube-apiserver, safe to use from any thread. Raises httpx.HTTPError if a call fails or
+    kube-apiserver answers with an error status."""
 
     def __init__(self, cluster: Cluster) -> None:
         kubeconfig = yaml.safe_load(cluster.kubeconfig.read_text())

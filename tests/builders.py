@@ -1,4 +1,5 @@
-"""Builds Pods, Nodes and jobs as both systems send them, with only the fields that a test needs."""
+"""Builds Pods, Nodes and jobs in the form in which Kubernetes and Slurm send them, with only the fields
+that a test needs."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ def pod_manifest(
     deleting: bool = False,
     **spec: Any,
 ) -> Manifest:
-    """Returns the manifest of a Pod after the extender's webhook. Other keywords set fields of the
-    spec."""
+    """Returns the manifest of a Pod, as the extender's webhook has changed it. Other keywords set fields
+    of the spec."""
     asked = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": str(gpus) if gpus else None}
     metadata: Manifest = {
         "name": name,
@@ -80,7 +81,7 @@ def container(
     limits: Mapping[str, str] | None = None,
     sidecar: bool = False,
 ) -> Manifest:
-    """Returns a container. A sidecar belongs into `initContainers`."""
+    """Returns a container. Put a sidecar into `initContainers`."""
     resources = {"requests": requests, "limits": limits}
     built: Manifest = {
         "name": "c",
@@ -91,7 +92,7 @@ def container(
 
 
 def cause_of(reason: str, said: str = "because", outlook: str = "") -> Cause:
-    """Returns a cause with any reason and any text."""
+    """Returns a cause with this reason, this text, and this outlook."""
     soon = Cause.of(Kind.POD_ENDED, end=outlook) if outlook else None
     return replace(Cause.of(Kind.POD_ENDED, end=said), reason=reason, outlook=soon)
 
@@ -102,8 +103,9 @@ def pod(*name: str, **given: Any) -> Pod:
 
 
 def changed(pod: Pod, *, told_to_wait: bool = False, doomed: bool = False, **fields: Any) -> Pod:
-    """Returns the Pod with changed fields, also of `life` and `scheduling`. `told_to_wait` adds a
-    waiting condition. `doomed` adds the condition of a delayed eviction."""
+    """Returns the Pod with changed fields. The fields may also be fields of `life` and `scheduling`.
+    `told_to_wait` adds a condition that the Pod waits. `doomed` adds the condition that the Pod's
+    eviction is delayed."""
     if told_to_wait or doomed:
         fields["waiting"] = Reason.EVICTION_THROTTLED if doomed else ""
     life, scheduling = (
@@ -116,7 +118,8 @@ def changed(pod: Pod, *, told_to_wait: bool = False, doomed: bool = False, **fie
 
 
 def unmanaged(name: str = "u", **given: Any) -> Manifest:
-    """Returns the manifest of a Pod of default-scheduler. `given` has keywords of `pod_manifest`."""
+    """Returns the manifest of a Pod of default-scheduler. `given` are further keywords of
+    `pod_manifest`."""
     defaults: Manifest = {"gates": (), "schedulerName": "default-scheduler"}
     return pod_manifest(name, **defaults | given)
 
@@ -128,7 +131,7 @@ def node_manifest(
     *,
     unschedulable: bool = False,
 ) -> Manifest:
-    """Returns the manifest of a Node, as kube-apiserver sends Nodes."""
+    """Returns the manifest of a Node, in the form in which kube-apiserver sends Nodes."""
     spec: Manifest = {"taints": [dict(taint) for taint in taints]} if taints else {}
     if unschedulable:
         spec["unschedulable"] = True
@@ -138,12 +141,14 @@ def node_manifest(
 
 
 def kube_node(name: str = "n1", labels: Mapping[str, str] | None = None, **given: Any) -> Node:
-    """Returns the parsed Node of `node_manifest(...)`. The label `slurm` may name the Slurm node."""
+    """Returns the parsed Node of `node_manifest(...)`. The label `slurm` names the Slurm node that
+    belongs to the Node."""
     return Node.parse(node_manifest(name, labels, **given), "slurm")
 
 
 def view(*nodes: Node, partitions: Sequence[Partition] = (), preemption: bool = True) -> ClusterView:
-    """Returns a cluster of these Nodes. Without `partitions`, a default partition has all Nodes."""
+    """Returns the view of a cluster with these Nodes. Without `partitions`, the cluster has one default
+    partition with all Nodes."""
     whole = Partition("main", tuple(node.slurm_name for node in nodes), default=True)
     listed = partitions or (whole,)
     return ClusterView(
@@ -152,7 +157,8 @@ def view(*nodes: Node, partitions: Sequence[Partition] = (), preemption: bool = 
 
 
 def moment(*nodes: Node, now: float = 1000.0) -> Context:
-    """Returns the context of a decision: the time, RULES, and a cluster of these Nodes."""
+    """Returns the context of a decision: the time `now`, RULES, and the view of a cluster with these
+    Nodes."""
     return Context(now, RULES, view(*nodes))
 
 
@@ -165,7 +171,8 @@ def placeholder_job(
     node: str | None = None,
     **given: Any,
 ) -> Job:
-    """Returns the job of a Pod's attempt and try, with the id and key that belong to this try."""
+    """Returns the job that Slurm has for this attempt and try of a Pod. The id and the key of the job
+    belong to this try."""
     key = PlaceholderKey(RULES.cluster, of.namespace, of.name, of.uid, attempt, attempt_try)
     fields: Manifest = {
         "name": job_name(of.namespace, of.name),
@@ -176,8 +183,8 @@ def placeholder_job(
 
 
 def placeholder_of(of: Pod, state: State = State.SEEN, **fields: Any) -> Placeholder:
-    """Returns the record of a single Pod in a state. If the job is not yet requested, the job gets the
-    phase that fits the state."""
+    """Returns a Placeholder (the extender's record of one Pod) in this state. Unless `fields` give the
+    job a phase, the job gets the phase that fits the state."""
     record = Placeholder.of(of)._replace(state=state, **fields)
     job = record.job
     if job.phase is not Phase.UNASKED:

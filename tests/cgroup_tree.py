@@ -1,6 +1,8 @@
-"""A tree of cgroups (v2) like a kubelet's tree, in a folder of the test, and processes in the cgroups.
+"""A tree of cgroups (v2) in a folder of the test, like the tree that a kubelet makes, and processes in
+these cgroups.
 
-If a kernel uses cgroup v1, v2 can be mounted too: without controllers, but with device programs.
+On a kernel that uses cgroup v1, the test mounts v2 in addition. This v2 has no controllers, but device
+programs work.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ os.mknod(sys.argv[2], 0o20600, os.makedev(int(sys.argv[3]), int(sys.argv[4])))
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree of cgroups. `root` stands for /sys/fs/cgroup of a Node. `bpf` is in a BPF file system."""
+    """A tree of cgroups. `root` stands for /sys/fs/cgroup of a Node. `bpf` is a folder in a BPF file
+    system."""
 
     root: Path
     bpf: Path
@@ -51,20 +54,21 @@ class Tree:
             (self.root / cgroup).mkdir(parents=True, exist_ok=True)
 
     def try_to_open(self, cgroup: str, *files: str | Path) -> dict[str, str]:
-        """Opens files in a process of a cgroup. Returns "opened", or the error, for each file."""
+        """Opens files in a process of a cgroup. Returns, by file, "opened" or the error."""
         procs = self.root / cgroup / "cgroup.procs"
         argv = [sys.executable, "-c", _TRY, str(procs), *map(str, files)]
         return dict(json.loads(subprocess.run(argv, check=True, capture_output=True).stdout))
 
     def opens(self, cgroup: str, file: str | Path) -> bool:
         """Returns True if a process in a cgroup may open a device. The devices of `make_devices` have no
-        driver: the kernel checks the permission first, and then misses the driver."""
+        driver, so an allowed `open` fails too, but with another error: the kernel checks the permission
+        first."""
         said = self.try_to_open(cgroup, file)[str(file)]
         assert said in {*LET_IN, "Operation not permitted"}, said
         return said in LET_IN
 
     def makes(self, cgroup: str, file: Path, major: int, minor: int) -> bool:
-        """Returns True if a process in a cgroup can make a file for a device."""
+        """Returns True if a process in a cgroup may make a device file (mknod)."""
         procs = self.root / cgroup / "cgroup.procs"
         argv = [sys.executable, "-c", _MAKE, str(procs), str(file), str(major), str(minor)]
         return subprocess.run(argv, check=False, capture_output=True).returncode == 0
@@ -88,7 +92,8 @@ def mounted(folder: Path) -> Iterator[Tree]:
 
 
 def make_devices(folder: Path, *names: str) -> list[str]:
-    """Makes character devices with a major number that has no driver. Returns their files."""
+    """Makes character devices with a major number for which no driver exists. Returns the paths of the
+    devices."""
     folder.mkdir()
     for minor, name in enumerate(names):
         os.mknod(folder / name, 0o20666, os.makedev(60, minor))

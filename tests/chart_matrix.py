@@ -28,7 +28,7 @@ NEEDED: Values = {
         "tokenSecret": {"name": "slurm-token"},
     }
 }
-"""Required values without a default."""
+"""Values that a user must set, because they have no default."""
 POOLS: Values = {
     "pools": {
         "enabled": True,
@@ -205,7 +205,7 @@ MATRIX: dict[str, Values] = {
         "pools": {"enabled": True},
     },
 }
-"""Values by the name of the choice. `with_needed` adds the required values."""
+"""Values, by the name of the choice that they make. `with_needed` adds the required values."""
 
 REFUSED: dict[str, tuple[Values, str]] = {
     "an unknown value": ({"sheduler": {}}, "additional properties 'sheduler' not allowed"),
@@ -357,5 +357,5 @@ REFUSED: dict[str, tuple[Values, str]] = {
 
 
 def with_needed(values: Values) -> Values:
-    """Returns the values together with NEEDED."""
+    """Returns the values together with the required values in NEEDED."""
     return merged(NEEDED, values)

@@ -1,8 +1,8 @@
 """A clock that tests move, and a clock of CPU time for tests with a limit on CPU time.
 
-The speeds of machines differ by a factor of two. The speed of a single machine differs as much from
-second to second. CpuClock measures the slowness of the machine before and after the work, and divides
-the CPU time by the larger value.
+Machines differ in speed by a factor of two, and a single machine differs as much from one second to the
+next. So CpuClock measures how slow the machine is before and after the work, and divides the CPU time by
+the larger value.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from time import process_time
 _NUMBERS = 500_000
 _TEXT = json.dumps([{"key": f"k{number}", "values": [str(number)]} for number in range(20_000)])
 _USUALLY_S = 0.016, 0.008
-"""Seconds for adding and for parsing on the reference machine of all limits: 2 cores of an AMD EPYC
-9004, Python 3.11 of Debian."""
+"""CPU time in seconds that the reference machine needs for adding and for parsing. All limits are for
+this machine: 2 cores of an AMD EPYC 9004, Python 3.11 of Debian."""
 
 
 class Clock:
@@ -30,7 +30,7 @@ class Clock:
 
 
 class CpuClock:
-    """A clock of this process's CPU time, which starts at once."""
+    """A clock of this process's CPU time. The clock starts when it is made."""
 
     def __init__(self) -> None:
         self._slowness = slowness()
@@ -43,11 +43,12 @@ class CpuClock:
 
 
 def slowness() -> float:
-    """Returns the slowness of this machine: the current duration of a task, divided by the duration on
-    the reference machine. The result is at least 1.
+    """Returns how slow this machine is at the moment: the CPU time of a task, divided by the CPU time of
+    the same task on the reference machine. The result is at least 1.
 
-    A machine may be slow at arithmetic, or at the first use of memory. The larger quotient counts: the
-    reader of a large request mostly allocates memory."""
+    Two tasks are measured, and the larger quotient counts, because a machine may be slow at arithmetic
+    or at the first use of memory. The reader of a large request mostly allocates memory.
+    """
     took = _seconds(lambda: sum(map(int, range(_NUMBERS)))), _seconds(lambda: json.loads(_TEXT))
     return max(1.0, *(each / usual for each, usual in zip(took, _USUALLY_S, strict=True)))
 

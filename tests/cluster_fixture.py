@@ -1,4 +1,4 @@
-"""A whole cluster for all tests of a run. A test must leave the cluster unchanged."""
+"""A whole cluster that all tests of a run share. Each test must leave the cluster as it was."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from deploy.local.spec import KUBERNETES_RELEASES, ClusterSpec
 
 def bare_cluster(directory: Path) -> Cluster:
     """Starts a cluster with a single Node and no extender. The variable KUBERNETES_RELEASE names the
-    Kubernetes release; the default is the newest release."""
+    release of Kubernetes. By default, the cluster has the newest release."""
     release = ClusterSpec().kubernetes_release or KUBERNETES_RELEASES[0]
     return Cluster.up(ClusterSpec(nodes=1, extender=False, kubernetes_release=release), directory)
 
@@ -28,8 +28,8 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 
 @pytest.fixture(scope="session")
 def shared_cluster_if_needed(request: pytest.FixtureRequest) -> Callable[[], Cluster]:
-    """Returns a function that starts the shared cluster at the first call. Some parameters of a test
-    need no cluster."""
+    """Returns a function that starts the shared cluster at its first call, for tests of which only some
+    parameters need a cluster."""
 
     def shared() -> Cluster:
         cluster: Cluster = request.getfixturevalue("shared_cluster")

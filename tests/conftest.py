@@ -17,7 +17,8 @@ from tests.side_by_side import group_of, leaves_its_cluster
 
 __all__ = ["shared_cluster", "shared_cluster_if_needed"]
 
-# The duration of an example depends on the load of the machine. Limits on speed count CPU time instead.
+# Hypothesis must not limit the duration of an example, which depends on the load of the machine. Limits
+# on speed count CPU time instead.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
@@ -72,8 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Func
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collects no garbage during the imports, and excludes modules and collected tests from garbage
-    collection after that: a full collection takes 0.4 s."""
+    """Turns garbage collection off during the imports. Then excludes all existing objects from garbage
+    collection, because a full collection of modules and collected tests takes 0.4 s."""
     gc.disable()
     collected = yield
     gc.freeze()
@@ -83,8 +84,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Function | None) -> None:
-    """Ends the session's fixtures of a worker after the last test of a group. Without workers, the same
-    group may come again."""
+    """In a worker of pytest-xdist, ends the session's fixtures after the last test of a group. Without
+    workers, the fixtures stay, because a later test may be of the same group."""
     if hasattr(item.config, "workerinput") and leaves_its_cluster(item, nextitem):
         runner: Any = item.config.pluginmanager.get_plugin("runner")
         runner.pytest_runtest_teardown(item, None)  # as after the last test of the run
@@ -96,10 +97,10 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(autouse=True)
 def _only_its_own_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Keeps the garbage collector away from the objects of earlier tests, for tests marked `alone`.
+    """For tests marked `alone`: keeps the garbage collector away from the objects of earlier tests.
 
-    A full collection of all these objects takes 0.3 s, and would count as time of the measured code. The
-    extender also freezes its objects at the start.
+    A full collection of these objects takes 0.3 s, and this time would count as time of the measured
+    code. The extender also freezes the objects that exist at its start.
     """
     if request.node.get_closest_marker("alone") is None:
         yield

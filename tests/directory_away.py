@@ -1,4 +1,4 @@
-"""An outage of the directory of users (sssd, LDAP) for the Slurm of a local cluster."""
+"""An outage of the users' directory (sssd, LDAP), as the Slurm of a local cluster sees the outage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from deploy.local.cluster import Cluster
 
 _MNT_DETACH = 2
-# umount(8) needs /proc/self. In the mount namespace, /proc belongs to another PID namespace.
+# The test calls umount2 by ctypes: umount(8) needs /proc/self, and /proc in this mount namespace shows
+# another PID namespace.
 _UNMOUNT = (
     f"import ctypes, sys; sys.exit(ctypes.CDLL(None).umount2(sys.argv[1].encode(), {_MNT_DETACH}))"
 )
@@ -23,8 +24,8 @@ _UNMOUNT = (
 
 @contextmanager
 def directory_away(cluster: Cluster, users: Collection[str]) -> Iterator[None]:
-    """Replaces /etc/passwd in Slurm's root until the block ends: slurmctld, slurmrestd and slurmd cannot
-    resolve the users."""
+    """Replaces /etc/passwd in Slurm's root, until the block ends, by a file without the users. So
+    slurmctld, slurmrestd and slurmd cannot resolve these users."""
     layout = Layout(cluster.directory)
     init, passwd = layout.init.read_text().split()[0], layout.root / "etc/passwd"
     enter = ["nsenter", "--target", init, "--mount", "--"]

@@ -1,4 +1,5 @@
-"""Waits in tests: a test looks until a condition holds, and fails after a limit."""
+"""Waits in tests: a test reads a value again and again until a condition holds, and fails after a time
+limit."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def eventually(
 
 
 def eventually_not(see: Callable[[], object], what: str, within_s: float = 40.0) -> None:
-    """Returns when the value of `see` is false. Fails after `within_s` seconds."""
+    """Returns as soon as the value of `see` is false. Fails after `within_s` seconds."""
     eventually(see, what, within_s, holds=not_)
 
 
@@ -42,7 +43,7 @@ async def until(
     *,
     holds: Callable[[Any], object] = bool,
 ) -> Any:
-    """Does the same as `eventually` on the event loop. The value of `see` may be awaitable."""
+    """Does the same as `eventually`, but on the event loop. The value of `see` may be awaitable."""
     seen = None
     began = looks = time.monotonic()
     try:
@@ -57,12 +58,14 @@ async def until(
 
 
 def _pause_s(shortest_s: float, waited_s: float, looked_s: float) -> float:
-    """Returns the pause before the next look. Each look costs CPU of the systems under test: the pause
-    grows with the whole wait, and with the duration of the last look, most of all for kubectl."""
+    """Returns the pause before the next read. Each read costs CPU of the systems under test, so the
+    pause grows with the whole wait. The pause also grows with the duration of the last read, which is
+    longest for kubectl."""
     return max(shortest_s, min(0.5, max(waited_s / 20, 3 * looked_s)))
 
 
 def _late(what: str, within_s: float, seen: object) -> str:
-    """Returns the message of a late wait: with `what`, or else with the waiting line of the test."""
+    """Returns the message of a wait that took too long. The message begins with `what`, or otherwise
+    with the source line of the wait."""
     awaited = what or traceback.extract_stack(limit=3)[0].line
     return f"{awaited}: not within {within_s:g} s, but {seen!r}"

@@ -1,7 +1,7 @@
-"""Pods with as many or as large requests as kube-apiserver accepts.
+"""Pods whose requests are as many or as large as kube-apiserver accepts.
 
-Some of these Pods are within the extender's limits, but as expensive as possible. Other Pods are far
-beyond the limits.
+Some of these Pods are within the extender's limits, but as expensive for the extender as possible. Other
+Pods are far beyond the limits.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def least(measured: Callable[[], object], enough: float) -> float:
-    """Returns the CPU seconds of a call: the smallest of up to six measurements, because other work of
-    this process only adds time. Stops at the first result below `enough`. The garbage collector is off.
+    """Returns the smallest CPU time of a call, in seconds, in up to six measurements. Other work of this
+    process only adds time, so the smallest measurement is the best. Stops at the first result below
+    `enough`. The garbage collector is off.
 
-    The first measurement ignores the machine's slowness, because `CpuClock` only lowers a result."""
+    The first measurement does not consider how slow the machine is, because `CpuClock` can only lower a
+    result.
+    """
     gc.disable()
     try:
         began = process_time()
@@ -43,13 +46,13 @@ def least(measured: Callable[[], object], enough: float) -> float:
 
 
 def noise(about: object, length: int) -> str:
-    """Returns a text that hardly compresses, and that differs for each `about`."""
+    """Returns a text that hardly compresses. Each value of `about` gives another text."""
     text = "".join(sha256(f"{about}.{n}".encode()).hexdigest() for n in range(length // 64 + 1))
     return text[:length]
 
 
 def names(number: int) -> list[str]:
-    """Returns names of Nodes. The cluster of a test may have fewer Nodes."""
+    """Returns names of Nodes. Nodes of these names may be missing in the cluster of the test."""
     return [f"node-{n}" for n in range(number)]
 
 
@@ -109,7 +112,8 @@ DEMANDS: Mapping[str, Callable[[int], Manifest]] = {
         {"matchExpressions": [expression("x", "NotIn", *(noise(seed + n, 60) for n in range(100)))]}
     ),
 }
-"""Specs of Pods within the limits. Each argument gives another spec."""
+"""By name: a function that makes the spec of a Pod within the limits. Each argument of the function
+gives another spec."""
 
 
 def _containers(
@@ -140,7 +144,8 @@ EXCESSES: Mapping[str, Callable[[], Manifest]] = {
     },
     "amounts": lambda: _containers(1, lambda _: {f"example.com/{n}": f"{n}" for n in range(50_000)}),
 }
-"""Specs of Pods far beyond the limits, of a megabyte or more. etcd accepts one and a half megabytes."""
+"""By name: the spec of a Pod far beyond the limits. Each spec has a megabyte or more, and etcd accepts
+one and a half megabytes."""
 WORDS: Mapping[str, str] = {
     "terms": "nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution: 20000 terms, and at most 100",
     "expressions": "35000 expressions, and at most 500 are taken",
@@ -154,7 +159,7 @@ WORDS: Mapping[str, str] = {
     "claims": "spec.volumes and spec.resourceClaims: 15000 claims, and at most 64 are taken",
     "amounts": "amounts, and at most 2000 are taken",
 }
-"""Part of the rejection's message for each spec of EXCESSES."""
+"""For each spec of EXCESSES: a part of the message with which the extender rejects the Pod."""
 
 _TEXTS = ("account", "comment", "constraints", "partition", "prefer", "qos", "reservation")
 _OTHERS = ("excluded-nodes", "required-nodes", "exclusive", "group-id", "user-id", "priority", "timeout")
@@ -171,11 +176,13 @@ ANNOTATED: Mapping[str, Mapping[str, str]] = {
     "unknown names": {f"unknown-{n}-" + "x" * 200: "" for n in range(1000)},
     "near misses": {f"partitio{n}": "" for n in range(10_000)},
 }
-"""Hostile annotations, by names without the prefix."""
+"""By name: annotations that are as expensive or as misleading as possible, without the prefix of their
+keys."""
 
 
 def annotated(annotations: Mapping[str, str], **spec: Any) -> Manifest:
-    """Returns a Pod with these annotations, with forged annotations, and with all fields of BESIDES."""
+    """Returns a Pod with these annotations, with the forged annotations FORGED, and with the fields
+    BESIDES."""
     return pod_manifest(
         name="p" * 253,
         annotations={PREFIX + name: value for name, value in annotations.items()} | FORGED,
@@ -199,7 +206,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
     },
     "malformed": {ATTEMPT: "2", FEASIBLE_NODES: "0 n[1-999999999]"},
 }
-"""Annotations with the feasible Nodes of a Pod, after a first attempt without success."""
+"""By name: annotations of a Pod after a first attempt without success, with the Pod's feasible Nodes."""
 BESIDES = {
     "schedulingGates": [{"name": f"example.com/{n}-" + "g" * 200} for n in range(1000)],
     "serviceAccountName": "s" * 253,

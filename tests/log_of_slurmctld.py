@@ -1,5 +1,5 @@
-"""Adds the end of slurmctld's log to the report of a failed test. The conftest.py of a folder imports
-`pytest_runtest_makereport`."""
+"""Adds the end of slurmctld's log to the report of a failed test. Import `pytest_runtest_makereport` in
+the conftest.py of a folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINES = 60
 def pytest_runtest_makereport(
     item: pytest.Function,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the logs after a failed setup, call or teardown."""
+    """Adds the logs to the report if the setup, the call or the teardown of a test has failed."""
     report = yield
     if report.failed:
         for cluster in set(_clusters(item)):
@@ -26,7 +26,8 @@ def pytest_runtest_makereport(
 
 
 def _clusters(item: pytest.Function) -> Iterator[Cluster]:
-    """Yields the clusters among a test's fixtures, also in a tuple or in an attribute `cluster`."""
+    """Yields the clusters among a test's fixtures. A cluster may be the fixture itself, an element of a
+    tuple, or the attribute `cluster` of the fixture."""
     for given in item.funcargs.values():
         for each in given if isinstance(given, tuple) else (given,):
             found = getattr(each, "cluster", each)

@@ -28,7 +28,7 @@ SOURCE: Final = "tests/long.json"
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A target of the Makefile, and the claim proved by a pass."""
+    """A target of the Makefile, and the statement that a pass of the target proves."""
 
     target: str
     proves: str
@@ -50,7 +50,8 @@ SUITES: Final = (
 
 
 def run(suites: Sequence[Suite]) -> list[str]:
-    """Runs the suites in order, and notes each pass at once. Returns the failed targets."""
+    """Runs the suites in order, and writes each pass into the record at once. Returns the targets that
+    failed."""
     failed = list[str]()
     for suite in suites:
         began, at = time.monotonic(), clean_commit()
@@ -66,7 +67,8 @@ def run(suites: Sequence[Suite]) -> list[str]:
 
 
 def clean_commit() -> str | None:
-    """Returns the commit. None if a file differs from the commit, except for the record and its page."""
+    """Returns the commit of the checkout; None if a file differs from the commit. The record and its
+    page may differ."""
     written = (f":!{path.relative_to(CHECKOUT)}" for path in (RECORD, PAGE))
     command = ["git", "status", "--porcelain", "--", ".", *written]
     status = subprocess.run(command, cwd=CHECKOUT, check=False, capture_output=True)
@@ -94,7 +96,8 @@ def page(record: Mapping[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the suites named, or all of them. Returns 1 after a failure, 2 for an unknown name."""
+    """Runs the named suites; without names, runs all suites. Returns 1 if a suite failed, and 2 for an
+    unknown name."""
     if [*arguments] == ["--page"]:
         PAGE.write_text(page(read_json(RECORD)))
         return 0

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 @contextmanager
 def meanwhile(act: Callable[[], object], every_s: float) -> Iterator[None]:
     """Calls `act` every `every_s` seconds in a thread, while the block runs. An exception of `act` ends
-    the calls, and is raised after the block: a test must not pass without the planned load."""
+    the calls, and is raised again after the block. Otherwise a test could pass without the planned
+    load."""
     over, failures = threading.Event(), list[Exception]()
 
     def run() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def kept(act: Callable[[], object]) -> int:
-    """Returns the number of bytes that `act` has allocated and not freed."""
+    """Calls `act`, and returns the number of bytes that `act` has allocated and not freed."""
     tracemalloc.start()
     try:
         act()

@@ -2,10 +2,11 @@
 
     python -m tests.near extender/policy wellknown/names.py
 
-A path is a file or a folder. A test file is near a path if the file imports a module below the path, or
-a module of the product that imports such a module. If no test file is near, importers of importers
-count, step by step, until a test file is near. A test file below a path is near, too. The tests of all
-pages are near a page (Markdown, or the folder docs). Other files have no test near.
+A path is a file or a folder. A test file is near a path if the test file is below the path, or imports
+a module below the path. A test file is also near if the test file imports a module of the product that
+imports a module below the path. If no test file is near, the search goes on with the modules that import
+those modules, step by step, until a test file is near. The tests of pages are near each page (a Markdown
+file, or the folder docs). No test is near any other file.
 """
 
 import sys
@@ -23,8 +24,9 @@ _PAGE_TESTS: Final = ("tests.documentation", "tests.language", "tests.pages")
 
 
 def near(paths: Sequence[Path]) -> list[Path]:
-    """Returns the test files, in order. The working directory is the project's root. Raises
-    FileNotFoundError if a path does not exist, and ValueError if a path is outside the project."""
+    """Returns the test files near the paths, sorted. The working directory must be the project's root.
+    Raises FileNotFoundError if a path does not exist, and ValueError if a path is outside the
+    project."""
     graph = grimp.build_graph(*_ROOTS)
     named, found = set[str](), set[str]()
     for each in paths:

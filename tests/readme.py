@@ -1,4 +1,4 @@
-"""Reads the examples in README, as a reader copies the examples."""
+"""Reads the examples in README, as a reader of README copies them."""
 
 from __future__ import annotations
 

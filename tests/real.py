@@ -1,13 +1,16 @@
-"""Runs real tests: first four at a time, then each test that keeps both cores busy by itself.
+"""Runs real tests: first most tests, four at a time. Then the tests marked `alone`, one at a time,
+because each of these tests keeps both cores busy.
 
     python -m tests.real PATH...
 
-Dozens of daemons share two cores, and no test controls their timing. A failed test runs once more,
-with no other test beside. If the test passes then, the run reports the test as unsteady and writes
-both logs to build/unsteady.json. If the run passes, `make test` adds the unsteady tests to the record of
-`tests.unsteady`. The run fails if a test fails twice, or if more than MAX_RETRIED tests fail at first.
+Dozens of daemons share two cores, so a test may fail by bad timing alone. Therefore a failed test runs a
+second time, while no other test runs. If the test then passes, the run reports the test as unsteady and
+writes both logs to build/unsteady.json. If the run passes, `make test` adds the unsteady tests to the
+record of `tests.unsteady`. The run fails if a test fails twice, or if more than MAX_RETRIED tests fail
+at first.
 
-build/real.json has the seconds of each file of tests, and the share of the processors that was busy.
+The run writes the seconds of each file of tests, and the share of the processors' time that was used, to
+build/real.json.
 """
 
 import os
@@ -31,21 +34,22 @@ from tests.unsteady import RUN, Unsteady, write_run
 MAX_RETRIED: Final = 3
 _CHECKOUT: Final = Path(__file__).parents[1]
 _TIMES: Final = _CHECKOUT / "build" / "real.json"
-# Most tests wait for clusters: two cores suffice for four tests at a time.
+# Most tests mostly wait for their clusters, so two cores are enough for four tests at a time.
 _SIDE_BY_SIDE: Final = ("-m", "real and not alone", "-n", "4", "--dist", "loadgroup")
 _ALONE: Final = ("-m", "real and alone")
 _WHOLE: Final = "tests"
 _NO_TESTS: Final = int(pytest.ExitCode.NO_TESTS_COLLECTED)
-"""Status of pytest if the options deselect every test. Most files have tests for one run only."""
+"""Exit status of pytest if the options deselect every test. This is no failure, because most files have
+tests for only one of the two runs."""
 _GO: Final = {"GOGC": "400"}
-"""Go's garbage collector would take a quarter of the CPU that a cluster needs for its start. With this
-value kube-apiserver takes 110 MB more memory."""
+"""Setting of Go's garbage collector, which otherwise takes a quarter of the CPU of a cluster's start.
+With this value, kube-apiserver takes 110 MB more memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Exit status of a run (0 if each test passed in the end), its unsteady tests, and the reports of
-    the first try, as `tests.report_log` writes them."""
+    """Exit status of a run, its unsteady tests, and the reports of the first try in the form of
+    `tests.report_log`. The status is 0 if each test passed in the first or second try."""
 
     status: int
     unsteady: tuple[Unsteady, ...] = ()
@@ -53,7 +57,7 @@ class Run:
 
 
 def run(options: Sequence[str], *, max_retried: int = MAX_RETRIED) -> Run:
-    """Runs pytest, and once more each test that failed."""
+    """Runs pytest. Then runs each failed test a second time, unless too many tests have failed."""
     status, reports = _pytest(*options, "--durations", "10")
     if status != 1:  # all tests passed, or pytest itself failed
         return Run(status, reports=reports)
@@ -70,8 +74,8 @@ def run(options: Sequence[str], *, max_retried: int = MAX_RETRIED) -> Run:
 
 
 def files(paths: Sequence[str], marker: str = "real") -> list[str]:
-    """Returns the paths, with each folder replaced by its files of real tests that may have the marker.
-    Each worker of pytest would need 22 s of CPU to collect all files."""
+    """Returns the paths. Each folder is replaced by its files that may have a test with the marker,
+    because collecting all files would cost each worker of pytest 22 s of CPU."""
     return [file for path in paths for file in _files(Path(path), marker) or [path]]
 
 
@@ -82,15 +86,15 @@ def _files(folder: Path, marker: str) -> list[str]:
 
 @cache
 def may_have(marker: str, file: Path) -> bool:
-    """Returns True if a file, or a conftest.py of its folders, names a marker of tests."""
+    """Returns True if a file, or a conftest.py that applies to the file, mentions the marker."""
     above = (folder / "conftest.py" for folder in file.parents)
     texts = (each.read_text() for each in (file, *above) if each.exists())
     return any(re.search(rf"\bmark\.{marker}\b", text) for text in texts)
 
 
 def times(runs: Sequence[Run], busy: float) -> dict[str, Any]:
-    """Returns the seconds of each file of tests, the longest first, and `busy`: the share of the
-    processors that was busy during the run (0 to 1)."""
+    """Returns the seconds of each file of tests, longest first, together with `busy`. `busy` is the
+    share of the processors' time that the run used (0 to 1)."""
     seconds = dict[str, float]()
     for report in (report for run in runs for report in run.reports):
         file = report["test"].partition("::")[0]
@@ -105,7 +109,8 @@ def _log_of(test: str, reports: Sequence[dict[str, Any]]) -> str:
 
 
 def _pytest(*options: str) -> tuple[int, tuple[dict[str, Any], ...]]:
-    """Returns the exit status and the reports. A pytest that was killed has a negative status."""
+    """Runs pytest. Returns the exit status and the reports. If a signal killed pytest, the exit status
+    is negative."""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "reports"
         log.touch()
@@ -117,8 +122,9 @@ def _pytest(*options: str) -> tuple[int, tuple[dict[str, Any], ...]]:
 
 
 def main(paths: Sequence[str]) -> int:
-    """Runs all real tests below the paths. Returns 1 if a test failed, or if the paths have no test."""
-    psutil.cpu_percent()  # counts from here on
+    """Runs all real tests below the paths. Returns 1 if a test failed, or if no test is below the
+    paths."""
+    psutil.cpu_percent()  # the next call counts from here
     runs = [run([*_SIDE_BY_SIDE, *files(paths)]), run([*_ALONE, *files(paths, "alone")])]
     _TIMES.parent.mkdir(exist_ok=True)
     found = times(runs, psutil.cpu_percent() / 100)
@@ -126,7 +132,7 @@ def main(paths: Sequence[str]) -> int:
     write_run(RUN, [test for each in runs for test in each.unsteady])
     statuses = {each.status for each in runs}
     passed = 0 in statuses and statuses <= {0, _NO_TESTS}
-    if passed and list(paths) == [_WHOLE] and "CI" not in os.environ:  # CI commits nothing
+    if passed and list(paths) == [_WHOLE] and "CI" not in os.environ:  # CI commits no record
         unsteady.record_last()
     return int(not passed)
 

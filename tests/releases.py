@@ -1,8 +1,8 @@
-"""Chooses the release of Slurm for each real test with a variant for every release.
+"""Chooses the release of Slurm for each real test that exists in one variant for each release.
 
 `make test` runs the tests of ON_EACH_RELEASE on every release, except tests with the marker
-`one_release`, which names the reason. Marked tests and all other tests run on one release. The option
-`--all-releases` runs all tests on every release (`make test-releases`).
+`one_release`, whose argument is the reason. Marked tests and all other tests run on one release. The
+option `--all-releases` runs all tests on every release (`make test-releases`).
 """
 
 import zlib
@@ -14,8 +14,8 @@ import pytest
 from deploy.local.spec import DEBIAN_SUITES
 from tests.side_by_side import home_of, release_of
 
-# The releases differ in REST's forms, in the start, waiting and end of jobs, in slurmctld's memory of
-# ended jobs, in CPUs and GRES, and in the accepted configurations.
+# These tests concern differences between the releases: the forms of REST, the start, the waiting and the
+# end of jobs, slurmctld's memory of ended jobs, CPUs and GRES, and accepted configurations.
 ON_EACH_RELEASE: Final = (
     "tests/slurm_client/",
     *(
@@ -31,12 +31,12 @@ ON_EACH_RELEASE: Final = (
 
 
 def names_a_release(keywords: str) -> bool:
-    """Returns True if the text of `-k` names a release, and so requests all variants of the release."""
+    """Returns True if the expression of `-k` names a release. Then all tests of this release run."""
     return any(release in keywords for release in DEBIAN_SUITES)
 
 
 def repeats(items: Sequence[pytest.Function]) -> list[pytest.Function]:
-    """Returns the tests to leave out, because the variant of another release runs."""
+    """Returns the variants of tests to leave out, because the variant for another release runs."""
     variants = dict[str, list[pytest.Function]]()
     for item in items:
         if (release := release_of(item)) and not _runs_on_each(item):
@@ -56,9 +56,9 @@ def _runs_on_each(item: pytest.Function) -> bool:
 
 
 def chosen(test: str, home: str) -> str:
-    """Returns the release for a test. If a file has a cluster of its own, all tests of the file have the
-    same release. Tests with a cluster shared by a folder (`home`) alternate between the releases, and so
-    do tests of ON_EACH_RELEASE."""
+    """Returns the release of Slurm on which a test runs. If a file has its own cluster, all tests of the
+    file have the same release. Tests that share a folder's cluster (`home`), and tests of
+    ON_EACH_RELEASE, are spread over the releases."""
     file = test.partition("::")[0]
     alone = home in ("", file) and not file.startswith(ON_EACH_RELEASE)
     key = file if alone else test.partition("[")[0]

@@ -44,11 +44,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def without_group(nodeid: str) -> str:
-    """Returns a test's name without pytest-xdist's suffix for the group."""
+    """Returns a test's name without the group that pytest-xdist appends."""
     return re.sub(r"@[^\]]*$", "", nodeid)
 
 
 def _log(report: pytest.TestReport) -> str:
-    """Returns the failure and the captured output, as pytest prints both."""
+    """Returns the text of the failure and the captured output, in the form in which pytest prints
+    them."""
     sections = (f"--- {title} ---\n{text}" for title, text in report.sections)
     return "\n".join(filter(None, (report.longreprtext, *sections)))

@@ -36,14 +36,15 @@ exec nsenter --target "$pid" --mount --pid -- chroot {directory}/root \
 
 
 def tree_of(release: str) -> Path:
-    """Returns the folder of an unpacked release, with slurmdbd's libraries."""
+    """Returns the folder with the unpacked files of a release of Slurm. The files include slurmdbd's
+    libraries."""
     spec = ClusterSpec(nodes=1, kubernetes=False, extender=False, accounting=True, release=release)
     return Cluster.prepare(spec)[0]
 
 
 def put_slurmctld(folder: Path, tree: Path, etc: Path | str = "", host: str = "") -> Path:
-    """Puts a program slurmctld into a folder, and returns the path. The program sees `etc` as
-    /etc/slurm, and `host` as the name of the machine."""
+    """Writes a program slurmctld into a folder, and returns the program's path. The program runs
+    slurmctld of `tree`, which sees `etc` as /etc/slurm, and `host` as the name of the machine."""
     folder.mkdir(parents=True, exist_ok=True)
     host = host or socket.gethostname()
     hosts = folder / "hosts"
@@ -55,8 +56,8 @@ def put_slurmctld(folder: Path, tree: Path, etc: Path | str = "", host: str = ""
 
 
 def put_scontrol(folder: Path, cluster: Cluster) -> None:
-    """Puts a program scontrol into a folder. The program runs the cluster's scontrol. The variable
-    SLURM_CONF may name another slurm.conf."""
+    """Writes a program scontrol into a folder. The program runs the cluster's scontrol, and accepts
+    another slurm.conf in the variable SLURM_CONF."""
     program = folder / "scontrol"
     program.write_text(_SCONTROL.format(directory=cluster.directory))
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Tests of the webhooks' certificate by TLS handshakes."""
+"""Tests of the certificate of the extender's webhooks, by TLS handshakes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ NAMES = ("slurm-extender.kube-system.svc", "127.0.0.1")
 
 
 class Secrets(InMemoryKubernetes):
-    """A Kubernetes with the Secret of the certificate, and with a webhook that has the CA bundle."""
+    """A kube-apiserver with the Secret of the certificate, and with a webhook configuration that gets
+    the CA bundle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +54,7 @@ class Secrets(InMemoryKubernetes):
 
 
 class Shown(Certificate):
-    """A certificate for a single listener."""
+    """A certificate as one listener shows it to clients."""
 
     def __init__(self, source: Source, health: Health) -> None:
         super().__init__(source, health)
@@ -62,7 +63,7 @@ class Shown(Certificate):
 
 @asynccontextmanager
 async def served(certificate: Shown) -> AsyncIterator[int]:
-    """Starts a listener with a certificate, and yields the port."""
+    """Starts a listener that shows a certificate, and yields the listener's port."""
     limits = Limits(connections=9, body=lambda: 0)
     server = Server(Starlette(), ("127.0.0.1", 0), limits, print, lambda: certificate.shown.context)
     serving = asyncio.ensure_future(server.serve())
@@ -73,7 +74,7 @@ async def served(certificate: Shown) -> AsyncIterator[int]:
 
 
 async def shown_to(port: int, authority: bytes, name: str = "127.0.0.1") -> bytes:
-    """Returns the certificate (DER) that the listener shows to a client with this CA. Raises
+    """Returns the certificate (DER) that the listener shows to a client that trusts this CA. Raises
     ssl.SSLError."""
     client = ssl.create_default_context(cadata=authority.decode())
     connecting = asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname=name)

@@ -1,4 +1,4 @@
-"""Tests of a program's health: the problems that count as an outage, and their lines in the log."""
+"""Tests of a program's health: which problems count as an outage, and which lines the log gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tests of `make test-long`: each suite is a target, and each pass is noted with the commit."""
+"""Tests of `python -m tests.long` (`make test-long`): each suite is a target of the Makefile, and each
+pass is recorded with its commit."""
 
 import subprocess
 from pathlib import Path
@@ -34,8 +35,8 @@ def test_page_shows_the_table_of_the_record() -> None:
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Commits a record with an earlier pass, a page, and a Makefile. The last target needs the note of
-    the target before."""
+    """Commits a record with an earlier pass, a page, and a Makefile. The Makefile's last target passes
+    only if the pass of the target before is already recorded."""
     (tmp_path / "page.md").write_text(PAGE.read_text())
     (tmp_path / "Makefile").write_text(MAKEFILE)
     write_json(tmp_path / "long.json", {"chaos": {"commit": "before", "minutes": 1.0}})

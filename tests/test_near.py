@@ -1,4 +1,4 @@
-"""Tests of the search for test files near a path, and of `./check PATH`."""
+"""Tests of `tests.near`, which finds the test files near a path, and of `./check PATH`."""
 
 import shutil
 import subprocess
@@ -55,7 +55,8 @@ def test_path_that_does_not_exist_is_an_error() -> None:
 
 
 class Checkout:
-    """A copy of `check`, with programs that note their calls."""
+    """A checkout with a copy of `check`. Other programs are replaced by scripts, and pytest's script
+    notes its calls."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -70,8 +71,8 @@ class Checkout:
         path.chmod(0o755)
 
     def check(self, files: str, status: int) -> tuple[int, list[str], str]:
-        """Returns the exit status of `./check PATH`, the calls of pytest, and the output. `files` are
-        the files near the path; pytest exits with `status`."""
+        """Runs `./check PATH`. `files` are the test files that `tests.near` prints; pytest exits with
+        `status`. Returns the exit status of `./check`, pytest's calls, and the output."""
         calls = self._folder / "calls"
         calls.touch()
         self._program(self._folder / ".venv/bin/python", f"printf '%s' '{files}'")

@@ -1,4 +1,5 @@
-"""Tests of README's first Pod: after admission, the Pod fits the cluster of `make demo`."""
+"""Tests of README's first Pod: after the Pod's admission by the extender, the Pod fits on a node of
+`make demo`."""
 
 from __future__ import annotations
 
@@ -24,10 +25,11 @@ FIRST_ID = 1 << 25
 
 
 async def asked_of_slurm(pod: dict[str, Any]) -> JobSpec:
-    """Returns the job that the extender requests for a Pod, after the Pod's admission."""
+    """Returns the job that the extender requests for a Pod after the extender's webhook has admitted the
+    Pod."""
     sent = body("mutate")
     sent["request"]["object"] = pod
-    allowing = Listeners(shared_gpus="allow")  # as the demo's cluster does
+    allowing = Listeners(shared_gpus="allow")  # like the cluster of `make demo`
     response = (await allowing.ask("mutate", sent))["response"]
     assert response["allowed"], response
     request = parse_pod(patched(pod, json.loads(b64decode(response["patch"]))), TRANSLATION).request

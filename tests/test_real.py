@@ -1,4 +1,4 @@
-"""Tests of `tests.real`: a failed test has a single second try, with no other test beside."""
+"""Tests of `tests.real`: a failed test gets a single second try, while no other test runs."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
 
 
 class Runs:
-    """A folder of tests that fail at the first try."""
+    """Runs tests in a folder. Each test fails at the first try."""
 
     def __init__(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -39,7 +39,8 @@ class Runs:
         (folder / "pytest.ini").write_text("[pytest]\nmarkers = xdist_group\n")
 
     def __call__(self, *which: str, options: tuple[str, ...] = ()) -> tuple[Run, str]:
-        """Runs tests with these parameters. Returns the result, and the text on stderr."""
+        """Runs one test for each of the parameters `which`. Returns the result, and the text on
+        stderr."""
         (self._folder / "test_it.py").write_text(UNSTEADY.format(which=which))
         return run(["test_it.py", *options], max_retried=2), self._capfd.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Tests of the choice between a single release of Slurm and every release."""
+"""Tests of `tests.releases`: a test runs on a single release of Slurm, or on every release."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -41,7 +41,8 @@ HOOKS = "from tests.conftest import pytest_addoption, pytest_collection_modifyit
 
 @pytest.fixture
 def items(pytester: pytest.Pytester) -> list[pytest.Function]:
-    """Writes tests of a file with a cluster of its own, and of a folder with a shared cluster."""
+    """Writes a file whose tests have their own cluster, and a folder whose tests share a cluster.
+    Returns all these tests."""
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     for folder, files in {
         "shared": {"conftest": CONFTEST, "test_shares": SHARES},

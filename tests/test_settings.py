@@ -1,4 +1,5 @@
-"""Tests of the settings: the environment sets them, and a wrong setting ends the program at once."""
+"""Tests of the extender's settings: environment variables set them, and a wrong setting ends the program
+at once."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ PREFIX = "SLURM_EXTENDER_"
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets only the required setting. Fails a test in which the program starts."""
+    """Sets only the required setting. If the program starts in spite of a wrong setting, the test
+    fails."""
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv(PREFIX + "SLURM_TOKEN_FILE", "/run/token")
@@ -349,7 +351,8 @@ def test_qos_grace_is_a_list_separated_by_commas(monkeypatch: pytest.MonkeyPatch
 
 
 def test_pools_file_requires_drain_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise slurmd would never leave a cordoned Node, and `kubectl drain` would wait for ever."""
+    """Without DRAIN_NODES, a cordoned Node would keep its slurmd for ever, and `kubectl drain` would
+    wait for ever."""
     monkeypatch.setenv(PREFIX + "POOLS_FILE", "pools.yaml")
     assert Settings().pools_file == Path("pools.yaml")
     monkeypatch.setenv(PREFIX + "DRAIN_NODES", "false")

@@ -1,4 +1,5 @@
-"""Tests of the groups: tests with the same cluster and release are a group, and stay on a worker."""
+"""Tests of `tests.side_by_side`: tests with the same cluster and release are a group, and one worker
+runs all tests of the group."""
 
 import re
 from pathlib import Path
@@ -56,7 +57,8 @@ OPTIONS = "[pytest]\nasyncio_default_fixture_loop_scope = function\n"
 
 
 def test_one_worker_runs_all_tests_of_a_group(pytester: pytest.Pytester) -> None:
-    """If a new version of pytest-xdist no longer finds the groups, pytest-xdist reports no error."""
+    """Without this test, nobody would notice a version of pytest-xdist that ignores the groups, because
+    pytest-xdist would report no error."""
     pytester.makeini(OPTIONS)
     pytester.makeconftest(GROUPS)
     pytester.makepyfile(MANY)
@@ -92,7 +94,7 @@ COMES_AFTER = "def test_it(told):\n    told.open('a').write('after\\n')\n"
 
 
 def test_cluster_ends_with_its_group(pytester: pytest.Pytester) -> None:
-    """The worker continues with another group, without the cluster."""
+    """The cluster ends after its group, although the worker continues with another group."""
     pytester.makeini(f"{OPTIONS}pythonpath = {Path(__file__).parents[1]}\n")
     pytester.makeconftest(LEAVES)
     pytester.makepyfile(test_a=USES, test_b=USES, test_c=COMES_AFTER)

@@ -1,4 +1,5 @@
-"""Tests of the record of unsteady tests: new runs, repeated tests, and removal of fixed tests."""
+"""Tests of the record of unsteady tests: new runs are added, tests that were unsteady twice are found,
+and fixed tests are removed."""
 
 from pathlib import Path
 
@@ -16,7 +17,8 @@ def _run(*tests: str) -> dict[str, object]:
 
 
 def test_no_test_is_unsteady_in_two_recorded_runs() -> None:
-    """After a failure, find and fix the cause, and run `python -m tests.unsteady fixed TEST CAUSE`."""
+    """If this test fails, find and fix the cause of the unsteady test. Then run `python -m
+    tests.unsteady fixed TEST CAUSE`."""
     assert repeated(orjson.loads(RECORD.read_bytes())) == []
 
 

@@ -21,12 +21,12 @@ RUN: Final = _CHECKOUT / "build" / "unsteady.json"
 RECORD: Final = Path(__file__).with_suffix(".json")
 _MAX_RUNS: Final = 20
 _MAX_UNSTEADY: Final = 1
-"""Number of recorded runs in which a test may be unsteady."""
+"""Maximum number of recorded runs in which a test may be unsteady."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsteady:
-    """A test, and the output of both tries."""
+    """A test that failed at first and passed at the second try, with the output of both tries."""
 
     test: str
     first_log: str
@@ -52,7 +52,8 @@ def record(run: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
 
 
 def fixed(test: str, cause: str, kept: dict[str, Any]) -> dict[str, Any]:
-    """Returns the record without the test, but with the cause. Raises KeyError for an unknown test."""
+    """Returns the record without the test, but with the cause that made the test unsteady. Raises
+    KeyError if the record does not have the test."""
     if test not in _counts(kept["runs"]):
         raise KeyError(test)
     others = [[each for each in run["unsteady"] if each != test] for run in kept["runs"]]
@@ -61,7 +62,7 @@ def fixed(test: str, cause: str, kept: dict[str, Any]) -> dict[str, Any]:
 
 
 def repeated(kept: dict[str, Any]) -> list[str]:
-    """Returns the tests with more than `_MAX_UNSTEADY` unsteady runs."""
+    """Returns the tests that were unsteady in more than `_MAX_UNSTEADY` recorded runs."""
     return sorted(test for test, count in _counts(kept["runs"]).items() if count > _MAX_UNSTEADY)
 
 
@@ -86,7 +87,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; returns 2 after a wrong command."""
+    """Runs the command. Returns 2 if the arguments are wrong."""
     match arguments:
         case ["fixed", test, cause]:
             write_json(RECORD, fixed(test, cause, read_json(RECORD)))

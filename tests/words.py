@@ -20,11 +20,12 @@ REASONS: Mapping[str, tuple[str, ...]] = {
         (Path(__file__).parent / "data" / "pending_reasons.json").read_text()
     ).items()
 }
-"""Names of Slurm's pending reasons, by release."""
+"""By release: the names of Slurm's pending reasons."""
 
 
 def figures() -> dict[str, int | list[str]]:
-    """Returns the content of the file. `unexplained` has the reasons that the table lacks."""
+    """Returns the content that `main` writes. `unexplained` has the reasons that the extender does not
+    explain."""
     told = {row.name for row in PENDING_REASONS if row.sentence}
     of_slurm = set().union(*REASONS.values())
     explained = of_slurm & told
