@@ -1,5 +1,5 @@
-"""Tests of the controller of pools. The controller leaves a node unchanged if the node has changed since
-the last read."""
+"""Tests of the controller of pools. If a node changes between the controller's read and the controller's
+write, the controller leaves the node alone."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -39,7 +39,8 @@ async def nothing() -> None:
 
 
 class Bench:
-    """A Node with an old revision. The pool has drained the node, and the node is idle."""
+    """A Node whose slurmd Pod has an old revision of the template. The pool has drained the node, and no
+    job runs on the node."""
 
     def __init__(self) -> None:
         self.kubernetes = InMemoryKubernetes()
@@ -58,20 +59,20 @@ class Bench:
         )
 
     def is_to_be_told_anew(self) -> None:
-        """Records the end of slurmd and a changed configuration on the Node. The pool then deletes the
-        node in Slurm."""
+        """Writes into the Node's annotations that slurmd has ended, and that the node in Slurm has an
+        outdated configuration. The pool then deletes the node in Slurm."""
         stopped = replace(OLD, revision="", conf="other")
         self.kubernetes.edit("nodes", "n1", {"metadata": {"annotations": stopped.annotations()}})
 
     async def turn(self, allowed: Callable[[], Awaitable[None]]) -> Assignment | None:
-        """Drains the node for a roll-out and runs a turn. Returns the Node's assignment after the
-        turn."""
+        """Drains the node for a roll-out, and runs a turn of the controller, which calls `allowed`
+        before a write. Returns the Node's assignment after the turn."""
         await self.slurm.drain_node("n1", "slurm-extender pool gpu: roll-out of gpu-1")
         await self.only_look(allowed)
         return Assignment.on(self.kubernetes.read("nodes", "n1")["metadata"].get("annotations") or {})
 
     async def only_look(self, allowed: Callable[[], Awaitable[None]] = nothing) -> None:
-        """Runs a turn without changing the node first."""
+        """Runs a turn of the controller without draining the node first."""
         pools = await self.controller(allowed)
         await pools.turn()
         self.state = pools.states["gpu"]
@@ -86,7 +87,7 @@ class Bench:
         return PoolController(self.kubernetes, self.slurm, nodes, cluster, leadership, health)
 
     def is_made_anew(self, **labels: str) -> None:
-        """Replaces the Node, as if the kubelet had registered the Node again."""
+        """Replaces the Node by a new Node, as if the kubelet had registered the Node again."""
         metadata = {"name": "n1", "labels": labels}
         before = self.kubernetes.read("nodes", "n1")
         self.kubernetes.put("nodes", before | {"metadata": metadata})
@@ -112,7 +113,8 @@ async def test_uses_of_a_revision_are_published_before_a_node_is_assigned(bench:
     bench.pool = REAL
 
     class Watching(InMemoryKubernetes):
-        """Records whether the uses are published when the Node is assigned."""
+        """Records whether the ConfigMap already has the revision's uses when the controller assigns the
+        revision to the Node."""
 
         in_time: bool | None = None
 
@@ -130,7 +132,8 @@ async def test_uses_of_a_revision_are_published_before_a_node_is_assigned(bench:
 
 
 async def test_new_leader_publishes_the_uses_of_revisions_that_exist(bench: Bench) -> None:
-    """The earlier leader may have been a release without this ConfigMap, or with other content."""
+    """The earlier leader may have been a release of the extender that wrote no ConfigMap, or other
+    content."""
     labels = {POOL_LABEL: "gpu"}
     for number, known in enumerate((False, True)):
         metadata = {"name": f"gpu-{number}", "namespace": "slurm-nodes", "labels": labels}
@@ -151,13 +154,15 @@ async def test_node_undrained_by_a_person_in_between_keeps_its_slurmd(bench: Ben
 
 
 async def test_node_goes_back_to_the_old_revision_if_its_pod_is_rejected(bench: Bench) -> None:
-    """The node has a placeholder, and kube-apiserver rejects the Pod of the new template."""
+    """The first Pod of the new template would replace slurmd under a placeholder, but kube-apiserver
+    rejects the Pod."""
     await bench.slurm.allocate(JobSpec("p", cpus=2, memory_mb=10, partition="main"), 7)
     bench.placeholder_cpus = 2
     assert await bench.turn(nothing) == replace(POOL.assignment, before="gpu-old")
     problem = {"type": SLURMD_PROBLEM, "status": "True", "message": "kube-apiserver does not take it"}
     bench.kubernetes.edit("nodes", "n1", {"status": {"conditions": [problem]}})
-    # The extender may have no right to the ConfigMap yet. Placeholders cannot wait for this right.
+    # The extender may not have the right to read the ConfigMap yet. Nodes with placeholders go back
+    # without waiting for this right.
     bench.kubernetes.outage(Rejected(403, "no right"), "read_config_map")
     with capture_logs() as logged:
         went_back = await bench.turn(nothing)
@@ -270,7 +275,8 @@ async def test_recreated_node_that_matches_comes_back(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("label", "down"), [("host", True), (None, False)])
 async def test_recreated_node_is_left_to_its_slurmd(bench: Bench, label: str | None, down: bool) -> None:
-    """slurmd of the host answers, or a label states that slurmd will run on the host."""
+    """The pool leaves the recreated Node alone if slurmd of the host answers, or if a label announces
+    slurmd of the host."""
     bench.is_made_anew(**({SLURMD_LABEL: label} if label else {}))
     if down:
         bench.slurm.fail_node("n1")

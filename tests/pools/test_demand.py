@@ -1,4 +1,5 @@
-"""Tests of the pending demand of a pool: the jobs waiting for more nodes, and the jobs' resources."""
+"""Tests of the pending demand of a pool: the jobs that wait for more nodes of the pool, and the
+resources of these jobs."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +26,8 @@ GPU = pool("gpu", "gpu", "big")
 
 
 def told(*jobs: Job, size: int = 0, **partitions: Any) -> Demand:
-    """Returns the demand for `GPU`. The partition gpu has `size` nodes with 4 CPUs each."""
+    """Returns the demand of the pool GPU for these waiting jobs. The partition gpu has `size` nodes with
+    4 CPUs each. `partitions` replaces partitions."""
     nodes = [replace(node(f"n{number}", cpus=4), partitions=("gpu",)) for number in range(size)]
     known = PARTITIONS | partitions
     return demand([GPU], [(job, 1) for job in jobs], known, nodes)["gpu"]
@@ -74,13 +76,15 @@ def test_job_that_does_not_wait_for_nodes_does_not_count(reason: str) -> None:
 
 @pytest.mark.parametrize("reason", [each.name for each in PENDING_REASONS if each.of_its_owner])
 def test_a_job_that_waits_for_its_owner_does_not_count(reason: str) -> None:
-    """Among these reasons are the limits of associations and QOS."""
+    """The owner of the job can end the wait. Among these reasons are the limits of associations and
+    QOS."""
     assert not counts(reason=reason)
 
 
 @pytest.mark.parametrize("limit", ["QOSMaxJobsPerUserLimit", "AssocGrpGRES", "MaxCpuPerAccount"])
 def test_the_jobs_behind_a_job_over_a_limit_of_their_owner_do_not_count(limit: str) -> None:
-    """Slurm has not yet checked the limit for these jobs."""
+    """Slurm shows another reason for these jobs, because Slurm has not checked the limit for them
+    yet."""
     held_back = replace(JOB, user_id=7, account="ml", qos="one", reason=limit)
     behind = [replace(held_back, reason=reason) for reason in ("Priority", "")]
     assert told(*behind).jobs == 2
@@ -105,13 +109,13 @@ def test_job_that_more_nodes_would_not_help_does_not_count(changes: dict[str, An
 
 @pytest.mark.parametrize("reason", ["PartitionConfig", "PartitionNodeLimit"])
 def test_a_job_that_is_too_large_for_its_partition_counts(reason: str) -> None:
-    """Every job is too large for a partition without nodes."""
+    """In a partition without nodes, every job is too large."""
     assert counts(0, reason=reason, node_count=1, cpus_allocated=1)
-    assert counts(1, reason=reason)  # the job needs 2 nodes
+    assert counts(1, reason=reason)  # the job needs 2 nodes, and the partition has 1
     assert counts(2, reason=reason, cpus_allocated=9)
-    assert not counts(2, reason=reason)  # the partition does not admit the user, for example
+    assert not counts(2, reason=reason)  # the job fits, so more nodes would not help
     elsewhere = replace(JOB, reason=reason, partition="gpu,big")
-    assert told(elsewhere, size=2).jobs == 1  # big has no nodes
+    assert told(elsewhere, size=2).jobs == 1  # the job is too large for `big`, which has no nodes
 
 
 def test_a_job_of_more_nodes_than_its_partition_allows_does_not_count() -> None:

@@ -1,4 +1,5 @@
-"""Tests of the reads of jobs from Slurm for the pending demand, and of cases of unknown demand."""
+"""Tests of the reader that reads jobs from Slurm for the pending demand of pools, and of the cases in
+which the demand is unknown."""
 
 import asyncio
 from collections.abc import Iterable
@@ -25,11 +26,11 @@ class ArraySlurm(InMemorySlurm):
     def __init__(self, *partitions: str) -> None:
         super().__init__([], [partition(name, [], default=name == "cpu") for name in partitions])
         self.fails: dict[int, SlurmError] = {}
-        """Errors to raise at a read of a job, by the job's id."""
+        """By job id: the error that a read of the job raises."""
         self.begun: dict[int, int] = {}
-        """Numbers of running and ended tasks of an array, by the array's id."""
+        """By the id of an array: the number of tasks that run or have ended."""
         self.limited: dict[int, int] = {}
-        """Numbers of further tasks allowed to run, by the array's id."""
+        """By the id of an array with a limit: the number of further tasks that may run."""
 
     async def job(self, job_id: int) -> Job | None:
         job = await super().job(job_id)
@@ -42,7 +43,7 @@ class ArraySlurm(InMemorySlurm):
 
 
 class Bench:
-    """A Slurm with empty partitions, so all jobs wait."""
+    """A Slurm whose partitions have no nodes, so that all jobs wait."""
 
     def __init__(self) -> None:
         self.slurm, self.health = ArraySlurm("cpu", "gpu"), Health()
@@ -62,7 +63,8 @@ class Bench:
         return self.reader.demand.get("gpu")
 
     async def turn(self) -> tuple[Demand | None, dict[str, int]]:
-        """Runs a turn. Returns the demand after the turn, and the numbers of reads in the turn."""
+        """Runs a turn of the reader. Returns the demand after the turn, and how often the reader made
+        each kind of read in the turn."""
         self.slurm.reads.clear()
         await self.reader.turn()
         del self.slurm.reads["nodes"]
@@ -124,7 +126,7 @@ async def test_changed_reason_of_a_job_is_noticed(bench: Bench) -> None:
 
 
 async def test_demand_is_unknown_while_slurm_does_not_answer(bench: Bench) -> None:
-    """With an outdated demand, an autoscaler would add or remove machines."""
+    """An autoscaler that saw an outdated demand would add or remove the wrong machines."""
     await bench.submit([1])
     assert await bench.known()
     bench.slurm.outage(Unreachable("gone"))
@@ -149,7 +151,7 @@ async def test_partition_that_slurm_does_not_have_is_reported(bench: Bench) -> N
 
 
 async def test_array_with_many_started_tasks_is_read_rarely(bench: Bench) -> None:
-    """slurmrestd lists all started tasks of an array."""
+    """slurmrestd's reply about an array lists all started tasks, so each read is expensive."""
     await bench.submit([1, 2, 3])
     bench.slurm.begun |= {1: _MANY + 1, 2: _MANY}
     assert (await bench.turn())[1]["job"] == 3
@@ -166,8 +168,8 @@ async def test_array_with_a_limit_is_read_until_no_more_tasks_may_start(bench: B
 
 
 async def test_job_without_an_answer_does_not_hide_other_jobs(bench: Bench) -> None:
-    """A job counts with the values of the last successful read. A job that was never read does not
-    count."""
+    """If a job cannot be read, the reader uses the values of the last successful read of this job. A job
+    that was never read does not count."""
     await bench.submit([1, 2])
     await bench.known()
     await bench.submit([3, 4])

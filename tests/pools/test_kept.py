@@ -1,4 +1,5 @@
-"""Tests of machines that are off, and of Nodes that stay in a pool without matching the pool."""
+"""Tests of Nodes that stay in a pool although their machines are off, or although the Nodes no longer
+match the pool."""
 
 from dataclasses import replace
 
@@ -40,7 +41,7 @@ def test_a_new_pool_begins_with_machines_that_are_on() -> None:
 
 
 def test_nodes_stay_in_the_pool_if_all_lose_their_labels() -> None:
-    """All Nodes lose their labels in the middle of a roll-out."""
+    """The labels disappear in the middle of a roll-out."""
     world, _ = served(10, updating("30%"))
     world.change(template=2)
     while sum("DRAIN" in each.states for each in world.machines.values()) < 3:
@@ -65,7 +66,7 @@ def test_nodes_stay_in_the_pool_if_all_lose_their_labels() -> None:
 
 @pytest.mark.parametrize(("nodes", "leave", "stay"), [(5, 5, 0), (6, 6, 6), (18, 6, 12), (17, 6, 17)])
 def test_no_node_leaves_if_too_many_stop_matching(nodes: int, leave: int, stay: int) -> None:
-    """The cause may be a mistake in the selector, or the removal of labels."""
+    """Many Nodes stop matching at once, for example after a mistake in the selector."""
     world = World(nodes)
     world.settle()
     for machine in list(world.machines.values())[:leave]:

@@ -1,4 +1,4 @@
-"""Tests of pools' limits: pools leave foreign nodes, drains by a person, and reservations unchanged."""
+"""Tests of what pools leave unchanged: nodes of others, drains by a person, and reservations."""
 
 from dataclasses import replace
 
@@ -23,16 +23,16 @@ def test_drain_by_a_person_stays_and_its_idle_node_is_replaced() -> None:
 
 @pytest.mark.parametrize("state", ["DRAIN", "DOWN"])
 def test_configuration_stays_while_a_person_keeps_the_node_out(state: str) -> None:
-    """If the node were deleted in Slurm, Slurm would lose this state, and the new node would take
-    jobs."""
+    """To apply the configuration, the pool would delete the node in Slurm. Slurm would then lose the
+    person's state, and the new node would take jobs."""
     world, machine = served()
     machine.states, machine.reason = {state}, PERSON
     world.change(template=2, slurm={"weight": 3})
     world.settle()
     assert (machine.states, machine.reason) == ({state}, PERSON)
     assert machine.running is not None
-    # If a person has set a node DOWN, the registration of a new slurmd would return the node to service
-    # (ReturnToService=2).
+    # On a node that a person has set DOWN, the pool does not replace slurmd: the registration of a new
+    # slurmd would return the node to service (ReturnToService=2).
     assert (machine.running.revision == world.pool.assignment.revision) == (state == "DRAIN")
     machine.states, machine.reason = set(), ""
     world.settle()
@@ -102,7 +102,7 @@ def test_node_with_a_foreign_slurmd_is_left_alone() -> None:
 
 
 def test_foreign_nodes_are_left_alone_if_a_pool_has_enough_nodes() -> None:
-    """The foreign nodes match the pool, like the pool's own nodes."""
+    """The foreign nodes match the pool's selector, as the pool's own nodes do."""
     world = World(5, replace(POOL, replicas=2))
     for name, static in (("n0000", True), ("n0001", False), ("n0003", False)):
         machine = world.machines[name]
@@ -147,13 +147,12 @@ def test_surplus_powered_down_nodes_are_left_alone() -> None:
 
 
 def test_a_node_that_is_external_in_slurm_is_left_alone() -> None:
-    """Native jobs cannot start on an external node, because no slurmd runs there. Placeholders can
-    start."""
+    """No slurmd runs on an external node, so native jobs cannot start there, but placeholders can."""
     world = World(3)
     machine = world.machines["n0000"]
     machine.in_slurm = machine.static = True
     machine.states, machine.pods = {"EXTERNAL"}, 2
-    made = world.machines["n0001"]  # created with `scontrol create`
+    made = world.machines["n0001"]  # a node that a person has created with `scontrol create`
     made.in_slurm, made.states = True, {"EXTERNAL"}
     world.settle()
     assert world.serving == {"n0002"}
@@ -162,7 +161,8 @@ def test_a_node_that_is_external_in_slurm_is_left_alone() -> None:
 
 
 def test_node_with_the_host_slurmd_label_is_in_no_pool() -> None:
-    """The label has this effect even before slurmd of the host has registered for the first time."""
+    """The label keeps the Node out of the pool even before slurmd of the host has registered for the
+    first time."""
     world = World(3)
     machine = world.machines["n0000"]
     machine.label = ON_HOST
@@ -175,8 +175,8 @@ def test_node_with_the_host_slurmd_label_is_in_no_pool() -> None:
 
 
 def test_node_that_gets_the_host_slurmd_label_leaves_after_its_job() -> None:
-    """slurmd of the host starts as soon as the pool has deleted the node in Slurm. The pool leaves the
-    new node of this slurmd alone."""
+    """When the pool has deleted the node in Slurm, slurmd of the host starts and registers a new node.
+    The pool leaves this new node alone."""
     world, machine = served(2)
     world.start_job(machine)
     machine.label = ON_HOST
@@ -204,7 +204,8 @@ def test_node_that_loses_the_host_slurmd_label_comes_back() -> None:
 
 
 def test_node_of_slurm_conf_that_left_stays_drained_until_resumed() -> None:
-    """Slurm cannot delete a node of slurm.conf. slurmd of the host takes the node over."""
+    """Slurm cannot delete a node of slurm.conf. So slurmd of the host uses the same node, and a person
+    must resume the node."""
     world = World(1)
     machine = world.machines["n0000"]
     world.settle()
@@ -218,8 +219,8 @@ def test_node_of_slurm_conf_that_left_stays_drained_until_resumed() -> None:
 
 
 def test_powered_down_node_that_leaves_is_deleted_in_slurm() -> None:
-    """Power saving clears the node's instance type. By the instance type, a pool recognises the nodes of
-    its Pods."""
+    """By the instance type, a pool recognises the nodes that its slurmd Pods have registered. Power
+    saving clears the instance type of a powered-down node."""
     world, machine = served()
     machine.states, machine.mark = {"POWERED_DOWN"}, ""
     world.settle()

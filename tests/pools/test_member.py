@@ -1,5 +1,5 @@
-"""Tests of the state of a slurmd Pod and of its node, as derived from the reports of kubelets and
-Slurm."""
+"""Tests of `Member`, the state of a slurmd Pod together with its node, as kubelets and Slurm report the
+state."""
 
 import json
 from dataclasses import replace
@@ -94,7 +94,7 @@ def test_a_node_is_busy_with_native_jobs_and_not_with_placeholders() -> None:
 
 
 def test_a_node_with_a_suspended_job_is_not_idle() -> None:
-    """The suspended job holds memory, but no CPUs."""
+    """A suspended job holds memory but no CPUs, so the node's allocated memory shows the job."""
     suspended = member(slurm("MIXED", memory_allocated_mb=10))
     assert suspended.busy
     assert suspended.allocated
@@ -176,7 +176,8 @@ def test_a_new_slurmd_has_a_third_of_slurmd_timeout_if_placeholders_are_there(
         replace(silent, slurm=slurm("IDLE", started=1767200000)),  # no placeholder is on the node
     ):
         assert not other.goes_back
-    # Without slurmd, an ended placeholder stays COMPLETING and keeps its CPUs.
+    # CPUs may be allocated without a placeholder: after the end of slurmd, an ended placeholder stays
+    # COMPLETING and keeps its CPUs.
     assert replace(silent, placeholder_cpus=0).goes_back
     registered = slurm("MIXED", cpus_allocated=2, started=1767225601)
     assert not replace(silent, slurm=registered, pod=pod(running())).failing
@@ -204,6 +205,7 @@ def test_assignment_goes_back_to_the_old_revision_and_is_read_back() -> None:
 
 @pytest.mark.parametrize("pool", ["", "x" * 64, 7])
 def test_forged_assignment_is_ignored(pool: object) -> None:
-    """Root on a Node can write the Node's annotations, and Slurm's reasons contain the pool's name."""
+    """Root on a Node can write any assignment into the Node's annotations. The extender must not copy an
+    invalid pool name from there into Slurm's reasons."""
     text = json.dumps({"v": 1, "pool": pool, "revision": "r"})
     assert Assignment.on({"slurm-extender.io/slurmd": text}) is None

@@ -1,5 +1,5 @@
-"""Tests of nodes whose Nodes are gone from Kubernetes. If slurmd is silent, the node is set DOWN and
-then deleted in Slurm."""
+"""Tests of nodes in Slurm whose Node no longer exists in Kubernetes. If slurmd does not answer either,
+the extender sets the node DOWN and later deletes the node in Slurm."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ from tests.builders import kube_node
 WORDS = "slurm-extender pool gpu: its Node is gone from Kubernetes"
 CORDONED = "slurm-extender pool gpu: the Node is cordoned, and slurmd has left it"
 LEFT = ("IDLE", "DRAIN", "NOT_RESPONDING")
-"""States of a node after a pool has drained the node and ended slurmd."""
+"""States of a node after a pool has drained the node and ended its slurmd."""
 DELETED = Removal("n1")
 
 
@@ -94,19 +94,19 @@ def test_no_node_is_removed_if_too_many_are_gone() -> None:
 
 
 def test_nodes_drained_before_they_left_do_not_count_as_gone() -> None:
-    """To shrink a pool, an autoscaler cordons Nodes, waits for the end of their workloads, and deletes
-    the Nodes."""
+    """An autoscaler that shrinks a pool cordons Nodes, waits until their workloads have ended, and
+    deletes the Nodes."""
     left = [node(*LEFT, reason=CORDONED)] * 16
     crashed = [node("IDLE", "NOT_RESPONDING")] * 6
     assert believed(left, 16) == left
     assert believed([*left, *crashed], 16 + 17) == left
     assert believed([*left, *crashed], 16 + 18) == [*left, *crashed]
-    busy = [replace(each, memory_allocated_mb=1) for each in left]  # memory of a suspended job
+    busy = [replace(each, memory_allocated_mb=1) for each in left]  # a suspended job holds memory
     assert believed(busy, 32) == []
 
 
 class Cluster:
-    """Holds a cluster view of the given Nodes."""
+    """Stands in for the object that holds the cluster view. The view has these Nodes."""
 
     def __init__(self, *nodes: str) -> None:
         self.view = ClusterView(nodes={name: kube_node(name) for name in nodes})
@@ -192,7 +192,8 @@ async def test_nodes_drained_by_an_autoscaler_are_deleted(monkeypatch: pytest.Mo
 
 
 async def test_waiting_time_starts_when_slurmd_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Node may have been gone for hours while the node's jobs still run."""
+    """The Node may already be gone for hours while slurmd and the node's jobs still run. So the time
+    counts from the last answer of slurmd."""
     slurm, health = empty()
     slurm.register(node())
     gone = gone_nodes(slurm, health, "n2")

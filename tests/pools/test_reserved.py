@@ -1,5 +1,5 @@
-"""Tests of Slurm's reservations. A pool does not delete a node that a reservation would lose. No other
-change waits for a reservation."""
+"""Tests of Slurm's reservations. A pool does not delete a node in Slurm if a reservation would lose the
+node. All other changes of the pool ignore reservations."""
 
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ def test_node_that_a_reservation_lacks_is_found(of: Reservation, which: str | No
         (member("IDLE"), False, False),
         (member("IDLE", "RESERVED"), True, False),
         (member("IDLE", "RESERVED", reservations=(reservation(950),)), True, False),
-        (member("IDLE", reservations=(reservation(950),)), True, False),  # starts at this moment
+        (member("IDLE", reservations=(reservation(950),)), True, False),  # has just started
         (member("IDLE", reservations=(reservation(2000),)), True, True),
         (member("IDLE", "RESERVED", reservations=(reservation(950, "WEEKLY"),)), True, True),
         (member("IDLE", reservations=(reservation(2000, "ALL_NODES"),)), False, False),

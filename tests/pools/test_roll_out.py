@@ -1,5 +1,5 @@
-"""Tests of the decisions about pools: how nodes join, drain and get new revisions without harm to native
-jobs."""
+"""Tests of the decisions about pools: how nodes join a pool, are drained, and get new revisions of the
+template, without harm to native jobs."""
 
 from dataclasses import replace
 from time import process_time
@@ -82,7 +82,7 @@ def test_a_changed_template_replaces_idle_nodes_first_and_one_at_a_time() -> Non
     assert [(type(each), each.member.node) for each in world.actions] == [(Drain, "n0002")]
     world.settle()
     assert world.serving == {"n0002", "n0003", "n0004", "n0005"}
-    assert world.machines["n0000"].states == {"DRAIN"}  # the next node, after the end of its job
+    assert world.machines["n0000"].states == {"DRAIN"}  # the next node: slurmd ends after the job
     assert not world.machines["n0001"].states
     assert world.most_out == 1
     world.machines["n0000"].jobs = world.machines["n0001"].jobs = 0
@@ -133,8 +133,8 @@ def test_failing_slurmd_goes_back_while_placeholders_exist(wrong: str) -> None:
 
 @pytest.mark.parametrize("pods", [0, 2])
 def test_a_roll_out_of_images_that_cannot_be_pulled_ends_no_slurmd(pods: int) -> None:
-    """Nodes with placeholders continue to serve. Two empty nodes stay drained, as with every failing
-    template."""
+    """Nodes with placeholders continue to take jobs. Without placeholders, the first two nodes stay
+    drained, as with every failing template."""
     world, _ = served(4, wide(max_unavailable=4))
     old = {name: machine.running for name, machine in world.machines.items()}
     for machine in world.machines.values():
@@ -164,7 +164,8 @@ def test_one_bad_template_after_another_loses_no_placeholder() -> None:
 
 
 def test_newer_template_replaces_a_template_with_a_pending_pull() -> None:
-    """The earlier slurmd continues to run."""
+    """The slurmd of the first template continues to run, because the images of the second template are
+    not pulled yet."""
     world, first = served()
     first.pods = 2
     world.change(template=2)
@@ -180,8 +181,8 @@ def test_newer_template_replaces_a_template_with_a_pending_pull() -> None:
 
 
 def test_node_goes_back_to_the_last_revision_that_served() -> None:
-    """The images of the second revision cannot be pulled, and a person undrains the node. Then slurmd of
-    the third revision does not register."""
+    """The images of the second revision cannot be pulled, and a person undrains the node. Then the
+    slurmd of the third revision does not register, so the node gets the first revision again."""
     world, first = served()
     old = world.pool.assignment
     world.change(template=2)
@@ -245,7 +246,7 @@ def test_node_that_went_back_retries_when_its_placeholders_are_gone() -> None:
 
 
 def test_stopped_roll_out_continues_on_an_empty_node_that_went_back() -> None:
-    """The cause may be temporary, such as an unavailable registry."""
+    """The cause of the failure may have ended: for example, the registry is available again."""
     world, first = served(2)
     for machine in world.machines.values():
         machine.pods = 2
@@ -310,8 +311,8 @@ def test_cordoned_node_loses_slurmd_after_its_job_and_comes_back() -> None:
     world.settle()
     assert world.member(machine).pod is None
     assert machine.in_slurm
-    # Slurm must start no job before slurmd is back, because Slurm would not notice the missing slurmd
-    # for minutes.
+    # Until slurmd is back, the node must stay drained. If Slurm started a job, Slurm would notice only
+    # after minutes that slurmd is missing.
     machine.cordoned = False
     world.step()
     world.start_job(machine)
@@ -322,8 +323,8 @@ def test_cordoned_node_loses_slurmd_after_its_job_and_comes_back() -> None:
 
 
 def test_drain_for_a_condition_becomes_a_pool_drain_before_slurmd_ends() -> None:
-    """The drain for a condition ends with the condition. Slurm would then start a job before slurmd
-    runs."""
+    """When the condition ends, the extender clears the drain for the condition. Without the pool's own
+    drain, Slurm would then start a job before slurmd runs."""
     world, machine = served()
     machine.states, machine.reason = {"DRAIN"}, "slurm-extender: condition example.io/A: bad"
     world.change(template=2)
@@ -347,8 +348,8 @@ def test_deleted_slurmd_pod_keeps_its_job_and_gets_no_new_jobs() -> None:
 
 
 def test_template_changes_below_pods_and_slurm_fields_after_their_end() -> None:
-    """slurmctld reads features and weight only when a node is created, and cannot delete a node with
-    jobs."""
+    """To change features or weight, the pool must delete the node in Slurm, because slurmctld reads both
+    only when the node is created. Slurm cannot delete a node with jobs."""
     world, machine = served(2)
     machine.pods = 2
     world.change(template=2)
@@ -365,7 +366,7 @@ def test_template_changes_below_pods_and_slurm_fields_after_their_end() -> None:
 
 
 def test_node_without_its_annotations_is_created_again() -> None:
-    """A deleted and recreated Node has no annotations."""
+    """If a Node is deleted and recreated, its annotations are lost."""
     world, machine = served()
     machine.assigned = machine.running = None
     world.settle()
@@ -385,13 +386,13 @@ def test_powered_down_node_runs_no_slurmd_until_powered_up(state: str) -> None:
     assert machine.assigned == replace(world.pool.assignment, boots=True)
     world.settle()
     assert world.member(machine).pod
-    assert machine.assigned == world.pool.assignment  # boots only once
+    assert machine.assigned == world.pool.assignment  # after the boot, the normal assignment
     assert world.lost_jobs == 0
 
 
 def test_slurmd_that_ran_on_during_a_power_down_has_to_boot() -> None:
-    """Without a leader, slurmd ran on during the power-down. slurmctld would reject the registration of
-    this slurmd, and would end the job."""
+    """While no extender led, slurmd ran on during the power-down. slurmctld would reject the
+    registration of a slurmd without a boot, and would end the job."""
     world, machine = served()
     machine.states, machine.jobs = {"POWERING_UP"}, 8
     machine.started = 0
@@ -403,7 +404,7 @@ def test_slurmd_that_ran_on_during_a_power_down_has_to_boot() -> None:
 
 
 def test_pool_drain_of_a_powered_down_node_is_removed() -> None:
-    """The deletion of the slurmd Pod has drained the node. Slurm does not power up a drained node."""
+    """Because the slurmd Pod was deleted, the node is drained. Slurm powers up no drained node."""
     world, machine = served()
     machine.states, machine.reason = {"POWERED_DOWN", "DRAIN"}, "slurm-extender pool gpu: deleted"
     world.settle()
@@ -440,7 +441,7 @@ def test_cordoned_node_that_is_down_loses_slurmd() -> None:
 
 
 def test_slurmds_that_never_register_stop_a_roll_out_with_the_reason() -> None:
-    """slurmd runs and does not crash. The cause may be a wrong address of slurmctld, or a missing
+    """slurmd runs and does not crash, but has, for example, a wrong address of slurmctld or lacks a
     volume."""
     world = World(20)
     for machine in world.machines.values():
@@ -453,7 +454,7 @@ def test_slurmds_that_never_register_stop_a_roll_out_with_the_reason() -> None:
 
 
 def test_template_with_a_rejected_registration_stops_after_two_nodes() -> None:
-    """The template may name more devices than slurmd finds."""
+    """For example, the template names more devices than slurmd finds."""
     world = World(20)
     world.refused = {world.pool.assignment.revision}
     world.settle(20)
@@ -504,8 +505,8 @@ def test_cordoned_node_undrained_by_hand_stays_out_until_slurmd_is_back() -> Non
 def test_all_nodes_get_the_newest_template_and_no_job_is_lost(
     seed: int, stop_after: int, most: int | str
 ) -> None:
-    """Jobs start and end, Nodes are cordoned, machines are off, templates change, and some templates
-    crash. At the end, all disturbances stop."""
+    """Jobs start and end, Nodes are cordoned, machines are turned off, templates change, and some
+    templates crash. Then all disturbances stop, and the last template must reach all nodes."""
     world = World(8, wide(max_unavailable=most, stop_after=stop_after), seed)
     for _ in range(80):
         world.something_happens()
@@ -523,14 +524,15 @@ def test_all_nodes_get_the_newest_template_and_no_job_is_lost(
         world.settle(20)
         if len(world.serving) == 8 and not any(each.states for each in world.machines.values()):
             break
-    world.settle(20)  # the state stays the same
+    world.settle(20)  # a further run must not change this state
     assert world.lost_jobs == 0
     assert len(world.serving) == 8
     assert not any(machine.states for machine in world.machines.values())
 
 
 def test_node_with_a_repeatedly_crashing_slurmd_stays_drained() -> None:
-    """slurmd registers after each restart, so the node would take jobs without the drain."""
+    """The crashing slurmd registers after each restart. If the pool cleared the drain, the node would
+    take jobs."""
     world, machine = served()
     machine.states, machine.reason = {"DRAIN"}, "slurm-extender pool gpu: roll-out of gpu-123"
     member = world.member(machine)

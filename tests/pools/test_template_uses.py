@@ -1,5 +1,5 @@
-"""Tests of the uses of a template, such as images and volumes. The admission policy for slurmd Pods
-allows the uses of the templates."""
+"""Tests of the uses of a template: the images, volumes and other things that a slurmd Pod of this
+template uses. The admission policy for slurmd Pods allows exactly the uses of the templates."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ CONTAINER = {"name": "slurmd", "image": "slurmd:1"}
 
 
 def of(**spec: Any) -> set[str]:
-    """Returns the uses of a template without the image and without the node agent's additions."""
+    """Returns the uses of a template with this spec. Leaves out the image and the uses in ADDED."""
     return {*uses({"spec": {"containers": [CONTAINER], **spec}})} - ADDED - {"image=slurmd:1"}
 
 

@@ -1,7 +1,7 @@
 """Simulates Slurm, kubelets and node agents for tests of `extender.pools.roll_out`.
 
-The simulation counts the native jobs that lose their slurmd. The simulation also records how many nodes
-the pool has out of service at once.
+The simulation counts the native jobs that were running when their slurmd ended. The simulation also
+records the greatest number of nodes that the pool had out of service at once.
 """
 
 from dataclasses import dataclass, field, replace
@@ -26,41 +26,41 @@ PERSON = "disk is loud"
 
 @dataclass
 class Machine:
-    """A Node, with the state of slurmd and of the node in Slurm."""
+    """A Node, its slurmd, and its node in Slurm."""
 
     name: str
     matches: bool = True
     assigned: Assignment | None = None
     running: Assignment | None = None
-    """Assignment of the current slurmd Pod."""
+    """The assignment from which the current slurmd Pod was made."""
     age: int = 0
     """Age of the slurmd Pod, in steps."""
     images: set[str] = field(default_factory=set)
-    """Revisions whose images are on the Node."""
+    """Revisions whose images the Node has pulled."""
     in_slurm: bool = False
     states: set[str] = field(default_factory=set)
     reason: str = ""
     started: int | None = None
     """Start time of slurmd at the last registration."""
     jobs: int = 0
-    """CPUs of native jobs."""
+    """Number of CPUs of native jobs on the node."""
     pods: int = 0
-    """CPUs of placeholders."""
+    """Number of CPUs of placeholders on the node."""
     told: str = ""
-    """Digest of the node's configuration in Slurm."""
+    """Digest of the configuration with which slurmd has registered the node in Slurm."""
     static: bool = False
     """True if the node is from slurm.conf."""
     mark: str = ""
     cordoned: bool = False
     bad: bool = False
-    """True if a condition of the Node drains the node."""
+    """True if the extender drains the node because of a condition of the Node."""
     deleted: bool = False
-    """True while the slurmd Pod is being deleted. The Pod waits for the jobs."""
+    """True while the slurmd Pod is being deleted. The deletion waits for the end of the jobs."""
     made_at: int = 0
     silent: bool = False
     """True if slurmd does not answer slurmctld."""
     off: bool = False
-    """True if the machine is off. Then the kubelet does not answer either."""
+    """True if the machine is off. Then neither slurmd nor the kubelet answers."""
     label: str | None = None
     """Value of the label by which a person states where slurmd runs. "host": slurmd runs on the host."""
     host_slurmd: bool = False
@@ -70,24 +70,26 @@ class Machine:
     heard_at: int = 0
     """Time of slurmd's last answer to slurmctld."""
     lost_pods: int = 0
-    """Number of times that the pool alone has caused placeholders to end with NODE_FAIL."""
+    """Number of times that placeholders ended with NODE_FAIL, although only the pool made slurmd end."""
     disturbed: bool = False
-    """True if slurmd has been away, since its last answer, for a cause outside the pool."""
+    """True if, since the last answer of slurmd, a cordon, an outage or a silent slurmd has disturbed the
+    node."""
 
     @property
     def fits(self) -> bool:
-        """True if the Node is to be in the pool."""
+        """True if the Node should be in the pool."""
         return self.matches and self.label != ON_HOST
 
 
 class World:
-    """Runs in steps. In each step, the agents and kubelets act first, and then the controller."""
+    """Simulates the cluster in steps. In each step, the agents and kubelets act first, and then the
+    controller of pools."""
 
     def __init__(self, machines: int, pool: Pool = POOL, seed: int = 0) -> None:
         self.pool = pool
         self.machines = {f"n{number:04}": Machine(f"n{number:04}") for number in range(machines)}
         self.bad: set[str] = set()
-        """Revisions with a crashing slurmd."""
+        """Revisions with which slurmd crashes."""
         self.refused: set[str] = set()
         """Revisions for which slurmctld rejects the registration of slurmd."""
         self.mute: set[str] = set()
@@ -190,7 +192,7 @@ class World:
         self.most_out = max(self.most_out, sum(not each.cordoned and each.fits for each in own))
 
     def _is_seen(self, machine: Machine) -> bool:
-        """Returns True if the controller counts the machine among the pool's Nodes."""
+        """Returns True if the controller considers the machine as a Node of the pool."""
         return machine.fits or bool(machine.assigned or machine.running)
 
     def _do(self, action: Action) -> None:
@@ -198,8 +200,8 @@ class World:
         match action:
             case Assign(_, assignment):
                 down = machine.reason == PERSON and machine.states & {"DOWN", "DRAIN"} == {"DOWN"}
-                # The state of a silent node does not show whether a person or slurmctld has set the node
-                # DOWN.
+                # A node that slurmctld has set DOWN, because slurmd is silent, looks like a node that a
+                # person has set DOWN.
                 silent = machine.off or "NOT_RESPONDING" in machine.states
                 assert silent or not (down and machine.running), (
                     "what a person has set DOWN would serve again"
@@ -256,9 +258,9 @@ class World:
             self.got_bad.add(machine.name)
 
     def _host(self, machine: Machine) -> None:
-        """Plays a person who runs slurmd on the host. The person starts slurmd when the pool has no
-        slurmd Pod for the Node and Slurm has no such node. After the label is removed, the person
-        deletes the node in Slurm."""
+        """Plays a person who runs slurmd on the host. If the Node has the label, the person starts
+        slurmd as soon as the pool has no slurmd Pod there and Slurm has no node of this name. After the
+        label is removed, the person deletes the node in Slurm."""
         member = self.member(machine)
         gone = not (machine.in_slurm or machine.running or member.revision)
         if machine.label == ON_HOST and gone:
@@ -290,8 +292,9 @@ class World:
         machine.started = machine.made_at + 1
 
     def _give_up(self, machine: Machine) -> None:
-        """Sets a silent node DOWN, and ends the placeholders. The wait is two thirds of SlurmdTimeout,
-        because the last answer may be SlurmdTimeout/3 older than the end of slurmd."""
+        """Sets a silent node DOWN, and ends its placeholders, as slurmctld does. Waits only two thirds
+        of SlurmdTimeout, because slurmd's last answer may be a third of SlurmdTimeout older than
+        slurmd's end."""
         machine.disturbed |= machine.cordoned or machine.off or machine.silent
         silent = self.now - machine.heard_at >= SLURMD_TIMEOUT_S * 2 / 3
         if machine.in_slurm and machine.mark and machine.pods and silent:
@@ -313,8 +316,7 @@ class World:
             machine.reason = ""
 
     def reserve(self, machine: Machine, *flags: str, begins_in: int, lasts: int) -> None:
-        """Reserves the node, as a person does. With the flag ALL_NODES, the reservation is for all
-        nodes."""
+        """Reserves the node for a person. With the flag ALL_NODES, reserves all nodes."""
         start = self.now + begins_in
         names = (machine.name,)
         made = Reservation("course", names, start, start + lasts, frozenset(flags))
@@ -338,8 +340,8 @@ class World:
         machine.reservations = left
 
     def start_job(self, machine: Machine) -> None:
-        """Starts a native job or a placeholder, if Slurm starts jobs on the node. A native job without
-        slurmd is lost."""
+        """Starts a native job or a placeholder, if Slurm would start a job on the node. A native job
+        that starts without a slurmd counts as lost."""
         if machine.in_slurm and not machine.states - {"RESERVED"} and not machine.jobs:
             if self.random.random() < 0.3:
                 machine.pods = 1
@@ -350,13 +352,13 @@ class World:
                 machine.lost_jobs += 1
 
     def undrain(self, machine: Machine) -> None:
-        """Clears a person's drain. Slurm starts no job on the node before slurmd answers
+        """Clears the state that a person has set. Slurm starts no job on the node before slurmd answers
         (_require_node_reg)."""
         if machine.reason == PERSON:
             machine.states, machine.reason = {"NOT_RESPONDING"}, ""
 
     def something_happens(self) -> None:  # noqa: C901, PLR0912 -- a table
-        """Changes a machine, or the pool file."""
+        """Changes one randomly chosen thing: a machine, or the pool's file."""
         machine, luck = self.random.choice(list(self.machines.values())), self.random.random
         match self.random.randrange(12):
             case 0 | 1 | 2:
@@ -395,7 +397,7 @@ class World:
                 self.turn_on(machine)
 
     def turn_off(self, machine: Machine) -> None:
-        """Turns a machine off, and ends the jobs. slurmctld has set the node DOWN."""
+        """Turns a machine off, so that its jobs end and slurmctld sets the node DOWN."""
         machine.off = machine.silent = True
         machine.jobs = machine.pods = 0
         if machine.in_slurm:
@@ -403,7 +405,7 @@ class World:
             machine.reason = machine.reason or "Not responding"
 
     def turn_on(self, machine: Machine) -> None:
-        """Turns a machine on. The kubelet starts the containers again."""
+        """Turns a machine on, so that the kubelet starts the containers again."""
         machine.off = machine.silent = False
         machine.made_at = self.now
 
@@ -424,7 +426,7 @@ class World:
 
     @property
     def serving(self) -> set[str]:
-        """Names of the machines that serve the newest revision."""
+        """Names of the machines whose slurmd has the newest revision and takes jobs."""
         members = {name: self.member(each) for name, each in self.machines.items()}
         newest = self.pool.assignment
         return {
@@ -437,7 +439,7 @@ class World:
 
 
 def served(machines: int = 1, pool: Pool = POOL) -> tuple[World, Machine]:
-    """Returns a world in which all Nodes serve, and the first machine of this world."""
+    """Returns a world in which all Nodes take jobs, and the first machine of this world."""
     world = World(machines, pool)
     world.settle()
     return world, world.machines["n0000"]
