@@ -17,7 +17,8 @@ _CONTROLLER = "slurmctld-0.default.svc:6817"
 
 
 def template(values: dict[str, Any], *options: str) -> str:
-    """Returns the objects of a release called slurm as text. Raises ClusterError with Helm's message."""
+    """Returns the objects of a Helm release with the name `slurm`, as text. Raises ClusterError with
+    Helm's message."""
     command = [str(helm(silent)), "template", "slurm", str(CHART), "--values", "-", *options]
     done = subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -26,12 +27,12 @@ def template(values: dict[str, Any], *options: str) -> str:
 
 
 def rendered(values: dict[str, Any], slurmctld: str = _CONTROLLER) -> Rendered:
-    """Returns the objects of a release called slurm. `slurmctld` is the address of slurmctld:
-    HOST:PORT."""
+    """Returns the objects of a Helm release with the name `slurm`. In these objects, slurmctld has the
+    address `slurmctld` (HOST:PORT)."""
     return Rendered.parsed(template(values).replace(_CONTROLLER, slurmctld))
 
 
 def pod_of(chart: Rendered, kind: str, name: str) -> Manifest:
-    """Returns the Pod template of a workload."""
+    """Returns the spec of the Pods of a workload."""
     spec: Manifest = chart.find(kind, name)["spec"]["template"]["spec"]
     return spec

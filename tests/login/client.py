@@ -1,5 +1,5 @@
-"""A user at another machine: the ssh client of this machine, with the login Pod's host keys as the only
-known host keys."""
+"""Plays a user at another machine: runs this machine's ssh, which trusts only the host keys of the login
+Pod."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class KeyPair:
 
     private: Path
     public: str
-    """A line of authorized_keys."""
+    """The public key, as a line of authorized_keys."""
 
 
 def key_pair(folder: Path, name: str) -> KeyPair:
-    """Creates a key in a folder."""
+    """Creates a key pair in a folder. The files are named after `name`."""
     install({"ssh-keygen": "openssh-client"})
     private = folder / name
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(private)]
@@ -36,7 +36,8 @@ def key_pair(folder: Path, name: str) -> KeyPair:
 
 
 def host_keys(folder: Path) -> dict[str, bytes]:
-    """Creates host keys in a folder, and returns the content of the Secret of the host keys."""
+    """Creates a folder with host keys. Returns the content that the Secret of the host keys must
+    have."""
     folder.mkdir()
     for kind in ("ecdsa", "ed25519"):
         name = folder / f"ssh_host_{kind}_key"
@@ -45,10 +46,10 @@ def host_keys(folder: Path) -> dict[str, bytes]:
 
 
 class Client:
-    """Logs in to a port of 127.0.0.1."""
+    """Logs users in by SSH to a port of 127.0.0.1."""
 
     def __init__(self, folder: Path, port: int, host_key: str) -> None:
-        """`folder` is empty. `host_key` is a line of a .pub file."""
+        """`folder` must be empty. `host_key` is the expected host key, as a line of a .pub file."""
         self._port = port
         self._known = folder / "known_hosts"
         self._known.write_text(f"[127.0.0.1]:{port} {host_key}")
@@ -57,21 +58,23 @@ class Client:
         self._askpass.chmod(0o755)
 
     def by_key(self, user: str, key: KeyPair, *command: str) -> Done:
-        """Runs a command as a user with a key. The exit status is 255 if sshd refuses the login."""
+        """Runs a command as a user who logs in with a key. The exit status is 255 if sshd refuses the
+        login."""
         return run([*self.session(user, key), *command])
 
     def by_password(self, user: str, password: str, *command: str) -> Done:
-        """Runs a command as a user with a password. The client sends the password only once."""
+        """Runs a command as a user who logs in with a password. ssh tries the password only once."""
         how = {"PreferredAuthentications": "password", "NumberOfPasswordPrompts": "1"}
         asked = {"SSH_ASKPASS": str(self._askpass), "SSH_ASKPASS_REQUIRE": "force", "PASSWORD": password}
         return run([*self._ssh(user, how), *command], environment=asked)
 
     def session(self, user: str, key: KeyPair, *options: str) -> list[str]:
-        """Returns the command line that logs a user in with a key. The caller may append a command."""
+        """Returns the ssh command that logs a user in with a key. A caller can append a command to
+        run."""
         return self._ssh(user, _by(key), *options)
 
     def copy(self, source: Path, user: str, key: KeyPair, target: str) -> Done:
-        """Copies a file to the login Pod with sftp."""
+        """Copies a file with sftp to the path `target` in the login Pod."""
         options = ("-b", "-", *self._options(_by(key)), "-P", str(self._port))
         command = ["sftp", *options, f"{user}@127.0.0.1"]
         return run(command, stdin=f"put {source} {target}\n")

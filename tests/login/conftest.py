@@ -1,5 +1,5 @@
-"""Fixtures: a directory with a few users, a Slurm that knows none of the users, and login Pods between
-the two."""
+"""Fixtures: a directory with a few users, a Slurm without these users, and login Pods with connections
+to both."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def directory(
 
 @pytest.fixture(scope="module")
 def release() -> str:
-    """Release of Slurm, and of the image login."""
+    """Release of Slurm in the cluster and in the image login."""
     return DEFAULT_RELEASE
 
 
@@ -78,8 +78,8 @@ def world(directory: DirectoryServer, authority: trustme.CA, slurm: Cluster) -> 
 
 @pytest.fixture
 def start_login(world: World, tmp_path: Path) -> Iterator[StartLogin]:
-    """Starts login Pods that end with the test. The argument `values` is merged into the default
-    values."""
+    """Yields a function that starts a login Pod. After the test, ends all started Pods. The function
+    merges the argument `values` into the default values."""
     with ExitStack() as pods:
 
         def start(values: dict[str, Any] | None = None, **more: Any) -> LoginPod:
@@ -91,6 +91,6 @@ def start_login(world: World, tmp_path: Path) -> Iterator[StartLogin]:
 
 @pytest.fixture(scope="module")
 def login(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoginPod]:
-    """A login Pod for all tests of a module. A test must leave the Pod unchanged."""
+    """A login Pod for all tests of a module. Each test must leave the Pod unchanged."""
     with LoginPod.started(world, tmp_path_factory.mktemp("pod") / "login", {}) as pod:
         yield pod

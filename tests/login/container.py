@@ -1,7 +1,8 @@
-"""The first process of a container: `python -m tests.login.container PLAN`. PLAN is a `Plan` in JSON.
+"""Program that starts a container of a test: `python -m tests.login.container PLAN`. PLAN is a `Plan` in
+JSON.
 
-The process starts in its own mount namespace and PID namespace, and becomes the container's program. The
-program has only the capabilities that the Pod lists for the container.
+This program starts in a new mount namespace and PID namespace, and then replaces itself by the program
+of the container. The container's program has only the capabilities that the Pod lists for the container.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 CAPABILITIES = {"CHOWN": 0, "SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18, "AUDIT_WRITE": 29}
-"""Capabilities that a Pod of this chart may list, and their numbers (linux/capability.h)."""
+"""The capabilities that a Pod of this chart may list, with their numbers (linux/capability.h)."""
 _DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
@@ -23,32 +24,32 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings of a container."""
+    """Settings of a container: the files, the command, the user, and the capabilities."""
 
     root: str
     """Folder with the image's files."""
     argv: list[str]
     env: dict[str, str]
     mounts: list[tuple[str, str, bool]] = field(default_factory=list)
-    """Each entry has a path on this machine, the path in the container, and True for a read-only
-    mount."""
+    """Mounts: the path on this machine, the path in the container, and True for a read-only mount."""
     user: int = 0
     user_group: int = 0
     group: int = 0
-    """Group of the Pod's volumes (fsGroup). The container's processes are members of the group."""
+    """Group of the Pod's volumes (fsGroup). The container's processes are members of this group."""
     capabilities: list[str] = field(default_factory=list)
     read_only: bool = True
 
     def command(self) -> list[str]:
-        """Returns the command that starts the container. The container ends with all its processes when
-        the process that started the command ends."""
+        """Returns the command that starts the container. If the process that started the command ends,
+        all processes of the container end."""
         tied = ["setpriv", "--pdeathsig", "KILL"]
         apart = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]
         return [*tied, *apart, sys.executable, "-m", __name__, json.dumps(asdict(self))]
 
 
 def main() -> None:
-    """Becomes the container's program."""
+    """Prepares the container's file system and rights, and then executes the container's program in this
+    process."""
     plan = Plan(**json.loads(sys.argv[1]))
     _mount(plan)
     os.chroot(plan.root)
@@ -69,7 +70,7 @@ def _mount(plan: Plan) -> None:
     for source, target, read_only in plan.mounts:
         place = root / target.lstrip("/")
         if Path(source).is_dir():
-            place.mkdir(parents=True, exist_ok=True)  # in a volume, such as /run/slurm in /run
+            place.mkdir(parents=True, exist_ok=True)  # a folder in a volume: /run/slurm in /run
         _call("mount", "--bind", source, str(place))
         if read_only:
             _call("mount", "-o", "remount,bind,ro", str(place))
@@ -92,7 +93,7 @@ def _make_devices(folder: Path) -> None:
 
 
 def _give_up(kept: list[str]) -> None:
-    """Drops all capabilities except `kept`. Prevents setuid programs from adding a capability."""
+    """Drops all capabilities except `kept`. Also prevents setuid programs from adding a capability."""
     numbers = {CAPABILITIES[name] for name in kept}
     last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
     for number in set(range(last + 1)) - numbers:

@@ -1,4 +1,4 @@
-"""A real LDAP server on loopback: Debian's slapd with TLS."""
+"""A real LDAP server on 127.0.0.1: Debian's slapd with TLS."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from tests.eventually import eventually
 from tests.login.client import KeyPair
 
 HOST = "ldap.example.com"
-"""Name for 127.0.0.1, the server's address. libldap replaces localhost by this machine's own name."""
+"""Host name of the server, which listens on 127.0.0.1. The name is not localhost, because libldap
+replaces localhost by this machine's own name."""
 BASE = "dc=example,dc=com"
 PORTS = ("ldap", "ldaps")
-"""Names of the server's ports."""
+"""Names of the server's two ports in the argument `ports`."""
 READER = f"cn=reader,{BASE}"
 READER_PASSWORD = 'reads # all "of" it'
 _ADMIN = f"cn=admin,{BASE}"
@@ -30,7 +31,8 @@ _ADMIN_PASSWORD = "admin"
 _SUITE = "trixie"
 _PACKAGES = ("base-files", "ldap-utils", "slapd")
 
-# No schema of slapd has sshPublicKey. This is the common schema for sshPublicKey.
+# slapd's own schemas have no sshPublicKey, so the server gets the schema that is common for
+# sshPublicKey.
 _KEY_SCHEMA = """\
 attributetype ( 1.3.6.1.4.1.24552.500.1.1.1.13 NAME 'sshPublicKey'
   EQUALITY octetStringMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.40 )
@@ -78,7 +80,8 @@ dn: ou=groups,{BASE}
 objectClass: organizationalUnit
 ou: groups
 """
-# $0 is the tree. $1 becomes /srv of the tree.
+# Shell command with the arguments: $0 is the tree of files. $1 is a folder that becomes /srv in the
+# tree.
 _INSIDE = 'mount --bind "$1" "$0/srv" && mount --rbind /dev "$0/dev" && shift && exec chroot "$0" "$@"'
 
 
@@ -90,26 +93,26 @@ class Person:
     uid: int
     password: str
     key: str = ""
-    """A line of authorized_keys."""
+    """The user's public SSH key, as a line of authorized_keys."""
 
 
 def one_of_each(name: str, uid: int, release: str, key: KeyPair) -> Person:
-    """Returns a user for the tests of a release of Slurm. The tests of all releases share the directory,
-    so each release needs its own user."""
+    """Returns a user for the tests of a release of Slurm. The tests of all releases share a directory,
+    so the user's name and uid depend on the release."""
     number = int(release[:2])
     return Person(name=f"{name}-{number}", uid=uid + number, password=f"{name}'s", key=key.public)
 
 
 class DirectoryServer:
-    """slapd and its data. The server listens on 127.0.0.1 with a certificate for HOST."""
+    """slapd with its data. The server listens on 127.0.0.1 and has a certificate for HOST."""
 
     def __init__(
         self, folder: Path, ports: Mapping[str, int], authority: trustme.CA, *names: str
     ) -> None:
-        """`folder` is empty. `ports` has the names in PORTS. `names` are further names for the
-        certificate."""
+        """`folder` must be empty. `ports` has a port for each name in PORTS. The certificate is also for
+        `names`."""
         self.uri = f"ldap://{HOST}:{ports['ldap']}"
-        """URI for StartTLS."""
+        """URI for clients that use StartTLS."""
         self.tls_uri = f"ldaps://{HOST}:{ports['ldaps']}"
         self._ports = ports
         self._folder = folder
@@ -125,7 +128,7 @@ class DirectoryServer:
         self._run("/usr/sbin/slapadd", "-f", "/srv/slapd.conf", stdin=_ROOT)
 
     def start(self) -> None:
-        """Starts the server, and returns when the server accepts connections."""
+        """Starts the server. Returns as soon as the server accepts connections."""
         listeners = " ".join(f"{scheme}://127.0.0.1:{self._ports[scheme]}/" for scheme in PORTS)
         command = ["/usr/sbin/slapd", "-f", "/srv/slapd.conf", "-h", listeners]
         with (self._folder / "slapd.log").open("ab") as log:
@@ -142,7 +145,7 @@ class DirectoryServer:
             self._process = None
 
     def add(self, *people: Person) -> None:
-        """Adds users. Each user has a group with the same name."""
+        """Adds users to the directory. Each user also gets a group of the same name."""
         for person in people:
             self._change("ldapadd", _entry(person))
 
@@ -160,7 +163,7 @@ class DirectoryServer:
         self._change("ldapmodify", f"dn: {_name(person)}\nchangetype: delete\n")
 
     def said(self) -> str:
-        """Returns the server's log. The log shows each request and its sender."""
+        """Returns the server's log. The log shows each request with the sender."""
         return (self._folder / "slapd.log").read_text(errors="replace")
 
     def _change(self, program: str, ldif: str) -> None:

@@ -10,13 +10,13 @@ from deploy.images.image import image
 from deploy.local.programs.cache import build_once, trees_folder
 from deploy.local.progress import silent
 
-# The kubelet gives each container these files.
+# Files that the kubelet mounts into each container, so mount points must exist.
 _OF_KUBELET = ("etc/hosts", "etc/resolv.conf")
 
 
 def files_of(name: str, release: str) -> Path:
-    """Returns a folder with the files of an image for a release of Slurm. Tests must not write to the
-    folder."""
+    """Returns the folder with the unpacked files of an image. Images of Slurm have this release of
+    Slurm. Tests must not write into the folder."""
     wanted = image(name)
     with Builder(silent) as builder:
         built = builder.built(wanted, Choice(slurm=release) if wanted.of_slurm else Choice())

@@ -1,4 +1,4 @@
-"""The login Pod of the chart, connected to a directory and a Slurm cluster."""
+"""The chart's login Pod, connected to a directory of users and a Slurm cluster."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from tests.login.images import files_of
 from tests.login.pod import Given, Pod, ended
 
 CONTAINERS = ("sssd", "sackd", "login")
-# All tests connect from one address, so sshd must not block the address after a wrong password.
+# Settings of sshd. sshd must not block an address after a wrong password (PerSourcePenalties), because
+# all tests connect from one address.
 _SSHD = {"ListenAddress": "127.0.0.1", "PerSourcePenalties": False}
 
 
 @dataclass(frozen=True)
 class World:
-    """The directory and the Slurm cluster of a login Pod."""
+    """The directory and the Slurm cluster to which a login Pod is connected."""
 
     directory: DirectoryServer
     authority: trustme.CA
@@ -36,14 +37,14 @@ class World:
 
 @dataclass(frozen=True)
 class LoginPod:
-    """A running Pod, with an SSH client for the Pod."""
+    """A running login Pod, with an SSH client that connects to the Pod."""
 
     pod: Pod
     client: Client
     port: int
     sackd_port: int
-    """Port on which slurmctld informs sackd of changes. Several clusters on this machine would share the
-    default port."""
+    """Port on which sackd listens for changes from slurmctld. With the default port, a machine could
+    have only a single cluster."""
 
     @classmethod
     @contextmanager
@@ -57,8 +58,8 @@ class LoginPod:
         capabilities: Sequence[str] | None = None,
         containers: Sequence[str] = CONTAINERS,
     ) -> Iterator[Self]:
-        """Yields the Pod when sshd accepts connections. `authority` replaces the directory's CA, and
-        `capabilities` replaces the capabilities of the container login."""
+        """Yields the Pod as soon as sshd accepts connections. If given, `authority` replaces the CA of
+        the directory, and `capabilities` replaces the capabilities of the container login."""
         folder.mkdir(parents=True)
         trusted = authority or world.authority
         lease = lease_ports(["ssh", "sackd"])
@@ -85,7 +86,8 @@ class LoginPod:
     def start(
         self, containers: Sequence[str] = CONTAINERS, capabilities: Sequence[str] | None = None
     ) -> None:
-        """Starts containers in order. Each container starts when the container before is ready."""
+        """Starts containers one after the other. Each container starts when the container before is
+        ready."""
         for name in containers:
             more: dict[str, Any] = {}
             if name == "login" and capabilities is not None:
@@ -121,14 +123,14 @@ def _values(world: World, port: int) -> dict[str, Any]:
 
 
 def directory_of(world: World) -> dict[str, Any]:
-    """Returns the chart's values for the directory."""
+    """Returns the values with which the chart uses the directory of this World."""
     secrets = {"bindPasswordSecret": {"name": "ldap-reader"}, "caSecret": {"name": "ldap-ca"}}
     server = {"preset": "openldap", "uris": [world.directory.uri], "baseDn": BASE, "bindDn": READER}
     return server | secrets
 
 
 def secrets_of(world: World) -> dict[str, Mapping[str, bytes]]:
-    """Returns the Secrets that Slurm's Pods need."""
+    """Returns the Secrets that Slurm's Pods mount."""
     etc = world.slurm.directory / "slurm/etc"
     return {
         "slurm-key": {"slurm.key": (etc / "slurm.key").read_bytes()},

@@ -23,24 +23,24 @@ _PATH = {"PATH": "/usr/sbin:/usr/bin"}
 
 @dataclass(frozen=True)
 class Given:
-    """Resources of the Kubernetes cluster that a Pod uses."""
+    """Resources that the Kubernetes cluster provides for a Pod."""
 
     chart: Rendered
-    """Chart with the ConfigMaps."""
+    """The chart's objects, which include the ConfigMaps."""
     images: Mapping[str, Path]
-    """Folder with the files of each image, by the image's name."""
+    """By the image's name: the folder with the files of the image."""
     secrets: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     claims: Mapping[str, Path] = field(default_factory=dict)
-    """Folders of volumes, by PersistentVolumeClaim."""
+    """By the name of the PersistentVolumeClaim: the folder of the volume."""
     hosts: Sequence[str] = ()
-    """Host names for 127.0.0.1."""
+    """Host names that lead to 127.0.0.1."""
 
 
 class Pod:
-    """The containers of a Pod, by name."""
+    """A Pod whose containers can be started and ended by name."""
 
     def __init__(self, spec: Manifest, given: Given, folder: Path) -> None:
-        """`folder` gets the volumes and the logs."""
+        """Writes the Pod's volumes and logs into `folder`."""
         self._given = given
         self._folder = folder
         self._containers = {each["name"]: each for each in spec.get("initContainers", [])}
@@ -69,7 +69,7 @@ class Pod:
         return self._log(container).read_text(errors="replace")
 
     def plan(self, container: str) -> Plan:
-        """Returns the settings of a container."""
+        """Returns the Plan with which a container runs."""
         said: dict[str, Any] = self._containers[container]
         security = said.get("securityContext", {})
         image = said["image"].rpartition("/")[2].partition(":")[0]
@@ -89,7 +89,7 @@ class Pod:
         )
 
     def start(self, container: str, **instead: Any) -> None:
-        """Starts a stopped container. `instead` replaces fields of the container's Plan."""
+        """Starts a container that does not run. `instead` replaces fields of the container's Plan."""
         plan = replace(self.plan(container), **instead)
         with self._log(container).open("ab") as log:
             self._running[container] = subprocess.Popen(
@@ -124,7 +124,7 @@ class Pod:
             self.kill(container)
 
     def write(self, volume: str, files: Mapping[str, bytes], mode: int = 0o644) -> None:
-        """Writes files to a volume, as the kubelet does after a change of a ConfigMap."""
+        """Writes files to a volume, as the kubelet does after a change of a ConfigMap or Secret."""
         for name, content in files.items():
             path = self.volume(volume) / name
             path.write_bytes(content)
@@ -133,7 +133,7 @@ class Pod:
 
     def _fill(self, name: str, volume: Manifest) -> None:
         os.chown(self.volume(name), 0, self._group)
-        self.volume(name).chmod(0o2777 if self._group else 0o777)  # as the kubelet does
+        self.volume(name).chmod(0o2777 if self._group else 0o777)  # the kubelet sets these modes
         if "configMap" in volume:
             found = self._given.chart.find("ConfigMap", volume["configMap"]["name"])
             self.write(name, {key: text.encode() for key, text in (found["data"] or {}).items()})
@@ -167,13 +167,13 @@ def _mode(volume: Manifest) -> int:
 
 
 def decoded(secret: Manifest) -> dict[str, bytes]:
-    """Returns the content of a Secret that kube-apiserver returned."""
+    """Returns the decoded content of a Secret from kube-apiserver."""
     return {key: b64decode(value) for key, value in secret["data"].items()}
 
 
 @contextmanager
 def ended(pod: Pod) -> Iterator[Pod]:
-    """Ends a Pod at the end of the block."""
+    """Ends all containers of a Pod at the end of the block."""
     try:
         yield pod
     finally:

@@ -1,4 +1,5 @@
-"""Tests of limits and accounting records of users that neither slurmctld nor slurmdbd knows."""
+"""Tests of limits and accounting records of users that exist only in the directory. slurmctld and
+slurmdbd cannot look these users up."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ def login(
     authority: trustme.CA,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[LoginPod]:
-    """A login Pod of a Slurm cluster that rejects users without an association. carol has an
-    association."""
+    """A login Pod of a Slurm cluster that rejects users without an association. carol has an association
+    in slurmdbd."""
     spec = ClusterSpec(
         nodes=1,
         kubernetes=False,

@@ -1,5 +1,5 @@
-"""Tests of sshd's capabilities: logins work fully with the chart's capabilities, and fail in part if any
-of these capabilities is missing."""
+"""Tests of sshd's capabilities. With the chart's capabilities, all parts of a login work. Without any of
+the capabilities, some part fails."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.login.login_pod import LoginPod
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 GIVEN = ("AUDIT_WRITE", "CHOWN", "SETGID", "SETUID", "SYS_CHROOT")
-"""Capabilities in the chart."""
+"""Capabilities that the chart gives to the container login."""
 
 
 def works(login: LoginPod, user: Person, key: KeyPair) -> dict[str, bool]:
-    """Returns the parts of a user's first login that work."""
+    """Returns which parts of a user's first login work."""
     terminal = [*login.client.session(user.name, key, "-tt"), "stat -c %U $(tty)"]
     home = login.client.by_key(user.name, key, "touch mine && stat -c %a .")
     return {
@@ -44,7 +44,7 @@ def test_the_chart_adds_exactly_the_tested_capabilities() -> None:
 def test_each_capability_is_needed(
     start_login: StartLogin, directory: DirectoryServer, tmp_path: Path, without: str
 ) -> None:
-    name = f"peggy-{without.lower()}"  # a user without a home
+    name = f"peggy-{without.lower()}"  # a user whose home does not exist yet
     key = key_pair(tmp_path, name)
     uid = 5040 + GIVEN.index(without) if without else 5039
     user = Person(name=name, uid=uid, password="peggy's", key=key.public)

@@ -1,5 +1,5 @@
-"""Tests of the login Pod's objects: kube-apiserver accepts the objects, and the chart creates the host
-keys only once."""
+"""Tests of the login Pod's objects: kube-apiserver accepts the objects, and the chart's hook creates the
+host keys only once."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def test_host_keys_are_created_once_with_minimal_rights(kubernetes: Cluster, tmp
 
 
 def run_hook(kubernetes: Cluster, given: Given, folder: Path) -> tuple[dict[str, bytes], str]:
-    """Runs the hook's Job with the Job's own service account. Returns the content of the Secret, and the
-    Job's log."""
+    """Runs the hook's Job with the token of the Job's own ServiceAccount. Returns the content of the
+    Secret, and the Job's log."""
     pod = Pod(pod_of(given.chart, "Job", "login-host-keys"), given, folder)
     authority = kubernetes.kubectl("config", "view", "--raw", "--minify", "-o", "json").stdout
     account = {
@@ -154,6 +154,6 @@ def run_hook(kubernetes: Cluster, given: Given, folder: Path) -> tuple[dict[str,
 
 
 def certificate_authority(configuration: dict[str, Any]) -> bytes:
-    """Returns the CA certificate of a kubeconfig's cluster."""
+    """Returns the CA certificate of the cluster that a kubeconfig names."""
     path = configuration["clusters"][0]["cluster"]["certificate-authority"]
     return Path(path).read_bytes()

@@ -1,5 +1,5 @@
-"""A user in a session cannot guess passwords with sssd. sshd counts wrong passwords, but sssd does
-not."""
+"""Tests that a user in a session cannot guess passwords of other users by asking sssd directly. sshd
+limits wrong passwords, but sssd does not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 OTHER_UID = 5002
 _PAM_SUCCESS, _PAM_PERM_DENIED = 0, 6
-# sssd's sss_cli.h
+# Numbers of sssd's protocol (sss_cli.h).
 _GET_VERSION, _AUTHENTICATE, _PROTOCOL = 0x0001, 0x00F1, 3
 _START, _END, _PASSWORD = 0x4D415049, 0x4950414D, 1
 _USER, _SERVICE, _AUTHTOK, _CLIENT = 1, 2, 6, 9
@@ -26,7 +26,8 @@ _USER, _SERVICE, _AUTHTOK, _CLIENT = 1, 2, 6, 9
 
 @contextmanager
 def acting_as(uid: int) -> Iterator[None]:
-    """Sets the effective user. The kernel reports the effective user to the server of a Unix socket."""
+    """Sets this process's effective user until the block ends. If the process connects to a Unix socket,
+    the kernel reports this user to the server."""
     os.seteuid(uid)
     try:
         yield
@@ -35,8 +36,8 @@ def acting_as(uid: int) -> Iterator[None]:
 
 
 def pam_status(name: str, password: str, *, uid: int) -> int:
-    """Returns sssd's reply to a password check that a process of the user `uid` sends. sssd's socket
-    must be in the current folder."""
+    """Sends a password check to sssd as a process of the user `uid`, and returns sssd's reply. sssd's
+    socket must be in the working directory."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(30)
         with acting_as(uid):

@@ -1,4 +1,4 @@
-"""Tests of jobs of a directory user that neither slurmctld nor slurmd knows
+"""Tests of jobs of a user who exists only in the directory. slurmctld and slurmd cannot look the user up
 (AuthInfo=use_client_ids)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tests of logins by SSH: the permitted users, and the properties of a session."""
+"""Tests of logins by SSH: who may log in, and the properties of a session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.login.conftest import StartLogin
 from tests.login.directory_server import HOST, DirectoryServer, Person
 from tests.login.login_pod import LoginPod
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # includes the time to build the images
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]  # a test may build the images
 
 REFUSED = 255
 
@@ -78,7 +78,7 @@ def test_a_user_removed_from_the_directory_is_refused_at_the_next_login(
     assert login.client.by_key("grace", key, "true").returncode == 0, login.pod.log("login")
     directory.remove(grace)
     assert login.client.by_password("grace", "grace's", "true").returncode == REFUSED
-    # sssd asks the directory again after its cached entry expires, a few seconds later.
+    # For a few seconds, sssd still has grace in its cache. Then sssd asks the directory again.
     eventually(
         lambda: login.client.by_key("grace", key, "true").returncode == REFUSED, "grace is rejected", 30
     )
@@ -91,7 +91,7 @@ def test_an_expired_account_is_refused_even_with_its_key(
     heidi = Person(name="heidi", uid=5012, password="heidi's", key=key.public)
     directory.add(heidi)
     assert login.client.by_key("heidi", key, "true").returncode == 0, login.pod.log("login")
-    directory.change(heidi, "shadowExpire", "1")  # the second day of 1970
+    directory.change(heidi, "shadowExpire", "1")  # day 1 after 1970-01-01, so the account has expired
     eventually(
         lambda: login.client.by_key("heidi", key, "true").returncode == REFUSED, "heidi is rejected", 30
     )
@@ -104,7 +104,7 @@ def test_a_directory_with_a_certificate_of_another_ca_is_not_trusted(
     before = len(directory.said())
     assert login.client.by_password("carol", carol.password, "id").returncode == REFUSED
     assert login.client.by_key("carol", carols_key, "id").returncode == REFUSED
-    assert "BIND dn=" not in directory.said()[before:]  # the client has sent no password
+    assert "BIND dn=" not in directory.said()[before:]  # sssd has sent no password
 
 
 def test_a_directory_can_be_queried_over_ldaps(
@@ -118,7 +118,7 @@ def test_a_directory_can_be_queried_over_ldaps(
 def test_every_directory_server_is_queried_with_tls(
     start_login: StartLogin, directory: DirectoryServer, carol: Person
 ) -> None:
-    """The server answers no request without TLS."""
+    """sssd must use TLS for the second server, too: this server answers no request without TLS."""
     lease = lease_ports(["nobody"])
     away = f"ldaps://{HOST}:{lease.ports['nobody']}"
     with closing(lease):

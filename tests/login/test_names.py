@@ -1,6 +1,6 @@
-"""Tests of users whose name or uid equals a name or uid of a user of the images. Such users come from
-the directory or from a program that writes users. A user with SlurmUser's uid would have full control
-over Slurm."""
+"""Tests of users that have the name or the uid of a user in the images. Such a user may come from the
+directory, or from a program that writes users. A user with SlurmUser's uid would have full control over
+Slurm."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 REFUSED = 255
 ALONE = ("sackd", "login")
 NUMBERS = {"system": 100, "slurmuser": 64030, "slurmrestd-s": 64031, "job-s": 65532, "nobody-s": 65534}
-"""Uids of `sshd`, SlurmUser, slurmrestd, the hooks and `nobody`, for users with other names."""
+"""Users of the directory with other names than in the images, but with the uids of `sshd`, SlurmUser,
+slurmrestd, the hooks and `nobody`."""
 
 
 @pytest.mark.parametrize("name", NUMBERS)

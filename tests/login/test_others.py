@@ -1,4 +1,4 @@
-"""Pods of Slurm's other programs know the same users as the login Pod."""
+"""Tests that the Pods of Slurm's other programs know the same users as the login Pod."""
 
 from __future__ import annotations
 

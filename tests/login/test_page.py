@@ -1,5 +1,5 @@
-"""The chart accepts the example values of docs/tasks/users.md and docs/reference/users.md. Also tests
-the options that each preset sets."""
+"""Tests of the example values of docs/tasks/users.md and docs/reference/users.md: the chart accepts the
+values. Further tests check the options of sssd.conf in each preset."""
 
 from __future__ import annotations
 

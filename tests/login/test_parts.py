@@ -1,5 +1,5 @@
-"""Tests of outages of the directory and of the login Pod's containers, and of forbidden actions of users
-in the login Pod."""
+"""Tests of outages of the directory and of the login Pod's containers, and of actions that users in the
+login Pod may not perform."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.login.login_pod import LoginPod, World
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 REFUSED = 255
-# Number of seconds until sssd asks a failed server again, instead of a minute.
+# Settings with which sssd asks a failed server again after one second. By default, sssd waits a minute.
 SOON = {"directory": {"options": {"offline_timeout": 1, "offline_timeout_random_offset": 0}}}
 
 
@@ -36,7 +36,7 @@ def away(directory: DirectoryServer) -> Iterator[None]:
 
 @contextmanager
 def logged_in(login: LoginPod, key: KeyPair) -> Iterator[subprocess.Popen[str]]:
-    """Yields a session of carol whose shell reads commands."""
+    """Yields an ssh session of carol. The session's shell reads commands from a pipe."""
     command = [*login.client.session("carol", key), "bash"]
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -50,7 +50,7 @@ def logged_in(login: LoginPod, key: KeyPair) -> Iterator[subprocess.Popen[str]]:
 
 
 def answer(session: subprocess.Popen[str], command: str) -> str:
-    """Returns the first line of a command's output in a session."""
+    """Sends a command to a session, and returns the first line of the command's output."""
     assert session.stdin is not None
     assert session.stdout is not None
     print(command, file=session.stdin, flush=True)
@@ -161,7 +161,7 @@ def test_users_can_write_only_their_homes_and_tmp(login: LoginPod, carols_key: K
 def test_users_cannot_create_homes_of_other_users_without_a_shared_volume(
     start_login: StartLogin, carols_key: KeyPair
 ) -> None:
-    """At login, the shell runs files from the user's home."""
+    """At login, a shell runs files in the user's home, so no other user may create this home."""
     login = start_login({"volumes": []})
     done = login.client.by_key("carol", carols_key, "pwd; stat -c '%U %a' . /home; mkdir /home/judy")
     assert done.stdout.splitlines() == ["/home/carol", "carol 700", "root 755"], done
@@ -174,14 +174,14 @@ def test_users_cannot_read_keys_and_passwords(login: LoginPod, carols_key: KeyPa
     )
     read = f"find {places} -type f -readable 2>/dev/null; ls /var/lib/sss/pipes/private"
     done = login.client.by_key("carol", carols_key, read)
-    # Only root can read the public keys, too.
+    # Users cannot even read the public host keys.
     assert done.stdout == ""
     assert "Permission denied" in done.stderr
 
 
 def test_a_command_ends_all_processes_of_a_user(login: LoginPod, carols_key: KeyPair) -> None:
-    """Tests the command of docs/tasks/users.md. Root in the container cannot end processes of other
-    users."""
+    """The command is from docs/tasks/users.md. The command runs as the user, because root in the
+    container may not end processes of other users."""
     as_carol = ("/usr/bin/setpriv", "--reuid=5001", "--regid=5001", "--clear-groups")
     with logged_in(login, carols_key) as session:
         done = login.pod.execute("login", *as_carol, "/usr/bin/bash", "-c", "kill -KILL -1")

@@ -1,4 +1,4 @@
-"""Tests of users in the chart's values, with and without a directory."""
+"""Tests of users that the chart's values list, with and without a directory."""
 
 from __future__ import annotations
 
