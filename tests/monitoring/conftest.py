@@ -1,4 +1,4 @@
-"""Fixtures: a real cluster with metrics of the extender, kube-apiserver and slurmctld."""
+"""Fixtures: a real cluster that has the metrics of the extender, kube-apiserver and slurmctld."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def tools() -> Prometheus:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """A cluster with slurmctld's exporter. The extender audits every second, and evicts at most one Pod
-    a minute."""
+    """A cluster with metrics of slurmctld. The extender audits every second, and evicts at most a single
+    Pod in a minute."""
     with (
         tempfile.TemporaryDirectory(prefix="metrics-") as directory,
         Cluster.up(SPEC, Path(directory)) as running,

@@ -1,4 +1,4 @@
-"""Runs promtool's tests of rules."""
+"""Runs promtool, which tests the rules of Prometheus."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Rules = dict[str, Any]
 
 
 def only(alert: str, rules: Rules) -> Rules:
-    """Returns the rules of one alert with the recording rules for the alert. promtool evaluates every
-    given rule."""
+    """Returns the rules of an alert, together with the alert's recording rules. Fewer rules make the
+    test faster, because promtool evaluates every given rule."""
     (expr,) = (rule["expr"] for rule in _all(rules) if rule.get("alert") == alert)
 
     def is_wanted(rule: dict[str, Any]) -> bool:
@@ -34,7 +34,7 @@ def _all(rules: Rules) -> list[dict[str, Any]]:
 def results(
     tools: Prometheus, rules: Rules, tests: list[dict[str, Any]], folder: Path
 ) -> tuple[int, str]:
-    """Returns promtool's exit status and output."""
+    """Runs the tests with promtool. Returns promtool's exit status and output."""
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (folder / "tests.yaml").write_text(yaml.safe_dump(document))

@@ -1,4 +1,5 @@
-"""Tests of the chart's monitoring objects. tests/chart sends the same objects to kube-apiserver."""
+"""Tests of the chart's monitoring objects, as Helm renders them. tests/chart sends the same objects to
+kube-apiserver."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def rules_by(objects: Rendered) -> dict[str, Any]:
 
 
 def expected(*replaced: tuple[str, str]) -> Any:
-    """Returns the code's rules with some replaced texts."""
+    """Returns the rules that the code has, after some texts are replaced."""
     text = json.dumps(document(GROUPS))
     for pair in replaced:
         old, new = (json.dumps(each)[1:-1] for each in pair)
@@ -101,19 +102,19 @@ def test_address_of_runbooks_can_be_changed(url: str) -> None:
     assert RUNBOOKS not in json.dumps(spec)
 
 
-# The release that the rules select
+# Which release the rules select
 
 OUTSIDE: Values = {"outside": {"enabled": True, "url": "https://10.0.0.11:8443"}}
 
 
 def test_rules_of_an_outside_extender_select_all_metrics() -> None:
-    """The metrics of an outside extender have no namespace label."""
+    """If the extender runs outside the cluster, the extender's metrics have no namespace label."""
     objects = template(helm(silent), {"extender": OUTSIDE, "monitoring": {"rules": ON["rules"]}})
     assert rules_by(Rendered.parsed(objects)) == document(GROUPS)
 
 
 def test_rules_apply_to_the_selected_metrics(tools: Prometheus, tmp_path: Path) -> None:
-    """The rules ignore a faulty release of another cluster in the same Prometheus."""
+    """The rules for a cluster ignore a faulty release of another cluster in the same Prometheus."""
     by_cluster = f'cluster="{WELL}"'
     chosen = {"selector": f'{by_cluster},namespace=~"s.+"', "kubeApiServerSelector": by_cluster}
     spec = rules_by(rendered(rules=ON["rules"] | chosen))
@@ -150,8 +151,8 @@ def test_dashboards_of_the_chart_are_the_dashboards_of_the_code() -> None:
 
 
 def test_monitors_select_the_service_and_pods_of_the_chart() -> None:
-    """The monitors select the extender's Service and the Pods of the agent's DaemonSet, and name an
-    existing port."""
+    """The ServiceMonitor must select the extender's Service, and the PodMonitor the Pods of the agent's
+    DaemonSet. Both must name an existing port."""
     objects = rendered(**ON)
     service = objects.find("Service", "slurm-extender")
     monitor = objects.find("ServiceMonitor", "slurm-extender")
@@ -179,7 +180,7 @@ def test_monitors_select_the_service_and_pods_of_the_chart() -> None:
 
 
 def notes(**monitoring: Any) -> str:
-    """Returns Helm's notes as `helm install` prints the notes."""
+    """Returns the notes that `helm install` prints."""
     values = with_needed({"monitoring": monitoring})
     command = [str(helm(silent)), "install", "a", str(CHART), "--dry-run=client", "--values", "-"]
     done = subprocess.run(

@@ -1,4 +1,5 @@
-"""Tests of Prometheus' joins of the metrics of node agents, dcgm-exporter and the extender."""
+"""Tests of the expressions in which Prometheus joins metrics of node agents, dcgm-exporter and the
+extender."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ _P, _Q = (f'pod_namespace="ml",pod_name="{pod}",job_id="{job}"' for pod, job in 
 SERIES = {
     f'node_agent_device_holder{{UUID="GPU-a",gpu="0",instance="n1",{_P}}}': "1",
     f'node_agent_device_holder{{UUID="GPU-b",gpu="1",GPU_I_ID="7",instance="n1",{_Q}}}': "1",
-    f'node_agent_device_holder{{UUID="GPU-c",gpu="2",instance="n2",{_Q}}}': "1",  # without metrics
+    f'node_agent_device_holder{{UUID="GPU-c",gpu="2",instance="n2",{_Q}}}': "1",  # no DCGM metrics
     'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-a",gpu="0",hpc_job="7",exported_pod="p"}': "50",
-    'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-d",gpu="3"}': "100",  # of a native job
+    'DCGM_FI_DEV_GPU_UTIL{UUID="GPU-d",gpu="3"}': "100",  # a GPU of a native job
     'DCGM_FI_PROF_GR_ENGINE_ACTIVE{UUID="GPU-a",gpu="0"}': "0.4",
     'DCGM_FI_PROF_GR_ENGINE_ACTIVE{UUID="GPU-b",gpu="1",GPU_I_ID="7"}': "0.25",
     'DCGM_FI_PROF_GR_ENGINE_ACTIVE{UUID="GPU-b",gpu="1",GPU_I_ID="9"}': "1",
@@ -25,7 +26,7 @@ SERIES = {
     f'slurm_extender_job_info{{instance="after",account="x",user="alice",{_P}}}': "1",
     f'slurm_extender_job_info{{instance="after",account="x",user="bob",{_Q}}}': "1",
 }
-"""Series during a change of the leader, while both leaders have series."""
+"""Series during a change of the leader. The old and the new leader both have series."""
 
 
 @pytest.mark.real

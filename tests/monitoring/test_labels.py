@@ -1,4 +1,4 @@
-"""The code can set each label value that alerts and dashboards select."""
+"""Tests of the label values in alerts and dashboards: the code can set each value."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ VALUES: dict[str, set[str]] = {
     "cause": {*DrainCause},
     "cluster": {"$cluster"},
     "component": _COMPONENTS,
-    "error_type": {"no_error"},  # kube-apiserver's label: test_real_metrics
+    "error_type": {"no_error"},  # set by kube-apiserver, see test_real_metrics
     "kind": {*FindingKind},
     "le": {str(each.seconds) for each in OBJECTIVES},
-    "listener": {"admission"},  # tests/listeners tests such values
+    "listener": {"admission"},  # tests/listeners tests these values
     "name": {".+[.]slurm-extender[.]io"},
     "namespace": {"$namespace"},
     "outcome": {"done"},

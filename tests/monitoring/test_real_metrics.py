@@ -1,5 +1,5 @@
-"""Tests of metrics from real programs. Each metric of a rule or dashboard exists, and a real Prometheus
-fires alerts on faults."""
+"""Tests with the metrics of real programs. Each metric in a rule or dashboard exists, and a real
+Prometheus fires the alerts if a fault occurs."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ from wellknown.job_key import JobIdRange
 pytestmark = pytest.mark.real
 
 _OF_ALL = ("process_", "http_")
-"""Prefixes of the libraries' metrics."""
+"""Prefixes of metrics that libraries define."""
 _SLURMS = ("jobs", "nodes", "partitions", "scheduler")
 _DCGM_EXPORTERS = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"}
-"""dcgm-exporter cannot run without a GPU. The names are in dcgm-exporter's file of default metrics."""
+"""Metrics of dcgm-exporter, which cannot run without a GPU. Both names are in dcgm-exporter's file of
+default metrics."""
 _SUFFIXES = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
 
 
 def exposed(page: str) -> dict[str, str]:
-    """Returns the metrics of a page with their types."""
+    """Returns the metrics on a page of metrics: the type of each metric, by name."""
     return dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
 
 
 def series(kinds: dict[str, str]) -> set[str]:
-    """Returns the names by which an expression can select the metrics."""
+    """Returns all names of series of these metrics, such as the `_count` of a histogram."""
     return {name + suffix for name, kind in kinds.items() for suffix in ("", *_SUFFIXES.get(kind, ()))}
 
 
@@ -60,7 +61,7 @@ def job_of(actors: Actors, name: str) -> int:
     return job.id
 
 
-# Existing metrics
+# Which metrics exist
 
 
 def test_extender_exposes_exactly_the_metrics_of_its_table(actors: Actors) -> None:
@@ -84,8 +85,8 @@ def slurmctlds_pages(actors: Actors) -> Iterable[str]:
 
 
 def test_each_metric_of_rules_and_dashboards_exists_in_a_real_program(actors: Actors) -> None:
-    """kube-apiserver has metrics of a webhook only after calls of the webhook, and a count of rejections
-    only after a rejection."""
+    """First, the webhook must reject a Pod: kube-apiserver has metrics of a webhook only after a call,
+    and a count of rejections only after a rejection."""
     with pytest.raises(httpx.HTTPStatusError):
         actors.create("wrong", annotations={"timeout": "soon"})
     kube_apiservers = actors.cluster.kubectl("get", "--raw", "/metrics").stdout
@@ -111,7 +112,7 @@ def test_each_metric_of_rules_and_dashboards_exists_in_a_real_program(actors: Ac
 
 
 def test_parsed_log_of_slurmctld_has_the_fields_of_the_extender_log(actors: Actors) -> None:
-    """Uses the parser of docs/reference/logs.md."""
+    """The expression that parses slurmctld's log is from docs/reference/logs.md."""
     conf = (CHECKOUT / "deploy/monitoring/log-parser.conf").read_text()
     (regex,) = re.findall(r"^ +Regex +(.+)$", conf, re.MULTILINE)
     parser = re.compile(regex.replace("(?<", "(?P<"))
@@ -125,17 +126,17 @@ def test_parsed_log_of_slurmctld_has_the_fields_of_the_extender_log(actors: Acto
     assert str(job_of(actors, "a")) in jobs
 
 
-# Faults
+# Alerts during faults
 
 
 class Alerts:
-    """Firing alerts of a real Prometheus with the rules. Each alert waits only one second."""
+    """Firing alerts in a real Prometheus. Each alert fires if the condition holds for a second."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     def firing(self, name: str) -> dict[str, Any]:
-        """Returns the alert of this name if the alert fires; otherwise an empty dict."""
+        """Returns the alert of this name if the alert fires, otherwise an empty dict."""
         answer = fetch(f"{self._url}/api/v1/alerts").raise_for_status().json()
         alerts = [each for each in answer["data"]["alerts"] if each["state"] == "firing"]
         return next((each for each in alerts if each["labels"]["alertname"] == name), {})
@@ -151,7 +152,7 @@ class Alerts:
 
 
 def quick_rules(folder: Path) -> Path:
-    """Writes the rules with `for: 1s`. Changes nothing else."""
+    """Writes the rules to a file, but with `for: 1s` in each alert."""
     rules = document(GROUPS)
     for group in rules["groups"]:
         for rule in group["rules"]:
@@ -163,13 +164,13 @@ def quick_rules(folder: Path) -> Path:
 
 
 def old_token(actors: Actors) -> str:
-    """Returns a valid token with a tenth of its lifetime left."""
+    """Returns a valid token with only a tenth of the lifetime left."""
     key, now = actors.cluster.directory / "slurm/etc/jwt_hs256.key", int(time.time())
     return jwt.encode({"exp": now + 600, "iat": now - 5400, "sun": "root"}, key.read_bytes(), "HS256")
 
 
 async def submit_by_hand(actors: Actors) -> None:
-    """Submits a native job whose author has chosen an id from the placeholders' range."""
+    """Submits a native job. The job's author has chosen an id from the placeholders' range."""
     client = SlurmRest(actors.cluster.slurmrestd_url, actors.cluster.token_file)
     try:
         await client.submit(JobSpec("by-hand", 1, 10, priority=0), JobIdRange().first)

@@ -1,4 +1,4 @@
-"""Tests of the metrics while a real Slurm leaves a node idle for which a Pod waits."""
+"""Tests of the metrics about a Pod that waits although Slurm leaves a suitable node idle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.eventually import eventually
 pytestmark = pytest.mark.real
 
 SPEC = ClusterSpec(nodes=2, gpus_per_node=0, slurm_conf=("SchedulerType=sched/builtin",))
-"""This scheduler starts the jobs of a partition only in their order, and plans no starts."""
+"""sched/builtin starts the jobs of a partition strictly in their order, and does not plan starts. So a
+job may wait although a suitable node is idle."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def actors() -> Iterator[Actors]:
 
 
 def told(actors: Actors, name: str) -> dict[str, float]:
-    """Returns the values of a metric by partition."""
+    """Returns the values of a metric, by partition."""
     page = fetch(f"http://127.0.0.1:{actors.cluster.ports['extender-metrics']}/metrics").text
     return {
         sample.labels["partition"]: sample.value

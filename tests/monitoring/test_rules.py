@@ -32,7 +32,7 @@ NAMES = [alert.name for alert in ALERTS]
 HEADINGS = ["What it means", "Where to look", "What to do"]
 
 
-# Generated from the code
+# The files are generated from the code
 
 
 def test_files_are_generated_from_the_code() -> None:
@@ -49,7 +49,7 @@ def test_tables_of_the_pages_are_generated_from_the_code(name: str) -> None:
     assert pages.renewed(name, page) == page, "run `make docs`"
 
 
-# Valid
+# The files are valid
 
 
 @pytest.mark.real
@@ -61,7 +61,8 @@ def test_promtool_accepts_the_rules(tools: Prometheus) -> None:
 
 @pytest.mark.real
 def test_promtool_reads_every_expression_of_a_dashboard(tools: Prometheus, tmp_path: Path) -> None:
-    """Checks each expression as a rule. Grafana replaces its variable by a range."""
+    """promtool checks each expression as a rule. Grafana's variable is replaced by a range, as Grafana
+    does."""
     expressions = [expr for dashboard in DASHBOARDS for expr in dashboard.expressions]
     rules = [
         {"record": f"panel:{number}", "expr": expr.replace("$__rate_interval", "5m")}
@@ -74,7 +75,7 @@ def test_promtool_reads_every_expression_of_a_dashboard(tools: Prometheus, tmp_p
     assert len(expressions) > 50
 
 
-# Tested
+# Each alert is tested
 
 
 def _results(tools: Prometheus, alert: str, cases: Iterable[Case], folder: Path) -> tuple[int, str]:
@@ -98,7 +99,7 @@ def test_each_alert_has_a_case() -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("case", [CASES[0]], ids=lambda case: case.alert)
 def test_wrong_case_fails(case: Case, tools: Prometheus, tmp_path: Path) -> None:
-    """Proves that the tests of the alerts can fail."""
+    """Wrong cases must fail, so that the tests of the alerts prove something."""
     both_quiet, both_fire = case._replace(fires=case.quiet), case._replace(quiet=case.fires)
     for wrong, words in (
         (both_quiet, "exp: {} 1E+00"),
@@ -144,7 +145,7 @@ def test_alert_links_to_its_runbook() -> None:
 
 
 def test_thresholds_of_the_objectives_are_buckets() -> None:
-    """Otherwise the share of timely observations is unknown."""
+    """Otherwise the histogram could not tell how many observations are within the threshold."""
     assert all(each.seconds in SECONDS for each in OBJECTIVES)
     histograms = {metric.name for metric in METRICS if metric.kind == "histogram"}
     assert {each.metric for each in OBJECTIVES} <= histograms
@@ -178,7 +179,7 @@ def test_dashboard_shows_the_chosen_clusters_and_namespaces(dashboard: Dashboard
         assert expr.count('cluster=~"$cluster"') >= 1, expr
 
 
-# Names of metrics in expressions
+# Names of metrics that expressions contain
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Tests of the first commands of each runbook on a real cluster, as an operator types the
-commands.
+"""Tests of the first commands of each runbook: a real cluster runs the commands as an operator types
+them.
 
-The extender and the node agents are no Pods in this cluster, so kubectl finds no such Pods. If a command
-searches a log (`| grep`), the log need not contain a match.
+The extender and the node agents are processes in this cluster, so kubectl finds no Pods of theirs. If a
+command searches a log (`| grep`), the search may find nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.documentation.test_commands import Shell
 from tests.end_to_end.actors import Actors
 
 FIRST = ("kubectl", "scontrol", "sinfo", "squeue")
-"""Programs that a first command may use. Every operator has these programs."""
+"""Programs with which a first command may begin, because every operator has them."""
 RUNBOOKS = sorted((CHECKOUT / "docs/troubleshooting/runbooks").glob("Slurm*.md"))
 OURS = "run by tests/monitoring/test_runbooks.py"
 IN_THE_POD = "kubectl -n NAMESPACE exec deployment/slurm-extender -c extender -- "
 PLACES = {IN_THE_POD: "", "NAMESPACE": NAMESPACE, "PARTITION": "main"}
-"""Placeholders on the pages, and their values in this cluster."""
+"""Texts that a reader of the pages must replace, with the values in this cluster."""
 
 
 def first_commands(page: Path) -> Iterator[str]:
@@ -47,7 +47,7 @@ def test_where_to_look_begins_with_a_command(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def called(actors: Actors) -> None:
-    """Has kube-apiserver call a webhook."""
+    """Creates a Pod, so that kube-apiserver calls a webhook."""
     actors.create("first")
 
 

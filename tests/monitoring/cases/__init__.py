@@ -1,5 +1,5 @@
-"""Series that make each alert fire, and similar series that do not. Each module has a group of
-alerts."""
+"""Cases for each alert: series with which the alert fires, and similar series without an alert. Each
+module has a group of alerts."""
 
 from tests.monitoring.cases import leader, nodes, objectives, placement, systems, webhooks
 from tests.monitoring.cases.case import Case

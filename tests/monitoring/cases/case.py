@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 Series = dict[str, str]
 
 BROKEN, WELL = "broken", "well"
-"""Names of clusters."""
+"""Names of two clusters: the alert fires for BROKEN, and not for WELL."""
 _NAMESPACE = "slurm"
 
 
@@ -26,19 +26,20 @@ class Case(NamedTuple):
     quiet: Series
     at: str = "20m"
     alone: bool = False
-    """True if Prometheus has no metrics of the broken release. If Prometheus also has another release,
-    the alert cannot recognize such a release."""
+    """True if Prometheus has no metrics of the broken release. If the same Prometheus also has another
+    release, the alert cannot find out about the missing metrics."""
 
     def tests(self) -> Iterable[dict[str, Any]]:
-        """Yields a firing and a quiet test for promtool. Unless `alone`, also yields a test with both
-        releases in one Prometheus."""
+        """Yields two tests for promtool: the alert fires, and the alert does not fire. Unless `alone`,
+        also yields a test with both releases in one Prometheus."""
         yield _test(f"{self.alert} fires", self.alert, self.fires, self.at, "{}")
         yield _test(f"{self.alert} is quiet", self.alert, self.quiet, self.at)
         if not self.alone:
             yield _test(f"{self.alert} names the release", self.alert, self._both, self.at, self._named)
 
     def passed_over(self) -> dict[str, Any]:
-        """Returns a test with both releases, in which the alert selects only the healthy release."""
+        """Returns a test with both releases, for rules that select only the healthy release. So the
+        alert must not fire."""
         return _test(f"{self.alert} is about {WELL}", self.alert, self._both, self.at)
 
     @property
@@ -47,14 +48,16 @@ class Case(NamedTuple):
 
     @property
     def _named(self) -> str:
-        """Returns the labels of the broken release. kube-apiserver is in no namespace of a release."""
+        """Returns the labels of the alert for the broken release. The metrics of kube-apiserver have no
+        namespace of a release."""
         if all(series.startswith("apiserver_") for series in self.fires):
             return f'{{cluster="{BROKEN}"}}'
         return f'{{cluster="{BROKEN}",namespace="{_NAMESPACE}"}}'
 
 
 def _of(series: Series, cluster: str) -> Series:
-    """Returns the series with the labels of a cluster. All clusters use namespaces of the same name."""
+    """Returns the series with the labels of a cluster. In each cluster, the release has the same
+    namespace."""
     more = f'cluster="{cluster}",namespace="{_NAMESPACE}"'
     return {
         re.sub(
@@ -65,7 +68,7 @@ def _of(series: Series, cluster: str) -> Series:
 
 
 def _test(name: str, alert: str, series: Series, at: str, *fires: str) -> dict[str, Any]:
-    """Returns a test in which the alert fires only for the releases with the labels `fires`."""
+    """Returns a test in which the alert must fire for exactly the releases with the labels `fires`."""
     of = "by (cluster, namespace)"
     expr = f'count {of} (ALERTS{{alertname="{alert}",alertstate="firing"}}) > bool 0'
     return {
@@ -83,8 +86,8 @@ def _test(name: str, alert: str, series: Series, at: str, *fires: str) -> dict[s
 
 
 def replicas(component: str, leader: str = "", standby: str = "", leads: int = 1) -> Series:
-    """Returns the series of a component of two replicas. A replica without values has not reported the
-    component. `leads` is 0 if neither replica leads."""
+    """Returns the series of a component (a part that can be degraded) in two replicas. A replica with an
+    empty text has never reported the component. `leads` is 0 if neither replica leads."""
     told = {
         f'slurm_extender_component_degraded{{component="{component}",instance="{each}"}}': values
         for each, values in (("a", leader), ("b", standby))
@@ -97,5 +100,5 @@ def replicas(component: str, leader: str = "", standby: str = "", leads: int = 1
 
 
 def agent_degraded(component: str, values: str) -> Series:
-    """Returns the series of a component of one Node's agent."""
+    """Returns the series of a component of the agent on a Node."""
     return {f'node_agent_component_degraded{{component="{component}",instance="a",node="n1"}}': values}

@@ -1,4 +1,4 @@
-"""Alerts about the extender's replicas."""
+"""Cases for the alerts about the extender's replicas."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.monitoring.cases.case import Case, Series, replicas
 def lifetime(
     what: str, *lives: tuple[int, int], replica: str = "a", leads: int = 1, told: bool = True
 ) -> Series:
-    """Returns the series of successive tokens or certificates. Each pair is the start and the lifetime,
-    in minutes. The last token or certificate stays."""
+    """Returns the series of successive tokens or certificates. Each pair has a start and a lifetime, in
+    minutes. The last token or certificate is never renewed."""
     ends, issued = "", ""
     for (since, lasts), until in pairwise((*lives, (180, 0))):
         times = until[0] - max(0, since) - 1
@@ -27,9 +27,9 @@ def lifetime(
 
 
 ENDING, LONG = (-2000, 2200), (-2000, 9000)
-"""Two lifetimes. The first lifetime ends in about three hours."""
+"""Two lifetimes, as start and duration in minutes. ENDING ends in about three hours."""
 HOURLY = tuple((since, 60) for since in (-30, 27, 84, 141))
-"""Each lifetime is an hour, and the next lifetime starts after 57 minutes."""
+"""Lifetimes of an hour, each of which is renewed after 57 minutes."""
 FORGOTTEN = HOURLY[:2]
 
 

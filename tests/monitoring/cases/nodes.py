@@ -1,4 +1,4 @@
-"""Alerts about Nodes, node agents and pools."""
+"""Cases for the alerts about Nodes, node agents and pools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _agents(*looks: str) -> Series:
 
 
 def _gpu(used: str, *held: str) -> Series:
-    """Returns the series of a GPU with this use and with successive jobs."""
+    """Returns the series of a GPU: the use, and the jobs that have the GPU in turn."""
     jobs = {
         f'node_agent_device_holder{{UUID="GPU-a",gpu="0",node="n1",job_id="{job}"}}': times
         for job, times in enumerate(held or ("1x90",))
@@ -25,7 +25,7 @@ def _gpu(used: str, *held: str) -> Series:
 
 
 def _instance(used: str) -> Series:
-    """Returns the series of a MIG instance with this use, beside a busy instance of the same GPU."""
+    """Returns the series of a MIG instance with this use. Another instance of the same GPU is busy."""
     return {
         'node_agent_device_holder{UUID="GPU-a",gpu="0",GPU_I_ID="7",node="n1"}': "1x90",
         'DCGM_FI_PROF_GR_ENGINE_ACTIVE{UUID="GPU-a",gpu="0",GPU_I_ID="7"}': used,
@@ -41,13 +41,13 @@ CASES = (
         "75m",
     ),
     Case(
-        "SlurmExtenderNodesDrainedLong",  # some of 5,000 Nodes are not ready
+        "SlurmExtenderNodesDrainedLong",  # among 5,000 Nodes, some are always not ready
         {f'{_OLDEST_DRAIN}{{cause="not-ready"}}': "60x4400"},
         {f'{_OLDEST_DRAIN}{{cause="not-ready"}}': "86400x4400"},
         "73h",
     ),
     Case(
-        "SlurmExtenderNodesDrainedLong",  # two leaders, one after the other
+        "SlurmExtenderNodesDrainedLong",  # two leaders lead one after the other
         {
             f'{_OLDEST_DRAIN}{{cause="outstayed",instance="a"}}': "60x61 _x30",
             f'{_OLDEST_DRAIN}{{cause="outstayed",instance="b"}}': "_x61 60x30",
@@ -109,7 +109,7 @@ CASES = (
         {'node_agent_devices_failed{node="n1",gres="gpu",type="h100"}': "0x60"},
     ),
     Case(
-        "SlurmExtenderKubeletRejectsPods",  # a Pod is tried between two pauses
+        "SlurmExtenderKubeletRejectsPods",  # 0: a Pod is tried between two pauses
         {'slurm_extender_pods_rejecting_nodes{closed_to="all"}': "1x4 0 1x4 0 1x60"},
         {'slurm_extender_pods_rejecting_nodes{closed_to="all"}': "0x20 1x1 0x60"},
     ),

@@ -1,4 +1,4 @@
-"""Alerts about the objectives."""
+"""Cases for the alerts about the objectives (service level objectives)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ _EVICTION = "slurm_extender_eviction_seconds"
 
 
 def histogram(metric: str, soon: int, all_of_them: int, minutes: int = 240) -> Series:
-    """Returns a histogram. `all_of_them` observations come each minute, and `soon` of these take less
-    than 5 s."""
+    """Returns a histogram. Each minute has `all_of_them` observations, of which `soon` are below 5 s."""
     return {
         f'{metric}_bucket{{le="5.0"}}': f"0+{soon}x{minutes}",
         f"{metric}_count": f"0+{all_of_them}x{minutes}",

@@ -1,4 +1,4 @@
-"""Alerts about Pods and jobs."""
+"""Cases for the alerts about Pods and jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _granted(pods: int, bound: str = "7x60") -> Series:
 CASES = (
     Case("SlurmExtenderQueueStalled", _queue("a", 3), _queue("a", 0), "40m"),
     Case("SlurmExtenderQueueStalled", _queue("a", 3), _queue("a", 3, "0+1x60"), "40m"),
-    Case(  # another partition is full, or has unneeded idle nodes, or starts Pods
+    Case(  # each partition counts by itself: starts in b do not help a
         "SlurmExtenderQueueStalled",
         _queue("a", 3) | _queue("b", 0, "0+1x60"),
         _queue("a", 0) | _queue("b", 3, "0+1x60"),
@@ -53,7 +53,7 @@ CASES = (
         _granted(30, bound="0x12 1x48"),
     ),
     Case(
-        "SlurmExtenderBindingStalled",  # the author has deleted the Pods at once
+        "SlurmExtenderBindingStalled",  # the Pods disappear at once, because their author deletes them
         _granted(3),
         {'slurm_extender_waiting_pods{waits_for="binding"}': "0x11 3 0x48"},
     ),
@@ -85,7 +85,7 @@ CASES = (
         "50m",
     ),
     Case(
-        "SlurmExtenderAuditStale",  # no audit since the start of the leader
+        "SlurmExtenderAuditStale",  # the leader has not audited since its start
         {
             "slurm_extender_leading": "1x60",
             "slurm_extender_audit_last_success_timestamp_seconds": "0x60",

@@ -1,4 +1,4 @@
-"""Alerts about Slurm, kube-apiserver and kube-scheduler."""
+"""Cases for the alerts about Slurm, kube-apiserver and kube-scheduler."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def _lost(jobs: int, bound: int) -> Series:
 
 
 def _begins_anew(next_job_id: int) -> Series:
-    """Returns the series of a leader that reads `next_job_id` after a restart of slurmctld. The standby
-    no longer reaches Slurm."""
+    """Returns the series of a leader that, after a restart of slurmctld, reads `next_job_id` as Slurm's
+    next job id. The standby cannot read from Slurm any more."""
     return {
         'slurm_extender_leading{instance="a"}': "1x60",
         'slurm_extender_leading{instance="b"}': "0x60",
@@ -36,7 +36,8 @@ def _everybody(component: str) -> Series:
 
 
 def _alone(component: str) -> Series:
-    """Returns the series of a standby on a broken Node. The leader never had the problem."""
+    """Returns the series of a standby that alone has a problem, for example because its Node is
+    broken."""
     return replicas(component, standby="1x60")
 
 

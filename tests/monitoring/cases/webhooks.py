@@ -1,4 +1,4 @@
-"""Alerts about the webhooks."""
+"""Cases for the alerts about the webhooks."""
 
 from __future__ import annotations
 
