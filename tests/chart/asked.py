@@ -1,4 +1,4 @@
-"""Compares the requests of each program to kube-apiserver with the permissions of the program's
+"""Compares the requests that each program sends to kube-apiserver with the permissions of the program's
 roles."""
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ EXTENDERS: Calls = {
     "write_secret": [(WEBHOOKS,), ({"metadata": {**WEBHOOKS["metadata"], "resourceVersion": "1"}},)],
     "trust": [(RELEASE, b"authority")],
 }
-"""Methods that the extender calls for one object, with the arguments of each call."""
+"""By method: the arguments of each call of the extender for a single object."""
 AGENTS: Calls = {
     "read_node": [("n",)],
     "patch_node_status": [("n", {})],
@@ -65,7 +65,7 @@ EXTENDER_LISTS = ("validatingadmissionpolicies",)
 """Kinds that the extender lists without a watch."""
 AGENT_KINDS = ("pods", "nodes")
 CHECKS_CALLS = {"create_pod"}
-"""Calls in the extender's package that only the command `check` makes."""
+"""Methods that only the command `slurm-extender check` calls in the extender's package."""
 CLUSTERS_CALLS = {
     "create_event",
     "read_secret",
@@ -73,23 +73,25 @@ CLUSTERS_CALLS = {
     "read_config_map",
     "write_config_map",
 }
-"""Calls of slurm-cluster. The roles of the chart slurm permit these calls."""
+"""Methods that only slurm-cluster calls. The roles of the chart slurm permit these calls. The roles of
+slurm-extender do not."""
 EVERYBODYS = {"version", "kinds", "account", "denied"}
-"""Calls that every account may make (system:basic-user, system:discovery)."""
+"""Methods that every account may call (system:basic-user, system:discovery)."""
 ABOUT_ALL = {"serves", "list", "latest_version", "pages", "watch"}
 PERSONS = {"call_service"}
-"""Calls of preflight with the account of a user. No role of the chart permits these calls."""
+"""Methods that only preflight calls, with the account of a user. No role of the chart permits these
+calls."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Permission:
-    """A request, or a permission of a role. An empty namespace or name stands for every namespace or
-    name."""
+    """A request to kube-apiserver, or a permission in a role. In a permission, an empty namespace or
+    name stands for every namespace or name."""
 
     verb: str
     group: str
     resource: str
-    """Resource with the subresource."""
+    """The resource, with the subresource if a subresource exists."""
     namespace: str = ""
     name: str = ""
 
@@ -107,26 +109,26 @@ KUBE_SCHEDULERS = {
     _lease("get", f"{RELEASE}-kube-scheduler"),
     _lease("update", f"{RELEASE}-kube-scheduler"),
 }
-"""The requests of kube-scheduler for the Lease (client-go's leaderelection). Kubernetes' own role
-permits the other requests."""
+"""Requests of kube-scheduler about the Lease (client-go's leaderelection). A role of Kubernetes itself
+permits all other requests of kube-scheduler."""
 CHECKS = {
     Permission("create", "", "pods", "default"),
     Permission("get", "", "pods", "default", "p"),
     Permission("delete", "", "pods", "default", "p"),
     Permission("get", "", "nodes", "", "n"),
 }
-"""The requests of `slurm-extender check`."""
+"""Requests of `slurm-extender check`."""
 UNINSTALLS = {
     Permission("list", "", "pods"),
     Permission("patch", "", "pods", "default", "p"),
     Permission("get", "", "namespaces", "", "kube-system"),
     _lease("get", "slurm-extender"),
 }
-"""The requests of `slurm-extender uninstall` with all its steps."""
+"""Requests of `slurm-extender uninstall`, if every step is necessary."""
 
 
 class Recorder(KubernetesRest):
-    """Records requests instead of sending the requests."""
+    """Records requests, and sends nothing."""
 
     asked: set[Permission]
 
@@ -139,7 +141,7 @@ class Recorder(KubernetesRest):
 
     async def _ask(self, method: str, path: str, **_: Any) -> Manifest:
         webhook = {"name": "w", "clientConfig": {}}
-        if path.count("/") == 2:  # the versions of a group, for every account
+        if path.count("/") == 2:  # every account may read the versions of a group
             return {"preferredVersion": {"groupVersion": f"{path.removeprefix('/apis/')}/v1"}}
         self._note(method, path)
         return {"metadata": {"uid": "u"}, "webhooks": [webhook]}
@@ -160,7 +162,8 @@ class Recorder(KubernetesRest):
 
 
 async def asked_by(calls: Calls, kinds: Iterable[str], lists: Iterable[str] = ()) -> set[Permission]:
-    """Returns the requests of these calls, of watches of `kinds`, and of lists of `lists`."""
+    """Returns the requests of these calls, of watches of `kinds`, and of lists of the kinds in
+    `lists`."""
     async with Recorder(access_of("http://kubernetes")) as recorder:
         for name, arguments in calls.items():
             for given in arguments:
@@ -190,8 +193,8 @@ def allowed_to(chart: Rendered, subject: str) -> set[Permission]:
 
 
 def _all(chart: Rendered, role: Manifest, binding: Manifest) -> Iterator[Manifest]:
-    """Yields the role in the namespace of the binding. Roles of several namespaces have the same
-    name."""
+    """Yields the role that a binding means. Several namespaces may have a role of this name. The binding
+    means the role in the binding's own namespace."""
     for each in chart.manifests:
         same = (each["kind"], each["metadata"]["name"]) == (role["kind"], role["metadata"]["name"])
         if same and each["metadata"].get("namespace") == binding["metadata"].get("namespace"):
@@ -221,12 +224,12 @@ def unused(allowed: set[Permission], asks: set[Permission]) -> list[Permission]:
 
 
 def methods() -> set[str]:
-    """Returns the names of the client's calls."""
+    """Returns the names of the methods of the client of kube-apiserver."""
     return {name for name, _ in getmembers_static(Kubernetes, isfunction) if name[0] != "_"}
 
 
 def called_in(package: str) -> set[str]:
-    """Returns the names of the client's calls in the sources of a package."""
+    """Returns the names of the client's methods that a package calls."""
     trees = (ast.parse(path.read_text()) for path in (CHECKOUT / package).rglob("*.py"))
     nodes = (node for tree in trees for node in ast.walk(tree))
     return {node.attr for node in nodes if isinstance(node, ast.Attribute)} & methods()

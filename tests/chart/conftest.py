@@ -1,4 +1,4 @@
-"""Fixture: a cluster with the kinds and namespaces that the chart's objects need."""
+"""Fixture: a cluster with the CustomResourceDefinitions and namespaces that the chart's objects need."""
 
 from __future__ import annotations
 

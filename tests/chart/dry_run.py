@@ -1,5 +1,5 @@
-"""Sends Helm's objects to a real kube-apiserver by a dry run. kube-apiserver validates each field and
-stores nothing."""
+"""Sends objects that Helm has rendered to a real kube-apiserver, as a dry run. kube-apiserver validates
+each field and stores nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _SEPARATOR: Final = re.compile(r"^---\n", re.MULTILINE)
 
 
 def rejections(cluster: Cluster, texts: Iterable[str]) -> tuple[int, list[str]]:
-    """Sends each object once. Returns the number of objects, and kube-apiserver's rejections."""
+    """Sends each different object once. Returns the number of sent objects, and the messages with which
+    kube-apiserver rejects objects."""
     objects = dict.fromkeys(each for text in texts for each in _SEPARATOR.split(text) if each.strip())
     try:
         cluster.kubectl(*_DRY_RUN, stdin="---\n".join(objects))

@@ -1,4 +1,4 @@
-"""Writes measurements of the deployment tests to build/deploy.json."""
+"""Writes the measurements of the deployment tests to build/deploy.json."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PATH = CHECKOUT / "build" / "deploy.json"
 
 
 def leave(**figures: float) -> None:
-    """Adds measurements to the file. Other tests may write to the file at the same time."""
+    """Adds measurements to the file, even if other tests write to the file at the same time."""
     _PATH.parent.mkdir(exist_ok=True)
     with _PATH.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Renders the objects of the chart slurm-extender with Helm. Helm renders equal values once."""
+"""Renders the objects of the chart slurm-extender with Helm. Equal values are rendered only once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 
 
 def rendered(values: Values) -> Rendered:
-    """Returns the objects. Tests share the objects and must not change them. Raises ClusterError with
-    Helm's message."""
+    """Renders the objects with Helm. Tests share the objects and must not change the objects. Raises
+    ClusterError with Helm's message."""
     return _rendered(json.dumps(with_needed(values)))
 
 
@@ -29,7 +29,7 @@ def _rendered(values: str) -> Rendered:
 
 
 def install(cluster: Cluster, values: Values, kinds: Collection[str]) -> Rendered:
-    """Creates the objects of these kinds. Returns all objects of the release."""
+    """Creates the chart's objects of these kinds in the cluster. Returns all objects of the chart."""
     chart = rendered(values)
     wanted = [each for each in chart.manifests if each["kind"] in kinds]
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted})
@@ -39,8 +39,8 @@ def install(cluster: Cluster, values: Values, kinds: Collection[str]) -> Rendere
 
 @contextmanager
 def roles_and_policies(cluster: Cluster, values: Values) -> Iterator[Rendered]:
-    """Creates the roles and the admission policies of a release. Deletes the policies at the end of the
-    block."""
+    """Creates the roles and the admission policies of a release. At the end of the block, deletes the
+    policies, but not the roles."""
     chart = install(cluster, values, RBAC + POLICIES)
     try:
         yield chart

@@ -1,5 +1,5 @@
-"""A real authorizer permits each program's requests, and a real kube-scheduler runs with the chart's
-roles."""
+"""Tests with a real authorizer and a real kube-scheduler: the authorizer permits the requests of each
+program, and kube-scheduler runs with the chart's roles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.end_to_end.actors import pod
 from tests.end_to_end.agent_account import write_kubeconfig
 from tests.eventually import eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # the machine may be busy
 
 NOBODYS = {
     Permission(verb, group, resource)
@@ -43,9 +43,9 @@ NOBODYS = {
         ("rbac.authorization.k8s.io", "clusterroles"),
     )
 }
-"""Requests that no program may make in all namespaces."""
+"""Requests that no program of the chart may make in all namespaces."""
 
-_SCHEDULER = "a-scheduler-of-its-own"  # the cluster's own kube-scheduler has the usual profile
+_SCHEDULER = "a-scheduler-of-its-own"  # the usual name belongs to the cluster's own kube-scheduler
 
 
 def account(name: str) -> str:
@@ -70,7 +70,7 @@ def review(user: str, each: Permission) -> Manifest:
 
 
 def allowed(cluster: Cluster, user: str, asks: Iterable[Permission]) -> set[Permission]:
-    """Returns the requests that kube-apiserver permits for a user."""
+    """Returns the requests that kube-apiserver permits to a user."""
     let = set()
     with api_client(dict(cluster.ports), Layout(cluster.directory)) as client:
         for each in asks:
@@ -110,8 +110,8 @@ async def test_authorizer_allows_each_program_only_its_own_requests(
 def test_authorizer_allows_changes_of_pods_only_in_namespaces_in_scope(
     release_cluster: Cluster,
 ) -> None:
-    """In the same Pod, kube-scheduler and the extender share an account. kube-scheduler's role adds
-    permissions, but no patch."""
+    """In a Pod with both, kube-scheduler and the extender share one account. So kube-scheduler's role
+    adds permissions to this account, but not the permission to patch Pods."""
     scope: Values = {"scheduler": {"scope": {"type": "namespace", "namespaces": ["team-a", "team-b"]}}}
     changes = {("patch", "pods"), ("delete", "pods"), ("patch", "pods/status")}
     everywhere = {("get", "pods"), ("list", "pods"), ("watch", "pods"), ("create", "pods/binding")}
@@ -143,8 +143,8 @@ def running(command: list[str], log: Path) -> Iterator[None]:
 def test_kube_scheduler_runs_with_the_configuration_and_roles_of_the_chart(
     release_cluster: Cluster, tmp_path: Path
 ) -> None:
-    """If kube-scheduler runs beside the extender, the extender's account and policy apply to
-    kube-scheduler."""
+    """If kube-scheduler runs in the extender's Pod, kube-scheduler has the extender's account. So the
+    policy for the extender's account also limits kube-scheduler."""
     with roles_and_policies(release_cluster, {"scheduler": {"name": _SCHEDULER}}) as chart:
         runs_as_in_the_chart(release_cluster, tmp_path, chart)
 
@@ -157,7 +157,8 @@ def runs_as_in_the_chart(release_cluster: Cluster, tmp_path: Path, chart: Render
         secure, nobody = lease.ports["kube-scheduler"], lease.ports["nobody"]
     text = chart.find("ConfigMap", f"{RELEASE}-kube-scheduler")["data"]["config.yaml"]
     configuration: dict[str, Any] = yaml.safe_load(text.replace(":8888", f":{nobody}"))
-    # Each Pod has only one feasible Node, so kube-scheduler would never call prioritize.
+    # Without the verb, this configuration is complete: each Pod has only one feasible Node, so
+    # kube-scheduler would never call prioritize.
     assert not [each for each in configuration["extenders"] if "prioritizeVerb" in each]
     configuration["clientConnection"]["kubeconfig"] = str(kubeconfig)
     config = tmp_path / "config.yaml"
@@ -183,8 +184,8 @@ def runs_as_in_the_chart(release_cluster: Cluster, tmp_path: Path, chart: Render
 
 
 def why_it_waits(cluster: Cluster) -> str:
-    """Returns kube-scheduler's message on the Pod. kube-scheduler has called the extender, but no
-    extender listens."""
+    """Returns kube-scheduler's message on the Pod. The message shows the call of the extender. In this
+    test, no extender listens."""
     shown = json.loads(cluster.kubectl("get", "pod", "asks-for-slurm", "-o", "json").stdout)
     conditions = shown["status"].get("conditions") or []
     return "".join(each.get("message", "") for each in conditions if each["type"] == "PodScheduled")

@@ -1,4 +1,5 @@
-"""A failed dry run counts as a rejection, even without a message from kubectl."""
+"""Tests of `dry_run`: if kubectl fails, this counts as a rejection, even if kubectl prints no
+message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The programs accept the environment variables of their containers, and can read the mounted files."""
+"""Tests of the programs' containers: each program accepts the container's environment variables, and can
+read the mounted files."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from node_agent.settings import Settings as AgentSettings
 from tests.chart.rendering import rendered
 from tests.chart_matrix import MATRIX, POOLS, merged
 
-pytestmark = pytest.mark.real  # Helm is built once
+pytestmark = pytest.mark.real  # the first test builds Helm
 
 INSIDE = [case for case in MATRIX if not case.startswith("outside")]
 
@@ -27,13 +28,13 @@ def containers(workload: Manifest) -> Iterator[dict[str, Any]]:
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:
-    """Returns the environment variables. A variable that the kubelet fills in gets an arbitrary
+    """Returns the environment variables of a container. A variable from the kubelet gets an arbitrary
     value."""
     return {each["name"]: each.get("value", "some-name") for each in container["env"]}
 
 
 def told(monkeypatch: pytest.MonkeyPatch, workload: Manifest, container: str) -> None:
-    """Gives this process the environment of a container."""
+    """Gives this process the environment variables of a container."""
     (found,) = (each for each in containers(workload) if each["name"] == container)
     for name, value in environment(found).items():
         monkeypatch.setenv(name, value)
@@ -97,7 +98,8 @@ def test_node_agent_accepts_the_settings_of_the_chart(
 
 
 def _writable(workload: dict[str, Any]) -> set[str]:
-    """Returns the host's folders that a container can write to and sees under the same paths."""
+    """Returns the host's folders to which a container can write. The container must see a folder under
+    the same path as the host."""
     spec = workload["spec"]["template"]["spec"]
     host = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if "hostPath" in each}
     mounts = spec["containers"][0]["volumeMounts"]
@@ -119,7 +121,7 @@ def test_extender_reads_the_policy_and_pools_of_the_chart(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("case", INSIDE)
 def test_mounts_have_volumes_and_only_the_agent_is_unrestricted(case: str) -> None:
-    """The expected values are from the restricted Pod Security Standard."""
+    """The expected restrictions are those of the restricted Pod Security Standard."""
     for workload in rendered(MATRIX[case]).manifests:
         if workload["kind"] not in ("Deployment", "DaemonSet", "Job"):
             continue

@@ -1,5 +1,5 @@
-"""A real kube-apiserver permits the extender's account only the writes that the extender's code
-makes."""
+"""Tests with a real kube-apiserver: the extender's account may make exactly the writes of the extender's
+code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from wellknown.names import (
     SLURMD,
 )
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # the machine may be busy
 
 PODS = "/api/v1/namespaces/team-a/pods"
 NODE = "/api/v1/nodes/node-1"
@@ -50,14 +50,14 @@ OTHERS_GATE, OTHERS_TAINT = "example.com/gate", {"key": "example.com/taint", "ef
 
 
 def tainted(**given: str) -> Manifest:
-    """Returns a patch with the extender's taint, changed by `given`."""
+    """Returns a patch that sets the extender's taint. `given` changes fields of the taint."""
     (taint,) = with_taint([], wanted=True)
     return {"spec": {"taints": [OTHERS_TAINT, {**taint, **given}]}}
 
 
 @pytest.fixture(scope="module")
 def admin(release_cluster: Cluster) -> Iterator[Caller]:
-    """Installs the roles and the policies. Returns the administrator."""
+    """The administrator, after the roles and the policies of a release are installed."""
     caller = Caller(release_cluster)
     with roles_and_policies(release_cluster, {"extender": {"settings": {"taintNodes": True}}}):
         caller.ask("PATCH", NODE, {"spec": {"taints": [OTHERS_TAINT]}}).raise_for_status()
@@ -69,7 +69,7 @@ def admin(release_cluster: Cluster) -> Iterator[Caller]:
 
 @pytest.fixture(scope="module")
 def extender(release_cluster: Cluster, admin: Caller) -> Iterator[Caller]:
-    """Returns the extender's account as soon as both policies are in force."""
+    """The extender's account, as soon as both policies are in force."""
     caller = Caller(release_cluster, user=f"system:serviceaccount:{NAMESPACE}:{RELEASE}")
     created(admin, "probe")
 
@@ -85,7 +85,7 @@ def extender(release_cluster: Cluster, admin: Caller) -> Iterator[Caller]:
 
 
 def created(admin: Caller, name: str, **given: Any) -> str:
-    """Creates a Pod that waits for two scheduling gates, and returns the Pod's path."""
+    """Creates a Pod with two scheduling gates, and returns the Pod's path."""
     gates = [{"name": GATE}, {"name": OTHERS_GATE}]
     manifest = pod(name, **{"schedulingGates": gates, **given})
     manifest["metadata"]["namespace"] = "team-a"
@@ -95,7 +95,7 @@ def created(admin: Caller, name: str, **given: Any) -> str:
 
 
 def read(admin: Caller, path: str) -> Manifest:
-    """Returns an object without the metadata that each write changes."""
+    """Returns an object without the fields of the metadata that change at each write."""
     answer: Manifest = admin.ask("GET", path).raise_for_status().json()
     for field in ("managedFields", "resourceVersion"):
         answer["metadata"].pop(field, None)
@@ -103,7 +103,7 @@ def read(admin: Caller, path: str) -> Manifest:
 
 
 def refusal(answer: httpx.Response) -> str:
-    """Returns the changes that the policy refuses."""
+    """Returns the changes that the policy's message lists as refused."""
     assert answer.status_code == httpx.codes.FORBIDDEN, answer.text
     message = str(answer.json()["message"])
     assert "the extender may write" in message
@@ -198,8 +198,8 @@ def test_extender_writes_nothing_else_of_a_pods_status(
 def test_extender_writes_to_a_pod_with_as_many_annotations_as_fit(
     admin: Caller, extender: Caller
 ) -> None:
-    """kube-apiserver limits the annotations of an object to 256 KiB, and limits the cost of an
-    expression."""
+    """The Pod's annotations are as large as kube-apiserver permits (256 KiB). The policy's expressions
+    must nevertheless stay below kube-apiserver's limit on their cost."""
     many = map("".join, itertools.product(string.ascii_letters, repeat=3))
     path = created(admin, "large", own_annotations=dict.fromkeys(itertools.islice(many, 80_000), ""))
     uid = read(admin, path)["metadata"]["uid"]
@@ -261,8 +261,8 @@ def test_extender_writes_nothing_else_of_a_node(
 
 @pytest.fixture
 def webhooks(admin: Caller) -> Iterator[str]:
-    """Creates a webhook configuration with the extender's name. kube-apiserver never calls the
-    webhooks."""
+    """Creates a webhook configuration with the extender's name. The rules match nothing, so
+    kube-apiserver never calls the webhooks."""
     nothing = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["nothing"]}
     webhook = {
         "admissionReviewVersions": ["v1"],
@@ -280,7 +280,7 @@ def webhooks(admin: Caller) -> Iterator[str]:
 def test_extender_writes_the_ca_bundle_of_its_webhooks(
     admin: Caller, extender: Caller, webhooks: str
 ) -> None:
-    """Writes two CAs in turn. The second write keeps the first CA."""
+    """The extender writes the CA bundle twice. The second write keeps the first CA in the bundle."""
     for _ in range(2):
         certificate = KeyPair.ca(datetime.now(UTC)).certificate
         patch = trusting(read(admin, webhooks)["webhooks"], certificate)

@@ -1,5 +1,5 @@
-"""A real kube-apiserver warns about annotations that belong on the Pod template but are on the
-object."""
+"""Tests with a real kube-apiserver: if annotations are on an object such as a Deployment, but belong on
+the object's Pod template, kube-apiserver warns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from extender.pod_request.slurm_bridge import PREFIX as BRIDGES
 from tests.chart.rendering import rendered
 from tests.eventually import eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # the machine may be busy
 
 PREFIX = "slurm.example.com/"
 POLICY = f"{RELEASE}-misplaced"
@@ -36,13 +36,13 @@ def template(annotations: Mapping[str, str], **spec: Any) -> Manifest:
 
 
 def job_of(made: Manifest, annotations: Mapping[str, str] = NOTHING) -> Manifest:
-    """Returns a job template for another object."""
+    """Returns the job template of an object such as a CronJob. `made` is the Pod template."""
     made["spec"]["restartPolicy"] = "Never"
     return {"metadata": {"annotations": dict(annotations)}, "spec": {"template": made}}
 
 
 def spec_of(kind: str, made: Manifest) -> Manifest:
-    """Returns the spec of an object of this kind with this Pod template."""
+    """Returns the spec of an object of this kind. `made` is the Pod template."""
     selected = {"selector": {"matchLabels": {"app": "a"}}, "template": made}
     match kind:
         case "Job":
@@ -77,7 +77,7 @@ VERSIONS = {
 def owner(
     name: str, made: Manifest, annotations: Mapping[str, str] = NOTHING, kind: str = "Deployment"
 ) -> Manifest:
-    """Returns an object of this kind with its own annotations."""
+    """Returns an object of this kind. The object has the annotations, and `made` is the Pod template."""
     metadata = {"name": name, "namespace": "team-a", "annotations": dict(annotations)}
     version = VERSIONS[kind]
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec_of(kind, made)}
@@ -85,7 +85,8 @@ def owner(
 
 @pytest.fixture(scope="module")
 def installed(release_cluster: Cluster) -> Iterator[Cluster]:
-    """Installs the policy of a release for one namespace, with another prefix, before any CRD exists."""
+    """Installs the policy of a release with another prefix, for one namespace, before any
+    CustomResourceDefinition exists."""
     scope = {"type": "namespace", "namespaces": ["team-a"]}
     settings = {"annotationPrefix": PREFIX, "TAKE_SCHEDULERS": "older, volcano"}
     install(release_cluster, {"scheduler": {"scope": scope}, "extender": {"settings": settings}})
@@ -96,7 +97,7 @@ def installed(release_cluster: Cluster) -> Iterator[Cluster]:
 
 
 def install(cluster: Cluster, values: Values) -> None:
-    """Creates the policy, and waits until kube-apiserver warns."""
+    """Creates the policy, and waits until kube-apiserver warns about an object."""
     chart = rendered(values)
     found = [chart.find(kind, POLICY) for kind in KINDS]
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(found))
@@ -107,7 +108,7 @@ def install(cluster: Cluster, values: Values) -> None:
 
 
 def warnings(cluster: Cluster, objects: Sequence[Manifest], *options: str) -> list[str]:
-    """Returns the policy's warnings at `kubectl apply`."""
+    """Returns the warnings of the policy when `kubectl apply` applies the objects."""
     applied = subprocess.run(
         [str(cluster.directory / "bin/kubectl"), "apply", "-f", "-", *options],
         input=yaml.safe_dump_all(objects),
@@ -120,7 +121,7 @@ def warnings(cluster: Cluster, objects: Sequence[Manifest], *options: str) -> li
 
 
 def warned(cluster: Cluster, objects: Sequence[Manifest], *options: str) -> set[str]:
-    """Returns the annotations in the warnings, without the prefix."""
+    """Returns the names of the annotations in the warnings, without the prefix."""
     told = "\n".join(warnings(cluster, objects, *(options or ("--dry-run=server",))))
     return set(re.findall(r"(?:slurm\.example|sunk\.coreweave)\.com/([\w-]+)", told))
 
@@ -168,7 +169,8 @@ def test_pods_of_other_schedulers_and_namespaces_cause_no_warning(installed: Clu
 
 
 def test_copies_of_controllers_and_unrelated_changes_cause_no_warning(installed: Cluster) -> None:
-    """The Deployment controller copies annotations of a Deployment to the ReplicaSet."""
+    """The Deployment controller copies a Deployment's annotations to the ReplicaSets. A warning about a
+    ReplicaSet would be wrong."""
     made = owner("a", template({}), {PREFIX + "x": "x"})
     assert warned(installed, [made], "--wait") == {"x"}
 
@@ -191,7 +193,7 @@ def bridges(prefix: str) -> dict[str, str]:
 
 
 def named(told: Sequence[str], prefix: str) -> set[str]:
-    """Returns the annotations with a prefix in the warnings."""
+    """Returns the names in the warnings that have this prefix, without the prefix."""
     return set(re.findall(rf"(?<![\w.]){re.escape(prefix)}[\w-]+", "\n".join(told)))
 
 
@@ -199,7 +201,7 @@ def named(told: Sequence[str], prefix: str) -> set[str]:
 def test_author_is_warned_of_slurm_bridges_annotations_that_are_not_read(
     installed: Cluster, prefix: str
 ) -> None:
-    """The chart's list of names contains each name of the extender's list."""
+    """The names in the chart's policy must include each name that the extender knows."""
     others = {OLD_PREFIX + "slurm-node": "n1", OLD_PREFIX + "slurm-key-hash": "x"}
     on_object = owner("a", template({}), bridges(prefix) | others, "Job")
     told = warnings(installed, [on_object], "--dry-run=server")

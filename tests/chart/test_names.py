@@ -1,4 +1,5 @@
-"""Kubernetes accepts the names of the objects and of the scheduler for every name of the release."""
+"""Tests of the names of the objects and of the scheduler: for every name of the release, Kubernetes
+accepts the names."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from deploy.local.programs.helm_binary import helm
 from deploy.local.progress import silent
 from tests.chart_matrix import EXISTING, NEEDED, merged, with_needed
 
-pytestmark = pytest.mark.real  # Helm is built once
+pytestmark = pytest.mark.real  # the first test builds Helm
 
 
 def template(release: str, namespace: str, values: Values) -> subprocess.CompletedProcess[str]:

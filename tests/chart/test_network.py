@@ -1,4 +1,5 @@
-"""Each Pod has a NetworkPolicy, and the policy opens the ports of slurmrestd."""
+"""Tests of NetworkPolicies: each Pod of the chart has a NetworkPolicy, and the policy opens the ports of
+slurmrestd."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from deploy.local.chart import AGENT_NAME, RELEASE, Manifest, Values
 from tests.chart.rendering import rendered
 from tests.chart_matrix import UNINSTALL
 
-pytestmark = pytest.mark.real  # Helm is built once
+pytestmark = pytest.mark.real  # the first test builds Helm
 
 
 def ports_out(values: Values) -> set[int]:
@@ -61,7 +62,7 @@ def test_each_pod_has_one_policy_with_the_same_lifetime(kind: str, name: str) ->
 
 
 def made_for(manifest: Manifest) -> str:
-    """Returns the Helm hook that creates an object; "" if the release creates the object."""
+    """Returns the Helm hook that creates an object; "" if the object is no hook."""
     return str((manifest["metadata"].get("annotations") or {}).get("helm.sh/hook", ""))
 
 

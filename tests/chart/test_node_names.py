@@ -1,4 +1,5 @@
-"""With `unmanagedPods: adopt`, only accounts that may bind Pods may set the Node of a Pod."""
+"""Tests of `unmanagedPods: adopt`: only accounts with the right to bind Pods may create Pods with a
+Node."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.end_to_end.actors import pod
 from tests.end_to_end.caller import Caller
 from tests.eventually import eventually
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # the machine may be busy
 
 NODE, KUBELET = "node-1", "system:node:node-1"
 ADOPTS = {
@@ -29,8 +30,8 @@ DRY_RUN = "?dryRun=All"
 
 @pytest.fixture(scope="module")
 def callers(release_cluster: Cluster) -> Iterator[dict[str, Caller]]:
-    """Returns a Pod author, a kubelet, an agent and the administrator, while the policy is in force. The
-    author, the kubelet and the agent may create Pods in two namespaces."""
+    """A Pod author, a kubelet, an agent and the administrator, while the policy is in force. The author,
+    the kubelet and the agent have the right to create Pods in two namespaces."""
     with ExitStack() as stack:
         stack.enter_context(roles_and_policies(release_cluster, ADOPTS))
         made = {
@@ -50,8 +51,8 @@ def callers(release_cluster: Cluster) -> Iterator[dict[str, Caller]]:
 
 @contextmanager
 def may_create(admin: Caller, namespace: str, resource: str) -> Iterator[None]:
-    """Permits the author, the kubelet and the agent to create objects. This cluster has no Node
-    authorizer."""
+    """Gives the author, the kubelet and the agent the right to create objects, because this cluster has
+    no Node authorizer."""
     name = f"author-{resource}".replace("/", "-")
     named = {"metadata": {"name": name}}
     rule = {"apiGroups": [""], "resources": [resource], "verbs": ["create"]}
@@ -68,7 +69,7 @@ def may_create(admin: Caller, namespace: str, resource: str) -> Iterator[None]:
 def create(
     caller: Caller, namespace: str = "team-a", *, name: str = "p", mirror: bool = False, **spec: Any
 ) -> httpx.Response:
-    """Creates a Pod with a Node by a dry run."""
+    """Creates a Pod with a Node, as a dry run."""
     annotations = {"kubernetes.io/config.mirror": "x"} if mirror else {}
     manifest = pod(name, scheduler="default-scheduler", own_annotations=annotations)
     manifest["metadata"]["namespace"] = namespace
@@ -93,8 +94,8 @@ def test_account_that_may_bind_pods_may_name_a_node(callers: dict[str, Caller]) 
 
 
 def test_kubelet_agents_and_release_name_nodes(callers: dict[str, Caller]) -> None:
-    """A kubelet creates mirror Pods, an agent creates slurmd Pods, and the namespace of the release is
-    exempt because of `extender.nodeNames`."""
+    """A kubelet may create mirror Pods, and an agent slurmd Pods. The release's own namespace is exempt
+    because of `extender.nodeNames`."""
     create(callers["agent"]).raise_for_status()
     create(callers["kubelet"], mirror=True).raise_for_status()
     create(callers["author"], NAMESPACE).raise_for_status()

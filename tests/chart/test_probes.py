@@ -1,5 +1,5 @@
-"""Tests of the probes of the containers: the targets of the kubelet's requests, and the time until a
-restart."""
+"""Tests of the probes of the containers: where the kubelet sends the probes, and after which time the
+kubelet restarts a container."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from extender.settings import Settings
 from tests.chart.rendering import rendered
 from tests.chart_matrix import MATRIX, UNINSTALL
 
-pytestmark = pytest.mark.real  # Helm is built once
+pytestmark = pytest.mark.real  # the first test builds Helm
 
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
@@ -26,13 +26,14 @@ def ports(container: dict[str, Any]) -> dict[str, int]:
 
 
 def patience_s(probe: dict[str, Any]) -> int:
-    """Returns the minimum time until the kubelet ends the container."""
+    """Returns the shortest time until the kubelet ends a container, because the container fails the
+    probe."""
     return int(probe["periodSeconds"] * probe["failureThreshold"])
 
 
 def test_probes_of_kube_scheduler_ask_the_extender_of_its_pod() -> None:
-    """The kubelet probes the Pod's address. By default, the extender listens on every address of the
-    Pod."""
+    """The kubelet sends the probes to the Pod's address. By default, the extender listens on every
+    address of the Pod."""
     chart = rendered({})
     found = containers(chart.find("Deployment", RELEASE))
     extender, scheduler = found["extender"], found["kube-scheduler"]
@@ -43,7 +44,8 @@ def test_probes_of_kube_scheduler_ask_the_extender_of_its_pod() -> None:
     assert Settings.model_fields["listen_address"].default == "0.0.0.0"
     assert "SLURM_EXTENDER_LISTEN_ADDRESS" not in {each["name"] for each in extender["env"]}
     assert patience_s(scheduler["startupProbe"]) == patience_s(extender["startupProbe"])
-    # The Lease moves to the other replica before the kubelet ends the extender in this Pod.
+    # kube-scheduler must end first. So the Lease moves to the other replica before the kubelet ends this
+    # Pod's extender.
     assert patience_s(scheduler["livenessProbe"]) < patience_s(extender["livenessProbe"])
 
 
@@ -56,8 +58,8 @@ def test_readiness_probe_asks_kube_scheduler_itself() -> None:
 
 @pytest.mark.parametrize("case", [case for case in MATRIX if not case.startswith("outside")])
 def test_probe_names_a_port_of_its_own_container(case: str) -> None:
-    """The kubelet searches only the container's own ports for the name. A probe of an unknown name
-    fails."""
+    """If the named port belongs to another container of the Pod, the kubelet does not find the port, and
+    the probe fails."""
     for workload in rendered(MATRIX[case]).manifests:
         if workload["kind"] not in ("Deployment", "DaemonSet"):
             continue

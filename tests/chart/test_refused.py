@@ -1,4 +1,5 @@
-"""Helm rejects invalid values before the installation, with a message that names the values."""
+"""Tests of invalid values: before the installation, Helm rejects the values, and the message names the
+values."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from deploy.local.errors import ClusterError
 from tests.chart.rendering import rendered
 from tests.chart_matrix import REFUSED
 
-pytestmark = pytest.mark.real  # Helm is built once
+pytestmark = pytest.mark.real  # the first test builds Helm
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -1,5 +1,5 @@
-"""Helm installs, upgrades and uninstalls a release on a real kube-apiserver. After the uninstallation,
-no object of the release is left."""
+"""Tests of a release on a real kube-apiserver: Helm installs, upgrades and uninstalls the release. After
+the uninstallation, no object of the release is left."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.chart_matrix import POOLS, UNINSTALL, merged, with_needed
 from tests.eventually import eventually, eventually_not
 from tests.meanwhile import meanwhile
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # a cluster and four calls of Helm
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # for a cluster and four calls of Helm
 
 NAMESPACE = "slurm-system"
 KINDS = (
@@ -37,7 +37,7 @@ _OF_THE_RELEASE = ("--selector", "app.kubernetes.io/instance=placer")
 def asked(
     cluster: Cluster, *command: str, values: Values | None = None, namespace: str = NAMESPACE
 ) -> subprocess.CompletedProcess[str]:
-    """Runs Helm in the release's namespace."""
+    """Runs Helm in the release's namespace. Returns the result even if Helm fails."""
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     given = ["--values", "-"] if values is not None else []
     whole = [str(helm(silent)), *command, "--namespace", namespace, *given]
@@ -48,14 +48,15 @@ def asked(
 
 
 def run(cluster: Cluster, *command: str, values: Values | None = None) -> str:
-    """Returns Helm's output. Fails with Helm's message."""
+    """Runs Helm and returns the output. If Helm fails, the test fails with Helm's message."""
     done = asked(cluster, *command, values=values)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def of_the_release(cluster: Cluster, kinds: Sequence[str] = KINDS) -> set[tuple[str, str]]:
-    """Returns the kind and the name of each object of the release in the cluster."""
+    """Returns the kind and the name of each object of the release in the cluster, for the given
+    kinds."""
     shown = cluster.kubectl("get", ",".join(kinds), *_OF_THE_RELEASE, "--all-namespaces", "-o", "json")
     listed: list[Any] = json.loads(shown.stdout)["items"]
     return {(each["kind"], each["metadata"]["name"]) for each in listed}
@@ -77,12 +78,12 @@ def test_release_is_installed_upgraded_and_uninstalled_without_a_trace(release_c
     restricted = merged(values, {"policy": {"preset": "restricted", "rules": rules}})
     told = run(release_cluster, "upgrade", "placer", str(CHART), values=restricted)
     assert "No Pod may run yet" not in told
-    assert generation(release_cluster, name) == before  # a changed policy does not replace the Pods
+    assert generation(release_cluster, name) == before  # a changed policy creates no new Pods
     faster = merged(values, {"extender": {"settings": {"pollIntervalS": 0.1}}})
     run(release_cluster, "upgrade", "placer", str(CHART), values=faster)
     assert generation(release_cluster, name) == before + 1
     run(release_cluster, "uninstall", "placer", "--wait")
-    # The Pods end a moment after the Deployment.
+    # After Helm has deleted the Deployment, the Pods take a moment to end.
     eventually_not(lambda: of_the_release(release_cluster), "what is left of the release")
 
 
@@ -109,7 +110,8 @@ def test_install_refuses_a_second_release_that_kubectl_applied(release_cluster: 
 
 
 def generation(cluster: Cluster, name: str) -> int:
-    """Returns the number of changes of the Deployment's spec."""
+    """Returns the generation of a Deployment, which kube-apiserver increases with each change of the
+    spec."""
     shown = cluster.kubectl("get", "deployment", name, "-n", NAMESPACE, "-o", "json").stdout
     return int(json.loads(shown)["metadata"]["generation"])
 
@@ -125,7 +127,8 @@ def released(cluster: Cluster, values: Values) -> Iterator[None]:
 
 
 def test_type_of_the_hooks_service_may_change(release_cluster: Cluster) -> None:
-    """A headless Service cannot become a normal Service, so the chart uses two names."""
+    """kube-apiserver refuses to turn a headless Service into a normal Service, so the chart gives the
+    two Services different names."""
 
     def pushes(kind: str) -> Values:
         return {
@@ -148,7 +151,7 @@ def test_type_of_the_hooks_service_may_change(release_cluster: Cluster) -> None:
 def test_system_pods_need_no_extender_if_their_namespaces_are_labelled(
     release_cluster: Cluster,
 ) -> None:
-    """The cluster has only the webhooks. No extender answers."""
+    """In this test, the webhooks exist, but no extender answers their calls."""
     label = "slurm-extender.io/every-pod"
     created = ("run", "p", "--image=i", "--dry-run=server", "-n")
     namespaces = ("kube-system", NAMESPACE, "team-a")
@@ -177,15 +180,15 @@ def test_system_pods_need_no_extender_if_their_namespaces_are_labelled(
 
 @contextmanager
 def ended(cluster: Cluster, component: str, status: int) -> Iterator[None]:
-    """Has kwok end the running Pods of a component with this exit status. The component's Job does not
-    retry a failed Pod."""
+    """Lets kwok end the running Pods of a component with this exit status. So the Job of the component
+    ends, because the Job does not retry a failed Pod."""
     label = f"app.kubernetes.io/component={component}"
     local = "local.slurm-extender.io"
     ends = (f"{local}/run-for=0", f"{local}/exit-code={status}")
     job = ("job", f"placer-slurm-extender-{component}", "-n", NAMESPACE)
 
     def end() -> None:
-        with suppress(ClusterError):  # the Job does not exist yet
+        with suppress(ClusterError):  # fails while the Job does not exist yet
             cluster.kubectl("annotate", "pods", "-n", NAMESPACE, "-l", label, *ends, "--overwrite")
             cluster.kubectl("patch", *job, "-p", '{"spec": {"backoffLimit": 0}}')
 
@@ -194,7 +197,8 @@ def ended(cluster: Cluster, component: str, status: int) -> Iterator[None]:
 
 
 def test_objects_of_check_and_uninstall_are_deleted_after_each_run(release_cluster: Cluster) -> None:
-    """Tests failing runs also. A failed Job stays with its log, but its roles are deleted."""
+    """The test also includes failing runs. After a failed run, the Job stays with the log, but the Job's
+    roles are deleted."""
     values = with_needed(merged(UNINSTALL, {"nodeAgent": {"enabled": False}}))
     chart = ("placer", str(CHART), "--create-namespace")
     run(release_cluster, "install", *chart, values=values)
@@ -213,6 +217,6 @@ def test_objects_of_check_and_uninstall_are_deleted_after_each_run(release_clust
 
 
 def standing(cluster: Cluster) -> set[tuple[str, str]]:
-    """Returns the objects of the release except Pods."""
+    """Returns the kind and the name of each object of the release, without Pods."""
     kinds = [kind for kind in KINDS if kind != "pods"]
     return of_the_release(cluster, [*kinds, "jobs"])

@@ -1,4 +1,5 @@
-"""A real kube-apiserver accepts Helm's objects with strict validation of each field."""
+"""Tests of Helm's objects on a real kube-apiserver: kube-apiserver accepts the objects, and knows each
+field."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests.chart.dry_run import rejections
 from tests.chart.rendering import rendered
 from tests.chart_matrix import MATRIX, UNINSTALL, with_needed
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # the machine may be busy
 
 
 @pytest.mark.parametrize("case", ["defaults", "an existing kube-scheduler", "outside, all of it"])
@@ -30,7 +31,7 @@ def test_helm_lint_finds_nothing(case: str) -> None:
 
 
 def test_kube_apiserver_accepts_each_object_and_field(release_cluster: Cluster) -> None:
-    """Sends each object of every case of the matrix."""
+    """Sends each object of all cases of the matrix."""
     version = ("--kube-version", f"{release_cluster.spec.kubernetes_release}.0")
     texts = [template(helm(silent), with_needed(values), *version) for values in MATRIX.values()]
     objects, rejected = rejections(release_cluster, texts)
@@ -39,7 +40,7 @@ def test_kube_apiserver_accepts_each_object_and_field(release_cluster: Cluster) 
 
 
 def test_restricted_namespace_admits_all_pods_except_the_node_agent(release_cluster: Cluster) -> None:
-    """The namespace rejects the node agent's Pod."""
+    """The namespace must also reject the Pod of the node agent, which needs more rights."""
     label = "pod-security.kubernetes.io/enforce=restricted"
     release_cluster.kubectl("create", "namespace", "restricted")
     release_cluster.kubectl("label", "namespace", "restricted", label)
@@ -51,7 +52,7 @@ def test_restricted_namespace_admits_all_pods_except_the_node_agent(release_clus
 
 
 def create_there(cluster: Cluster, workload: Manifest) -> None:
-    """Creates the workload's Pod by a dry run."""
+    """Creates a Pod of the workload in the restricted namespace, as a dry run."""
     spec = workload["spec"] if workload["kind"] == "Pod" else workload["spec"]["template"]["spec"]
     metadata = {"name": "p", "namespace": "restricted"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

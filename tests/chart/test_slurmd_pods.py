@@ -1,4 +1,5 @@
-"""A real kube-apiserver permits a node agent to create slurmd Pods only from the pools' templates."""
+"""Tests with a real kube-apiserver: a node agent may create slurmd Pods only from the templates of the
+pools."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tests.eventually import eventually
 from wellknown.names import POOL, REVISION
 from wellknown.slurmd_pod import Assignment
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # on a busy machine
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]  # the machine may be busy
 
 CURE = "add it there, or exempt slurmd Pods from the mutating webhook that adds it"
 ADMISSION = (
@@ -59,7 +60,8 @@ RICH: Manifest = {
     }
 }
 ADOPTS = {"extender": {"settings": {"unmanagedPods": "adopt"}}}
-"""With these values, another policy permits agents to set the Node of a Pod."""
+"""With these values, another policy applies: only some accounts may create Pods with a Node. Agents
+may."""
 TEMPLATES = {"gpu-1": PLAIN, "gpu-2": RICH}
 
 
@@ -75,12 +77,12 @@ def revisions(templates: Mapping[str, Manifest]) -> list[Manifest]:
 
 
 def made(assignment: Assignment, template: Manifest) -> Manifest:
-    """Returns the slurmd Pod that the agent creates."""
+    """Returns the slurmd Pod that the agent creates for this assignment."""
     return dict(manifest(assignment, data(template), Found(NODE, "n1"), POOLS_NAMESPACE))
 
 
 def changed(**spec: Any) -> Manifest:
-    """Returns the slurmd Pod of the plain template with additions to the spec."""
+    """Returns the slurmd Pod of a plain template. `spec` adds fields to the Pod's spec."""
     plain = made(ASSIGNED, PLAIN)
     for name, value in spec.items():
         before = plain["spec"].get(name)
@@ -98,8 +100,9 @@ def container(**given: Any) -> Manifest:
 
 @pytest.fixture(scope="module")
 def agent(release_cluster: Cluster) -> Iterator[Caller]:
-    """Returns the agent of node-1, while the leader's ConfigMap exists. Before, checks that the agent
-    can create slurmd Pods without the ConfigMap, as during an upgrade of the chart."""
+    """The agent of node-1, while the ConfigMap that the leader writes exists. First checks that the
+    agent may create slurmd Pods while the ConfigMap does not exist, as during an upgrade of the
+    chart."""
     with (
         roles_and_policies(release_cluster, merged(POOLS, ADOPTS)),
         token_of_a_pod(release_cluster, "node-1") as token,
@@ -158,7 +161,8 @@ def test_agent_creates_no_pod_with_more_than_its_template(
 
 
 def test_agent_creates_no_pod_with_other_pull_secrets(agent: Caller) -> None:
-    """The kubelet of the Node may read each Secret that a Pod on the Node names."""
+    """The kubelet of a Node may read each Secret that a Pod on the Node names. So an agent could read
+    foreign Secrets by naming them as pull secrets."""
     refused = create(agent, changed(imagePullSecrets=[{"name": "s"}]))
     assert refused.status_code == httpx.codes.FORBIDDEN, refused.text
     assert refused.json()["message"].endswith(f"imagePullSecret=s: {CURE}. {ADMISSION}")

@@ -1,4 +1,5 @@
-"""Each value has a description in values.yaml, and the schema contains each value and each setting."""
+"""Tests of the chart's values: each value has a description in values.yaml, and the schema contains each
+value and each setting."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from node_agent.settings import Settings as AgentSettings
 OF_HELM = {("global",)}
 """Values that Helm itself adds."""
 OF_OTHERS = {("gpuTypes",), ("policy",)}
-"""Values whose parts are named by the user or by another file."""
+"""Values whose keys the user chooses, or another file defines."""
 FREE = {("monitoring", "dashboards", "labels")}
 OPTIONAL = ("limits", "requests", "claims", "matchLabels", "matchExpressions")
 
@@ -26,7 +27,7 @@ def schema() -> dict[str, Any]:
 
 
 def known(part: dict[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-    """Returns the paths of the values in the schema, without the values of the programs' own files."""
+    """Returns the paths of the values that the schema names."""
     reference = part.get("$ref", "").removeprefix("#/definitions/")
     if reference in ("image", "secretKey", "resources"):
         part = schema()["definitions"][reference]
