@@ -1,4 +1,4 @@
-"""Access to kube-apiservers that do not authenticate the caller."""
+"""Access data for kube-apiservers in tests, which do not authenticate their callers."""
 
 import ssl
 

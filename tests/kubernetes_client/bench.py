@@ -1,4 +1,4 @@
-"""The kube-apiservers of the contract tests, and the changes of other clients to the objects."""
+"""The kube-apiservers of the contract tests, and changes of objects by other clients."""
 
 import itertools
 import time
@@ -14,7 +14,7 @@ from tests.administrator import Kubernetes as Administrator
 from tests.builders import Manifest
 
 PAGE = 2
-"""Number of objects on a page."""
+"""Number of objects on each page of a list."""
 _PATHS = {
     "nodes": "/api/v1/nodes",
     "mutatingwebhookconfigurations": (
@@ -23,36 +23,36 @@ _PATHS = {
     "leases": "/apis/coordination.k8s.io/v1/namespaces/default/leases",
 }
 _STAYS = {"local.slurm-extender.io/start-after": "3600", "local.slurm-extender.io/hangs": "yes"}
-"""Annotations with which the simulated kubelet of a real cluster never starts or ends a Pod."""
+"""Annotations of a Pod that the simulated kubelet of a real cluster shall neither start nor end."""
 
-# Numbers for names. No number repeats in this run or in the next run.
+# Numbers that make names unique. No number repeats in this run or in the next run of the tests.
 _numbers = itertools.count(int(time.time()) % 1_000_000 * 100)
 
 
 class Bench:
-    """A kube-apiserver, unused names, and other clients that create, change and remove the tested
-    objects."""
+    """A kube-apiserver to test, a source of unused names, and other clients that create, change and
+    remove objects."""
 
     kubernetes: Kubernetes
     serves_claims: bool
-    """True if the release of kube-apiserver has ResourceClaims."""
+    """True if this release of kube-apiserver serves ResourceClaims."""
     short_s: int
-    """Minimum length of a watch that may end with a bookmark, in seconds."""
+    """Shortest duration, in seconds, of a watch that can end with a bookmark."""
 
     def __init__(self) -> None:
         self.scheduler = f"contract-{next(_numbers)}"
-        """A scheduler name for the Pods of one test. No such scheduler runs."""
+        """Name of a scheduler that does not run, for the Pods of one test."""
 
     def create(self, kind: str, manifest: Manifest) -> Manifest:
-        """Returns the created object."""
+        """Creates an object as another client, and returns the object."""
         raise NotImplementedError
 
     def edit(self, kind: str, name: str, patch: Manifest) -> Manifest:
-        """Sends a merge patch as another client. Returns the object."""
+        """Sends a merge patch as another client. Returns the changed object."""
         raise NotImplementedError
 
     def end(self, pod: str, phase: str) -> Manifest:
-        """Sets the Pod's phase as a kubelet does at the end of the Pod. Returns the Pod."""
+        """Sets the Pod's phase, as a kubelet does when the Pod has ended. Returns the Pod."""
         raise NotImplementedError
 
     def remove(self, kind: str, name: str) -> None:
@@ -63,12 +63,12 @@ class Bench:
         raise NotImplementedError
 
     def too_old(self) -> str:
-        """Returns a resourceVersion that is too old for a watch."""
+        """Returns a resourceVersion from which kube-apiserver cannot start a watch any more."""
         raise NotImplementedError
 
     @property
     def selector(self) -> str:
-        """Selector of this test's Pods."""
+        """Field selector that selects the Pods of this test."""
         return f"spec.schedulerName={self.scheduler}"
 
     def name(self) -> str:
@@ -106,8 +106,9 @@ class Bench:
         seconds: int = 10,
         meanwhile: Callable[[], object] = lambda: None,
     ) -> list[Any]:
-        """Returns the first `count` events of a watch of Pods as pairs of type and object. Returns fewer
-        events if the watch ends before. Calls `meanwhile` when the watch is open."""
+        """Returns the first `count` events of a watch of Pods, as pairs of the event's type and the
+        object. Returns fewer events if the watch ends earlier. Calls `meanwhile` as soon as the watch is
+        open."""
         events, rest = list[Any](), b""
         async with self.kubernetes.watch("pods", selector or self.selector, since, seconds) as pieces:
             meanwhile()
@@ -121,7 +122,7 @@ class Bench:
 
 
 class InMemoryBench(Bench):
-    """An in-memory kube-apiserver. Other clients use its controls."""
+    """A bench with the in-memory kube-apiserver. Other clients change objects by its controls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,11 +158,12 @@ class InMemoryBench(Bench):
 
 
 class RealBench(Bench):
-    """A real kube-apiserver behind the adapter. Other clients bypass the adapter."""
+    """A bench with a real kube-apiserver, called through the client under test. Other clients call
+    kube-apiserver directly."""
 
     def __init__(self, kubernetes: Kubernetes, cluster: Cluster) -> None:
         super().__init__()
-        self.kubernetes, self.short_s = kubernetes, 3  # the bookmark comes two seconds before the end
+        self.kubernetes, self.short_s = kubernetes, 3  # the bookmark comes 2 s before the end
         self._cluster = cluster
         self._administrator = Administrator(cluster)
         self._created: list[tuple[str, str]] = []
@@ -186,8 +188,8 @@ class RealBench(Bench):
         return self._administrator.ask("GET", f"{_path(kind)}/{name}")
 
     def too_old(self) -> str:
-        """Restarts kube-apiserver. The cache of the new process has the existing objects, but no earlier
-        events."""
+        """Restarts kube-apiserver. The new process knows the objects, but no events from before its
+        start, so earlier versions are too old."""
         version = self.pod()["metadata"]["resourceVersion"]
         self.pod()
         self._cluster.kill("kube-apiserver")
@@ -195,7 +197,7 @@ class RealBench(Bench):
         return str(version)
 
     def clear(self) -> None:
-        """Removes all created objects."""
+        """Removes all objects that the test has created."""
         there = {kind: set(self._names(kind)) for kind in {kind for kind, _ in self._created}}
         for kind, name in self._created:
             if name in there[kind]:
@@ -212,5 +214,5 @@ def _path(kind: str) -> str:
 
 
 def conditions(manifest: Mapping[str, Any]) -> dict[str, Manifest]:
-    """Returns the conditions by type."""
+    """Returns the conditions of an object, by type."""
     return {each["type"]: each for each in (manifest.get("status") or {}).get("conditions") or ()}

@@ -1,4 +1,5 @@
-"""A program in a Pod finds kube-apiserver, and authenticates with its service account."""
+"""Tests of how a program in a Pod finds kube-apiserver, and how it authenticates with its service
+account."""
 
 import json
 import subprocess
@@ -33,8 +34,8 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Creates the service account's folder as the kubelet does, and sets the environment variables.
-    Returns the folder."""
+    """Creates the folder of the service account as the kubelet does, sets the environment variables, and
+    returns the folder."""
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
     (tmp_path / "token").write_text("one")
     monkeypatch.setattr(access, "_ACCOUNT", tmp_path)
@@ -54,7 +55,7 @@ async def test_program_in_a_pod_uses_its_service_account(
     found = await find_access(None)
     assert (found.server, found.proxy) == (url, None)
     assert await found.headers() == {"Authorization": "Bearer one"}
-    assert len(found.tls.get_ca_certs()) == 1  # only the cluster's CA, without this machine's CAs
+    assert len(found.tls.get_ca_certs()) == 1  # this machine's own CAs are not trusted
     assert found.tls.check_hostname
 
 

@@ -1,8 +1,9 @@
-"""Contract of each kube-apiserver behind `protocol.Kubernetes`: a real kube-apiserver and an in-memory
-one.
+"""Contract tests of each kube-apiserver behind `protocol.Kubernetes`: a real kube-apiserver and the
+in-memory kube-apiserver.
 
-If the two differ, the in-memory kube-apiserver has a bug. This file reads, patches, binds and deletes
-Pods. test_contract_others.py tests other objects, and test_contract_watches.py tests lists and watches.
+If their answers differ, the in-memory kube-apiserver has a bug. This file reads, patches, binds and
+deletes Pods. test_contract_others.py tests other objects, and test_contract_watches.py tests lists and
+watches.
 """
 
 from collections.abc import Awaitable, Callable

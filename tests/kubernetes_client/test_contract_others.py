@@ -1,5 +1,5 @@
-"""Contract for Events, Nodes, Leases, Secrets and webhooks of each kube-apiserver behind
-`protocol.Kubernetes`."""
+"""Contract tests of Events, Nodes, Leases, Secrets, webhooks and other objects, for each kube-apiserver
+behind `protocol.Kubernetes`."""
 
 import re
 from base64 import b64decode, b64encode
@@ -161,7 +161,7 @@ async def test_patch_of_a_node_with_an_old_version_is_a_conflict(bench: Bench) -
     told = {"conditions": [condition("example.io/A")]}
     with pytest.raises(Conflict):
         await kubernetes.patch_node_status(name, {"metadata": held_to, "status": told})
-    for _ in range(10):  # the kubelet may patch the Node at the same time
+    for _ in range(10):  # repeats the patch, because the kubelet may patch the Node at the same time
         held_to = {"resourceVersion": version(await kubernetes.read_node(name))}
         with suppress(Conflict):
             await kubernetes.patch_node(name, {"metadata": held_to, "spec": {"unschedulable": True}})

@@ -1,4 +1,4 @@
-"""Contract for lists and watches of each kube-apiserver behind `protocol.Kubernetes`."""
+"""Contract tests of lists and watches, for each kube-apiserver behind `protocol.Kubernetes`."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.kubernetes_client.test_contract import name_of, version
 
 
 async def now(bench: Bench) -> str:
-    """Returns the resourceVersion of a list."""
+    """Returns the current resourceVersion, from a new list of Pods."""
     listed = await bench.kubernetes.list("pods", bench.selector)
     return str(listed["metadata"]["resourceVersion"])
 
@@ -93,7 +93,7 @@ async def test_watch_reports_changes_after_its_version_in_order(bench: Bench) ->
 
 
 async def test_watch_without_a_version_starts_with_the_existing_objects(bench: Bench) -> None:
-    """A program tries to open a watch before the first list."""
+    """A program that tries to open a watch before its first list has no version yet."""
     there = [bench.pod() for _ in range(2)]
     assert await bench.events("", 2) == [("ADDED", pod) for pod in there]
 
@@ -123,7 +123,8 @@ async def test_object_is_added_and_deleted_as_the_selector_matches(bench: Bench)
 async def test_watch_ends_with_a_bookmark_if_the_version_is_newer(
     bench: Bench, opened_before: bool
 ) -> None:
-    """Even a change of an unselected object causes the bookmark."""
+    """A change of any Pod makes the version newer, even a Pod that the watch does not select. If no Pod
+    changes during the watch, no bookmark is sent."""
     since, mine, bench.scheduler = await now(bench), bench.selector, "another"
     changed = list[Manifest]()
 

@@ -1,4 +1,5 @@
-"""Tests of the controls of the in-memory kube-apiserver. The contract tests cover the replies."""
+"""Tests of the functions by which other tests control the in-memory kube-apiserver. The contract tests
+cover its replies."""
 
 import asyncio
 from typing import Any

@@ -17,7 +17,8 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
 class Route:
-    """A kube-apiserver with TLS behind a proxy. Records the first line of each request to both."""
+    """A kube-apiserver with TLS, and a proxy in front of it. Records the first line of each request that
+    the proxy or the server gets."""
 
     server: str
     proxy: str
@@ -27,7 +28,7 @@ class Route:
         self.to_proxy: list[str] = []
         self.to_server: list[str] = []
         self.ended = asyncio.Semaphore(0)
-        """Released when a connection of the server or of the proxy has ended."""
+        """Released each time that a connection of the server or of the proxy ends."""
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):

@@ -1,4 +1,5 @@
-"""Tests of the HTTP requests to kube-apiserver, and of the errors that failures cause."""
+"""Tests of the HTTP requests that the client sends to kube-apiserver, and of the errors that the client
+raises."""
 
 import asyncio
 import json
@@ -37,7 +38,8 @@ def client_of(url: str) -> KubernetesRest:
 
 
 class ApiServer:
-    """Answers every request in one configured way, and records the last request."""
+    """A kube-apiserver that answers every request in the way that the test has set, and records the last
+    request."""
 
     api: KubernetesRest
     url: str
@@ -192,7 +194,7 @@ async def test_long_list_is_requested_page_by_page(server: ApiServer) -> None:
 
 @pytest.mark.parametrize("proxied", [False, True])
 async def test_call_of_a_service_returns_its_http_status(server: ApiServer, proxied: bool) -> None:
-    proxy = server.url if proxied else None  # the server also answers requests for another host
+    proxy = server.url if proxied else None  # the server plays the proxy, too
     api = KubernetesRest(replace(access_of(server.url), proxy=proxy))
     server.answer = _says({"Error": "this takes POST only"}, 405)
     assert await api.call_service("a", "b", 443, "/mutate") == 405
@@ -206,8 +208,8 @@ async def test_call_of_a_service_returns_its_http_status(server: ApiServer, prox
 
 
 async def test_a_name_from_outside_cannot_become_another_request(server: ApiServer) -> None:
-    """kube-scheduler's calls contain names of Pods. Any client that reaches the listener may send such a
-    call."""
+    """kube-scheduler's calls contain names of Pods, and any client that reaches the extender's listener
+    may send such a call with any name."""
     name = "p HTTP/1.1\r\nHost: x\r\n\r\nDELETE /api/v1/namespaces/default/pods/q"
     await server.api.read_pod("kube-system/services/s", name)
     parts = server.got.rel_url.raw_parts
@@ -227,7 +229,8 @@ async def test_requests_have_a_user_agent(server: ApiServer) -> None:
 
 
 async def test_connection_is_reused_after_a_refusal(server: ApiServer) -> None:
-    """Conflicts are frequent, and a TLS handshake is expensive."""
+    """If each refusal (such as a conflict) cost a new connection, the many conflicts would cost many TLS
+    handshakes."""
     peers = []
     for status in (409, 200):
         server.fails(status, "{}")
@@ -293,7 +296,8 @@ async def test_refusal_in_an_unknown_form_is_quoted(server: ApiServer, body: str
 
 
 async def test_a_patch_for_the_predecessor_of_a_pod_is_a_conflict(server: ApiServer) -> None:
-    """The error of kube-apiserver 1.36 if metadata.uid is not the uid of the object."""
+    """kube-apiserver 1.36 answers with this error if metadata.uid in the patch is not the uid of the
+    Pod."""
     words = 'Pod "p" is invalid: metadata.uid: Invalid value: "u2": field is immutable'
     server.fails(422, json.dumps({"kind": "Status", "message": words, "code": 422}))
     with pytest.raises(Conflict):
@@ -331,7 +335,7 @@ async def test_lease_is_read_created_and_replaced(server: ApiServer) -> None:
 
 
 def _cut(*pieces: bytes) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Sends the beginning of a stream, and then closes the connection."""
+    """Returns an answer that sends the beginning of a stream, and then closes the connection."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -409,8 +413,8 @@ async def test_a_watch_from_too_old_a_version_is_expired(server: ApiServer) -> N
 
 
 async def test_a_watch_cut_in_mid_stream_is_unavailable(server: ApiServer) -> None:
-    """If kube-apiserver is killed in mid-stream, the client must raise its own exception. The reader
-    resumes a watch only after such an exception."""
+    """If kube-apiserver is killed during a stream, the client must raise Unavailable, because the reader
+    of changes resumes a watch only after the client's own exceptions."""
     server.answer = _cut(b'{"type":"ADDED"}\n', b'{"type"')
     with pytest.raises(Unavailable):
         await _watched(server)

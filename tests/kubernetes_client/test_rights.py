@@ -1,4 +1,5 @@
-"""The client checks rights with few requests. A list of rules never denies a right."""
+"""Tests that the client checks rights with few requests, and that a list of rules never counts as a
+denial."""
 
 from typing import Any
 
@@ -16,7 +17,8 @@ NAMED = {"verbs": ["update"], "apiGroups": ["coordination.k8s.io"], "resources":
 
 
 class Reviews:
-    """Reviews of an account that has these rules in each namespace. The authorizers deny `lacking`."""
+    """Answers the reviews of an account. In each namespace, the account's list of rules is `rules`. The
+    authorizers deny exactly the rights in `lacking`."""
 
     def __init__(self, *rules: Any, lacking: frozenset[Right], incomplete: bool = False) -> None:
         self._rules = {"resourceRules": list(rules), "incomplete": incomplete}
@@ -57,7 +59,8 @@ async def test_right_that_no_rule_gives_is_asked_for(right: Right, lacks: bool) 
 
 
 async def test_incomplete_rules_prove_nothing() -> None:
-    """An authorization webhook beside RBAC may deny a right that an RBAC rule grants."""
+    """The list of rules is incomplete if kube-apiserver has another authorizer beside RBAC. This
+    authorizer may deny a right that RBAC grants."""
     reviews = Reviews(RULES, lacking=frozenset({DELETE}), incomplete=True)
     assert await denied([PATCH, DELETE], reviews) == (DELETE,)
     assert reviews.sent == ["Rules", "Access", "Access"]

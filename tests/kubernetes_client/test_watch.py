@@ -1,5 +1,5 @@
-"""A list and watch reports each change, even if kube-apiserver ends watches, forgets versions or sends
-parts of events."""
+"""Tests that a list followed by a watch reports each change, even if kube-apiserver ends watches,
+forgets versions, or sends parts of events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -31,7 +31,7 @@ Step = bytes | Exception | None
 DOWN = Unavailable(0, "kube-apiserver does not answer")
 EXPIRED = Expired(410, "too old resource version: 5 (9)")
 BROKEN_OFF: Manifest = {}
-"""Marks in a list the page that does not arrive."""
+"""Stands in a list for the page at which kube-apiserver stops answering."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +40,12 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeApi:
-    """Answers lists and watches by a script. After the last scripted watch, a further watch stays
-    silent.
+    """Answers lists and watches by a script. After the script's last watch, the next watch stays silent.
 
-    A list has objects and a version, and comes in pages of `page` objects. A watch is the sequence of
-    the pieces of its stream. An exception at the first position is raised when the watch opens, and an
-    exception at a later position is raised in the stream. At None, the stream becomes silent.
+    The script of a list is its objects and its version. The list comes in pages of `page` objects. The
+    script of a watch is a sequence of steps: pieces of the stream, an exception, or None. An exception
+    as the first step is raised when the watch opens. A later exception is raised in the stream. At None,
+    the stream becomes silent.
     """
 
     async def cluster_uid(self) -> str:
@@ -57,14 +57,14 @@ class FakeApi:
         self._lists = list(lists)
         self._watches = list(watches)
         self.idle = asyncio.Event()
-        """Set after the last step of the script."""
+        """Set as soon as all steps of the script are done."""
         self.since: list[str] = []
         self.selectors: set[tuple[str, str | None]] = set()
         self.page = 1
         self.pages_given = 0
         self.on_open: Callable[[], None] = lambda: None
         self.latest: str | Exception = "99"
-        """The server's version, or the error when the version is read."""
+        """The current version of the server, or the error that a read of the version raises."""
 
     async def latest_version(self, _kind: str) -> str:
         if isinstance(self.latest, Exception):
@@ -129,8 +129,8 @@ def _watch(api: FakeApi, kind: str = "pods", **options: Any) -> ResourceWatch:
 
 
 async def told(api: FakeApi, watch: ResourceWatch | None = None) -> list[str]:
-    """Returns all changes until the end of the script. "a6" stands for version 6 of a; "-a7" and "-a"
-    stand for the deletion of a."""
+    """Returns all changes that the watch reports until the script is done. "a6" means that version 6 of
+    the object a exists. "-a7" and "-a" mean that a is deleted."""
     watch = watch or _watch(api)
     seen: list[str] = []
 
@@ -205,7 +205,8 @@ async def test_kind_and_selector_go_with_every_request() -> None:
 
 A6, A7 = event("ADDED", "a", 6), event("MODIFIED", "a", 7)
 Resumed = tuple[list[list[Step]], list[str], list[str]]
-"""Watches, changes, and versions from which the watches start."""
+"""The watches of the script, the expected changes, and the versions from which the watches must
+start."""
 RESUMED: dict[str, Resumed] = {
     "where the list ended": ([], [], ["5"]),
     "after the last event": ([[A6], [A7]], ["a6", "a7"], ["5", "6", "7"]),
@@ -230,8 +231,8 @@ async def test_watch_is_resumed_at_its_version(
     [DOWN, KubernetesError(403, "forbidden"), TimeoutError(), ConnectionResetError("reset by peer")],
 )
 async def test_after_any_error_the_watch_goes_on_from_the_last_version(failure: Exception) -> None:
-    """The error comes when the watch opens, after an event, and several times in a row. The reader lists
-    nothing again."""
+    """The error is raised when the watch opens, after an event, and several times in a row. The reader
+    never lists the objects again."""
     api = FakeApi([EMPTY], [failure], [A6, failure], [failure], [failure], [A7])
     assert await told(api) == ["a6", "a7"]
     assert api.since == ["5", "5", "6", "6", "6", "7"]
@@ -263,8 +264,8 @@ async def test_silent_watch_is_opened_again_from_its_version(
 async def test_objects_are_listed_again_if_a_version_is_smaller_or_no_number(
     own: str, latest: str
 ) -> None:
-    """A restored kube-apiserver has an older version than the reader, and reports no change until the
-    reader's version."""
+    """If kube-apiserver is restored from a backup, its version is smaller than the reader's version.
+    kube-apiserver would then report no change until the reader's version is reached."""
     api = FakeApi([([item("a", 3)], own), ([item("b", 4)], "9")], [None], [event("ADDED", "c", 10)])
     api.latest = latest
     assert await told(api) == ["b4", "-a", "c10"]
@@ -273,7 +274,7 @@ async def test_objects_are_listed_again_if_a_version_is_smaller_or_no_number(
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Records the pauses before calls without waiting."""
+    """Records the pauses between calls. The pauses take no time."""
     monkeypatch.setattr(watch, "_PAUSES", Pauses(1.0, 16.0))
     given: list[float] = []
     sleep = asyncio.sleep
@@ -302,7 +303,7 @@ async def test_lists_become_rarer_while_every_watch_expires_at_once(pauses: list
     assert pauses == [2.0, 1.0, 4.0, 1.0, 8.0, 1.0, 16.0, 1.0, 2.0, 1.0]
 
 
-# A trial
+# Trying whether a watch opens
 
 
 @pytest.mark.parametrize("answer", [[], [EXPIRED]], ids=["opened", "expired"])
@@ -320,7 +321,7 @@ async def test_try_watch_fails_if_a_watch_is_refused() -> None:
         await watch.try_watch()
 
 
-# Expired, and listed again
+# Versions that have expired: a new list
 
 EXPIRIES: list[Sequence[Step]] = [[error(410)], [EXPIRED]]
 
@@ -336,8 +337,8 @@ async def test_after_410_every_object_is_listed_and_reported_again(
 
 
 async def test_object_deleted_during_a_gap_is_reported_as_gone() -> None:
-    """Objects from lists and from events are reported as gone. An object that has been reported as gone
-    is not reported again."""
+    """Objects that the reader knows from the list or from events are reported as deleted. An object
+    whose deletion was already reported is not reported again."""
     events = [event("ADDED", "b", 6), event("ADDED", "c", 7), event("DELETED", "c", 8), error(410)]
     api = FakeApi([([item("a", 3)], "5"), ([], "30")], events)
     before, gone = (seen := await told(api))[:3], seen[3:]
@@ -346,7 +347,8 @@ async def test_object_deleted_during_a_gap_is_reported_as_gone() -> None:
 
 
 async def test_deletion_is_reported_before_a_new_object_of_the_same_name() -> None:
-    """The reader of Nodes uses names. A recreated Node must not disappear with the deleted Node."""
+    """The reader of Nodes identifies Nodes by name. If the deletion came later, the reader would drop
+    the new Node."""
     anew = item("new", 20)
     anew["metadata"]["name"] = item("old", 3)["metadata"]["name"]
     api = FakeApi([([item("old", 3)], "5"), ([item("z", 9), anew], "30")], [error(410)])
@@ -360,7 +362,7 @@ async def test_same_name_in_two_namespaces_means_two_objects() -> None:
 
 
 async def test_second_list_is_reported_page_by_page() -> None:
-    """50,000 manifests need a gigabyte of memory."""
+    """All pages of a large list together would need too much memory: a gigabyte for 50,000 objects."""
     api = FakeApi([EMPTY, ([item(uid, 20) for uid in "abc"], "30")], [error(410)])
     watch, given = _watch(api), []
     await watch.list()
@@ -473,7 +475,7 @@ async def test_a_silent_server_and_a_restored_one_are_problems() -> None:
 
 
 class Heard:
-    """Replaces the dispatcher."""
+    """Replaces the extender's dispatcher, and records the events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -518,11 +520,11 @@ async def test_pods_are_reported_as_observed_and_as_vanished() -> None:
     assert (observed.pod.uid, observed.pod.resource_version) == ("u1", "6")
     assert isinstance(vanished, PodVanished)
     assert (vanished.uid, vanished.seen) == ("u1", True)
-    assert vanished.last == observed.pod  # with the Pod's last known state
+    assert vanished.last == observed.pod  # the event has the Pod's last known state
 
 
 async def test_a_broken_watch_shows_in_the_health_report_while_it_is_broken() -> None:
-    """The report is correct even without a change, because a broken watch reports no changes."""
+    """A broken watch reports no changes, so the health report must not depend on a change."""
     health = Health()
     reports: list[Any] = []
     api = FakeApi([EMPTY], [DOWN], [DOWN])
