@@ -1,5 +1,5 @@
-"""Tests of clusters with slurmdbd and MariaDB: declared accounts and limits apply, and jobs are
-recorded."""
+"""Tests of local clusters with slurmdbd and MariaDB: the declared accounts and limits take effect, and
+jobs are recorded."""
 
 import socket
 import struct
@@ -100,14 +100,14 @@ def test_everything_listens_on_loopback_only(cluster: Cluster) -> None:
 
 
 def test_database_denies_access_without_its_password(cluster: Cluster) -> None:
-    """A user with jobs must not be able to grant rights in the database."""
+    """Otherwise a user with jobs on the machine could grant rights in the database."""
     assert (cluster.directory / "slurm/etc/slurmdbd.conf").stat().st_mode & 0o077 == 0
     for user in ("root", "slurm"):
         assert "Access denied" in knock(cluster.directory / "db/mysqld.sock", user)
 
 
 def knock(database: Path, user: str) -> str:
-    """Logs in to MariaDB as a user without a password. Returns MariaDB's reply to the handshake."""
+    """Tries to log in to MariaDB as a user, without a password. Returns MariaDB's reply."""
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(str(database))
         link.recv(4096)

@@ -1,4 +1,5 @@
-"""Tests of the choice of Kubernetes binaries on this machine that together make a supported cluster."""
+"""Tests of the search for Kubernetes' binaries on this machine: the chosen binaries must together make a
+supported cluster."""
 
 from pathlib import Path
 
@@ -105,8 +106,8 @@ def test_binaries_are_looked_for_in_kubebuilder_assets_before_path(
 
 
 def test_progress_of_a_build_says_how_much_time_is_left() -> None:
-    """A quarter of the bytes took one minute, so the rest takes three minutes. The linker's time comes
-    on top."""
+    """After a minute, a quarter of the bytes is compiled, so the rest takes three more minutes. At the
+    end, the linker takes a further minute."""
     sizes = {"small": 100, "large": 300}
     assert progress([], sizes, 10.0) == "compiled 0 of at most 2 packages"
     assert progress(["small\n"], sizes, 60.0) == "compiled 1 of at most 2 packages, about 3 min left"

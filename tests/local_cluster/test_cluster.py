@@ -1,4 +1,4 @@
-"""Clusters of real components serve, and leave nothing behind."""
+"""Tests that local clusters of real components serve, and leave no processes or files behind."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def pods(cluster: Cluster) -> dict[str, dict[str, Any]]:
 
 
 def processes_in(namespace: str) -> set[int]:
-    """Returns all processes of a PID namespace."""
+    """Returns the ids of all processes in a PID namespace."""
     found = set()
     for link in Path("/proc").glob("[0-9]*/ns/pid"):
         try:
@@ -81,7 +81,7 @@ def test_pods_run_end_and_are_deleted(shared_cluster: Cluster) -> None:
 
 
 def test_a_pods_conditions_outlive_its_start(shared_cluster: Cluster) -> None:
-    """A simulated kubelet must not overwrite the conditions of other programs."""
+    """The simulated kubelet must keep the conditions that other programs have written."""
     shared_cluster.kubectl("create", "--filename=-", stdin=pod("kept"))
 
     def conditions() -> set[str]:
@@ -265,7 +265,7 @@ def test_alice_and_bob_have_an_account_with_accounting(tmp_path: Path) -> None:
 
 
 def owner(kind: str, **spec: Any) -> str:
-    """Returns an object in JSON that creates Pods."""
+    """Returns the JSON of an object, such as a Deployment, whose controller creates Pods."""
     group = "batch/v1" if kind == "CronJob" else "apps/v1"
     return json.dumps({"apiVersion": group, "kind": kind, "metadata": {"name": "made"}, "spec": spec})
 

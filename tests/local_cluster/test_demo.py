@@ -1,4 +1,5 @@
-"""The demo reports only observed facts, and observes every step on a real cluster."""
+"""Tests of the demo: the demo reports only observed facts, and on a real cluster the demo observes every
+step."""
 
 import json
 import subprocess

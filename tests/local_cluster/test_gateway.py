@@ -1,4 +1,5 @@
-"""Tests of the guest's gateway on the host, as a proxy and as a replacement for a Service."""
+"""Tests of the gateway on the host, which lets the guest call out by a proxy, and which replaces a
+Service."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ GATEWAY = Path(runner.__file__).with_name("gateway.py")
 
 
 class Loud(socketserver.StreamRequestHandler):
-    """Answers each line in capitals."""
+    """Answers each line with the same line in capitals."""
 
     def handle(self) -> None:
         for line in self.rfile:
@@ -42,7 +43,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def ports(backend: int) -> Iterator[tuple[int, int]]:
-    """Yields the port of the proxy, and a port that leads to the backend."""
+    """Starts a gateway. Yields the port of the gateway's proxy, and a port that leads to the backend."""
     proxy, forwarded = free_port(), free_port()
     argv = [sys.executable, str(GATEWAY), str(proxy), "", f"127.0.0.1:{forwarded}=127.0.0.1:{backend}"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as gateway:

@@ -1,5 +1,5 @@
-"""Tests of the guest without a virtual machine: the guest's description, and programs that the host runs
-in the guest."""
+"""Tests of the guest (a virtual machine) without starting the guest. The tests cover the guest's
+description, and the host's way to run programs in the guest."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_image_archive_is_the_same_each_time(tmp_path: Path) -> None:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """The port of a runner that runs programs on this machine."""
+    """The port of a runner. Here, the runner runs programs on this machine instead of the guest."""
     with runner.Server(("127.0.0.1", 0), runner.Connection) as server:
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
@@ -147,7 +147,7 @@ def test_copied_files_keep_their_modes_and_bytecode_is_left_out(port: int, tmp_p
 
 
 def program(port: int, script: str) -> subprocess.Popen[str]:
-    """Starts a program of the guest as the supervisor does."""
+    """Starts a program by the runner, as the cluster's supervisor starts a program in the guest."""
     argv = [sys.executable, "-m", "deploy.local.guest.program", str(port), "--", "bash", "-c", script]
     return subprocess.Popen(argv, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
 
@@ -176,8 +176,8 @@ def test_program_dies_with_its_local_process(port: int, tmp_path: Path) -> None:
 
 
 def changes(file: Path) -> bool:
-    """Returns True if a program changes the file within 0.4 s. The programs of the tests change the
-    file more often."""
+    """Returns True if a program changes the file within 0.4 s. A running program of these tests changes
+    the file more often."""
     before = file.stat().st_mtime_ns
     time.sleep(0.4)
     return file.stat().st_mtime_ns != before

@@ -1,4 +1,5 @@
-"""The roles of each program permit exactly the requests of the program's client to kube-apiserver."""
+"""Tests that the roles of each program permit exactly the requests of the program's client to
+kube-apiserver."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tests.chart import asked, figures
 from tests.chart.asked import allowed_to, asked_by, called_in, missing, unused
 from tests.chart_matrix import POOLS, UNINSTALL, merged, with_needed
 
-pytestmark = pytest.mark.real  # Helm is built once
+pytestmark = pytest.mark.real  # the first test builds Helm
 
 
 def test_calls_of_each_program_are_listed() -> None:
@@ -25,8 +26,8 @@ def test_calls_of_each_program_are_listed() -> None:
 
 
 async def test_roles_allow_exactly_the_calls_of_the_clients() -> None:
-    """Inside the cluster, kube-scheduler and the extender share an account, because both run in one
-    Pod."""
+    """If kube-scheduler and the extender run in one Pod, they share an account. So this account needs
+    the permissions of both."""
     spec = ClusterSpec(self_signed=True, pools="pools: []", guest=True, nodes=0)
     outside = Rendered.of(helm(silent), values_of(spec, 1, "ca"))
     everything = merged(POOLS, UNINSTALL)

@@ -1,4 +1,5 @@
-"""Tests of leases of ports. A second cluster on the machine cannot get a leased port."""
+"""Tests of leases of ports. While a cluster has leased a port, no other cluster on the machine gets the
+port."""
 
 import socket
 from contextlib import closing
@@ -12,7 +13,7 @@ from deploy.local.processes.ports import BLOCK_SIZE, lease_ports
 
 @pytest.fixture(autouse=True)
 def _range_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits the ports to three blocks that no cluster uses."""
+    """Restricts the leases to three blocks of ports that no cluster uses."""
     monkeypatch.setattr(ports, "FIRST_PORT", 18_000)
     monkeypatch.setattr(ports, "LAST_PORT", 18_000 + 3 * BLOCK_SIZE - 1)
 

@@ -1,4 +1,5 @@
-"""Missing prerequisites of a machine are reported together, with instructions for the installation."""
+"""Tests of the error about missing prerequisites: the error names all missing prerequisites at once, and
+says how to install each."""
 
 import os
 import shutil

@@ -1,4 +1,5 @@
-"""Debian's Prometheus serves on this machine, reports errors, and ends with its context."""
+"""Tests of Debian's Prometheus: the program serves on this machine, reports errors, and ends at the end
+of the block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the proxy process that replaces a Service and simulates a failing network."""
+"""Tests of the proxy process that stands for a Service and can simulate a failing network."""
 
 import json
 import socket
@@ -81,7 +81,8 @@ def network(tmp_path: Path) -> Iterator[Network]:
 
 
 def listens(control: Path) -> bool:
-    """A socket exists a moment before the socket accepts connections."""
+    """Returns True if the control socket accepts connections. The socket's file exists a moment
+    earlier."""
     with closing(socket.socket(socket.AF_UNIX)) as attempt:
         return attempt.connect_ex(bytes(control)) == 0
 
@@ -129,7 +130,7 @@ def test_stalled_link_passes_nothing_until_it_is_healthy(network: Network) -> No
     before = network.connect()
     ask(before)
     network.fares(STALL)
-    after = network.connect()  # accepted in spite of the fault
+    after = network.connect()  # the proxy accepts in spite of the fault
     for link in (before, after):
         with pytest.raises(TimeoutError):
             ask(link, within_s=0.1)

@@ -1,4 +1,5 @@
-"""Tests of two pairs of extender and kube-scheduler on real components, with links that can fail."""
+"""Tests of two replicas on real components. Each replica is an extender with its kube-scheduler, and the
+replicas' links to other components can fail."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ def is_bound(cluster: Cluster, name: str) -> bool:
 
 
 def scheduling_leader(cluster: Cluster) -> str:
-    """Returns the identity of the leading kube-scheduler: the host and a uid."""
+    """Returns the identity of the kube-scheduler that leads, which consists of the host and a uid."""
     path = "--output=jsonpath={.spec.holderIdentity}"
     return cluster.kubectl("get", "lease", "kube-scheduler", "--namespace=kube-system", path).stdout
 
@@ -55,7 +56,7 @@ def test_another_kube_scheduler_leads_when_the_leader_is_killed(pair: Cluster) -
     before = scheduling_leader(pair)
     assert before
     killed = []
-    for name in pair.spec.scheduler_names:  # one of the two kills ends the leader
+    for name in pair.spec.scheduler_names:  # one of the two is the leader
         pair.kill(name)
         killed.append(name)
         try:
@@ -74,7 +75,8 @@ def test_a_link_that_refuses_cuts_one_extender_off(pair: Cluster) -> None:
 
     pair.disturb("extender-2", "slurmrestd", REFUSE)
     try:
-        # A replica that does not lead reads only the partitions, four times a minute.
+        # The problem takes up to 15 s to show, because a replica that does not lead reads only Slurm's
+        # partitions, four times a minute.
         eventually(lambda: "Slurm" in problems(), within_s=40.0)
     finally:
         pair.disturb("extender-2", "slurmrestd", HEALTHY)

@@ -1,4 +1,4 @@
-"""Tests of slurm.conf for a ClusterSpec, with the caller's own lines."""
+"""Tests of slurm.conf as made for a ClusterSpec, including lines that the caller gives."""
 
 import subprocess
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""A Slurm tree is kept only if Slurm's programs work. A harmful change in Debian's packages causes an
-error when a tree is unpacked."""
+"""Tests of Slurm trees (unpacked packages of Debian): a tree is kept only if Slurm's programs work in
+the tree. If a change in Debian's packages breaks a program, the unpacking fails with an error."""
 
 import os
 import re
@@ -24,7 +24,8 @@ from deploy.local.spec import ClusterSpec
 
 
 class Slurmdbd:
-    """Works with the libraries of some suites, and records the tried suites."""
+    """A slurmdbd that works only with the client libraries of some suites. Records which suites were
+    tried."""
 
     def __init__(self, *works_with: str, own: str = "forky", unreachable: str = "") -> None:
         self._works_with, self._unreachable = works_with, unreachable
@@ -108,7 +109,7 @@ def test_trees_are_in_slurm_trees_or_in_the_cache(
 
 
 def test_each_run_of_ci_unpacks_trees_of_its_own(tmp_path: Path) -> None:
-    """A script replaces `make`, and prints its arguments."""
+    """Instead of `make`, a script runs and prints its arguments and two variables."""
     checkout, programs = tmp_path / "checkout", tmp_path / "programs"
     earlier = checkout / "build" / "slurm-trees" / "slurm-26.05"
     for folder in (checkout / ".ci", programs, earlier):
@@ -134,8 +135,8 @@ Unpacks = Callable[[ClusterSpec, Callable[[Path], None]], None]
 
 @pytest.fixture
 def unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Unpacks:
-    """Returns a function that replaces Debian's packages by an altered copy of this machine's tree. New
-    trees go to a folder of the test."""
+    """Returns a function that unpacks a tree, where an altered copy of this machine's tree replaces
+    Debian's packages. The new tree is in a folder of the test."""
 
     def change(spec: ClusterSpec, alter: Callable[[Path], None]) -> None:
         good, _ = Cluster.prepare(spec)
