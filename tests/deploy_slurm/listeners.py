@@ -1,4 +1,4 @@
-"""HTTP servers in place of the extender and the node agent, for tests of the scripts."""
+"""HTTP servers in place of the extender and the node agent, for tests of the scripts of deploy/slurm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from socketserver import BaseServer, ThreadingMixIn, UnixStreamServer
 from threading import Thread
 
 Answer = Callable[[str, Message], tuple[int, str, dict[str, str]]]
-"""Returns the status, the body and more headers for a path and a request's headers."""
+"""Function that gets a request's path and headers, and returns the status, the body, and more headers of
+the answer."""
 
 
 class UnixServer(ThreadingMixIn, UnixStreamServer):
@@ -19,7 +20,7 @@ class UnixServer(ThreadingMixIn, UnixStreamServer):
 
 
 class Listener:
-    """Serves in threads until the listener is closed."""
+    """Answers HTTP requests in threads until the test calls `close`."""
 
     def __init__(self, answer: Answer, socket: str = "") -> None:
         class Handler(BaseHTTPRequestHandler):

@@ -1,5 +1,5 @@
-"""Tests of deploy/slurm/slurm-extender-gate, called as slurmd calls the script: a job starts, waits or
-fails."""
+"""Tests of deploy/slurm/slurm-extender-gate. The tests call this script as slurmd does before a job
+starts. The job starts, waits or fails."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ from wellknown.job_key import ADOPTED_ATTEMPT, PlaceholderKey
 SCRIPT = CHECKOUT / "deploy/slurm/slurm-extender-gate"
 PLACEHOLDER = 40_000_000
 TRIES_S = 0
-"""Default of SLURM_EXTENDER_GATE_S in the tests. At 0, the gate asks only once."""
+"""Value of SLURM_EXTENDER_GATE_S in tests that set no other value. With 0, the gate asks the extender
+only once."""
 WAITING = (409,) * 10
-"""Answers of an extender for a wait of more than two seconds."""
+"""Answers with which an extender makes the gate wait for more than two seconds."""
 OWN = "204, for a placeholder of its own"
 FORGED = "\n   Requeue=0 Restarts=0\n   SuspendTime=None forged"
-"""A job's comment with forged lines of `scontrol show job`."""
+"""Comment of a job that contains forged lines of `scontrol show job`."""
 
 
 class Extender(Listener):
-    """Gives the next prepared answer to each question. The last answer is repeated."""
+    """An extender with prepared answers. After all other answers, the extender repeats the last
+    answer."""
 
     def __init__(self, *statuses: int | str) -> None:
         self.statuses = list(statuses)
         self.pause = 0.0
-        """Seconds before each answer."""
+        """Pause of the extender before each answer, in seconds."""
         self.pods = ["default/p", "default/q"]
         self.asked: list[tuple[str, str | None]] = []
         super().__init__(self._answer)
@@ -59,7 +61,7 @@ class Extender(Listener):
 
 
 class Agent(Listener):
-    """Plays the node agent, on a Unix socket of the node."""
+    """Plays the node agent, which listens on a Unix socket of the node."""
 
     def __init__(self, folder: Path, *answers: str) -> None:
         self.answers = list(answers)
@@ -73,8 +75,8 @@ class Agent(Listener):
 
 
 class Slurmd:
-    """Runs the script with slurmd's small environment. Replaces squeue, scontrol and sinfo with scripts
-    that print prepared reports of slurmctld."""
+    """Runs the script with the few environment variables that slurmd sets. Other scripts replace squeue,
+    scontrol and sinfo, and print prepared texts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -88,12 +90,12 @@ class Slurmd:
         self.shows(PLACEHOLDER)
 
     def remembers(self, text: str, status: int = 0, then: str | None = None) -> None:
-        """Sets squeue's report of the node's jobs. If `then` is given, squeue prints `then` after the
-        first report."""
+        """Sets what squeue prints about the node's jobs. If `then` is given, the second and all later
+        calls print `then`."""
         self._squeue(text, status, "7", status, then)
 
     def has_elsewhere(self, *jobs: int) -> None:
-        """Has squeue report other jobs on the node, without the starting job."""
+        """Lets squeue print other jobs on the node, but not the starting job."""
         self._squeue("", 0, "".join(f"{job}\\n" for job in jobs), 0)
 
     def knows_not(self) -> None:
@@ -102,7 +104,7 @@ class Slurmd:
     def _squeue(
         self, text: str, status: int, job: str, job_status: int, then: str | None = None
     ) -> None:
-        """Sets squeue's reports of the node's jobs and of the starting job."""
+        """Sets what squeue prints about the node's jobs, and about the starting job."""
         says = f"printf '{job}' >&{2 if job_status else 1}; exit {job_status}"
         own = f"*--jobs=7\\ --nodelist=node-1*) {says}"
         key = f"*--jobs=*\\ --Format=admin_comment:16*) cat {self._folder}/key; exit"
@@ -121,20 +123,20 @@ class Slurmd:
     def waits_for(
         self, nodes: str, job: int = PLACEHOLDER, priority: int = HIGHEST_PRIORITY, attempt: int = 1
     ) -> None:
-        """Has squeue report a pending job that can start only on these nodes."""
+        """Lets squeue print a pending job. The job can start only on the given nodes."""
         (self._folder / "waits").write_text(f"1 1 node-1\n{job} {priority} {nodes}\n")
         key = PlaceholderKey("kubernetes", "default", "p", "u", attempt)
         (self._folder / "waiting-key").write_text(f"{key} \n")
 
     def shows(self, job: int, suspended: str = "None", restarts: int = 0, comment: str = "") -> None:
-        """Sets scontrol's report of a job. By default, the job has never been suspended or requeued."""
+        """Sets what scontrol prints about a job. By default, the job was never suspended or requeued."""
         requeue, suspend = f"Requeue=0 Restarts={restarts}", f"SuspendTime={suspended}"
         shown = f"JobId={job} JobName=p\n   {requeue} BatchFlag=0\n   {suspend} SecsPreSuspend=0\n"
         shown += f"   Comment={comment}\n"
         (self._folder / f"job-{job}").write_text(shown)
 
     def times_shown(self) -> int:
-        """Returns how many times scontrol has been asked for jobs."""
+        """Returns how many times scontrol was called for jobs."""
         asked = self._folder / "asked-for-jobs"
         return len(asked.read_text().splitlines()) if asked.exists() else 0
 
@@ -152,7 +154,7 @@ class Slurmd:
         return len(asked.read_text().splitlines()) if asked.exists() else 0
 
     def slurmctld_started(self, seconds_ago: int | None) -> None:
-        """Sets slurmctld's start time in scontrol's report. With None, scontrol reports no start
+        """Sets slurmctld's start time in the output of scontrol. With None, scontrol prints no start
         time."""
         shows = "exit 1"
         if seconds_ago is not None:
@@ -168,7 +170,7 @@ class Slurmd:
         self._command("scontrol", f'{names}; {ping}; {jobs}; [ "$1" = show ] && {{ {shows}; }}; {told}')
 
     def has_backup(self, *, leads: bool) -> None:
-        """Adds a backup slurmctld to scontrol's report."""
+        """Makes scontrol print a second slurmctld, the backup."""
         self.backup_leads(leads)
         show = "echo 'AuthType  = auth/slurm'"
         named = "echo 'SlurmctldHost[0]        = one'; echo 'SlurmctldHost[1]        = two'"
@@ -176,7 +178,7 @@ class Slurmd:
         scontrol.write_text(scontrol.read_text().replace(f"{show};", f"{show}; {named};"))
 
     def backup_leads(self, leads: bool) -> None:
-        """Changes the leading slurmctld. Can be called while the script runs."""
+        """Sets which slurmctld leads. A test can call this function while the script runs."""
         pings = (
             f"Slurmctld(primary) at one is {'DOWN' if leads else 'UP'}\nSlurmctld(backup) at two is UP\n"
         )
@@ -184,11 +186,12 @@ class Slurmd:
         (self._folder / "new-ping").rename(self._folder / "ping")
 
     def node_is(self, state: str) -> None:
-        """Sets the state of the node in sinfo's report. Before the first call, sinfo fails."""
+        """Sets the node's state in the output of sinfo. Before the first call, sinfo fails."""
         self._command("sinfo", f"echo {state}")
 
     def ordered(self) -> list[str]:
-        """Returns the arguments of scontrol's changes, as a list of words."""
+        """Returns all arguments of the changes that the script has ordered by scontrol, in a single
+        list."""
         told = self._folder / "told"
         return told.read_text().splitlines() if told.exists() else []
 
@@ -247,8 +250,8 @@ def slurmd(tmp_path: Path) -> Iterator[Slurmd]:
 
 @pytest.fixture
 def late_slurmd(slurmd: Slurmd) -> Slurmd:
-    """Returns a slurmd. The job waits for the extender for more than two seconds, and slurmctld starts
-    at the same time."""
+    """A slurmd whose job waits for the extender for more than two seconds. slurmctld has just started,
+    so slurmctld may have forgotten the job."""
     slurmd.extenders(Extender(409, *WAITING, 204))
     slurmd.patience(20)
     slurmd.node_is("idle")
@@ -290,7 +293,8 @@ def test_a_job_that_slurm_forgot_while_it_waited_does_not_start(
 
 @pytest.mark.parametrize("job", [7, PLACEHOLDER])
 def test_a_placeholder_that_slurm_forgot_does_not_fail(late_slurmd: Slurmd, job: int) -> None:
-    """slurmd cancels such a job after the start. Then the extender deletes the Pod."""
+    """slurmd starts the forgotten placeholder and then cancels the job. Later, the extender deletes the
+    Pod."""
     late_slurmd.knows_not()
     if job != PLACEHOLDER:
         late_slurmd.signed("slurm-extender/2/k/n/p/u/1.1")
@@ -301,8 +305,8 @@ def test_a_placeholder_that_slurm_forgot_does_not_fail(late_slurmd: Slurmd, job:
 @pytest.mark.parametrize(
     ("elsewhere", "started"),
     [
-        ((), 60),  # Slurm requeued the job: slurmd stops the job
-        ((77, 7, 8), 0),  # a task of a job array
+        ((), 60),  # Slurm has requeued the job, so slurmd stops it
+        ((77, 7, 8), 0),  # 7 is a task of a job array
     ],
 )
 def test_a_job_that_slurm_did_not_forget_starts(
@@ -323,8 +327,8 @@ def test_a_late_job_waits_for_slurmctld_and_does_not_fail(slurmd: Slurmd) -> Non
 
 
 def test_last_reply_of_an_extender_counts_after_the_extender_ends(slurmd: Slurmd) -> None:
-    """After a loss of state, slurmctld reports no ended placeholders. So only the extender's last reply
-    shows that a Pod is on the node."""
+    """After a loss of state, slurmctld does not know the ended placeholder. So only the last reply of
+    the extender shows the Pod on the node."""
     slurmd.extenders(leader := Extender(409, 409))
     slurmd.patience(4)
     Timer(1.0, leader.close).start()
@@ -378,7 +382,8 @@ def test_node_out_of_service_or_of_unknown_state_is_not_drained(
 def test_extender_decides_whether_a_job_is_a_placeholder(
     slurmd: Slurmd, answer: int, status: int
 ) -> None:
-    """Slurm's own ids may have reached the placeholders' range."""
+    """The job's id is in the placeholders' range, but Slurm's own ids may have reached this range,
+    too."""
     slurmd.extenders(leader := Extender(answer))
     assert slurmd.run(job=PLACEHOLDER).returncode == status
     assert leader.asked[0][0] == f"/hooks/v1/nodes/node-1/clear?wait=5&job={PLACEHOLDER}"
@@ -423,8 +428,8 @@ def test_without_extender_placeholder_is_known_by_its_key(
 def test_each_answering_cluster_must_report_node_clear_or_foreign(
     slurmd: Slurmd, answers: tuple[int | None, ...], status: int
 ) -> None:
-    """None stands for an unreachable extender, and 503 for a standby replica. The node has an ended
-    placeholder."""
+    """The node has an ended placeholder. In `answers`, None stands for an unreachable extender, and 503
+    is the answer of a standby replica."""
     slurmd.extenders(*(DOWN if each is None else Extender(each) for each in answers))
     slurmd.remembers(f"{PLACEHOLDER} CANCELLED\\n")
     assert slurmd.run().returncode == status
@@ -449,8 +454,8 @@ def test_message_names_the_pods_of_all_clusters(slurmd: Slurmd) -> None:
 
 @contextmanager
 def gone() -> Iterator[str]:
-    """Yields the URL of a lost host. The host drops all packets without an error: the listener's queue
-    is full."""
+    """Yields the URL of a host that is gone. As the listener's queue is full, the kernel drops all
+    packets without an error."""
     with socket.socket() as lost, ExitStack() as waiting:
         lost.bind(("127.0.0.1", 0))
         lost.listen(0)
@@ -504,7 +509,7 @@ def test_pod_of_another_cluster_on_the_node_stops_a_placeholder(slurmd: Slurmd) 
 
 
 def test_native_job_needs_the_replies_of_all_extenders(slurmd: Slurmd) -> None:
-    """Several clusters may consider the node their own."""
+    """Each cluster may have Pods on the node, so the gate must not ignore a late reply."""
     slurmd.extenders(Extender(204), other := Extender(409))
     other.pause = 0.3
     assert slurmd.run().returncode == 1
@@ -530,8 +535,8 @@ def test_without_extender_node_without_ended_placeholders_is_clear(
         ({"nodes": "node-[1-2]"}, 1),
         ({"nodes": "other,node-1"}, 1),
         ({"nodes": "node-1", "job": 12}, 0),
-        ({"nodes": "node-1", "priority": 1}, 0),  # the user requested the node
-        ({"nodes": "node-1", "attempt": ADOPTED_ATTEMPT}, 0),  # counts as an unmanaged Pod
+        ({"nodes": "node-1", "priority": 1}, 0),  # the user has requested the node
+        ({"nodes": "node-1", "attempt": ADOPTED_ATTEMPT}, 0),  # such a job counts as an unmanaged Pod
         ({"nodes": "node-11"}, 0),
         ({"nodes": "node-[11-12]"}, 0),
         ({"nodes": ""}, 0),
@@ -562,13 +567,13 @@ def test_without_extender_node_with_an_ended_placeholder_is_not_clear(
         ({}, 0),
         ({"suspended": "2026-11-30T09:36:16", "comment": FORGED}, 1),
         ({"restarts": 1, "comment": FORGED}, 1),
-        ({"job": PLACEHOLDER + 2}, 1),  # scontrol does not report one of the placeholders
+        ({"job": PLACEHOLDER + 2}, 1),  # scontrol omits one of the two placeholders
     ],
 )
 def test_without_extender_suspended_or_restarted_placeholder_blocks_jobs(
     slurmd: Slurmd, shown: dict[str, Any], status: int
 ) -> None:
-    """The gate asks about both placeholders in one call of scontrol."""
+    """The gate calls scontrol once for both placeholders of the node."""
     slurmd.extenders(DOWN, Extender(503))
     slurmd.remembers(f"{PLACEHOLDER} RUNNING\\n{PLACEHOLDER + 1} CONFIGURING\\n")
     slurmd.shows(**{"job": PLACEHOLDER + 1} | shown)
@@ -585,7 +590,8 @@ def test_without_extender_ended_placeholder_stays_ended(slurmd: Slurmd) -> None:
 
 
 def test_without_extender_restarts_of_the_job_itself_do_not_count(slurmd: Slurmd) -> None:
-    """Slurm has requeued the job, and the job's id is in the placeholders' range."""
+    """The starting job has been requeued once, and has an id in the placeholders' range. Only restarts
+    of other placeholders block the job."""
     slurmd.extenders(DOWN)
     slurmd.shows(PLACEHOLDER, restarts=1)
     assert slurmd.run(job=PLACEHOLDER).returncode == 0
@@ -618,7 +624,8 @@ def test_job_waits_after_a_start_of_slurmctld_and_does_not_fail(slurmd: Slurmd) 
 
 
 def test_leading_backup_counts_as_just_started_for_30_seconds(slurmd: Slurmd, tmp_path: Path) -> None:
-    """BOOT_TIME is the time when the backup started, long before the takeover."""
+    """BOOT_TIME does not help: BOOT_TIME is the time when the backup started, long before the
+    takeover."""
     slurmd.extenders(DOWN)
     slurmd.has_backup(leads=True)
     assert slurmd.run().returncode == 1
@@ -650,7 +657,7 @@ def test_without_extender_gate_asks_slurmctld_every_two_seconds(slurmd: Slurmd) 
     slurmd.slurmctld_started(5)
     slurmd.patience(4)
     assert slurmd.run().returncode == 1
-    assert slurmd.times_asked() in (6, 9)  # two or three rounds of three calls each
+    assert slurmd.times_asked() in (6, 9)  # two or three rounds with three calls each
 
 
 def test_gate_does_not_wait_for_a_hanging_slurmctld(slurmd: Slurmd) -> None:
@@ -676,7 +683,7 @@ def test_longer_timeouts_do_not_extend_the_total_wait(slurmd: Slurmd) -> None:
 
 
 def test_gate_fails_without_its_configuration(slurmd: Slurmd) -> None:
-    """slurmd drains the node and logs the error, so no job starts without a check."""
+    """If the gate fails, slurmd drains the node and logs the error. So no job starts without a check."""
     done = slurmd.run()
     assert done.returncode == 1
     assert "gate.conf" in done.stderr
@@ -699,7 +706,7 @@ def test_administrator_sees_the_pods_that_a_node_waits_for(slurmd: Slurmd) -> No
     ("said", "arguments", "asked"),
     [
         ("ask", (), 1),
-        ("clear", (), 1),  # an older agent does not know of Bindings under way
+        ("clear", (), 1),  # an agent of an older version does not know of Bindings under way
         ("", (), 1),
         ("there ml/p", ("node-1",), 0),  # called by a person: the agent may be on another node
     ],

@@ -1,4 +1,4 @@
-"""Tests of deploy/slurm/slurm-extender-gres on a node with slurmd as a systemd service."""
+"""Tests of deploy/slurm/slurm-extender-gres, which runs on a node where slurmd is a systemd service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 SCRIPT = (CHECKOUT / "deploy/slurm/slurm-extender-gres").read_text()
 _SLURMD = 'trap \'exec sh -c "$0" "$0"\' USR1; while :; do sleep 0.05; done'
-"""Script that executes itself again on SIGUSR1. A shell started by nohup cannot trap SIGHUP."""
+"""A shell script that executes itself again on SIGUSR1, as slurmd does on SIGHUP. A shell started by
+nohup cannot trap SIGHUP."""
 
 
 def program(path: Path, text: str) -> None:
@@ -30,7 +31,8 @@ def program(path: Path, text: str) -> None:
 
 @contextmanager
 def slurmd(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a process in the place of slurmd, as the main process of the systemd unit."""
+    """Runs a process that plays slurmd. The script sees this process as the main process of slurmd's
+    unit."""
     with subprocess.Popen(["sh", "-c", _SLURMD, _SLURMD]) as process:
         (folder / "pid").write_text(str(process.pid))
         try:
@@ -41,7 +43,8 @@ def slurmd(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def listed(tmp_path: Path) -> Iterator[Path]:
-    """Yields the path of the running script's list. The file `order` has the output of `slurmd -G`."""
+    """Starts the script, and yields the path of the script's list. The file `order` beside the list has
+    the output of `slurmd -G`."""
     program(tmp_path / "systemctl", f"cat {tmp_path}/pid 2>/dev/null || echo 0")
     program(tmp_path / "slurmd", f'echo "$*"; cat {tmp_path}/order')
     argv = ["sh", "-c", SCRIPT.replace("sleep 2", "sleep 0.1"), "gres", f"{tmp_path}/gres", "-N", "n1"]

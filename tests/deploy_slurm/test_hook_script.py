@@ -1,5 +1,5 @@
-"""Tests of deploy/slurm/slurm-extender-hook, called as slurmctld calls the script. The script returns at
-once, even if the network fails."""
+"""Tests of deploy/slurm/slurm-extender-hook. The tests call this script as slurmctld does. The script
+returns at once, even if the network fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACCEPTED = 202
 
 
 class Extender(Listener):
-    """Records the pushes of the script."""
+    """An extender that records the requests (pushes) of the script."""
 
     def __init__(self) -> None:
         self.pushes: Queue[tuple[str, str | None, str | None]] = Queue()
@@ -35,7 +35,7 @@ class Extender(Listener):
         return self.status, "", {}
 
     def pushed(self) -> str:
-        """Waits for a push and returns the path of the request."""
+        """Waits for the next push, and returns the path of its request."""
         path, authorization, length = self.pushes.get(timeout=5)
         assert (authorization, length) == ("Bearer secret", "0")
         return path
@@ -50,7 +50,7 @@ def extenders() -> Iterator[list[Extender]]:
 
 
 class Slurmctld:
-    """Runs the script with slurmctld's small environment."""
+    """Runs the script with the few environment variables that slurmctld sets."""
 
     def __init__(self, folder: Path) -> None:
         self.config = folder / "hook.conf"
@@ -67,8 +67,8 @@ class Slurmctld:
     def run(
         self, *arguments: str, job: object = JOB, name: str = "wrap"
     ) -> subprocess.CompletedProcess[str]:
-        """Runs the script until the script has exited and no process holds the output open. slurmctld
-        waits in the same way."""
+        """Runs the script. Waits until the script has exited and no other process has the output open,
+        as slurmctld does."""
         environment = {
             "SLURM_EXTENDER_HOOK_CONF": str(self.config),
             "SLURM_JOB_ID": str(job),
@@ -101,7 +101,7 @@ def test_job_outside_the_placeholders_range_is_not_pushed(
     slurmctld.configure(extenders[0].url)
     assert slurmctld.run(job=job).returncode == 0
     slurmctld.run()
-    assert extenders[0].pushed() == f"/hooks/v1/jobs/{JOB}"  # no earlier push
+    assert extenders[0].pushed() == f"/hooks/v1/jobs/{JOB}"  # this is the first push
     with pytest.raises(Empty):
         extenders[0].pushes.get(timeout=0.1)
 
@@ -122,18 +122,18 @@ def test_silent_extender_does_not_delay_the_hook(slurmctld: Slurmctld) -> None:
         slurmctld.configure(f"http://127.0.0.1:{silent.getsockname()[1]}")
         begun = time.monotonic()
         assert slurmctld.run().returncode == 0
-        assert time.monotonic() - begun < 0.4  # shorter than the time limit of the push
+        assert time.monotonic() - begun < 0.4  # the script does not wait for the push to time out
         connection, _ = silent.accept()
         with closing(connection):
             connection.settimeout(5)
             while connection.recv(4096):
                 pass
-        assert 0.3 < time.monotonic() - begun < 2  # then the connection is closed
+        assert 0.3 < time.monotonic() - begun < 2  # the push times out and closes the connection
 
 
 @pytest.mark.parametrize("text", [None, "", "if (", "exit 7", "SLURM_EXTENDER_JOB_ID_FIRST=x"])
 def test_hook_succeeds_with_any_configuration(slurmctld: Slurmctld, text: str | None) -> None:
-    """slurmctld requeues a job if PrologSlurmctld fails."""
+    """The script must not fail, because slurmctld requeues a job if PrologSlurmctld fails."""
     if text is not None:
         slurmctld.config.write_text(text)
     done = slurmctld.run()
