@@ -1,5 +1,5 @@
-"""Tests of the import contracts: the project keeps each contract, and a forbidden import breaks a
-contract."""
+"""Tests of the import contracts of import-linter. The project keeps each contract. A forbidden import
+breaks exactly the contract with this prohibition."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CLUSTER = "the packages of slurm-cluster"
 TOPOLOGY = "the modules of slurm-cluster's topology"
 CIRCLES = "no circles of packages"
 
-# Contract, importing module, imported module.
+# By entry: the broken contract, the importing module, and the imported module.
 VIOLATIONS = [
     (PACKAGES, "slurm_client/model.py", "extender.execution.dispatcher"),
     (PACKAGES, "slurm_client/rest/client.py", "kubernetes_client.errors"),
@@ -101,7 +101,8 @@ VIOLATIONS = [
     (HTTP, "slurm_cluster/topology/watch.py", "requests"),
     (TOPOLOGY, "slurm_cluster/topology/build.py", "slurm_cluster.topology.watch"),
 ]
-# Pairs of imports that form a circle of packages, at several depths.
+# Each entry has two imports, which together form a circle of packages. The circles are between packages
+# at different depths.
 _CIRCLES = [
     (
         ("deploy/images/builder.py", "deploy.local.spec"),
@@ -145,7 +146,7 @@ def lint(checkout: Path) -> subprocess.CompletedProcess[str]:
 
 
 def broken_contracts(checkout: Path) -> set[str]:
-    """Returns the broken contracts of a checkout, as import-linter reports."""
+    """Returns the broken contracts of a checkout, as reported by import-linter."""
     done = lint(checkout)
     lines = {line.partition(" (")[0].strip() for line in done.stdout.splitlines()}
     broken = {contract["name"] for contract in CONTRACTS if f"{contract['name']} BROKEN" in lines}
@@ -156,7 +157,7 @@ def broken_contracts(checkout: Path) -> set[str]:
 
 
 def name_of(file: str | Path) -> str:
-    """Returns a module's name. The path is relative to the project."""
+    """Returns the name of the module in a file. `file` is relative to the project."""
     return ".".join(Path(file).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -168,7 +169,8 @@ def modules() -> list[str]:
 
 
 def broken_by(*imports: tuple[str, str]) -> set[str]:
-    """Returns the broken contracts of a project whose modules have only these imports."""
+    """Returns the broken contracts of the project, if the modules of the project have only the given
+    imports."""
     graph = ImportGraph()
     for module in modules():
         graph.add_module(module)
@@ -209,7 +211,8 @@ def test_indirect_import_breaks_its_contract() -> None:
 
 
 def test_linter_reads_the_imports_of_files(tmp_path: Path) -> None:
-    """The files import a module that PURE forbids. After a second change, a module is in no layer."""
+    """The linter reads files of a checkout with empty modules. First, a module has an import that PURE
+    forbids. Then a new module is in no layer."""
     shutil.copy(PROJECT / "pyproject.toml", tmp_path)
     for module in modules():
         path = tmp_path.joinpath(*module.split("."))

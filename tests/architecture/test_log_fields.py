@@ -1,4 +1,4 @@
-"""Tests of log lines: a line about a single Pod or job names the Pod or job, always in the same
+"""Tests of log lines: a line about a single Pod or job names the Pod or job, and always in the same
 fields."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import slurm_cluster
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 OF_NO_POD = {
-    # the program
+    # about the program
     "starting",
     "an environment variable is no setting",
     "a part of the program failed: the program ends",
@@ -24,16 +24,16 @@ OF_NO_POD = {
     "another replica leads: this one stops",
     "problem",
     "problem ended",
-    # Nodes
+    # about a Node
     "kubelet rejects Pods",
     "invalid notes on a Node",
     "note on a Node dropped",
-    # the program's listeners, open to any client
+    # about the program's listeners, which any client can reach
     "certificate loaded",
     "webhook certificate created",
     "no connection can be accepted",
     "a request failed in an unforeseen way",
-    # many Pods and jobs at once
+    # about many Pods and jobs at once
     "Pods listed",
     "jobs read",
     "recovered",
@@ -41,7 +41,7 @@ OF_NO_POD = {
     "not audited",
     "watch expired, listing again",
     "Events are dropped: too many wait to be made",
-    # nodes, pools, and the policy
+    # about a node, a pool or the policy
     "assigned",
     "rolled back",
     "deleted in Slurm",
@@ -51,25 +51,26 @@ OF_NO_POD = {
     "drained",
     "drain taken back",
     "waits for the end of a reservation",
-    # slurmctld's configuration
+    # about slurmctld's configuration
     "plan",
     "configuration",
     "no Events are created",
     "an Event was not made",
-    # Slurm's topology
+    # about Slurm's topology
     "labels of Nodes",
     "topology written",
     "policy",
     "the policy lets no Pod run: set SLURM_EXTENDER_POLICY_FILE (docs/concepts/policy.md)",
 }
 PASSED_ON = {"what", "self._event", "self.problem is None"}
-"""Variables and expressions as first arguments: findings of `audit.auditor` with own fields `pod` and
-`job`, events of `RateLimitedLog`, and a callback of `CurrentFile` without a log line."""
+"""Log calls whose first argument is no text. `what`: findings of `audit.auditor`, with their own fields
+`pod` and `job`. `self._event`: events of `RateLimitedLog`. `self.problem is None`: a callback of
+`CurrentFile` without a log line."""
 
 
 @cache
 def logged() -> Sequence[tuple[str, ast.Call]]:
-    """Returns the text and the call, for each log call."""
+    """Returns the text and the syntax node of each log call."""
     return tuple(_logged())
 
 
@@ -92,7 +93,8 @@ def _logs(function: ast.expr) -> bool:
 
 
 def _names_its_pod(call: ast.Call) -> bool:
-    """Returns True if the call has the fields of `about`, directly or in a variable."""
+    """Returns True if the log call gets the fields that `about` returns, from a call of `about` or from
+    a variable."""
     passed = [ast.unparse(each.value) for each in call.keywords if each.arg is None]
     return any(
         each.startswith("about(") or each in ("named", "about_it", "about or {}") for each in passed

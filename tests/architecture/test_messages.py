@@ -1,4 +1,4 @@
-"""Tests that no message for people contains the repr of a Python value."""
+"""Tests of messages to people: no message shows the repr of a Python value."""
 
 from __future__ import annotations
 

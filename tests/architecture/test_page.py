@@ -1,5 +1,5 @@
-"""Tests of docs/design/architecture.md: the page has all packages in the order of the layers, the
-libraries, the states, and valid links."""
+"""Tests of docs/design/architecture.md: the page lists all packages in the order of their layers, the
+libraries and the states, and has only valid links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests use only the public attributes of a class."""
+"""Tests of the project's tests: the tests use only the public attributes of a class."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ STILL_THERE = {
     "tests/turns/test_ranking.py": 1,
     "tests/turns/test_retries.py": 2,
 }
-"""Number of uses in each file: most look for data of forgotten objects. Lower a number after a use is
-gone."""
+"""By file: the allowed number of uses of private attributes. Most uses check the absence of data about
+forgotten objects. Lower a number after you have removed a use."""
 OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}
 _HARMLESS = "|".join(each.removeprefix("_") for each in OF_NAMED_TUPLES)
 _MAY_POKE = re.compile(rf"(?<![^.\w]self)(?<![^.\w]cls)\._(?!_|(?:{_HARMLESS})\b)")
 
 
 def modules_of(tree: ast.Module) -> set[str]:
-    """Returns all imported names of a file, because any of these names may be a module."""
+    """Returns all imported names of a file. Each of the names may be a module."""
     imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
     return {alias.asname or alias.name.partition(".")[0] for each in imports for alias in each.names}
 
 
 def pokes(file: Path) -> list[str]:
-    """Returns the private attributes of other objects that a test file uses. Private helpers of an
-    imported module do not count."""
+    """Returns the private attributes of other objects that a test file uses. A private function of an
+    imported module does not count."""
     text = file.read_text()
     if not _MAY_POKE.search(text):
         return []

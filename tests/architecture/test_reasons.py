@@ -1,4 +1,5 @@
-"""Reasons of conditions and Events: code takes them from wellknown.names, and the pages explain each."""
+"""Tests of the reasons of conditions and Events: the code takes each reason from wellknown.names, and a
+page explains each reason."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ TREES = [ast.parse(path.read_text()) for path in sorted((CHECKOUT / "extender").
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 EXPLAINED = set(re.findall(r"`(\w+)`", "\n".join(page.read_text() for page in PAGES)))
 COMPOSED = ("Unavailable", "NeedsOperator")
-"""Ends of reasons that begin with the name of the failed system."""
+"""Second parts of composed reasons. The first part is the name of the failed system."""
 
 
 @pytest.mark.parametrize("reason", [*Reason, *NodeReason])

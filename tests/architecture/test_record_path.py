@@ -1,10 +1,11 @@
-"""Tests that the path of a record through the ledger is short enough to follow.
+"""Tests of the path of a record (a Placeholder) through the ledger: few functions handle the record, so
+a reader can follow the path.
 
 `python -m tests.architecture.test_record_path` prints the functions on each path.
 
-The tests read a path from the code. A path begins at a function with a Placeholder as an argument. From
-each function, the path goes on to all called or passed functions with a Placeholder as an argument.
-Methods of Placeholder do not count.
+The tests find a path in the source code. A path begins at a function with a Placeholder as an argument.
+From each function, the path goes on to all called or passed functions, if these have a Placeholder as an
+argument. Methods of Placeholder do not count.
 """
 
 import ast
@@ -24,18 +25,18 @@ SETTLED: Final = "extender.placement.settled.Settled"
 class Function(NamedTuple):
     module: str
     owner: str | None
-    """The class of a method."""
+    """Name of the class, if the function is a method."""
     node: ast.FunctionDef
 
 
 class Code(NamedTuple):
     functions: dict[str, Function]
     imports: dict[str, dict[str, str]]
-    """The imported names of each module."""
+    """By module: the full name of each imported name."""
     columns: dict[str, set[str]]
-    """The functions in each column of TABLE."""
+    """By column of TABLE: the functions in the column."""
     bases: dict[str, list[str]]
-    """The base classes of each class."""
+    """By class: the base classes."""
 
 
 @cache
@@ -73,7 +74,7 @@ def _read(code: Code, module: str, tree: ast.Module) -> None:
 
 
 def _named(node: ast.AST, module: str, imports: dict[str, str]) -> Iterator[str]:
-    """Yields the functions that an expression may name."""
+    """Yields the full names of functions that an expression may mean."""
     if isinstance(node, ast.Name):
         yield imports.get(node.id, f"{module}.{node.id}")
     elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -104,7 +105,7 @@ def _called(function: Function) -> Iterator[str]:
 
 @cache
 def _fields(owner: str | None) -> dict[str, str]:
-    """Returns the classes of a class's fields, as far as __init__ names them."""
+    """Returns the class of each field of a class, if the code of __init__ shows it."""
     fields = dict[str, str]()
     for base in _code().bases.get(owner or "", ()):
         fields |= _fields(base)
@@ -132,7 +133,7 @@ def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def path(start: str) -> set[str]:
-    """Returns the functions on the path of a record that begins at a function."""
+    """Returns all functions on the path from this function on."""
     functions, found, left = _code()[0], {start}, [start]
     while left:
         for name in _called(functions[left.pop()]):

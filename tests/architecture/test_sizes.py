@@ -1,5 +1,5 @@
-"""Tests that files, functions, folders and tuples are small: a long function hides a concept without a
-name."""
+"""Tests of sizes: files, functions, folders and tuples are small, because a long function hides a
+concept without a name."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_tuple_has_few_fields() -> None:
 
 
 def test_tracked_job_has_few_fields() -> None:
-    """The request and the doubts are tuples of their own."""
+    """To stay small, TrackedJob keeps the request and the doubts in tuples of their own."""
     hints = get_type_hints(TrackedJob)
     assert len(hints) <= 8
     assert sum(hint is bool for hint in hints.values()) <= 1
