@@ -1,4 +1,5 @@
-"""Tests of the failures of each step of the check, with both systems in memory and no kube-scheduler."""
+"""Tests of the ways in which each step of `slurm-extender check` fails. Both systems are in memory, and
+no kube-scheduler runs."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ JOB = 40_000_000
 
 
 class Webhook(InMemoryKubernetes):
-    """Kubernetes with a webhook that gates Pods, and that refuses Pods without requests."""
+    """A kube-apiserver whose webhook adds a gate to Pods, and refuses Pods without requests."""
 
     async def create_pod(self, namespace: str, pod: Manifest) -> Manifest:
         if not pod["spec"]["containers"][0]["resources"]:
@@ -37,7 +38,7 @@ class Webhook(InMemoryKubernetes):
 
 
 class World:
-    """Both systems, the check, and events after the creation of the check's Pod."""
+    """Both systems and the check. A test can let events happen after the check has created its Pod."""
 
     def __init__(self, kubernetes: InMemoryKubernetes | None = None, timeout_s: float = 10) -> None:
         self.kubernetes = kubernetes or Webhook()
@@ -63,8 +64,8 @@ class World:
         )
 
     async def check(self, happens: Callable[[], Any] = lambda: None) -> bool:
-        """Runs the check. Calls `happens` before the first read of the Pod. Returns True if the check
-        passed."""
+        """Runs the check, and calls `happens` just before the check first reads its Pod. Returns True if
+        the check passed."""
         self.kubernetes.before_next("read_pod", happens)
         return await self.steps.run(lambda result: self.results.setdefault(result.check, result))
 
@@ -84,7 +85,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ends_the_job(world: World) -> None:
-    """Cancels the job at the deletion of the Pod, as the extender does."""
+    """When the check deletes its Pod, cancels the job, as the extender would do."""
     world.kubernetes.before_next("delete_pod", lambda: world.slurm.cancel(JOB))
 
 
