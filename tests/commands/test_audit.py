@@ -32,9 +32,9 @@ Finds = Callable[..., None]
 
 @pytest.fixture
 def finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Finds:
-    """Returns a function that sets the findings or the error of the next audit."""
+    """Returns a function that sets what the next audit returns or raises."""
     monkeypatch.setenv("SLURM_EXTENDER_SLURM_TOKEN_FILE", str(tmp_path / "token"))
-    monkeypatch.setattr(command, "configure_logging", lambda _level: None)  # for the whole process
+    monkeypatch.setattr(command, "configure_logging", lambda _level: None)  # affects the whole process
 
     def find(*findings: Finding, error: Exception | None = None) -> None:
         async def audit(_settings: Settings, _settle: float) -> tuple[Finding, ...]:

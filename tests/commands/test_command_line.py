@@ -1,4 +1,4 @@
-"""Tests of the command line: the choice of the command, the options, and the exit status."""
+"""Tests of the command line: which command runs, with which options, and with which exit status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Calls = list[tuple[Any, ...]]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """Replaces all commands. Returns the recorded calls with the arguments."""
+    """Replaces all commands by functions that record their calls. Returns the list of recorded calls."""
     made: Calls = []
 
     def record(name: str, status: int | None = None) -> Callable[..., int | None]:
@@ -72,7 +72,7 @@ def test_program_prints_help_version_and_completions(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(service_command_line, "version", {"slurm-extender": "1.2.3"}.__getitem__)
-    monkeypatch.setattr(cluster, "configure_logging", lambda _level: None)  # for the whole process
+    monkeypatch.setattr(cluster, "configure_logging", lambda _level: None)  # affects the whole process
 
     def run(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", [name, *arguments])
