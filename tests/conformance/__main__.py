@@ -1,4 +1,5 @@
-"""`python -m tests.conformance`: the exit status is 1 if a spec passes only without the extender."""
+"""Command `python -m tests.conformance`. Its exit status is 1 if a spec passes without the extender and
+not with the extender."""
 
 import json
 from collections.abc import Mapping

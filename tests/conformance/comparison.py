@@ -1,4 +1,4 @@
-"""Compares the outcomes of each spec without and with the extender."""
+"""Compares the outcome of each spec without the extender and with the extender."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ SIG = "[sig-scheduling]"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of a spec. `state` is Ginkgo's: passed, failed, skipped, timedout, or another state.
-    `words` is the reason if the spec did not pass."""
+    """Outcome of a spec. `state` is the state in Ginkgo's report, such as passed, failed, skipped or
+    timedout. `words` is the reason if the spec did not pass."""
 
     state: str
     seconds: float = 0.0
@@ -30,7 +30,8 @@ Outcomes = Mapping[str, Outcome]
 
 
 def outcomes(report: Iterable[Mapping[str, Any]]) -> dict[str, Outcome]:
-    """Returns the outcomes of this SIG's specs in a report of Ginkgo (-ginkgo.json-report)."""
+    """Returns the outcomes of the specs of SIG Scheduling, from a report of Ginkgo
+    (-ginkgo.json-report)."""
     return {
         name: _outcome(spec)
         for suite in report
@@ -50,7 +51,7 @@ def _outcome(spec: Mapping[str, Any]) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The outcomes of both runs. `skipped` has the reason of each skipped spec, by name."""
+    """The outcomes of both runs. `skipped` has, by name, the reason for each skipped spec."""
 
     without: Outcomes
     with_extender: Outcomes
@@ -58,14 +59,14 @@ class Comparison:
 
     @property
     def broken(self) -> list[str]:
-        """Returns the specs that pass only without the extender."""
+        """Returns the specs that pass without the extender, but not with the extender."""
         passing = (name for name, outcome in self.without.items() if outcome.passed)
         return [name for name in passing if not self.with_extender.get(name, _NOT_RUN).passed]
 
     @property
     def failed(self) -> bool:
-        """Returns True if a spec is broken, or if no spec passes. Without a passed spec, the runs prove
-        nothing."""
+        """Returns True if a spec is broken, or if no spec passes without the extender. Such runs would
+        prove nothing."""
         return bool(self.broken) or not any(each.passed for each in self.without.values())
 
     def as_json(self) -> dict[str, Any]:

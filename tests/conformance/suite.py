@@ -1,4 +1,4 @@
-"""Builds Kubernetes' specs as a program, and runs the program against a cluster."""
+"""Builds Kubernetes' specs as one program, and runs this program against a cluster."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SKIPPED = {
     ),
     r"\[FeatureGate:GenericWorkload\]": "gangs of Kubernetes' own are off by default",
 }
-"""Reasons for skipping specs, by a regular expression for the spec's name."""
+"""By regular expression for the names of specs: the reason why these specs are skipped."""
 
 _LIMIT = "2h"
 _LDFLAGS = "-s -w"
 
 
 def reasons(names: Iterable[str]) -> dict[str, str]:
-    """Returns the reasons of the skipped specs among these names."""
+    """Returns the specs among these names that are skipped, with the reason."""
     found = {
         name: next((why for text, why in SKIPPED.items() if re.search(text, name)), "") for name in names
     }
@@ -44,7 +44,8 @@ def reasons(names: Iterable[str]) -> dict[str, str]:
 
 
 def program(report: Report) -> Path:
-    """Returns the program. The first call on a machine builds the program for some minutes."""
+    """Returns the path of the program. The first call on a machine takes some minutes, because it builds
+    the program."""
     sources = [(SOURCES / name).read_bytes() for name in ("go.mod", "go.sum", "specs_test.go")]
     recipe = recipe_hash(*sources, _LDFLAGS.encode())
     return build_once(
@@ -65,8 +66,8 @@ def _build(place: Path, report: Report) -> None:
 
 
 def arguments(kubeconfig: Path, results: Path) -> list[str]:
-    """Returns the program's arguments. No controller creates ServiceAccounts in the cluster, and no Pod
-    needs a ServiceAccount. So the specs must not wait for a ServiceAccount."""
+    """Returns the program's arguments. The specs must not wait for a ServiceAccount, because no
+    controller of the cluster creates ServiceAccounts, and no Pod needs one."""
     return [
         f"-kubeconfig={kubeconfig}",
         "-provider=skeleton",
@@ -83,7 +84,7 @@ def arguments(kubeconfig: Path, results: Path) -> list[str]:
 
 
 def run(specs: Path, cluster: Cluster, report: Report) -> Mapping[str, Outcome]:
-    """Runs the specs on a cluster. Raises ClusterError if the specs leave no results."""
+    """Runs the specs on a cluster. Raises ClusterError if the specs write no results."""
     results, log = cluster.directory / "specs.json", cluster.logs / "specs.log"
     command = [str(specs), *arguments(cluster.kubeconfig, results)]
     with log.open("w") as output, heartbeat(report, lambda: _last_begun(log)):

@@ -1,5 +1,4 @@
-"""Tests of the run and the comparison of Kubernetes' specs. `make conformance` runs the specs
-themselves."""
+"""Tests of running and comparing Kubernetes' specs. The specs themselves run in `make conformance`."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ PASSED, FAILED, SKIPPED_IT = Outcome("passed"), Outcome("failed"), Outcome("skip
 
 
 def spec(name: str, state: str = "passed", **given: Any) -> dict[str, Any]:
-    """Returns a spec as in Ginkgo's report (types.SpecReport)."""
+    """Returns a spec in the form of Ginkgo's report (types.SpecReport)."""
     texts = {"ContainerHierarchyTexts": [f"{SIG} SchedulerPreemption [Serial]"], "LeafNodeText": name}
     return texts | {"LeafNodeType": "It", "State": state, "RunTime": 1_260_000_000} | given
 
