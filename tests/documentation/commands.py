@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from tests.documentation.pages import Block
 
 SHELLS = frozenset({"bash", "console", "sh", "shell"})
-"""Languages of blocks in which every line is a command if no line begins with `$`."""
+"""Languages of code blocks with commands. If no line of such a block begins with `$`, every line is a
+command."""
 PROGRAMS = frozenset(
     {
         *(".venv/bin/python", "aws", "buildah", "curl", "docker", "eksctl", "gcloud", "git", "helm"),
@@ -20,20 +21,21 @@ PROGRAMS = frozenset(
         *("srun", "ssh", "systemctl"),
     }
 )
-"""Programs with which a command begins in a block of another language."""
+"""Programs by which the reader recognizes commands in blocks of other languages. Each line that begins
+with such a program is a command."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command and its printed output; "" if the page shows no output."""
+    """A command, and the output that the page shows; "" if the page shows no output."""
 
     text: str
     printed: str = ""
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """Yields the lines after `$ `. Without `$ `, yields all lines of a shell block, or the lines with a
-    known program."""
+    """Yields the commands of a block: the lines after `$ `. If no line has `$ `, yields all lines of a
+    shell block, or the lines of other blocks that begin with a known program."""
     text = block.text.replace("\\\n", "")
     if re.search(r"^\$ ", text, re.MULTILINE):
         _, *parts = re.split(r"^\$ ", text, flags=re.MULTILINE)
@@ -47,7 +49,8 @@ def commands(block: Block) -> Iterator[Command]:
 
 
 def _begins(line: str) -> str:
-    """Returns the program of a line, without assignments before the program: `A=b program`."""
+    """Returns the program that a line runs. Assignments before the program are left out: `A=b
+    program`."""
     words = line.split()
     return next((word for word in words if not re.match(r"[A-Z_]+=", word)), "")
 

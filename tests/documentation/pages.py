@@ -27,9 +27,10 @@ _MARK = re.compile(r"(run by|not run:|file:|run|values)(?: (.+?))?(, all of this
 
 @dataclass(frozen=True)
 class Mark:
-    """A comment before a block. Commands have the kind `run` if a test of this folder runs the commands,
-    `run by` with the test `what`, or `not run` with the reason `what`. Other text has the kind `file`
-    with the file name `what`, or the kind `values` for values of the chart."""
+    """The mark of a block: a comment before the block says what tests do with the block. Commands have
+    the kind `run` (a test of this folder runs them), `run by` (the test is `what`), or `not run` (the
+    reason is `what`). Other text has the kind `file` (the name of the file is `what`) or `values`
+    (values of the chart)."""
 
     kind: str
     what: str
@@ -37,7 +38,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code with its language (or "") and its mark."""
+    """A block of code with its language ("" if the block names none) and its mark."""
 
     page: Path
     line: int
@@ -69,7 +70,8 @@ def links(page: Path) -> Iterator[str]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Returns the anchors of a page: GitHub's anchors of the headings, and the explicit anchors."""
+    """Returns the anchors of a page: the anchors that GitHub gives to headings, and the anchors that the
+    page sets itself."""
     seen: Counter[str] = Counter()
     found = set(_ANCHOR.findall(page.read_text()))
     tokens = _tokens(page)
@@ -83,7 +85,8 @@ def anchors(page: Path) -> frozenset[str]:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Yields the blocks of code. A mark applies to the next block, or until the end of the section."""
+    """Yields the blocks of code. A mark applies to the next block, or to all blocks until the end of the
+    section."""
     mark: Mark | None = None
     section: tuple[int, Mark] | None = None
     level = 0
@@ -104,7 +107,8 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def _mark_in(text: str) -> tuple[Mark, bool] | None:
-    """Returns the mark of a comment, and True if the mark applies until the end of the section."""
+    """Returns the mark in a comment, and True if the mark applies until the end of the section; None if
+    the comment is no mark."""
     comment = _COMMENT.match(text.strip())
     found = _MARK.fullmatch(" ".join(comment[1].split())) if comment else None
     if found is None:

@@ -1,4 +1,5 @@
-"""README's first commands work in a clone of the committed files."""
+"""Tests of README's first commands: the commands work in a clone of the project, with only the committed
+files."""
 
 from __future__ import annotations
 

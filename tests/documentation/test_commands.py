@@ -1,7 +1,7 @@
-"""Each command on a page has a mark that names its test. These tests run the commands with the mark
-`run` on a real cluster, without a change.
+"""Tests that each command on a page has a mark, which names the command's test. The tests also run the
+commands with the mark `run` on a real cluster, exactly as the page shows the commands.
 
-A mark is a comment before a block:
+A mark is a comment before a block of code:
 
 - `<!-- run -->`, `<!-- run by tests/... -->` or `<!-- not run: why -->` stands before commands. With
   `, all of this section`, the mark applies until the next heading of the same level.
@@ -9,7 +9,7 @@ A mark is a comment before a block:
 - `<!-- values -->` stands before values that the chart must accept.
 
 If a page shows the output of a command, the command must print the same output. In the shown output,
-`...` stands for any text in a line, and a line `...` stands for any lines.
+`...` stands for any text within a line, and a line with only `...` stands for any number of lines.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SHOWN = [
     (block, command)
     for page in PAGES
     if page.name != "CHANGELOG.md"
-    and not page.is_relative_to(CHECKOUT / "examples")  # the examples have separate tests
+    and not page.is_relative_to(CHECKOUT / "examples")  # tests/examples tests these pages
     for block in blocks(page)
     for command in commands(block)
 ]
@@ -59,8 +59,8 @@ INSTALLING = [
         "README.md",
     )
 ]
-"""Pages in this order, on a cluster without an extender. kwok simulates the kubelets, so no container
-runs."""
+"""Pages that are tested in this order on one cluster without an extender. kwok plays the kubelets, so no
+container runs."""
 RUN = sorted(
     {block.page for block, _ in SHOWN if block.mark and block.mark.kind == "run"} - set(INSTALLING)
 )
@@ -70,15 +70,17 @@ PREPARED = {
     "README.md": "kubectl create namespace team-a",
     "without-helm.md": "kubectl create namespace team-a; kubectl create namespace slurm-extender",
 }
-"""Commands for the objects that a page expects. README's first Pod, `chat`, always exists."""
+"""By page: a command that creates the objects that the page expects. README's first Pod, `chat`, always
+exists."""
 FOLDERS = {
     ".",
     "docs",
     *(f"docs/{kind}" for kind in ("concepts", "design", "reference", "tasks", "troubleshooting")),
 }
-"""Folders with many pages. The name of such a folder in a test does not stand for a page."""
+"""Folders with many pages. If a test names such a folder, the test need not be about a page in the
+folder."""
 NAMES = {"ip-10-0-0-7": "node-4", "gpu-07": "node-4"}
-"""Names on pages, and the names in this cluster."""
+"""By name on a page: the name that the test uses in this cluster."""
 
 
 def test_each_command_has_a_mark_of_its_test() -> None:
@@ -100,7 +102,8 @@ def test_mark_names_a_test_that_names_the_page_or_its_commands(block: Block) -> 
 
 
 def _occurs(command: Command, test: str) -> bool:
-    """Returns True if a test contains a command's program or module, and the subcommands."""
+    """Returns True if the text of a test contains the program (or the module of this name) and the
+    subcommands of a command."""
     program, *arguments = words(command.text)
     subcommands = takewhile(re.compile(r"[a-z][a-z-]*").fullmatch, arguments)
     names = (rf"\b{program.replace('-', '[-_]')}\b", *(rf"\b{each}\b" for each in subcommands))
@@ -127,7 +130,7 @@ def test_numbers_of_commands_are_written_to_build() -> None:
 
 @dataclass(frozen=True)
 class Shell:
-    """A user's shell on a cluster, with a separate folder."""
+    """A user's shell, with the commands of a cluster and its own working folder."""
 
     cluster: Cluster
     folder: Path
@@ -162,7 +165,7 @@ class Shell:
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,  # helm waits for Pods, kubectl for the end of a namespace
+            timeout=240,  # seconds: helm waits for Pods, and kubectl for the end of a namespace
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout
@@ -182,8 +185,8 @@ class Shell:
                 (self.folder / block.mark.what).write_text(block.text)
 
     def type(self, command: Command, within: float = 40) -> None:
-        """Runs a command. If the page shows other output, repeats the command until the output is
-        equal."""
+        """Runs a command. If the output is not the output on the page, runs the command again until the
+        output is the same."""
         printed = self.run(command.text)
         expected = _pattern(command.printed)
         if command.printed.strip() and not re.fullmatch(expected, _plain(printed)):
@@ -196,7 +199,7 @@ class Shell:
 
 
 def programs(folder: Path) -> Path:
-    """Writes the programs of the wheel to a folder, and returns the folder."""
+    """Writes the programs of the project's wheel to a folder, and returns the folder."""
     folder.mkdir(exist_ok=True)
     scripts = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["scripts"]
     for name, entry in scripts.items():
@@ -213,14 +216,14 @@ def _pattern(printed: str) -> str:
 
 
 def _plain(printed: str) -> str:
-    """Returns the output with single blanks between columns."""
+    """Returns the output with single spaces between columns."""
     return "".join(" ".join(line.split()) + "\n" for line in printed.strip().splitlines())
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """A cluster with the policy of docs/tasks/first-day.md. The policy permits everything in other
-    namespaces."""
+    """A cluster with the policy of docs/tasks/first-day.md. In namespaces without a rule, the policy
+    permits everything."""
     rules = next(
         block for block in blocks(CHECKOUT / "docs/tasks/first-day.md") if "preset" in block.text
     )
@@ -259,7 +262,7 @@ def test_commands_of_the_pages_install_upgrade_and_uninstall_the_release(tmp_pat
 
 
 def do(page: Path, shell: Shell) -> None:
-    """Follows a page after deleting the namespaces of earlier pages."""
+    """Deletes the namespaces that earlier pages have created, and then follows a page."""
     if page.name not in {"upgrade.md", "uninstall.md"}:
         shell.run("kubectl delete namespace team-a slurm-extender --ignore-not-found")
     if page.name in PREPARED:

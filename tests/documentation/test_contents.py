@@ -1,5 +1,5 @@
-"""README, the changelog, the pages about models and limits, the issue form, and the output of `make`
-contain the facts for a reader's decision."""
+"""Tests of README, the changelog, the pages about models and limits, the issue form, and the output of
+`make`. Each of these texts contains the facts for a reader's decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each link has a target: links on pages, and links in the code's messages to users."""
+"""Tests of links: each link on a page, and each link in a message of the code, has a target."""
 
 from __future__ import annotations
 

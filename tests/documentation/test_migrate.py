@@ -1,5 +1,5 @@
-"""Each row of the table of SUNK's flags names existing values, and the settings with the same
-purpose."""
+"""Tests of the table that compares SUNK's flags with this project's settings: each row names values and
+settings that exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = {setting.variable: setting for setting in EXTENDER.settings()}
 
 
 def is_a_value(path: str) -> bool:
-    """Returns True if the chart's schema has the value."""
+    """Returns True if the chart's schema has this value."""
     schema = json.loads((CHART / "values.schema.json").read_text())
     for part in path.split("."):
         while "$ref" in schema:

@@ -1,4 +1,4 @@
-"""Settings and metrics on pages exist in the code."""
+"""Tests of the names of settings and metrics on pages: each name exists in the code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_METRICS = {"slurm_extender_", "node_agent_", "slurm_extender"}
 
 
 def code(folders: Iterable[str]) -> str:
-    """Returns the text of all files in the folders."""
+    """Returns the text of all files in these folders."""
     files = (
         path for folder in folders for path in sorted((CHECKOUT / folder).rglob("*")) if path.is_file()
     )
@@ -33,15 +33,17 @@ def code(folders: Iterable[str]) -> str:
 SETTINGS = {setting.variable for program in (EXTENDER, AGENT) for setting in program.settings()} | set(
     SETTING.findall(code(["deploy/slurm", "node_agent/slurmd"]))
 )
-"""Settings of both programs, of the scripts on Slurm's hosts, and of the scripts in slurmd Pods."""
+"""Names of all settings: of both programs, of the scripts on Slurm's hosts, and of the scripts in slurmd
+Pods."""
 METRICS = {family.name for family in Telemetry().registry.collect()} | set(
     METRIC.findall(code(["deploy/monitoring", "extender", "node_agent", "service"]))
 )
-"""Names of metrics. A name that ends with `_` is the beginning of several names."""
+"""Texts in the code that may be names of metrics. A text that ends with `_` is the beginning of several
+names."""
 
 
 def is_a_metric(name: str) -> bool:
-    """Returns True if the name is a metric, or the beginning of several metrics
+    """Returns True if this is the name of a metric, or the beginning of several names
     (`slurm_extender_pool_pending_*`)."""
     beginnings = tuple(each for each in METRICS - NO_METRICS if each.endswith("_"))
     whole = {f"{each}{kind}" for each in METRICS for kind in KINDS}

@@ -1,6 +1,6 @@
-"""Defaults, limits and budgets on pages equal the numbers in the code. A number beside a setting, as in
-`SETTING` (5) or 5 s (`SETTING`), is the setting's default. `SENTENCES` lists other sentences with
-numbers."""
+"""Tests that defaults, limits and budgets on pages equal the numbers in the code. A number beside the
+name of a setting must be the setting's default, as in `SETTING` (5) or 5 s (`SETTING`). `SENTENCES`
+lists further sentences with numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXTS = {
     for page in PAGES
     if page.name != "CHANGELOG.md"
 }
-"""Text of each page on a single line, without the targets of links."""
+"""By page: the text on a single line, without the targets of links."""
 GATE = (CHECKOUT / "deploy/slurm/slurm-extender-gate").read_text()
 DEFAULTS = dict(re.findall(r"^(SLURM_EXTENDER_\w+)=(\d+)\b", GATE, re.MULTILINE)) | {
     setting.variable: str(program.model.model_fields[setting.name].default)
@@ -34,12 +34,12 @@ NUMBER = r"(\d+(?:[.,]\d+)*)"
 NAME_FIRST = re.compile(rf"{NAME}(?: \(|, ){NUMBER}(?: s)?(?=[), ])")
 NUMBER_FIRST = re.compile(rf"{NUMBER}(?: s)?(?: up)? \({NAME}\)")
 LEAST_STATED = 10
-"""Minimum number of defaults on the pages. If the patterns find fewer defaults, the patterns are
-wrong."""
+"""Minimum number of defaults that the patterns must find on the pages. If the patterns find fewer, the
+patterns are wrong."""
 
 
 class Stated(NamedTuple):
-    """A default that a page states."""
+    """A number that a page states as the default of a setting."""
 
     page: str
     setting: str
@@ -58,14 +58,15 @@ def is_default(each: Stated) -> bool:
 
 
 class Sentence(NamedTuple):
-    """A sentence of a page: a pattern with a group for each number, and the numbers of the code."""
+    """A sentence on a page: a pattern with a group for each number, and the numbers that the code
+    has."""
 
     page: str
     pattern: str
     numbers: tuple[object, ...]
 
     def found(self, text: str) -> list[tuple[str, ...]]:
-        """Returns the numbers on the page, without commas and blanks, for each match."""
+        """Returns the numbers of each match on the page, without commas and spaces."""
         return [
             tuple(re.sub(r"[, ]", "", group) for group in match.groups())
             for match in re.finditer(self.pattern, text)
@@ -157,8 +158,8 @@ def test_sentence_has_the_numbers_of_the_code(sentence: Sentence) -> None:
 
 
 def test_memory_limit_of_the_chart_exceeds_the_measured_memory() -> None:
-    """Also checks that values.yaml repeats no measured memory: docs/reference/scale.md is the only
-    place."""
+    """Also checks that values.yaml does not repeat the measured memory, which only
+    docs/reference/scale.md states."""
     (measured,) = re.findall(r"at most \(RSS\) \| (\d+) MB", TEXTS["docs/reference/scale.md"])
     assert int(measured) * 10**6 < int(MEMORY.removesuffix("Gi")) * 2**30
     assert not re.search(r"\d+ MB", (CHECKOUT / "deploy/charts/slurm-extender/values.yaml").read_text())

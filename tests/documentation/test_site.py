@@ -39,7 +39,7 @@ def _built(configuration: Path, site: Path) -> None:
 
 
 def _redirects() -> dict[str, str]:
-    # Only mkdocs can read the tags of Python objects.
+    # Removes the tags of Python objects, which only mkdocs can read.
     text = re.sub(r"!!python/\S+", "", (CHECKOUT / "mkdocs.yml").read_text())
     (redirects,) = (each["redirects"] for each in yaml.safe_load(text)["plugins"] if "redirects" in each)
     old: dict[str, str] = redirects["redirect_maps"]
@@ -82,7 +82,7 @@ def test_llms_txt_has_each_page_of_the_index(site: Path) -> None:
 
 @pytest.mark.parametrize("link", ["b.md", "#none", "icons.svg", "/b/"])
 def test_a_broken_link_fails(tmp_path: Path, link: str) -> None:
-    """Uses the project's configuration without the redirects and hooks."""
+    """The site has the project's configuration, but without redirects and hooks."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "README.md").write_text(f"# A\n\n[b]({link})\n")
     (tmp_path / "docs" / "icon.svg").write_text("<svg/>")
