@@ -1,5 +1,5 @@
-"""Clusters on which the tests run the examples: a fully equipped cluster of each Slurm release, and the
-demo's cluster without some features."""
+"""Clusters on which the tests run the examples. For each Slurm release, a cluster has every feature that
+an example needs. The demo's cluster lacks some of the features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREEMPTS = (
     "PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=CANCEL",
     "PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF",
 )
-"""Lines of slurm.conf, as on the pages of the two preemption examples."""
+"""Lines of slurm.conf, as required by the pages of the two preemption examples."""
 RESOURCES = {"nvidia.com/gpu": "gpu", "example.com/shard": "shard"}
 
 
@@ -49,22 +49,23 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def patient(cluster: Cluster) -> Iterator[Running]:
-    """Starts the longest example, and leaves the script running beside all other examples."""
+    """Starts the longest example. The example then runs beside all other examples."""
     running = Reader(cluster).begins(PATIENT)
-    with running.process:  # closes the pipe even if no test reads to the end
+    with running.process:  # closes the pipe, even if no test reads to the end
         yield running
         running.process.kill()
 
 
 @pytest.fixture
 def reader(cluster: Cluster, patient: Running) -> Reader:
-    """Reader on the fully equipped cluster."""
+    """Runs examples on the cluster with all features."""
     return Reader(cluster)
 
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Reader]:
-    """Reader on the cluster of `make demo`: without accounting, shards, and partitions that preempt."""
+    """Runs examples on the cluster of `make demo`. This cluster has no accounting, no shards, and no
+    partitions with preemption."""
     with (
         tempfile.TemporaryDirectory(prefix="examples-") as directory,
         Cluster.up(cluster_of(NODES), Path(directory)) as found,

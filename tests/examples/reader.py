@@ -18,13 +18,13 @@ LONGEST_S: Final = 300
 
 
 def called(name: str) -> str:
-    """Returns the prefix of the names of an example's objects."""
+    """Returns the prefix that the names of all objects of an example have."""
     return name.partition("-")[2]
 
 
 @dataclass(frozen=True)
 class Told:
-    """Result of a script: verdict and reason from the last line, and the whole output."""
+    """Result of a script: the verdict and the reason from the last line, and the whole output."""
 
     verdict: str
     why: str
@@ -35,7 +35,7 @@ class Told:
 
 
 class Running:
-    """A script that runs."""
+    """A running script."""
 
     def __init__(self, script: str, *arguments: str, environment: dict[str, str]) -> None:
         self._printed = ""
@@ -68,8 +68,8 @@ class Running:
         return self._printed + rest
 
     def told(self) -> Told:
-        """Waits for the end of the script, and returns the result. Asserts that the exit status belongs
-        to the verdict."""
+        """Waits for the end of the script, and returns the result. Checks that the exit status agrees
+        with the verdict."""
         printed = self.whole()
         verdict, _, why = printed.strip().rpartition("\n")[2].partition(": ")
         assert STATUS.get(verdict) == self.process.returncode, printed
@@ -78,8 +78,8 @@ class Running:
 
 @dataclass(frozen=True)
 class Reader:
-    """Runs the scripts with the commands of one cluster. The environment has only PATH, HOME and the
-    given variables."""
+    """Runs the scripts on one cluster, as a reader of the pages would. The scripts get only the
+    variables PATH and HOME, and the given variables."""
 
     cluster: Cluster
 
@@ -97,14 +97,14 @@ class Reader:
         return Running("run-all.sh", *chosen, environment=self.environment(given))
 
     def on_the_component(self, does: str, component: str) -> str:
-        """Returns a shell command that stops a component of the cluster, or starts the component
-        again."""
+        """Returns a shell command that stops or starts a component of the cluster, depending on
+        `does`."""
         python, directory = sys.executable, self.cluster.directory
         return f"cd {CHECKOUT} && {python} -m deploy.local {does} {component} --directory {directory}"
 
     def what_there_is(self) -> list[str]:
-        """Returns everything that a script could leave behind: objects, jobs, reasons of nodes, and
-        reservations. Leaves out the objects of `PATIENT`."""
+        """Returns a line for everything that a script might leave behind: objects, jobs, reasons of
+        nodes, and reservations. Leaves out the objects of the example PATIENT."""
         kinds = "pods,deployments,replicasets,statefulsets,jobs,cronjobs,services,nodes"
         each = "{.kind} {.metadata.name} {.spec.unschedulable}"
         shown = f"jsonpath={{range .items[*]}}{each}{{'\\n'}}{{end}}"
@@ -120,4 +120,5 @@ class Reader:
 
 
 PATIENT: Final = "10-a-time-limit"
-"""Longest example: waits for more than a minute, and runs beside the other examples."""
+"""The longest example. The example waits for more than a minute, so the tests run other examples at the
+same time."""

@@ -1,4 +1,4 @@
-"""Tests of each example on a fully equipped real cluster: the script prints PASS, and leaves nothing
+"""Tests of each example on a fully equipped cluster: the script prints PASS, and leaves nothing
 behind."""
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from tests.examples.reader import NAMES, PATIENT, Reader, Running
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 OUTAGE, ROLL_OUT = "21-an-outage", "22-a-roll-out"
-"""Examples with separate tests: `OUTAGE` below, with a stopped component; `ROLL_OUT` in
-tests/slurmd_pods, with slurmd Pods."""
+"""Examples with their own tests. During `OUTAGE` (tested below), a component of the cluster is stopped.
+`ROLL_OUT` needs slurmd Pods (tests/slurmd_pods)."""
 ENVIRONMENT = {
     "14-a-user": {"USER_ID": "2001"},
     "15-an-account": {"ACCOUNT": "root"},
     "19-adoption": {"ADOPTS": "yes"},
 }
-"""Variables that a reader of the examples sets."""
+"""By example: variables that a reader has to set."""
 OF_KUBERNETES = {
     *("05-refused-at-once", "11-an-init-container", "12-a-stateful-set", "13-a-cron-job", "23-mpi"),
 }
-"""Examples to test on the default release of Slurm only."""
+"""Examples for the default release of Slurm only."""
 AWAY = {"26.05": "extender", "24.11": "slurmrestd"}
-"""Component that the outage stops, by the release of Slurm."""
+"""By release of Slurm: the component that is stopped during the outage."""
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in (PATIENT, OUTAGE, ROLL_OUT)])

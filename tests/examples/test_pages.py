@@ -1,4 +1,4 @@
-"""Tests of the pages of examples/, and of the assumptions in the scripts."""
+"""Tests of the pages of examples/, and of the scripts' assumptions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def objects(manifest: Path) -> Iterator[dict[str, Any]]:
 
 
 def template(found: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns a Pod itself, or the Pod template of another object; None if the object has no
-    template."""
+    """Returns the Pod or Pod template in an object: a Pod itself, or another object's template; None if
+    the object has none."""
     if found["kind"] == "Pod":
         return found
     spec = found.get("spec", {})
@@ -79,7 +79,7 @@ def test_links_of_a_page_have_targets(name: str) -> None:
 
 
 def test_names_of_examples_are_not_prefixes_of_each_other() -> None:
-    """A script finds leftovers by the prefix of the names."""
+    """Each script finds its leftovers by the prefix of their names."""
     begin = [called(name) for name in NAMES]
     assert [
         (one, other) for one in begin for other in begin if one != other and other.startswith(one)
@@ -109,7 +109,7 @@ def test_pages_show_the_tested_slurm_conf() -> None:
 
 
 def test_shellcheck_covers_each_script() -> None:
-    """`./check looks` runs shellcheck on the scripts."""
+    """`./check looks` lets shellcheck read the scripts."""
     scripts = set(EXAMPLES.rglob("*.sh"))
     patterns = re.findall(r"examples/\S+\.sh", (CHECKOUT / "check").read_text())
     assert {script for pattern in patterns for script in CHECKOUT.glob(pattern)} == scripts

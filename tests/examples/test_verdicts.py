@@ -1,5 +1,5 @@
-"""Tests of FAIL and SKIPPED on the demo's cluster. A script fails if anything goes wrong, and is skipped
-if the cluster lacks a feature. The message names the cause."""
+"""Tests of the verdicts FAIL and SKIPPED, on the demo's cluster. A script fails if something goes wrong,
+and is skipped if the cluster lacks a feature. The message names the cause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.examples.reader import Reader, Told
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 QUICK = {"WITHIN": "5"}
-"""Environment with a short limit, for waits that end without success."""
+"""Variables for scripts with an expected failure: a wait gives up after 5 s."""
 NOBODY = "rules:\n- name: others\n  namespaces: [elsewhere]\n  default: {user: 2001}\n"
 MAIN_ALONE = """\
 rules:
@@ -48,7 +48,7 @@ def policy(reader: Reader, text: str) -> Iterator[None]:
 
 
 def job_of(reader: Reader, name: str) -> str:
-    """Waits until a job of the example runs, and returns the job's id."""
+    """Waits until a job with a name that begins with `name` runs, and returns the job's id."""
 
     def see() -> str:
         lines = reader.cluster.run_slurm("squeue", "-h", "-t", "R", "-o", "%j %i").stdout.splitlines()
@@ -93,7 +93,7 @@ def test_cancelled_job_has_not_reached_its_time_limit(demo: Reader) -> None:
 
 
 def test_node_without_a_drain_fails_the_example(demo: Reader) -> None:
-    """The extender runs, but drains no nodes."""
+    """The extender of this cluster drains no nodes."""
     demo.cluster.stop("extender")
     demo.cluster.start("extender", env={"SLURM_EXTENDER_DRAIN_NODES": "false"})
     told = demo.runs("20-a-drain", **QUICK)
@@ -110,7 +110,7 @@ def test_native_job_that_ends_too_early_fails_the_example(demo: Reader) -> None:
 
 
 def test_object_that_cannot_be_deleted_is_named(demo: Reader) -> None:
-    """A finalizer keeps the Pod."""
+    """A finalizer keeps the Pod from being deleted."""
     keep = '{"metadata": {"finalizers": ["example.com/keep"]}}'
     running = demo.begins("09-a-whole-node", **QUICK)
     running.prints("created")
@@ -146,7 +146,7 @@ def test_interrupted_example_leaves_nothing(demo: Reader) -> None:
     eventually_not(lambda: demo.what_there_is() != before, "all is as it was")
 
 
-# Missing features of the cluster
+# Features that the cluster lacks
 
 LACKS = {
     "08-a-part-of-a-gpu": "has shards",
