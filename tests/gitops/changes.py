@@ -1,5 +1,5 @@
-"""Finds the objects of a chart that programs change at run time, from the chart's roles and
-templates."""
+"""Finds the objects of a chart that programs change at run time. The chart's roles and templates show
+these objects."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from deploy.local.chart import Manifest, Rendered
 
 CHANGING = {"update", "patch", "*"}
 CERT_MANAGERS = "cert-manager.io/inject-ca-from"
-"""Annotation of objects to which cert-manager adds a CA bundle."""
+"""Annotation of an object to which cert-manager adds a CA bundle."""
 _OPTIONS = ("--token=", "--file=")
-"""Options of `slurm-cluster publish-secrets`, each with NAMESPACE/SECRET/KEY."""
+"""Options of `slurm-cluster publish-secrets`. The value of each option begins with
+NAMESPACE/SECRET/KEY."""
 
 
 class Object(NamedTuple):
-    """An object of a chart, or the objects named by a role. In a role, "" stands for any value."""
+    """An object of a chart, or all objects that a rule of a role means. In a rule, "" stands for any
+    value."""
 
     group: str
     resource: str
@@ -30,19 +32,19 @@ class Object(NamedTuple):
         return cls(group, plural(manifest["kind"]), metadata.get("namespace", ""), metadata["name"])
 
     def is_meant_by(self, named: Object) -> bool:
-        """Returns True if a role with `named` applies to this object."""
+        """Returns True if the rule with `named` applies to this object."""
         pairs = zip(self, named, strict=True)
         return all(mine == theirs or not theirs for mine, theirs in pairs)
 
 
 def plural(kind: str) -> str:
-    """Returns kube-apiserver's name of the resource for a kind."""
+    """Returns the name of the resource in kube-apiserver's paths, for a kind."""
     low = kind.lower()
     return f"{low[:-1]}ies" if low.endswith("y") else f"{low}es" if low.endswith("s") else f"{low}s"
 
 
 def named_by_roles(chart: Rendered) -> Iterator[Object]:
-    """Yields the objects that programs may change by the chart's roles."""
+    """Yields the objects that programs may change, according to the chart's roles."""
     for role in chart.manifests:
         if role["kind"] not in ("Role", "ClusterRole"):
             continue
@@ -68,7 +70,8 @@ def of_the_release(chart: Rendered) -> list[Manifest]:
 
 
 def changed(chart: Rendered) -> list[Manifest]:
-    """Returns the chart's objects that programs change: programs of the chart, or cert-manager."""
+    """Returns the objects of the chart that are changed at run time, by programs of the chart or by
+    cert-manager."""
     named = list(named_by_roles(chart))
     return [
         each
@@ -79,7 +82,7 @@ def changed(chart: Rendered) -> list[Manifest]:
 
 
 def made_by_programs(chart: Rendered) -> set[Object]:
-    """Returns the objects named by a role and missing in all templates."""
+    """Returns the objects that a rule of a role names, and that the chart's templates do not create."""
     objects = [Object.of(each) for each in of_the_release(chart)]
     return {
         name
@@ -89,7 +92,7 @@ def made_by_programs(chart: Rendered) -> set[Object]:
 
 
 def handed_out(chart: Rendered) -> set[tuple[str, str, str]]:
-    """Returns namespace, Secret and key of each content that `slurm-publish-secrets` writes."""
+    """Returns namespace, Secret and key of each content that the Job `slurm-publish-secrets` writes."""
     job = chart.find("Job", "slurm-publish-secrets")["spec"]["template"]["spec"]
     places = [
         argument.removeprefix(option).partition("=")[0]

@@ -1,4 +1,4 @@
-"""Cluster with the CustomResourceDefinitions of Argo CD and Flux."""
+"""Fixture: a cluster with the CustomResourceDefinitions of Argo CD and Flux."""
 
 from __future__ import annotations
 

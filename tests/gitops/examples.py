@@ -1,5 +1,4 @@
-"""The examples of deploy/gitops, and the objects that Helm renders from both charts with the examples'
-values."""
+"""Reads the examples of deploy/gitops, and renders both charts with the examples' values."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ FOLDER: Final = CHECKOUT / "deploy/gitops"
 FILES: Final = sorted(FOLDER.rglob("*.yaml"))
 CHARTS: Final = ("slurm", "slurm-extender")
 NAMESPACE: Final = "slurm"
-"""Namespace of both releases."""
+"""Namespace of both Helm releases."""
 
 
 def application(chart: str) -> Manifest:

@@ -1,8 +1,8 @@
-"""Tests of Argo CD and Flux: both tools see no difference in the objects that programs change at run
-time.
+"""Tests of the examples for Argo CD and Flux: both tools ignore what programs change at run time in the
+charts' objects.
 
-The ignoreDifferences of an example contain exactly the changed objects of the chart's templates.
-Commands on a real kube-apiserver show that the tools undo no change.
+The ignoreDifferences of an example list exactly the changed objects that the chart's templates create.
+Commands on a real kube-apiserver show that the tools undo none of these changes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LARGEST: dict[str, Values] = {
     "slurm": merged(values("slurm"), merged(HOOKS, TREE)),
     "slurm-extender": values("slurm-extender"),
 }
-"""Values of the examples. For `slurm`, further values let programs change more objects."""
+"""Values of the examples. For `slurm`, further values make programs change more objects."""
 CA_BUNDLE = ".webhooks[]?.clientConfig.caBundle"
 
 
@@ -90,7 +90,8 @@ def test_wider_role_is_found() -> None:
 
 
 def test_only_published_keys_of_secrets_are_ignored() -> None:
-    """The Secret `slurmd` also contains a file from the values."""
+    """The tools must not ignore the other keys: the Secret `slurmd` also contains a file that the chart
+    makes from the values."""
     pointers = {
         (each["namespace"], each["name"], pointer.removeprefix("/data/"))
         for each in ignored("slurm")
@@ -132,8 +133,8 @@ WAYS = {
 
 
 def told(cluster: Cluster, verb: str, way: str, objects: list[Manifest]) -> str:
-    """Returns kubectl's output. The verb `diff` fails if there are differences, and the error shows the
-    differences."""
+    """Returns kubectl's output. With the verb `diff`, the call fails if there are differences, and the
+    error shows them."""
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     return cluster.kubectl(verb, *WAYS[way], "-f", "-", stdin=text).stdout
 
@@ -157,8 +158,8 @@ async def test_published_contents_of_secrets_are_no_difference_and_stay(
 
 
 async def hand_all_out(cluster: Cluster, chart: Rendered) -> None:
-    """Publishes the same keys as the Job. The content of each key except the token is a file of the
-    checkout."""
+    """Writes the same keys as the Job `slurm-publish-secrets`. Except for the token, the content of each
+    key is some file of the checkout."""
     kubernetes = await KubernetesRest.connect(cluster.kubeconfig)
     places = [Place(*each) for each in sorted(handed_out(chart))]
     (token,) = (each for each in places if each.key == "token")
@@ -200,7 +201,7 @@ async def test_ca_bundle_of_the_webhooks_is_no_difference_and_stays(
 
 
 def bundles(cluster: Cluster) -> list[str]:
-    """Returns the CA bundle of each webhook in both configurations."""
+    """Returns the CA bundle of each webhook in both webhook configurations."""
     kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
     shown = cluster.kubectl("get", kinds, "-o", "json").stdout
     return [

@@ -1,4 +1,4 @@
-"""Tests of the example files: Argo CD, Flux and both charts accept each file."""
+"""Tests of the example files: Argo CD, Flux and both charts accept them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _DRY_RUN = (
     *("--validate=strict", "-f", "-"),
 )
 _LARGEST_ANNOTATION = 262_144
-"""Largest size of annotations in bytes (Kubernetes' TotalAnnotationSizeLimitB). `kubectl apply`, and
-therefore Argo CD, stores the whole object in an annotation."""
+"""Maximum size of all annotations of an object, in bytes (Kubernetes' TotalAnnotationSizeLimitB).
+`kubectl apply`, and therefore Argo CD, stores the whole object in an annotation."""
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(FOLDER)))
