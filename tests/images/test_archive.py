@@ -1,4 +1,4 @@
-"""Tests of reading an OCI archive, and of the search for forbidden contents."""
+"""Tests of the reader of OCI archives, and of the search for forbidden contents in an image."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tar(files: Mapping[str, tuple[int, bytes]]) -> bytes:
 
 
 def oci(folder: Path, files: Mapping[str, tuple[int, bytes]], **config: Any) -> Path:
-    """Creates an archive of an image with a single layer."""
+    """Creates the archive of an image with a single layer, and returns the archive's path."""
     blobs: dict[str, bytes] = {}
 
     def blob(data: bytes) -> dict[str, Any]:

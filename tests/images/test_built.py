@@ -1,5 +1,5 @@
-"""Tests of the built images: equal sources give equal images, and an image is small and has no forbidden
-contents."""
+"""Tests of the built images: equal sources give equal images, and each image is small and has no
+forbidden contents."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AT_MOST_MB = {
     "mariadb": 41,
     "slurm-cluster": 80,
 }
-"""Maximum sizes of the compressed images, in MB. A limit is about a tenth more than the present size."""
+"""By image: maximum compressed size in MB. The maximum is about a tenth more than the present size."""
 SAY = {
     "extender": (["slurm-extender", "--help"], "slurm-extender"),
     "node-agent": (["node-agent", "--help"], "node-agent"),
@@ -44,7 +44,7 @@ SAY = {
     "slurmdbd": (["sh", "-c", "command -v slurmdbd"], "/usr/sbin/slurmdbd"),
     "mariadb": (["mariadbd", "--version"], "-MariaDB"),
 }
-"""A command for each image, and a part of the command's output."""
+"""By image: a command, and a required part of the command's output."""
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +55,13 @@ def builder() -> Iterator[Builder]:
 
 @pytest.fixture(params=IMAGES, ids=lambda each: each.name)
 def built(request: pytest.FixtureRequest, builder: Builder) -> tuple[Image, Archive]:
-    """An image from the cache."""
+    """Each image with the archive of the image. The archive is from the cache, if the cache has the
+    archive."""
     return request.param, Archive(builder.built(request.param, Choice()).archive)
 
 
 def registries() -> list[str]:
-    """Returns the hosts of this machine's package registries."""
+    """Returns the hosts of the package registries that this machine uses."""
     configured = [line.split()[1] for line in debian.sources("trixie")]
     configured += [os.environ[name] for name in ("PIP_INDEX_URL", "UV_INDEX_URL") if name in os.environ]
     return [host for host in map(hostname, configured) if host]
@@ -71,7 +72,8 @@ def hostname(url: str) -> str:
 
 
 def run_in(root: Path, user: str, *command: str) -> str:
-    """Runs a command with an image's files as the image's user, and returns the output."""
+    """Runs a command as the image's user, with the files of the image as the root folder. Returns the
+    output."""
     inside = ["chroot", f"--userspec={user}", str(root), *command]
     path = "/opt/slurm-extender/bin:/usr/sbin:/usr/bin"
     done = subprocess.run(
@@ -101,7 +103,7 @@ def test_an_image_is_small(built: tuple[Image, Archive]) -> None:
 
 def test_program_of_an_image_runs_as_its_user(built: tuple[Image, Archive], tmp_path: Path) -> None:
     which, archive = built
-    root = tmp_path / "root"  # readable for other users
+    root = tmp_path / "root"  # other users can read this folder
     root.mkdir()
     archive.unpack(root)
     command, words = SAY[which.name]

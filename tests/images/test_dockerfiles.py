@@ -1,4 +1,4 @@
-"""Tests of the Dockerfiles without a build."""
+"""Tests of the texts of the Dockerfiles. The tests build no image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AS_ROOT = ("login", "node-agent", "slurmd", "sssd")
 
 
 def stage(image: Image) -> str:
-    """Returns the last stage of an image."""
+    """Returns the text of the last stage of an image's Dockerfile."""
     text = (HERE / image.dockerfile).read_text()
     return text.partition(f"FROM scratch AS {image.name}\n")[2].partition("\nFROM ")[0]
 
@@ -56,7 +56,7 @@ def test_hash_of_an_image_covers_exactly_the_copied_files(image: Image) -> None:
     copies = re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE)
     copied = {CHECKOUT / name for line in copies for name in line.split()}
     made_of = {file for file in image.files() if file.suffix != ".Dockerfile"}
-    if image.dockerfile == "python.Dockerfile":  # one file for several images
+    if image.dockerfile == "python.Dockerfile":  # several images share this file
         assert {each for each in copied if each.is_file()} <= made_of
         assert all(any(file.is_relative_to(each) for file in made_of) for each in copied)
     assert made_of <= {

@@ -1,4 +1,4 @@
-"""Tests of the network settings of this machine for builds."""
+"""Tests of builds of images: the builds use the network settings of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the part of the lock for a program's image."""
+"""Tests of the packages that a program's image gets from the lock file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOURCES = {
 
 
 def imported(package: Path) -> Iterator[str]:
-    """Yields the first part of the name of each module that a package's sources import."""
+    """Yields the top-level name of each module that the sources of a package import."""
     for file in package.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
