@@ -1,4 +1,5 @@
-"""Fixtures: one cluster for all tests, with a control plane on the host and the guest as the Node."""
+"""Fixtures: a single cluster for all tests. The control plane runs on the host, and the only Node is the
+guest, a virtual machine."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Images(NamedTuple):
 
 @pytest.fixture(scope="session")
 def report(request: pytest.FixtureRequest) -> Report:
-    """Reports progress, because the tests take minutes."""
+    """Writes the progress to the terminal, because the tests take minutes."""
     return reporter(request.config)
 
 
@@ -59,7 +60,7 @@ def images(report: Report) -> Images:
 
 @pytest.fixture(scope="session")
 def installation(images: Images, report: Report) -> Iterator[Installation]:
-    """The cluster with the images, before the installation of the chart."""
+    """The cluster before the installation of the chart. The Node already has the images."""
     spec = ClusterSpec(
         nodes=0,
         guest=True,

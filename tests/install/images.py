@@ -1,4 +1,4 @@
-"""The version of the kube-scheduler image. Outside these tests, the image comes from Kubernetes'
+"""Finds the version for the tests' own image of kube-scheduler. Users get this image from Kubernetes'
 registry."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from deploy.local.spec import KUBERNETES_RELEASES
 
 
 def kubernetes_version(report: Report) -> str:
-    """Returns the image tag that the chart uses, such as v1.37.2."""
+    """Returns the tag that the chart uses for the image, such as v1.37.2."""
     binary = kubernetes_binaries(KUBERNETES_RELEASES[0], report)["kube-scheduler"]
     return subprocess.run(
         [binary, "--version"], capture_output=True, text=True, check=True

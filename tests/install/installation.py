@@ -1,4 +1,4 @@
-"""A cluster on which helm installs the chart as users do, with images from the Node."""
+"""A cluster on which helm installs the chart as users do. The images are already on the Node."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ NAMESPACE: Final = "slurm-extender"
 _SLURM_TOKEN: Final = "slurm-token"
 _SLURMD_KEY: Final = "slurmd"
 _OF_NODE: Final = {"users": "/etc/passwd", "groups": "/etc/group", "homes": "/home"}
-"""Folders of the Node that jobs need. The Node has the users."""
+"""Files and folders of the Node that jobs in slurmd Pods need, because the users exist on the Node."""
 _PASSING: Final = ("events", "events.events.k8s.io")
-"""Kinds of objects that expire."""
+"""Kinds of objects that kube-apiserver deletes after some time."""
 _OF_KUBELETS: Final = "Lease kube-node-lease "
 
 
@@ -35,7 +35,7 @@ class Installation:
     """The chart on a cluster, and the actions of a cluster administrator."""
 
     def __init__(self, cluster: Cluster, helm: Path, slurmd: str) -> None:
-        """`slurmd` is the image of slurmd Pods."""
+        """`slurmd` is the image for slurmd Pods."""
         assert cluster.guest is not None
         self.cluster = cluster
         self._slurmd = slurmd
@@ -56,17 +56,17 @@ class Installation:
         key = Layout(self.cluster.directory).slurm / "etc" / "slurm.key"
         self._secret(_SLURMD_KEY, POOLS_NAMESPACE, f"--from-file={key}")
 
-    # helm
+    # Calls of helm
 
     def install(self, *options: str) -> None:
         self.helm("install", *self._chart(), "--wait", *options)
 
     def upgrade(self, *, replicas: int = 1) -> None:
-        """Upgrades to the current images. `replicas` is the number of slurmd Pods."""
+        """Upgrades the release to the current images. The pool gets `replicas` slurmd Pods."""
         self.helm("upgrade", *self._chart(replicas), "--wait")
 
     def uninstall(self) -> None:
-        """Uninstalls as docs/tasks/uninstall.md describes, and deletes the namespaces of `prepare`."""
+        """Follows docs/tasks/uninstall.md, and deletes the namespaces of `prepare`."""
         self.helm("uninstall", RELEASE, "--wait")
         self.cluster.kubectl("delete", "namespace", NAMESPACE, POOLS_NAMESPACE)
 
@@ -74,16 +74,17 @@ class Installation:
         """Returns the output of `helm test`."""
         return self.helm("test", RELEASE, "--logs")
 
-    # Observations
+    # Reading the state of the cluster
 
     def pods(self, component: str) -> list[Manifest]:
-        """Returns the Pods of a component of the chart, without Pods in deletion."""
+        """Returns the Pods of a component of the chart. Leaves out Pods that are being deleted."""
         selector = f"app.kubernetes.io/component={component}"
         told = self.cluster.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json").stdout
         return [pod for pod in json.loads(told)["items"] if "deletionTimestamp" not in pod["metadata"]]
 
     def objects(self) -> set[str]:
-        """Returns the names of all objects, by kind and namespace, except kinds that expire."""
+        """Returns a line with kind, namespace and name for each object. Leaves out kinds of objects that
+        expire."""
         kinds = self.cluster.kubectl("api-resources", "--verbs=list", "-o", "name").stdout.split()
         wanted = ",".join(
             kind for kind in kinds if kind not in _PASSING and not kind.startswith("events.")
@@ -93,8 +94,8 @@ class Installation:
         return set(self.cluster.kubectl("get", wanted, "-A", "-o", form).stdout.splitlines())
 
     def left(self) -> list[str]:
-        """Returns the objects that did not exist before the installation, except the kubelets'
-        Leases."""
+        """Returns the new objects since the time before the installation, except the Leases of
+        kubelets."""
         found = self.objects() - self._bare
         return sorted(each for each in found if not each.startswith(_OF_KUBELETS))
 
@@ -107,8 +108,7 @@ class Installation:
         return self.cluster.run_slurm("sinfo", "-hN", "-o", "%T").stdout.strip()
 
     def inside(self, component: str, program: str) -> str:
-        """Returns the output of a Python program in the component's container. The container has no
-        shell."""
+        """Runs a Python program in the component's container, which has no shell. Returns the output."""
         name = self.pods(component)[0]["metadata"]["name"]
         argv = ("exec", "-n", NAMESPACE, name, "--", "python3", "-c", program)
         return self.cluster.kubectl(*argv).stdout
@@ -125,7 +125,8 @@ class Installation:
         return self.cluster.kubectl(*asks).stdout
 
     def signal(self, name: str) -> None:
-        """Sends a signal to the extender's process from outside the container."""
+        """Sends a signal to the extender's process. The signal comes from the Node, and not from a
+        process in the container."""
         self._guest.run(f"pkill -{name} -f 'slurm-extender [s]erve'")
 
     def _secret(self, name: str, namespace: str, *given: str) -> None:
@@ -142,7 +143,7 @@ class Installation:
             "slurm": {"restUrl": f"http://{host}:{port}", "tokenSecret": {"name": _SLURM_TOKEN}},
             "gpuTypes": {GPU: "gpu"},
             "policy": {"preset": "open", "rules": []},
-            # The cluster has one Node with emulated processors.
+            # A single replica, because the cluster has a single Node with emulated processors.
             "extender": {
                 "replicas": 1,
                 "preStopSleepSeconds": 1,

@@ -1,4 +1,5 @@
-"""Runs helm and kubectl on a cluster whose Node is a guest. An error contains the state of the Pods."""
+"""Runs helm and kubectl on a cluster whose only Node is a guest. If a call fails, the error contains the
+state of the Pods."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from deploy.local.errors import ClusterError
 from tests.eventually import eventually
 
 WITHIN_S: Final = 600.0
-"""Time limit of a step, in seconds. On an idle machine, a step takes a minute, because the guest is
-emulated."""
+"""Maximum time of a step, in seconds. On an idle machine, a step takes about a minute, because the guest
+is emulated."""
 _OF_RELEASES: Final = "app.kubernetes.io/instance"
 
 
 class Releases:
-    """The releases of a namespace."""
+    """The Helm releases in one namespace."""
 
     def __init__(self, cluster: Cluster, helm: Path, namespace: str) -> None:
         self._cluster = cluster
@@ -26,7 +27,8 @@ class Releases:
         self._namespace = namespace
 
     def helm(self, *arguments: str) -> str:
-        """Returns helm's output. Raises ClusterError with the Pods' events and logs."""
+        """Returns helm's output. If helm fails, raises ClusterError with the events and logs of the
+        Pods."""
         options = ("--namespace", self._namespace, "--timeout", f"{WITHIN_S:.0f}s")
         waits = options if arguments[0] != "list" else options[:2]
         done = subprocess.run(
@@ -41,15 +43,15 @@ class Releases:
         return done.stdout
 
     def until(self, see: Callable[[], Any], what: str) -> Any:
-        """Returns the first true result. The error after a timeout contains the Pods' events and
-        logs."""
+        """Returns the first true value of `see`. After a timeout, the error contains the events and logs
+        of the Pods."""
         try:
             return eventually(see, what, WITHIN_S)
         except AssertionError as late:
             raise AssertionError(f"{late}\n{self.story()}") from None
 
     def story(self) -> str:
-        """Returns the Pods, their events and the ends of their logs."""
+        """Describes the Pods, with their events and the ends of their logs."""
         said = []
         for ask in (
             ("get", "pods", "-A", "-o", "wide"),

@@ -11,7 +11,8 @@ from deploy.local.progress import Report, Stopwatch
 
 
 def reporter(config: pytest.Config) -> Report:
-    """Returns a function that writes lines to the terminal, each with the elapsed seconds."""
+    """Returns a function that writes a line to the terminal, together with the seconds since the
+    start."""
     return Stopwatch(partial(_say, config))
 
 

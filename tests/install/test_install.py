@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(1500)]
 _PAUSE_S = 10.0
-"""Pause between Pods of an upgrade. The start of each container takes seconds on the emulated
-processors."""
+"""Pause between the Pods that the test creates during an upgrade. On the emulated processors, each
+container takes seconds to start."""
 
 
 def create(actors: Actors, name: str, *, gpus: int = 0) -> None:
-    """Creates a Pod as its author writes the Pod: with an annotation, and without a scheduler's name."""
+    """Creates a Pod in the form that the Pod's author would choose: with an annotation, and without the
+    name of a scheduler."""
     requests = {"cpu": "1", "memory": "64Mi"}
     limits = {GPU: str(gpus)} if gpus else {}
     container = {
@@ -90,7 +91,7 @@ def test_check_of_the_chart_passes(installation: Installation) -> None:
 def test_kube_scheduler_loses_its_lease_if_its_extender_hangs(
     installation: Installation,
 ) -> None:
-    """The kubelet's liveness probe of kube-scheduler calls the extender at the Pod's address."""
+    """The kubelet's liveness probe of kube-scheduler is a call to the extender, at the Pod's address."""
     lease = "slurm-extender-kube-scheduler"
     before = installation.holder(lease)
     assert before
@@ -102,7 +103,7 @@ def test_kube_scheduler_loses_its_lease_if_its_extender_hangs(
             "kube-scheduler is ended",
         )
         last = installation.state_of("kube-scheduler")["lastState"]["terminated"]
-        assert last["exitCode"] == 0  # ended by SIGTERM, with a release of the Lease
+        assert last["exitCode"] == 0  # SIGTERM has ended kube-scheduler, which released the Lease
     finally:
         installation.signal("CONT")
     installation.until(
@@ -114,8 +115,8 @@ def test_kube_scheduler_loses_its_lease_if_its_extender_hangs(
 
 @contextmanager
 def pods_all_the_while(actors: Actors) -> Iterator[list[str]]:
-    """Creates a Pod every ten seconds, and deletes the Pod after the binding. Yields the names of the
-    bound Pods. Raises the first failure at the end of the block."""
+    """Creates a Pod every ten seconds, and deletes each Pod after its binding, until the block ends.
+    Yields the list of the names of bound Pods. After the block, raises the first failure."""
     over, names, failures = threading.Event(), list[str](), list[Exception]()
 
     def author() -> None:
