@@ -25,8 +25,8 @@ OURS = "ours, Slurm 26.05"
 def burst(
     seconds: float = 10.0, *, cpu_s: float = 0.4, sent: float = 500_000.0, pictures: float = 0.0
 ) -> Burst:
-    """Returns a burst of 100 Pods. The Pods are bound after 1, 2, ... 100 ms, half a ms after the start
-    of their jobs."""
+    """Returns the figures of a burst of 100 Pods. The Pods are bound after 1, 2, ... 100 ms, each half a
+    millisecond after the start of its job."""
     spent = MeterReading(
         {"extender": cpu_s, "slurmctld": 0.1, "slurmrestd": 0.1, "etcd": 0.4},
         rest_calls={"POST job/allocate": 100.0, "GET nodes": 0.0},

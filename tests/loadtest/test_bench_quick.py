@@ -1,4 +1,4 @@
-"""Tests of the evaluation of the quick benchmark."""
+"""Tests of how `make bench-quick` evaluates its measurements."""
 
 import json
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ QUICK = budgets("bench-quick")
 def burst(
     pods_per_s: float, cpu_ms_per_pod: float = 0.0, writes: float = 5.0, calls: float = 2.0
 ) -> Burst:
-    """Returns a burst of 100 Pods, bound after 1, 2, ... 100 ms."""
+    """Returns the figures of a burst of 100 Pods, which are bound after 1, 2, ... 100 ms."""
     bound_ms = [float(number) for number in range(1, 101)]
     cpu_s = {"extender": cpu_ms_per_pod / 10, "etcd": 0.2} if cpu_ms_per_pod else {"etcd": 0.2}
     asked, written = {"POST job/allocate": calls * 100}, {"PATCH pods": writes * 100}
@@ -92,8 +92,8 @@ def test_a_slow_binding_on_an_idle_cluster_only_warns(idle: float, word: str) ->
 
 
 def test_a_ratio_compares_the_time_of_all_bursts() -> None:
-    """Two bursts of 100 Pods take 3 s at 50 and 100 Pods a second, and 6 s at 25 and 50 Pods a
-    second."""
+    """In the noop runs, two bursts of 100 Pods take 3 s together (50 and 100 Pods a second). In our
+    runs, they take 6 s (50 and 25 Pods a second). So the ratio is a half."""
     outcomes = {"alone": outcome([150.0]), "mapped": outcome([100.0, 50.0])}
     outcomes |= {"noop": outcome([50.0, 100.0]), "ours": outcome([50.0, 25.0])}
     found = summary(outcomes)
@@ -122,11 +122,11 @@ def test_summary_has_the_figures_of_readme() -> None:
     assert found.items() >= expected.items()
 
 
-# The context of a command
+# The context manager `command`
 
 
 def ran(path: Path, *found: Verdict, error: BaseException | None = None, broken: bool = False) -> int:
-    """Runs a command, and returns the exit status."""
+    """Runs a command with these verdicts or this error, and returns the exit status."""
 
     def act() -> None:
         with command(path) as run:

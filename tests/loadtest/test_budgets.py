@@ -1,4 +1,4 @@
-"""Tests of the budgets, which are the limits of measured figures."""
+"""Tests of the budgets, which are limits for measured figures."""
 
 from pathlib import Path
 

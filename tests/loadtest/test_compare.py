@@ -1,4 +1,4 @@
-"""Tests of the comparison of two checkouts, which are measured in turn."""
+"""Tests of the comparison of two checkouts, whose measurements take turns."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Tests of a short load run on real components with the slurmrestd stub: calls are timed, and Pods are
-bound."""
+"""Tests of a short load run on real components, with the stub of slurmrestd: the calls are timed, and
+Pods are bound."""
 
 import json
 import os
@@ -45,7 +45,8 @@ def test_figures_of_a_load_are_stored_beside_the_figures_of_bench(tmp_path: Path
 @pytest.mark.real
 @pytest.mark.alone
 def test_twenty_seconds_of_load_at_50_nodes(tmp_path: Path) -> None:
-    """The budgets are two seconds, because the machine may be busy. No call may fail."""
+    """The budgets for the times are two seconds, because the machine may be busy. No call may fail, and
+    no Pod may be overdue."""
     wide = "{ p50_ms = 2000, p99_ms = 2000 }"
     lines = [
         "[load-50]",

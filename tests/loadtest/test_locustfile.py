@@ -1,4 +1,4 @@
-"""Tests of locust in the role of kube-scheduler, with a fake extender."""
+"""Tests of locust as it plays kube-scheduler, against a fake extender."""
 
 import asyncio
 import subprocess
@@ -16,21 +16,22 @@ from aiohttp import web
 from deploy.local.layout import CHECKOUT
 from loadtest.scenarios.load import LoadKind, PreparedPod, PreparedPods
 
-pytestmark = pytest.mark.alone  # locust's time limit includes its start
+pytestmark = pytest.mark.alone  # locust's time limit includes locust's own start
 
 LOCUSTFILE = CHECKOUT / "loadtest/locustfile.py"
-_HANGS_S = 20  # locust waits for open calls after its time limit
+_HANGS_S = 20  # seconds; after its time limit, locust still waits for open calls
 NODES = [f"node-{number}" for number in range(50)]
 
 
 @dataclass
 class Extender:
-    """Binds every Pod once. Grants the Node of the prepared Pod, or always node-0 if not `faithful`."""
+    """A fake extender that binds every Pod once. If `faithful`, grants each Pod the prepared Node,
+    otherwise always node-0."""
 
     prepared: PreparedPods
     faithful: bool = True
     answers: int = 1000
-    """Number of answered /filter calls. The next call hangs."""
+    """Number of /filter calls that get an answer. The call after that hangs."""
     calls: Counter[str] = field(default_factory=Counter)
     bound: set[str] = field(default_factory=set)
 
@@ -70,7 +71,7 @@ PREPARED = PreparedPods(NODES, [prepared(number, [*LoadKind][number % 3]) for nu
 
 
 def run(extender: Extender, folder: Path, *, longest: str = "30s") -> Mapping[str, Any]:
-    """Runs locust against the extender, and returns the figures."""
+    """Runs locust against the fake extender, and returns the measured figures."""
 
     async def load() -> None:
         runner = web.AppRunner(application(extender), shutdown_timeout=0)
@@ -125,13 +126,14 @@ def test_each_pod_is_filtered_and_bound_once(tmp_path: Path) -> None:
 def test_quick_wrong_reply_is_a_failure(tmp_path: Path) -> None:
     figures = run(Extender(PREPARED, faithful=False), tmp_path)
     assert figures["filter"]["failed"] == 20
-    assert figures["bind unmanaged"]["failed"] == 20  # no call for the other Pods
+    assert figures["bind unmanaged"]["failed"] == 20  # for other Pods, bind is not called
     assert figures["failed_calls"] == 40
     assert "bind" not in figures
 
 
 def test_pods_of_calls_without_an_end_are_overdue(tmp_path: Path) -> None:
-    """Only finished calls are timed, and the finished calls are quick."""
+    """Only finished calls have a time, and the finished calls were quick. So the times alone would hide
+    the hanging calls."""
     figures = run(Extender(PREPARED, answers=50), tmp_path, longest="15s")
     assert figures["filter"]["p99_ms"] < 10_000
     assert figures["overdue_pods"] == 10

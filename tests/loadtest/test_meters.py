@@ -1,4 +1,4 @@
-"""Tests of reading figures from real metrics of kube-apiserver and from slurmctld's real log."""
+"""Tests of the readers of figures, with real metrics of kube-apiserver and a real log of slurmctld."""
 
 import pytest
 

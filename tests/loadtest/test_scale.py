@@ -1,4 +1,4 @@
-"""Tests of the budgets of a run at scale, and of the page."""
+"""Tests of the budgets of a run at scale, and of the page with the figures of this run."""
 
 from typing import Any
 
@@ -64,7 +64,8 @@ def test_new_figures_replace_only_the_old_figures() -> None:
 
 
 def test_page_has_the_lines_of_its_template() -> None:
-    """The figures differ from the page's figures, but the lines are the same."""
+    """The figures of the test differ from the page's figures, but both pages must have the same
+    lines."""
     lines = [
         [line.partition("|")[2].split("|")[0] for line in page.splitlines() if line.startswith("|")]
         for page in (SCALE.read_text(), renewed(SCALE, found()))

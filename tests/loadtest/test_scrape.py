@@ -1,4 +1,4 @@
-"""Tests of reading counters and histograms from pages of metrics."""
+"""Tests of the readers of counters and histograms on pages of metrics."""
 
 from http import HTTPStatus
 from math import inf
@@ -24,12 +24,14 @@ upper 9
 
 
 def histogram(*at_most: float) -> Histogram:
-    """Returns a histogram. `at_most` are the counts up to 1 ms, 5 ms and 20 ms, and the total count."""
+    """Returns a histogram. The arguments are the numbers of observations up to 1 ms, up to 5 ms, up to
+    20 ms, and in total."""
     return Histogram(dict(zip((0.001, 0.005, 0.02, inf), at_most, strict=True)))
 
 
 def page(*seconds: float) -> str:
-    """Returns a page with a request to /filter for each duration, and with other requests."""
+    """Returns a page of metrics with one request to /filter for each duration, and with requests that
+    must not count."""
     registry = CollectorRegistry()
     counted = Counted(
         "verb_seconds", "Requests.", ["verb", "status"], registry=registry, buckets=(0.001, 0.005)
@@ -78,7 +80,7 @@ def test_histograms_with_matching_labels_are_summed() -> None:
 
 
 def test_observations_before_the_first_page_do_not_count() -> None:
-    """All observations before the first page were slow."""
+    """Before the first page, all observations were slow, and all later observations are quick."""
     found = histogram(100, 200, 200, 1200).since(histogram(0, 100, 100, 1100))
     assert found.count == 100
     assert found.percentile_ms(99) == pytest.approx(0.99)

@@ -1,4 +1,5 @@
-"""Tests of the slurmrestd stub beyond the contract: the delays, and the bytes of the HTTP replies."""
+"""Tests of what the slurmrestd stub does beyond the contract tests: the delays, and the exact bytes of
+HTTP replies."""
 
 import asyncio
 import itertools
@@ -23,7 +24,7 @@ def slurm(nodes: int = 2) -> InMemorySlurm:
 
 
 async def exchange(url: str, *lines: str) -> bytes:
-    """Returns the whole reply to one request. The stub then closes the connection."""
+    """Sends one request and returns the whole reply, after which the stub closes the connection."""
     host, _, port = url.removeprefix("http://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write("\r\n".join([*lines, "Host: stub", "Connection: close", "", ""]).encode())
@@ -62,8 +63,8 @@ async def test_request_that_is_not_http_is_an_error() -> None:
 
 
 async def test_replies_have_the_length_of_real_replies() -> None:
-    """Compact replies of slurmrestd 26.05.5 have 6.2 kB for a job, and 1.7 kB for a node with eight
-    cores."""
+    """In compact JSON, a reply of slurmrestd 26.05.5 has 6.2 kB about a job, and 1.7 kB about a node
+    with eight cores."""
     fake = slurm()
     await fake.allocate(JOB, 7)
     async with serving(fake) as url:
@@ -88,7 +89,8 @@ async def test_changed_nodes_are_read_again() -> None:
 
 
 async def test_jobs_of_a_node_are_as_of_the_last_request_for_all_nodes() -> None:
-    """slurmrestd 24.11 and 26.05 do the same, even if the reply about all nodes is empty (304)."""
+    """Until a client asks for all nodes, a read of one node shows the old allocation. slurmrestd 24.11
+    and 26.05 do the same, even if the reply about all nodes is empty (304)."""
     fake = slurm()
     path, token = "GET /slurm/v0.0.45/node", f"X-SLURM-USER-TOKEN: {ROOTS_TOKEN}"
     async with serving(fake) as url:

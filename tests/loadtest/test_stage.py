@@ -1,5 +1,5 @@
-"""Tests of a stage of `make bench` on real components: working scenarios are measured beside broken
-scenarios."""
+"""Tests of a stage of `make bench` on real components. A stage is a group of scenarios whose clusters
+run at the same time. A scenario that breaks must not disturb the others."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,8 +32,8 @@ def scenario(
 
 
 def check_measured(outcome: Outcome, *, slurm_log: bool) -> None:
-    """Checks the figures of a scenario. slurmctld's log shows no starts of a load if the backfill
-    scheduler has started all jobs. Starts in one load of four are enough."""
+    """Checks the figures of a scenario. `slurm_log` is False if slurmctld's log shows no starts: this is
+    so if the backfill scheduler has started all jobs. Starts in one of four loads are enough."""
     found = outcome.as_json()
     assert found["broken"] is None
     assert found["idle_bound_ms"]["pods"] == 2

@@ -1,5 +1,5 @@
-"""Tests of the compared variants on a small cluster: bindings are timed, and missing bindings are an
-error."""
+"""Tests of the variants that a benchmark compares, on a small cluster. Bindings are timed, and a missing
+binding is an error."""
 
 import asyncio
 from dataclasses import replace
