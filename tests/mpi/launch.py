@@ -1,7 +1,7 @@
-"""Measures how long `srun` over slurmds, and `mpirun` by SSH over Pods, take to run a program of many
-ranks.
+"""Measures how long `srun` and `mpirun` take to run a program of many ranks. srun starts the ranks by
+slurmds, and mpirun starts them by SSH in Pods.
 
-Both run on this machine, in turns. `python -m tests.mpi.launch` prints a table; `--quick` runs few
+Both run on this machine, and take turns. `python -m tests.mpi.launch` prints a table; `--quick` runs few
 ranks.
 """
 
@@ -27,7 +27,7 @@ from tests.slurmd_pods.launch import RANK
 
 
 class Size(NamedTuple):
-    """Number of nodes or Pods, and number of ranks on each."""
+    """Number of nodes or Pods (`places`), and number of ranks on each of them."""
 
     places: int
     each: int
@@ -38,40 +38,43 @@ class Size(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Program that each rank runs."""
+    """The program that each rank runs, and what it prints."""
 
     argv: tuple[str, ...]
     mpi: str
     """Value of srun's option --mpi."""
     argv_of_srun: tuple[str, ...] = ()
-    """Command for srun, if srun runs another program with the same effect."""
+    """Command for srun, if srun must run another program that does the same."""
     lines_each: int = 0
     """Number of lines that each rank prints."""
     lines: int = 0
     """Number of lines that the first rank prints in addition."""
     uncounted_s: float = 0.0
     most: int = 100_000
-    """Largest number of ranks for the program."""
+    """Largest number of ranks with which the program is measured."""
 
 
 SIZES: Final = (Size(10, 8), Size(16, 16), Size(16, 64))
 QUICK: Final = (Size(3, 2),)
 TIMES: Final = 3
 PROGRAMS: Final = {
-    # mpirun of Open MPI 5.0.7 may wait for ever if ranks end before all ranks have started.
+    # uncounted: 5 s of sleep. mpirun of Open MPI 5.0.7 may wait for ever if some ranks end before all
+    # ranks have started.
     "starts and ends": Program(("sleep", "5"), "none", uncounted_s=5),
-    # srun: PMI2, as in each Debian release of Slurm, and a shell script. mpirun: PMIx.
+    # srun runs a shell script with PMI2, which each Debian release of Slurm has. mpirun runs a program
+    # with PMIx.
     "tells all others a word": Program((WORDS,), "pmi2", ("bash", "/tmp/rank.sh"), lines_each=1),
-    # Ranks wait in a busy loop: with more ranks, the times on two cores say nothing.
+    # The ranks wait in a busy loop. So with more than 8 ranks on two cores, the times would be
+    # meaningless.
     "MPI_Init, MPI_Barrier, MPI_Finalize": Program((BARRIER,), "pmix", lines=1, most=8),
 }
 _COMMON: Final = ("env", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp", "OMPI_MCA_mpi_yield_when_idle=1")
-"""Settings of Open MPI for both ways: messages go over TCP. slurmds on one machine share /dev/shm, where
-ranks of different nodes would use each other's memory."""
+"""Settings of Open MPI for srun and mpirun: messages go over TCP. Otherwise ranks of different nodes
+would exchange messages by /dev/shm, which the slurmds of one machine share."""
 _LOOPBACK: Final = "OMPI_MCA_btl_tcp_if_include=lo"
-"""Network interface between ranks, for slurmds on one machine."""
+"""Setting of Open MPI for slurmds on one machine: ranks exchange messages over loopback."""
 Start = Callable[[Size, Program], str]
-"""Function that runs a program, and returns the output."""
+"""Function that runs a program with ranks of this size, and returns the output."""
 
 
 def over_slurmds(cluster: Cluster, size: Size, program: Program) -> str:
@@ -84,14 +87,14 @@ def over_slurmds(cluster: Cluster, size: Size, program: Program) -> str:
 def over_pods(job: Pods, size: Size, program: Program) -> str:
     """Runs a program with mpirun in the first Pod, and returns the output."""
     hosts = ",".join(f"mpi-{index}:{size.each}" for index in range(size.places))
-    # The program reads two variables that slurmd would set.
+    # mpirun sets these two variables, because slurmd would set them and the program reads them
     named = ("SLURMD_NODENAME=pod", f"SLURM_NTASKS={size.ranks}")
     given = ("--host", hosts, "--bind-to", "none", *_COMMON, *named)
     return job.execute(0, "mpirun", *given, *program.argv)
 
 
 def seconds(start: Start, size: Size, program: Program) -> float:
-    """Returns the seconds from the start to the end of the program, without `uncounted_s`."""
+    """Returns the seconds that a program takes from start to end, without `uncounted_s`."""
     began = time.monotonic()
     printed = start(size, program)
     took = time.monotonic() - began
@@ -101,14 +104,16 @@ def seconds(start: Start, size: Size, program: Program) -> float:
 
 
 def measure(starts: Mapping[str, Start], size: Size, program: Program) -> dict[str, float]:
-    """Returns the median time of each way. The ways take turns."""
+    """Returns the median time for each way to start the program (srun or mpirun). The ways take
+    turns."""
     each = [{way: seconds(start, size, program) for way, start in starts.items()} for _ in range(TIMES)]
     return {way: statistics.median(one[way] for one in each) for way in starts}
 
 
 @contextmanager
 def both(places: int, each: int) -> Iterator[dict[str, Start]]:
-    """Starts nodes and Pods, and yields a function for each way to run a program."""
+    """Starts slurmds and Pods. Yields, for srun and mpirun, the function that runs a program in this
+    way."""
     spec = ClusterSpec(
         nodes=places, cpus_per_node=each, release=RELEASE, kubernetes=False, extender=False
     )
@@ -126,7 +131,7 @@ def both(places: int, each: int) -> Iterator[dict[str, Start]]:
 
 
 def table(sizes: tuple[Size, ...]) -> Iterator[str]:
-    """Yields a line for each size and program."""
+    """Yields the lines of the table: a line for each size and program."""
     yield "| ranks | nodes or Pods | each rank | srun | mpirun | ratio |"
     yield "|---:|---:|---|---:|---:|---:|"
     with both(max(size.places for size in sizes), max(size.each for size in sizes)) as starts:

@@ -1,7 +1,7 @@
-"""Runs the Pods of the Job of examples/23-mpi as namespaces of this machine.
+"""Runs the Pods of the Job of examples/23-mpi in namespaces of this machine.
 
-Each Pod has a separate network, host name, process tree and file system, and the files and commands of
-the manifest. /etc/hosts contains the names of the Pods.
+Each Pod has its own network, host name, processes and file system, and gets the files and commands of
+the manifest. /etc/hosts in each Pod contains the names of all Pods.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def container() -> dict[str, Any]:
 
 
 class Pods:
-    """Pods of a Job. The Pods end with this process."""
+    """The Pods of a Job. All Pods end when this process ends."""
 
     def __init__(self, tree: Path, folder: Path, count: int, ranks_each: int) -> None:
-        """`folder` must be empty. Starts no Pod."""
+        """Prepares the network of `count` Pods, and starts no Pod. `folder` must be empty."""
         self._tree = tree
         self._folder = folder
         self._count = count
@@ -93,7 +93,7 @@ class Pods:
                 process.kill()
 
     def _place(self, index: int) -> Path:
-        """Creates the folder of a Pod, with the files for /etc, and returns the path."""
+        """Creates the folder of a Pod, with the files that the Pod has in /etc. Returns the folder."""
         place = self._folder / f"mpi-{index}"
         for name in ("root", "writable", "etc/mpi", "etc/mpi-ssh"):
             (place / name).mkdir(parents=True)
@@ -102,7 +102,7 @@ class Pods:
         for source in (self._folder / "key").iterdir():
             target = place / "etc/mpi-ssh" / source.name
             target.write_bytes(source.read_bytes())
-            target.chmod(0o444)  # the Pod's user reads the file
+            target.chmod(0o444)  # the Pod's user must be able to read this file
         hosts = [f"10.0.0.{each + 1} mpi-{each}.mpi mpi-{each}" for each in range(self._count)]
         (place / "etc/hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts, ""]))
         (place / "etc/passwd").write_text(_PASSWD.format(USER))
@@ -115,7 +115,7 @@ class Pods:
         return (f"{name}={value}" for name, value in {**given, **own, **size}.items())
 
     def _connect(self, index: int, pid: int) -> None:
-        """Connects a Pod to the network of the Pods."""
+        """Connects a Pod to the network that all Pods share."""
         port, switch = (
             f"pod-{index}",
             ("nsenter", "--target", str(self._switch.pid), "--net", "ip", "link"),
@@ -128,7 +128,7 @@ class Pods:
 
 
 def make_key(folder: Path) -> None:
-    """Creates the files from which run.sh of the example makes a Secret."""
+    """Creates the files from which the example's run.sh makes a Secret: an SSH key and known_hosts."""
     folder.mkdir(parents=True)
     key = folder / "key"
     _call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "mpi", "-f", str(key))
@@ -137,7 +137,7 @@ def make_key(folder: Path) -> None:
 
 @contextmanager
 def pods(tree: Path, folder: Path, count: int, ranks_each: int) -> Iterator[Pods]:
-    """Yields the Pods, and ends all Pods after the block. All Pods except the first are already
+    """Yields the Pods of a Job, and ends them after the block. All Pods except the first Pod are already
     running."""
     job = Pods(tree, folder, count, ranks_each)
     try:

@@ -1,7 +1,7 @@
-"""Test of the Job of examples/23-mpi on Pods that are namespaces of this machine.
+"""Test of the Job of examples/23-mpi. The Job's Pods run in namespaces of this machine.
 
 The Pods have Debian's sshd and Open MPI, and the script and configuration of the manifest.
-tests/examples runs the same Job on a cluster without real containers.
+tests/examples runs the same Job on a cluster that has no real containers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COUNT, RANKS_EACH = 3, 2
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
-    """Pods of the Job. All Pods except the first are running."""
+    """The Pods of the Job. All Pods except the first Pod are running."""
     with pods(tree(), tmp_path_factory.mktemp("mpi"), COUNT, RANKS_EACH) as running:
         yield running
 

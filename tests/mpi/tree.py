@@ -1,5 +1,5 @@
-"""Builds a tree of files with Debian's Slurm, Open MPI and sshd, so that srun and mpirun start the same
-programs."""
+"""Builds a tree of files with Debian's Slurm, Open MPI and sshd. srun and mpirun both use this tree, so
+they start the same programs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from deploy.local.slurm import tree as slurm_tree
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
 
 RELEASE: Final = "24.11"
-"""Debian's release of Slurm whose slurmds support PMIx. Ranks of Open MPI find each other by PMIx."""
+"""Release of Slurm whose Debian packages support PMIx. Ranks of Open MPI find each other by PMIx."""
 BARRIER: Final = "/usr/bin/barrier"
-"""Path of a program with MPI."""
+"""Path of a test program that uses MPI."""
 WORDS: Final = "/usr/bin/words"
-"""Path of a program with PMIx alone. A program with MPI begins and ends with the same calls of PMIx."""
+"""Path of a test program that uses only PMIx. A program with MPI makes the same calls of PMIx at its
+start and end."""
 _PACKAGES: Final = ("openmpi-bin", "openssh-client", "openssh-server")
 _BARRIER: Final = Path(__file__).with_name("barrier.c")
 _WORDS: Final = Path(__file__).parents[1] / "slurmd_pods/rank.c"
 
 
 def tree(report: Report = silent) -> Path:
-    """Returns the folder. The first call on a machine downloads the packages, and builds both
-    programs."""
+    """Returns the folder with the tree. The first call on a machine downloads the packages, and builds
+    both test programs."""
     recipes = [__file__, str(_BARRIER), str(_WORDS), debian.__file__, slurm_tree.__file__]
     key = recipe_hash(*(Path(path).read_bytes() for path in recipes))
     return build_once(
@@ -38,7 +39,7 @@ def tree(report: Report = silent) -> Path:
 
 def _build(place: Path) -> None:
     slurm_tree.unpack_slurm(RELEASE, place, _PACKAGES)
-    (place / "usr/bin/mpirun").symlink_to("mpirun.openmpi")  # a link as from Debian's alternatives
+    (place / "usr/bin/mpirun").symlink_to("mpirun.openmpi")  # Debian's alternatives would make this link
     _compile(_BARRIER, place, BARRIER, "libmpi.so.40")
     _compile(_WORDS, place, WORDS, "libpmix.so.2")
 
@@ -51,7 +52,7 @@ def _compile(source: Path, place: Path, program: str, needs: str) -> None:
 
 
 class WithMpi(Cluster):
-    """Cluster whose slurmds use this tree."""
+    """A cluster whose slurmds have the files of this tree."""
 
     @classmethod
     def prepare(cls, spec: ClusterSpec, *, report: Report = silent) -> tuple[Path, dict[str, str]]:
