@@ -1,5 +1,5 @@
-"""docs/tasks/install.md has a limited number of steps, and a checklist of parameters that Slurm
-knows."""
+"""Tests of docs/tasks/install.md: the page has a limited number of steps, and Slurm knows each parameter
+of the page's checklist."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_installation_has_at_most_ten_steps() -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("release", DEBIAN_SUITES)
 def test_slurm_knows_every_parameter_of_the_checklist(release: str) -> None:
-    """Searches Slurm's manual pages."""
+    """The test looks for each parameter in Slurm's manual pages."""
     tree, _ = Cluster.prepare(ClusterSpec(kubernetes=False, extender=False, release=release))
     pages = (tree / "usr/share/man/man5" / name for name in ("slurm.conf.5.gz", "cgroup.conf.5.gz"))
     manual = re.sub(

@@ -1,4 +1,4 @@
-"""docs/troubleshooting/operate.md names every component that /readyz may report."""
+"""Tests that docs/troubleshooting/operate.md names every component that /readyz may report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = (
 
 
 def texts(tree: ast.Module) -> dict[str, str]:
-    """Returns the module's string constants by name."""
+    """Returns the string constants of a module, by name."""
     found = {}
     for node in tree.body:
         match node:
@@ -32,7 +32,7 @@ def texts(tree: ast.Module) -> dict[str, str]:
 
 
 def named(path: Path) -> Iterator[str]:
-    """Yields the components that a module reports by `health.says(part, ...)`."""
+    """Yields the names of the components that a module reports by `health.says(part, ...)`."""
     tree = ast.parse(path.read_text())
     constants = texts(tree)
     for call in ast.walk(tree):
@@ -45,7 +45,7 @@ def named(path: Path) -> Iterator[str]:
 
 
 def _part(call: ast.Call) -> ast.expr | None:
-    """Returns the argument that names the component; None for other calls."""
+    """Returns the argument of a call that names the component; None if the call reports no component."""
     for function, part in zip((call.func, *call.args), call.args, strict=False):
         if ast.unparse(function).endswith("health.says"):
             return part

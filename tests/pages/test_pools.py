@@ -1,4 +1,4 @@
-"""The extender accepts the examples of docs/tasks/pools.md."""
+"""Tests that the extender accepts the examples of docs/tasks/pools.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/tasks/without-helm.md names the commands of the wheel."""
+"""Tests that docs/tasks/without-helm.md names the commands that the wheel has."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def test_page_has_each_command_of_the_wheel() -> None:
 
 
 def test_rendered_file_has_no_helm_hooks() -> None:
-    """If the Job of an uninstallation were applied, the Job would end Slurm's jobs."""
+    """If the file contained the Job of the uninstallation, `kubectl apply` would run this Job, and the
+    Job would end Slurm's jobs."""
     page = (CHECKOUT / "docs" / "tasks" / "without-helm.md").read_text()
     assert " --no-hooks " in page
