@@ -1,4 +1,4 @@
-"""Fixture: a real cluster of each release of Slurm, with an extender."""
+"""Fixture: for each release of Slurm, a real cluster with an extender."""
 
 import tempfile
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""Facts of an installation without problems, and functions that change a fact."""
+"""Facts about an installation without problems, in the form that preflight reads, and functions that
+change a fact."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -124,7 +125,7 @@ def slurm(**changes: Any) -> Facts:
 
 
 def conf(**changes: Any) -> Facts:
-    """Returns the facts with another slurm.conf."""
+    """Returns the facts with changed settings of slurm.conf."""
     return slurm(configuration=replace(CONFIGURATION, **changes))
 
 

@@ -1,4 +1,5 @@
-"""Tests of `slurm-extender check` on real clusters: the check passes, or fails with the cause."""
+"""Tests of `slurm-extender check` on real clusters: the check passes, or the check fails and names the
+cause."""
 
 import json
 import os
@@ -53,7 +54,7 @@ def verdicts(steps: Mapping[str, Any]) -> list[str]:
 
 
 def left(cluster: Cluster) -> list[str]:
-    """Returns the Pods and the live jobs of checks."""
+    """Returns the Pods and the live jobs that checks have left."""
     pods = cluster.kubectl("get", "pods", "-o", "name").stdout.split()
     jobs = cluster.run_slurm("squeue", "-h", "-t", "PENDING,RUNNING", "-o", "%j").stdout.split()
     return [name for name in (*pods, *jobs) if POD in name]
@@ -69,7 +70,7 @@ def _leaves_nothing(cluster: Cluster) -> Iterator[None]:
 
 @contextmanager
 def extender_with(cluster: Cluster, **changed: str) -> Iterator[None]:
-    """Runs the extender with other settings during the block."""
+    """Runs the extender with changed settings until the block ends."""
     settings = {f"SLURM_EXTENDER_{name}": value for name, value in changed.items()}
     cluster.stop("extender")
     cluster.start("extender", env=settings, wait=False)

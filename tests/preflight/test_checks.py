@@ -1,4 +1,5 @@
-"""Each check finds its fault, and finds nothing in an installation without problems."""
+"""Tests of preflight's checks: each check finds its fault, and finds nothing in an installation without
+problems."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +44,7 @@ UNREAD = Unread("it is not told")
 PASS, WARN, FAIL, SKIPPED = Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.SKIPPED
 NODE_IN_TOKEN = {"authentication.kubernetes.io/node-name": ["n1"]}
 BEFORE_45 = Configuration(boot_time=1)
-"""slurm.conf as slurmrestd reports it before API v0.0.45."""
+"""Configuration that slurmrestd reports in versions of the API before v0.0.45: almost nothing."""
 WITHOUT_MEMORY = replace(
     partition("bare", ["n1"], max_time_minutes=60), select_type_parameters=("CR_CPU",)
 )
@@ -57,16 +58,16 @@ READY: dict[str, Any] = {
     "max_node_count": 2,
     "return_to_service": "all",
 }
-"""Parameters of slurm.conf that pools need."""
+"""Settings of slurm.conf that pools need."""
 
 
 def old(**changes: Any) -> Facts:
-    """Returns the facts with an old slurmrestd and other settings."""
+    """Returns the facts of an installation with an old slurmrestd and with changed settings."""
     return settings(OLD, **changes)
 
 
 def machine(name: str = "n1", **changes: Any) -> Facts:
-    """Returns the facts of a cluster with one changed Node."""
+    """Returns the facts of a cluster with a single Node, which is changed."""
     return kubernetes(nodes=(kubernetes_node(name, **changes),))
 
 
@@ -349,7 +350,7 @@ def test_reserved_resources_of_slurm_and_the_kubelet_are_counted() -> None:
 
 
 def test_a_plugin_is_no_problem_on_a_node_without_its_devices() -> None:
-    """NVIDIA's own manifest runs the plugin on every Node."""
+    """NVIDIA's own manifest runs the device plugin on every Node, even on Nodes without GPUs."""
     plain = kubernetes_node("n2", WITHOUT_GPUS, conditions=(condition("False"),))
     nodes = (*known(GOOD.kubernetes.nodes), plain)
     both = kubernetes(nodes=nodes, device_plugins={"n2": "gpu/plugin-y"})

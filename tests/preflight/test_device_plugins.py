@@ -1,4 +1,4 @@
-"""Pods of the vendors' device plugins are distinguished from all other Pods of a Node."""
+"""Tests of the search for the GPU vendors' device plugins among all Pods of a Node."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ NVIDIA = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
 
 
 def daemon(image: str, container: str = "c", folder: str = FOLDER, **changes: Any) -> dict[str, Any]:
-    """Returns a Pod of a DaemonSet on Node n1. `changes` are fields of the spec."""
+    """Returns a Pod of a DaemonSet on the Node n1. `changes` replaces fields of the spec."""
     spec = {
         "nodeName": "n1",
         "containers": [{"name": "sidecar"}, {"name": container, "image": image}],
@@ -26,7 +26,7 @@ def daemon(image: str, container: str = "c", folder: str = FOLDER, **changes: An
 @pytest.mark.parametrize(
     ("image", "container"),
     [
-        (NVIDIA, "nvidia-device-plugin"),  # GPU Operator 26.7: assets/state-device-plugin
+        (NVIDIA, "nvidia-device-plugin"),  # as in GPU Operator 26.7, assets/state-device-plugin
         ("registry.example.com:5000/mirror@sha256:12", "nvidia-device-plugin-ctr"),
         ("gke.gcr.io/nvidia-gpu-device-plugin@sha256:12", "c"),
         ("docker.io/rocm/k8s-device-plugin:latest", "amdgpu-dp-cntr"),
@@ -41,7 +41,7 @@ def test_a_vendors_plugin_is_known_by_image_or_container(image: str, container: 
 @pytest.mark.parametrize(
     "pod",
     [
-        daemon(NVIDIA, "gpu-feature-discovery", folder="/sys"),  # the same image as the plugin
+        daemon(NVIDIA, "gpu-feature-discovery", folder="/sys"),  # the plugin's image
         daemon("rocm/k8s-device-plugin:labeller-latest", volumes=None),
         daemon("ghcr.io/k8snetworkplumbingwg/sriov-network-device-plugin:v3.9.0"),  # no GPUs
         daemon("registry.example.com/slurm-extender-node-agent:1", "node-agent"),

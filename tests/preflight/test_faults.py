@@ -1,4 +1,5 @@
-"""preflight passes on a healthy cluster, and reports each fault of a changed cluster."""
+"""Tests of `slurm-extender preflight` on a real cluster: preflight passes if the cluster is healthy, and
+reports each fault that a test makes."""
 
 import json
 import time
@@ -31,14 +32,14 @@ Found = dict[str, dict[str, Any]]
 Preflight = Callable[..., tuple[int, Found]]
 MEMORY_CHECK = "select-type-parameters"
 TOLD_SINCE_45 = "26.05"
-"""Release in which slurmrestd reports slurm.conf."""
+"""Release of Slurm in which slurmrestd reports slurm.conf (API v0.0.45)."""
 
 
 @pytest.fixture
 def preflight(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Preflight:
-    """Runs the command with the rights of the administrator. Keyword arguments are other settings."""
+    """Runs preflight with the administrator's rights. Keyword arguments are settings to change."""
     monkeypatch.setattr(command, "configure_logging", lambda _level: None)  # affects the whole process
     administrator = {"SLURM_EXTENDER_KUBECONFIG": str(cluster.kubeconfig)}
 
@@ -60,7 +61,7 @@ def failing(found: Found) -> set[str]:
 
 
 def words(found: Found, check: str, verdict: str = "FAIL") -> str:
-    """Returns the finding of a check. The finding must have a fix."""
+    """Returns what a check has found. The result must have this verdict and a fix."""
     result = found[check]
     assert result["verdict"] == verdict, result
     assert result["fix"]
@@ -216,7 +217,7 @@ CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguratio
 
 @contextmanager
 def webhooks_left(cluster: Cluster, service: dict[str, Any]) -> Iterator[None]:
-    """Creates the webhook configurations of a removed installation."""
+    """Creates the webhook configurations that a removed installation has left."""
     for kind in CONFIGURATIONS:
         left = json.loads(cluster.kubectl("get", kind, "slurm-extender", "-o", "json").stdout)
         left["metadata"] = {"name": "first", "labels": left["metadata"]["labels"]}
@@ -305,7 +306,8 @@ def test_node_with_less_than_slurm_gives_fails_the_check(preflight: Preflight, c
 
 @pytest.mark.one_release("The fault is in Kubernetes")
 def test_gpus_not_counted_by_the_kubelet_fail_the_check(preflight: Preflight, cluster: Cluster) -> None:
-    """The Node may offer GPUs by Dynamic Resource Allocation."""
+    """Such a Node may still offer its GPUs by Dynamic Resource Allocation, and preflight mentions
+    this."""
     with node(cluster, {"nvidia.com/gpu": "0"}):
         status, found = preflight()
     assert (status, failing(found)) == (1, {"gres"})
@@ -316,7 +318,8 @@ def test_gpus_not_counted_by_the_kubelet_fail_the_check(preflight: Preflight, cl
 
 @contextmanager
 def device_plugin(cluster: Cluster) -> Iterator[None]:
-    """Simulates a node agent and NVIDIA's device plugin on node-1, with the GPU Operator's names."""
+    """Lets node-1 look like a Node with a node agent and with NVIDIA's device plugin. The names are
+    those of the GPU Operator."""
     folder = {"name": "device-plugin", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
     container = {"name": "nvidia-device-plugin", "image": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"}
     spec = {"nodeName": "node-1", "containers": [container], "volumes": [folder]}
@@ -355,7 +358,7 @@ def test_node_with_an_unknown_slurm_name_is_a_warning(preflight: Preflight, clus
         assert "Slurm nodes without a Node: node-1" in told
         cluster.kubectl("label", "--overwrite", "node", "node-1", f"{NODE_NAME_LABEL}=node-2")
         status, found = preflight()
-        assert status == 0  # node-2 has this name, and keeps its own Slurm node
+        assert status == 0  # node-2 has this name, and keeps its Slurm node
         assert "name Slurm's node node-2" in words(found, "node-names", "WARN")
     finally:
         cluster.kubectl("label", "node", "node-1", f"{NODE_NAME_LABEL}-")

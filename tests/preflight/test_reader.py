@@ -1,4 +1,4 @@
-"""Tests of reading both systems, including reads while a system does not answer."""
+"""Tests of how preflight reads both systems, also if a system does not answer."""
 
 import base64
 import json

@@ -1,4 +1,5 @@
-"""preflight checks exactly the rights that the extender's roles grant."""
+"""Tests of preflight's checks of rights: preflight checks exactly the rights from the extender's
+roles."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from extender.settings import Settings
 from kubernetes_client.protocol import Right
 from tests.chart.asked import allowed_to
 
-pytestmark = pytest.mark.real  # Helm is built once
+pytestmark = pytest.mark.real  # the first test builds Helm
 
 
 @pytest.mark.parametrize("namespaces", [(), ("team-a", "team-b"), ("kube-system",)])

@@ -1,4 +1,5 @@
-"""Tests of preflight's calls to webhooks, through an in-memory kube-apiserver and by URL."""
+"""Tests of preflight's calls to webhooks, which go through an in-memory kube-apiserver, or directly to a
+URL."""
 
 import asyncio
 import ssl
@@ -147,7 +148,7 @@ AUTHORITY = trustme.CA()
 
 @contextmanager
 def server(authority: ssl.VerifyMode = ssl.CERT_NONE) -> Iterator[str]:
-    """Serves on loopback with a certificate of `AUTHORITY`. Yields the URL."""
+    """Serves on loopback, with a certificate from the CA of the tests. Yields the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
