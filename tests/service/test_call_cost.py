@@ -1,4 +1,5 @@
-"""Compares the CPU time of a call with the CPU time of a call by httpx, in one run."""
+"""Compares the CPU time of a call by this client with the CPU time of a call by httpx, in the same
+run."""
 
 import asyncio
 import ssl
@@ -29,7 +30,8 @@ async def _serve(reader: StreamReader, writer: StreamWriter) -> None:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A server in a separate thread. The clock of this thread does not count the server's CPU time."""
+    """A server that runs in another thread. So the CPU clock of the test's thread does not count the
+    server."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -44,7 +46,8 @@ def url() -> Iterator[str]:
 
 
 async def _microseconds(calls: list[Call]) -> list[float]:
-    """Returns the minimum CPU time of each kind of call. The kinds take turns for several rounds."""
+    """Returns, for each kind of call, the CPU time per call in the best of several rounds. In each
+    round, the kinds take turns."""
     least = [float("inf")] * len(calls)
     for _ in range(ROUNDS):
         for number, call in enumerate(calls):

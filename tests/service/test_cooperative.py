@@ -1,4 +1,4 @@
-"""Tests of long work that yields to other tasks."""
+"""Tests of long work on the event loop that lets other tasks run in between."""
 
 import asyncio
 from itertools import pairwise

@@ -1,4 +1,5 @@
-"""If a server never ends TLS, the client does not wait for the server, and leaves no socket open."""
+"""Tests of a server that never answers the end of TLS: the client does not wait for the server, and
+leaves no socket open."""
 
 import asyncio
 import gc
@@ -36,7 +37,7 @@ class Server:
 
     def serve(self) -> None:
         held: list[ssl.SSLSocket] = []
-        with suppress(OSError):  # the socket is closed at the end of the test
+        with suppress(OSError):  # at its end, the test closes the socket
             while True:
                 held.append(self._tls.wrap_socket(self._listens.accept()[0], server_side=True))
                 held[-1].recv(4096)
@@ -66,7 +67,8 @@ def server() -> Iterator[Server]:
 
 
 def left_of(whole: Coroutine[None, None, None]) -> list[str]:
-    """Returns Python's resource warnings after the end of the event loop."""
+    """Runs a coroutine. Returns Python's warnings about open resources after the end of the event
+    loop."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", ResourceWarning)
         asyncio.run(whole)
@@ -90,7 +92,8 @@ def test_cancelled_call_leaves_no_socket(server: Server) -> None:
 def test_closed_pool_leaves_no_socket(
     server: Server, monkeypatch: pytest.MonkeyPatch, keeps: bool
 ) -> None:
-    """The client keeps the connection for other calls, or has closed the connection after the reply."""
+    """In one case, the client keeps the connection for other calls. In the other case, the client has
+    closed the connection after the reply."""
     monkeypatch.setattr(http_pool, "_CLOSED_WITHIN_S", 0.05)
     server.says = reply(200, b"fine")
 

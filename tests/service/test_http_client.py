@@ -1,4 +1,4 @@
-"""Tests of the requests of a client with one server."""
+"""Tests of the requests of a client for a single server."""
 
 import httpx
 

@@ -19,7 +19,7 @@ FINE = Act(reply(200, b"fine"))
 
 @contextlib.asynccontextmanager
 async def client_of(served: Peer, timeout_s: float = 5.0, **how: Any) -> AsyncIterator[Client]:
-    """Yields a client with a single connection."""
+    """Yields a client whose pool has a single connection."""
     endpoint = Endpoint.parse(served.url, ssl.create_default_context)
     transport = PooledTransport(endpoint, 1, **how)
     async with Client(served.url, transport, timeout_s=timeout_s, connect_s=timeout_s) as client:
@@ -37,7 +37,8 @@ async def test_connection_is_reused() -> None:
 
 
 async def test_call_with_the_longest_wait_is_next() -> None:
-    """The caller that has just returned the connection does not get the connection again."""
+    """Otherwise the caller with the connection could use the connection again at once, before an earlier
+    waiting caller."""
     gate = asyncio.Event()
     order: list[str] = []
 
@@ -73,7 +74,8 @@ async def test_call_without_a_free_connection_times_out() -> None:
 async def test_call_cancelled_during_its_reply_closes_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No other call may read data after this reply, such as slurmrestd's second copy of an error."""
+    """Data after this reply must not reach the next call. For example, slurmrestd sends some errors
+    twice."""
     complete = Connection.on_message_complete
 
     def cancelled_meanwhile(connection: Connection) -> None:
@@ -148,7 +150,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n"
 
 
 async def test_a_body_is_read_as_it_arrives() -> None:
-    """The body of a watch has no end."""
+    """The client must not wait for the end of a body: the body of a watch has no end."""
     async with (
         peer(Act(CHUNKED)) as served,
         client_of(served) as client,
@@ -210,7 +212,7 @@ async def test_a_server_waits_for_the_reader_of_a_long_body(monkeypatch: pytest.
 
 
 async def test_closed_pool_has_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a connection is half closed at the end of the event loop, Python warns."""
+    """Python warns if a connection is not fully closed at the end of the event loop."""
     made: list[Connection] = []
 
     class Noted(Connection):

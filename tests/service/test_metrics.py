@@ -1,4 +1,4 @@
-"""Tests of the page of metrics."""
+"""Tests of a program's page of metrics."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ METRICS = 5
 
 
 class Slow(Collector):
-    """Takes 30 ms on the clock for each metric."""
+    """A collector of metrics that takes 30 ms for each metric, by a clock of the test."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Periodic work continues after expected errors, and reports the errors."""
+"""Tests of periodic work: the work goes on after expected errors, and reports the errors."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,7 +10,8 @@ from service.periodic import periodically
 
 
 class Loop:
-    """Work with scripted outcomes. Records all events. The last outcome ends the work."""
+    """Work with given outcomes: an error, or None. Records all events. After the given outcomes, a
+    SystemError ends the work."""
 
     def __init__(self, *outcomes: Exception | None) -> None:
         self._outcomes = iter((*outcomes, SystemError("the end")))

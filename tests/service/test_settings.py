@@ -1,4 +1,4 @@
-"""Tests of unknown environment variables with a program's prefix."""
+"""Tests of environment variables that have a program's prefix, but are no settings."""
 
 import pytest
 

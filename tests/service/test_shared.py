@@ -1,4 +1,4 @@
-"""All callers that ask before the start of a call share the call."""
+"""Tests of shared calls: all callers that ask before a call starts share the result of this call."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from service.shared import Shared
 
 
 class Call:
-    """Counts the starts of calls. Each call ends when the test releases `may_end`."""
+    """Counts the starts of a call. Each started call ends when the test releases `may_end`."""
 
     def __init__(self) -> None:
         self.begun = 0

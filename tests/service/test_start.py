@@ -1,4 +1,4 @@
-"""Tests of the start of the programs."""
+"""Tests of how the programs start."""
 
 import gc
 import subprocess
@@ -23,7 +23,7 @@ print(collections.count("start"), sys.modules["rich"], gc.isenabled(), gc.get_fr
 
 @pytest.mark.parametrize("command", [("extender", "serve"), ("node_agent", "run")], ids=" ".join)
 def test_start_loads_no_console_and_collects_no_garbage(command: tuple[str, str]) -> None:
-    """With Python's defaults, the start runs more than a hundred garbage collections."""
+    """With Python's default settings, a start would make more than a hundred garbage collections."""
     program, subcommand = command
     script = _PROGRAM.format(program=program)
     run = subprocess.run(

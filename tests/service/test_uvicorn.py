@@ -1,4 +1,5 @@
-"""Tests of the undocumented parts of uvicorn that the listener uses, and of replies in one write."""
+"""Tests of the undocumented parts of uvicorn in the extender's listener. Further tests check the number
+of writes for a reply."""
 
 import asyncio
 from hashlib import sha256
@@ -21,12 +22,14 @@ UNDOCUMENTED = {
     ServerState: "f2260fbf10154746",
     uvicorn.Server: "06e799f7c58f8be6",
 }
-"""Classes that the listener overrides or changes, with the beginning of the SHA-256 of their source."""
+"""By class that the listener overrides or changes: the beginning of the SHA-256 of the class's
+source."""
 
 
 @pytest.mark.parametrize("used", UNDOCUMENTED, ids=lambda used: used.__name__)
 def test_uvicorn_has_the_classes_that_the_listener_changes(used: type) -> None:
-    """If this fails, compare the listener with the new source. Then write the new digest here."""
+    """If this test fails, compare the listener with the new source of the class. Then write the new
+    digest into UNDOCUMENTED."""
     assert sha256(getsource(used).encode()).hexdigest()[:16] == UNDOCUMENTED[used]
 
 
@@ -59,7 +62,7 @@ async def _said(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def serving() -> tuple[WholeReplies, Recorded]:
-    """Returns the HTTP protocol of a connection, and the connection."""
+    """Returns uvicorn's protocol object of a connection, and the connection."""
     connection, configuration = Recorded(), uvicorn.Config(_said, log_config=None)
     configuration.load()
     protocol = WholeReplies(configuration, ServerState(), {})

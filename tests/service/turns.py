@@ -1,11 +1,11 @@
-"""Counts the turns of other tasks while an awaitable runs."""
+"""Counts how often other tasks get to run while an awaitable runs."""
 
 import asyncio
 from collections.abc import Awaitable
 
 
 async def turns_of_others(during: Awaitable[object]) -> int:
-    """Counts the turns that another task gets until an awaitable is done."""
+    """Returns the number of turns that another task gets until the awaitable is done."""
     turns = 0
 
     async def others() -> None:
