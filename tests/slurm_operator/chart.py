@@ -1,8 +1,8 @@
 """Renders the slurm chart of SchedMD's slurm-operator with Helm.
 
-The ordinary Go client downloads the chart in the operator's Go module. A Go module cannot contain a
-folder named `vendor`. So the chart's templates in `vendor` (for DCGM) are missing, and empty templates
-replace them here.
+The chart is in the operator's Go module, which the ordinary Go client downloads. A Go module cannot
+contain a folder named `vendor`, so the chart's templates in `vendor` (for DCGM) are missing. Here, empty
+templates replace them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Manifest = Mapping[str, Any]
 
 
 def fetched() -> Path:
-    """Downloads the module and returns the folder. Fails if the checksum is wrong."""
+    """Downloads the Go module and returns its folder. Fails if the checksum is wrong."""
     done = subprocess.run(
         ["go", "mod", "download", "-json", MODULE], capture_output=True, text=True, check=False
     )
@@ -43,13 +43,14 @@ def fetched() -> Path:
 
 
 def values() -> list[Mapping[str, Any]]:
-    """Returns the YAML blocks of the page: the operator's values, a Token, slurm-extender's values."""
+    """Returns the three YAML blocks of the page: the values of the operator's chart, a Token, and the
+    values of slurm-extender."""
     blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     return [yaml.safe_load(text) for text in blocks]
 
 
 def rendered(work: Path, given: Mapping[str, Any]) -> list[Manifest]:
-    """Returns the objects of the release `slurm` in the namespace `slurm`."""
+    """Returns the objects of the Helm release `slurm` in the namespace `slurm`."""
     chart = work / "chart"
     if not chart.exists():
         shutil.copytree(fetched() / "helm" / "slurm", chart)
@@ -66,12 +67,12 @@ def rendered(work: Path, given: Mapping[str, Any]) -> list[Manifest]:
 
 
 def one(manifests: list[Manifest], kind: str) -> Manifest:
-    """Returns the only object of a kind. Fails if the number of such objects is not 1."""
+    """Returns the only object of this kind. Fails if there is none, or more than one."""
     (found,) = (each for each in manifests if each["kind"] == kind)
     return found
 
 
 def slurm_conf(manifests: list[Manifest]) -> list[str]:
-    """Returns the lines that the Controller adds to slurm.conf."""
+    """Returns the lines for slurm.conf that the object Controller contains."""
     lines = one(manifests, "Controller")["spec"]["extraConf"].splitlines()
     return [line for line in lines if line.strip()]

@@ -1,5 +1,5 @@
-"""Tests of docs/tasks/slurm-operator.md: with the page's values, SchedMD's chart fulfils the needs of
-the extender."""
+"""Tests of docs/tasks/slurm-operator.md: with the values on the page, SchedMD's chart makes a Slurm that
+the extender can use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.slurm_operator.chart import Manifest, one, rendered, slurm_conf, valu
 
 __all__ = ["preflight"]
 
-pytestmark = pytest.mark.real  # builds Helm once
+pytestmark = pytest.mark.real  # the first test builds Helm
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +32,13 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def objects(work: Path) -> list[Manifest]:
-    """Returns the chart's objects, rendered with the values of the page."""
+    """The objects that the chart makes with the values on the page."""
     return rendered(work, values()[0])
 
 
 @pytest.fixture(scope="module")
 def cluster(objects: list[Manifest]) -> Iterator[Cluster]:
-    """Runs Slurm 26.05. slurmctld has the slurm.conf lines of the operator's chart."""
+    """A cluster with Slurm 26.05. Its slurm.conf has the lines that the operator's chart adds."""
     with (
         tempfile.TemporaryDirectory(prefix="operator-") as directory,
         Cluster.up(ClusterSpec(nodes=2), Path(directory)) as running,
@@ -48,8 +48,8 @@ def cluster(objects: list[Manifest]) -> Iterator[Cluster]:
 
 
 def takes(running: Cluster, lines: list[str]) -> None:
-    """Restarts slurmctld with the given lines instead of the former lines. The slurmds keep their
-    configuration, because they have no cgroups of their own here."""
+    """Puts these lines into slurm.conf, in place of the lines with the same settings, and restarts
+    slurmctld. The slurmds keep their configuration, because they have no cgroups of their own here."""
     conf = running.directory / "slurm" / "etc" / "slurm.conf"
     own = {line.partition("=")[0].lower() for line in lines} - {"partitionname"}
     there = [each for each in conf.read_text().splitlines() if "PartitionName=all" not in each]
@@ -74,7 +74,7 @@ def test_quoted_numbers_of_the_page_stay_integers(objects: list[Manifest]) -> No
 
 
 def test_a_number_without_quotes_becomes_a_float(work: Path) -> None:
-    """This is the reason for the quotes on the page."""
+    """For this reason, the page writes the number in quotes."""
     given = {"controller": {"extraConfMap": {"MaxJobId": 33554432}}}
     assert "MaxJobId=3.3554432e+07" in slurm_conf(rendered(work, given))
 
@@ -110,8 +110,8 @@ def test_preflight_passes_on_a_slurmctld_with_the_charts_lines(preflight: Prefli
 def test_preflight_warns_on_a_slurmctld_without_the_charts_lines(
     preflight: Preflight, cluster: Cluster, work: Path
 ) -> None:
-    """The chart's default values set neither MaxJobId nor KillWait. The operator's slurm.conf does not
-    set them either."""
+    """The chart's default values set neither MaxJobId nor KillWait, and neither does the slurm.conf of
+    the operator."""
     lines = slurm_conf(rendered(work, {}))
     assert not [line for line in lines if line.startswith(("MaxJobId", "KillWait"))]
     takes(cluster, [*lines, "MaxJobId=67043328", "KillWait=30"])  # the defaults of slurm.conf(5)
