@@ -38,7 +38,7 @@ from tests.verbs.callers import Listeners
 from wellknown.names import Reason
 
 CREATED = datetime(2026, 11, 21, 8, tzinfo=UTC).timestamp()
-"""Creation time of the Pods of tests.builders."""
+"""Creation time of Pods from tests.builders."""
 
 
 def value(telemetry: Telemetry, name: str, **labels: str) -> float | None:
@@ -61,13 +61,14 @@ UNBOUNDED = {
     *("pod_name", "pod_namespace", "job_id"),
 }
 OF_EACH_POD = {"slurm_extender_job_info", "node_agent_device_holder"}
-"""Metrics with a series for each Pod. A setting turns `slurm_extender_job_info` on, and the devices of
-the Nodes limit `node_agent_device_holder`."""
+"""Metrics with a series for each Pod. The first metric exists only if a setting requests the metric. The
+second metric has at most a single series for each device of a Node."""
 OF_TARGETS = {
     *("job", "instance", "namespace", "pod", "container", "node"),
     *("cluster", "service", "endpoint"),
 }
-"""Labels that Prometheus adds to targets. Prometheus would rename an equal label of a metric."""
+"""Labels that Prometheus adds to the metrics of each target. If a metric had such a label, Prometheus
+would rename the label."""
 
 
 @pytest.mark.parametrize("metric", [*METRICS, *node_agent.METRICS], ids=lambda metric: metric.name)
@@ -77,7 +78,7 @@ def test_names_and_labels_follow_the_conventions_of_prometheus(metric: Any) -> N
     assert not re.search(r"_(ms|minutes|mb|percent|count|sum|bucket)$", metric.name)
     assert metric.words.endswith(".")
     assert metric.question.endswith(("?", "."))
-    bounded = UNBOUNDED.isdisjoint(metric.labels)  # no label grows with the cluster
+    bounded = UNBOUNDED.isdisjoint(metric.labels)  # no label gets more values in a larger cluster
     assert bounded == (metric.name not in OF_EACH_POD)
     assert OF_TARGETS.isdisjoint(metric.labels)
 
@@ -170,7 +171,8 @@ def moved(record: Placeholder, *, to: State, at: float) -> Placeholder:
 
 
 def observe(telemetry: Telemetry, *moves: tuple[State, float]) -> Placeholder:
-    """Observes a Pod that enters each state at the given time. Returns the Pod in the last state."""
+    """Reports the moves of a Pod through states: each move has a state and a time. Returns the Pod in
+    the last state."""
     before: Placeholder | None = None
     after = placeholder_of(pod())
     for state, at in moves:
@@ -200,7 +202,7 @@ def test_handling_time_of_a_deleted_pod_is_forgotten() -> None:
     assert durations.handled(None, seen) is None
     assert durations.handled(seen, asked) is None
     assert durations.handled(asked, gone) is None
-    assert durations.handled(asked, again) == 7.0  # the time of the deleted Pod is forgotten
+    assert durations.handled(asked, again) == 7.0  # the time before the deletion is forgotten
 
 
 def test_pod_bound_before_this_leader_has_no_handling_time() -> None:
@@ -217,7 +219,7 @@ def test_eviction_is_measured_once_from_its_cause_to_the_deletion() -> None:
     assert durations.evicted(record.uid) == 3.0
     assert durations.evicted(record.uid) is None
     durations.note_eviction(record, moved(record, to=State.EVICTING, at=2.0))
-    durations.note_eviction(moved(record, to=State.EVICTING, at=2.0), record)  # ended by itself
+    durations.note_eviction(moved(record, to=State.EVICTING, at=2.0), record)  # no longer evicted
     assert durations.evicted(record.uid) is None
 
 

@@ -1,4 +1,5 @@
-"""Tests of the metric that counts, by partition, the waiting Pods with a suitable idle node."""
+"""Tests of the metrics by partition: the number of waiting Pods for which a suitable node is idle, and
+the number of bound Pods."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,8 @@ def node(name: str, partition: str = "main", *states: str, **given: Any) -> Node
 
 
 def queued(reason: str = "Resources", *, excluded: tuple[str, ...] = (), **asked: Any) -> Placeholder:
-    """Returns a Pod in Slurm's queue. `asked` changes the request of the job: a CPU and a GiB."""
+    """Returns a Pod with a job in Slurm's queue. By default, the job requests a CPU and a GiB. `asked`
+    changes the request."""
     cause = cause_of(reason) if reason else None
     record = placeholder_of(pod(), State.QUEUED, cause=cause).with_asked(excluded=excluded)
     return record._replace(request=replace(record.request, job=replace(record.request.job, **asked)))
@@ -33,8 +35,8 @@ def queued(reason: str = "Resources", *, excluded: tuple[str, ...] = (), **asked
 async def startable(
     record: Placeholder, *nodes: Node, partitions: tuple[Partition, ...] = (MAIN, OTHER)
 ) -> dict[str, float]:
-    """Returns the metric's value by partition, for a Pod and these nodes. Each node has a Kubernetes
-    Node."""
+    """Returns the metric's values by partition, for a waiting Pod and the given Slurm nodes. Each Slurm
+    node has a Kubernetes Node."""
     telemetry = Telemetry()
     known = view(*(kube_node(each.name) for each in nodes), partitions=partitions)
     newest = Reading(nodes, 0.0, 0.0)
@@ -47,7 +49,7 @@ async def startable(
 
 
 def told(telemetry: Telemetry, name: str) -> dict[str, float]:
-    """Returns the values of a metric by partition."""
+    """Returns the values of a metric, by partition."""
     return {
         sample.labels["partition"]: sample.value
         for family in telemetry.registry.collect()
@@ -116,8 +118,8 @@ def test_bound_pods_are_counted_by_requested_partition() -> None:
 
 
 def test_bound_pod_is_counted_by_its_partition_at_the_time_of_binding() -> None:
-    """With another default partition, a count must not decrease, because Prometheus would see a
-    restart."""
+    """If the default partition changes, Pods that are already counted must not move to the new default
+    partition. If a count decreased, Prometheus would take this for a restart of the program."""
     telemetry, name = Telemetry(), "slurm_extender_bound_pods_total"
     views = [view(kube_node("n1"), partitions=(MAIN, OTHER))]
     with telemetry.placement.leading(Sources(view=lambda: views[-1])):
