@@ -1,5 +1,5 @@
-"""Tests of the uninstall: waiting Pods lose the extender's gate, and live jobs of this cluster end. All
-other gates and jobs stay."""
+"""Tests of `slurm-extender uninstall`: the extender's gate is removed from waiting Pods, and live jobs
+of this cluster end. All other gates and jobs stay."""
 
 from __future__ import annotations
 
