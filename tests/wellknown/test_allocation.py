@@ -1,5 +1,5 @@
 """Tests of the allocation in a Pod's annotations. The extender writes the allocation, and the node agent
-reads it."""
+reads the allocation."""
 
 import json
 
@@ -35,7 +35,8 @@ def test_sockets_are_read_back_and_do_not_affect_equality() -> None:
 
 
 def test_allocation_names_the_slurm_node_of_the_grant() -> None:
-    """Allocations of earlier versions have no name, so the name does not affect equality."""
+    """In annotations of earlier versions, the name is missing. So two allocations are equal even if only
+    the first allocation has the name."""
     named = Allocation(7, "n1", slurm_node="gpu-07")
     read = Allocation.parse(named.annotations())
     assert read is not None

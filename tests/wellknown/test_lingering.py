@@ -1,4 +1,5 @@
-"""Tests of a Node's annotation about containers after the end of their Pods."""
+"""Tests of a Node's annotation about lingering containers. A lingering container still runs after the
+end of the Pod."""
 
 from __future__ import annotations
 

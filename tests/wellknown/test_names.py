@@ -1,4 +1,5 @@
-"""Only the module `names` spells the names of annotations, labels, taints and conditions."""
+"""Tests that only the module `names` contains the texts of names of annotations, labels, taints and
+conditions."""
 
 from __future__ import annotations
 
@@ -23,14 +24,14 @@ OTHERS = {
     names.RELEASE_NAMESPACE,
     names.REVISION,
 }
-"""Names of labels, taints, conditions and gates, and of annotations on other objects than Pods."""
+"""Names of labels, taints, conditions and gates, and of annotations on objects other than Pods."""
 OWN = {each for each in vars(names).values() if str(each).startswith(names.DOMAIN)} - {names.DOMAIN}
 NOTES = OWN - OTHERS
-"""Annotations for Pods. Only the extender writes these annotations."""
+"""Annotations on Pods that only the extender writes."""
 
 
 def literals(code: str) -> Iterator[str]:
-    """Yields the strings of a module, except the docstrings."""
+    """Yields the string constants of a module, but not the docstrings."""
     tree = ast.parse(code)
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

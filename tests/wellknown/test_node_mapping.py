@@ -1,5 +1,5 @@
-"""Tests of the mapping between Nodes and Slurm nodes. If several Nodes name the same Slurm node, the
-running Pods there keep their jobs."""
+"""Tests of the mapping between Kubernetes Nodes and Slurm nodes. If several Nodes name the same Slurm
+node, Pods that already run on these Nodes keep their jobs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_labels_that_a_kubelet_may_set_are_known(label: str, kubelets: bool) -> 
     assert is_kubelets(label) is kubelets
 
 
-# Contested: n1 and n2 both name the Slurm node gpu, and no Node has this name
+# Contested: n1 and n2 both name the Slurm node gpu, and no Kubernetes Node has the name gpu
 
 CONTESTED = (kube_node("n1", {"slurm": "gpu"}), kube_node("n2", {"slurm": "gpu"}), kube_node("n3"))
 
@@ -99,7 +99,7 @@ def test_placeholder_excludes_a_contested_node() -> None:
 
 
 def test_label_of_a_node_overrides_the_own_name_of_another() -> None:
-    """A kubelet chooses the name of the Node, but cannot set the label."""
+    """A kubelet can register a Node under any name, but cannot set the label. So the label wins."""
     labelled, namesake = kube_node("n1", {"slurm": "gpu"}), kube_node("gpu")
     seen = view(labelled, namesake)
     assert seen.node_of("gpu") is labelled
@@ -109,7 +109,7 @@ def test_label_of_a_node_overrides_the_own_name_of_another() -> None:
 
 @pytest.mark.parametrize("others", [(), (kube_node("gpu"),)], ids=["by nobody", "by its namesake"])
 def test_running_pod_keeps_its_job_after_its_node_becomes_contested(others: tuple[Node, ...]) -> None:
-    """The next leader recovers the job, and does not doubt a job on the Pod's Node."""
+    """A new leader must recover the Pod's job, and must not doubt a job that runs on the Pod's Node."""
     at, (running, job) = moment(*CONTESTED, *others), bound_on("n1")
     record, unwanted = recovered((running,), (job,), at)
     assert record is not None

@@ -1,4 +1,4 @@
-"""Tests of lists of numbers in the kernel's list format."""
+"""Tests of lists of numbers in the format that the Linux kernel uses, such as 0-3,8."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Tests of Kubernetes' arithmetic: quantities, and the resources of a Pod."""
+"""Tests of the arithmetic of Kubernetes' resources: quantities, and what a Pod requests."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_requested_memory_exceeds_the_pod_by_less_than_a_mebibyte(asked: int | D
 
 @given(MOST, st.integers(1, 1_024_000))
 def test_requested_cpus_exceed_the_pod_by_less_than_one_cpu_unit(asked: int, unit: int) -> None:
-    """`asked` and `unit` are in thousandths of a CPU."""
+    """`asked` and `unit` are numbers of thousandths of a CPU."""
     more = whole(Decimal(asked) / 1000, Decimal(unit) / 1000) * unit - asked
     assert 0 <= more < unit
 
@@ -229,7 +229,8 @@ def test_init_container_may_request_a_resource_of_its_own() -> None:
 
 @pytest.mark.alone
 def test_requests_of_thousands_of_sidecars_are_summed_quickly() -> None:
-    """The extender reads every Pod on a Node in this way, and any scheduler may have placed the Pod."""
+    """The extender computes the requests of every Pod on a Node in this way, and other schedulers may
+    have placed Pods with any number of containers."""
     holders = [container({f"example.com/{n}": "1"}, sidecar=True) for n in range(5_000)]
     amounts: list[dict[str, Decimal]] = []
     took = least(lambda: amounts.append(effective_requests({"initContainers": holders})), 0.1)
@@ -268,7 +269,7 @@ def test_pod_level_limits_count_if_no_container_has_requests() -> None:
 
 
 def test_pod_level_limits_do_not_change_requests_of_containers() -> None:
-    """Source: pkg/apis/core/v1/defaults.go, defaultPodRequests."""
+    """The rule is in Kubernetes' pkg/apis/core/v1/defaults.go, defaultPodRequests."""
     assert cpus(app("1"), resources={"limits": {"cpu": "4"}}) == 1
 
 
@@ -297,8 +298,8 @@ AMOUNT = st.integers(0, 8)
 def test_reservation_is_the_largest_use_at_any_moment_of_the_pod(
     apps: list[int], starts: list[tuple[int, bool]]
 ) -> None:
-    """Implements KEP-753 a second time: replays the start of the Pod, and takes the largest use of all
-    moments."""
+    """The test implements KEP-753 in another way: the test replays the start of the Pod, and takes the
+    largest use at any moment."""
     running, moments = 0, [0]
     for amount, lingering_pods in starts:
         moments.append(running + amount)
