@@ -96,15 +96,14 @@ class Settings(BaseSettings):
     """Name of this Kubernetes cluster in the comments of its jobs (`scontrol show job`). If blank, the
     comments name no cluster."""
     scheduler_name: str = Field(default="slurm-scheduler", min_length=1)
-    """`schedulerName` of Pods for Slurm. The profile in the KubeSchedulerConfiguration has the same
-    name."""
+    """`schedulerName` of Pods for Slurm, and of the profile in the KubeSchedulerConfiguration."""
     take_schedulers: Names = ()
     """Names of other schedulers. New Pods in scope with such a scheduler also go to Slurm, and each
     author gets a warning (docs/tasks/migrate.md)."""
     scheduler_config_file: Path | None = None
-    """File with kube-scheduler's configuration. /readyz reports if kube-scheduler would evict Pods for a
-    Pod that Slurm has not admitted. If absent, /readyz reports only actual evictions. Reloaded after a
-    change."""
+    """File with kube-scheduler's configuration. If kube-scheduler, with this configuration, would evict
+    Pods for a Pod that Slurm has not admitted, /readyz reports a problem. Without this file, /readyz
+    reports only actual evictions. Reloaded after a change."""
     annotation_prefix: str = Field(default=DEFAULT_PREFIX, pattern=r"^[a-z0-9.-]+/$")
     """Prefix of the annotations in docs/reference/annotations.md."""
     slurm_bridge_annotations: bool = False
@@ -114,8 +113,9 @@ class Settings(BaseSettings):
     the resource is no GPU, and Slurm does not count the resource."""
     shared_gpus: SharedGpus = "isolate"
     """Rule for Pods with GPUs on nodes of native jobs (docs/reference/annotations.md#shared-gpus).
-    `refuse` rejects such Pods. `isolate` sets `exclusive: user` for the policy's podUsers, and rejects
-    Pods of other users. `allow` gives a warning. `node-agent` requires a node agent on the Node."""
+    `refuse` rejects such Pods. `isolate` sets `exclusive: user` for Pods of users without native jobs
+    (podUsers in the policy), and rejects Pods of other users. `allow` gives a warning. `node-agent`
+    requires a node agent on the Node."""
     cpu_unit: Cpus = Field(default=Decimal(1), gt=0, le=1024, decimal_places=3)
     """Amount of a Pod's CPU that equals one CPU of Slurm, like "2" or "100m"
     (docs/concepts/resources.md)."""
@@ -142,8 +142,8 @@ class Settings(BaseSettings):
     """Slurm's KillWait in seconds. Needed only with slurmrestd before API v0.0.45, and until Slurm
     reports KillWait."""
     max_job_count: int = Field(default=10_000, ge=1)
-    """Slurm's MaxJobCount. Needed only with slurmrestd before API v0.0.45. At most half of this number
-    of placeholders wait, in all partitions together."""
+    """Slurm's MaxJobCount. Needed only with slurmrestd before API v0.0.45. At most half as many
+    placeholders wait in Slurm's queue, counted over all partitions."""
     max_job_id: int | None = Field(default=None, ge=1)
     """Slurm's MaxJobId. Needed only with slurmrestd before API v0.0.45. With this number, the extender
     sees whether native jobs can get ids of placeholders."""
@@ -229,7 +229,7 @@ class Settings(BaseSettings):
     """Address of all ports except the scheduler's port (docs/reference/listeners.md)."""
     scheduler_address: str = "127.0.0.1"
     """Address of the scheduler's port. Callers of this port can bind Pods. So without client
-    certificates, only an address of this host is valid."""
+    certificates, only a loopback address is valid."""
     scheduler_client_ca_file: Path | None = None
     """File with the CAs (PEM) of kube-schedulers' client certificates (docs/reference/listeners.md). If
     set, the scheduler's port uses TLS, and accepts only callers with such a certificate. Reloaded after

@@ -24,8 +24,9 @@ from wellknown.job_key import (
 )
 
 MAX_TRIES = 100
-"""Maximum number of tries in an attempt. Only the ids of these tries belong to the Pod. Each time that
-the node of a running Pod fails in Slurm alone, the Pod needs another try of the same attempt."""
+"""Maximum number of tries (job ids) for one attempt to place a Pod. Only the ids of these tries belong
+to the Pod. Each time that the node of a running Pod fails in Slurm alone, the Pod needs another try of
+the same attempt."""
 
 
 class Keys(Protocol):
@@ -119,10 +120,12 @@ class JobClaim:
     view: ClusterView = field(default_factory=ClusterView)
     """Nodes of Kubernetes and of Slurm."""
     taken: bool = False
-    """True if Slurm has accepted a submission under the id (HTTP 200), and the extender has not found
-    that Slurm lost the job since."""
+    """True if Slurm accepted a submission under one of `ids` (HTTP 200), or if a read showed the
+    workload's job. False again after the extender finds that Slurm has lost this job, or that the id
+    belongs to another job."""
     generation: str = ""
-    """Generation of the gang's Pods at the submission; "" if unknown."""
+    """Generation of the gang's Pods at the submission: the first digits of the lowest uid
+    (`generation_of`). Empty if unknown, and for a workload of one Pod."""
     known: JobIdentity | None = None
     """Identity of the workload's job, from the first read that showed the key; None before this read."""
 
@@ -139,9 +142,9 @@ class JobClaim:
 
 
 def is_of_pods(key: PlaceholderKey, job_id: int, pods: Iterable[Pod]) -> bool:
-    """Returns True if some of a workload's Pods may have a job with a key of this workload. An earlier
-    gang with the same name may have left the job. A Pod names its job after the start of the gang, and
-    the Pod with the generation of the key may be gone then."""
+    """Returns True if a job with this key of the workload may belong to the present Pods. Returns False
+    for the job of an earlier gang with the same name. The Pod whose uid gave the key's generation may be
+    gone. So a job that a Pod names (`scheduling.job_id`) also belongs to the Pods."""
     if not key.generation:
         return True
     return any(

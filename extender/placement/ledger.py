@@ -108,7 +108,8 @@ class Ledger(Settled):
         sifted = self._key_checks.sifted(partition, result)
         event = event if sifted is result else replace(event, result=sifted)
         after = after_outcome(record, event, self._at)
-        if isinstance(event.effect, ReportWaiting):  # a Pod that still waits later gets the report again
+        if isinstance(event.effect, ReportWaiting):
+            # If the Pod still waits after `report_interval`, the ledger repeats the report.
             self._to_tell.again.pop(record.uid, None)
             self._to_tell.again[record.uid] = self._at.now + self.rules.report_interval
         self._settle(after)
@@ -215,8 +216,8 @@ class Ledger(Settled):
         self._nodes_changed()
 
     def _are_back(self, before: ClusterView, now: ClusterView) -> None:
-        """Extends the time of lingering containers on Nodes whose kubelets report to Kubernetes
-        again."""
+        """Extends the time for which containers of deleted Pods may still run on some Nodes: the Nodes
+        whose kubelets report to Kubernetes again."""
         if not self._records.anything_lingers:
             return
         away = [name for name, node in before.nodes.items() if node.away]
@@ -239,10 +240,10 @@ class Ledger(Settled):
     # Consequences for other records
 
     def _some(self, items: Iterator[_Item]) -> Iterator[_Item]:
-        """Yields only as many items as one event may handle. Yields at least one item, and no further
-        item after the view has evaluated all Nodes, because an evaluation is costly. The next Tick is
-        due at once, and handles the remaining items. The ledger can handle other events before this
-        Tick."""
+        """Yields only as many items as one event may handle, but always the first item. Stops after an
+        item for which the view had to evaluate all Nodes, because such an evaluation is costly. The next
+        Tick is due at once, and handles the remaining items. The ledger can handle other events before
+        this Tick."""
         evaluated = self._view.evaluated
         for number, item in enumerate(items, 1):
             yield item
@@ -267,7 +268,8 @@ class Ledger(Settled):
                 self._settle(begin(record, self._at, partition, fast=fast))
 
     def _follow_up(self) -> None:
-        """Makes the moves of records that follow from the earlier moves of other records."""
+        """Makes the queued moves of records. The moves follow from earlier changes, mostly of other
+        records."""
         rules = (
             (self._missed, on_pod.after_missed),
             (self._to_reread, after_pods),
@@ -306,8 +308,8 @@ class Ledger(Settled):
     # Consequences of one record
 
     def _offer(self, uid: str) -> None:
-        """Takes a group. If a Pod waits because the group could not take the Pod before, and the group
-        can take the Pod now, adds the Pod to the group."""
+        """Adds a waiting Pod to the group `uid`, if the group could not take the Pod before, and can
+        take the Pod now."""
         record = self._records.get(uid)
         pod = None if record is None else self._records.next_for(record, self._at.now)
         if record is None or pod is None:
@@ -320,8 +322,8 @@ class Ledger(Settled):
         self._settle(after_pod(record, pod, self._at))
 
     def _tell(self) -> None:
-        """Makes the due reports on Pods: why a Pod waits, until when Slurm rejects a Pod, or an earlier
-        report once more."""
+        """Makes the due reports on Pods: the reason for which a Pod waits, the time of the next try for
+        a Pod that Slurm rejected, or an earlier report once more."""
         to_tell, now = self._to_tell, self._at.now
         for turns in (to_tell.in_line, to_tell.when):
             for uid in to_tell.due(turns, now):

@@ -1,4 +1,4 @@
-"""Keeps the current free capacity for unmanaged Pods, on every replica. To do so, this module reads
+"""Tracks how much capacity is free for unmanaged Pods, on every replica. To do so, this module reads
 Slurm's nodes, and watches the Pods on the Nodes.
 
 The extender reads Slurm's nodes at the start, and about every second while kube-scheduler tries

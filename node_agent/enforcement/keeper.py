@@ -46,9 +46,8 @@ class Keeper:
     ) -> None:
         """Parameter `gres` is a file with the output of `slurmd -G` from slurmd's last start. If slurmd
         runs in a Pod, the output of `slurmd -V` comes first in the file. Parameter `own_pod` is the uid
-        of the agent's Pod. The agent's Pod has access to all devices, because the agent calls the
-        drivers. If `keeps_others_off` is True, the keeper keeps Pods without a job off the cores of
-        jobs."""
+        of the agent's Pod. This Pod has access to all devices, because the agent calls the drivers. If
+        `keeps_others_off` is True, the keeper keeps Pods without a job off the cores of jobs."""
         self._gres = gres
         self._awaits_list = self._slurmd_starts_placeholders = False
         self._closed = ""

@@ -46,10 +46,10 @@ class Cpus:
         return cls(tuple(map(tuple, cores.values())))
 
     def counted_by(self, sockets: Collection[str]) -> Self:
-        """Returns the cores as Slurm counts them if slurm.conf declares these sockets for the node. The
-        sockets have the form of `Allocation`. Without sockets, returns the cores unchanged. Raises
-        ValueError if slurmd maps several cores of the node to the same CPUs. Also raises ValueError if
-        the declarations give different maps."""
+        """Returns the cores as Slurm counts them if slurm.conf declares these sockets for the node. Each
+        text has the form of `Allocation.sockets`: sockets x cores per socket, for example "2x4". Without
+        sockets, returns the cores unchanged. Raises ValueError if slurmd maps several cores of the node
+        to the same CPUs. Also raises ValueError if the declarations give different maps."""
         maps = {self._counted_by(*map(int, each.split("x"))) for each in sockets} or {self}
         if len(maps) > 1:
             ways = " and ".join(f"{each} (sockets x cores)" for each in sorted(sockets))

@@ -5,7 +5,7 @@ A mark is a comment before a block of code:
 
 - `<!-- run -->`, `<!-- run by tests/... -->` or `<!-- not run: why -->` stands before commands. With
   `, all of this section`, the mark applies until the next heading of the same level.
-- `<!-- file: NAME -->` makes the text of the block the file NAME for the commands.
+- `<!-- file: NAME -->` stands before the text of the file NAME, which the commands use.
 - `<!-- values -->` stands before values that the chart must accept.
 
 If a page shows the output of a command, the command must print the same output. In the shown output,

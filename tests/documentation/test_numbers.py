@@ -114,7 +114,7 @@ SENTENCES = [
     Sentence("docs/reference/scale.md", r"only if ([\d,]+) jobs start", (WINDOW,)),
     Sentence("docs/design/development.md", r"at least ([\d.]+), or the run fails", (RATIO,)),
     Sentence("docs/design/development.md", r"under (\d+) ms, else a warning", (IDLE_MS,)),
-    Sentence("docs/design/development.md", r"fails above (\d+) s until `/readyz`", (READY_S,)),
+    Sentence("docs/design/development.md", r"needs more than (\d+) s until `/readyz`", (READY_S,)),
     Sentence(
         "docs/concepts/audit.md", r"A quarter of the limit, (\d+) of (\d+),", (EVICTIONS // 4, EVICTIONS)
     ),

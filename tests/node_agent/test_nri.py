@@ -1,4 +1,4 @@
-"""Tests of the agent's plugin together with NRI's code of a container runtime."""
+"""Tests of the agent's plugin with the NRI code that a container runtime uses (pkg/adaptation)."""
 
 from __future__ import annotations
 
