@@ -1,8 +1,8 @@
 """Holds the /bind calls of a gang until kube-scheduler has called for each member. So the gang starts as
 a whole: if one member finds no Node, no member is bound.
 
-kube-scheduler binds Pods in parallel, and keeps hundreds of calls open (1.31 to 1.37).
-All calls come from one kube-scheduler, the leader, to the extender beside this kube-scheduler.
+kube-scheduler binds Pods in parallel, and keeps hundreds of calls open (1.31 to 1.37). All calls come
+from one kube-scheduler, the leader, to the extender beside this kube-scheduler.
 
 If a member is already bound by the job, the barrier is open: the other members follow as fast as
 possible. This is so after a crash between two Bindings, and for the replacement of a lost member.
@@ -87,12 +87,13 @@ class GangBarrier:
                 gate.look.cancel()
 
     async def job(self, gang: Workload, job_id: int) -> Job | None:
-        """Returns the job of members that have passed. All members share one read, because Slurm's reply
-        for a job of 64 nodes has hundreds of kilobytes. Raises SlurmError."""
+        """Returns the job of members that have passed. Members that ask at the same time share one read,
+        because Slurm's reply for a job of 64 nodes has hundreds of kilobytes. A later member reads the
+        job again, because the job may have ended meanwhile (invariant I2). Raises SlurmError."""
         gate = self._gates.get((gang.uid, job_id))
         if gate is None:
             return await self._read(job_id)
-        if gate.job is None or (gate.job.done() and gate.job.exception() is not None):
+        if gate.job is None or gate.job.done():
             gate.job = asyncio.ensure_future(self._read(job_id))
         return await asyncio.shield(gate.job)
 

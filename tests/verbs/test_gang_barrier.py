@@ -105,6 +105,14 @@ async def test_members_share_one_read_of_the_job() -> None:
     assert gangs.reads == 1
 
 
+async def test_a_later_member_reads_the_job_again() -> None:
+    gangs = Gangs()
+    await all_of(gangs.enter("a", "b", "c"))
+    await gangs.barrier.job(GANG, JOB)
+    await gangs.barrier.job(GANG, JOB)
+    assert gangs.reads == 2
+
+
 async def test_a_failed_read_of_the_job_is_repeated() -> None:
     gangs = Gangs()
     gangs.fails = True
