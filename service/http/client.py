@@ -8,7 +8,7 @@ import httpx
 
 class Client(httpx.AsyncClient):
     """A client of a single server, with the same URL for all calls. The client supports no cookies,
-    redirects, hooks or auth flows. This saves nearly half of the CPU time of a call
+    redirects, hooks or auth flows. So a call runs less than half as many Python functions
     (tests/service/test_call_cost.py)."""
 
     def __init__(
