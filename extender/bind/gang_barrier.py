@@ -42,9 +42,13 @@ class _Gate:
     """Number of calls that wait, or have passed and are not finished, by the uid of the member."""
     most: int = 0
     """Largest number of members inside at the same time."""
-    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    opened: asyncio.Future[None] = field(default_factory=asyncio.Future)
     look: asyncio.Task[None] | None = None
     job: asyncio.Task[Job | None] | None = None
+
+    def open(self) -> None:
+        if not self.opened.done():
+            self.opened.set_result(None)
 
 
 class GangBarrier:
@@ -66,12 +70,12 @@ class GangBarrier:
         gate.inside[uid] += 1
         gate.most = max(gate.most, len(gate.inside))
         if gate.most >= gate.size:
-            gate.opened.set()
+            gate.open()
         elif gate.look is None:
             gate.look = asyncio.create_task(self._look(gate, gang, job_id))
         try:
             async with asyncio.timeout(HOLD_S):
-                await gate.opened.wait()
+                await asyncio.shield(gate.opened)
         except TimeoutError:
             raise MembersMissing(gate.size - gate.most) from None
 
@@ -99,7 +103,11 @@ class GangBarrier:
 
     async def _look(self, gate: _Gate, gang: Workload, job_id: int) -> None:
         pauses = iter(_LOOKS_S)
-        while not gate.opened.is_set():
-            await asyncio.sleep(next(pauses, _LOOKS_S[-1]))
-            if await self._some_bound(gang, job_id):
-                gate.opened.set()
+        try:
+            while not gate.opened.done():
+                await asyncio.sleep(next(pauses, _LOOKS_S[-1]))
+                if await self._some_bound(gang, job_id):
+                    gate.open()
+        except Exception as error:  # a defect: the waiting calls fail with it
+            if not gate.opened.done():
+                gate.opened.set_exception(error)

@@ -20,11 +20,15 @@ class Gangs:
     """A barrier. The test decides whether a member is bound, and counts the reads of the job."""
 
     def __init__(self) -> None:
-        self.bound, self.reads, self.fails = False, 0, False
+        self.bound: bool | None = False
+        """Whether a member is bound. None: the look fails by a defect."""
+        self.reads, self.fails = 0, False
         self.barrier = GangBarrier(self._some_bound, self._read)
 
     async def _some_bound(self, gang: Workload, job_id: int) -> bool:
         assert (gang, job_id) == (GANG, JOB)
+        if self.bound is None:
+            raise RuntimeError("a defect")
         return self.bound
 
     async def _read(self, job_id: int) -> Job:
@@ -87,6 +91,15 @@ async def test_members_follow_a_bound_member() -> None:
     gangs = Gangs()
     gangs.bound = True
     await all_of(gangs.enter("b"))
+
+
+async def test_calls_fail_at_once_with_a_defect_of_the_look() -> None:
+    gangs = Gangs()
+    gangs.bound = None
+    calls = gangs.enter("a", "b")
+    for call in calls:
+        with pytest.raises(RuntimeError, match="a defect"):
+            await call
 
 
 async def test_the_next_job_of_a_gang_has_a_closed_barrier() -> None:

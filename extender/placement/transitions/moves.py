@@ -12,7 +12,7 @@ from extender.record.member import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.job_state import JobState
-from slurm_client.model import Grant, Job
+from slurm_client.model import Grant, Job, JobSpec
 from wellknown.allocation import Allocation
 
 
@@ -26,10 +26,7 @@ def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Plac
     grant is unusable, the allocation is given back."""
     size, node_of, asked = record.workload.size, nodes_by(at.view), record.request.job
     of_job = tuple(slots(grant, job_id, asked, size, node_of))
-    unusable = _unusable(grant, of_job, size, node_of)
-    if unusable is not None and asked.tasks and asked.gres and not grant.gres:
-        gres = tuple(name for name, _ in asked.gres)
-        unusable = Cause.of(Kind.GRANT_WITHOUT_GRES, nodes=grant.nodes, gres=gres)
+    unusable = _unusable(grant, of_job, asked, size, node_of)
     if unusable is not None:
         return record.replaced(at.now, unusable)
     members = with_slots(record.members, of_job)
@@ -37,7 +34,9 @@ def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Plac
     return verified.with_job(unread=False).with_retry(not_before=0.0, failures=0)
 
 
-def _unusable(grant: Grant, of_job: Sequence[Allocation], members: int, node_of: NodeOf) -> Cause | None:
+def _unusable(
+    grant: Grant, of_job: Sequence[Allocation], asked: JobSpec, members: int, node_of: NodeOf
+) -> Cause | None:
     """Returns the problem of a grant without a slot for each member; None for a usable grant."""
     nodes = [node_of(name) for name in grant.nodes]
     if None in nodes:
@@ -45,6 +44,9 @@ def _unusable(grant: Grant, of_job: Sequence[Allocation], members: int, node_of:
         return Cause.of(Kind.NODES_UNKNOWN, nodes=tuple(unknown))
     if len(set(nodes)) < len(nodes):
         return Cause.of(Kind.NODES_SHARED, nodes=grant.nodes)
+    if len(of_job) < members and asked.tasks and asked.gres and not grant.gres:
+        gres = tuple(name for name, _ in asked.gres)
+        return Cause.of(Kind.GRANT_WITHOUT_GRES, nodes=grant.nodes, gres=gres)
     if len(of_job) < members:
         return Cause.of(Kind.GRANT_INDIVISIBLE, nodes=grant.nodes, pods=members)
     return None
