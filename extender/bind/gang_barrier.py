@@ -108,6 +108,6 @@ class GangBarrier:
                 await asyncio.sleep(next(pauses, _LOOKS_S[-1]))
                 if await self._some_bound(gang, job_id):
                     gate.open()
-        except Exception as error:  # a defect: the waiting calls fail with it
+        except Exception as error:  # noqa: BLE001 -- the waiting calls fail with it
             if not gate.opened.done():
                 gate.opened.set_exception(error)

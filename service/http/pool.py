@@ -3,8 +3,8 @@
 httpx provides the client: requests, headers, timeouts, replies, errors. This module provides the
 connections, and httptools reads the replies. For a call, httpx alone runs several times as many Python
 functions (tests/service/test_call_cost.py). httpx also fails on errors of slurmrestd 26.05, because
-slurmrestd sends each error twice. This module does not repeat failed calls, because only the caller knows
-whether a repeat is safe.
+slurmrestd sends each error twice. This module does not repeat failed calls, because only the caller
+knows whether a repeat is safe.
 """
 
 import asyncio
