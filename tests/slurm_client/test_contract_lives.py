@@ -225,8 +225,8 @@ async def test_the_cores_of_a_suspended_job_go_to_the_next_job(bench: Bench) -> 
 
 
 async def test_a_job_that_its_owner_holds_waits_until_the_release(bench: Bench) -> None:
-    filling = await bench.fill()
-    job_id, other = await bench.submit(), await bench.submit()
+    filling, a_gpu = await bench.fill(), (("gpu", 1),)
+    job_id, other = await bench.submit(gres=a_gpu), await bench.submit(gres=a_gpu)
     await bench.hold_job(job_id)
     held = await bench.read(job_id)
     assert (held.held, held.reason) == (True, "JobHeldUser")
