@@ -3,6 +3,8 @@ number. A Pod of another scheduler keeps the scheduler, unless the setting TAKE_
 scheduler. In Namespaces with the label slurm-extender.io/every-pod, /mutate/every-pod treats every Pod
 without a scheduler name like a Pod with annotations.
 
+/mutate also adds the size of the gang to new Jobs and JobSets (`gangs`).
+
 The webhook rejects a Pod that can never run. The reply lists all problems. kube-apiserver calls /mutate
 again after another webhook has changed a Pod (reinvocationPolicy: IfNeeded). The webhook calls no other
 program, so the webhook works while Slurm is down, or no replica leads.
@@ -13,13 +15,17 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from extender.admission import gangs
 from extender.admission.review import (
+    POD,
     AdmissionReview,
+    ObjectRequest,
     PodRequest,
     allowed,
     asked_of,
     cannot_run,
     is_taken,
+    kind_of,
     parsed,
 )
 from extender.admission.routes import routes_of
@@ -109,7 +115,11 @@ def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Po
     """Returns the routes. `translation` and `policy` return the current configuration."""
 
     def mutate(body: bytes, every_pod: bool) -> Manifest:
-        asked = AdmissionReview[PodRequest].model_validate(parsed(body))
+        given = parsed(body)
+        if kind_of(given) != POD:
+            others = AdmissionReview[ObjectRequest].model_validate(given)
+            return gangs.review(others.request, translation())
+        asked = AdmissionReview[PodRequest].model_validate(given)
         return review(asked.request, translation(), policy(), every_pod=every_pod)
 
     return routes_of("/mutate", mutate)

@@ -24,7 +24,13 @@ def pod_templates(group: str, kind: str, manifest: Any) -> Iterator[tuple[str, A
     """Yields an object's Pod templates, each with the path in the object. Yields nothing for a kind
     outside `_TEMPLATES`, and for a path that the object does not have."""
     for path in _TEMPLATES.get((group, kind), ()):
-        yield from _at("", manifest, path.split("."))
+        yield from each_at(manifest, path)
+
+
+def each_at(manifest: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yields the values at a path with the fields' names, each with its place. A star in the path stands
+    for each item of a list. Yields nothing if the path does not exist."""
+    yield from _at("", manifest, path.split("."))
 
 
 def _at(place: str, value: Any, path: Sequence[str]) -> Iterator[tuple[str, Any]]:

@@ -150,6 +150,9 @@ Pod = Annotated[dict[str, Any], AfterValidator(_shaped)]
 """A Pod's manifest, in which the fields that the extender reads have the right types."""
 
 
+POD = ("", "Pod")
+
+
 class GroupKind(_Part):
     group: str = ""
     kind: str
@@ -215,6 +218,12 @@ _JSON = TypeAdapter[dict[str, Any]](Annotated[Json[dict[str, Any]], BeforeValida
 def parsed(body: bytes) -> dict[str, Any]:
     """Returns the JSON of a review. Raises pydantic's ValidationError."""
     return _JSON.validate_python(body)
+
+
+def kind_of(given: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the API group and the kind of a review's object. Raises pydantic's ValidationError."""
+    kind = AdmissionReview[AdmissionRequest].model_validate(given).request.kind
+    return kind.group, kind.kind
 
 
 def allowed(

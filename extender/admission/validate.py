@@ -13,9 +13,10 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import TypeAdapter, ValidationError
 
+from extender.admission import gangs
 from extender.admission.pod_templates import pod_templates
 from extender.admission.review import (
-    AdmissionRequest,
+    POD,
     AdmissionReview,
     ObjectRequest,
     Pod,
@@ -24,6 +25,7 @@ from extender.admission.review import (
     asked_of,
     cannot_run,
     is_taken,
+    kind_of,
     parsed,
 )
 from extender.admission.routes import routes_of
@@ -75,7 +77,10 @@ def review_object(
     for place, template in pod_templates(kind.group, kind.kind, request.object):
         pod = _pod_of(template, request.namespace)
         if pod is not None and is_taken(pod, translation, every_pod=every_pod):
-            warnings.extend(f"{place}: {each}" for each in _warnings_of(pod, translation, policy))
+            member = gangs.as_member(request, place, pod, translation.annotation_prefix)
+            warnings.extend(f"{place}: {each}" for each in _warnings_of(member, translation, policy))
+            waits = gangs.warnings(request, pod, translation.annotation_prefix)
+            warnings.extend(translation.see("gangs", *waits))
     return allowed(request, warnings=warnings)
 
 
@@ -103,8 +108,7 @@ def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Po
 
     def validate(body: bytes, every_pod: bool) -> Manifest:
         given = parsed(body)
-        asked = AdmissionReview[AdmissionRequest].model_validate(given).request
-        if (asked.kind.group, asked.kind.kind) == ("", "Pod") and asked.operation != "DELETE":
+        if kind_of(given) == POD and given["request"].get("operation") != "DELETE":
             pods = AdmissionReview[PodRequest].model_validate(given)
             return review_pod(pods.request, translation(), policy())
         others = AdmissionReview[ObjectRequest].model_validate(given)

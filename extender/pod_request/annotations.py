@@ -229,10 +229,12 @@ JOB_ANNOTATIONS: tuple[Annotation, ...] = (
 )
 GANG_ANNOTATIONS: tuple[Annotation, ...] = (
     Annotation("gang", "gang", _A_NAME, "--job-name", "train").noted(
-        "Pods of a namespace with the same name get one job, and start together. See [Gangs](#gangs)."
+        "Pods of a namespace with the same name get one job, and start together. The words `job`,"
+        " `jobset` and `lws` mean the Pods of a controller; `none` means no gang. See [Gangs](#gangs)."
     ),
     Annotation("gang-size", "gang_size", _A_SIZE, "--ntasks", "8").noted(
-        "The number of Pods in the gang. The extender requests the job after the last Pod exists."
+        "The number of Pods in the gang. The extender requests the job after the last Pod exists. With"
+        " `job`, `jobset` and `lws`, the extender finds the number."
     ),
     Annotation("members-per-node", "members_per_node", _A_SIZE, "--ntasks-per-node", "4").noted(
         "A divisor of `gang-size`. Absent: as few nodes as possible."

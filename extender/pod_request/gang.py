@@ -1,16 +1,19 @@
 """Reads the gang of a Pod: the set of Pods that have one job, and start together or not at all.
 
-The Pods of a gang are in one namespace, name the same gang, and request the same amounts. The job's id
-is computed from the uid of the gang, so a user must not be able to choose the uid. Therefore the uid is
-a digest of the namespace and the name.
+The Pods of a gang are in one namespace, belong to the same gang, and request the same amounts. Either
+the author of the Pods names the gang, or the gang is the Pods of a controller (`CONTROLLERS`). The job's
+id is computed from the uid of the gang, so a user must not be able to choose the uid. Therefore the uid
+is a digest of the namespace, and of the name or the labels of the controller.
 """
 
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Self
 
+from kubernetes_client.protocol import Manifest
 from slurm_client.gres import SHARED
 from slurm_client.model import JobSpec
+from wellknown.job_key import whole_number
 
 _FIELDS: Final = {"gang": "name", "gang_size": "size", "members_per_node": "members_per_node"}
 """The fields of `Gang`, by the field of the annotation (`annotations.GANG_ANNOTATIONS`)."""
@@ -18,6 +21,36 @@ _FIELDS: Final = {"gang": "name", "gang_size": "size", "members_per_node": "memb
 
 _NAMES: Final = ("gang", "gang-size", "members-per-node")
 """The annotations, in the order of the fields of `Gang`."""
+
+JOB: Final = "job"
+JOB_SET: Final = "jobset"
+LEADER_WORKER_SET: Final = "lws"
+
+LEADER: Final = "leaderworkerset.sigs.k8s.io/leader-name"
+LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+
+
+class Controller(NamedTuple):
+    """A kind of controller whose Pods are a gang. Each Pod has these labels from the controller."""
+
+    kind: str
+    name: str
+    """Label with the name of the gang."""
+    identity: tuple[str, ...]
+    """Labels that differ between two gangs of the namespace."""
+
+
+CONTROLLERS: Final[Mapping[str, Controller]] = {
+    JOB: Controller("Job", "batch.kubernetes.io/job-name", ("batch.kubernetes.io/controller-uid",)),
+    JOB_SET: Controller(
+        "JobSet",
+        "jobset.sigs.k8s.io/jobset-name",
+        ("jobset.sigs.k8s.io/jobset-uid", "jobset.sigs.k8s.io/restart-attempt"),
+    ),
+    LEADER_WORKER_SET: Controller("LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name", ()),
+}
+"""The kinds of controllers, by the value of the annotation `gang`. If an `identity`, or the annotations
+LEADER and LWS_SIZE changed, the Pod would belong to another gang. So the chart's policies fix them."""
 
 
 class Gang(NamedTuple):
@@ -28,30 +61,55 @@ class Gang(NamedTuple):
     """Number of Pods."""
     members_per_node: int | None = None
     """Number of Pods on each node. None: Slurm packs the Pods onto as few nodes as possible."""
+    controller: str = ""
+    """The key in `CONTROLLERS`; empty if the author of the Pods names the gang."""
+    key: str = ""
+    """Text by which a controller's gang differs from other gangs of the namespace; empty if unknown."""
 
     @classmethod
-    def taken_from(cls, fields: Mapping[str, Any]) -> tuple[Self | None, dict[str, Any]]:
+    def taken_from(
+        cls, fields: Mapping[str, Any], metadata: Manifest
+    ) -> tuple[Self | None, dict[str, Any]]:
         """Returns the gang in the fields of annotations, and the other fields. The gang is None without
-        an annotation for gangs."""
+        an annotation for gangs, and for `gang: none`. `metadata` is the metadata of the Pod."""
         own = {_FIELDS[name]: value for name, value in fields.items() if name in _FIELDS}
         rest = {name: value for name, value in fields.items() if name not in _FIELDS}
-        return (cls(**own) if own else None), rest
+        named = str(own.get("name"))
+        if not own or named == "none":
+            return None, rest
+        if named not in CONTROLLERS:
+            return cls(**own), rest
+        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        controller = CONTROLLERS[named]
+        name, parts = labels.get(controller.name), [labels.get(label) for label in controller.identity]
+        if name is not None and named == LEADER_WORKER_SET:
+            # Only the workers name the leader. The gang has the name of its leader.
+            name = annotations.get(LEADER) or metadata.get("name") or ""
+            parts = [name]
+            own["size"] = whole_number(annotations.get(LWS_SIZE, ""))
+        known = name is not None and None not in parts
+        key = "/".join((named, *map(str, parts))) if known else ""
+        return cls(**own | {"name": name}, controller=named, key=key), rest
 
     def uid(self, namespace: str) -> str:
         """Returns the uid of the gang, which no gang of another namespace has, and no Pod."""
-        digest = blake2b(f"{namespace}/{self.name}".encode(), digest_size=16).hexdigest()
+        digest = blake2b(f"{namespace}/{self.key or self.name}".encode(), digest_size=16).hexdigest()
         return f"gang-{digest}"
+
+    @property
+    def whole(self) -> bool:
+        """Returns True if the gang and its size are known."""
+        named = self.key if self.controller else self.name
+        return bool(named) and self.size is not None
 
     def problems(self, job: JobSpec, prefix: str) -> Iterator[str]:
         """Yields the problems of a gang whose Pods each request `job`. `prefix` is the prefix of the
         annotations."""
-        if self.name is None or self.size is None:
-            given = [name for name, value in zip(_NAMES, self, strict=True) if value is not None]
-            missing = [f"{prefix}{name}" for name in _NAMES[:2] if name not in given]
-            yield f"annotation {prefix}{given[0]}: a gang also needs {' and '.join(missing)}"
+        if not self.whole:
+            yield self._lacking(prefix)
             return
         here = self.members_per_node
-        if here is not None and self.size % here:
+        if here is not None and (self.size or 0) % here:
             yield (
                 f"annotation {prefix}members-per-node: a gang of {self.size} Pods cannot have {here}"
                 " Pods on each node: choose a divisor of gang-size, or remove members-per-node"
@@ -68,3 +126,20 @@ class Gang(NamedTuple):
                 " different nodes may have parts of GPUs: set the annotation"
                 f" {prefix}members-per-node to 1"
             )
+
+    def _lacking(self, prefix: str) -> str:
+        """Returns the problem of a gang that is not `whole`."""
+        if not self.controller:
+            given = [name for name, value in zip(_NAMES, self[:3], strict=True) if value is not None]
+            missing = [f"{prefix}{name}" for name in _NAMES[:2] if name not in given]
+            return f"annotation {prefix}{given[0]}: a gang also needs {' and '.join(missing)}"
+        kind = CONTROLLERS[self.controller].kind
+        about = f"annotation {prefix}gang: {self.controller} is for Pods of a {kind}"
+        if not self.key:
+            return f"{about}: the Pod has no label {CONTROLLERS[self.controller].name}"
+        if self.controller == LEADER_WORKER_SET:
+            return f"{about}: the Pod has no annotation {LWS_SIZE}"
+        return (
+            f"{about}: the Pod has no annotation {prefix}gang-size, which the extender's webhook adds to"
+            f" the Pod template of a new {kind}: create the {kind} again"
+        )

@@ -89,7 +89,7 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
     cpu = amounts.get("cpu", Decimal(0))
     by_class = translation.priority_classes.get(spec.get("priorityClassName") or "", {})
     comment = own_comment(pod_in_words(namespace, name, translation.cluster_name))
-    gang, fields = Gang.taken_from(asked.fields)
+    gang, fields = Gang.taken_from(asked.fields, metadata)
     job = JobSpec(
         name=job_name(namespace, name),
         cpus=whole(cpu, translation.cpu_unit),

@@ -26,7 +26,9 @@ from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, WAITING, R
 _MOST_GATES = 4  # gates of other controllers, kept only for messages
 _MOST_ATTEMPTS = 1_000_000
 _LONGEST_REJECTION = 400
+_DIGITS_OF_INDEX = 10  # Kubernetes' indexes have at most 10
 _LONGEST_REASON = 63
+_DIGITS = re.compile(r"[0-9]+")
 _INSUFFICIENT = re.compile(r"Insufficient (\S+)")
 _TOO_MANY_PODS = "Too many pods"
 
@@ -97,6 +99,13 @@ class Pod(NamedTuple):
     def full_name(self) -> str:
         """Returns namespace/name."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def rank(self) -> str:
+        """Returns the key that sorts the Pods of a gang: the name in natural order, in which train-2
+        comes before train-10. The names of the Pods of an Indexed Job, a StatefulSet and a
+        LeaderWorkerSet contain the index of the Pod."""
+        return _DIGITS.sub(lambda number: number[0].zfill(_DIGITS_OF_INDEX), self.name)
 
     @property
     def gated(self) -> bool:
@@ -215,12 +224,12 @@ def _scheduling(manifest: Manifest, translation: TranslationConfig) -> Schedulin
 def _group(gang: Gang | None, namespace: str) -> Workload | None:
     """Returns the workload of a gang. A Pod is a workload by itself if its gang has no other Pod, or if
     an annotation is missing."""
-    if gang is None or gang.name is None or gang.size in (None, 1):
+    if gang is None or not gang.whole or gang.size == 1:
         return None
     return Workload(
         gang.uid(namespace),
         namespace,
-        gang.name,
+        gang.name or "",
         size=gang.size or 1,
         members_per_node=gang.members_per_node,
     )

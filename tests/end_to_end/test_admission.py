@@ -67,6 +67,16 @@ def custom_kind(group: str, kind: str, version: str) -> Manifest:
     }
 
 
+def define(actors: Actors, made: Manifest) -> None:
+    """Creates the kind of an object, if Kubernetes does not have the kind."""
+    group, _, version = made["apiVersion"].rpartition("/")
+    if group.endswith(".x-k8s.io"):
+        definition = custom_kind(group, made["kind"], version)
+        actors.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(definition))
+        name = definition["metadata"]["name"]
+        actors.cluster.kubectl("wait", "--for=condition=established", f"crd/{name}", "--timeout=20s")
+
+
 def annotate(actors: Actors, name: str, **values: str) -> CompletedProcess[str]:
     given = [f"{PREFIX}{key}={value}" for key, value in values.items()]
     return actors.kubectl("annotate", "pod", actors.full(name), "--overwrite", *given)
@@ -271,17 +281,25 @@ JOB["template"]["spec"]["restartPolicy"] = "Never"
 def test_every_kind_of_workload_gets_template_warnings(
     made: Manifest, place: str, actors: Actors, applied: list[Manifest]
 ) -> None:
-    group, _, version = made["apiVersion"].rpartition("/")
-    if group.endswith(".x-k8s.io"):
-        definition = custom_kind(group, made["kind"], version)
-        actors.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(definition))
-        name = definition["metadata"]["name"]
-        actors.cluster.kubectl("wait", "--for=condition=established", f"crd/{name}", "--timeout=20s")
+    define(actors, made)
     made = made | {"metadata": dict(made["metadata"])}
     applied.append(made)
     answer = actors.apply(made)
     assert answer.returncode == 0, answer.stderr
     assert f"Warning: {place}: Pods would be refused: annotation {PREFIX}timeout" in answer.stderr
+
+
+def test_a_new_job_set_gets_the_size_of_its_gang(actors: Actors, applied: list[Manifest]) -> None:
+    of_job = {"parallelism": 3, "completions": 3, "template": template(gang="jobset")}
+    job = {"name": "w", "replicas": 2, "template": {"spec": of_job}}
+    made = workload("JobSet", "jobset.x-k8s.io/v1alpha2", {"replicatedJobs": [job]})
+    define(actors, made)
+    applied.append(made)
+    answer = actors.apply(made, "-o", "json")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    (job,) = json.loads(answer.stdout)["spec"]["replicatedJobs"]
+    annotations = job["template"]["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == {f"{PREFIX}gang": "jobset", f"{PREFIX}gang-size": "6"}
 
 
 def test_a_deployment_is_created_while_the_extender_is_down(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.end_to_end.actors import PREFIX, Actors, QueuedJob
+from tests.end_to_end.actors import PREFIX, Actors, QueuedJob, pod
 from tests.eventually import eventually
 from wellknown import number_list
 from wellknown.job_key import job_name
@@ -141,11 +142,55 @@ def test_gang_is_placed_once_by_a_restarted_extender(actors: Actors, gang: Gang)
     assert len([each for each in actors.jobs() if each.name == job_name("default", gang.name)]) == 1
 
 
-def test_a_pod_cannot_leave_its_gang(actors: Actors, gang: Gang) -> None:
+@pytest.fixture
+def job(actors: Actors) -> Iterator[str]:
+    """A Job of Kubernetes with 12 Pods, which are a gang. Returns the name of the Job."""
+    made, name = pod("unnamed", gpus=1, annotations={"gang": "job"}), actors.full("train")
+    template = {"metadata": {"annotations": made["metadata"]["annotations"]}, "spec": made["spec"]}
+    template["spec"] |= {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
+    spec = {"completionMode": "Indexed", "completions": 12, "parallelism": 12, "template": template}
+    new = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec}
+    assert actors.apply(new).returncode == 0
+    yield name
+    actors.kubectl("delete", "job", name, "--cascade=foreground")
+
+
+def test_a_job_is_a_gang_and_its_ranks_follow_the_nodes(actors: Actors, job: str) -> None:
+    def ranks() -> list[tuple[int, str, dict[str, Any]]] | None:
+        """Returns the index, the Node and the slot of each Pod, after all Pods are bound."""
+        pods = [each for name, each in actors.pods().items() if name.startswith(job)]
+        if len(pods) < 12 or not all(each["spec"].get("nodeName") for each in pods):
+            return None
+        return sorted(
+            (
+                int(each["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]),
+                each["spec"]["nodeName"],
+                json.loads(each["metadata"]["annotations"][GANG]),
+            )
+            for each in pods
+        )
+
+    bound = eventually(ranks, "all Pods of the Job are bound", 60) or []
+    nodes = [node for _, node, _ in bound]
+    assert [index for index, _, _ in bound] == list(range(12))
+    assert nodes == sorted(nodes)
+    assert len(set(nodes)) == 3
+    assert len({(node, slot["gres"]) for _, node, slot in bound}) == 12
+    names = [name for name in actors.squeue() if name.startswith(job)]
+    assert names == [job_name("default", job)]
+
+
+def test_a_pod_cannot_leave_its_gang(actors: Actors, gang: Gang, job: str) -> None:
     gang.create("w0")
     for key in ("gang=other", "gang-size=2", "members-per-node=1", "gang-"):
         changed = actors.kubectl("annotate", "pod", actors.full("w0"), "--overwrite", PREFIX + key)
         assert "fixed at the creation of a Pod" in changed.stderr
+    seen = eventually(
+        lambda: [name for name in actors.pods() if name.startswith(job)], "Pods of the Job"
+    )
+    label = "batch.kubernetes.io/controller-uid=other"
+    changed = actors.kubectl("label", "pod", seen[0], "--overwrite", label)
+    assert "fixed at the creation of a Pod" in changed.stderr
 
 
 def test_pods_with_unlike_requests_are_invalid(actors: Actors, gang: Gang) -> None:

@@ -27,6 +27,8 @@ from deploy.local.programs.helm_binary import helm
 from deploy.local.programs.kubernetes_binaries import BINARIES
 from deploy.local.progress import silent
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
+from extender.pod_request.annotations import GANG_ANNOTATIONS
+from extender.pod_request.gang import CONTROLLERS, LEADER, LWS_SIZE
 from tests.kube_scheduler.entries import entry, shown_for_others
 from tests.wellknown.test_names import NOTES
 from wellknown.names import (
@@ -172,6 +174,17 @@ def test_annotations_of_the_extender_are_guarded_and_not_copied() -> None:
         assert set(keys) == NOTES | others
         labels = re.findall(r"labels\[\?'([^']+)'\]", condition["expression"])
         assert set(labels) == {JOB_ID}
+
+
+def test_a_pod_keeps_all_that_names_its_gang() -> None:
+    guard = objects(ClusterSpec())["ValidatingAdmissionPolicy", "slurm-extender-bookkeeping"]["spec"]
+    own = [f"{DEFAULT_PREFIX}{row.name}" for row in GANG_ANNOTATIONS]
+    labels = [label for each in CONTROLLERS.values() for label in each.identity]
+    for expression in (
+        guard["matchConditions"][0]["expression"],
+        guard["validations"][0]["messageExpression"],
+    ):
+        assert all(f"'{name}'" in expression for name in (*own, *labels, LEADER, LWS_SIZE))
 
 
 def is_agents(manifest: dict[str, Any]) -> bool:

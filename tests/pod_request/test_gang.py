@@ -1,13 +1,14 @@
-"""Gangs by annotations: the workload of a Pod, its request, and its problems."""
+"""The gang of a Pod, by annotations or by a controller: the workload, the request, and the problems."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from extender.pod_request.gang import Gang
-from extender.pod_request.pod import Pod
+from extender.pod_request.pod import Pod, parse_pod
 from slurm_client.model import JobSpec
-from tests.builders import PREFIX, pod
+from tests.builders import PREFIX, TRANSLATION, pod, pod_manifest
 
 GANG = {"gang": "train", "gang-size": "4"}
 
@@ -80,3 +81,88 @@ def test_parts_of_gpus_need_a_node_for_each_member(here: int | None, number: int
     problems = list(gang.problems(job, PREFIX))
     assert len(problems) == number
     assert all("only Pods on different nodes may have parts of GPUs" in each for each in problems)
+
+
+JOB = {"batch.kubernetes.io/job-name": "train", "batch.kubernetes.io/controller-uid": "u1"}
+JOB_SET = {
+    "jobset.sigs.k8s.io/jobset-name": "set",
+    "jobset.sigs.k8s.io/jobset-uid": "u2",
+    "jobset.sigs.k8s.io/restart-attempt": "0",
+}
+LWS = {"leaderworkerset.sigs.k8s.io/name": "serve"}
+OF_LWS = {"leaderworkerset.sigs.k8s.io/size": "4"}
+
+
+def of_controller(
+    gang: str,
+    labels: Mapping[str, str],
+    name: str = "p",
+    *,
+    size: str | None = "4",
+    own: Mapping[str, str] | None = None,
+) -> Pod:
+    """Returns a Pod of a controller's gang. `own` are annotations of the controller."""
+    annotations = {f"{PREFIX}gang": gang, **({f"{PREFIX}gang-size": size} if size else {})}
+    manifest = pod_manifest(name, annotations=annotations | dict(own or {}))
+    manifest["metadata"]["labels"] = dict(labels)
+    return parse_pod(manifest, TRANSLATION)
+
+
+def of_lws(name: str, leader: str | None = None) -> Pod:
+    named = {} if leader is None else {"leaderworkerset.sigs.k8s.io/leader-name": leader}
+    return of_controller("lws", LWS, name, size=None, own=OF_LWS | named)
+
+
+def test_pods_of_a_job_are_a_gang_with_the_name_of_the_job() -> None:
+    one, other = of_controller("job", JOB, "train-0-x"), of_controller("job", JOB, "train-1-y")
+    assert one.request.problems == ()
+    assert one.workload == other.workload
+    assert (one.workload.full_name, one.workload.size) == ("default/train", 4)
+    again = of_controller("job", JOB | {"batch.kubernetes.io/controller-uid": "u9"})
+    assert again.workload.uid != one.workload.uid
+
+
+def test_a_restart_of_a_job_set_is_another_gang() -> None:
+    first = of_controller("jobset", JOB_SET)
+    second = of_controller("jobset", JOB_SET | {"jobset.sigs.k8s.io/restart-attempt": "1"})
+    assert first.request.problems == ()
+    assert (first.workload.name, first.workload.size) == ("set", 4)
+    assert first.workload.uid != second.workload.uid
+
+
+def test_each_leader_of_a_leader_worker_set_has_a_gang() -> None:
+    """Only the workers name their leader, by an annotation."""
+    leader = of_lws("serve-1")
+    worker = of_lws("serve-1-2", "serve-1")
+    assert leader.request.problems == ()
+    assert leader.workload == worker.workload
+    assert (leader.workload.name, leader.workload.size) == ("serve-1", 4)
+    assert of_lws("serve-2").workload.uid != leader.workload.uid
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (of_controller("job", {}), "the Pod has no label batch.kubernetes.io/job-name"),
+        (
+            of_controller("job", JOB, size=None),
+            "the extender's webhook adds to the Pod template of a new",
+        ),
+        (of_controller("jobset", JOB), "the Pod has no label jobset.sigs.k8s.io/jobset-name"),
+        (of_controller("lws", LWS), "the Pod has no annotation leaderworkerset.sigs.k8s.io/size"),
+    ],
+)
+def test_a_pod_without_its_controller_is_invalid(pod: Pod, words: str) -> None:
+    (problem,) = pod.request.problems
+    assert words in problem
+    assert pod.group is None
+
+
+def test_gang_none_is_no_gang() -> None:
+    alone = member(gang="none")
+    assert (alone.group, alone.request.problems) == (None, ())
+
+
+def test_ranks_follow_the_numbers_in_the_names() -> None:
+    names = ["train-10-b", "train-2-z", "train-1-c"]
+    assert [each.name for each in sorted(map(pod, names), key=lambda each: each.rank)] == names[::-1]

@@ -1,5 +1,6 @@
 """Reactions of a placeholder to news of Pods. Each function returns the next version of the record."""
 
+from bisect import bisect
 from collections.abc import Iterable
 from typing import Any
 
@@ -222,14 +223,15 @@ def begun_again(record: Placeholder, pod: Pod, now: float) -> Placeholder:
 
 def grouped(record: Placeholder, members: Iterable[Member]) -> Placeholder:
     """Returns the record of a group with these Pods, and their joint request."""
-    members = tuple(sorted(members, key=lambda each: each.pod.name))
+    members = tuple(sorted(members, key=lambda each: each.pod.rank))
     request = record.workload.request([each.pod.request for each in members])
     return record._replace(members=members, request=request)
 
 
 def _with_another(record: Placeholder, pod: Pod) -> Placeholder:
     """Returns the record of a group with one Pod more."""
-    members = tuple(sorted((*record.members, Member(pod)), key=lambda each: each.pod.name))
+    place = bisect(record.members, pod.rank, key=lambda each: each.pod.rank)
+    members = (*record.members[:place], Member(pod), *record.members[place:])
     known = record.members[0].pod.request if record.members else pod.request
     request = record.workload.request_with(record.request, known, pod.request)
     return record._replace(members=members, request=request)

@@ -115,12 +115,21 @@ Kubernetes 1.31.
        object.metadata.annotations.exists(key, {{ include "slurm-extender.asksByAnnotation" . }}))
 {{- end -}}
 
-{{/* True if a write changes the gang of a Pod. */}}
+{{/*
+True if a write changes the gang of a Pod. The labels and annotations of the controllers count only for a Pod of a gang.
+extender/pod_request/gang.py has the same names.
+*/}}
 {{- define "slurm-extender.changesGang" -}}
 {{- $prefix := include "slurm-extender.annotationPrefix" . -}}
 (oldObject != null && object.spec.schedulerName == '{{ include "slurm-extender.schedulerName" . }}' &&
-       ['{{ $prefix }}gang', '{{ $prefix }}gang-size', '{{ $prefix }}members-per-node'].exists(key,
-         object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key]))
+       (['{{ $prefix }}gang', '{{ $prefix }}gang-size', '{{ $prefix }}members-per-node'].exists(key,
+          object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key]) ||
+        (oldObject.metadata.?annotations[?'{{ $prefix }}gang'].hasValue() &&
+         (['leaderworkerset.sigs.k8s.io/leader-name', 'leaderworkerset.sigs.k8s.io/size'].exists(key,
+            object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key]) ||
+          ['batch.kubernetes.io/controller-uid', 'jobset.sigs.k8s.io/jobset-uid',
+           'jobset.sigs.k8s.io/restart-attempt'].exists(key,
+            object.metadata.?labels[?key] != oldObject.metadata.?labels[?key])))))
 {{- end -}}
 
 {{/*

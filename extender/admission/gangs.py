@@ -1,0 +1,167 @@
+"""The gangs of controllers: Jobs and JobSets get the number of their Pods at their creation.
+
+A Pod of a Job has no number of all Pods of the Job. So /mutate adds the annotation gang-size to the Pod
+templates of a new Job (`gang: job`) or JobSet (`gang: jobset`). A gang of a controller may wait forever,
+if the controller creates some Pods only after other Pods run. /mutate rejects a Job or a JobSet with
+such Pods, and /validate warns the author of a LeaderWorkerSet.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from extender.admission.pod_templates import each_at
+from extender.admission.review import ObjectRequest, allowed, cannot_run
+from extender.pod_request.gang import CONTROLLERS, JOB, JOB_SET, LEADER_WORKER_SET, LWS_SIZE
+from extender.pod_request.translation import TranslationConfig
+from kubernetes_client.protocol import Manifest
+
+_JOBS: Final[Mapping[tuple[str, str], str]] = {
+    ("batch", "CronJob"): "spec.jobTemplate.spec",
+    ("batch", "Job"): "spec",
+    ("jobset.x-k8s.io", "JobSet"): "spec.replicatedJobs.*.template.spec",
+}
+"""The paths of the specs of Jobs, by API group and kind."""
+_CONTROLLERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "CronJob": (JOB,),
+    "Job": (JOB,),
+    "JobSet": (JOB, JOB_SET),
+    "LeaderWorkerSet": (LEADER_WORKER_SET,),
+}
+"""The gangs that the Pods of a kind may have (`gang.CONTROLLERS`)."""
+_EXCLUSIVE_TOPOLOGY: Final = (
+    "alpha.jobset.sigs.k8s.io/exclusive-topology",
+    "leaderworkerset.sigs.k8s.io/exclusive-topology",
+)
+
+
+class _Job(NamedTuple):
+    """The spec of a Job in an object."""
+
+    place: str
+    spec: Manifest
+    gang: str | None
+    """The annotation `gang` in the Pod template."""
+    size: int
+    """Number of Pods in the gang of the Pods."""
+
+    @property
+    def template(self) -> Manifest:
+        """Returns the Pod template."""
+        return _mapping(self.spec.get("template"))
+
+
+def review(request: ObjectRequest, translation: TranslationConfig) -> dict[str, Any]:
+    """Returns the AdmissionReview for the creation of a Job or a JobSet."""
+    group, kind, manifest = request.kind.group, request.kind.kind, request.object
+    own = JOB if kind == "Job" else JOB_SET
+    prefix, patch, problems = translation.annotation_prefix, list[Manifest](), list[str]()
+    for job in _jobs(group, kind, manifest, prefix):
+        if job.gang == own:
+            problems += _not_a_gang(job, prefix)
+            patch.append(_size_at(job, prefix))
+    problems += _deadlocks(kind, manifest) if patch else ()
+    if problems:
+        return cannot_run(request, translation.see("gangs", *problems))
+    return allowed(request, patch=patch)
+
+
+def as_member(request: ObjectRequest, place: str, template: Manifest, prefix: str) -> Manifest:
+    """Returns the Pod template at a place with the labels of the controller, and with the size that
+    /mutate adds. So the template has the same gang as its Pods."""
+    manifest, metadata = _mapping(request.object), _mapping(template.get("metadata"))
+    name = _mapping(manifest.get("metadata")).get("name") or ""
+    kinds = [CONTROLLERS[each] for each in _CONTROLLERS.get(request.kind.kind, ())]
+    labels = {label: name for each in kinds for label in (each.name, *each.identity)}
+    added: dict[str, str] = {}
+    if request.kind.kind == "LeaderWorkerSet":
+        size = _mapping(_mapping(manifest.get("spec")).get("leaderWorkerTemplate")).get("size")
+        added[LWS_SIZE] = str(size or 1)
+    for job in _jobs(request.kind.group, request.kind.kind, manifest, prefix):
+        if f"{job.place}.template" == place and job.gang in (JOB, JOB_SET):
+            added[f"{prefix}gang-size"] = str(job.size)
+    annotations = {**added, **_mapping(metadata.get("annotations"))}
+    labels = {**_mapping(metadata.get("labels")), **labels}
+    return {**template, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
+
+
+def warnings(request: ObjectRequest, template: Manifest, prefix: str) -> Iterator[str]:
+    """Yields why the gang of a Pod template would wait forever."""
+    gang = _annotations(template).get(f"{prefix}gang")
+    if gang == LEADER_WORKER_SET:
+        yield from _deadlocks(request.kind.kind, request.object)
+
+
+def _jobs(group: str, kind: str, manifest: Any, prefix: str) -> list[_Job]:
+    found = list(each_at(manifest, _JOBS[group, kind])) if (group, kind) in _JOBS else []
+    jobs, all_pods = list[_Job](), 0
+    for place, value in found:
+        spec = _mapping(value)
+        gang = _annotations(_mapping(spec.get("template"))).get(f"{prefix}gang")
+        job = _Job(place, spec, gang, _number(spec.get("parallelism")))
+        jobs.append(job)
+        if (kind, gang) == ("JobSet", JOB_SET):
+            all_pods += job.size * _replicas(place, manifest)
+    return [job._replace(size=all_pods) if all_pods and job.gang == JOB_SET else job for job in jobs]
+
+
+def _replicas(place: str, manifest: Manifest) -> int:
+    """Returns the number of Jobs that a JobSet creates from the spec at a place."""
+    index = int(place.partition("[")[2].partition("]")[0])
+    return _number(manifest["spec"]["replicatedJobs"][index].get("replicas"))
+
+
+def _not_a_gang(job: _Job, prefix: str) -> Iterator[str]:
+    """Yields why the Pods of a Job cannot be a gang."""
+    at_once, completions = _number(job.spec.get("parallelism")), job.spec.get("completions")
+    if completions is not None and completions != at_once:
+        yield (
+            f"{job.place}.completions: the Job has {completions} Pods, and runs {at_once} at a time: the"
+            " Pods of a gang run together: set parallelism to completions, or remove the annotation"
+            f" {prefix}gang"
+        )
+    given = _annotations(job.template).get(f"{prefix}gang-size")
+    if given is not None and given != str(job.size):
+        yield (
+            f"annotation {prefix}gang-size: {given} is not the number of Pods, {job.size}: remove the"
+            " annotation"
+        )
+
+
+def _deadlocks(kind: str, manifest: Any) -> Iterator[str]:
+    """Yields the fields by which a controller creates some Pods only after other Pods run."""
+    spec = _mapping(_mapping(manifest).get("spec"))
+    annotations = _mapping(_mapping(_mapping(manifest).get("metadata")).get("annotations"))
+    late = f"the {kind} creates some Pods only after other Pods run, and a gang waits for all Pods"
+    for name in _EXCLUSIVE_TOPOLOGY:
+        if name in annotations:
+            yield f"annotation {name}: {late}: remove the annotation"
+    if spec.get("startupPolicy") == "LeaderReady":
+        yield f"spec.startupPolicy: {late}: set LeaderCreated"
+    order = _mapping(spec.get("startupPolicy")).get("startupPolicyOrder")
+    if order == "InOrder":
+        yield f"spec.startupPolicy.startupPolicyOrder: {late}: set AnyOrder, or gang: {JOB}"
+    for place, each in each_at(manifest, "spec.replicatedJobs.*") if kind == "JobSet" else ():
+        if _mapping(each).get("dependsOn"):
+            yield f"{place}.dependsOn: {late}: remove dependsOn, or set gang: {JOB}"
+
+
+def _size_at(job: _Job, prefix: str) -> Manifest:
+    """Returns the operation of a JSON Patch that adds the size to a Pod template."""
+    place = re.sub(r"[.\[]", "/", job.place.replace("]", ""))
+    name = f"{prefix}gang-size".replace("~", "~0").replace("/", "~1")
+    path = f"/{place}/template/metadata/annotations/{name}"
+    return {"op": "add", "path": path, "value": str(job.size)}
+
+
+def _annotations(template: Manifest) -> Manifest:
+    return _mapping(_mapping(template.get("metadata")).get("annotations"))
+
+
+def _mapping(value: Any) -> Manifest:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> int:
+    """Returns a number of Pods or Jobs; the default is 1, as in Kubernetes."""
+    return value if isinstance(value, int) else 1
