@@ -86,7 +86,9 @@ class Ledger(Settled):
         """Takes an event and returns the effects to carry out. `now` never goes back."""
         self._at = replace(self._at, now=now, rules=self.rules)
         self._HANDLERS[type(event)](self, event)
-        if not isinstance(event, Recovered):  # the jobs in Slurm's queue must be known first
+        if not isinstance(event, Recovered):
+            # A new leader feeds one Recovered event for each workload. If the ledger caught up after the
+            # first of these events, the ledger would request jobs before all queued jobs are counted.
             self._catch_up()
         for uid in self._eviction_limiter.turns(now):
             self._settle(self._records[uid].with_retry(not_before=0.0))
@@ -142,8 +144,8 @@ class Ledger(Settled):
         workload = Workload(key.uid, key.namespace, key.name)
         orphan = Placeholder.of_orphan(workload, event.job_id, self._at.now)
         orphan = orphan.with_asked(attempt=key.attempt)
-        # The job may end before the next read. Until the next read, only this record knows of the Pod's
-        # containers.
+        # The record takes the Pod's containers from the comment of `event.job` now, because the job may
+        # end before the next read of the job.
         self._settle(still_held(orphan, event.job, self._at) if event.job else orphan)
 
     def _pod_observed(self, event: PodObserved) -> None:
@@ -209,7 +211,9 @@ class Ledger(Settled):
         self._at = replace(self._at, view=event.view, closed_by_pods=self._apart.closed_in(event.view))
         self._are_back(before, event.view)
         for node in {name for uid in self._avoiding for name, _ in self._records[uid].rejections.nodes}:
-            if regained(node, before, self._view):  # kube-scheduler retries these Pods by itself
+            if regained(node, before, self._view):
+                # The ledger only opens the Node again to the Pods for which kube-scheduler rejected the
+                # Node. kube-scheduler retries these Pods by itself.
                 self._reopen(node)
         for uid in self._retries.one_of_each() if mended else ():
             self._hasten(uid, self.rules.retry[0])
