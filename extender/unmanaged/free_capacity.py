@@ -54,7 +54,10 @@ UNKNOWN = "Slurm's allocations are not known yet"
 TAKEN = "Pods that Slurm does not count use the resources of this Pod's job"
 LEAVING = "Pods that are leaving this Node still use the resources of this Pod's job"
 
-_SILENT = "Slurm has not answered since {} UTC; free capacity of its nodes is unknown; retried"
+_SILENT = (
+    "Slurm has not answered since {} UTC; free capacity of its nodes is unknown; kube-scheduler retries"
+    " the Pod"
+)
 _SILENT_PATTERN = re.compile(r"Slurm has not answered since (\d\d:\d\d) UTC", re.ASCII)
 
 _INTERVAL_S = 1.0
@@ -103,7 +106,8 @@ class FreeCapacity:
         self._silent_since: datetime | None = None
         """Time since which Slurm does not answer: the start of the first request without an answer. None
         after each answer."""
-        self.stale = False  # kube-scheduler has not asked for a long time, so nodes are not read
+        self.stale = False
+        """True while the loop reads no nodes, because kube-scheduler has not asked for a long time."""
         self._last = Reading((), -inf, 0.0)
         self._node_seen_at = -inf  # time of the last read of a node by /bind
         self._pods_known = False
@@ -368,9 +372,10 @@ class FreeCapacity:
             patch: dict[str, Any] = {"metadata": {"uid": pod.uid, "annotations": stamp}}
             try:
                 await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
-            except KubernetesError as error:  # mostly the Pod is gone; if not, kube-scheduler retries it
+            except KubernetesError as error:
+                # Usually the Pod is gone. If the Pod still waits, kube-scheduler retries the Pod.
                 tell = self._health.news(common_problem(error), log.info)
-                tell("a Pod that waits was not touched", **about(pod), error=str(error))
+                tell("annotation of a waiting Pod not changed", **about(pod), error=str(error))
 
     def _note_question(self) -> None:
         """Makes the loop read Slurm's nodes for at least _IDLE_S more."""

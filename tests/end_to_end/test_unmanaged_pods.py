@@ -27,7 +27,10 @@ pytestmark = pytest.mark.real
 
 GPU = "nvidia.com/gpu"
 MEBIBYTE = 1 << 20
-SILENT = r"Slurm has not answered since (\d\d:\d\d) UTC; free capacity of its nodes is unknown; retried"
+SILENT = (
+    r"Slurm has not answered since (\d\d:\d\d) UTC; free capacity of its nodes is unknown;"
+    r" kube-scheduler retries the Pod"
+)
 
 
 def capacity(spec: ClusterSpec) -> Counter[str]:

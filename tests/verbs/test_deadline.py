@@ -21,7 +21,8 @@ from tests.verbs.test_bind import Cluster, granted
 from tests.verbs.test_unmanaged_pods import machine
 
 SILENT = re.compile(
-    r"Slurm has not answered since \d\d:\d\d UTC; free capacity of its nodes is unknown; retried"
+    r"Slurm has not answered since \d\d:\d\d UTC; free capacity of its nodes is unknown;"
+    r" kube-scheduler retries the Pod"
 )
 NO_SLURM = "Slurm does not answer"
 NO_KUBERNETES = "kube-apiserver does not answer"
