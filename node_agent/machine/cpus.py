@@ -36,7 +36,8 @@ class Cpus:
         online = number_list.expand(text)
         if online != tuple(range(len(online))):
             raise ValueError(
-                f"CPUs {text} are online: Slurm counts no machine with gaps between its CPUs"
+                f"CPUs {text} are online: slurmd maps cores wrongly on a machine with gaps in the"
+                " numbers of CPUs"
             )
         nodes = _numa_nodes(system)
         places = {cpu: _place(system / "cpu" / f"cpu{cpu}", cpu, nodes) for cpu in online}
@@ -54,7 +55,8 @@ class Cpus:
         if len(maps) > 1:
             ways = " and ".join(f"{each} (sockets x cores)" for each in sorted(sockets))
             raise ValueError(
-                f"the Pods have cores of {ways}: delete the Pods from before slurm.conf changed"
+                "the Pods got their cores under different declarations of the node,"
+                f" {ways}: delete the Pods from before the change of slurm.conf"
             )
         return maps.pop()
 
@@ -69,8 +71,8 @@ class Cpus:
         if sockets * cores > len(self.cores):
             raise ValueError(
                 f"slurm.conf declares Sockets={sockets} CoresPerSocket={cores}, and this machine has"
-                f" {len(self.cores)} cores of {len(every)} CPUs: declare the line of `slurmd -C`, or"
-                f" CPUs={len(every)} without sockets, cores and threads"
+                f" {len(self.cores)} cores and {len(every)} CPUs in total: declare the line of"
+                f" `slurmd -C`, or CPUs={len(every)} without sockets, cores and threads"
             )
         return self
 

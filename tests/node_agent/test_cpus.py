@@ -121,9 +121,9 @@ def test_pods_and_native_jobs_with_different_cores_share_no_cpu(
 @pytest.mark.parametrize(
     ("sockets", "words"),
     [
-        (["1x8"], "Sockets=1 CoresPerSocket=8, and this machine has 4 cores of 8 CPUs"),
+        (["1x8"], "Sockets=1 CoresPerSocket=8, and this machine has 4 cores and 8 CPUs in total"),
         (["80x1"], "Sockets=80 CoresPerSocket=1, and"),
-        (["8x1", "1x4"], r"cores of 1x4 \(sockets x cores\) and 8x1 \(sockets x cores\): delete"),
+        (["8x1", "1x4"], r"of the node, 1x4 \(sockets x cores\) and 8x1 \(sockets x cores\): delete"),
     ],
 )
 def test_cores_that_the_machine_does_not_have_are_an_error(sockets: list[str], words: str) -> None:

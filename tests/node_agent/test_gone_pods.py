@@ -293,8 +293,8 @@ async def test_node_with_other_cores_than_the_machine_is_drained(plain: PlainNod
         assert agent.problems[f"ml/{A}"].startswith("the CPUs of its cores are not known")
         words = (
             "no further Pod can be held to the cores of its job: slurm.conf declares Sockets=1"
-            " CoresPerSocket=8, and this machine has 4 cores of 8 CPUs: declare the line of `slurmd -C`,"
-            " or CPUs=8 without sockets, cores and threads"
+            " CoresPerSocket=8, and this machine has 4 cores and 8 CPUs in total: declare the line of"
+            " `slurmd -C`, or CPUs=8 without sockets, cores and threads"
         )
         await plain.reports(Condition(True, "CoresUnknown", words))
         assert (place / CPUS).read_text() == "\n"
