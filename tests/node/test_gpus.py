@@ -155,7 +155,7 @@ FAILURES = {
     "its memory has failed": (
         {"failed": 1},
         (),
-        "a row of its memory cannot be remapped: it is to be replaced",
+        "a row of its memory cannot be remapped: replace the GPU",
         "by itself",
     ),
     "it fell off the bus": (

@@ -128,7 +128,7 @@ def test_lost_gpu_keeps_its_place(gpus: Gpus) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"failed": 1, "pending": 1}, "a row of its memory cannot be remapped: it is to be replaced"),
+        ({"failed": 1, "pending": 1}, "a row of its memory cannot be remapped: replace the GPU"),
         ({"failed": 0, "pending": 1}, "a row of its memory is remapped at the next reset"),
         ({"retired": 1}, "a page of its memory is retired at the next reset"),
         ({"failed": 0, "pending": 0, "retired": 0}, ""),
@@ -263,7 +263,7 @@ def test_devices_of_slurm_have_uuids_and_problems(gpus: Gpus) -> None:
     gpus.add(failed=1, pending=0)
     gpus.add(failed=0, pending=1)
     found, problems = gpus.told_by(_NAME)
-    replaced = "a row of its memory cannot be remapped: it is to be replaced"
+    replaced = "a row of its memory cannot be remapped: replace the GPU"
     remapped = "a row of its memory is remapped at the next reset; its driver complains: XID 79"
     assert found == [
         ["GPU-0", "", replaced, "GPU-0", ["0", "GPU-0", ""]],

@@ -164,7 +164,7 @@ def _problems(gpu: Any) -> Iterator[str]:
     if remapped is not None:
         _, _, pending, failed = remapped
         if failed:
-            yield "a row of its memory cannot be remapped: it is to be replaced"
+            yield "a row of its memory cannot be remapped: replace the GPU"
         elif pending:
             yield "a row of its memory is remapped at the next reset"
     if _reply(0, pynvml.nvmlDeviceGetRetiredPagesPendingStatus, gpu):
