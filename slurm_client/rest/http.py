@@ -127,9 +127,9 @@ class Connections:
             return await self._exchange_again(request, token)
 
     async def _exchange_again(self, request: Request, token: str) -> Document:
-        """Sends a request once more after a lost connection. For the second try of a POST request, only
-        JobIdTaken and authentication errors are conclusive: after any other error, the first try may
-        have succeeded."""
+        """Sends a request once more after a lost connection. The second try of a POST raises JobIdTaken
+        and authentication errors unchanged. Any other error becomes OutcomeUnknown, because the first
+        try may have succeeded. After JobIdTaken, the caller reads the job."""
         try:
             return await self._carry(request, token)
         except (Unreachable, RetryLater, *LOST) as error:
