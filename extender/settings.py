@@ -143,7 +143,7 @@ class Settings(BaseSettings):
     reports KillWait."""
     max_job_count: int = Field(default=10_000, ge=1)
     """Slurm's MaxJobCount. Needed only with slurmrestd before API v0.0.45. At most half as many
-    placeholders wait in Slurm's queue, counted over all partitions."""
+    placeholders (jobs of Pods) wait in Slurm's queue, counted over all partitions."""
     max_job_id: int | None = Field(default=None, ge=1)
     """Slurm's MaxJobId. Needed only with slurmrestd before API v0.0.45. With this number, the extender
     sees whether native jobs can get ids of placeholders."""
