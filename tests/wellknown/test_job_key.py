@@ -1,5 +1,5 @@
-"""Tests of job ids and job keys. A job id can be computed again from the key, and the key proves the
-owner of the job."""
+"""Tests of job ids and job keys. A job id can be computed again from the key, and the key names the
+workload of the job."""
 
 from __future__ import annotations
 
