@@ -35,7 +35,7 @@ class Suite:
 
 
 SUITES: Final = (
-    Suite("test-releases", "each test of `make test`, and each long one, on both releases of Slurm"),
+    Suite("test-releases", "each test of `make test`, and each long test, on both releases of Slurm"),
     Suite("test-oldest", "the end-to-end tests and the chart on Kubernetes 1.31"),
     Suite("test-node", "the node agent and slurmd Pods on a real kubelet and kernel"),
     Suite("test-install", "images, install, upgrade and uninstall of the chart on a kubelet"),
