@@ -62,14 +62,16 @@ class NodeReservation:
         self._translation, self._capacity = translation, capacity
         self._overlaps, self._lingering = overlaps, lingering
         self._held: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._adopted_pods: set[str] = set()
+        self._nodes_of_unmanaged_pods: set[str] = set()
         """Nodes to which this replica has bound unmanaged Pods. The watch may not know these Pods
         yet."""
 
     def has_others(self, node: str) -> bool:
-        """Returns True if unmanaged Pods, or containers of deleted Pods, may be on a Node."""
-        adopted = node in self._adopted_pods or self._capacity.may_have_adopted_pods(node)
-        return adopted or self._lingering.may_linger(node)
+        """Returns True if Pods that Slurm does not count, or containers of deleted Pods, may be on a
+        Node."""
+        bound_here = node in self._nodes_of_unmanaged_pods
+        uncounted_pods = bound_here or self._capacity.may_have_uncounted_pods(node)
+        return uncounted_pods or self._lingering.may_linger(node)
 
     def held(
         self, manifest: Manifest, node: str, allocation: Allocation | None
@@ -86,7 +88,8 @@ class NodeReservation:
             yield
             return
         async with self._alone(node):
-            self._adopted_pods.add(node)  # now the /bind of a managed Pod also waits for the lock
+            # The /bind of a managed Pod to this Node now also waits for the lock.
+            self._nodes_of_unmanaged_pods.add(node)
             try:
                 await self._without_lingering(node)
                 fits = await self._fits(manifest, node)
@@ -152,7 +155,7 @@ class NodeReservation:
         bound = [pod for pod in on_node if not exempt(pod)]
         if not await self._uncounted(bound):
             # Slurm counts all Pods on the Node. The /bind of the next unmanaged Pod adds the Node again.
-            self._adopted_pods.discard(node)
+            self._nodes_of_unmanaged_pods.discard(node)
             return None
         slurm_node = await self._capacity.read_node(node)
         if slurm_node is None:  # cannot be right, because Slurm has granted the node

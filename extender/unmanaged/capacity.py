@@ -251,7 +251,7 @@ class Occupancy:
             del self._pods[node]
         self._count_again(node)
 
-    def has_adopted_pods(self, node: str) -> bool:
+    def has_uncounted_pods(self, node: str) -> bool:
         """Returns True if a Node has Pods that Slurm does not count and that are not exempt."""
         return any(uid not in self._exempt for uid in self._pods.get(node, ()))
 

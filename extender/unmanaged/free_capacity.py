@@ -228,10 +228,11 @@ class FreeCapacity:
             self._taken.pop(next(iter(self._taken)))
         self._taken[uid] = job_id
 
-    def may_have_adopted_pods(self, node: str) -> bool:
-        """Returns True if Pods that Slurm does not count may be on a Node. The answer comes from the
-        watch of Pods."""
-        return self._enabled and (not self._pods_known or self._occupancy.has_adopted_pods(node))
+    def may_have_uncounted_pods(self, node: str) -> bool:
+        """Returns True if Pods that Slurm does not count may be on a Node. Exempt Pods (`exempt`) are
+        left out. The answer comes from the watch of Pods, and is True for each Node until all Pods are
+        known. While `enabled` is False, the answer is always False."""
+        return self._enabled and (not self._pods_known or self._occupancy.has_uncounted_pods(node))
 
     def is_slurms(self, node: str) -> bool:
         """Returns True if Slurm has a node for this Node, by the rules of `_slurms_or_newer`."""

@@ -184,13 +184,13 @@ def test_daemonset_and_critical_pods_are_exempt(
     assert exempt(manifest) is is_exempt
 
 
-def test_exempt_pods_use_capacity_and_are_not_adopted() -> None:
+def test_exempt_pods_use_capacity_and_are_no_uncounted_pods() -> None:
     seen = occupancy(n1=WHOLE)
     seen.pod_seen("agent", "n1", Amounts(500), exempt=True)
     assert seen.closed(Amounts(8000), ["n1"]) == ["n1"]
-    assert not seen.has_adopted_pods("n1")
+    assert not seen.has_uncounted_pods("n1")
     seen.pod_seen("u", "n1", Amounts(500))
-    assert seen.has_adopted_pods("n1")
+    assert seen.has_uncounted_pods("n1")
 
 
 def test_refused_pod_is_woken_once_when_a_job_frees_capacity() -> None:

@@ -522,7 +522,7 @@ async def test_filter_does_not_count_adopted_pods_with_jobs() -> None:
     adopted_pod["metadata"]["annotations"] = {ADOPTED: "77"}
     occupancy.pod_seen(adopted_pod)
     assert await cluster.closed(asks) is None
-    assert not occupancy.may_have_adopted_pods("n1")
+    assert not occupancy.may_have_uncounted_pods("n1")
 
 
 async def test_pod_to_be_adopted_needs_room_for_whole_slurm_cpus() -> None:
