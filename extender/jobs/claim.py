@@ -3,7 +3,7 @@
 The key in a job's AdminComment proves that the job belongs to the workload, because only root and
 SlurmUser can write an AdminComment. A job_submit plugin or an administrator (`scontrol update`) can
 overwrite the key. Then the id still names the workload: the extender computes the id from the Pod's uid,
-and users cannot choose the id of a job.
+and only root and SlurmUser may choose the id of a job.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence

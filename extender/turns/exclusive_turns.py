@@ -113,8 +113,8 @@ class ExclusiveTurns:
         self._templates: dict[Hashable, _Template] = {}
         self._of: dict[str, Hashable] = {}
         self._heeding: dict[str, PodConstraints] = {}
-        """Constraints of Pods whose allowed Nodes depend on other Pods: Pods in Slurm's queue, and Pods
-        without an open Node."""
+        """Constraints of Pods whose allowed Nodes depend on other Pods: Pods whose jobs are being
+        submitted or wait in Slurm's queue, and Pods without an open Node."""
 
     def follow(self, record: Placeholder, queue: str, now: float, *, ready: bool) -> tuple[str, ...]:
         """Notes the new state of a Pod. `ready` is False if the Pod waits for another reason, such as a
