@@ -85,7 +85,7 @@ NAMES = {"ip-10-0-0-7": "node-4", "gpu-07": "node-4"}
 
 def test_each_command_has_a_mark_of_its_test() -> None:
     without = [f"{block}: {command.text}" for block, command in SHOWN if block.mark is None]
-    assert without == [], "each block needs a comment before it: see this test's docstring"
+    assert without == [], "each block needs a comment before it: see this module's docstring"
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,9 @@ def test_commands_of_the_pages_install_upgrade_and_uninstall_the_release(tmp_pat
 
 
 def do(page: Path, shell: Shell) -> None:
-    """Deletes the namespaces that earlier pages have created, and then follows a page."""
+    """Prepares the cluster for a page, and then follows the page. First deletes the namespaces that
+    earlier pages may have created, and then creates the objects of PREPARED. Before upgrade.md and
+    uninstall.md, keeps the namespaces, because these pages need the release from install.md."""
     if page.name not in {"upgrade.md", "uninstall.md"}:
         shell.run("kubectl delete namespace team-a slurm-extender --ignore-not-found")
     if page.name in PREPARED:

@@ -42,7 +42,8 @@ def all_actors(cluster: Cluster) -> Iterator[Actors]:
 
 
 def written_for_slurm_bridge(name: str, prefix: str = THEIRS, **annotations: str) -> Manifest:
-    """Returns a Pod without a scheduler's name, as in a namespace of slurm-bridge."""
+    """Returns a Pod with annotations of slurm-bridge. The Pod's scheduler is `default-scheduler`, as for
+    a Pod whose author names no scheduler."""
     own = {prefix + key: value for key, value in annotations.items()}
     return pod(name, scheduler="default-scheduler", own_annotations=own)
 

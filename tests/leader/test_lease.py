@@ -1,4 +1,4 @@
-"""Tests of leader election with one Lease. Each replica has a separate clock."""
+"""Tests of leader election with one Lease. All replicas in these tests use the event loop's clock."""
 
 import asyncio
 from collections.abc import AsyncIterator
