@@ -1,4 +1,4 @@
-"""Service level objectives: the share of Pods that are bound in time, and that are evicted in time.
+"""Service level objectives: the shares of Pods bound in time and of Pods evicted in time.
 
 The measured times exclude three waiting times of a Pod: for the Pod's turn, in Slurm's queue, and for a
 correction by the Pod's author. Alerts use the burn rate of the error budget in two windows (Google, The
@@ -50,7 +50,8 @@ class Objective:
         return tuple(Recording(self.ratio(window), self._slow(window)) for window in WINDOWS)
 
     def alerts(self) -> tuple[Alert, Alert]:
-        """Returns two alerts: for a budget that burns fast, and for a budget that burns slowly."""
+        """Returns two alerts: the first if the budget burns fast, the second if the budget burns
+        slowly."""
         return (
             Alert(
                 f"{self.alert}BudgetBurnsFast",

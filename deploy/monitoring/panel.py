@@ -14,7 +14,7 @@ _TAG: Final = "slurm-extender"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """An expression, and the legend of its lines. "{{state}}" is the value of a label."""
+    """An expression, and the legend of the expression's lines. "{{state}}" is the value of a label."""
 
     expr: str
     legend: str = ""
@@ -22,7 +22,8 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A panel that answers one question. It shows lines over time or, if `is_now`, the last value."""
+    """A panel with the answer to a single question. The panel shows lines over time or, if `is_now`, the
+    last value."""
 
     title: str
     queries: tuple[Query, ...]
@@ -33,7 +34,7 @@ class Panel:
     stacked: bool = False
     is_now: bool = False
     red_from: float | None = None
-    """Lowest value that is shown in red."""
+    """Lowest value shown in red."""
 
     @property
     def size(self) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Labels that distinguish the releases in one Prometheus: `cluster` and `namespace`.
+"""Labels to distinguish the releases in one Prometheus: `cluster` and `namespace`.
 
 Prometheus, Thanos or Mimir add `cluster` to all series of a cluster. The Prometheus operator adds
 `namespace` to the series of a Pod. Expressions of rules group by both labels. In PromQL, a missing label
@@ -15,13 +15,13 @@ _LABELS: Final = ("cluster", "namespace")
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 """Data source of a dashboard: the variable `datasource`."""
 ANY_RELEASE: Final = 'namespace=~".*"'
-"""Matcher that rules have on the extender's and the node agents' metrics."""
+"""Matcher in rules, for the extender's and the node agents' metrics."""
 ANY_CLUSTER: Final = 'cluster=~".*"'
-"""Matcher that rules have on kube-apiserver's metrics."""
+"""Matcher in rules, for kube-apiserver's metrics."""
 _OURS: Final = ("slurm_extender_", "node_agent_")
 _KNOWN: Final = "slurm_extender_build_info"
-"""Metric that every replica of the extender has. The dashboards' variables take their values from its
-labels."""
+"""Metric of every replica of the extender. The dashboards' variables take their values from the labels
+of this metric."""
 _RECORDED: Final = "slurm_extender:"
 _OF_CLUSTERS: Final = ("apiserver_", "slurm_")
 """Prefixes of the metrics of kube-apiserver and slurmctld. These metrics do not have the namespace of a

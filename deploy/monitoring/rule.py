@@ -25,9 +25,9 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Rule that fires for each release separately. `summary` is one line, to which `document` appends
-    the release. `description` has the facts for the first minute. Both texts may contain templates of
-    Prometheus."""
+    """Rule that fires for each release separately. `summary` is a single line without the release, and
+    `document` appends the release. `description` has the facts for the first minute. Both texts may
+    contain templates of Prometheus."""
 
     name: str
     expr: str
@@ -73,7 +73,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rules that Prometheus evaluates one after the other."""
+    """Rules in a fixed order: Prometheus evaluates the rules one after the other."""
 
     name: str
     rules: tuple[Alert | Recording, ...]
@@ -84,8 +84,8 @@ class Group:
 
 
 def labelled(expr: str, name: str, value: str) -> str:
-    """Returns the expression with one more label on its series. The label distinguishes the causes of
-    one alert."""
+    """Returns the expression with another label on the series. The label distinguishes the causes of an
+    alert."""
     return f'label_replace({expr}, "{name}", "{value}", "", "")'
 
 
