@@ -39,9 +39,8 @@ def clock(unix_seconds: int) -> str:
 
 
 def first(of: Iterable[_Item]) -> tuple[tuple[_Item, ...], int]:
-    """Returns the first items, at most the number that a message names, and the number of the other
-    items. A cause stores only these first items to save memory, because very many Pods may have a
-    cause."""
+    """Returns the first items, at most as many as a message names, and the number of the other items. A
+    cause stores only the first items to save memory, because very many Pods may have a cause."""
     items = tuple(of)
     return items[:_MOST_NAMED], max(0, len(items) - _MOST_NAMED)
 
@@ -57,14 +56,14 @@ def amounts(of: Iterable[Amount]) -> str:
 
 
 def too_large(partition: str, most: _Amounts, asks: _Amounts, others: _Partitions, more: int) -> str:
-    """Returns the message that no node of a partition has the amounts that the Pod requests. `others`
-    are the partitions with larger nodes."""
+    """Returns the message that no node of a partition has the Pod's requested amounts. `others` are the
+    partitions with larger nodes."""
     return _less(f"no node of partition {partition} has more than {amounts(most)}", asks, others, more)
 
 
 def over_limit(partition: str, most: _Amounts, asks: _Amounts, others: _Partitions, more: int) -> str:
-    """Returns the message that a partition's own limits on a node are below the amounts that the Pod
-    requests. `others` are the partitions that allow more."""
+    """Returns the message that a partition's own limits on a node are below the Pod's requested amounts.
+    `others` are the partitions with higher limits."""
     return _less(f"partition {partition} allows a job {amounts(most)} on a node", asks, others, more)
 
 
@@ -96,13 +95,13 @@ def _with_others(words: str, partitions: Iterable[str], more: int) -> str:
 
 
 def _amounts_again(of: Sequence[Amount]) -> str:
-    """Returns amounts for a sentence that has already named the resources, so that a single count needs
-    no name."""
+    """Returns amounts for a sentence that has already named the resources. A single count then needs no
+    name."""
     return str(of[0][1]) if len(of) == 1 and of[0][0] != MEMORY else amounts(of)
 
 
 def _count(number: int, what: str) -> str:
-    """Returns a number with its noun, like "1 CPU" or "8 CPUs"."""
+    """Returns a number with a noun, like "1 CPU" or "8 CPUs"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 

@@ -1,4 +1,4 @@
-"""Compares the request of a job with the hardware of Slurm's nodes, and explains a request that does not
+"""Compares the request of a job with the hardware of Slurm's nodes, and explains why a request does not
 fit."""
 
 from collections import Counter
@@ -15,7 +15,7 @@ from slurm_client.model import JobSpec, Node, Partition, Sharing
 
 
 class NodeHardware(NamedTuple):
-    """All features of a partition's nodes, and the maximum of each resource on one node."""
+    """All features of a partition's nodes, and the maximum of each resource on a single node."""
 
     cpus: int = 0
     memory_mb: int = 0
@@ -25,7 +25,7 @@ class NodeHardware(NamedTuple):
     cpus_per_core: int = 1
 
     def of(self, name: str) -> int:
-        """Returns the maximum of a resource on one node."""
+        """Returns the maximum of a resource on a single node."""
         return {CPUS: self.cpus, MEMORY: self.memory_mb}.get(name, self.gres.get(name, 0))
 
     def beside(self, other: Self) -> "NodeHardware":
@@ -64,8 +64,9 @@ def with_whole_cores(job: JobSpec, known: Mapping[str, NodeHardware]) -> JobSpec
     partition. Without a partition, all nodes count.
 
     Each task gets whole cores, because Slurm would let two tasks share a core. The number of nodes is at
-    least the number of tasks divided by the tasks on the largest node. With topology/block, Slurm
-    rejects a job that needs more than one block if the number of nodes is too small (error 2014)."""
+    least the number of tasks divided by the tasks on the largest node. With topology/block, a job may
+    need several blocks. If the number of nodes of such a job is too small, Slurm rejects the job (error
+    2014)."""
     has = together(job.partition or "", known) or reduce(
         NodeHardware.beside, known.values(), NodeHardware()
     )
@@ -128,7 +129,7 @@ def _open_to(job: JobSpec, names: Collection[str], partitions: Mapping[str, Part
 def _allowed(
     names: Iterable[str], known: Mapping[str, NodeHardware], partitions: Mapping[str, Partition]
 ) -> NodeHardware:
-    """Returns the maximum of each resource that these partitions allow a job on one node."""
+    """Returns the maximum of each resource that these partitions allow a job on a single node."""
     return reduce(NodeHardware.beside, (_limited(known[name], partitions.get(name)) for name in names))
 
 
@@ -138,8 +139,8 @@ def _larger(
     known: Mapping[str, NodeHardware],
     partitions: Mapping[str, Partition],
 ) -> Iterator[tuple[str, NodeHardware]]:
-    """Yields the other partitions that allow the job, and for each partition the maximum of each
-    resource on one node."""
+    """Yields the other partitions that allow the job. Each partition comes with the maximum of each
+    resource on a single node."""
     for name, has in known.items():
         partition = partitions.get(name)
         allowed = _limited(has, partition)
@@ -160,7 +161,7 @@ def _limited(has: NodeHardware, partition: Partition | None) -> NodeHardware:
 
 
 def _of(has: NodeHardware, amounts_of: Iterable[Amount]) -> tuple[Amount, ...]:
-    """Returns, for each resource in `amounts_of`, the maximum on one node."""
+    """Returns, for each resource in `amounts_of`, the maximum on a single node."""
     return tuple([(name, has.of(name)) for name, _ in amounts_of])
 
 

@@ -1,8 +1,8 @@
-"""All Nodes, and an index that finds the Nodes open to a Pod.
+"""All Nodes, and an index to find the Nodes open to a Pod.
 
 A set of Nodes is a number with a bit for each Node. The index has such a set for each label, each value
 of a label, and each taint. The constraints of a Pod are evaluated with a few operations on these sets,
-whatever the number of Nodes.
+for any number of Nodes.
 """
 
 import re
@@ -37,7 +37,7 @@ class By(Enum):
     AFFINITY = auto()
     """The Pod's required node affinity."""
     CLAIM = auto()
-    """A claim of the Pod that can be used on some Nodes only."""
+    """A claim of the Pod, usable on some Nodes only."""
     AGENT = auto()
     """No node agent on the Node."""
 
@@ -53,12 +53,12 @@ class NotServed:
 Closing = Taint | tuple[str, str] | By | NotServed
 """A taint without a toleration, a label of the node selector (key and value), or another reason."""
 _ANY = None
-"""Key of the set of the Nodes that have a label, with any value."""
+"""Key of the set of the Nodes with a label, with any value."""
 _Key = str | _Of
 _Sets = Mapping[Any, int]
 _Ordered = tuple[list[int], list[int]]
-"""First: those values of a label that are numbers, ascending. Second: for each number, the Nodes whose
-value is at least this number."""
+"""First: the numeric values of a label, ascending. Second: for each number, the Nodes with this number
+or a larger number as the value."""
 
 
 class Nodes(dict[str, Node]):
@@ -123,14 +123,13 @@ class Nodes(dict[str, Node]):
         return self._bits.get(self.names.standing_for(slurm_name) or "", 0)
 
     def sharing(self, key: str, names: Iterable[str]) -> int:
-        """Returns the set of all Nodes whose value of a label equals the value of at least one named
-        Node."""
+        """Returns the set of all Nodes with the same value of a label as any named Node."""
         found = (self.get(name) for name in names)
         values = {node.labels.get(key) for node in found if node is not None} - {None}
         return _union(self._of(key).get(value, 0) for value in values)
 
     def domains(self, key: str, within: int) -> dict[str, int]:
-        """Returns the values of a label, each with the Nodes of the set `within` that have the value."""
+        """Returns, for each value of a label, the Nodes with this value in the set `within`."""
         found = ((value, each & within) for value, each in self._of(key).items() if value is not _ANY)
         return {value: each for value, each in found if each}
 

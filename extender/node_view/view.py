@@ -1,7 +1,7 @@
 """The read model of the nodes in Slurm and Kubernetes. A placement chooses among the Nodes in this
 model.
 
-`node_mapping` decides which Node represents which Slurm node. Slurm nodes without a Node run only native
+`node_mapping` decides which Node represents a Slurm node. Slurm nodes without a Node run only native
 jobs, so every placeholder excludes these nodes."""
 
 from collections import Counter
@@ -32,10 +32,10 @@ class Exclusion:
     """The Slurm nodes that a job must not use."""
 
     nodes: tuple[str, ...] = ()
-    """The names, compressed into one hostlist expression. For equal nodes, the expressions are equal.
-    Empty without nodes."""
+    """The names, compressed into a single hostlist expression. For equal nodes, the expressions are
+    equal. Empty without nodes."""
     leaves_none: bool = False
-    """True if no node of the partition remains, or none of the nodes that the job requires."""
+    """True if no node of the partition remains, or none of the job's required nodes."""
 
 
 class Wish(NamedTuple):
@@ -44,11 +44,11 @@ class Wish(NamedTuple):
     constraints: NodeConstraints
     partition: str
     excluded: tuple[str, ...] = ()
-    """The nodes that the Pod's author excludes, in the form of a job's request."""
+    """The nodes excluded by the Pod's author, in the form of a job's request."""
     required: tuple[str, ...] = ()
-    """The nodes that the Pod's author requires. The job gets one of these nodes."""
+    """The nodes required by the Pod's author. The job gets one of these nodes."""
     avoid: frozenset[str] = frozenset()
-    """Nodes that kube-scheduler rejected for this Pod recently."""
+    """Nodes recently rejected by kube-scheduler for this Pod."""
     apart: int = 0
     """The Nodes that the Pod cannot use because of other Pods there, as a set of `Nodes`."""
     feasible_nodes: tuple[str, ...] | None = None
@@ -143,8 +143,8 @@ class ClusterView:
         return self.nodes.get(self.names.standing_for(slurm_name) or "")
 
     def naming(self, slurm_name: str) -> tuple[Node, ...]:
-        """Returns all Nodes that name a Slurm node. A caller that must know whether a Slurm node is free
-        checks all these Nodes."""
+        """Returns all Nodes that name a Slurm node. To find out whether a Slurm node is free, a caller
+        must check all these Nodes."""
         return tuple(self.nodes[name] for name in self.names.naming(slurm_name))
 
     def names_it(self, node: str | None, slurm_name: str) -> bool:
@@ -209,8 +209,7 @@ class ClusterView:
         return self._cached.excluded.to(wish, self._work_out)
 
     def why_none(self, wish: Wish) -> Cause:
-        """Returns a cause with the number of a partition's Nodes that are closed to a Pod, for each
-        reason."""
+        """Returns a cause with the number of a partition's Nodes closed to a Pod, for each reason."""
         return self._cached.explained.to(wish, self._explain)
 
     def named(self, names: Iterable[str]) -> int:
@@ -231,8 +230,8 @@ class ClusterView:
         return nodes.domains(asked.key, counted)
 
     def leaves_any_of(self, nodes: Iterable[str], wish: Wish) -> bool:
-        """Returns True if the exclusion leaves at least one of these Nodes, or if the partition is not
-        fully known. The result is not cached."""
+        """Returns True if the exclusion leaves any of these Nodes, or if the partition is not fully
+        known. The result is not cached."""
         left = self._cached.left.to(wish, self._nodes_left)
         return left is None or bool(left & self._indexed.named(nodes))
 
@@ -277,7 +276,7 @@ class ClusterView:
         return reduce(or_, map(self._indexed.standing_for, slurm_nodes), 0)
 
     def _nodes_left(self, wish: Wish) -> int | None:
-        """Returns the set of the Nodes that remain for a Pod. Returns None if the partition is not fully
+        """Returns the set of a Pod's remaining Nodes. Returns None if the partition is not fully
         known."""
         listed = self.slurm_nodes(wish.partition)
         wanted = set(hostlist.names(wish.required, MOST_NAMES) or listed)
