@@ -1,5 +1,5 @@
-"""Decides which effects (calls to Slurm or Kubernetes) of a placeholder's record are due, and which
-effects must wait. Also decides which reports to users are new."""
+"""Decides whether the effects (calls to Slurm or Kubernetes) of a placeholder's record are due or must
+wait. Also decides which reports to users are new."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -55,8 +55,8 @@ class Emitter:
         self._limiter = limiter
 
     def emit(self, record: Placeholder, at: Context, effects: list[Effect]) -> Placeholder:
-        """Adds the due effects to `effects`. Returns the record, which now notes that these effects are
-        under way."""
+        """Adds the due effects to `effects`. Returns the record, with these effects noted as under
+        way."""
         if record.retry.due <= at.now:
             record = self._emit_next(record, at, effects)
         if not record.throttled:
@@ -69,8 +69,9 @@ class Emitter:
         return record
 
     def clear_at(self, nodes: Iterable[str]) -> float:
-        """Returns the time at which the last containers end, among the containers on these Nodes that
-        outlive their Pod and the Pod's job. Returns 0.0 if the Nodes have no such containers."""
+        """Returns the time at which the last lingering containers on these Nodes end. Lingering
+        containers outlive their Pod, and count here only if the Pod's job has ended too. Returns 0.0 if
+        the Nodes have no such containers."""
         if not self._records.anything_lingers:
             return 0.0
         lingering = (each for node in nodes for each in self._records.lingering(node))
@@ -124,10 +125,10 @@ class Emitter:
 
         * The job id and the attempt of a RecordJobId are already on the Pod, and no slot is left to
           write (`_without_taken`). The effect waits for `report_after`.
-        * Containers on the Node of a WriteAllocation outlive their Pod and its job. The effect waits for
-          the end of the containers.
+        * Containers on the Node of a WriteAllocation outlive their Pod and the Pod's job. The effect
+          waits for the end of the containers.
         * Pods of other records use cores or devices of a WriteAllocation. The effect waits until these
-          Pods have left, because any replica binds a Pod that has an allocation.
+          Pods have left, because any replica binds a Pod with an allocation.
         * The eviction limiter delays the deletion of a Pod. The limiter also delays the cancellation of
           a job whose Pods the extender has never seen.
         """

@@ -18,20 +18,19 @@ class Records:
     def __init__(self) -> None:
         self._by_uid: dict[str, Placeholder] = {}
         self._in: dict[State, dict[str, None]] = {state: {} for state in State}
-        """State -> the uids of the records in this state, in the order in which the records came into
-        the state."""
+        """State -> the uids of the records in this state, in the order of their arrival in the state."""
         self._on: defaultdict[str, set[str]] = defaultdict(set)
         """Node -> the uids of records with Pods on the Node, or with Pods to be bound there."""
         self._held: dict[str, frozenset[str]] = {}
-        """Uid -> the Nodes that the record holds, if any."""
+        """Uid -> the Nodes held by the record, if any."""
         self._granted: dict[str, frozenset[tuple[str, str]]] = {}
         """Uid -> pairs: a Slurm node that granted a slot to the record, and the held Node."""
         self._granted_by: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
-        """Slurm node -> pairs: the uid of a record to which this node granted a slot, and the held
+        """Slurm node -> pairs: the uid of a record with a slot granted by this node, and the held
         Node."""
         self.kept_out: dict[str, Pod] = {}
-        """Uid -> a Pod that its group cannot take now. The ledger offers the Pod to the group again
-        later."""
+        """Uid -> a Pod that the Pod's group cannot take now. The ledger offers the Pod to the group
+        again later."""
         self._of_member: dict[str, str] = {}
         """Uid of a group's Pod -> the uid of the group."""
         self._lingering: set[str] = set()
@@ -55,8 +54,8 @@ class Records:
         return self._by_uid.get(self._of_member.get(uid, uid))
 
     def of(self, *states: State) -> list[Placeholder]:
-        """Returns the records in some states: state after state, and first the record that has been
-        longest in the state."""
+        """Returns the records in some states: state after state, and in the order of arrival within a
+        state."""
         return [self._by_uid[uid] for state in states for uid in self._in[state]]
 
     def holding(self, node: str) -> tuple[Placeholder, ...]:
@@ -69,7 +68,7 @@ class Records:
 
     def others_on(self, slot: Allocation, uid: str) -> Iterator[Placeholder]:
         """Yields the other records that use cores or devices of a slot, by their Pods or by containers
-        of deleted Pods. `uid` is the uid of the record that has the slot."""
+        of deleted Pods. `uid` is the uid of the slot's own record."""
         for each in self.holding(slot.node):
             if each.uid == uid:
                 continue
@@ -89,7 +88,8 @@ class Records:
         return tuple(self._by_uid[uid] for uid in self._lingering)
 
     def lingering(self, node: str) -> tuple[Placeholder, ...]:
-        """Returns the records that hold a Node, and have containers that may outlive their Pods."""
+        """Returns the records that hold a Node, and have lingering containers: the containers may
+        outlive their Pods."""
         return tuple(each for each in self.holding(node) if each.lingering)
 
     @property
@@ -102,8 +102,8 @@ class Records:
         return [self._by_uid[uid] for each in job_ids for uid in self._by_job.get(each, ())]
 
     def next_for(self, record: Placeholder, now: float) -> Pod | None:
-        """Returns a Pod that waits for this group, and that the group can take now; None if there is no
-        such Pod."""
+        """Returns a waiting Pod of this group, if the group can take the Pod now; None if no such Pod
+        waits."""
         pods, over = self.kept_out.values(), may_begin_again(record, now)
         own = (pod for pod in pods if pod.workload.uid == record.uid and (over or record.takes(pod)))
         return next(own, None)
@@ -202,8 +202,8 @@ class LedgerReader:
         return self._records.of_pod(uid)
 
     def allocated(self, uid: str) -> tuple[Placeholder, Member] | None:
-        """Returns the record and the member of a Pod that has its allocation but is not bound yet; None
-        for other Pods."""
+        """Returns the record and the member of a Pod with an allocation, but without a Binding; None for
+        other Pods."""
         record = self._records.of_pod(uid)
         member = None if record is None else record.member(uid)
         if record is None or member is None or record.state is not State.ALLOCATED:

@@ -20,15 +20,15 @@ OnChange = Callable[[str | None], None]
 
 
 class KeyChecks:
-    """Notes the partitions in which jobs keep their keys, and the jobs that have lost their keys.
+    """Notes the partitions in which jobs keep their keys. Also notes the jobs without their keys.
     `on_change` receives a text about the jobs without keys; None if no such job is left."""
 
     def __init__(self, on_change: OnChange = lambda _: None) -> None:
         self._on_change = on_change
         self._kept: set[str] = set()
-        """Partitions in which the extender has read a job of the token's own user with its key."""
+        """Partitions in which the extender has read a job of the token's own user with the right key."""
         self._lost: dict[str, int | None] = {}
-        """Uid -> the id of the job without its key. For a Pod that is rejected because of a lost key,
+        """Uid -> the id of the job without the key. For a Pod that is rejected because of a lost key,
         the id of the last job."""
 
     def sifted(self, partition: str, result: Any) -> Any:

@@ -1,9 +1,8 @@
 """Stores each changed record, and handles the consequences of the change.
 
 A changed record goes through three steps. `_settle` makes the moves that are due without further news,
-and stores the record. `_perform` emits the effects. `_note` updates the ledger's lists: turns, Pods that
-are kept back, and due times. If moves of other records follow, the moves are queued, so that no step
-calls itself.
+and stores the record. `_perform` emits the effects. `_note` updates the ledger's lists: turns, Pods kept
+back, and due times. If moves of other records follow, the moves are queued. So no step calls itself.
 """
 
 from collections.abc import Callable, Iterable
@@ -40,8 +39,8 @@ Observer = Callable[[Placeholder | None, Placeholder], None]
 
 
 class Settled(LedgerReader):
-    """The records, with the lists that depend on the records. All arguments except `rules` are functions
-    that the ledger calls. `observer` gets the record before and after each change of a state, and after
+    """The records, with the lists that depend on the records. Each argument except `rules` is a function
+    for the ledger to call. `observer` gets the record before and after each change of a state, and after
     the loss of a job. `throttled` gets each change of the delayed evictions. `lost_keys` gets a text
     about jobs without keys. `unbindable` gets each change of the Pods that kube-scheduler can bind to no
     Node. `lingers` gets each record with new containers that may outlive their Pods."""
@@ -76,15 +75,15 @@ class Settled(LedgerReader):
         self._to_review: dict[str, None] = {}
         """Placeholders to review: their Nodes, excluded Nodes, or Slurm's limits changed."""
         self._to_offer: dict[str, None] = {}
-        """Groups that may have room for a Pod that the group could not take before."""
+        """Groups that may now have room for a Pod kept out before."""
         self._apart = PodsApart(self._to_review)
         self._at = Context(0.0, rules, self._view, rejecting=self.rejecting_nodes.closed_to)
         self._to_reread: dict[str, None] = {}
         """Records at the start of another attempt. The ledger checks the Pods of these records again
         (`after_pods`)."""
         self._missed: dict[str, None] = {}
-        """Records with Pods that were missing from a list of all Pods. The ledger now treats these Pods
-        as deleted."""
+        """Records with Pods missing from a list of all Pods. The ledger now treats the missing Pods as
+        deleted."""
         self._doubted: dict[str, None] = {}
         """Records of Pods on cores or devices that Slurm has given to another Pod's job."""
         self._freed: dict[str, None] = {}
@@ -93,7 +92,7 @@ class Settled(LedgerReader):
         """Stored records for which `_perform` and `_note` are still to be called. The value is the
         record before the change."""
         self._put_off = False
-        """True if more work is due now than one event may handle."""
+        """True if more work is due now than a single event may handle."""
 
     def _settle(self, record: Placeholder) -> None:
         """Makes the moves that follow from the record itself, and stores the record. Then calls
@@ -117,8 +116,8 @@ class Settled(LedgerReader):
         self._finish_settled()
 
     def _finish_settled(self) -> None:
-        """Calls `_perform` and `_note` for the stored records, and for records that these calls
-        store."""
+        """Calls `_perform` and `_note` for the stored records, including records stored during the
+        calls."""
         while self._settled:
             uid = next(iter(self._settled))
             before = self._settled.pop(uid)
@@ -195,8 +194,8 @@ class Settled(LedgerReader):
                 self._to_review |= dict.fromkeys(each.uid for each in self._records.holding(node))
 
     def _doubt(self, uid: str, slots: Iterable[Allocation]) -> None:
-        """Notes the other records whose Pods use parts of new slots. The extender then reads the jobs of
-        these records."""
+        """Notes other records with Pods on parts of the new slots. The extender then reads the jobs of
+        the noted records."""
         for slot in slots:
             self._doubted |= dict.fromkeys(each.uid for each in self._records.others_on(slot, uid))
 
