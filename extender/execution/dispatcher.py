@@ -277,7 +277,7 @@ class Dispatcher:
             nomination = pod_patches.nomination(pod, allocation, _wall_clock())
             nominated = await self._kubernetes.patch_pod_status(pod.namespace, pod.name, nomination)
             version = nominated["metadata"]["resourceVersion"]
-        patch = pod_patches.grant(pod, allocation, version)
+        patch = pod_patches.grant(pod, allocation, version, effect.attempt)
         written = await self._kubernetes.patch_pod(pod.namespace, pod.name, patch)
         if effect.learned_at is not None:
             now, ours = _wall_clock(), self.now() - effect.learned_at

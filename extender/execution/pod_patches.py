@@ -47,13 +47,17 @@ def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any
     }
 
 
-def grant(pod: Pod, allocation: Allocation, resource_version: str) -> dict[str, Any]:
-    """Returns the patch that writes the allocation and removes the extender's gate, both in one
-    write."""
+def grant(
+    pod: Pod, allocation: Allocation, resource_version: str, attempt: int | None = None
+) -> dict[str, Any]:
+    """Returns the patch that writes the allocation and removes the extender's gate, both in one write.
+    Also writes the number of the attempt, if given."""
     metadata = {"uid": pod.uid, "resourceVersion": resource_version}
     granted: dict[str, str | None] = dict(allocation.annotations())
     if pod.scheduling.feasible_nodes is not None:
         granted[FEASIBLE_NODES] = None
+    if attempt is not None:
+        granted[ATTEMPT] = str(attempt)
     patch: dict[str, Any] = {"metadata": metadata | _notes(granted)}
     if pod.gated:
         patch["spec"] = {"schedulingGates": [{"name": GATE, "$patch": "delete"}]}

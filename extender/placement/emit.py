@@ -140,6 +140,8 @@ class Emitter:
             users = [] if shared else [*self._records.others_on(effect.allocation, effect.uid)]
             if clear <= at.now and users:
                 clear = at.now + _LEAVES_SOON_S
+                if record.state is State.BOUND:  # the gang keeps the job, whatever becomes of the Pod
+                    return record.with_writes([effect.pod], not_before=clear)
                 left_by = record.since
                 if not all(each.stays for each in users):
                     left_by += at.rules.leaves_within

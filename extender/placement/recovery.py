@@ -132,6 +132,8 @@ def recovered(
     as_read = {pod.uid: pod for pod in pods}
     pods = _numbered_by_their_jobs(pods, found)
     alive, last = _members(pods), max(pods, key=lambda pod: pod.scheduling.attempt)
+    if _has_begun(alive):  # the unbound Pods replace members, and join later
+        alive = [pod for pod in alive if pod.life.node is not None]
     record = None
     if alive and all(pod.life.node is not None for pod in alive):
         record = _bound(alive, _of_bound(alive, found, at), at)
@@ -185,6 +187,14 @@ def _members(pods: Sequence[Pod]) -> Sequence[Pod]:
         )
     )
     return alive[: pods[0].workload.size]
+
+
+def _has_begun(pods: Sequence[Pod]) -> bool:
+    """Returns True if a gang runs already. Then some Pods are bound, and an unbound Pod has no slot of
+    their job."""
+    jobs = {pod.scheduling.job_id for pod in pods if pod.life.node is not None}
+    carried = [pod.scheduling.allocation for pod in pods if pod.life.node is None]
+    return bool(jobs) and any(each is None or each.job_id not in jobs for each in carried)
 
 
 def _ours(pods: Sequence[Pod], jobs: tuple[Job, ...], at: Context) -> tuple[_Found, ...]:

@@ -42,9 +42,14 @@ class Workload(NamedTuple):
         if self.size == 1:
             return first
         problems = dict.fromkeys((*whole.problems, *joining.problems))
-        if _asked(joining) != _asked(first):
+        if not self.alike(first, joining):
             problems[_UNLIKE] = None
         return replace(first, job=self._job(first.job), problems=tuple(problems))
+
+    @staticmethod
+    def alike(one: Request, other: Request) -> bool:
+        """Returns True if two Pods request the same."""
+        return _asked(one) == _asked(other)
 
     def _job(self, of_member: JobSpec) -> JobSpec:
         named = replace(of_member, name=job_name(self.namespace, self.name))

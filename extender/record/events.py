@@ -89,6 +89,8 @@ class WriteAllocation:
     learned_at: float | None = field(default=None, compare=False)
     """Time on the ledger's clock at which the extender learned that the job runs. None if no Event has
     to report the grant. Only a Pod with a report of waiting gets such an Event."""
+    attempt: int | None = None
+    """Number of the job's attempt, if the Pod has another number. None if the Pod has this number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,12 +139,12 @@ def with_slots(
 ) -> tuple[Member, ...]:
     """Gives one slot to each member, and returns the members. If possible, a member keeps its slot, or
     gets another slot on its Node, because the slot may already be written onto the Pod. The other
-    members get the remaining slots in order. If all Pods are `bound`, the other members keep their old
-    slots."""
+    members get the remaining slots in order. In a `bound` gang, only an unbound Pod gets a remaining
+    slot, and the other members keep their old slots."""
     free = defaultdict[str, list[Allocation]](list)
     for slot in slots:
         free[slot.node].append(slot)
-    given = dict[str, Allocation]()
+    given = dict[str, Allocation | None]()
     for each in members:
         own = (each.slot, each.pod.scheduling.allocation)
         there = free.get(each.node_in(State.ALLOCATED) or "", [])
@@ -156,6 +156,8 @@ def with_slots(
         there = free.get(each.node_in(State.ALLOCATED) or "", [])
         if there and each.pod.uid not in given:
             given[each.pod.uid] = there.pop(0)
-    rest = iter(()) if bound else chain.from_iterable(free.values())
-    slot_of = {each.pod.uid: given.get(each.pod.uid) or next(rest, each.slot) for each in members}
-    return tuple([each._replace(slot=slot_of[each.pod.uid]) for each in members])
+    rest = chain.from_iterable(free.values())
+    for each in members:
+        if each.pod.uid not in given and not (bound and each.pod.life.node is not None):
+            given[each.pod.uid] = next(rest, each.slot)
+    return tuple([each._replace(slot=given.get(each.pod.uid, each.slot)) for each in members])

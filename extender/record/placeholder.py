@@ -245,10 +245,21 @@ class Placeholder(NamedTuple):
         return there and carried is not None and carried.job_id == self.job.id
 
     def takes(self, pod: Pod) -> bool:
-        """Returns True if another Pod of the workload can be placed with the members."""
-        may_be_bound = self.state not in OVER and self.is_by_its_job(pod)
-        unbound = self.state is State.BOUND and pod.life.node is None
-        return (self.state in OPEN or (may_be_bound and not unbound)) and self.lacking > 0
+        """Returns True if another Pod of the workload can be placed with the members. A running gang
+        takes a Pod for the slot of a member that is gone."""
+        if not self.lacking:
+            return False
+        if self.state is State.BOUND and pod.life.node is None:
+            return self._has_slot_for(pod)
+        return self.state in OPEN or (self.state not in OVER and self.is_by_its_job(pod))
+
+    def _has_slot_for(self, pod: Pod) -> bool:
+        """Returns True if an unbound Pod may join the bound members. If all members are leaving, the Pod
+        waits for the next start of the gang."""
+        alike = not self.request.problems and self.workload.alike(self.lead.request, pod.request)
+        stay = any(each.life.node is not None and not each.leaving for each in self.pods)
+        runs = self.job.phase is Phase.RUNNING and pod.scheduling.attempt <= self.attempt
+        return alike and stay and runs
 
     @property
     def lead(self) -> Pod:
@@ -264,6 +275,11 @@ class Placeholder(NamedTuple):
     def in_flight(self) -> bool:
         """Returns True while an effect on the job or on a Pod is under way."""
         return self.retry.in_flight or any(each.write.in_flight for each in self.members)
+
+    @property
+    def bound_pods(self) -> list[Pod]:
+        """Returns the Pods that are bound. In BOUND, a Pod that replaces a member may be unbound."""
+        return [pod for pod in self.pods if pod.life.node is not None]
 
     @property
     def all_bound(self) -> bool:
@@ -345,6 +361,10 @@ class Placeholder(NamedTuple):
         """Returns the time at which the last containers of deleted Pods have ended; 0 if there are no
         such containers."""
         return max([each.until for each in self.lingering]) if self.lingering else 0.0
+
+    def lingers_on(self, slot: Allocation) -> bool:
+        """Returns True if containers of a deleted Pod may still run on the Node of a slot."""
+        return any(each.slot.node == slot.node for each in self.lingering)
 
     @property
     def holds(self) -> frozenset[str]:

@@ -62,6 +62,7 @@ MOVES: Mapping[State, Mapping[State, str]] = {
     },
     State.BOUND: {
         State.EVICTING: "the job ended, no longer runs, or is being preempted",
+        State.REPLACING: "the bound Pods of a gang are gone, and their replacements are unbound",
         State.RELEASING: "the Pod ended",
     },
     State.REPLACING: {

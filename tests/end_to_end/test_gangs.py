@@ -155,29 +155,45 @@ def job(actors: Actors) -> Iterator[str]:
     actors.kubectl("delete", "job", name, "--cascade=foreground")
 
 
-def test_a_job_is_a_gang_and_its_ranks_follow_the_nodes(actors: Actors, job: str) -> None:
-    def ranks() -> list[tuple[int, str, dict[str, Any]]] | None:
-        """Returns the index, the Node and the slot of each Pod, after all Pods are bound."""
+Rank = tuple[int, str, dict[str, Any]]
+
+
+def ranks(actors: Actors, job: str) -> list[Rank]:
+    """Waits until all Pods of a Job are bound. Returns the index, the Node and the slot of each Pod."""
+
+    def bound() -> list[Rank] | None:
         pods = [each for name, each in actors.pods().items() if name.startswith(job)]
+        pods = [each for each in pods if "deletionTimestamp" not in each["metadata"]]
         if len(pods) < 12 or not all(each["spec"].get("nodeName") for each in pods):
             return None
-        return sorted(
-            (
-                int(each["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]),
-                each["spec"]["nodeName"],
-                json.loads(each["metadata"]["annotations"][GANG]),
-            )
-            for each in pods
-        )
+        found = []
+        for each in pods:
+            index = each["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+            slot = json.loads(each["metadata"]["annotations"][GANG])
+            found.append((int(index), each["spec"]["nodeName"], slot))
+        return sorted(found, key=lambda rank: rank[0])
 
-    bound = eventually(ranks, "all Pods of the Job are bound", 60) or []
-    nodes = [node for _, node, _ in bound]
-    assert [index for index, _, _ in bound] == list(range(12))
+    return eventually(bound, "all Pods of the Job are bound", 60) or []
+
+
+def test_a_job_is_a_gang_and_its_ranks_follow_the_nodes(actors: Actors, job: str) -> None:
+    found = ranks(actors, job)
+    nodes = [node for _, node, _ in found]
+    assert [index for index, _, _ in found] == list(range(12))
     assert nodes == sorted(nodes)
     assert len(set(nodes)) == 3
-    assert len({(node, slot["gres"]) for _, node, slot in bound}) == 12
+    assert len({(node, slot["gres"]) for _, node, slot in found}) == 12
     names = [name for name in actors.squeue() if name.startswith(job)]
     assert names == [job_name("default", job)]
+
+
+def test_a_replaced_pod_of_a_job_gets_the_slot_of_the_lost_pod(actors: Actors, job: str) -> None:
+    found, placed = ranks(actors, job), actors.squeue()[job_name("default", job)]
+    name = next(name for name in actors.pods() if name.startswith(f"{job}-5-"))
+    assert actors.kubectl("delete", "pod", name).returncode == 0
+    assert ranks(actors, job) == found
+    assert name not in actors.pods()
+    assert actors.squeue()[job_name("default", job)] == placed
 
 
 def test_a_pod_cannot_leave_its_gang(actors: Actors, gang: Gang, job: str) -> None:

@@ -878,7 +878,7 @@ class World:
             case Submit() | ReadJob() | ExcludeNodes() | HoldJob() | CancelJob():
                 return self._on_slurm(effect)
             case WriteAllocation():
-                return self._patch(effect.pod, self._granted(effect.pod, effect.allocation))
+                return self._patch(effect.pod, self._granted(effect))
             case WriteAttempt():
                 anew = changed(effect.pod, attempt=effect.attempt, allocation=None, job_id=None)
                 return self._patch(effect.pod, changed(anew, feasible_nodes=None))
@@ -1056,8 +1056,10 @@ class World:
         user = asked.user_id or 0
         return self.gives_to or (user, user if asked.group_id is None else asked.group_id)
 
-    def _granted(self, pod: Pod, allocation: Allocation) -> Pod:
+    def _granted(self, effect: WriteAllocation) -> Pod:
         """Returns the Pod with a new allocation, and without the rejection of the earlier allocation."""
+        pod, allocation = effect.pod, effect.allocation
+        pod = pod if effect.attempt is None else changed(pod, attempt=effect.attempt)
         fresh = changed(pod, feasible_nodes=None, looked_at=False, node_rejection="", lacks_room=False)
         return changed(fresh, gates=pod.other_gates, allocation=allocation, job_id=allocation.job_id)
 
@@ -1347,8 +1349,7 @@ def ends_well(world: World) -> None:
     for pod in world.pods.values():
         together = [each for each in world.pods_of(pod.workload.uid) if not world.is_kept_out(each)]
         if world.is_kept_out(pod):
-            begun = len(together) == pod.workload.size or any(each.life.node for each in together)
-            assert begun, f"{pod.name} could be one of its group, and is not"
+            assert is_rightly_kept_out(world, pod, together), f"{pod.name} could be one of its group"
             assert not pod.life.node, f"{pod.name} is bound, and is not one of its group"
         elif pod.life.finished:
             assert not world.live_jobs(pod.workload.uid), f"the job of {pod.name} outlived its Pod"
@@ -1358,6 +1359,18 @@ def ends_well(world: World) -> None:
         # a job without the key has no known owner
         left = [job for job in world.live_jobs(uid) if key_of(job) is not None]
         assert not left, f"the job of {uid} outlived its Pod"
+
+
+def is_rightly_kept_out(world: World, pod: Pod, together: list[Pod]) -> bool:
+    """Returns True if the group is full, or has begun and cannot take another Pod: another request, a
+    forbidden request, or a lost job."""
+    begun = any(each.life.node for each in together)
+    if len(together) == pod.workload.size or not begun:
+        return begun or len(together) == pod.workload.size
+    unlike = pod.workload.request([each.request for each in (*together, pod)]).problems
+    later = pod.scheduling.attempt > max(each.scheduling.attempt for each in together)
+    runs = any(job.state.running for job in world.live_jobs(pod.workload.uid))
+    return bool(unlike) or later or not runs
 
 
 def has_what_its_job_has(world: World, pod: Pod, job: Job) -> None:
@@ -1370,6 +1383,11 @@ def has_what_its_job_has(world: World, pod: Pod, job: Job) -> None:
             own, of_job = (set(number_list.expand(cores)) for cores in (stands.cores, has[1]))
             assert own, f"{pod.name} has no cores"
             assert own <= of_job, f"{pod.name} runs on other cores than its job has"
+            for other, node in world.nodes_in_use():
+                theirs = other.scheduling.allocation if node == stands.node else None
+                if theirs is not None and other.uid != pod.uid:
+                    both = own.intersection(number_list.expand(theirs.cores))
+                    assert not both, f"{pod.name} and {other.name} run on the same cores"
             return
         assert (stands.gres, stands.cores) == has, f"{pod.name} runs on others than its job has"
 

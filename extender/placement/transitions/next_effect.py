@@ -31,6 +31,7 @@ from extender.record.events import (
 )
 from extender.record.member import Member
 from extender.record.placeholder import Placeholder
+from extender.record.states import State
 from slurm_client.model import HIGHEST_PRIORITY
 from wellknown.allocation import Allocation
 from wellknown.job_key import job_name
@@ -91,10 +92,14 @@ def keep(record: Placeholder, at: Context) -> Effect | None:
 
 
 def record_job(record: Placeholder, at: Context) -> Iterator[OnPod]:
-    """BOUND: writes the running job and its slots onto the Pods."""
+    """BOUND: writes the running job and its slots onto the Pods. Also places a Pod that replaces a
+    member, after the containers of the member have ended."""
     settled = record.job.phase is not Phase.ASKED and not record.job.unverified
     for member in _due(record.members, at.now) if settled else ():
-        if _is_outdated(record, member):
+        if member.pod.life.node is None:
+            if member.slot is not None and not (member.write.done or record.lingers_on(member.slot)):
+                yield _write_allocation(record, member, member.slot, at)
+        elif _is_outdated(record, member):
             now = changed_slot(member.pod, member.slot)
             yield RecordJobId(record.uid, member.pod, record.job.known_id, record.attempt, now)
 
@@ -189,7 +194,8 @@ def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | Non
     the Node is closed to new Pods. For packed Pods, the job names the Node of each Pod. If Slurm has
     given the node to another job, the new job waits, and the Pod continues to run
     (`on_job.granted_waits`)."""
-    nodes = [at.view.nodes.get(pod.life.node or "") for pod in record.pods]
+    places = [each.node_in(State.ALLOCATED) for each in record.members]
+    nodes = [at.view.nodes.get(place) for place in places if place is not None]
     where = tuple(node.slurm_name for node in nodes if node is not None)
     if len(where) < len(nodes) or record.request.problems:
         return None
@@ -214,4 +220,5 @@ def _write_allocation(
     reported = member.shown is not None or pod.shows_wait
     nominate = reported or pod.scheduling.looked_at or len(at.view.nodes) >= at.rules.nominate_from
     learned_at = record.since if reported and pod.scheduling.allocation != slot else None
-    return WriteAllocation(record.uid, pod, slot, nominate, learned_at)
+    attempt = None if pod.scheduling.attempt == record.attempt else record.attempt
+    return WriteAllocation(record.uid, pod, slot, nominate, learned_at, attempt)

@@ -177,7 +177,8 @@ def bound_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
         # A Node has lost its label, or does not exist any more. No user has ended the job, so the Pods
         # stay.
         return held_up(record, Cause.of(Kind.NODE_UNNAMED, job=job.id, node=unnamed), at)
-    if all(any(at.view.names_it(pod.life.node, name) for name in job.nodes) for pod in record.pods):
+    pods = record.bound_pods
+    if all(any(at.view.names_it(pod.life.node, name) for name in job.nodes) for pod in pods):
         return runs_where_its_pods_are(record, job, at)
     cause = Cause.of(Kind.JOB_STARTED_ELSEWHERE, job=job.id, nodes=job.nodes)
     return record.move(State.EVICTING, at.now, cause=cause)
@@ -194,7 +195,7 @@ def granted_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
     if failed is not None and not _on_ready_nodes(record, at.view):  # the node failed in Slurm first
         cause = end_of(job.id, JobState("NODE_FAIL"))
         return record.move(State.EVICTING, at.now, cause=cause)
-    if waits_for_its_pods_nodes(job, record.pods, at.view):
+    if waits_for_its_pods_nodes(job, record.bound_pods, at.view):
         return held_up(record, failed or Cause.of(Kind.JOB_WAITS_FOR_POD, job=job.id), at)
     if forgotten and at.now - since < at.rules.restart_wait:
         return look_again(record, at)
@@ -223,7 +224,7 @@ def bound_ended(record: Placeholder, state: JobState, job: Job | None, at: Conte
 
 def _on_ready_nodes(record: Placeholder, view: ClusterView) -> bool:
     """Returns True if Kubernetes has tainted no Node of the Pods as not ready."""
-    nodes = [view.nodes.get(pod.life.node or "") for pod in record.pods]
+    nodes = [view.nodes.get(pod.life.node or "") for pod in record.bound_pods]
     return all(node is not None and not node.away for node in nodes)
 
 
@@ -345,7 +346,7 @@ def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Place
     taken = verdict.lacks(Part.DEVICES)
     if taken:
         return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.DEVICES_TAKEN, taken=taken))
-    has = slots_of(record, job, nodes_by(at.view, record.pods))
+    has = slots_of(record, job, nodes_by(at.view, record.bound_pods))
     members = with_slots(record.members, has, bound=True)
     verified = record._replace(members=members, cause=None).with_phase(Phase.RUNNING, at.now)
     return verified.with_job(unread=False)

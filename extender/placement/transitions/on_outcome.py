@@ -47,15 +47,15 @@ _LEAVE_OPEN = frozenset({Remedy.ID_TAKEN, Remedy.UNEXPLAINED})
 _CONFLICTS = frozenset({Remedy.FRESHER, Remedy.GONE})
 _FRESHER_S = 1.0
 _DENIALS = 6  # within some six seconds; the extender reads the job after each denial
-_WRITTEN_IN: Mapping[type, State] = {
-    WriteAllocation: State.ALLOCATED,
-    CheckDepartures: State.ALLOCATED,
-    WriteAttempt: State.REPLACING,
-    EvictPod: State.EVICTING,
-    HoldJob: State.RELEASING,
-    RecordJobId: State.BOUND,
+_WRITTEN_IN: Mapping[type, tuple[State, ...]] = {
+    WriteAllocation: (State.ALLOCATED, State.BOUND),
+    CheckDepartures: (State.ALLOCATED,),
+    WriteAttempt: (State.REPLACING,),
+    EvictPod: (State.EVICTING,),
+    HoldJob: (State.RELEASING,),
+    RecordJobId: (State.BOUND,),
 }
-"""The state for which each write is made. If the state has changed, the write's success is ignored."""
+"""The states for which each write is made. In any other state, the write's success is ignored."""
 
 
 def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeholder:
@@ -141,6 +141,8 @@ def _written(record: Placeholder, effect: OnPod, result: Any, at: Context) -> Pl
         pod = _as_written(member.pod, effect, result)
         shown = None if effect.nominate else member.shown  # the condition has another cause now
         written = record.with_member(pod, pod=pod, shown=shown, last_rejection="")
+        if record.state is State.BOUND:
+            return written
         by = at.now + at.rules.unbound_deadline
         waited = record.cause is not None and record.cause.kind is Kind.CORES_IN_USE
         return (written._replace(cause=None) if waited else written).with_retry(unbound_by=by)
@@ -164,7 +166,11 @@ def _as_written(pod: Pod, effect: WriteAllocation, version: str) -> Pod:
     if pod.scheduling.allocation == allocation:
         return pod
     written = pod.with_scheduling(
-        allocation=allocation, job_id=allocation.job_id, gates=pod.other_gates, feasible_nodes=None
+        allocation=allocation,
+        job_id=allocation.job_id,
+        gates=pod.other_gates,
+        feasible_nodes=None,
+        attempt=effect.attempt or pod.scheduling.attempt,
     )
     return written._replace(resource_version=version)
 
@@ -198,7 +204,7 @@ def _looked(record: Placeholder, vacated_in: float, at: Context) -> Placeholder:
 
 def _stale(record: Placeholder, effect: Effect) -> bool:
     """Returns True if the write was made for a state that the record has left."""
-    return _WRITTEN_IN.get(type(effect), record.state) is not record.state
+    return record.state not in _WRITTEN_IN.get(type(effect), (record.state,))
 
 
 def _taken(record: Placeholder, effect: Submit, grant: Grant | None, at: Context) -> Placeholder:

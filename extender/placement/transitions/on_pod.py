@@ -108,6 +108,14 @@ def now_bound(record: Placeholder, at: Context) -> Placeholder:
     return bound.with_job(unread=True).with_retry(not_before=later)
 
 
+def bound_later(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
+    """BOUND: returns the record after a Pod was seen on a Node. Another scheduler may have bound a Pod
+    that replaces a member of a gang."""
+    member = record.member(pod.uid)
+    has_slot = member is not None and member.slot is not None and member.slot.node == pod.life.node
+    return record if has_slot or record.workload.size == 1 else bound_elsewhere(record, pod, at)
+
+
 # The user changes the request. `before` is the request before the change.
 
 
@@ -184,7 +192,12 @@ def joined(record: Placeholder, pod: Pod) -> Placeholder:
         idle = next((each for each in members if not record.is_by_its_job(each.pod)), None)
         members = tuple(each for each in members if each is not idle)
     having = record if members is record.members else grouped(record, members)
-    return _with_another(having, pod) if having.takes(pod) and not pod.over else record
+    if not having.takes(pod) or pod.over:
+        return record
+    after = _with_another(having, pod)
+    if after.state is State.BOUND and pod.life.node is None:  # the job has the slot of the lost member
+        return after.with_job(unread=True).with_retry(not_before=0.0)
+    return after
 
 
 def left_out(before: Placeholder, record: Placeholder, pod: Pod) -> dict[str, Pod]:
@@ -344,6 +357,8 @@ def after_end(record: Placeholder, uid: str, now: float, kind: Kind = Kind.POD_D
         to = State.DONE if record.state in WITHOUT_JOB else State.RELEASING
         return record.move(to, now, cause=Cause.of(kind))
     left = _without(record, member)
+    if left.state is State.BOUND and not left.bound_pods:  # the others waited for slots of members
+        return left.move(State.REPLACING, now, cause=Cause.of(Kind.GROUP_LACKS_POD))
     return left.move(State.SEEN, now) if left.state is State.INVALID else not_whole(left, now)
 
 

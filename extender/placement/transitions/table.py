@@ -114,7 +114,7 @@ TABLE: Mapping[State, Row] = {
         unknown=look_again,
         lost=on_job.bound_lost,
         read=on_job.bound_read,
-        bound=_unchanged,
+        bound=on_pod.bound_later,
     ),
     State.REPLACING: Row(
         does=does.replace_job,
