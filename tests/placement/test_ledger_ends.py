@@ -169,6 +169,17 @@ def test_a_job_that_was_suspended_binds_no_pod(world: World) -> None:
     assert world.record(uid).state is State.REPLACING
 
 
+def test_a_job_that_was_suspended_before_its_start_was_seen_is_replaced(world: World) -> None:
+    uid = world.queued_pod()
+    job_id = world.job_id_of(uid)
+    world.disturb(world.running()[0], "COMPLETED")
+    world.schedule()
+    world.suspend(job_id)
+    calm_down(world, 30)
+    ends_well(world)
+    assert world.jobs[job_id].state.ended
+
+
 def test_an_allocated_pods_job_that_was_suspended_is_replaced(world: World) -> None:
     uid = world.settled_pod()
     job_id = world.job_id_of(uid)

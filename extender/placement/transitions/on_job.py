@@ -118,7 +118,10 @@ def queued_runs(record: Placeholder, job: Job, at: Context) -> Placeholder:
 
 
 def queued_waits(record: Placeholder, job: Job, at: Context) -> Placeholder:
-    """QUEUED: the job waits for the reason that Slurm reports."""
+    """QUEUED: the job waits for the reason that Slurm reports. An administrator may have suspended the
+    job between its start and the next poll: then the extender requests another job."""
+    if job.state.suspended:
+        return ended(record, job.state, at)
     if not job.state.pending:
         return look_again(record, at)
     if job.held and _NO_CREDENTIAL in job.system_comment:
