@@ -27,8 +27,8 @@ class Kind(StrEnum):
     NO_PLACE = "NoPlace", Reason.WAITING_FOR_SUBMIT_SLOT, True
     ONE_AT_A_TIME = "OneAtATime", Reason.WAITING_FOR_SUBMIT_SLOT, True
     PODS_MISSING = "PodsMissing", Reason.PODS_MISSING, True
-    GROUP_FULL = "GroupFull", Reason.NOT_IN_GROUP
-    GROUP_BEGUN = "GroupBegun", Reason.NOT_IN_GROUP
+    GANG_FULL = "GangFull", Reason.NOT_IN_GANG
+    GANG_BEGUN = "GangBegun", Reason.NOT_IN_GANG
     GATED = "Gated", Reason.SCHEDULING_GATED
     CLAIM_MISSING = "ClaimMissing", Reason.CLAIM_NOT_READY
     CLAIM_NOT_CREATED = "ClaimNotCreated", Reason.CLAIM_NOT_READY
@@ -127,7 +127,7 @@ class Kind(StrEnum):
     REQUEST_CHANGED = "RequestChanged", Reason.CHANGED
     JOB_REPLACED = "JobReplaced", Reason.CHANGED
     JOB_ALTERED = "JobAltered", Reason.SLURM_JOB_CHANGED
-    GROUP_LACKS_POD = "GroupLacksPod", Reason.POD_OF_GROUP_GONE
+    GANG_LACKS_POD = "GangLacksPod", Reason.POD_OF_GANG_GONE
 
     # The Pod continues to run, and its job needs attention
     JOB_LOST_AND_REPEATED = "JobLostAndRepeated", Reason.SLURM_JOB_LOST
@@ -168,7 +168,7 @@ class Kind(StrEnum):
     JOB_LOST = "JobLost", Reason.SLURM_JOB_LOST
     JOB_STARTED_ELSEWHERE = "JobStartedElsewhere", Reason.SLURM_NODE_CHANGED
     DEVICES_TAKEN = "DevicesTaken", Reason.SLURM_DEVICES_CHANGED
-    GROUP_BROKEN = "GroupBroken", Reason.POD_OF_GROUP_GONE
+    GANG_BROKEN = "GangBroken", Reason.POD_OF_GANG_GONE
     MANY_EVICTIONS = "ManyEvictions", Reason.EVICTION_THROTTLED
 
     # The Pod has ended

@@ -224,9 +224,9 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
         f" {_OWN}"
     ),
     Kind.ONE_AT_A_TIME: _one_at_a_time,
-    Kind.PODS_MISSING: "the Pod waits for {missing} more Pods of the group",
-    Kind.GROUP_FULL: "the Pod's group already has all {size} Pods",
-    Kind.GROUP_BEGUN: "the group started without this Pod: the Pod waits until the group has ended",
+    Kind.PODS_MISSING: "{exist} of {size} Pods of the gang {gang} exist",
+    Kind.GANG_FULL: "the gang already has all {size} Pods",
+    Kind.GANG_BEGUN: "the gang started without this Pod: the Pod waits until the gang has ended",
     Kind.GATED: "other scheduling gates hold the Pod back: {gates}",
     Kind.CLAIM_MISSING: f"{{claim}} not found{_NO_JOB} the claim exists",
     Kind.CLAIM_NOT_CREATED: f"{{claim}} has not been created{_NO_JOB} the claim exists",
@@ -356,7 +356,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.REQUEST_CHANGED: "the request of the Pod differs from the job",
     Kind.JOB_REPLACED: "Slurm job {job} was cancelled to be replaced",
     Kind.JOB_ALTERED: "Slurm job {job} differs from the request: {lacks}; the extender replaces the job",
-    Kind.GROUP_LACKS_POD: "a Pod of the group is gone: the group waits for another Pod",
+    Kind.GANG_LACKS_POD: "a Pod of the gang is gone: the gang waits for another Pod",
     Kind.JOB_LOST_AND_REPEATED: (
         "Slurm no longer knows job {job}: the extender requests another job on the Node of the Pod"
     ),
@@ -399,7 +399,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.JOB_LOST: "Slurm no longer knows job {job}",
     Kind.JOB_STARTED_ELSEWHERE: "Slurm job {job} was started again on {nodes}",
     Kind.DEVICES_TAKEN: "{taken}",
-    Kind.GROUP_BROKEN: "the Pod's group can no longer be bound as a whole",
+    Kind.GANG_BROKEN: "the gang can no longer be bound as a whole",
     Kind.MANY_EVICTIONS: (
         "very many Pods are to be evicted at once: this Pod runs on until its turn comes"
     ),

@@ -8,7 +8,7 @@ from extender.pod_request.job_request import Request, without_pod
 from slurm_client.model import JobSpec
 from wellknown.job_key import job_name
 
-_UNLIKE = "the Pods of a group must have equal requests"
+_UNLIKE = "the Pods of a gang must have equal requests"
 
 
 class Workload(NamedTuple):

@@ -82,7 +82,7 @@ def test_members_per_node_spreads_a_gang(actors: Actors) -> None:
 def test_gang_waits_for_its_last_pod_without_a_job(actors: Actors, gang: Gang) -> None:
     gang.create("w0", "w1")
     eventually(lambda: actors.condition("w1").get("reason") == "PodsMissing", "the Pods wait")
-    assert "waits for 1 more Pods of the group" in actors.condition("w0")["message"]
+    assert f"2 of 3 Pods of the gang {gang.name} exist" in actors.condition("w0")["message"]
     assert gang.job() is None
     gang.create("w2")
     gang.bound()

@@ -179,9 +179,9 @@ def test_event_has_the_cause_and_the_pod() -> None:
 
 def test_event_about_an_expected_wait_is_no_warning() -> None:
     soon = cause_of("", " It starts soon.")
-    told = replace(Cause.of(Kind.PODS_MISSING, missing=2), outlook=soon)
+    told = replace(Cause.of(Kind.PODS_MISSING, exist=1, size=3, gang="train"), outlook=soon)
     event = pod_patches.event(POD, told, NOW, action="Placing")
-    words = "the Pod waits for 2 more Pods of the group It starts soon."
+    words = "1 of 3 Pods of the gang train exist It starts soon."
     assert (event["type"], event["message"]) == ("Normal", words)
     (condition,) = pod_patches.waiting(POD, told, 7, NOW)["status"]["conditions"]
     assert condition["message"] == words

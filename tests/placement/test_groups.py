@@ -132,11 +132,12 @@ def test_group_requests_no_job_before_its_last_pod_exists(world: World) -> None:
     _, second = world.create_group(2)
     late = world.pods.pop(second)
     world.news.pop()
-    world.settle()
+    assert not world.settle()
+    done = world.wait(1.1)
     assert not world.jobs
-    cause = record_of(world).cause
-    assert cause is not None
-    assert sentence(cause) == "the Pod waits for 1 more Pods of the group"
+    (told,) = of_kind(done, ReportWaiting)
+    cause = told.cause
+    assert sentence(cause) == "1 of 2 Pods of the gang g1 exist"
     (submit,) = of_kind(world.write_and_settle(late), Submit)
     assert (submit.job.nodes, submit.job.name) == (2, "g1@default")
 
@@ -316,7 +317,7 @@ def test_replacement_pod_waits_until_the_replaced_pod_is_gone() -> None:
     world = group_of_three()
     late = world.replace_member(GROUP)
     done = world.settle()
-    assert told_of(done, late) == "the Pod's group already has all 3 Pods"
+    assert told_of(done, late) == "the gang already has all 3 Pods"
     world.remove_pod("u1")
     ends_well_by_one_job(world)
 
@@ -457,7 +458,7 @@ def test_an_unlike_replacement_waits_until_its_running_group_ends() -> None:
     world.remove_pod("u1")
     late = world.replace_member(GROUP, of_user(7))
     done = world.settle()
-    words = "the group started without this Pod: the Pod waits until the group has ended"
+    words = "the gang started without this Pod: the Pod waits until the gang has ended"
     assert told_of(done, late) == words
     assert state_of(world) is State.BOUND
     assert not of_kind(done, EvictPod)

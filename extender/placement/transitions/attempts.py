@@ -25,6 +25,7 @@ from wellknown.names import Reason
 _MAX_BECAUSE_OF_PODS = 50
 """Attempts that fail because of other Pods do not lengthen the pauses between attempts, but only up to
 this number."""
+_MAY_COME_SOON = frozenset({Reason.CLAIM_NOT_READY, Reason.PODS_MISSING})
 
 
 def follow(record: Placeholder, at: Context, clear_at: Callable[[Iterable[str]], float]) -> Placeholder:
@@ -71,11 +72,11 @@ def _why_invalid(record: Placeholder) -> WhyInvalid | None:
 
 def _in_line(record: Placeholder, at: Context) -> Placeholder:
     """Sets the cause of a Pod while the Pod is kept back, and removes the cause afterwards. The extender
-    reports a missing claim only after `report_after`, because a client may create the claim shortly
-    after the Pod."""
+    reports a missing claim, and missing Pods of a gang, only after `report_after`: a client may create
+    them shortly after the Pod."""
     why, current = kept_back(record, at.now), record.cause
     if why is not None:
-        soon = why.reason == Reason.CLAIM_NOT_READY and at.now < record.since + at.rules.report_after
+        soon = why.reason in _MAY_COME_SOON and at.now < record.since + at.rules.report_after
         return record if soon and current is None else record._replace(cause=why)
     return record if current is None or current.reason not in REASONS else record._replace(cause=None)
 

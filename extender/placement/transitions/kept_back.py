@@ -65,7 +65,8 @@ class UnbindablePods:
 def kept_back(record: Placeholder, now: float) -> Cause | None:
     """Returns why a Pod may not wait in line for a turn yet; None if the Pod may wait in line."""
     if record.lacking:
-        return Cause.of(Kind.PODS_MISSING, missing=record.lacking)
+        exist, gang = len(record.members), record.workload
+        return Cause.of(Kind.PODS_MISSING, exist=exist, size=gang.size, gang=gang.name)
     gates = tuple(dict.fromkeys(gate for pod in record.pods for gate in pod.other_gates))
     if gates:
         return Cause.of(Kind.GATED, gates=gates)

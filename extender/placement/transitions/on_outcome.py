@@ -83,7 +83,8 @@ def _after_show(record: Placeholder, effect: ReportWaiting, result: Any, at: Con
     pause = at.rules.reason_interval
     if not isinstance(result, Failure):
         record = record.with_member(effect.pod, shown=effect.cause)
-        if effect.cause.reason != Reason.NO_ELIGIBLE_NODE:  # this cause changes with each Node
+        # The first cause changes with each Node, the second cause with each new Pod of a gang.
+        if effect.cause.reason not in (Reason.NO_ELIGIBLE_NODE, Reason.PODS_MISSING):
             return record
     elif result.remedy is Remedy.FRESHER:
         pause = at.rules.report_after

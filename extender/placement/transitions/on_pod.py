@@ -89,7 +89,7 @@ def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
 
 
 def _in_part(record: Placeholder, at: Context) -> Placeholder:
-    return record.move(State.EVICTING, at.now, cause=record.cause or Cause.of(Kind.GROUP_BROKEN))
+    return record.move(State.EVICTING, at.now, cause=record.cause or Cause.of(Kind.GANG_BROKEN))
 
 
 def now_bound(record: Placeholder, at: Context) -> Placeholder:
@@ -214,8 +214,8 @@ def left_out(before: Placeholder, record: Placeholder, pod: Pod) -> dict[str, Po
 def kept_out(record: Placeholder) -> Cause:
     """Returns why a group does not take another Pod now."""
     if record.lacking:
-        return Cause.of(Kind.GROUP_BEGUN)
-    return Cause.of(Kind.GROUP_FULL, size=record.workload.size)
+        return Cause.of(Kind.GANG_BEGUN)
+    return Cause.of(Kind.GANG_FULL, size=record.workload.size)
 
 
 def may_begin_again(record: Placeholder, now: float) -> bool:
@@ -358,7 +358,7 @@ def after_end(record: Placeholder, uid: str, now: float, kind: Kind = Kind.POD_D
         return record.move(to, now, cause=Cause.of(kind))
     left = _without(record, member)
     if left.state is State.BOUND and not left.bound_pods:  # the others waited for slots of members
-        return left.move(State.REPLACING, now, cause=Cause.of(Kind.GROUP_LACKS_POD))
+        return left.move(State.REPLACING, now, cause=Cause.of(Kind.GANG_LACKS_POD))
     return left.move(State.SEEN, now) if left.state is State.INVALID else not_whole(left, now)
 
 
@@ -366,7 +366,7 @@ def not_whole(record: Placeholder, now: float) -> Placeholder:
     """Returns the record of a group after a Pod is gone. An unbound group starts again."""
     if record.state not in UNBOUND or not record.lacking:
         return record
-    return record.replaced(now, Cause.of(Kind.GROUP_LACKS_POD))
+    return record.replaced(now, Cause.of(Kind.GANG_LACKS_POD))
 
 
 def after_deletion(record: Placeholder, uid: str, last: Pod | None, now: float) -> Placeholder:
