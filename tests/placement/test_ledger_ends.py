@@ -14,7 +14,7 @@ from extender.pod_request.constraints.node_constraints import Taint
 from extender.record.events import CancelJob, ClusterObserved, EvictPod, JobRead, ReadJob
 from extender.record.states import State
 from slurm_client.job_state import JobState
-from tests.placement.ledger_world import REQUEST, VIEW, World, kinds, of_kind, only
+from tests.placement.ledger_world import REQUEST, VIEW, World, calm_down, ends_well, kinds, of_kind, only
 
 
 @pytest.mark.parametrize("base", ["CANCELLED", "TIMEOUT", "PREEMPTED", "SUSPENDED"])
