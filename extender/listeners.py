@@ -19,6 +19,7 @@ from extender.hooks import route as hooks
 from extender.leader.leader import Leader
 from extender.leader.replica import Replica
 from extender.placement.transitions.kept_back import may_be_given
+from extender.pod_request.annotations import LARGEST_GANG
 from extender.pod_request.pod import parse_pod
 from extender.policy.rules import Policy, judged
 from extender.preempt import route as preempt
@@ -128,12 +129,14 @@ class Listeners:
         )
 
     def _limits(self, name: str) -> Limits:
-        """Returns the limits of a listener. The limit for kube-scheduler leaves room for whole Nodes.
-        kube-scheduler sends whole Nodes instead of names if its configuration lacks `nodeCacheCapable`,
-        and the reply reports this mistake."""
+        """Returns the limits of a listener. The limit for kube-scheduler leaves room for whole Nodes,
+        and for the calls of a whole gang at the same time. kube-scheduler sends whole Nodes instead of
+        names if its configuration lacks `nodeCacheCapable`, and the reply reports this mistake."""
         few = Limits(connections=64, body=lambda: _SMALL)
         return {
-            "scheduler": Limits(1024, lambda: _LARGE + _NODE * len(self._replica.cluster.view.nodes)),
+            "scheduler": Limits(
+                2 * LARGEST_GANG, lambda: _LARGE + _NODE * len(self._replica.cluster.view.nodes)
+            ),
             # Each of three kube-apiservers may have 1,000 reviews in progress (kube-apiserver's
             # limit on writes).
             "admission": Limits(4096, lambda: _LARGE),

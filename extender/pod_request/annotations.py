@@ -51,7 +51,8 @@ CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that end a line, move a terminal's cursor, or reverse a text. Such characters could forge
 lines in Slurm's output. NUL is included, because Slurm ends a text at a NUL."""
 _NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-_LARGEST_GANG = 10_000
+LARGEST_GANG = 2048
+"""Most Pods of a gang. kube-scheduler holds a call of /bind for each of these Pods at the same time."""
 _NODE_NAMES = re.compile(r"[\w.\[\],\s-]*+", re.ASCII)
 
 
@@ -120,7 +121,7 @@ def _name(value: str) -> str:
 
 def _size(value: str) -> int:
     number = _number(value)
-    if not 0 < number <= _LARGEST_GANG:
+    if not 0 < number <= LARGEST_GANG:
         raise ValueError
     return number
 
@@ -161,7 +162,7 @@ _PATH = ValueType(
 _A_NAME = ValueType(
     "name", "a name of at most 63 lower-case letters, digits, - and ., like a Pod's name", _name
 )
-_A_SIZE = ValueType("number", f"a whole number from 1 to {_LARGEST_GANG}", _size)
+_A_SIZE = ValueType("number", f"a whole number from 1 to {LARGEST_GANG}", _size)
 _SECONDS = ValueType("seconds", f"a whole number from 1 to {_MOST_SECONDS}, 365 days", _minutes)
 
 

@@ -13,6 +13,7 @@ from extender.explain.sentences import sentence
 from extender.placement.ledger import Ledger
 from extender.placement.transitions.moves import granted
 from extender.pod_request.job_request import Request
+from extender.pod_request.workload import Workload
 from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
     CancelJob,
@@ -345,6 +346,16 @@ def test_next_leader_also_excludes_a_surplus_pod_from_its_group() -> None:
     for _ in range(2):
         world.replace_member(GROUP)
     ends_well_by_one_job(world)
+
+
+def test_new_pods_of_a_group_cause_few_reports() -> None:
+    """A report for each Pod and each new Pod would be a quadratic number."""
+    world, group = World(), Workload(GROUP, "default", "g1", "", 60)
+    reports = 0
+    for _ in range(59):
+        world.create_pod(group=group)
+        reports += len(of_kind(world.settle() + world.wait(0.2), ReportWaiting))
+    assert 59 <= reports <= 2 * 59
 
 
 # A member of a running group is replaced
