@@ -1,6 +1,6 @@
 # Each command installs its needs. `make` prints all commands.
 .PHONY: help demo test test-long test-releases test-oldest test-node test-install test-slurm-chart test-pools test-gpu
-.PHONY: conformance bench bench-quick bench-restart bench-scale performance-page load chaos check looks prepared docs site words
+.PHONY: conformance bench bench-gangs bench-quick bench-restart bench-scale performance-page load chaos check looks prepared docs site words
 .PHONY: protocols lock clean
 
 BENCH =
@@ -120,6 +120,12 @@ bench-quick:  ## a part of it, in five minutes
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m loadtest bench-quick
+
+# A gang of 512 Pods on 64 Nodes, beside the same Pods without Slurm.
+bench-gangs:  ## the start of a gang, beside the same Pods without Slurm
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare
+	@.venv/bin/python -m loadtest bench-gangs
 
 # The time until a killed extender acts again, with 10,000 placeholders.
 bench-restart:  ## a restart with 10,000 placeholders

@@ -10,6 +10,8 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TextIO
 
+import aiohttp
+
 from deploy.local.cluster import Cluster
 from loadtest.harness.command import Broken
 from loadtest.harness.concurrently import AT_A_TIME, for_each, until
@@ -74,6 +76,7 @@ class Bench:
     """A variant with a running cluster. Between the calls, the cluster has no Pods."""
 
     running: Running
+    session: aiohttp.ClientSession
     pods: Pods
     meters: Meters
     _log: TextIO
@@ -87,7 +90,7 @@ class Bench:
         with (cluster.logs / "slurmctld.log").open() as log:
             async with api_session(cluster) as session, Pods.of(session) as pods:
                 meters = Meters(cluster, session, running.variant.has_jobs)
-                yield cls(running, pods, meters, log, itertools.count(1))
+                yield cls(running, session, pods, meters, log, itertools.count(1))
 
     async def burst(self, size: int, *, per_s: float | None = None) -> Burst:
         """Places `size` Pods, either all at once or `per_s` each second. The field `spent` of the result

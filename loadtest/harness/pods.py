@@ -68,15 +68,21 @@ class Pods:
         async with beside(pods._watch()):
             yield pods
 
-    async def create(self, wanted: Iterable[Wanted], per_s: float | None = None) -> list[Pod]:
-        """Creates the Pods in order, `per_s` each second or as fast as kube-apiserver answers."""
+    async def create(
+        self,
+        wanted: Iterable[Wanted],
+        per_s: float | None = None,
+        made: Callable[[str, int, int], Manifest] | None = None,
+    ) -> list[Pod]:
+        """Creates the Pods in order, `per_s` each second or as fast as kube-apiserver answers. `made`
+        makes the manifest; the default is `pod_manifest`."""
         created, begin = list[Pod](), time.perf_counter()
 
         async def create(numbered: tuple[int, Wanted]) -> None:
             number, (name, cpus, gpus) = numbered
             if per_s is not None:
                 await asyncio.sleep(begin + number / per_s - time.perf_counter())
-            manifest = pod_manifest(name, cpus, gpus)
+            manifest = (made or pod_manifest)(name, cpus, gpus)
             pod = self._pods[name] = Pod(name, time.perf_counter())
             self._unbound.add(name)
             self._not_running.add(name)
@@ -157,10 +163,14 @@ async def watch(
 
 
 async def ask(
-    session: aiohttp.ClientSession, method: str, path: str, body: Manifest | None = None
+    session: aiohttp.ClientSession,
+    method: str,
+    path: str,
+    body: Manifest | None = None,
+    content: str = "application/json",
 ) -> Manifest:
-    """Returns kube-apiserver's answer. Raises Broken for an error."""
-    data, kind = orjson.dumps(body) if body else None, {"Content-Type": "application/json"}
+    """Returns kube-apiserver's answer. `content` is the type of the body. Raises Broken for an error."""
+    data, kind = orjson.dumps(body) if body else None, {"Content-Type": content}
     async with session.request(method, path, data=data, headers=kind) as answer:
         reply: Manifest = orjson.loads(await answer.read())
     if answer.status >= 400:
