@@ -106,7 +106,7 @@ class NodeReservation:
         self, manifest: Manifest, node: str, allocation: Allocation
     ) -> AsyncIterator[None]:
         async with self._alone(node):
-            await self._without_lingering(node)
+            await self._without_lingering(node, allocation)
             taken = await self._taken(manifest, node, allocation)
             if taken == TAKEN:
                 self._capacity.allocation_taken(manifest["metadata"]["uid"], allocation.job_id)
@@ -114,9 +114,10 @@ class NodeReservation:
                 raise DoesNotFit(taken)
             yield
 
-    async def _without_lingering(self, node: str) -> None:
+    async def _without_lingering(self, node: str, allocation: Allocation | None = None) -> None:
         """Raises DoesNotFit if containers of a deleted Pod are in the way."""
         pods = await slurm_in_time(self._lingering.in_the_way(node))
+        pods += self._lingering.in_its_slot(allocation) if allocation is not None else []
         if pods:
             raise DoesNotFit(f"containers of a Pod that was deleted by force still end there: {pods[0]}")
 
@@ -150,7 +151,8 @@ class NodeReservation:
         Pods of DaemonSets and critical Pods (`exempt`) do not count, because such Pods run beside all
         jobs."""
         on_node = await kubernetes_in_time(pods_on(self._kubernetes, node))
-        if await self._overlapping(on_node, allocation):
+        others = [pod for pod in on_node if pod["metadata"]["uid"] != manifest["metadata"]["uid"]]
+        if await self._overlapping(others, allocation):
             return LEAVING
         bound = [pod for pod in on_node if not exempt(pod)]
         if not await self._uncounted(bound):
@@ -169,7 +171,8 @@ class NodeReservation:
         return None if left.less(everybody).covers(asked) else LEAVING
 
     async def _overlapping(self, on_node: Iterable[Manifest], allocation: Allocation) -> bool:
-        """Returns True if another Pod still has a core or a device of an allocation."""
+        """Returns True if another Pod still has a core or a device of an allocation. A Pod with the same
+        job is another member of the gang, and has other cores."""
         near = [
             parse_pod(pod, self._translation)
             for pod in on_node
@@ -177,6 +180,8 @@ class NodeReservation:
             and common(own, allocation)
             and self._translation.manages(pod)
         ]
+        if any(pod.scheduling.job_id == allocation.job_id for pod in near):
+            return True
         return bool(near and await slurm_in_time(self._overlaps.in_the_way(allocation, near)))
 
     def _stays(self, pod: Manifest, states: Mapping[int, JobState]) -> bool:

@@ -6,7 +6,7 @@ Nodes name the job of the containers (`node_view.lingering_notes`).
 
 from collections.abc import Callable
 
-from extender.jobs.overlap import covers
+from extender.jobs.overlap import common, covers
 from extender.jobs.slots import whole_on
 from extender.node_view.job_states import JobStates
 from extender.node_view.lingering_notes import LingeringNotes
@@ -45,6 +45,12 @@ class LingeringCheck:
         jobs = await self._holding(node, {each.job_id for each in notes})
         lost = (each for each in notes if not _has_kept(jobs.get(each.job_id), name, each.slot(node)))
         return [each.pod for each in lost]
+
+    def in_its_slot(self, allocation: Allocation) -> list[str]:
+        """Returns the deleted Pods of the allocation's own job whose containers may still have cores or
+        devices of the allocation. The Pod of the allocation then replaces a member of a gang."""
+        notes = (each for each in self._notes.on(allocation.node) if each.job_id == allocation.job_id)
+        return [each.pod for each in notes if common(each.slot(allocation.node), allocation)]
 
     async def _holding(self, node: str, job_ids: set[int]) -> dict[int, Job]:
         """Returns the jobs among `job_ids` that hold nodes. One call reads the states of all these

@@ -12,6 +12,7 @@ from tests.builders import PREFIX, RULES, Manifest, kube_node, pod, pod_manifest
 from tests.verbs.callers import BoundPods, FakeSlurm, Listeners
 from wellknown.allocation import Allocation
 from wellknown.job_key import PlaceholderKey, generation_of
+from wellknown.lingering import LingeringNote
 from wellknown.names import ATTEMPT, GRANTED, JOB_ID
 
 ANNOTATIONS = {f"{PREFIX}gang": "train", f"{PREFIX}gang-size": "3"}
@@ -35,9 +36,9 @@ JOB = Job(
 SLOTS = (("n1", "0-1"), ("n1", "2-3"), ("n2", "0-1"))
 
 
-def member(number: int) -> Manifest:
-    """Returns a member with its slot."""
-    node, cores = SLOTS[number]
+def member(number: int, cores: str | None = None) -> Manifest:
+    """Returns a member with its slot, or with other cores."""
+    node, cores = SLOTS[number][0], cores or SLOTS[number][1]
     slot = Allocation(JOB.id, node, cores=cores, memory_mb=1024).annotations()
     annotations = {**ANNOTATIONS, **slot, ATTEMPT: "1", JOB_ID: str(JOB.id)}
     return pod_manifest(NAMES[number], cpu="2", gates=(), annotations=annotations)
@@ -46,8 +47,9 @@ def member(number: int) -> Manifest:
 class Gang:
     """Three members, and the listeners of a replica that does not lead."""
 
-    def __init__(self, job: Job = JOB) -> None:
-        self.kubernetes = BoundPods(*(member(number) for number in range(3)))
+    def __init__(self, job: Job = JOB, **cores: str) -> None:
+        """`cores` has other cores than SLOTS for some members: `_1` for the member 1."""
+        self.kubernetes = BoundPods(*(member(n, cores.get(f"_{n}")) for n in range(3)))
         self.slurm = FakeSlurm(job, calls=self.kubernetes.calls)
         nodes = view(kube_node("n1"), kube_node("n2"))
         self.listeners = Listeners(self.kubernetes, self.slurm, nodes)
@@ -97,3 +99,21 @@ async def test_a_job_with_fewer_tasks_binds_no_member() -> None:
     gang = Gang(replace(JOB, tasks=2, cpus_allocated=4))
     assert all("the job has 2 tasks instead of 3" in error for error in await gang.bind(0, 1, 2))
     assert gang.kubernetes.bindings == []
+
+
+async def test_no_member_is_bound_on_the_cores_of_another_member() -> None:
+    """The job was started again on other cores, and the bound member still has its old cores."""
+    gang = Gang(_1="1-2")
+    await gang.kubernetes.bind_pod("default", NAMES[1], "n1", {"uid": f"uid-{NAMES[1]}"})
+    assert "still use the resources of this Pod's job" in (await gang.bind(0))[0]
+    assert await gang.bind(2) == [""]
+
+
+async def test_no_member_is_bound_beside_containers_of_the_lost_member() -> None:
+    gang = Gang()
+    await gang.kubernetes.bind_pod("default", NAMES[1], "n1", {"uid": f"uid-{NAMES[1]}"})
+    note = LingeringNote(JOB.id, "default/lost", 0.5, cores="0-1")
+    gang.listeners.lingering_notes.add("n1", note)
+    assert "deleted by force still end there: default/lost" in (await gang.bind(0))[0]
+    await asyncio.sleep(0.6)
+    assert await gang.bind(0) == [""]
