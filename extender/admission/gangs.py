@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from extender.admission.pod_templates import each_at
 from extender.admission.review import ObjectRequest, allowed, cannot_run
-from extender.pod_request.gang import CONTROLLERS, JOB, JOB_SET, LEADER_WORKER_SET, LWS_SIZE
+from extender.pod_request.annotations import LARGEST_GANG
+from extender.pod_request.gang import CONTROLLERS, JOB, JOB_SET, LEADER, LEADER_WORKER_SET, LWS_SIZE
 from extender.pod_request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
 
@@ -60,7 +61,7 @@ def review(request: ObjectRequest, translation: TranslationConfig) -> dict[str, 
         if job.gang == own:
             problems += _not_a_gang(job, prefix)
             patch.append(_size_at(job, prefix))
-    problems += _deadlocks(kind, manifest) if patch else ()
+    problems += _deadlocks(kind, manifest, prefix) if patch else ()
     if problems:
         return cannot_run(request, translation.see("gangs", *problems))
     return allowed(request, patch=patch)
@@ -76,7 +77,7 @@ def as_member(request: ObjectRequest, place: str, template: Manifest, prefix: st
     added: dict[str, str] = {}
     if request.kind.kind == "LeaderWorkerSet":
         size = _mapping(_mapping(manifest.get("spec")).get("leaderWorkerTemplate")).get("size")
-        added[LWS_SIZE] = str(size or 1)
+        added |= {LWS_SIZE: str(size or 1), LEADER: f"{name or 'unnamed'}-0"}
     for job in _jobs(request.kind.group, request.kind.kind, manifest, prefix):
         if f"{job.place}.template" == place and job.gang in (JOB, JOB_SET):
             added[f"{prefix}gang-size"] = str(job.size)
@@ -89,7 +90,7 @@ def warnings(request: ObjectRequest, template: Manifest, prefix: str) -> Iterato
     """Yields why the gang of a Pod template would wait forever."""
     gang = _annotations(template).get(f"{prefix}gang")
     if gang == LEADER_WORKER_SET:
-        yield from _deadlocks(request.kind.kind, request.object)
+        yield from _deadlocks(request.kind.kind, request.object, prefix)
 
 
 def _jobs(group: str, kind: str, manifest: Any, prefix: str) -> list[_Job]:
@@ -120,6 +121,10 @@ def _not_a_gang(job: _Job, prefix: str) -> Iterator[str]:
             " Pods of a gang run together: set parallelism to completions, or remove the annotation"
             f" {prefix}gang"
         )
+    if not 1 <= job.size <= LARGEST_GANG:
+        yield f"{job.place}.parallelism: a gang has 1 to {LARGEST_GANG} Pods, and this gang {job.size}"
+    if job.spec.get("manualSelector"):
+        yield f"{job.place}.manualSelector: the Pods have no labels of the Job: remove the field"
     given = _annotations(job.template).get(f"{prefix}gang-size")
     if given is not None and given != str(job.size):
         yield (
@@ -128,7 +133,7 @@ def _not_a_gang(job: _Job, prefix: str) -> Iterator[str]:
         )
 
 
-def _deadlocks(kind: str, manifest: Any) -> Iterator[str]:
+def _deadlocks(kind: str, manifest: Any, prefix: str) -> Iterator[str]:
     """Yields the fields by which a controller creates some Pods only after other Pods run."""
     spec = _mapping(_mapping(manifest).get("spec"))
     annotations = _mapping(_mapping(_mapping(manifest).get("metadata")).get("annotations"))
@@ -142,7 +147,9 @@ def _deadlocks(kind: str, manifest: Any) -> Iterator[str]:
     if order == "InOrder":
         yield f"spec.startupPolicy.startupPolicyOrder: {late}: set AnyOrder, or gang: {JOB}"
     for place, each in each_at(manifest, "spec.replicatedJobs.*") if kind == "JobSet" else ():
-        if _mapping(each).get("dependsOn"):
+        template = next((template for _, template in each_at(each, "template.spec.template")), None)
+        in_gang = _annotations(_mapping(template)).get(f"{prefix}gang") == JOB_SET
+        if in_gang and _mapping(each).get("dependsOn"):
             yield f"{place}.dependsOn: {late}: remove dependsOn, or set gang: {JOB}"
 
 

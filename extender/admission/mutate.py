@@ -17,15 +17,14 @@ from fastapi import APIRouter
 
 from extender.admission import gangs
 from extender.admission.review import (
-    POD,
     AdmissionReview,
     ObjectRequest,
     PodRequest,
     allowed,
     asked_of,
     cannot_run,
+    is_about_a_pod,
     is_taken,
-    kind_of,
     parsed,
 )
 from extender.admission.routes import routes_of
@@ -116,7 +115,7 @@ def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Po
 
     def mutate(body: bytes, every_pod: bool) -> Manifest:
         given = parsed(body)
-        if kind_of(given) != POD:
+        if not is_about_a_pod(given):
             others = AdmissionReview[ObjectRequest].model_validate(given)
             return gangs.review(others.request, translation())
         asked = AdmissionReview[PodRequest].model_validate(given)

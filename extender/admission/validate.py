@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from extender.admission import gangs
 from extender.admission.pod_templates import pod_templates
 from extender.admission.review import (
-    POD,
+    AdmissionRequest,
     AdmissionReview,
     ObjectRequest,
     Pod,
@@ -24,8 +24,8 @@ from extender.admission.review import (
     allowed,
     asked_of,
     cannot_run,
+    is_about_a_pod,
     is_taken,
-    kind_of,
     parsed,
 )
 from extender.admission.routes import routes_of
@@ -108,7 +108,8 @@ def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Po
 
     def validate(body: bytes, every_pod: bool) -> Manifest:
         given = parsed(body)
-        if kind_of(given) == POD and given["request"].get("operation") != "DELETE":
+        asked = AdmissionReview[AdmissionRequest].model_validate(given).request
+        if is_about_a_pod(given) and asked.operation != "DELETE":
             pods = AdmissionReview[PodRequest].model_validate(given)
             return review_pod(pods.request, translation(), policy())
         others = AdmissionReview[ObjectRequest].model_validate(given)

@@ -6,10 +6,12 @@ id is computed from the uid of the gang, so a user must not be able to choose th
 is a digest of the namespace, and of the name or the labels of the controller.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Self
 
+from extender.pod_request.annotations import LARGEST_GANG
 from kubernetes_client.protocol import Manifest
 from slurm_client.gres import SHARED
 from slurm_client.model import JobSpec
@@ -28,6 +30,7 @@ LEADER_WORKER_SET: Final = "lws"
 
 LEADER: Final = "leaderworkerset.sigs.k8s.io/leader-name"
 LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+_NAME: Final = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
 class Controller(NamedTuple):
@@ -49,8 +52,9 @@ CONTROLLERS: Final[Mapping[str, Controller]] = {
     ),
     LEADER_WORKER_SET: Controller("LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name", ()),
 }
-"""The kinds of controllers, by the value of the annotation `gang`. If an `identity`, or the annotations
-LEADER and LWS_SIZE changed, the Pod would belong to another gang. So the chart's policies fix them."""
+"""The kinds of controllers, by the value of the annotation `gang`. If one of these labels, or the
+annotations LEADER and LWS_SIZE changed, the Pod would leave its gang. So the chart's policies fix the
+labels and the annotations."""
 
 
 class Gang(NamedTuple):
@@ -85,8 +89,9 @@ class Gang(NamedTuple):
         if name is not None and named == LEADER_WORKER_SET:
             # Only the workers name the leader. The gang has the name of its leader.
             name = annotations.get(LEADER) or metadata.get("name") or ""
-            parts = [name]
-            own["size"] = whole_number(annotations.get(LWS_SIZE, ""))
+            parts = [name if _NAME.fullmatch(name) else None]
+            size = whole_number(annotations.get(LWS_SIZE, ""))
+            own["size"] = size if size is not None and 0 < size <= LARGEST_GANG else None
         known = name is not None and None not in parts
         key = "/".join((named, *map(str, parts))) if known else ""
         return cls(**own | {"name": name}, controller=named, key=key), rest
@@ -136,9 +141,11 @@ class Gang(NamedTuple):
         kind = CONTROLLERS[self.controller].kind
         about = f"annotation {prefix}gang: {self.controller} is for Pods of a {kind}"
         if not self.key:
-            return f"{about}: the Pod has no label {CONTROLLERS[self.controller].name}"
+            labels = (CONTROLLERS[self.controller].name, *CONTROLLERS[self.controller].identity)
+            also = f", or a wrong annotation {LEADER}" if self.controller == LEADER_WORKER_SET else ""
+            return f"{about}: the Pod has no label {' or '.join(labels)}{also}"
         if self.controller == LEADER_WORKER_SET:
-            return f"{about}: the Pod has no annotation {LWS_SIZE}"
+            return f"{about}: the annotation {LWS_SIZE} is no number from 1 to {LARGEST_GANG}"
         return (
             f"{about}: the Pod has no annotation {prefix}gang-size, which the extender's webhook adds to"
             f" the Pod template of a new {kind}: create the {kind} again"

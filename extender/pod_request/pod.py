@@ -37,6 +37,7 @@ class Life(NamedTuple):
     """The Pod's life on a Node, until the end of the Pod."""
 
     node: str | None = None
+    bound_at: str = ""  # the time of the Binding, as kube-apiserver writes times
     started: bool = False  # the kubelet has started the containers
     finished: bool = False
     deleting: bool = False
@@ -189,6 +190,7 @@ def _life(manifest: Manifest, translation: TranslationConfig) -> Life:
     grace, phase = own_grace(spec), status.get("phase")
     return Life(
         node=spec.get("nodeName") or None,
+        bound_at=_bound_at(status),
         started=phase in ("Running", "Succeeded"),
         finished=phase in ("Succeeded", "Failed") and not is_ended_by_pod_gc(status),
         deleting="deletionTimestamp" in metadata,
@@ -198,6 +200,12 @@ def _life(manifest: Manifest, translation: TranslationConfig) -> Life:
         end=end_in_words(manifest),
         kubelet_rejection=kubelet_rejection(status),
     )
+
+
+def _bound_at(status: Manifest) -> str:
+    conditions = (each for each in status.get("conditions") or () if each.get("type") == "PodScheduled")
+    times = (each.get("lastTransitionTime") for each in conditions if each.get("status") == "True")
+    return next(times, "") or ""
 
 
 def _scheduling(manifest: Manifest, translation: TranslationConfig) -> Scheduling:

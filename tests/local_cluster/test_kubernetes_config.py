@@ -179,7 +179,7 @@ def test_annotations_of_the_extender_are_guarded_and_not_copied() -> None:
 def test_a_pod_keeps_all_that_names_its_gang() -> None:
     guard = objects(ClusterSpec())["ValidatingAdmissionPolicy", "slurm-extender-bookkeeping"]["spec"]
     own = [f"{DEFAULT_PREFIX}{row.name}" for row in GANG_ANNOTATIONS]
-    labels = [label for each in CONTROLLERS.values() for label in each.identity]
+    labels = [label for each in CONTROLLERS.values() for label in (each.name, *each.identity)]
     for expression in (
         guard["matchConditions"][0]["expression"],
         guard["validations"][0]["messageExpression"],

@@ -149,13 +149,24 @@ def test_each_leader_of_a_leader_worker_set_has_a_gang() -> None:
             "the extender's webhook adds to the Pod template of a new",
         ),
         (of_controller("jobset", JOB), "the Pod has no label jobset.sigs.k8s.io/jobset-name"),
-        (of_controller("lws", LWS), "the Pod has no annotation leaderworkerset.sigs.k8s.io/size"),
+        (of_controller("lws", LWS), "leaderworkerset.sigs.k8s.io/size is no number from 1 to 2048"),
     ],
 )
 def test_a_pod_without_its_controller_is_invalid(pod: Pod, words: str) -> None:
     (problem,) = pod.request.problems
     assert words in problem
     assert pod.group is None
+
+
+@pytest.mark.parametrize(
+    ("size", "leader"),
+    [("0", "a"), ("9999999999", "a"), ("4", "a/b"), ("4", "a\nb"), ("4", "x" * 300)],
+)
+def test_wrong_annotations_of_a_leader_worker_set_are_problems(size: str, leader: str) -> None:
+    own = {"leaderworkerset.sigs.k8s.io/size": size, "leaderworkerset.sigs.k8s.io/leader-name": leader}
+    wrong = of_controller("lws", LWS, size=None, own=own)
+    assert wrong.request.problems
+    assert wrong.group is None
 
 
 def test_gang_none_is_no_gang() -> None:

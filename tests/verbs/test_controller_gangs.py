@@ -113,6 +113,26 @@ async def test_another_size_than_the_number_of_pods_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"parallelism": 0, "completions": 0}, "a gang has 1 to 2048 Pods, and this gang 0"),
+        ({"parallelism": 4000, "completions": 4000}, "and this gang 4000"),
+        ({"manualSelector": True}, "spec.manualSelector: the Pods have no labels of the Job"),
+    ],
+)
+async def test_a_job_that_cannot_be_a_gang_is_rejected(spec: dict[str, Any], words: str) -> None:
+    new = job(template(gang="job"))
+    new["spec"] |= spec
+    assert words in await rejection(new, BATCH)
+
+
+async def test_a_job_outside_of_the_gang_may_depend_on_the_gang() -> None:
+    new = job_set((1, 2, template(gang="jobset")), (1, 1, template()))
+    new["spec"]["replicatedJobs"][1]["dependsOn"] = [{"name": "job-0", "status": "Complete"}]
+    assert await sizes(new, JOB_SET) == [(path("spec/replicatedJobs/0/template/spec"), "2")]
+
+
+@pytest.mark.parametrize(
     ("spec", "field"),
     [
         ({"startupPolicy": {"startupPolicyOrder": "InOrder"}}, "spec.startupPolicy.startupPolicyOrder"),

@@ -127,8 +127,8 @@ extender/pod_request/gang.py has the same names.
         (oldObject.metadata.?annotations[?'{{ $prefix }}gang'].hasValue() &&
          (['leaderworkerset.sigs.k8s.io/leader-name', 'leaderworkerset.sigs.k8s.io/size'].exists(key,
             object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key]) ||
-          ['batch.kubernetes.io/controller-uid', 'jobset.sigs.k8s.io/jobset-uid',
-           'jobset.sigs.k8s.io/restart-attempt'].exists(key,
+          ['batch.kubernetes.io/controller-uid', 'batch.kubernetes.io/job-name', 'jobset.sigs.k8s.io/jobset-name',
+           'jobset.sigs.k8s.io/jobset-uid', 'jobset.sigs.k8s.io/restart-attempt', 'leaderworkerset.sigs.k8s.io/name'].exists(key,
             object.metadata.?labels[?key] != oldObject.metadata.?labels[?key])))))
 {{- end -}}
 
