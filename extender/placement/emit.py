@@ -43,7 +43,15 @@ extender assumes that the other Pod stays, and gives the waiting Pod's allocatio
 from the grant, if nothing makes such Pods leave (`Placeholder.stays`). Otherwise the time counts from
 `leaves_within` after the grant."""
 _MANY_AT_ONCE = Cause.of(Kind.MANY_EVICTIONS)
-_ALWAYS_REPORTED = frozenset({Reason.REJECTED_BY_SLURM, Reason.SLURM_JOB_CHANGED, Reason.CORES_IN_USE})
+_ALWAYS_REPORTED = frozenset(
+    {
+        Reason.REJECTED_BY_SLURM,
+        Reason.SLURM_JOB_CHANGED,
+        Reason.CORES_IN_USE,
+        Reason.NOT_IN_GANG,
+    }
+)
+_WAITS = frozenset({Reason.CORES_IN_USE, Reason.NOT_IN_GANG})
 
 
 class Emitter:
@@ -182,7 +190,8 @@ def _has_numbers(pod: Pod, effect: RecordJobId) -> bool:
 def _may_report(record: Placeholder) -> bool:
     cause = record.cause
     always = cause is not None and cause.reason in _ALWAYS_REPORTED
-    return record.state in _REPORTED or record.throttled or always
+    replaces = record.state is State.BOUND and record.workload.size > 1 and record.unbound_members
+    return record.state in _REPORTED or record.throttled or always or bool(replaces)
 
 
 def _next_report(record: Placeholder, member: Member) -> ReportWaiting | None:
@@ -193,7 +202,7 @@ def _next_report(record: Placeholder, member: Member) -> ReportWaiting | None:
         return None
     if cause is None or not _is_news(cause, member.shown):
         return None
-    waits = record.state in _REPORTED or record.throttled or cause.reason == Reason.CORES_IN_USE
+    waits = record.state in _REPORTED or record.throttled or cause.reason in _WAITS
     return _report(record, member, cause, event_alone=not waits)
 
 
@@ -207,6 +216,8 @@ def _what_holds_up(record: Placeholder, member: Member) -> Cause | None:
     kube-scheduler rejected. kube-scheduler's message about a Node may come after the report of the
     rejection. Then the extender reports the rejection again, with this message."""
     cause, shown = record.cause, member.shown
+    if record.state is State.BOUND and member.pod.life.node is None:
+        return record.why_without_slot(member)
     if record.state not in IN_QUEUES:
         return cause
     if cause is None:

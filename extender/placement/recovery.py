@@ -190,11 +190,13 @@ def _members(pods: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def _has_begun(pods: Sequence[Pod]) -> bool:
-    """Returns True if a gang runs already. Then some Pods are bound, and an unbound Pod has no slot of
-    their job."""
-    jobs = {pod.scheduling.job_id for pod in pods if pod.life.node is not None}
-    carried = [pod.scheduling.allocation for pod in pods if pod.life.node is None]
-    return bool(jobs) and any(each is None or each.job_id not in jobs for each in carried)
+    """Returns True if a gang has begun: some Pods are bound, and each unbound Pod was created after a
+    Binding, and so replaces a member. The first members of a gang all exist before its job. Times of
+    kube-apiserver have whole seconds, so a replacement in the second of the first Binding counts as a
+    first member."""
+    bound = [pod.life.bound_at for pod in pods if pod.life.node is not None]
+    later = (pod.created > min(bound) > "" for pod in pods if pod.life.node is None)
+    return bool(bound) and all(later)
 
 
 def _ours(pods: Sequence[Pod], jobs: tuple[Job, ...], at: Context) -> tuple[_Found, ...]:

@@ -8,6 +8,7 @@ from operator import is_not
 from typing import NamedTuple, Self
 
 from extender.explain.cause import Cause
+from extender.jobs.overlap import common
 from extender.pod_request.pod import Pod
 from extender.record.states import State
 from wellknown.allocation import Allocation
@@ -64,6 +65,11 @@ class Member(NamedTuple):
     """True while a report on the Pod is under way."""
 
     @property
+    def written(self) -> bool:
+        """Returns True if the present slot is written onto the Pod."""
+        return self.write.done and self.pod.scheduling.allocation == self.slot
+
+    @property
     def outwritten(self) -> bool:
         """Returns True if several writes of the extender failed because another client had just changed
         the Pod."""
@@ -98,6 +104,12 @@ class Member(NamedTuple):
         is the allocation of the copy."""
         for slot in (*self.left_slots, self.pod.scheduling.allocation):
             yield self.pod._replace(scheduling=self.pod.scheduling._replace(allocation=slot))
+
+    def nearest(self, slots: Sequence[Allocation]) -> Allocation:
+        """Returns the slot with the devices of the Pod, because no write changes the devices of a
+        running container. Returns the first slot if no slot has these devices."""
+        own = self.pod.scheduling.allocation
+        return next((each for each in slots if own is not None and each.gres == own.gres), slots[0])
 
     def left_with(self, pod: Pod) -> tuple[Allocation, ...]:
         """Returns the next value of `left_slots`, after `pod` (a new version of the Pod) was seen. If
@@ -140,7 +152,7 @@ def with_slots(
     """Gives one slot to each member, and returns the members. If possible, a member keeps its slot, or
     gets another slot on its Node, because the slot may already be written onto the Pod. The other
     members get the remaining slots in order. In a `bound` gang, only an unbound Pod gets a remaining
-    slot, and the other members keep their old slots."""
+    slot, which no bound Pod still uses, and the other members keep their old slots."""
     free = defaultdict[str, list[Allocation]](list)
     for slot in slots:
         free[slot.node].append(slot)
@@ -155,8 +167,15 @@ def with_slots(
     for each in members:
         there = free.get(each.node_in(State.ALLOCATED) or "", [])
         if there and each.pod.uid not in given:
-            given[each.pod.uid] = there.pop(0)
-    rest = chain.from_iterable(free.values())
+            given[each.pod.uid] = moved = each.nearest(there)
+            there.remove(moved)
+    in_use = [each.pod.scheduling.allocation for each in members if each.pod.life.node is not None]
+    used = [each for each in in_use if bound and each is not None]
+    rest = (
+        slot
+        for slot in chain.from_iterable(free.values())
+        if not any(common(slot, other) for other in used)
+    )
     for each in members:
         if each.pod.uid not in given and not (bound and each.pod.life.node is not None):
             given[each.pod.uid] = next(rest, each.slot)

@@ -17,7 +17,7 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
-from extender.explain.cause import Cause
+from extender.explain.cause import Cause, Kind
 from extender.jobs.phase import Phase
 from extender.jobs.tracked_job import NOBODY_ASKED, Asked, TrackedJob
 from extender.pod_request.constraints.node_constraints import ANYWHERE
@@ -282,6 +282,20 @@ class Placeholder(NamedTuple):
         return [pod for pod in self.pods if pod.life.node is not None]
 
     @property
+    def unbound_members(self) -> list[Member]:
+        """Returns the members without a Node. In BOUND, these replace members that are gone."""
+        return [each for each in self.members if each.pod.life.node is None]
+
+    def why_without_slot(self, member: Member) -> Cause | None:
+        """Returns why a Pod that replaces a member has no slot yet; None if the Pod has a slot, or if
+        the next effect gives a slot."""
+        if self.job.unverified or member.write.in_flight or member.written:
+            return None
+        if member.slot is None:
+            return Cause.of(Kind.GANG_BEGUN)
+        return Cause.of(Kind.CORES_IN_USE, job=self.job.id, node=member.slot.node)
+
+    @property
     def all_bound(self) -> bool:
         """Returns True if all Pods of the record are bound."""
         return all(pod.life.node is not None for pod in self.pods)
@@ -303,8 +317,8 @@ class Placeholder(NamedTuple):
 
     @property
     def leaving(self) -> bool:
-        """Returns True if all Pods are being deleted."""
-        return all(pod.leaving for pod in self.pods)
+        """Returns True if all bound Pods are being deleted, or all Pods if no Pod is bound."""
+        return all(pod.leaving for pod in self.bound_pods or self.pods)
 
     # Derived values
 

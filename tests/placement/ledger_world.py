@@ -17,6 +17,7 @@ from extender.bind.binder import NotBound, verified
 from extender.explain.cause import Cause, Kind
 from extender.filter.route import to_offer
 from extender.jobs.claim import claim_of, is_of_pods, key_of, own_key
+from extender.jobs.overlap import common
 from extender.jobs.verdict import judge
 from extender.node_view.view import ClusterView
 from extender.placement.ledger import Ledger
@@ -186,6 +187,8 @@ class World:
     """Deleted Pods that use their whole grace, by uid: the time of the deletion, and the grace."""
     containers: dict[str, tuple[Pod, float]] = field(default_factory=dict)
     """Pods deleted by force, by uid, with the time until which their containers run."""
+    noted: dict[str, tuple[Pod, float]] = field(default_factory=dict)
+    """The same by the notes on Nodes, which the next leader also reads."""
     vacated_in: dict[str, float] = field(default_factory=dict)
     """Seconds until leaving Pods are gone, by Node."""
     max_jobs: int | None = None
@@ -401,7 +404,7 @@ class World:
     ) -> str:
         self.made += 1
         uid = f"u{self.made}"
-        name, created = f"p{self.made}", f"{datetime.fromtimestamp(self.made, UTC):%FT%TZ}"
+        name, created = f"p{self.made}", written_time(self.made)
         named = replace(request, job=replace(request.job, name=job_name("default", name)))
         own = Scheduling((GATE,), obstacle=obstacle, constraints=constraints)
         self.write(Pod(uid, "default", name, "0", named, Life(), own, created, priority, group=group))
@@ -415,7 +418,7 @@ class World:
     ) -> tuple[str, ...]:
         """Creates a group of Pods, and returns the uids. Packed Pods share nodes."""
         name = f"g{self.made + 1}"
-        created = f"{datetime.fromtimestamp(self.made + 1, UTC):%FT%TZ}"
+        created = written_time(self.made + 1)
         group = Workload(f"uid-{name}", "default", name, created, size, None if packed else 1)
         self.groups[group.uid] = group
         return tuple(self.create_pod(request=request, group=group) for _ in range(size))
@@ -509,7 +512,7 @@ class World:
             replicas = [each for each in (self.acting, self.other) if each is not None]
             unaware = any(pod.workload.uid in each.unaware_of for each in replicas)
             if seen and not unaware and not pod.life.finished:  # otherwise, the containers are unknown
-                self.containers[uid] = pod, self.now + pod.life.grace
+                self.containers[uid] = self.noted[uid] = pod, self.now + pod.life.grace
             last = changed(pod, deleting=True)
             self._announce(PodVanished(uid, seen, last if seen else None), pod.workload.uid)
 
@@ -565,7 +568,7 @@ class World:
         node = pod.scheduling.allocation.node
         if self.cannot_be_bound(uid) or pod.scheduling.provisioned_on or node in self.taken:
             return
-        if self.containers_end_on(node):
+        if self.containers_end_on(node) or self.containers_have(pod):
             return
         job, known = self.jobs.get(pod.scheduling.allocation.job_id), self.ledger.allocated(uid)
         as_seen = known is not None and known[1].pod.resource_version == pod.resource_version
@@ -629,6 +632,14 @@ class World:
         running = self.running()
         return any(job_id not in running for job_id in outlive)
 
+    def containers_have(self, pod: Pod) -> bool:
+        """Returns True if containers of a deleted Pod of the same job use the slot of a Pod. Every
+        replica's /bind knows this from the notes on Nodes."""
+        slot = pod.scheduling.allocation
+        old = [each.scheduling.allocation for each, until in self.noted.values() if until > self.now]
+        same = [each for each in old if each and slot and each.job_id == slot.job_id]
+        return slot is not None and any(each == slot or common(each, slot) for each in same)
+
     def cannot_be_bound(self, uid: str) -> bool:
         """Returns True if kube-scheduler rejects a Pod on every Node before kube-scheduler calls the
         extender."""
@@ -640,7 +651,8 @@ class World:
         version, node = self.bindings.pop(uid, ("", ""))
         pod = self.pods.get(uid)
         if pod is not None and pod.resource_version == version:
-            self.write(changed(pod, node=node, allocation=self.annotated[uid]))
+            bound_at = written_time(self.made)
+            self.write(changed(pod, node=node, bound_at=bound_at, allocation=self.annotated[uid]))
 
     def nodes_in_use(self) -> Iterator[tuple[Pod, str]]:
         """Yields the Pods with a Binding, or with a Binding on its way, and the Nodes of the Pods."""
@@ -1301,6 +1313,11 @@ class World:
 
     def unbound(self) -> Iterator[Pod]:
         return (pod for pod in self.pods.values() if pod.life.node is None)
+
+
+def written_time(number: int) -> str:
+    """Returns a time as kube-apiserver writes times. The number counts the created Pods."""
+    return f"{datetime.fromtimestamp(number, UTC):%FT%TZ}"
 
 
 def _nodes_of(asked: JobSpec) -> int:

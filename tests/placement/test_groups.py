@@ -21,17 +21,15 @@ from extender.record.events import (
     Effect,
     EvictPod,
     PodObserved,
-    ReadJob,
     ReportWaiting,
     Submit,
-    WriteAllocation,
     WriteAttempt,
 )
 from extender.record.member import Member, with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.model import Grant
-from tests.builders import changed, pod
+from tests.builders import pod
 from tests.placement.ledger_world import (
     LOST,
     NODES,
@@ -356,150 +354,6 @@ def test_new_pods_of_a_group_cause_few_reports() -> None:
         world.create_pod(group=group)
         reports += len(of_kind(world.settle() + world.wait(0.2), ReportWaiting))
     assert 59 <= reports <= 2 * 59
-
-
-# A member of a running group is replaced
-
-
-def test_replacement_pod_gets_the_slot_of_the_lost_member() -> None:
-    world = group_of_three()
-    bind_all(world)
-    (job,) = world.jobs.values()
-    slot = world.allocation_of("u1")
-    world.remove_pod("u1")
-    late = world.replace_member(GROUP)
-    done = world.settle()
-    assert {type(each) for each in done} == {ReadJob, WriteAllocation}
-    assert world.allocation_of(late) == slot
-    assert state_of(world) is State.BOUND
-    ends_well_by_one_job(world)
-    assert list(world.jobs) == [job.id]
-
-
-def lost_member(request: Request = REQUEST) -> tuple[World, str]:
-    """Returns a world with a running group, one of whose three Pods was replaced by an unbound Pod."""
-    world = group_of_three(request)
-    bind_all(world)
-    world.remove_and_settle("u1")
-    return world, world.replace_member(GROUP)
-
-
-def test_next_leader_fills_the_slot_of_a_lost_member() -> None:
-    for heard in (False, True):
-        world, late = lost_member()
-        if heard:
-            world.settle()
-        world.restart_and_settle()
-        assert state_of(world) in (State.BOUND, State.ALLOCATED)
-        ends_well_by_one_job(world)
-        assert late in members_of(world)
-
-
-def test_a_replacement_that_kube_scheduler_rejects_does_not_end_the_group() -> None:
-    world, late = lost_member()
-    world.unbindable.add(late)
-    calm_down(world, 60)
-    assert state_of(world) is State.BOUND
-    assert world.pods[late].life.node is None
-    world.unbindable.clear()
-    ends_well_by_one_job(world)
-
-
-def test_a_replacement_that_another_scheduler_binds_is_no_member() -> None:
-    world, late = lost_member()
-    world.settle()
-    world.write(changed(world.pods[late], node="n4", gates=()))
-    assert not of_kind(world.settle(), EvictPod)
-    assert members_of(world) == ["u2", "u3"]
-    assert state_of(world) is State.BOUND
-
-
-def test_a_replacement_gets_the_attempt_of_its_group() -> None:
-    world = group_of_three()
-    bind_all(world)
-    (job,) = world.jobs.values()
-    world.disturb(job.id, "PREEMPTED")
-    for _ in range(3):
-        world.replace_member(GROUP)
-    ends_well_by_one_job(world)
-    world.remove_and_settle(min(world.pods))
-    late = world.replace_member(GROUP)
-    world.settle()
-    assert world.pods[late].scheduling.attempt == 2
-    ends_well_by_one_job(world)
-
-
-def test_a_replacement_waits_for_containers_of_the_lost_member() -> None:
-    world = group_of_three()
-    bind_all(world)
-    world.force_delete("u1")
-    world.settle()
-    late = world.replace_member(GROUP)
-    world.settle()
-    assert late in members_of(world)
-    assert world.pods[late].scheduling.allocation is None
-    calm_down(world, 60)
-    ends_well_by_one_job(world)
-
-
-def test_a_lost_job_is_requested_again_with_the_node_of_the_replacement() -> None:
-    world, late = lost_member()
-    world.settle()
-    world.forget_the_job(GROUP)
-    world.poll_until_lost()
-    (asked,) = of_kind(world.settle(), Submit)
-    nodes = {pod.scheduling.allocation.node for pod in world.pods.values() if pod.scheduling.allocation}
-    assert set(asked.job.required_nodes) == nodes
-    assert world.allocation_of(late).node in nodes
-    ends_well_by_one_job(world)
-
-
-def test_an_ended_job_evicts_the_replacement_too() -> None:
-    world, late = lost_member()
-    world.settle()
-    (job,) = world.jobs.values()
-    world.disturb(job.id, "CANCELLED")
-    world.settle()
-    assert late in {each.pod.uid for each in of_kind(world.poll(), EvictPod)}
-
-
-def test_an_unlike_replacement_waits_until_its_running_group_ends() -> None:
-    world = group_of_three()
-    bind_all(world)
-    world.remove_pod("u1")
-    late = world.replace_member(GROUP, of_user(7))
-    done = world.settle()
-    words = "the gang started without this Pod: the Pod waits until the gang has ended"
-    assert told_of(done, late) == words
-    assert state_of(world) is State.BOUND
-    assert not of_kind(done, EvictPod)
-
-
-def test_replacements_wait_for_the_next_start_while_all_members_leave() -> None:
-    world = group_of_three()
-    bind_all(world)
-    for uid in ("u1", "u2", "u3"):
-        world.delete_pod(uid, 20)
-    lates = [world.replace_member(GROUP) for _ in range(3)]
-    world.settle()
-    assert not set(lates) & set(members_of(world))
-    calm_down(world, 40)
-    ends_well_by_one_job(world)
-    assert len(world.jobs) == 2
-
-
-def test_a_replacement_alone_starts_the_group_again() -> None:
-    """The other members are gone before the replacement is bound."""
-    world, late = lost_member()
-    world.settle()
-    for uid in ("u2", "u3"):
-        world.remove_pod(uid)
-    world.settle()
-    assert state_of(world) is State.REPLACING
-    for _ in range(2):
-        world.replace_member(GROUP)
-    ends_well_by_one_job(world)
-    assert late in members_of(world)
 
 
 def test_evicted_group_restarts_with_replacement_pods() -> None:

@@ -97,7 +97,7 @@ def record_job(record: Placeholder, at: Context) -> Iterator[OnPod]:
     settled = record.job.phase is not Phase.ASKED and not record.job.unverified
     for member in _due(record.members, at.now) if settled else ():
         if member.pod.life.node is None:
-            if member.slot is not None and not (member.write.done or record.lingers_on(member.slot)):
+            if member.slot is not None and not (member.written or record.lingers_on(member.slot)):
                 yield _write_allocation(record, member, member.slot, at)
         elif _is_outdated(record, member):
             now = changed_slot(member.pod, member.slot)
@@ -194,8 +194,9 @@ def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | Non
     the Node is closed to new Pods. For packed Pods, the job names the Node of each Pod. If Slurm has
     given the node to another job, the new job waits, and the Pod continues to run
     (`on_job.granted_waits`)."""
-    places = [each.node_in(State.ALLOCATED) for each in record.members]
-    nodes = [at.view.nodes.get(place) for place in places if place is not None]
+    nodes = [at.view.nodes.get(pod.life.node or "") for pod in record.bound_pods]
+    promised = (at.view.nodes.get(each.slot.node) for each in record.unbound_members if each.slot)
+    nodes += [node for node in promised if node is not None and not node.away]
     where = tuple(node.slurm_name for node in nodes if node is not None)
     if len(where) < len(nodes) or record.request.problems:
         return None
@@ -219,6 +220,7 @@ def _write_allocation(
     pod = member.pod
     reported = member.shown is not None or pod.shows_wait
     nominate = reported or pod.scheduling.looked_at or len(at.view.nodes) >= at.rules.nominate_from
+    reported = reported and record.state is State.ALLOCATED  # in BOUND, the job has run for long
     learned_at = record.since if reported and pod.scheduling.allocation != slot else None
     attempt = None if pod.scheduling.attempt == record.attempt else record.attempt
     return WriteAllocation(record.uid, pod, slot, nominate, learned_at, attempt)

@@ -362,7 +362,8 @@ def waits_for_its_pods_nodes(job: Job, pods: Sequence[Pod], view: ClusterView) -
     where = [view.nodes.get(pod.life.node or "") for pod in pods]
     names = {None if node is None else node.slurm_name for node in where}
     forgotten = job.state.pending and job.restart_count == 0
-    return forgotten and names == set(job.required_nodes)
+    # The job of a gang also requires the Node of a Pod that replaces a member.
+    return forgotten and bool(names) and names <= set(job.required_nodes)
 
 
 def claim_of_record(record: Placeholder, keys: Keys, view: ClusterView) -> JobClaim:

@@ -400,6 +400,8 @@ def after_missed(record: Placeholder, at: Context) -> Placeholder:
     for member in record.members:
         if member.unlisted:
             record = after_end(record, member.pod.uid, at.now, Kind.POD_MISSED)
+            if record.state is State.BOUND:  # another Pod of the gang may get the slot
+                record = lingering(record, member.pod, member.left_slots, at.now)
     return record
 
 
