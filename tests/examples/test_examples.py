@@ -21,7 +21,14 @@ ENVIRONMENT = {
 }
 """By example: variables that a reader has to set."""
 OF_KUBERNETES = {
-    *("05-refused-at-once", "11-an-init-container", "12-a-stateful-set", "13-a-cron-job", "23-mpi"),
+    *(
+        "05-refused-at-once",
+        "11-an-init-container",
+        "12-a-stateful-set",
+        "13-a-cron-job",
+        "23-mpi",
+        "24-a-gang",
+    ),
 }
 """Examples for the default release of Slurm only."""
 AWAY = {"26.05": "extender", "24.11": "slurmrestd"}

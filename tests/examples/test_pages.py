@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from deploy.local.layout import CHECKOUT
+from tests.builders import PREFIX
 from tests.documentation.pages import anchors
 from tests.examples.conftest import PREEMPTS
 from tests.examples.reader import EXAMPLES, NAMES, called
@@ -96,6 +97,10 @@ async def test_extender_accepts_each_manifest_except_the_refused_example(manifes
         pod = template(found)
         if pod is None or "annotations" not in pod["metadata"]:
             continue
+        if f"{PREFIX}gang" in pod["metadata"]["annotations"]:  # the controller adds labels
+            labels = {"batch.kubernetes.io/job-name": "j", "batch.kubernetes.io/controller-uid": "u"}
+            pod["metadata"] |= {"labels": labels}
+            pod["metadata"]["annotations"][f"{PREFIX}gang-size"] = str(found["spec"].get("parallelism"))
         sent = body("mutate")
         sent["request"]["object"] = pod
         response = (await Listeners(shared_gpus="allow").ask("mutate", sent))["response"]
