@@ -17,12 +17,13 @@ from extender.pod_request.gang import CONTROLLERS, JOB, JOB_SET, LEADER, LEADER_
 from extender.pod_request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
 
-_JOBS: Final[Mapping[tuple[str, str], str]] = {
-    ("batch", "CronJob"): "spec.jobTemplate.spec",
-    ("batch", "Job"): "spec",
-    ("jobset.x-k8s.io", "JobSet"): "spec.replicatedJobs.*.template.spec",
+_JOBS: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
+    ("batch", "CronJob"): ("spec.jobTemplate", "spec"),
+    ("batch", "Job"): ("spec", ""),
+    ("jobset.x-k8s.io", "JobSet"): ("spec.replicatedJobs.*", "template.spec"),
 }
-"""The paths of the specs of Jobs, by API group and kind."""
+"""By API group and kind: the path of the object with `replicas` of a Job, and from there the path of the
+Job's spec."""
 _CONTROLLERS: Final[Mapping[str, tuple[str, ...]]] = {
     "CronJob": (JOB,),
     "Job": (JOB,),
@@ -34,6 +35,9 @@ _EXCLUSIVE_TOPOLOGY: Final = (
     "alpha.jobset.sigs.k8s.io/exclusive-topology",
     "leaderworkerset.sigs.k8s.io/exclusive-topology",
 )
+
+
+_LATE: Final = "the {} creates some Pods only after other Pods run, and a gang waits for all Pods"
 
 
 class _Job(NamedTuple):
@@ -88,28 +92,28 @@ def as_member(request: ObjectRequest, place: str, template: Manifest, prefix: st
 
 def warnings(request: ObjectRequest, template: Manifest, prefix: str) -> Iterator[str]:
     """Yields why the gang of a Pod template would wait forever."""
-    gang = _annotations(template).get(f"{prefix}gang")
+    kind, gang = request.kind.kind, _annotations(template).get(f"{prefix}gang")
     if gang == LEADER_WORKER_SET:
-        yield from _deadlocks(request.kind.kind, request.object, prefix)
+        yield from _deadlocks(kind, request.object, prefix)
+    elif gang == JOB and kind == "JobSet":
+        yield from _exclusive_topology(kind, request.object)
+    policy = _mapping(_mapping(request.object).get("spec")).get("podManagementPolicy")
+    if kind == "StatefulSet" and gang not in (None, "none") and policy != "Parallel":
+        yield f"spec.podManagementPolicy: {_LATE.format(kind)}: set Parallel"
 
 
 def _jobs(group: str, kind: str, manifest: Any, prefix: str) -> list[_Job]:
-    found = list(each_at(manifest, _JOBS[group, kind])) if (group, kind) in _JOBS else []
+    outer, inner = _JOBS.get((group, kind), ("", ""))
     jobs, all_pods = list[_Job](), 0
-    for place, value in found:
-        spec = _mapping(value)
-        gang = _annotations(_mapping(spec.get("template"))).get(f"{prefix}gang")
-        job = _Job(place, spec, gang, _number(spec.get("parallelism")))
-        jobs.append(job)
-        if (kind, gang) == ("JobSet", JOB_SET):
-            all_pods += job.size * _replicas(place, manifest)
+    for place, owner in each_at(manifest, outer) if outer else ():
+        for below, value in each_at(owner, inner) if inner else [("", owner)]:
+            spec = _mapping(value)
+            gang = _annotations(_mapping(spec.get("template"))).get(f"{prefix}gang")
+            at_once = _number(spec.get("parallelism"))
+            jobs.append(_Job(f"{place}.{below}".rstrip("."), spec, gang, at_once))
+            if (kind, gang) == ("JobSet", JOB_SET):
+                all_pods += at_once * _number(_mapping(owner).get("replicas"))
     return [job._replace(size=all_pods) if all_pods and job.gang == JOB_SET else job for job in jobs]
-
-
-def _replicas(place: str, manifest: Manifest) -> int:
-    """Returns the number of Jobs that a JobSet creates from the spec at a place."""
-    index = int(place.partition("[")[2].partition("]")[0])
-    return _number(manifest["spec"]["replicatedJobs"][index].get("replicas"))
 
 
 def _not_a_gang(job: _Job, prefix: str) -> Iterator[str]:
@@ -135,12 +139,8 @@ def _not_a_gang(job: _Job, prefix: str) -> Iterator[str]:
 
 def _deadlocks(kind: str, manifest: Any, prefix: str) -> Iterator[str]:
     """Yields the fields by which a controller creates some Pods only after other Pods run."""
-    spec = _mapping(_mapping(manifest).get("spec"))
-    annotations = _mapping(_mapping(_mapping(manifest).get("metadata")).get("annotations"))
-    late = f"the {kind} creates some Pods only after other Pods run, and a gang waits for all Pods"
-    for name in _EXCLUSIVE_TOPOLOGY:
-        if name in annotations:
-            yield f"annotation {name}: {late}: remove the annotation"
+    spec, late = _mapping(_mapping(manifest).get("spec")), _LATE.format(kind)
+    yield from _exclusive_topology(kind, manifest)
     if spec.get("startupPolicy") == "LeaderReady":
         yield f"spec.startupPolicy: {late}: set LeaderCreated"
     order = _mapping(spec.get("startupPolicy")).get("startupPolicyOrder")
@@ -151,6 +151,15 @@ def _deadlocks(kind: str, manifest: Any, prefix: str) -> Iterator[str]:
         in_gang = _annotations(_mapping(template)).get(f"{prefix}gang") == JOB_SET
         if in_gang and _mapping(each).get("dependsOn"):
             yield f"{place}.dependsOn: {late}: remove dependsOn, or set gang: {JOB}"
+
+
+def _exclusive_topology(kind: str, manifest: Any) -> Iterator[str]:
+    """Yields the annotations for exclusive-topology, also of the Jobs of a JobSet."""
+    owners = [("", manifest), *each_at(manifest, "spec.replicatedJobs.*.template")]
+    for place, owner in owners:
+        for name in _EXCLUSIVE_TOPOLOGY:
+            if name in _annotations(_mapping(owner)):
+                yield f"{place} annotation {name}: {_LATE.format(kind)}: remove the annotation".lstrip()
 
 
 def _size_at(job: _Job, prefix: str) -> Manifest:

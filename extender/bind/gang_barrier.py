@@ -5,7 +5,8 @@ kube-scheduler binds Pods in parallel, and keeps hundreds of calls open (1.31 to
 from one kube-scheduler, the leader, to the extender beside this kube-scheduler.
 
 If a member is already bound by the job, the barrier is open: the other members follow as fast as
-possible. This is so after a crash between two Bindings, and for the replacement of a lost member.
+possible. The barrier is also open after a crash between two Bindings, and for the Pod that replaces a
+lost member.
 """
 
 import asyncio
@@ -93,7 +94,7 @@ class GangBarrier:
     async def job(self, gang: Workload, job_id: int) -> Job | None:
         """Returns the job of members that have passed. Members that ask at the same time share one read,
         because Slurm's reply for a job of 64 nodes has hundreds of kilobytes. A later member reads the
-        job again, because the job may have ended meanwhile (invariant I2). Raises SlurmError."""
+        job again, because the job may have ended since then (invariant I2). Raises SlurmError."""
         gate = self._gates.get((gang.uid, job_id))
         if gate is None:
             return await self._read(job_id)

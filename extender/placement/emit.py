@@ -148,7 +148,7 @@ class Emitter:
             users = [] if shared else [*self._records.others_on(effect.allocation, effect.uid)]
             if clear <= at.now and users:
                 clear = at.now + _LEAVES_SOON_S
-                if record.state is State.BOUND:  # the gang keeps the job, whatever becomes of the Pod
+                if record.state is State.BOUND:  # the gang keeps the job also without this Pod
                     return record.with_writes([effect.pod], not_before=clear)
                 left_by = record.since
                 if not all(each.stays for each in users):

@@ -192,8 +192,8 @@ def _members(pods: Sequence[Pod]) -> Sequence[Pod]:
 def _has_begun(pods: Sequence[Pod]) -> bool:
     """Returns True if a gang has begun: some Pods are bound, and each unbound Pod was created after a
     Binding, and so replaces a member. The first members of a gang all exist before its job. Times of
-    kube-apiserver have whole seconds, so a replacement in the second of the first Binding counts as a
-    first member."""
+    kube-apiserver have whole seconds, so a replacement from the second of the first Binding counts as a
+    first member. If kube-scheduler then rejects this Pod, the gang ends."""
     bound = [pod.life.bound_at for pod in pods if pod.life.node is not None]
     later = (pod.created > min(bound) > "" for pod in pods if pod.life.node is None)
     return bool(bound) and all(later)

@@ -2,8 +2,8 @@
 
 The Pods of a gang are in one namespace, belong to the same gang, and request the same amounts. Either
 the author of the Pods names the gang, or the gang is the Pods of a controller (`CONTROLLERS`). The job's
-id is computed from the uid of the gang, so a user must not be able to choose the uid. Therefore the uid
-is a digest of the namespace, and of the name or the labels of the controller.
+id is computed from the uid of the gang, so no user may choose the uid of a gang in another namespace.
+Therefore the uid is a digest of the namespace, and of the name or the controller's labels.
 """
 
 import re

@@ -1,7 +1,7 @@
 """One Pod of a workload: the observed Pod, the Pod's slot, and the progress of the writes to the Pod."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress
 from math import inf
 from operator import is_not
@@ -152,31 +152,39 @@ def with_slots(
     """Gives one slot to each member, and returns the members. If possible, a member keeps its slot, or
     gets another slot on its Node, because the slot may already be written onto the Pod. The other
     members get the remaining slots in order. In a `bound` gang, only an unbound Pod gets a remaining
-    slot, which no bound Pod still uses, and the other members keep their old slots."""
+    slot, which no bound Pod still uses; None without such a slot. The other members of a bound gang keep
+    their old slots."""
     free = defaultdict[str, list[Allocation]](list)
     for slot in slots:
         free[slot.node].append(slot)
-    given = dict[str, Allocation | None]()
-    for each in members:
-        own = (each.slot, each.pod.scheduling.allocation)
-        there = free.get(each.node_in(State.ALLOCATED) or "", [])
-        kept = next((slot for slot in own if slot in there), None)
-        if kept is not None:
-            there.remove(kept)
-            given[each.pod.uid] = kept
-    for each in members:
-        there = free.get(each.node_in(State.ALLOCATED) or "", [])
-        if there and each.pod.uid not in given:
-            given[each.pod.uid] = moved = each.nearest(there)
-            there.remove(moved)
-    in_use = [each.pod.scheduling.allocation for each in members if each.pod.life.node is not None]
-    used = [each for each in in_use if bound and each is not None]
+    given: dict[str, Allocation | None] = _on_own_nodes(members, free)
+    used = [each.pod.scheduling.allocation for each in members if bound and each.pod.life.node]
     rest = (
         slot
         for slot in chain.from_iterable(free.values())
-        if not any(common(slot, other) for other in used)
+        if not any(other is not None and common(slot, other) for other in used)
     )
     for each in members:
         if each.pod.uid not in given and not (bound and each.pod.life.node is not None):
-            given[each.pod.uid] = next(rest, each.slot)
+            given[each.pod.uid] = next(rest, None if bound else each.slot)
     return tuple([each._replace(slot=given.get(each.pod.uid, each.slot)) for each in members])
+
+
+def _on_own_nodes(
+    members: Sequence[Member], free: Mapping[str, list[Allocation]]
+) -> dict[str, Allocation | None]:
+    """Returns, by uid, the slots of members that keep their slots, or get other slots on their Nodes.
+    Removes these slots from the free slots of each Node."""
+    given = dict[str, Allocation | None]()
+    there = {each.pod.uid: free.get(each.node_in(State.ALLOCATED) or "", []) for each in members}
+    for each in members:
+        own = (each.slot, each.pod.scheduling.allocation)
+        kept = next((slot for slot in own if slot in there[each.pod.uid]), None)
+        if kept is not None:
+            there[each.pod.uid].remove(kept)
+            given[each.pod.uid] = kept
+    for each in members:
+        if there[each.pod.uid] and each.pod.uid not in given:
+            given[each.pod.uid] = moved = each.nearest(there[each.pod.uid])
+            there[each.pod.uid].remove(moved)
+    return given

@@ -241,8 +241,9 @@ class Placeholder(NamedTuple):
     def is_by_its_job(self, pod: Pod) -> bool:
         """Returns True if a Pod's own annotations say that the workload's job places the Pod."""
         carried = pod.scheduling.allocation
-        there = carried is not None and pod.life.node in (None, carried.node)
-        return there and carried is not None and carried.job_id == self.job.id
+        if carried is None or carried.job_id != self.job.id:
+            return False
+        return pod.life.node in (None, carried.node)
 
     def takes(self, pod: Pod) -> bool:
         """Returns True if another Pod of the workload can be placed with the members. A running gang
@@ -250,10 +251,10 @@ class Placeholder(NamedTuple):
         if not self.lacking:
             return False
         if self.state is State.BOUND and pod.life.node is None:
-            return self._has_slot_for(pod)
+            return self._admits_replacement(pod)
         return self.state in OPEN or (self.state not in OVER and self.is_by_its_job(pod))
 
-    def _has_slot_for(self, pod: Pod) -> bool:
+    def _admits_replacement(self, pod: Pod) -> bool:
         """Returns True if an unbound Pod may join the bound members. If all members are leaving, the Pod
         waits for the next start of the gang."""
         alike = not self.request.problems and self.workload.alike(self.lead.request, pod.request)
@@ -287,12 +288,15 @@ class Placeholder(NamedTuple):
         return [each for each in self.members if each.pod.life.node is None]
 
     def why_without_slot(self, member: Member) -> Cause | None:
-        """Returns why a Pod that replaces a member has no slot yet; None if the Pod has a slot, or if
-        the next effect gives a slot."""
+        """Returns why a Pod that replaces a member has no slot yet: the job has no slot for the Pod, or
+        containers of the lost member still run. Returns None if the Pod has a slot, or gets a slot
+        next."""
         if self.job.unverified or member.write.in_flight or member.written:
             return None
         if member.slot is None:
             return Cause.of(Kind.GANG_BEGUN)
+        if not self.lingers_on(member.slot):
+            return None
         return Cause.of(Kind.CORES_IN_USE, job=self.job.id, node=member.slot.node)
 
     @property

@@ -81,7 +81,8 @@ def bench_gangs(
         gangs, without, single = asyncio.run(measure())
         found = summary(gangs, without, single)
         rows = {"gang": _medians(gangs), "without Slurm": _medians(without)}
-        run.table(list(_FIGURES.values()), {name: list(each.values()) for name, each in rows.items()})
+        table = {name: [each.get(key) for key in _FIGURES] for name, each in rows.items()}
+        run.table(list(_FIGURES.values()), table)
         conditions = {"members": members, "nodes": nodes, "rounds": rounds}
         run.conclude({**found, **conditions}, judged(budgets("bench-gangs"), found))
 
@@ -104,7 +105,7 @@ def summary(
 
 
 def _medians(rounds: Sequence[Figures]) -> dict[str, float]:
-    return {name: round(median(each[name] for each in rounds), 3) for name in _FIGURES}
+    return {name: round(median(each[name] for each in rounds), 3) for name in rounds[0]}
 
 
 async def _gang(bench: Bench, size: int, number: int) -> Figures:
@@ -125,7 +126,7 @@ async def _gang(bench: Bench, size: int, number: int) -> Figures:
         started = starts(log.read()).get(job_id)
     if started is None:
         raise Broken(f"slurmctld's log has no start of job {job_id}")
-    begin = started - (time.time() - time.perf_counter())
+    begin = started - (time.time() - time.perf_counter())  # the log has the time of the wall clock
     if places := crowded(pods):
         raise Broken(f"more than {_PER_NODE} members have a Node: {places}")
     await bench.pods.clear(_WITHIN_S)
@@ -152,9 +153,6 @@ async def _without_slurm(bench: Bench, size: int, number: int) -> Figures:
     await bench.pods.clear(_WITHIN_S)
     return {
         **times(pods, begin),
-        "filter_calls_per_member": 0.0,
-        "rest_mb": 0.0,
-        "extender_cpu_ms_per_member": 0.0,
         "cpu_ms_per_member": sum(spent.cpu_s.values()) * 1000 / size,
     }
 
@@ -174,6 +172,7 @@ def _wanted(name: str, size: int) -> list[Wanted]:
 
 
 def times(pods: Sequence[Pod], begin: float) -> dict[str, float]:
+    """Returns the times of a gang in seconds. `begin` is the start of the job, by `perf_counter`."""
     first, last = min(pod.bound for pod in pods), max(pod.bound for pod in pods)
     return {"start_bound_s": last - begin, "partial_s": last - first}
 

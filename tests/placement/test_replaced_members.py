@@ -3,11 +3,16 @@ job."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from extender.explain.cause import Kind
 from extender.jobs.grants import changed_slot
+from extender.pod_request.constraints.node_constraints import Taint
 from extender.pod_request.job_request import Request
 from extender.record.events import (
+    ClusterObserved,
     EvictPod,
     ReadJob,
     Submit,
@@ -33,11 +38,14 @@ from tests.placement.test_groups import (
     ends_well_by_one_job,
     group_of_three,
     members_of,
+    record_of,
     rejected_group,
     state_of,
     told_of,
 )
 from wellknown.allocation import Allocation
+
+AWAY = Taint("node.kubernetes.io/unreachable", "", "NoExecute")
 
 
 def test_replacement_pod_gets_the_slot_of_the_lost_member() -> None:
@@ -63,15 +71,15 @@ def lost_member(request: Request = REQUEST) -> tuple[World, str]:
     return world, world.replace_member(GROUP)
 
 
-def test_next_leader_fills_the_slot_of_a_lost_member() -> None:
-    for heard in (False, True):
-        world, late = lost_member()
-        if heard:
-            world.settle()
-        world.restart_and_settle()
-        assert state_of(world) in (State.BOUND, State.ALLOCATED)
-        ends_well_by_one_job(world)
-        assert late in members_of(world)
+@pytest.mark.parametrize("written", [False, True])
+def test_next_leader_fills_the_slot_of_a_lost_member(written: bool) -> None:
+    world, late = lost_member()
+    if written:
+        world.settle()
+    world.restart_and_settle()
+    assert state_of(world) is State.BOUND
+    ends_well_by_one_job(world)
+    assert late in members_of(world)
 
 
 def test_a_replacement_that_kube_scheduler_rejects_does_not_end_the_group() -> None:
@@ -184,14 +192,14 @@ def test_a_replacement_alone_starts_the_group_again() -> None:
 # The next leader
 
 
-@pytest.mark.parametrize("bound", [False, True])
-def test_the_next_leader_does_not_end_a_gang_for_a_replacement(bound: bool) -> None:
+@pytest.mark.parametrize("stays", [False, True])
+def test_the_next_leader_does_not_end_a_gang_for_a_replacement(stays: bool) -> None:
     """The slot is written, and kube-scheduler rejects the Node; or the replacement is deleted again."""
     world, late = lost_member()
     world.settle()
     world.unbindable.add(late)
     world.restart_and_settle()
-    if bound:
+    if stays:
         calm_down(world, 60)
     else:
         assert not of_kind(world.remove_and_settle(late), EvictPod)
@@ -237,7 +245,7 @@ def test_a_gang_that_is_half_numbered_and_half_bound_is_no_running_gang() -> Non
     assert all_or_none(world)
 
 
-def test_a_first_start_is_all_or_none_even_if_a_member_was_replaced_meanwhile() -> None:
+def test_a_first_start_is_all_or_none_beside_a_replacement() -> None:
     world = group_of_three()
     world.bind_and_settle("u1")
     world.unbindable.add("u3")
@@ -269,7 +277,7 @@ def test_the_next_leader_binds_no_replacement_beside_old_containers() -> None:
 
 
 def test_a_replacement_gets_no_device_that_a_moved_member_still_has() -> None:
-    """The job was started again: the cores of a bound Pod are written anew, and its devices stay."""
+    """The job was started again: the cores of a bound Pod are written again, and its devices stay."""
     before = Allocation(7, "n1", "gpu:1(IDX:1)", cores="1")
     bound = changed(pod("p2", uid="u2", node="n1"), allocation=before, job_id=7)
     gpus = [Allocation(7, "n1", f"gpu:1(IDX:{gpu})", cores=str(4 + gpu)) for gpu in (0, 1)]
@@ -323,6 +331,22 @@ def test_a_replacement_without_a_slot_reads_why_it_waits() -> None:
     words = "the gang started without this Pod: the Pod waits until the gang has ended"
     assert told_of(done, late) == words
     assert state_of(world) is State.BOUND
+
+
+def test_a_replacement_on_a_node_that_is_away_reads_why_it_waits() -> None:
+    """The job is lost, and the next job does not require the Node. So the job has no slot there."""
+    world, late = lost_member()
+    world.settle()
+    node = world.allocation_of(late).node
+    world.view = world.view.with_node(node, replace(world.view.nodes[node], taints=(AWAY,)))
+    world.tell(ClusterObserved(world.view))
+    lose_and_repeat_the_job(world)
+    member = record_of(world).member(late)
+    assert member is not None
+    assert member.slot is None
+    shown = member.shown
+    assert shown is not None
+    assert shown.kind is Kind.GANG_BEGUN
 
 
 def test_a_replacement_that_waits_for_containers_reads_why() -> None:

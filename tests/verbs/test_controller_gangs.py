@@ -165,6 +165,30 @@ async def test_a_leader_worker_set_that_would_wait_forever_gets_a_warning(wrong:
     assert "creates some Pods only after other Pods run" in told
 
 
+@pytest.mark.parametrize("gang", ["jobset", "job"])
+async def test_exclusive_topology_of_a_job_in_a_job_set_is_found(gang: str) -> None:
+    new = job_set((1, 2, template(gang=gang)))
+    name = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+    new["spec"]["replicatedJobs"][0]["template"]["metadata"] = {"annotations": {name: "zone"}}
+    told = await rejection(new, JOB_SET) if gang == "jobset" else "".join(await warnings(new, JOB_SET))
+    assert f"spec.replicatedJobs[0].template annotation {name}" in told
+
+
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel", None])
+async def test_a_stateful_set_must_create_all_pods_at_once(policy: str | None) -> None:
+    new: Manifest = {"spec": {"template": template(gang="a", gang_size="2")}}
+    if policy is not None:
+        new["spec"]["podManagementPolicy"] = policy
+    told = await warnings(new, ("apps", "StatefulSet"))
+    assert len(told) == (policy != "Parallel")
+    assert all("spec.podManagementPolicy" in each for each in told)
+
+
+async def test_the_jobs_of_a_cron_job_may_be_gangs() -> None:
+    cron = {"spec": {"jobTemplate": {"spec": job(template(gang="job"))["spec"]}}}
+    assert await warnings(cron, ("batch", "CronJob")) == []
+
+
 async def test_a_deployment_is_no_gang_of_a_job() -> None:
     (told,) = await warnings({"spec": {"template": template(gang="job")}}, ("apps", "Deployment"))
     assert "gang: job is for Pods of a Job: the Pod has no label batch.kubernetes.io/job-name" in told

@@ -191,8 +191,9 @@ def _last_words(record: Placeholder, *, again: bool) -> str:
 
 def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | None:
     """Returns the submission of another job for a running Pod. The job requires the Pod's Node, even if
-    the Node is closed to new Pods. For packed Pods, the job names the Node of each Pod. If Slurm has
-    given the node to another job, the new job waits, and the Pod continues to run
+    the Node is closed to new Pods. The job also requires the Node promised to a replacement, if
+    Kubernetes receives heartbeats from the Node. For packed Pods, the job names the Node of each Pod. If
+    Slurm has given the node to another job, the new job waits, and the Pod continues to run
     (`on_job.granted_waits`)."""
     nodes = [at.view.nodes.get(pod.life.node or "") for pod in record.bound_pods]
     promised = (at.view.nodes.get(each.slot.node) for each in record.unbound_members if each.slot)

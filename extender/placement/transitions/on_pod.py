@@ -68,8 +68,8 @@ def _with_carried(record: Placeholder, pod: Pod, carried: Allocation, at: Contex
 
 
 def bound_elsewhere(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
-    """Returns the record without a Pod that another scheduler has bound. The Pod continues to run, and
-    the extender ends the job."""
+    """Returns the record without a Pod that another scheduler has bound. The Pod continues to run. The
+    extender ends the job, unless other members of a gang are bound."""
     return after_end(record, pod.uid, at.now, Kind.POD_BOUND_ELSEWHERE)
 
 
