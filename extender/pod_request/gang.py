@@ -1,8 +1,8 @@
-"""Reads the gang of a Pod: the set of Pods that have one job, and start together or not at all.
+"""Reads the gang of a Pod: a set of Pods with one job, which start together or not at all.
 
 The Pods of a gang are in one namespace, belong to the same gang, and request the same amounts. Either
-the author of the Pods names the gang, or the gang is the Pods of a controller (`CONTROLLERS`). The job's
-id is computed from the uid of the gang, so no user may choose the uid of a gang in another namespace.
+the author of the Pods names the gang, or the gang has the Pods of a controller (`CONTROLLERS`). The uid
+of the gang determines the ids of the jobs, so no user may choose the uid of a gang in another namespace.
 Therefore the uid is a digest of the namespace, and of the name or the controller's labels.
 """
 
@@ -52,9 +52,9 @@ CONTROLLERS: Final[Mapping[str, Controller]] = {
     ),
     LEADER_WORKER_SET: Controller("LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name", ()),
 }
-"""The kinds of controllers, by the value of the annotation `gang`. If one of these labels, or the
-annotations LEADER and LWS_SIZE changed, the Pod would leave its gang. So the chart's policies fix the
-labels and the annotations."""
+"""The kinds of controllers, by the value of the annotation `gang`. With another label, or with another
+annotation LEADER or LWS_SIZE, the Pod would leave the gang. So the chart's policies fix the labels and
+the annotations."""
 
 
 class Gang(NamedTuple):
@@ -87,7 +87,7 @@ class Gang(NamedTuple):
         controller = CONTROLLERS[named]
         name, parts = labels.get(controller.name), [labels.get(label) for label in controller.identity]
         if name is not None and named == LEADER_WORKER_SET:
-            # Only the workers name the leader. The gang has the name of its leader.
+            # Only the workers name the leader. The gang has the leader's name.
             name = annotations.get(LEADER) or metadata.get("name") or ""
             parts = [name if _NAME.fullmatch(name) else None]
             size = whole_number(annotations.get(LWS_SIZE, ""))

@@ -356,7 +356,8 @@ def test_new_pods_of_a_group_cause_few_reports() -> None:
     assert 59 <= reports <= 2 * 59
 
 
-def test_evicted_group_restarts_with_replacement_pods() -> None:
+def restarted_group() -> World:
+    """Returns a world with a group that runs in its second attempt, after a preemption."""
     world = group_of_three()
     bind_all(world)
     (job,) = world.jobs.values()
@@ -364,6 +365,11 @@ def test_evicted_group_restarts_with_replacement_pods() -> None:
     for _ in range(3):
         world.replace_member(GROUP)
     ends_well_by_one_job(world)
+    return world
+
+
+def test_evicted_group_restarts_with_replacement_pods() -> None:
+    world = restarted_group()
     assert {pod.scheduling.attempt for pod in world.pods.values()} == {2}
 
 

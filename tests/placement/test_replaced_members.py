@@ -40,6 +40,7 @@ from tests.placement.test_groups import (
     members_of,
     record_of,
     rejected_group,
+    restarted_group,
     state_of,
     told_of,
 )
@@ -102,13 +103,7 @@ def test_a_replacement_that_another_scheduler_binds_is_no_member() -> None:
 
 
 def test_a_replacement_gets_the_attempt_of_its_group() -> None:
-    world = group_of_three()
-    bind_all(world)
-    (job,) = world.jobs.values()
-    world.disturb(job.id, "PREEMPTED")
-    for _ in range(3):
-        world.replace_member(GROUP)
-    ends_well_by_one_job(world)
+    world = restarted_group()
     world.remove_and_settle(min(world.pods))
     late = world.replace_member(GROUP)
     world.settle()
