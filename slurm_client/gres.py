@@ -16,6 +16,9 @@ _GIVEN = re.compile(r"([^:,()]+)(?::[^,()]+)?\(([^)]*)\)(?:,|$)")
 """Matches one GRES of a job. The groups are the name, and the details in parentheses."""
 _PARTS = re.compile(r"([0-9]{1,20})/[0-9]{1,20}", re.ASCII)
 """Matches two numbers, like "2/4": the job's parts of a GPU, and all parts of this GPU."""
+_COUNTED = re.compile(r"(?::[0-9]+)?\(CNT:([0-9]+)\)", re.ASCII)
+"""Matches the count of devices without files. Slurm reports this count in the parentheses only, like
+"gpu:h100(CNT:8)" (gres_stepmgr.c: gres_stepmgr_job_build_details)."""
 _DETAILS = re.compile(r"\([^)]*\)")
 _AMOUNT = re.compile(r"([0-9]+)([KMG]?)", re.ASCII | re.IGNORECASE)
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -24,7 +27,7 @@ _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def parse(text: str) -> list[tuple[str, str, int]]:
     """Returns (name, type, count) of each GRES. The default count is 1 (slurm.conf(5) Gres)."""
     parsed = []
-    for element in filter(None, _DETAILS.sub("", text).split(",")):
+    for element in filter(None, _DETAILS.sub("", _COUNTED.sub(r":\1", text)).split(",")):
         name, *rest = element.split(":")
         amount = _AMOUNT.fullmatch(rest[-1]) if rest else None
         count = int(amount[1]) * _SCALE[amount[2].upper()] if amount else 1
@@ -106,12 +109,12 @@ def _shares(one: tuple[str, str, int], details: str, parts: int) -> list[str]:
         return []
     if not size:
         return [""] * parts
-    of = f"{name}:{kind}:{size}" if kind else f"{name}:{size}"
+    of = f"{name}:{kind}" if kind else name
     if how == "CNT":
         return [f"{of}(CNT:{size})"] * parts
     numbers = number_list.expand(which)
     cut = [number_list.compress(numbers[part * size : (part + 1) * size]) for part in range(parts)]
-    return [f"{of}(IDX:{each})" for each in cut] if len(numbers) == count else []
+    return [f"{of}:{size}(IDX:{each})" for each in cut] if len(numbers) == count else []
 
 
 def _split(count: int, details: str) -> dict[int, int]:

@@ -32,6 +32,7 @@ _PER_NODE: Final = 8
 """Members on a node of `variants.ROOMY`."""
 _GATE: Final = "example.com/not-yet"
 _GANG: Final = "sunk.coreweave.com/gang"
+_MEMBERS_PER_NODE: Final = "sunk.coreweave.com/members-per-node"
 _WITHIN_S: Final = 120.0
 _SETTLE_S: Final = 0.5
 _MERGE: Final = "application/merge-patch+json"
@@ -112,7 +113,8 @@ async def _gang(bench: Bench, size: int, number: int) -> Figures:
     """Places a gang. The members are created in any order, so the job starts after the last of them
     exists."""
     cluster, name = bench.running.cluster, f"gang-{number}"
-    gang = {_GANG: name, f"{_GANG}-size": str(size)}
+    # No node of this cluster has a file for a GPU, so job/allocate grants GPUs only for a fixed division.
+    gang = {_GANG: name, f"{_GANG}-size": str(size), _MEMBERS_PER_NODE: str(_PER_NODE)}
     with (cluster.logs / "slurmctld.log").open() as log:
         log.seek(0, 2)
         before = await bench.meters.before()

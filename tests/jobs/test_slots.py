@@ -155,10 +155,10 @@ def test_a_grant_without_the_requested_gpus_has_too_few_slots() -> None:
 
 
 def test_counted_gres_are_divided_by_their_numbers() -> None:
-    found = packed(Grant(("n1",), ("craynetwork:4(CNT:4),gpu:2(IDX:0,3)",), ("0-1",)), 2)
+    found = packed(Grant(("n1",), ("craynetwork(CNT:4),gpu:2(IDX:0,3)",), ("0-1",)), 2)
     assert [each.gres for each in found] == [
-        "craynetwork:2(CNT:2),gpu:1(IDX:0)",
-        "craynetwork:2(CNT:2),gpu:1(IDX:3)",
+        "craynetwork(CNT:2),gpu:1(IDX:0)",
+        "craynetwork(CNT:2),gpu:1(IDX:3)",
     ]
 
 

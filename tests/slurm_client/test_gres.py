@@ -15,6 +15,8 @@ from slurm_client.gres import counts, gpus, numbers, parse, parts_by_gpu
         ("bandwidth:lustre:4G", [("bandwidth", "lustre", 4 << 30)]),
         ("gpu", [("gpu", "", 1)]),
         ("gpu:h100", [("gpu", "h100", 1)]),
+        ("gpu:h100(CNT:8),nic(CNT:16)", [("gpu", "h100", 8), ("nic", "", 16)]),
+        ("gpu:h100:8(CNT:8)", [("gpu", "h100", 8)]),
     ],
 )
 def test_gres_are_read_with_and_without_types_counts_and_details(
