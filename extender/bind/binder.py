@@ -18,15 +18,12 @@ from functools import partial
 from typing import Any
 
 from extender.bind.gang_barrier import MORE_S, GangBarrier, MembersMissing
+from extender.bind.job_as_read import JobAsRead, NotBound
 from extender.bind.node_reservation import DoesNotFit, NodeReservation
 from extender.bind.running import RunningJobs
 from extender.execution.failures import failure_of
-from extender.explain.sentences import sentence
 from extender.explain.wording import NOT_SERVED
-from extender.jobs.claim import JobClaim
 from extender.jobs.overlap import units_on
-from extender.jobs.slots import nodes_by, slots
-from extender.jobs.verdict import judge
 from extender.kube_scheduler.deadline import (
     kubernetes_in_time,
     questions_in_time,
@@ -70,36 +67,6 @@ class Target:
     node: str
 
 
-class NotBound(Exception):
-    """The Pod was not bound. kube-scheduler's Event on the Pod has the message."""
-
-
-def verified(
-    pod: Pod, job: Job | None, node: str, view: ClusterView, rules: PlacementConfig
-) -> Allocation:
-    """Returns the allocation that Slurm granted to a Pod on a Node. Raises NotBound if the Pod has no
-    valid allocation there."""
-    if job is None or not job.state.running:
-        raise NotBound(f"Slurm job {pod.scheduling.job_id} is not running")
-    attempt, cluster = pod.scheduling.attempt, rules.cluster
-    claim = JobClaim(cluster=cluster, workload=pod.workload, ids=rules.ids, attempt=attempt, view=view)
-    asked = pod.workload.request([pod.request]).job
-    verdict = judge(job, claim, asked)
-    if not verdict.is_ours:
-        raise NotBound(f"Slurm job {job.id} is not this Pod's placeholder")
-    lacks = verdict.lacks()
-    if lacks:
-        found = "; ".join(map(sentence, lacks))
-        raise NotBound(f"Slurm job {job.id} differs from the Pod's request: {found}")
-    has = slots(job.grant, job.id, asked, pod.workload.size, nodes_by(view))
-    there = [slot for slot in has if slot.node == node]
-    own = next((slot for slot in there if len(there) == 1 or slot == pod.scheduling.allocation), None)
-    if own is None:
-        no_slot = "has no slot for this Pod" if there else "does not run"
-        raise NotBound(f"Slurm job {job.id} {no_slot} on {node}")
-    return own
-
-
 class Binder:
     """Answers kube-scheduler's bind calls."""
 
@@ -122,7 +89,7 @@ class Binder:
         self._view, self._ledger, self._reservation = view, ledger, reservation
         self._ids, self._report = ids, report
         self._running = RunningJobs(slurm)
-        self._barrier = GangBarrier(self._some_bound, slurm.job)
+        self._barrier = GangBarrier(self._some_bound, self._read)
         self._under_way: dict[tuple[Target, bool], asyncio.Task[Membership | None]] = {}
 
     def job_of(self, target: Target) -> int | None:
@@ -265,14 +232,17 @@ class Binder:
             raise NotBound("the Pod has no Slurm job")
         job_id = pod.scheduling.job_id
         in_gang = pod.group is not None
-        read = self._barrier.job(pod.workload, job_id) if in_gang else self._slurm.job(job_id)
-        job = await slurm_in_time(read)
+        read = self._barrier.job(pod.workload, job_id) if in_gang else self._read(job_id)
+        of_job = await slurm_in_time(read)
         view = self._view()
         rules = PlacementConfig(cluster=view.cluster, ids=self._ids)
-        allocation = verified(pod, job, node, view, rules)
-        if job is not None and allocation != pod.scheduling.allocation:
-            self._report(pod.workload.uid, job)
+        allocation = of_job.slot(pod, node, view, rules)
+        if of_job.job is not None and allocation != pod.scheduling.allocation:
+            self._report(pod.workload.uid, of_job.job)
         return allocation
+
+    async def _read(self, job_id: int) -> JobAsRead:
+        return JobAsRead(await self._slurm.job(job_id))
 
     async def _some_bound(self, gang: Workload, job_id: int) -> bool:
         """Returns True if a member of a gang is bound by a job. Returns False if kube-apiserver does not

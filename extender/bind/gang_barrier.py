@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from extender.bind.job_as_read import JobAsRead
 from extender.kube_scheduler.configuration import BIND_TIMEOUT_S
 from extender.pod_request.workload import Workload
-from slurm_client.model import Job
 
 HOLD_S: Final = 0.6 * BIND_TIMEOUT_S
 """Longest time that a call waits for other members."""
@@ -45,7 +45,7 @@ class _Gate:
     """Largest number of members inside at the same time."""
     opened: asyncio.Future[None] = field(default_factory=asyncio.Future)
     look: asyncio.Task[None] | None = None
-    job: asyncio.Task[Job | None] | None = None
+    job: asyncio.Task[JobAsRead] | None = None
 
     def open(self) -> None:
         if not self.opened.done():
@@ -58,7 +58,7 @@ class GangBarrier:
     def __init__(
         self,
         some_bound: Callable[[Workload, int], Awaitable[bool]],
-        read: Callable[[int], Awaitable[Job | None]],
+        read: Callable[[int], Awaitable[JobAsRead]],
     ) -> None:
         """`some_bound` returns True if a member of a gang is bound by a job. `read` reads a job."""
         self._some_bound, self._read = some_bound, read
@@ -91,7 +91,7 @@ class GangBarrier:
             if gate.look is not None:
                 gate.look.cancel()
 
-    async def job(self, gang: Workload, job_id: int) -> Job | None:
+    async def job(self, gang: Workload, job_id: int) -> JobAsRead:
         """Returns the job of members that have passed. Members that ask at the same time share one read,
         because Slurm's reply for a job of 64 nodes has hundreds of kilobytes. A later member reads the
         job again, because the job may have ended since then (invariant I2). Raises SlurmError."""

@@ -7,7 +7,8 @@ import structlog
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from extender.bind.binder import Binder, NotBound, Target
+from extender.bind.binder import Binder, Target
+from extender.bind.job_as_read import NotBound
 from extender.routing import VerbRoute, reply
 from service.health import Health, common_problem
 from wellknown.log_fields import about

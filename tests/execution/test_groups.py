@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from extender.bind.binder import NotBound, verified
+from extender.bind.job_as_read import JobAsRead, NotBound
 from extender.execution.dispatcher import Dispatcher
 from extender.execution.startup import recover
 from extender.placement.ledger import Ledger
@@ -152,7 +152,7 @@ class Cluster:
                 continue
             job = await self.slurm.job(each.scheduling.allocation.job_id)
             try:
-                slot = verified(each, job, each.scheduling.allocation.node, self.view, self.rules)
+                slot = JobAsRead(job).slot(each, each.scheduling.allocation.node, self.view, self.rules)
                 version = {"uid": each.uid, "resourceVersion": each.resource_version}
                 metadata = version | {"annotations": slot.annotations()}
                 await self.kubernetes.bind_pod(each.namespace, each.name, slot.node, metadata)

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from extender.bind.binder import NotBound, Target
+from extender.bind.binder import Target
+from extender.bind.job_as_read import NotBound
 from extender.jobs.claim import key_of
 from extender.jobs.overlap import Unit, common
 from extender.jobs.slots import whole_on

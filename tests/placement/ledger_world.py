@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from extender.audit.compare import may_have_no_job
-from extender.bind.binder import NotBound, verified
+from extender.bind.job_as_read import JobAsRead, NotBound
 from extender.explain.cause import Cause, Kind
 from extender.filter.route import to_offer
 from extender.jobs.claim import claim_of, is_of_pods, key_of, own_key
@@ -580,7 +580,7 @@ class World:
                 self.annotated[uid] = known[1].slot or pod.scheduling.allocation
             return
         try:
-            granted = verified(pod, job, pod.scheduling.allocation.node, self.view, self.rules)
+            granted = JobAsRead(job).slot(pod, pod.scheduling.allocation.node, self.view, self.rules)
         except NotBound:
             return
         self.bindings[uid] = pod.resource_version, granted.node

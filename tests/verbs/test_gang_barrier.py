@@ -7,6 +7,7 @@ import pytest
 
 from extender.bind import gang_barrier
 from extender.bind.gang_barrier import GangBarrier, MembersMissing
+from extender.bind.job_as_read import JobAsRead
 from extender.pod_request.workload import Workload
 from slurm_client.errors import Unreachable
 from slurm_client.job_state import JobState
@@ -31,12 +32,12 @@ class Gangs:
             raise RuntimeError("a defect")
         return self.bound
 
-    async def _read(self, job_id: int) -> Job:
+    async def _read(self, job_id: int) -> JobAsRead:
         self.reads += 1
         await asyncio.sleep(0)
         if self.fails:
             raise Unreachable("slurmrestd is down")
-        return Job(job_id, JobState("RUNNING"))
+        return JobAsRead(Job(job_id, JobState("RUNNING")))
 
     def enter(self, *uids: str) -> list[asyncio.Task[None]]:
         """Begins a call for each of the members."""
@@ -114,7 +115,7 @@ async def test_members_share_one_read_of_the_job() -> None:
     gangs = Gangs()
     await all_of(gangs.enter("a", "b", "c"))
     jobs = await asyncio.gather(*(gangs.barrier.job(GANG, JOB) for _ in "abc"))
-    assert [job and job.id for job in jobs] == [JOB] * 3
+    assert [read.job and read.job.id for read in jobs] == [JOB] * 3
     assert gangs.reads == 1
 
 
@@ -133,7 +134,7 @@ async def test_a_failed_read_of_the_job_is_repeated() -> None:
     with pytest.raises(Unreachable):
         await gangs.barrier.job(GANG, JOB)
     gangs.fails = False
-    assert await gangs.barrier.job(GANG, JOB) is not None
+    assert (await gangs.barrier.job(GANG, JOB)).job is not None
 
 
 async def test_nothing_is_left_after_the_last_member() -> None:
