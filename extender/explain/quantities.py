@@ -4,6 +4,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
+from extender.explain.cause import Fact
+from slurm_client.hostlist import compress
+
 CPUS: Final = "CPUs"
 MEMORY: Final = "memory"
 DAY_S: Final = 86_400
@@ -48,6 +51,16 @@ def first(of: Iterable[_Item]) -> tuple[tuple[_Item, ...], int]:
 def listed(names: Iterable[str], more: int) -> str:
     """Returns the names, followed by the number of further names, like "a, b and 3 more"."""
     return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def with_node_names(facts: Iterable[tuple[str, Fact]]) -> dict[str, Fact]:
+    """Returns the facts of a cause, with a text instead of the tuple `nodes`. A long list is shortened
+    as in Slurm, like "gpu[01-64]"."""
+    found = dict(facts)
+    if isinstance(nodes := found.get("nodes"), tuple):
+        names = [str(each) for each in nodes]
+        found["nodes"] = ", ".join(names) if len(names) <= _MOST_NAMED else compress(names)
+    return found
 
 
 def amounts(of: Iterable[Amount]) -> str:

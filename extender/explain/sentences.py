@@ -16,6 +16,7 @@ from extender.explain.quantities import (
     too_few_nodes,
     too_large,
     too_small,
+    with_node_names,
 )
 from extender.explain.wording import NO_DRA
 from slurm_client import gres
@@ -38,7 +39,7 @@ _Devices = tuple[str, tuple[int, ...]]
 
 def sentence(cause: Cause) -> str:
     """Returns the sentence of a cause, with a full stop only if more sentences may follow."""
-    template, facts = SENTENCES[cause.kind], dict(cause.facts)
+    template, facts = SENTENCES[cause.kind], with_node_names(cause.facts)
     if callable(template):
         return template(**facts)
     return template.format(**{name: _fact(value) for name, value in facts.items()})
@@ -164,7 +165,7 @@ def _node_refused(node: str, message: str) -> str:
 
 def _nodes_refused(nodes: tuple[str, ...], message: str, several: bool) -> str:
     last = " (the last)" if several and message else ""
-    return f"kube-scheduler refused {', '.join(nodes)}{last}{_after_colon(message)}"
+    return f"kube-scheduler refused {nodes}{last}{_after_colon(message)}"
 
 
 def _after_colon(message: str) -> str:
@@ -329,7 +330,7 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
         " administrator, overwrites AdminComments. The extender cancels the job"
     ),
     Kind.NOT_STARTED: lambda job, nodes: (
-        f"Slurm job {job} was cancelled on {', '.join(nodes) or 'the granted nodes'} before the start"
+        f"Slurm job {job} was cancelled on {nodes or 'the granted nodes'} before the start"
     ),
     Kind.ERROR_CODES: " ({codes})",
     Kind.ALLOCATED: "Slurm job {job} runs on Node {node}",
@@ -346,11 +347,11 @@ SENTENCES: Final[Mapping[Kind, str | Callable[..., str]]] = {
     Kind.NODES_UNKNOWN: "Slurm chose {nodes}, for which no Node stands",
     Kind.NODES_SHARED: "Slurm chose {nodes}, and one Node stands for several of these nodes",
     Kind.GRANT_INDIVISIBLE: lambda nodes, pods: (
-        f"Slurm chose {', '.join(nodes) or 'no node'}, and the cores and devices there cannot be divided"
+        f"Slurm chose {nodes or 'no node'}, and the cores and devices there cannot be divided"
         f" among {pods} Pods"
     ),
     Kind.GRANT_WITHOUT_GRES: lambda nodes, gres: (
-        f"Slurm chose {', '.join(nodes)}, and granted no {', '.join(gres)}: if Slurm counts the devices"
+        f"Slurm chose {nodes}, and granted no {', '.join(gres)}: if Slurm counts the devices"
         " of these nodes without files (gres.conf), set the annotation members-per-node"
     ),
     Kind.REQUEST_CHANGED: "the request of the Pod differs from the job",

@@ -17,7 +17,7 @@ import pytest
 from deploy.local.layout import CHECKOUT
 from extender.explain.cause import Cause, Due, Kind, Step, codes
 from extender.explain.message import _STEPS, text
-from extender.explain.sentences import SENTENCES
+from extender.explain.sentences import SENTENCES, sentence
 from extender.record.ends import ENDS, OTHER_END
 from tests.placement.test_waiting import JOB, told
 
@@ -128,3 +128,15 @@ def test_causes_are_plain_data(cause: Cause) -> None:
     assert (again.outlook, text(again)) == (cause.outlook, text(cause))
     assert hash(again) == hash(cause)
     assert {type(each) for each in values(cause)} <= {str, int, float, bool, type(None)}
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (("n1", "n3"), "n1, n3"),
+        (tuple(f"gpu{number:02}" for number in range(1, 65)), "gpu[01-64]"),
+    ],
+)
+def test_a_long_list_of_nodes_is_shortened(names: tuple[str, ...], shown: str) -> None:
+    for kind, others in ((Kind.NODES_UNKNOWN, {}), (Kind.GRANT_INDIVISIBLE, {"pods": 512})):
+        assert sentence(Cause.of(kind, nodes=names, **others)).startswith(f"Slurm chose {shown}, ")
