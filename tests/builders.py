@@ -14,6 +14,7 @@ from extender.pod_request.constraints.node_constraints import Node
 from extender.pod_request.pod import Life, Pod, Scheduling, parse_pod
 from extender.pod_request.translation import TranslationConfig
 from extender.record.config import Context, PlacementConfig
+from extender.record.members import Members
 from extender.record.placeholder import Placeholder
 from extender.record.states import State, phase_in
 from slurm_client.job_state import JobState
@@ -185,6 +186,8 @@ def placeholder_job(
 def placeholder_of(of: Pod, state: State = State.SEEN, **fields: Any) -> Placeholder:
     """Returns a Placeholder (the extender's record of one Pod) in this state. Unless `fields` give the
     job a phase, the job gets the phase that fits the state."""
+    if "members" in fields:
+        fields["members"] = Members(fields["members"])
     record = Placeholder.of(of)._replace(state=state, **fields)
     job = record.job
     if job.phase is not Phase.UNASKED:

@@ -160,11 +160,11 @@ class Ledger(Settled):
         if record is not None or not pod.life.finished:
             before = record or Placeholder.of(pod, self._at.now)
             after = after_pod(before, pod, self._at)
-            if pod.group is not None:
-                self._records.kept_out |= on_pod.left_out(before, after, pod)
-            elif on_pod.is_only_newer(before, after):
+            if on_pod.is_only_newer(before, after, pod.uid):
                 self._records.put(after)
                 return
+            if pod.group is not None:
+                self._records.kept_out |= on_pod.left_out(before, after, pod)
             self._settle(after)
             if pod.uid in self._records.kept_out and not pod.shows_wait:
                 self._effects.append(ReportWaiting(uid, pod, on_pod.kept_out(self._records[uid]), None))

@@ -33,7 +33,8 @@ from extender.placement.transitions.on_pod import (
 from extender.placement.transitions.table import after_poll, after_read
 from extender.pod_request.pod import Pod, Scheduling
 from extender.record.config import Context, PlacementConfig
-from extender.record.member import Member, with_slots
+from extender.record.member import Member
+from extender.record.members import Members, with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.job_state import JobState
@@ -146,7 +147,7 @@ def recovered(
             record = still_held(record, each.job, at)  # containers of other Pods of the group
     if record is not None:
         members = (each._replace(pod=as_read[each.pod.uid]) for each in record.members)
-        record = record._replace(members=tuple(members))
+        record = record._replace(members=Members(members))
     return record, tuple((f.job, f.key.attempt) for f in found if f.live and f.job.id != kept)
 
 

@@ -22,7 +22,7 @@ from extender.record.config import Context, PlacementConfig
 from extender.record.events import (
     Effect,
 )
-from extender.record.member import new_slots
+from extender.record.members import Members, new_slots
 from extender.record.placeholder import NO_NODES, Placeholder, orphan_uid
 from extender.record.rejections import NO_OFFER
 from extender.record.states import IN_QUEUES, State
@@ -176,7 +176,7 @@ class Settled(LedgerReader):
         self._wakes.note(before, record, self._at.now)
         self._key_checks.follow(partition, record)
         if record.state is State.ALLOCATED and not self._view.shares_cores(record.request.job.partition):
-            self._doubt(record.uid, new_slots(before.members if before else (), record.members))
+            self._doubt(record.uid, new_slots(before.members if before else Members(), record.members))
         avoiding = record.rejections.nodes and record.state not in _PLACED
         (self._avoiding.add if avoiding else self._avoiding.discard)(record.uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:
@@ -216,7 +216,7 @@ class Settled(LedgerReader):
         uid = orphan_uid(record.workload, record.job.id)
         until = self._at.now + self.rules.tombstone
         over = record.with_phase(Phase.ENDED, self._at.now)
-        buried = over._replace(uid=uid, members=(), state=State.DONE, since=self._at.now)
+        buried = over._replace(uid=uid, members=Members(), state=State.DONE, since=self._at.now)
         self._settle(buried.with_retry(not_before=until))
 
     def _reopen(self, node: str | None) -> None:

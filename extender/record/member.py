@@ -1,14 +1,10 @@
 """One Pod of a workload: the observed Pod, the Pod's slot, and the progress of the writes to the Pod."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, compress
+from collections.abc import Iterator, Sequence
 from math import inf
-from operator import is_not
 from typing import NamedTuple, Self
 
 from extender.explain.cause import Cause
-from extender.jobs.overlap import common
 from extender.pod_request.pod import Pod
 from extender.record.states import State
 from wellknown.allocation import Allocation
@@ -125,66 +121,3 @@ class Member(NamedTuple):
         if self.write == blank and not self.rejection_cleared:
             return self
         return self._replace(write=blank, rejection_cleared=False)
-
-
-Members = tuple[Member, ...]
-
-
-def changed_members(before: Members, after: Members) -> list[tuple[Member, Member]] | None:
-    """Returns each changed member as a pair: before and after the change. Returns None if the members
-    have other Pods now."""
-    if len(before) != len(after):
-        return None
-    changed = list(compress(zip(before, after, strict=True), map(is_not, before, after)))
-    return None if any(old.pod.uid != new.pod.uid for old, new in changed) else changed
-
-
-def new_slots(before: Members, after: Members) -> list[Allocation]:
-    """Returns the slots that the members have in `after`, but did not have in `before`."""
-    changed = changed_members(before, after)
-    got = after if changed is None else [new for old, new in changed if new.slot is not old.slot]
-    return [each.slot for each in got if each.slot is not None]
-
-
-def with_slots(
-    members: Sequence[Member], slots: Iterable[Allocation], *, bound: bool = False
-) -> tuple[Member, ...]:
-    """Gives one slot to each member, and returns the members. If possible, a member keeps its slot, or
-    gets another slot on its Node, because the slot may already be written onto the Pod. The other
-    members get the remaining slots in order. In a `bound` gang, only an unbound Pod gets a remaining
-    slot, which no bound Pod still uses; None without such a slot. The other members of a bound gang keep
-    their old slots."""
-    free = defaultdict[str, list[Allocation]](list)
-    for slot in slots:
-        free[slot.node].append(slot)
-    given: dict[str, Allocation | None] = _on_own_nodes(members, free)
-    used = [each.pod.scheduling.allocation for each in members if bound and each.pod.life.node]
-    rest = (
-        slot
-        for slot in chain.from_iterable(free.values())
-        if not any(other is not None and common(slot, other) for other in used)
-    )
-    for each in members:
-        if each.pod.uid not in given and not (bound and each.pod.life.node is not None):
-            given[each.pod.uid] = next(rest, None if bound else each.slot)
-    return tuple([each._replace(slot=given.get(each.pod.uid, each.slot)) for each in members])
-
-
-def _on_own_nodes(
-    members: Sequence[Member], free: Mapping[str, list[Allocation]]
-) -> dict[str, Allocation | None]:
-    """Returns, by uid, the slots of members that keep their slots, or get other slots on their Nodes.
-    Removes these slots from the free slots of each Node."""
-    given = dict[str, Allocation | None]()
-    there = {each.pod.uid: free.get(each.node_in(State.ALLOCATED) or "", []) for each in members}
-    for each in members:
-        own = (each.slot, each.pod.scheduling.allocation)
-        kept = next((slot for slot in own if slot in there[each.pod.uid]), None)
-        if kept is not None:
-            there[each.pod.uid].remove(kept)
-            given[each.pod.uid] = kept
-    for each in members:
-        if there[each.pod.uid] and each.pod.uid not in given:
-            given[each.pod.uid] = moved = each.nearest(there[each.pod.uid])
-            there[each.pod.uid].remove(moved)
-    return given

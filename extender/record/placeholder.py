@@ -26,6 +26,7 @@ from extender.pod_request.pod import Pod
 from extender.pod_request.workload import Workload
 from extender.record.config import PlacementConfig
 from extender.record.member import Member
+from extender.record.members import Members, is_bound, is_in_flight, is_unlisted, is_written
 from extender.record.rejections import NO_OFFER, Rejections
 from extender.record.retry import Retry, Waits
 from extender.record.states import HOLDING, MOVES, OPEN, OVER, WATCHED, State, phase_in
@@ -64,7 +65,7 @@ class Placeholder(NamedTuple):
     workload: Workload
     request: Request = _UNKNOWN
     """Request to Slurm for the whole workload."""
-    members: tuple[Member, ...] = ()
+    members: Members = Members()
     state: State = State.SEEN
     since: float = 0.0
     """Time of the last change of the state."""
@@ -85,7 +86,7 @@ class Placeholder(NamedTuple):
     def of(cls, pod: Pod, now: float = 0.0) -> Self:
         """Returns the first record of a workload. `pod` is the first Pod of the workload that the
         extender saw."""
-        workload, members = pod.workload, (Member(pod),)
+        workload, members = pod.workload, Members([Member(pod)])
         request, job = (
             workload.request([pod.request]),
             TrackedJob(asked=Asked(attempt=pod.scheduling.attempt)),
@@ -119,24 +120,20 @@ class Placeholder(NamedTuple):
     def with_member(self, of: Pod, /, **changes: Any) -> Self:
         """Returns the record with changed fields of one member. `of` is any version of the member's
         Pod."""
-        members = [each._replace(**changes) if each.pod.uid == of.uid else each for each in self.members]
-        return self._replace(members=tuple(members))
+        return self._replace(members=self.members.with_one(of.uid, **changes))
 
     def with_writes(self, of: Iterable[Pod], /, **changes: Any) -> Self:
         """Returns the record with changed fields of the writes (`Member.write`) for these Pods."""
-        uids = {pod.uid for pod in of}
-        return self._replace(
-            members=tuple(
-                [
-                    each._replace(write=each.write._replace(**changes)) if each.pod.uid in uids else each
-                    for each in self.members
-                ]
-            )
-        )
+        members = self.members
+        for pod in of:
+            member = members.get(pod.uid)
+            if member is not None:
+                members = members.with_one(pod.uid, write=member.write._replace(**changes))
+        return self._replace(members=members)
 
     def with_members(self, **changes: Any) -> Self:
         """Returns the record with changed fields of all members."""
-        return self._replace(members=tuple([each._replace(**changes) for each in self.members]))
+        return self._replace(members=self.members.with_all(**changes))
 
     def with_retry(self, **changes: Any) -> Self:
         """Returns the record with changed fields of `retry`. If `not_before` changes, the next effect
@@ -182,7 +179,7 @@ class Placeholder(NamedTuple):
             job=job,
             retry=Retry(self.retry.in_flight, asked_why=self.retry.asked_why),
             rejections=rejections,
-            members=tuple([each.before_writes() for each in members]),
+            members=Members([each.before_writes() for each in members]),
         )
 
     def replaced(self, now: float, cause: Cause | None) -> Self:
@@ -228,10 +225,7 @@ class Placeholder(NamedTuple):
 
     def member(self, uid: str) -> Member | None:
         """Returns the member with a Pod's uid; None if the Pod is no member."""
-        for each in self.members:
-            if each.pod.uid == uid:
-                return each
-        return None
+        return self.members.get(uid)
 
     @property
     def lacking(self) -> int:
@@ -270,12 +264,12 @@ class Placeholder(NamedTuple):
     @property
     def write_done(self) -> bool:
         """Returns True if the write that this state requires is done on all Pods."""
-        return all(each.write.done for each in self.members)
+        return self.members.count(is_written) == len(self.members)
 
     @property
     def in_flight(self) -> bool:
         """Returns True while an effect on the job or on a Pod is under way."""
-        return self.retry.in_flight or any(each.write.in_flight for each in self.members)
+        return self.retry.in_flight or self.members.count(is_in_flight) > 0
 
     @property
     def bound_pods(self) -> list[Pod]:
@@ -285,7 +279,7 @@ class Placeholder(NamedTuple):
     @property
     def unbound_members(self) -> list[Member]:
         """Returns the members without a Node. In BOUND, these replace members that are gone."""
-        return [each for each in self.members if each.pod.life.node is None]
+        return [] if self.all_bound else [each for each in self.members if not is_bound(each)]
 
     def why_without_slot(self, member: Member) -> Cause | None:
         """Returns why a Pod that replaces a member has no slot yet: the job has no slot for the Pod, or
@@ -302,7 +296,7 @@ class Placeholder(NamedTuple):
     @property
     def all_bound(self) -> bool:
         """Returns True if all Pods of the record are bound."""
-        return all(pod.life.node is not None for pod in self.pods)
+        return self.members.count(is_bound) == len(self.members)
 
     @property
     def gated(self) -> bool:
@@ -317,7 +311,7 @@ class Placeholder(NamedTuple):
     @property
     def unlisted(self) -> bool:
         """Returns True if a Pod was missing from the last list of all Pods."""
-        return any(each.unlisted for each in self.members)
+        return self.members.count(is_unlisted) > 0
 
     @property
     def leaving(self) -> bool:

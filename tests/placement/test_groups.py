@@ -25,7 +25,8 @@ from extender.record.events import (
     Submit,
     WriteAttempt,
 )
-from extender.record.member import Member, with_slots
+from extender.record.member import Member
+from extender.record.members import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.model import Grant
@@ -346,14 +347,20 @@ def test_next_leader_also_excludes_a_surplus_pod_from_its_group() -> None:
     ends_well_by_one_job(world)
 
 
-def test_new_pods_of_a_group_cause_few_reports() -> None:
-    """A report for each Pod and each new Pod would be a quadratic number."""
+def test_reports_on_a_group_wait_until_no_more_pods_come() -> None:
+    """A report for each Pod is two writes for each Pod, and a report for each new Pod would be a
+    quadratic number."""
     world, group = World(), Workload(GROUP, "default", "g1", "", 60)
-    reports = 0
-    for _ in range(59):
+    reports = list[Effect]()
+    for _ in range(58):
         world.create_pod(group=group)
-        reports += len(of_kind(world.settle() + world.wait(0.2), ReportWaiting))
-    assert 59 <= reports <= 2 * 59
+        reports += of_kind(world.settle() + world.wait(0.2), ReportWaiting)
+    assert not reports
+    assert len(of_kind(world.wait(0.5, times=3), ReportWaiting)) == 58
+    world.create_pod(group=group)
+    assert not of_kind(world.settle() + world.wait(0.2), ReportWaiting)
+    told = of_kind(world.wait(0.5, times=3), ReportWaiting)
+    assert [sentence(each.cause) for each in told] == ["59 of 60 Pods of the gang g1 exist"]
 
 
 def restarted_group() -> World:

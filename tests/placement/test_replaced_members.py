@@ -19,7 +19,8 @@ from extender.record.events import (
     WriteAllocation,
     WriteAttempt,
 )
-from extender.record.member import Member, with_slots
+from extender.record.member import Member
+from extender.record.members import with_slots
 from extender.record.states import State
 from slurm_client.job_state import JobState
 from slurm_client.model import Job

@@ -13,6 +13,7 @@ from extender.jobs.tracked_job import TrackedJob
 from extender.pod_request.pod import parse_pod
 from extender.pod_request.translation import TranslationConfig
 from extender.record.member import Member
+from extender.record.members import Members
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.unmanaged.free_capacity import FULL, LEAVING, TAKEN, UNKNOWN
@@ -349,7 +350,7 @@ async def test_bind_waits_for_a_recently_bound_pod_without_a_running_job() -> No
     manifest, beside = ours(cluster), leaving(cluster, "CANCELLED")
     assert beside.lead.scheduling.allocation is not None
     unbound = Member(changed(beside.lead, node=None), beside.lead.scheduling.allocation)
-    leads(cluster, manifest, beside._replace(state=State.ALLOCATED, members=(unbound,)))
+    leads(cluster, manifest, beside._replace(state=State.ALLOCATED, members=Members([unbound])))
     assert await cluster.bind(manifest) == LEAVING
 
 

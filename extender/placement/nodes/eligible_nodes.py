@@ -91,16 +91,11 @@ def is_blocked(record: Placeholder, at: Context) -> bool:
 def is_beside(record: Placeholder, at: Context) -> bool:
     """Returns True if Slurm has granted a Node that other Pods close, and the allocation is not written
     onto the Pod yet."""
-    if record.state is not State.ALLOCATED:
+    if record.state is not State.ALLOCATED or record.in_flight:
         return False
-    granted = [
-        each.slot.node for each in record.members if each.slot and not each.pod.scheduling.allocation
-    ]
-    return (
-        bool(granted)
-        and not record.in_flight
-        and bool(closed_by_pods(record, at) & at.view.named(granted))
-    )
+    closed = closed_by_pods(record, at)
+    granted = (m.slot.node for m in record.members if m.slot and not m.pod.scheduling.allocation)
+    return closed != 0 and bool(closed & at.view.named(granted))
 
 
 def is_outdated(record: Placeholder, at: Context) -> bool:

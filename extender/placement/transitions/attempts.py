@@ -73,11 +73,14 @@ def _why_invalid(record: Placeholder) -> WhyInvalid | None:
 def _in_line(record: Placeholder, at: Context) -> Placeholder:
     """Sets the cause of a Pod while the Pod is kept back, and removes the cause afterwards. The extender
     reports a missing claim, and missing Pods of a gang, only after `report_after`: a client may create
-    them shortly after the Pod."""
+    them shortly after the Pod, or after the gang's last Pod (`on_pod.joined`)."""
     why, current = kept_back(record, at.now), record.cause
     if why is not None:
-        soon = why.reason in _MAY_COME_SOON and at.now < record.since + at.rules.report_after
-        return record if soon and current is None else record._replace(cause=why)
+        until = max(record.since + at.rules.report_after, record.retry.not_before)
+        soon = why.reason in _MAY_COME_SOON and at.now < until
+        if soon and (current is None or current.reason not in REASONS):
+            return record._replace(cause=None)
+        return record._replace(cause=why)
     return record if current is None or current.reason not in REASONS else record._replace(cause=None)
 
 

@@ -8,7 +8,7 @@ from extender.jobs.phase import Phase
 from extender.jobs.slots import NodeOf, nodes_by, slots
 from extender.record.config import Context
 from extender.record.ends import PLACE_AGAIN, end_of
-from extender.record.member import with_slots
+from extender.record.members import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.job_state import JobState

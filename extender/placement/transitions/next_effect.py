@@ -30,6 +30,7 @@ from extender.record.events import (
     WriteAttempt,
 )
 from extender.record.member import Member
+from extender.record.members import is_bound, is_looked_at
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.model import HIGHEST_PRIORITY
@@ -62,11 +63,9 @@ def read_grant(record: Placeholder, _at: Context) -> Effect | None:
     job_id = record.job.known_id
     if record.job.unverified:
         return ReadJob(record.uid, job_id)
-    looked_at = (
-        m
-        for m in record.members
-        if m.pod.scheduling.node_rejection or m.pod.scheduling.feasible_nodes is not None
-    )
+    if not record.members.count(is_looked_at):
+        return None
+    looked_at = filter(is_looked_at, record.members)
     first = next((m for m in looked_at if m.rejection_cleared and m.rejects(job_id)), None)
     if first is None or first.slot is None:
         return None
@@ -77,9 +76,9 @@ def read_grant(record: Placeholder, _at: Context) -> Effect | None:
 
 def write_allocations(record: Placeholder, at: Context) -> Iterator[OnPod]:
     """ALLOCATED: writes the slots onto the Pods."""
-    unwritten = () if record.job.unverified else [m for m in record.members if not m.write.done]
-    for member in unwritten:
-        if member.write.due <= at.now and member.slot is not None and member.pod.life.node is None:
+    none = record.job.unverified or record.write_done
+    for member in () if none else _due(record.members, at.now):
+        if not (member.write.done or is_bound(member)) and member.slot is not None:
             yield _write_allocation(record, member, member.slot, at)
 
 

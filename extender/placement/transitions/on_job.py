@@ -34,7 +34,7 @@ from extender.pod_request.pod import Pod
 from extender.pod_request.pod_end import is_replaced
 from extender.record.config import Context
 from extender.record.ends import NODE_FAILED, end_of
-from extender.record.member import with_slots
+from extender.record.members import with_slots
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from extender.record.why_invalid import WhyInvalid

@@ -14,6 +14,7 @@ from extender.pod_request.job_request import Request
 from extender.pod_request.pod import Pod
 from extender.record.config import Context
 from extender.record.member import Member
+from extender.record.members import Members
 from extender.record.placeholder import Placeholder
 from extender.record.states import ASKED, OVER, UNBOUND, WITHOUT_JOB, State
 from extender.record.why_invalid import WhyInvalid
@@ -30,13 +31,14 @@ forged."""
 # client wrote the allocation.
 
 
-def with_carried(record: Placeholder, at: Context) -> Placeholder:
-    """Returns the record with the allocations that are written on its Pods. An allocation counts only
-    for a member without a slot, and only in the same attempt. The record may not know the allocation
-    because the record is new, or because a deposed replica has written the allocation. The extender
-    trusts an allocation if the Pod may have a job with this id (`own_key`), because no user can forge
-    the id. Slurm then reports the state of the job, as for any other job."""
-    for member in record.members:
+def with_carried(record: Placeholder, at: Context, uid: str | None = None) -> Placeholder:
+    """Returns the record with the allocation that is written on one Pod, or on each Pod if `uid` is
+    None. An allocation counts only for a member without a slot, and only in the same attempt. The
+    record may not know the allocation because the record is new, or because a deposed replica has
+    written the allocation. The extender trusts an allocation if the Pod may have a job with this id
+    (`own_key`), because no user can forge the id. Slurm then reports the state of the job, as for any
+    other job."""
+    for member in record.members if uid is None else filter(None, [record.member(uid)]):
         carried = member.pod.scheduling.allocation
         if carried is not None and member.slot is None:
             record = _with_carried(record, member.pod, carried, at)
@@ -155,6 +157,8 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     request = member.pod.request
     if record.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
+    if pod.scheduling.allocation == member.slot:  # one object, because a group compares them often
+        pod = pod._replace(scheduling=pod.scheduling._replace(allocation=member.slot))
     message = "" if pod.life.node is not None else pod.scheduling.node_rejection or member.last_rejection
     left = member.left_with(pod)
     record = record.with_member(pod, pod=pod, unlisted=False, last_rejection=message, left_slots=left)
@@ -163,18 +167,22 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     return record._replace(request=record.workload.request([each.request for each in record.pods]))
 
 
-def is_only_newer(before: Placeholder, after: Placeholder) -> bool:
+def is_only_newer(before: Placeholder, after: Placeholder, uid: str) -> bool:
     """Returns True if a new version of a placed Pod has no consequence. Many versions have no
-    consequence: the watch shows the extender's own writes, and the kubelet writes several versions."""
-    if not before.state is after.state in (State.ALLOCATED, State.BOUND) or before.unlisted:
+    consequence: the watch shows the extender's own writes, and the kubelet writes several versions.
+    `uid` is the Pod's."""
+    if not before.state is after.state in (State.ALLOCATED, State.BOUND):
         return False
     if not (before.job is after.job and before.retry is after.retry and before.cause is after.cause):
         return False
-    if before.request is not after.request or before.members[0].pod.request is not after.lead.request:
+    old, new = before.member(uid), after.member(uid)
+    if old is None or new is None or old.unlisted or len(before.members) != len(after.members):
         return False
-    if after.state is State.ALLOCATED and after.node_rejected:
+    if before.request is not after.request or old.pod.request is not new.pod.request:
         return False
-    return _placed(before.members[0]) == _placed(after.members[0])
+    if after.state is State.ALLOCATED and new.rejects(after.job.id):
+        return False
+    return _placed(old) == _placed(new)
 
 
 def _placed(member: Member) -> tuple[Any, ...]:
@@ -183,18 +191,22 @@ def _placed(member: Member) -> tuple[Any, ...]:
     return (member.slot, member.write, *named)
 
 
-def joined(record: Placeholder, pod: Pod) -> Placeholder:
+def joined(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """Returns the record with a group's next Pod. A group with a job takes only a Pod that this job has
     placed. If the group is full, such a Pod replaces a member without the job. In this case another
-    replica placed the group, and did not know this member."""
+    replica placed the group, and did not know this member. While Pods of a waiting group come, the
+    extender reports nothing: a controller may create hundreds of Pods, and each report is two writes."""
     members = record.members
     if record.is_by_its_job(pod) and not record.lacking:
         idle = next((each for each in members if not record.is_by_its_job(each.pod)), None)
-        members = tuple(each for each in members if each is not idle)
+        members = Members(each for each in members if each is not idle)
     having = record if members is record.members else grouped(record, members)
     if not having.takes(pod) or pod.over:
         return record
     after = _with_another(having, pod)
+    if after.state is State.SEEN:
+        quiet_until = at.now + at.rules.report_after
+        return after.with_retry(not_before=quiet_until).with_member(pod, quiet_until=quiet_until)
     if after.state is State.BOUND and pod.life.node is None:  # the job has the slot of the lost member
         return after.with_job(unread=True).with_retry(not_before=0.0)
     return after
@@ -203,10 +215,11 @@ def joined(record: Placeholder, pod: Pod) -> Placeholder:
 def left_out(before: Placeholder, record: Placeholder, pod: Pod) -> dict[str, Pod]:
     """Returns, by uid, the Pods that wait for a place in their group's record after a Pod of the group
     was seen. These may be the seen Pod, and the Pod that the seen Pod has replaced."""
-    seen = [pod] if record.state in OVER or record.member(pod.uid) is None else []
-    members = {each.pod.uid for each in record.members}
-    gave_way = (each.pod for each in before.members if each.pod.uid not in members)
-    seen += [each for each in gave_way if each.uid != pod.uid]
+    was, is_member = before.member(pod.uid) is not None, record.member(pod.uid) is not None
+    seen = [pod] if record.state in OVER or not is_member else []
+    if len(before.members) - was > len(record.members) - is_member:
+        members = {each.pod.uid for each in record.members}
+        seen += [m.pod for m in before.members if m.pod.uid not in members and m.pod.uid != pod.uid]
     waits = (each for each in seen if each.life.node is None or each.scheduling.attempt > record.attempt)
     return {each.uid: each for each in waits if not each.over}
 
@@ -236,7 +249,7 @@ def begun_again(record: Placeholder, pod: Pod, now: float) -> Placeholder:
 
 def grouped(record: Placeholder, members: Iterable[Member]) -> Placeholder:
     """Returns the record of a group with these Pods, and their joint request."""
-    members = tuple(sorted(members, key=lambda each: each.pod.rank))
+    members = Members(sorted(members, key=lambda each: each.pod.rank))
     request = record.workload.request([each.pod.request for each in members])
     return record._replace(members=members, request=request)
 
@@ -244,7 +257,7 @@ def grouped(record: Placeholder, members: Iterable[Member]) -> Placeholder:
 def _with_another(record: Placeholder, pod: Pod) -> Placeholder:
     """Returns the record of a group with one Pod more."""
     place = bisect(record.members, pod.rank, key=lambda each: each.pod.rank)
-    members = (*record.members[:place], Member(pod), *record.members[place:])
+    members = Members((*record.members[:place], Member(pod), *record.members[place:]))
     known = record.members[0].pod.request if record.members else pod.request
     request = record.workload.request_with(record.request, known, pod.request)
     return record._replace(members=members, request=request)
@@ -253,7 +266,7 @@ def _with_another(record: Placeholder, pod: Pod) -> Placeholder:
 def _without(record: Placeholder, member: Member) -> Placeholder:
     """Returns the record of a group with one Pod less. If the joint request has no problems, the
     requests of all Pods are equal."""
-    left = tuple(each for each in record.members if each is not member)
+    left = Members(each for each in record.members if each is not member)
     if record.request.problems:
         return grouped(record, left)
     return record._replace(members=left, request=record.workload.request([left[0].pod.request]))
@@ -339,7 +352,7 @@ def numbered(record: Placeholder, attempt: int) -> Placeholder:
         else each
         for each in record.members
     )
-    return record._replace(members=tuple(members))
+    return record._replace(members=Members(members))
 
 
 # A Pod of the placeholder is gone

@@ -215,7 +215,7 @@ def after_pod(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     member, request = record.member(pod.uid), record.request
     if member is not None:
         return _after_version(record, member, pod, request, at)
-    record = on_pod.joined(record, pod)
+    record = on_pod.joined(record, pod, at)
     member = record.member(pod.uid)
     if member is None:
         return record
@@ -238,8 +238,9 @@ def _after_version(
         numbered = on_pod.renumbered(record, pod)
         if numbered is None:
             return on_pod.overtaken(record, pod, at)
-        record = numbered
-    record = on_pod.with_carried(record, at)
+        record = on_pod.with_carried(numbered, at)
+    else:
+        record = on_pod.with_carried(record, at, pod.uid)
     if pod.life.node is not None:
         return TABLE[record.state].bound(record, pod, at)
     return _unbound(record, pod, member.pod, request, at)
