@@ -82,6 +82,12 @@ class Histogram:
             yield lower, le, below, count
 
 
+_BY_THE_CLOCK: Final = frozenset({"GET conf", "GET nodes", "GET partitions"})
+"""Calls that read the whole cluster, and that the extender makes at fixed intervals, whatever the Pods
+and jobs. By chance, a burst has one read of all nodes more or fewer. Such a read has as many bytes as
+all other calls together."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeterReading:
     """A reading of all meters. It counts either since the start of each process, or between two
@@ -102,6 +108,12 @@ class MeterReading:
 
     def cpu_ms(self, component: str) -> float:
         return self.cpu_s.get(component, 0.0) * 1000
+
+    @property
+    def rest_bytes_for_pods(self) -> float:
+        """Returns the bytes of the extender's calls of slurmrestd, without the calls at fixed
+        intervals."""
+        return sum(n for call, n in self.rest_bytes.items() if call not in _BY_THE_CLOCK)
 
     def since(self, before: "MeterReading") -> "MeterReading":
         return MeterReading(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from statistics import median
-from typing import Any, Final
+from typing import Any
 
 from deploy.local.demo.findings import percentile
 from loadtest.harness.bursts import Burst
@@ -14,11 +14,6 @@ from loadtest.harness.table import Scenario, one, singly
 from loadtest.harness.variants import Placer
 
 Json = dict[str, Any]
-
-# Calls that read the whole cluster, and that the extender makes at fixed intervals, whatever the Pods
-# and jobs. By chance, a burst has one read of all nodes more or fewer. Such a read has as many bytes as
-# all other calls together, so rest_bytes_for_pods leaves out these calls.
-_BY_THE_CLOCK: Final = frozenset({"GET conf", "GET nodes", "GET partitions"})
 
 
 @dataclass(slots=True)
@@ -87,7 +82,6 @@ def figures(bursts: Sequence[Burst]) -> Json:
 def _metrics(burst: Burst) -> dict[str, float | None]:
     """Returns the metrics of a burst or of a steady load. None means not measured."""
     pods, spent = len(burst.bound_ms), burst.spent
-    sent = {call: n for call, n in spent.rest_bytes.items() if call not in _BY_THE_CLOCK}
     released = _costs(burst.released or MeterReading({}), pods)
     return {
         "pods_per_s": burst.pods_per_s,
@@ -98,7 +92,7 @@ def _metrics(burst: Burst) -> dict[str, float | None]:
         **_costs(spent, pods),
         "slurm_cpu_ms_per_pod": (spent.cpu_ms("slurmctld") + spent.cpu_ms("slurmrestd")) / pods,
         "cpu_ms_per_pod": burst.cpu_ms_per_pod,
-        "rest_bytes_for_pods": sum(sent.values()) / pods if sent else None,
+        "rest_bytes_for_pods": spent.rest_bytes_for_pods / pods if spent.rest_bytes else None,
         **{f"release_{name}": value for name, value in released.items()},
         "filter_ms_p99": spent.filter_s.percentile_ms(99),
     }

@@ -41,6 +41,7 @@ _FIGURES: Final = {
     "partial_s": "first to last Binding, s",
     "filter_calls_per_member": "/filter calls a member",
     "rest_mb": "MB to and from slurmrestd",
+    "api_writes_per_member": "writes to kube-apiserver a member",
     "extender_cpu_ms_per_member": "CPU ms a member: extender",
     "cpu_ms_per_member": "all",
 }
@@ -99,6 +100,9 @@ def summary(
         **_medians(gangs),
         "partial_s_max": max(each["partial_s"] for each in gangs),
         "start_bound_ratio": median(g["start_bound_s"] / w["start_bound_s"] for g, w in pairs),
+        "api_writes_ratio": median(
+            g["api_writes_per_member"] / w["api_writes_per_member"] for g, w in pairs
+        ),
         "extender_cpu_ratio": median(g["extender_cpu_ms_per_member"] / ms for g, ms in cpu),
         "gangs": list(gangs),
         "without_slurm": list(without),
@@ -113,7 +117,7 @@ async def _gang(bench: Bench, size: int, number: int) -> Figures:
     """Places a gang. The members are created in any order, so the job starts after the last of them
     exists."""
     cluster, name = bench.running.cluster, f"gang-{number}"
-    # No node of this cluster has a file for a GPU, so job/allocate grants GPUs only for a fixed division.
+    # No GPU of this cluster has a file, so job/allocate grants GPUs only for a fixed division.
     gang = {_GANG: name, f"{_GANG}-size": str(size), _MEMBERS_PER_NODE: str(_PER_NODE)}
     with (cluster.logs / "slurmctld.log").open() as log:
         log.seek(0, 2)
@@ -137,7 +141,8 @@ async def _gang(bench: Bench, size: int, number: int) -> Figures:
     return {
         **times(pods, begin),
         "filter_calls_per_member": spent.filter_s.count / size,
-        "rest_mb": sum(spent.rest_bytes.values()) / 1e6,
+        "rest_mb": spent.rest_bytes_for_pods / 1e6,
+        "api_writes_per_member": sum(spent.api_writes.values()) / size,
         "extender_cpu_ms_per_member": spent.cpu_ms("extender") / size,
         "cpu_ms_per_member": sum(spent.cpu_s.values()) * 1000 / size,
     }
@@ -155,6 +160,7 @@ async def _without_slurm(bench: Bench, size: int, number: int) -> Figures:
     await bench.pods.clear(_WITHIN_S)
     return {
         **times(pods, begin),
+        "api_writes_per_member": sum(spent.api_writes.values()) / size,
         "cpu_ms_per_member": sum(spent.cpu_s.values()) * 1000 / size,
     }
 
