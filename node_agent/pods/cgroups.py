@@ -32,6 +32,7 @@ USED: Final = ("memory.current", "memory.swap.current")
 """Files with the bytes of memory and swap in use."""
 EVENTS: Final = "cgroup.events"
 """File of a cgroup with the fields `populated` and `frozen`."""
+_READ_BYTES: Final = 1 << 16
 KILL: Final = "cgroup.kill"
 """File that ends all processes in a cgroup, and below the cgroup, if a program writes 1."""
 
@@ -106,7 +107,11 @@ def read(file: Path) -> str:
     """Returns the text of a cgroup's file. Raises OSError. For a removed cgroup, the kernel has two
     errors, but this function always raises FileNotFoundError."""
     with _removal(file):
-        return file.read_text().strip()
+        fd = os.open(file, os.O_RDONLY)
+        try:
+            return b"".join(iter(lambda: os.read(fd, _READ_BYTES), b"")).decode().strip()
+        finally:
+            os.close(fd)
 
 
 def write(file: Path, text: str, *, waits: bool = False) -> None:
@@ -147,5 +152,8 @@ def depth(cgroup: Path) -> int:
 def children(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
     """Yields the child cgroups with a matching name. For a removed cgroup, yields nothing. Raises
     OSError."""
-    with suppress(FileNotFoundError):
-        yield from (place for place in folder.iterdir() if name.fullmatch(place.name))
+    # A cgroup has some 70 files, and the agent answers the kubelet in between: so no Path for a file.
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for each in entries:
+            if name.fullmatch(each.name):
+                yield folder / each.name

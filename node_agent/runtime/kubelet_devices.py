@@ -40,7 +40,7 @@ log = structlog.get_logger()
 _READ_AND_WRITE = "rw"
 _COUNT_S = 5.0
 _COMPARE_S: Final = 10.0
-_PATIENCE_S: Final = 0.9
+PATIENCE_S: Final = 0.9
 """Time for an answer to the kubelet. The kubelet's loop waits for the answer."""
 _REPORT_WITHIN_S: Final = 0.5
 """Time within which kube-apiserver should report a Pod that PodResources lists."""
@@ -111,7 +111,7 @@ class KubeletDevices:
         Raises ValueError with a message for the Pod's author if the kubelet must reject the Pod."""
         began = time.monotonic()
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(PATIENCE_S):
                 grant = await self._admitted()
         except TimeoutError:
             words = self._problem or "the Pod of the admission is not known"

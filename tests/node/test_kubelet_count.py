@@ -7,12 +7,14 @@ import json
 import random
 import shlex
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from deploy.local.guest.nodes import agent_argv
 from deploy.local.layout import CHECKOUT
+from node_agent.runtime.kubelet_devices import PATIENCE_S
 from tests.eventually import eventually
 from tests.node.conftest import WITH_NRI, Guest
 from tests.node.evidence import p99
@@ -38,8 +40,9 @@ found = asyncio.run(devices_of_pods(Path(sys.argv[1]), sys.argv[2]))
 print(json.dumps({pod: sorted(devices) for pod, devices in found}))
 """
 _CHOSEN: Final = "the kubelet chooses devices"
-ANSWER_MS, LONGEST_MS = 100, 1000
-"""Limits of the 99th percentile on a machine without emulation, and of every answer on any machine."""
+ANSWER_MS, LATE_MS = 100, 100
+"""Limits on a machine without emulation: of the 99th percentile, and of the time by which the agent's
+other work delays an answer beyond `PATIENCE_S`. Together, an answer takes at most a second."""
 
 
 def counted(node: RealNode, resource: str) -> dict[str, list[str]]:
@@ -111,12 +114,14 @@ def test_kubelet_counts_the_granted_devices(node: RealNode) -> None:
     said = log.read_bytes()[begins:].decode()  # from all starts of the agent
     answers = answers_ms(said)
     in_ms, slower = p99(answers), times_slower(node)
+    late_ms = max(0.0, max(answers, default=inf) - 1000 * PATIENCE_S)
     told = {
         "pods": bursts.compared,
         "differ": len(bursts.differ),
         "chosen_by_kubelet": said.count(_CHOSEN),
         "answer_ms_p99": in_ms,
         "answer_ms_max": max(answers, default=None),
+        "late_ms_without_emulation": round(late_ms / slower, 1),
         "emulated_times_slower": slower,
     }
     build = CHECKOUT / "build"
@@ -125,7 +130,7 @@ def test_kubelet_counts_the_granted_devices(node: RealNode) -> None:
     assert _CHOSEN not in said
     assert in_ms is not None
     assert in_ms / slower < ANSWER_MS
-    assert max(answers) < LONGEST_MS
+    assert late_ms / slower < LATE_MS
 
 
 def test_pod_of_no_job_is_rejected_with_a_message(node: RealNode) -> None:

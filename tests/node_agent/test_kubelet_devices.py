@@ -92,7 +92,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    for name, seconds in (("_PATIENCE_S", 5.0), ("_REPORT_WITHIN_S", 0.1), ("_LIST_S", 0.02)):
+    for name, seconds in (("PATIENCE_S", 5.0), ("_REPORT_WITHIN_S", 0.1), ("_LIST_S", 0.02)):
         monkeypatch.setattr(kubelet_devices, name, seconds)
     return Site(tmp_path)
 
@@ -100,7 +100,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 @pytest.fixture
 def impatient(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shortens the time for which the agent of the site delays an answer to the kubelet."""
-    monkeypatch.setattr(kubelet_devices, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(kubelet_devices, "PATIENCE_S", 0.3)
 
 
 async def test_granted_devices_are_proposed(site: Site) -> None:
