@@ -1,5 +1,5 @@
 # Each command installs its needs. `make` prints all commands.
-.PHONY: help demo test test-long test-releases test-oldest test-node test-install test-slurm-chart test-pools test-gpu
+.PHONY: help demo test test-long test-releases test-oldest test-node test-install test-slurm-chart test-pools test-gpu test-gangs
 .PHONY: conformance bench bench-gangs bench-quick bench-restart bench-scale performance-page load chaos check looks prepared docs site words
 .PHONY: protocols lock clean
 
@@ -88,6 +88,14 @@ test-pools:  ## pools of slurmd Pods: roll-outs under load, a thousand nodes
 test-gpu:  ## the node agent beside NVIDIA's driver, on a machine with a GPU
 	@./bootstrap
 	.venv/bin/pytest -m gpu tests/node_agent
+
+# LWS and JOBSET are checkouts of kubernetes-sigs/lws and kubernetes-sigs/jobset, from which the controllers are built.
+test-gangs: export LWS ?= build/lws
+test-gangs: export JOBSET ?= build/jobset
+test-gangs:  ## gangs of the real LeaderWorkerSet and JobSet controllers, built from checkouts
+	@./bootstrap --cluster
+	@.venv/bin/python -m deploy.local prepare
+	.venv/bin/pytest -m controllers tests/gang_controllers --durations 10
 
 # The end-to-end tests and the tests of the charts on the oldest supported Kubernetes, which is built once.
 test-oldest: export KUBERNETES_RELEASE = 1.31

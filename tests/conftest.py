@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["KUBERNETES_RELEASE"] = release
 
 
-APART = ("gpu", "install", "long", "node", "pools")
+APART = ("controllers", "gpu", "install", "long", "node", "pools")
 """Markers of tests that run only if the expression of markers names them: `-m gpu`,
 `-m "real or pools"`, `-m "long and not alone"`."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from extender.node_sync.drains import DrainCause, cause_of
+from slurm_client import hostlist
 from tests.chaos.cluster_spec import CLOSED, CROWD, PROBES
 from tests.chaos.history import SeenJob, SeenNode, SeenPod
 from tests.chaos.plan import Odd
@@ -45,6 +46,8 @@ UNDERSIZED = "undersized"
 KINDS = (DUPLICATES, LOST, WRONG_KILLS, UNBOUND_LEAKS, OVERCOMMITTED, STUCK_NODES, UNDONE, UNDERSIZED)
 
 _REFUSED, _RESTS = "Invalid", "NotBindable"
+_MISSING = "PodsMissing"
+"""Reason of the condition while other Pods of the gang do not exist."""
 _TOLD: Mapping[str, str] = {
     Odd.GREEDY: "WaitingForSubmitSlot",
     Odd.DENIED: _REFUSED,
@@ -80,15 +83,17 @@ def anomalies(
     for job in jobs:
         if job.uid and job.live:
             live[job.uid].append(job)
-    by_uid = {pod.uid: pod for pod in pods}
+    by_uid: dict[str, list[SeenPod]] = defaultdict(list)
+    for pod in pods:
+        by_uid[pod.workload].append(pod)
     return [
         *_duplicates(live),
         *_orphans(live, by_uid),
         *(
             found
             for pod in pods
-            if not pod.over and not _waits_for_its_node(pod, live[pod.uid], usable)
-            for found in (_of_pod if pod.managed else _of_adopted_pod)(pod, live[pod.uid])
+            if not pod.over and not _waits_for_its_node(pod, live[pod.workload], usable)
+            for found in (_of_pod if pod.managed else _of_adopted_pod)(pod, live[pod.workload])
         ),
         *_stuck(by_uid, jobs, node_cpus if usable is None else usable),
         *_overcommitted(pods, jobs, node_cpus),
@@ -103,14 +108,14 @@ def _duplicates(live: Mapping[str, list[SeenJob]]) -> Iterator[Anomaly]:
             yield Anomaly(DUPLICATES, uid, f"two live jobs: {ids}")
 
 
-def _orphans(live: Mapping[str, list[SeenJob]], pods: Mapping[str, SeenPod]) -> Iterator[Anomaly]:
-    """Finds violations of I3: if a Pod is gone, has ended, or is deleted before the Binding, the job
-    ends. A bound Pod keeps its job until the Pod has ended."""
+def _orphans(live: Mapping[str, list[SeenJob]], pods: Mapping[str, list[SeenPod]]) -> Iterator[Anomaly]:
+    """Finds violations of I3: if all Pods are gone, have ended, or are deleted before the Binding, the
+    job ends. A bound Pod keeps its job until the Pod has ended."""
     for uid, jobs in live.items():
         for job in jobs:
             if uid not in pods:
                 yield Anomaly(LOST, uid, f"job {job.id} lives without its Pod {job.name}", SWEPT_S)
-            elif pods[uid].ended or (pods[uid].deleting and not pods[uid].node):
+            elif all(pod.ended or (pod.deleting and not pod.node) for pod in pods[uid]):
                 yield Anomaly(LOST, uid, f"job {job.id} outlives its Pod {job.name}")
 
 
@@ -118,14 +123,14 @@ def _of_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
     """Finds anomalies of a managed Pod. The Pod runs on the node of a running job, or waits with a
     waiting job. A Pod without a job has a condition with the reason."""
     if pod.node:
-        if not any(job.running and job.node == pod.node for job in jobs):
+        if not any(job.runs_on(pod.node) for job in jobs):
             words = f"{pod.name} is bound to {pod.node} without a job there"
             waits = any(job.state == "PENDING" for job in jobs)
             yield Anomaly(UNBOUND_LEAKS, pod.uid, words, WAITS_S if waits else GRACE_S)
         return
     if jobs and pod.told == _REFUSED:
         yield Anomaly(UNBOUND_LEAKS, pod.uid, f"{pod.name} is refused, and has a job")
-    if not jobs and not (pod.told and pod.told == _TOLD.get(pod.odd)):
+    if not jobs and not (pod.told and pod.told in (_TOLD.get(pod.odd), pod.gang and _MISSING)):
         words = f"{pod.name} waits without a job"
         rests = pod.told == _RESTS
         yield Anomaly(LOST, pod.uid, words, RESTS_S if rests else GRACE_S, placing=rests)
@@ -150,20 +155,21 @@ def _of_adopted_pod(pod: SeenPod, jobs: list[SeenJob]) -> Iterator[Anomaly]:
 
 
 def _stuck(
-    pods: Mapping[str, SeenPod], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
+    pods: Mapping[str, list[SeenPod]], jobs: Collection[SeenJob], node_cpus: Mapping[str, int]
 ) -> Iterator[Anomaly]:
     """Finds Pods that wait although each waiting job would fit on a node of the shared partitions."""
     free = dict(node_cpus)
     for job in jobs:
-        if job.running and job.node in free:
-            free[job.node] -= job.cpus
+        for node in hostlist.expand(job.node) if job.running else ():
+            free[node] = free.get(node, 0) - job.cpus  # a gang has fewer CPUs on each of several nodes
     elsewhere = (CROWD, PROBES, CLOSED)
     pending = (job for job in jobs if job.state == "PENDING" and not job.held)
     waiting = [job for job in pending if job.partition not in elsewhere]
     room = max((cpus for node, cpus in free.items() if not node.startswith("external")), default=0)
     for job in waiting if all(job.cpus <= room for job in waiting) else ():
-        if job.uid in pods and not pods[job.uid].node:
-            words = f"{pods[job.uid].name} waits where there is room"
+        if job.uid in pods and not any(pod.node for pod in pods[job.uid]):
+            first = pods[job.uid][0]
+            words = f"{first.gang or first.name} waits where there is room"
             yield Anomaly(LOST, job.uid, words, placing=True)
 
 
@@ -180,7 +186,7 @@ def _overcommitted(
     for pod in pods:
         if pod.node and not pod.over:
             used[pod.node] += pod.cpus
-            if pod.uid in waiting:
+            if pod.workload in waiting:
                 forgotten[pod.node] += pod.cpus
     for job in jobs:
         if job.running and not job.uid:

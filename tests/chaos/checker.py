@@ -13,6 +13,7 @@ fail:
   Only the author may delete an adopted Pod.
 - A Pod bound by a job with fewer CPUs or GPUs than the Pod requests, or in a partition that the Pod did
   not request. The job's owner may have shrunk or moved the job.
+- A gang of which only a part is bound for longer than `gangs.limit_s`, while nothing fails.
 - A node back in service that a person took out of service, unless slurmctld forgot the person's action.
 """
 
@@ -35,6 +36,7 @@ from tests.chaos.anomalies import (
     anomalies,
     of_nodes,
 )
+from tests.chaos.gangs import PartlyBound
 from tests.chaos.history import ENDED_BY_SLURM, SeenJob, SeenNode, SeenPod
 from tests.chaos.overlap import Stay
 from tests.chaos.plan import Mischief, Outage
@@ -83,12 +85,12 @@ class Causes:
         cause to delete an adopted Pod."""
         if self.deleted.get(pod.name, inf) <= at:
             return True
-        if pod.managed and self.cancelled.get(pod.name, inf) <= at:
+        if pod.managed and self.cancelled.get(pod.gang or pod.name, inf) <= at:
             return True
         if pod.told == Reason.SLURM_DEVICES_CHANGED and pod.gpus and pod.managed:
             return self._restarted_its_job(bound_at, at)
-        done = (when for when, uid, how in self.mischief if uid == pod.uid and how == Mischief.SUSPEND)
-        return any(when <= at for when in done)
+        suspended = ((when, uid) for when, uid, how in self.mischief if how == Mischief.SUSPEND)
+        return any(when <= at and uid == pod.workload for when, uid in suspended)
 
     def _restarted_its_job(self, bound_at: float, at: float) -> bool:
         """Returns True if slurmctld may have restarted the job of a bound Pod, on other devices."""
@@ -147,7 +149,7 @@ class Checker:
         self.names: dict[str, str] = {}
         """Names of all Pods since the start, by uid."""
         self.uids: dict[str, str] = {}
-        """Uids of the same Pods, by name."""
+        """Workloads of the same Pods, by the name of the Pod or of the gang."""
         self.odd: dict[str, str] = {}
         """Reasons (`plan.Odd`) of the Pods that can never be bound, by uid."""
         self.adopted: set[str] = set()
@@ -177,13 +179,17 @@ class Checker:
         self._history: dict[str, list[tuple[float, str]]] = defaultdict(list)
         self._last_single: dict[str, float] = {}
         self._told: set[tuple[str, str]] = set()
+        self._members: dict[str, set[str]] = defaultdict(set)
+        """Uids of all Pods of a workload since the start."""
+        self.partly_bound = PartlyBound()
 
     # Observations
 
     def pod_seen(self, now: float, pod: SeenPod) -> None:
         before = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
-        self.names[pod.uid], self.uids[pod.name] = pod.name, pod.uid
+        self.names[pod.uid], self.uids[pod.gang or pod.name] = pod.name, pod.workload
+        self._members[pod.workload].add(pod.uid)
         if pod.odd:
             self.odd[pod.uid] = pod.odd
         if before is None or str(before) != str(pod):
@@ -197,6 +203,7 @@ class Checker:
             self._went(now, pod)
         elif pod.ended:
             self._ended_at.setdefault(pod.uid, now)
+        self._note_gang(now, pod)
 
     def pod_gone(self, now: float, uid: str) -> None:
         pod = self.pods.pop(uid, None)
@@ -205,6 +212,12 @@ class Checker:
             if pod.name in self._causes.forced and not (pod.deleting or pod.ended):
                 self._linger_s[uid] = pod.grace_s
             self._went(now, pod)
+            self._note_gang(now, pod)
+
+    def _note_gang(self, now: float, pod: SeenPod) -> None:
+        if pod.gang:
+            there = [self.pods[uid] for uid in self._members[pod.workload] if uid in self.pods]
+            self.partly_bound.note(now, pod, there)
 
     def pod_there(self, at: float, uid: str) -> None:
         """Notes that a bound Pod surely existed at a time, and had not ended."""
@@ -231,8 +244,10 @@ class Checker:
         for job in jobs:
             self._named[job.name].add(job.id)
             self._job_seen(begin, end, job)
-            pod = self.pods.get(job.uid)
-            if pod is not None and job.running and job.node == pod.node:
+            there = (self.pods.get(uid) for uid in self._members.get(job.uid, ()))
+            for pod in there:
+                if pod is None or not job.runs_on(pod.node):
+                    continue
                 self._judge_size(pod, job)
                 if not pod.managed:
                     self.adopted.add(job.uid)
@@ -256,10 +271,10 @@ class Checker:
         return sorted([*self._history[uid], *done])
 
     def placed_before(self, moment: float) -> set[str]:
-        """Returns the uids of the Pods with a Binding before a time, without Pods that are over
+        """Returns the workloads of the Pods with a Binding before a time, without Pods that are over
         (`SeenPod.over`)."""
-        there = (uid for uid, pod in self.pods.items() if not pod.over)
-        return {uid for uid in there if self._bound_at.get(uid, inf) < moment}
+        there = ((uid, pod.workload) for uid, pod in self.pods.items() if not pod.over)
+        return {workload for uid, workload in there if self._bound_at.get(uid, inf) < moment}
 
     @property
     def longest_s(self) -> Mapping[str, float]:
@@ -329,6 +344,11 @@ class Checker:
         return Eviction(binding.pod.name, binding.at, deleted_at, ended_at, at)
 
     @property
+    def gangs_bound(self) -> set[str]:
+        """Returns the gangs with a bound member."""
+        return {binding.pod.gang for binding in self._bindings if binding.pod.gang}
+
+    @property
     def bound(self) -> int:
         """Returns the number of bound Pods."""
         return len(self._bindings)
@@ -385,7 +405,7 @@ class Checker:
         around = [s for s in self._stretches.get(pod.job_id or 0, []) if s.first < at < s.last]
         for stretch in around:
             job, ended = stretch.job, stretch.first + FLIGHT_S < at
-            rightly = job.running and job.node == pod.node
+            rightly = job.runs_on(pod.node)
             excused = self._causes.rolled_back(at, at + ROLLBACK_S) if job.live else not ended
             if not rightly and not excused:
                 self._violated(UNBOUND_LEAKS, pod.uid, f"{pod.name} was bound to {pod.node} with {job}")
@@ -393,9 +413,11 @@ class Checker:
     def _judge_eviction(self, uid: str, at: float, pod: SeenPod) -> None:
         if self._causes.gave_cause(pod, self._bound_at.get(uid, at), at):
             return
-        stretches = [
-            s for job in self._jobs_of[uid] for s in self._stretches[job] if s.first <= at + LAG_S
-        ]
+        members = self._members[pod.workload]
+        if sum(self._bound_at.get(each, inf) <= at for each in members) < pod.gang_size:
+            return  # the extender evicts a gang of which a member cannot be bound
+        jobs = self._jobs_of[pod.workload]
+        stretches = [s for job in jobs for s in self._stretches[job] if s.first <= at + LAG_S]
         if not pod.managed or not any(self._left_its_pod(stretch, pod) for stretch in stretches):
             self._violated(WRONG_KILLS, uid, f"nobody gave cause to delete {pod.name}")
 
@@ -403,7 +425,7 @@ class Checker:
         """Returns True if Slurm ended the job, if the job runs on another node, or if the job has waited
         again for longer than DOUBT_S."""
         job = stretch.job
-        moved = job.running and bool(pod.node) and job.node != pod.node
+        moved = job.running and bool(pod.node) and not job.runs_on(pod.node)
         requeued = job.state == "PENDING" and bool(pod.node) and stretch.last - stretch.first > DOUBT_S
         ended = job.state in ENDED_BY_SLURM or job.id in self._ended_by_slurm
         return ended or ((moved or requeued) and job.id == pod.job_id)

@@ -9,6 +9,7 @@ from typing import Any
 
 from extender.node_sync.drain_decision import TAINT
 from extender.node_sync.drains import PREFIX
+from slurm_client import hostlist
 from tests.chaos.cluster_spec import ODD
 from tests.chaos.cluster_spec import PREFIX as ASKS
 from wellknown import number_list
@@ -20,6 +21,8 @@ from wellknown.names import JOB_ID, SLURM_OUT_OF_SERVICE
 NAMESPACE = job_name("default", "")
 """End of the names of all jobs for Pods."""
 
+_OF_A_GANG = "gang-"
+"""Start of the uid of a gang that is identified by its name (`extender.pod_request.gang`)."""
 _GPUS = re.compile(r"gres[/:]gpu(?:[:][a-z]\w*)?[:=](\d+)")
 ENDED_BY_SLURM = frozenset({"TIMEOUT", "PREEMPTED", "DEADLINE", "OUT_OF_MEMORY"})
 """States of a job after an end by Slurm itself. Such an end also ends the Pod. A failure of a node in
@@ -56,6 +59,14 @@ class SeenPod:
     """The Pod's own grace period: seconds for which containers may run after the start of a deletion."""
     cores: frozenset[int] = frozenset()
     """Granted cores, by the Pod's annotation; empty without them."""
+    gang: str = ""
+    """Name of the Pod's gang; empty for a single Pod."""
+    gang_size: int = 1
+
+    @property
+    def workload(self) -> str:
+        """Returns the uid of the Pod, or a key of the Pod's gang."""
+        return gang_key(self.gang) if self.gang else self.uid
 
     @property
     def over(self) -> bool:
@@ -112,7 +123,7 @@ class SeenJob:
     node: str
     cpus: int
     uid: str
-    """Uid of the placeholder's Pod; empty for a native job."""
+    """The placeholder's workload (`SeenPod.workload`); empty for a native job."""
     partition: str = ""
     gpus: int = 0
     """Number of requested GPUs."""
@@ -129,6 +140,10 @@ class SeenJob:
     def running(self) -> bool:
         return self.state == "RUNNING"
 
+    def runs_on(self, node: str) -> bool:
+        """Returns True if the job runs, and has resources of a node."""
+        return self.running and node in hostlist.expand(self.node)
+
     @property
     def there(self) -> bool:
         """Returns True if processes of the job may be on the node."""
@@ -139,6 +154,12 @@ class SeenJob:
         cores = f", cores {number_list.compress(self.cores)}" if self.cores else ""
         where = self.node or self.partition
         return f"job {self.id} {self.state} {where}".rstrip() + f": {size}{cores}"
+
+
+def gang_key(gang: str) -> str:
+    """Returns the key of a gang. The name is enough, because no two gangs of a run have the same
+    name."""
+    return f"gang {gang}"
 
 
 def read_pod(manifest: Mapping[str, Any]) -> SeenPod:
@@ -164,6 +185,8 @@ def read_pod(manifest: Mapping[str, Any]) -> SeenPod:
         partitions=frozenset(filter(None, asked.split(","))),
         grace_s=grace,
         cores=frozenset(number_list.expand(allocation.cores)) if allocation else frozenset(),
+        gang=annotations.get(f"{ASKS}gang", ""),
+        gang_size=int(annotations.get(f"{ASKS}gang-size", 1)),
     )
 
 
@@ -204,6 +227,10 @@ def read_jobs(shown: str, uid_of: Callable[[str], str] = lambda _: "") -> list[S
     return [_read_job(line, uid_of) for line in shown.splitlines() if line.startswith("JobId=")]
 
 
+def _workload_of(key: PlaceholderKey) -> str:
+    return gang_key(key.name) if key.uid.startswith(_OF_A_GANG) else key.uid
+
+
 def pod_of(job: str) -> str:
     """Returns the name of the Pod in a job's name; empty for a native job."""
     return job.removesuffix(NAMESPACE) if job.endswith(NAMESPACE) else ""
@@ -214,6 +241,7 @@ def _read_job(line: str, uid_of: Callable[[str], str]) -> SeenJob:
     key = PlaceholderKey.parse(fields.get("AdminComment", ""))
     node, name = fields.get("NodeList", "(null)"), fields.get("JobName", "")
     named = uid_of(pod) if (pod := pod_of(name)) else ""
+    per_node, per_task = fields.get("TresPerNode", ""), fields.get("TresPerTask", "")
     return SeenJob(
         id=int(fields["JobId"]),
         name=name,
@@ -221,9 +249,9 @@ def _read_job(line: str, uid_of: Callable[[str], str]) -> SeenJob:
         state=fields["JobState"],
         node="" if node == "(null)" else node,
         cpus=int(fields.get("NumCPUs", "0").partition("-")[0]),
-        uid=key.uid if key else named,
+        uid=_workload_of(key) if key else named,
         partition=fields.get("Partition", ""),
-        gpus=sum(int(count) for count in _GPUS.findall(fields.get("TresPerNode", ""))),
+        gpus=sum(int(count) for count in _GPUS.findall(f"{per_node},{per_task}")),
         held=fields.get("Priority") == "0",
         cores=frozenset(number_list.expand(fields.get("CPU_IDs", ""))),
     )

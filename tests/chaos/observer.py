@@ -74,7 +74,7 @@ class Observer:
             return list(self._checker.pods.values())
 
     def placed_before(self, moment: float) -> set[str]:
-        """Returns the uids of the Pods with a Binding before a time, without Pods that are over."""
+        """Returns the workloads of the Pods with a Binding before a time, without Pods that are over."""
         with self._lock:
             return self._checker.placed_before(moment)
 

@@ -34,6 +34,9 @@ _DRAINS_APART_S = 25.0
 _ALICES = 0.6
 """Share of the Pods with a job of the user alice. She may change these jobs."""
 _MISCHIEF_APART_S = 4.0
+_GANGS_APART_S = 12.0
+_GANG_SIZES = (2, 3, 4, 6, 8, 12, 16)
+_GANG_COMES_S = 2.0
 _BURSTS_APART_S = 100.0
 _BURST_LASTS_S = 75.0  # long enough for most of the rest after a storm
 _BURST = 2 * WINDOW
@@ -84,6 +87,34 @@ class PodPlan:
     """Grace period in seconds. A deleted Pod uses the whole grace period."""
     owner: str
     """User of the Pod's job."""
+
+
+class GangFate(StrEnum):
+    """Planned end of a gang, `after` seconds from the creation."""
+
+    DELETE = "its author deletes all members"
+    FINISH = "all members end by themselves, and are deleted later"
+    CANCEL = "an admin cancels its placeholder"
+    LOSE = "its author deletes a member and creates another Pod of the gang, and later deletes all"
+
+
+@dataclass(frozen=True, slots=True)
+class GangPlan:
+    """A gang of `size` Pods with one CPU each. The members are created in random order, within
+    `_GANG_COMES_S`."""
+
+    at: float
+    name: str
+    comes: tuple[float, ...]
+    """Seconds from `at` to the creation of each member."""
+    fate: GangFate
+    after: float
+    partition: str
+    owner: str
+
+    @property
+    def size(self) -> int:
+        return len(self.comes)
 
 
 class Odd(StrEnum):
@@ -227,6 +258,19 @@ def pods(seed: int, duration: float) -> Iterator[PodPlan]:
         after, grace = random.uniform(2.0, 14.0), random.randint(1, MOST_GRACE_S)
         owner = "alice" if owners.random() < _ALICES else "root"
         yield PodPlan(at, f"p{number}", cpus, gpus, fate, after, partition, grace, owner)
+
+
+def gangs(seed: int, duration: float) -> Iterator[GangPlan]:
+    random = Random(f"gangs {seed}")
+    at, number = 0.0, 0
+    while (at := at + random.expovariate(1 / _GANGS_APART_S)) < duration:
+        number += 1
+        size = random.choice(_GANG_SIZES)
+        comes = tuple(random.uniform(0.0, _GANG_COMES_S) for _ in range(size))
+        fate = random.choices(list(GangFate), (0.35, 0.2, 0.2, 0.25))[0]
+        partition = random.choices((MAIN, LOW, GRACEFUL, HIGH), (0.3, 0.25, 0.2, 0.25))[0]
+        owner = random.choice(("alice", "root"))
+        yield GangPlan(at, f"g{number}", comes, fate, random.uniform(3.0, 15.0), partition, owner)
 
 
 def jobs(seed: int, duration: float) -> Iterator[JobPlan]:

@@ -84,6 +84,11 @@ class Report:
     outages: dict[str, int]
     """Number of nodes taken out of service by a person, by kind (`plan.Outage`)."""
     pods_bound: int
+    gangs: int
+    """Number of gangs with a bound member."""
+    partial_gangs: list[str]
+    """Gangs of which only a part was bound for too long (`gangs.limit_s`), while nothing failed."""
+    partial_s_max: float
     unbindable_held_s: float
     """Longest time of an unbindable Pod's jobs on nodes, in seconds, while kube-scheduler saw Pods."""
     unbindable_held_s_p50: float | None
@@ -113,7 +118,8 @@ class Report:
         slow = _exceeds(self.failover_s_max, FAILOVER_LIMIT_S)
         slow |= _exceeds(self.evict_ms_p99, EVICT_LIMIT_MS * self.slowness)
         overlaps = self.overlap_seconds_max > 0
-        return bool(self.violations) or slow or overlaps or self._insists or not self._tried
+        wrong = bool(self.violations) or bool(self.partial_gangs)
+        return wrong or slow or overlaps or self._insists or not self._tried
 
     @property
     def _insists(self) -> bool:
@@ -134,7 +140,7 @@ class Report:
     def _mischievous(self) -> bool:
         """Returns True if the run had every kind of mischief, of unbindable Pods, and of deletions."""
         done = self.mischief.keys() >= set(Mischief) and self.odd_pods.keys() >= set(Odd)
-        return done and all(self.deletions.values())
+        return done and all(self.deletions.values()) and self.gangs > 0
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -25,6 +25,7 @@ from tests.chaos.cluster_spec import SPEC
 from tests.chaos.crowd import Crowd
 from tests.chaos.failover import Failovers
 from tests.chaos.figures import Figures, figures, processes_of, signals_of
+from tests.chaos.gangs import too_long
 from tests.chaos.mischief import Mischiefs, denials
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.observer import Observer
@@ -70,6 +71,8 @@ class Run:
     def carry_out(self) -> Report:
         for pod in plan.pods(self._seed, self._duration):
             self._workload.plan_pod(pod)
+        for gang in plan.gangs(self._seed, self._duration):
+            self._workload.plan_gang(gang)
         for odd in plan.odd_pods(self._seed, self._duration):
             self._workload.plan_odd_pod(odd)
         for mischief in plan.mischief(self._seed, self._duration):
@@ -134,11 +137,14 @@ class Run:
                 self._log(line)
         counted: dict[str, Any] = {**count(violations), **asdict(measured)}
         denied, held = denials(self._cluster), self.checker.held_s(self._canary.blind)
+        slow = median(self._crowd.slowness)
+        partly = self.checker.partly_bound.found
+        partial = [each for each in partly if self._quiet.covers(each.begin, each.end)]
         failovers = [round(took, 2) for took in self._failovers.took_s]
         return Report(
             **counted,
             crowd_bound=self._crowd.sizes,
-            slowness=round(median(self._crowd.slowness), 2),
+            slowness=round(slow, 2),
             guests_adopted=len(self.checker.adopted),
             state_losses=len(self._causes.state_lost),
             outages={how: self._workload.done[how] for how in plan.Outage},
@@ -154,6 +160,9 @@ class Run:
             repairs=dict(self._repair.done),
             longest_s={kind: round(took, 1) for kind, took in self.checker.longest_s.items()},
             pods_bound=self.checker.bound,
+            gangs=len(self.checker.gangs_bound),
+            partial_gangs=[f"{each.gang}: {each.seconds:.1f} s" for each in too_long(partial, slow)],
+            partial_s_max=round(max((each.seconds for each in partial), default=0.0), 2),
             deletions={how: self._workload.done[how] for how in (BY_FORCE, SLOWLY)},
             mischief=dict(self._mischiefs.done),
             odd_pods=dict(Counter(self.checker.odd.values())),

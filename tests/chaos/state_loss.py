@@ -57,7 +57,7 @@ class StateLoss:
         """Waits until all bound Pods have a job, for at most _WITHIN_S. Returns the number of bound Pods
         without a job."""
         while True:
-            bound = {each.uid for each in self.observer.pods() if each.node and not each.over}
+            bound = {each.workload for each in self.observer.pods() if each.node and not each.over}
             with suppress(SubprocessError):
                 bound -= {job.uid for job in self.observer.jobs() if job.live}
                 if not bound:

@@ -41,6 +41,9 @@ GOOD = Report(
     failovers_s=[7.0],
     blind_s=200.0,
     pods_bound=80,
+    gangs=5,
+    partial_gangs=[],
+    partial_s_max=0.9,
     native_jobs=10,
     audit_settled_s=0.1,
     audit_bound=3,
@@ -58,6 +61,7 @@ GOOD = Report(
         ({"pods_bound": 40}, True),
         ({"pods_bound": 45, "odd_pods": {"greedy": 20}}, False),  # odd Pods can never be bound
         ({"native_starts": 0}, True),
+        ({"partial_gangs": ["g1: 1.2 s"]}, True),
         ({"guests_adopted": 0}, True),
         ({"evictions": {"cancelled": 50, "preempted": 2}}, True),
         ({"overlap_seconds_max": 0.1}, True),
@@ -98,6 +102,7 @@ def test_long_run_fails_without_each_kind_of_mischief() -> None:
     mischief, odd = {str(how): 1 for how in Mischief}, {str(why): 1 for why in Odd}
     assert not replace(long, mischief=mischief, odd_pods=odd).failed
     assert replace(long, mischief=mischief, odd_pods={"greedy": 80}).failed
+    assert replace(long, mischief=mischief, odd_pods=odd, gangs=0).failed
     never = {"delete by force": 0, "delete slowly": 8}
     assert replace(long, mischief=mischief, odd_pods=odd, deletions=never).failed
 

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from math import inf
 from threading import Event, Thread
 from typing import Any
@@ -20,7 +21,7 @@ from deploy.local.users import JOB_USERS
 from tests.administrator import Kubernetes
 from tests.chaos.checker import Causes
 from tests.chaos.cluster_spec import ODD, PREFIX, RUNS_FOR, STOPS_AFTER
-from tests.chaos.plan import Fate, JobPlan, Odd, OddPlan, Outage, OutagePlan, PodPlan
+from tests.chaos.plan import Fate, GangFate, GangPlan, JobPlan, Odd, OddPlan, Outage, OutagePlan, PodPlan
 from tests.end_to_end.actors import pod
 from wellknown.job_key import job_name
 
@@ -30,6 +31,7 @@ PROCESSES = "processes"
 _PODS = "/api/v1/namespaces/default/pods"
 _PATIENCE_S = 60.0
 _CLEANED_UP_AFTER_S = 12.0
+_ANOTHER_AFTER_S = 1.0
 _A_DAY_S = 86_400
 BY_FORCE, SLOWLY = "delete by force", "delete slowly"
 _DELETIONS: Mapping[int | None, str] = {0: BY_FORCE, _A_DAY_S: SLOWLY}
@@ -91,6 +93,27 @@ class Workload:
                 self.at(end + _SLOWLY_S, lambda: self._cancel(plan.name))
                 later = _LEFT_ALONE_S if plan.partition else _CLEANED_UP_AFTER_S
                 self.at(end + later, lambda: self.delete(plan.name, plan.grace_s))
+
+    def plan_gang(self, plan: GangPlan) -> None:
+        names = [f"{plan.name}-{number}" for number in range(plan.size)]
+        end, last = plan.at + plan.after, plan.at + plan.after + _CLEANED_UP_AFTER_S
+        for name, comes in zip(names, plan.comes, strict=True):
+            self._at_create(plan.at + comes, _member(plan, name))
+        match plan.fate:
+            case GangFate.DELETE:
+                last = end
+            case GangFate.CANCEL:
+                self.at(end, lambda: self._cancel(plan.name))
+            case GangFate.LOSE:
+                self.at(end, lambda: self.delete(names[0]))
+                another = f"{plan.name}-again"
+                self._at_create(end + _ANOTHER_AFTER_S, _member(plan, another))
+                names.append(another)
+        for name in names:
+            self.at(last, partial(self.delete, name))
+
+    def _at_create(self, at: float, manifest: dict[str, Any]) -> None:
+        self.at(at, lambda: self.create(manifest))
 
     def plan_odd_pod(self, plan: OddPlan) -> None:
         manifest = _odd_manifest(plan)
@@ -242,6 +265,20 @@ def _manifest(plan: PodPlan) -> dict[str, Any]:
         scheduler="slurm-scheduler" if plan.partition else "default-scheduler",
         terminationGracePeriodSeconds=plan.grace_s,
     )
+
+
+def _member(plan: GangPlan, name: str) -> dict[str, Any]:
+    """Returns the manifest of a member of a gang."""
+    annotations = {
+        PREFIX + "gang": plan.name,
+        PREFIX + "gang-size": str(plan.size),
+        PREFIX + "partition": plan.partition,
+        STOPS_AFTER: "1",
+        **_owned_by(plan.owner),
+    }
+    if plan.fate is GangFate.FINISH:
+        annotations[RUNS_FOR] = str(int(plan.after))
+    return pod(name, cpu="1", own_annotations=annotations, terminationGracePeriodSeconds=1)
 
 
 def _odd_manifest(plan: OddPlan) -> dict[str, Any]:
