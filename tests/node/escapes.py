@@ -41,6 +41,11 @@ class Escape:
         return self.name
 
 
+def device(numbers: frozenset[int]) -> dict[str, int]:
+    """Returns the script variables of the device with the lowest number."""
+    return {"gpu": min(numbers), "minor": 16 + min(numbers)}
+
+
 def all_of(escapes: tuple[Escape, ...], **variables: object) -> str:
     """Returns a single script that makes all attempts one after the other."""
     given = "".join(f"{name}='{value}'\n" for name, value in variables.items())

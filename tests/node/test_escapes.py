@@ -13,7 +13,7 @@ import pytest
 from deploy.local.guest.oci import BOX
 from deploy.local.spec import GUEST_GPUS
 from tests.eventually import eventually
-from tests.node.escapes import BY_JOB, BY_POD, Escape, all_of, answers
+from tests.node.escapes import BY_JOB, BY_POD, Escape, all_of, answers, device
 from tests.node.real_node import STARTS_WITHIN_S, Opened, container, open_each
 from wellknown.names import GRANTED
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 _OUTPUT: Final = "/tmp/escapes.out"
 _LOOKS: Final = f"grep Cpus_allowed_list /proc/self/status; {open_each('/node-dev/fgpu')} echo looked"
 """Script that prints the cores and devices of a container at the first instruction."""
-_MEMORY: Final = {"name": "memory", "emptyDir": {"medium": "Memory"}}
+MEMORY: Final = {"name": "memory", "emptyDir": {"medium": "Memory"}}
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,23 @@ def _plain(name: str, **more: object) -> Manifest:
     return {**own, "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}, **more}
 
 
+def unprivileged(gpus: int) -> Manifest:
+    """Returns an unprivileged container that requests GPUs, with the Node's /dev and MEMORY as
+    mounts."""
+    made = {**container(gpus), "securityContext": {}}
+    return made | {"volumeMounts": [*made["volumeMounts"], {"name": "memory", "mountPath": "/memory"}]}
+
+
 @pytest.fixture(scope="module")
 def beside(all_nodes: RealNode) -> Iterator[Beside]:
     node = all_nodes
     node.begin()
     looks = ["sh", "-c", _LOOKS]
-    first = {**container(2), "securityContext": {}}
-    first["volumeMounts"] = [*first["volumeMounts"], {"name": "memory", "mountPath": "/memory"}]
+    first = unprivileged(2)
     node.create_of(
         "pod",
         [first, _plain("second", command=["sh", "-c", f"{_LOOKS}; sleep 2147483647"])],
-        volumes=[_MEMORY],
+        volumes=[MEMORY],
         initContainers=[_plain("init", command=looks)],
     )
     node.running("pod")
@@ -67,14 +73,14 @@ def beside(all_nodes: RealNode) -> Iterator[Beside]:
     job = node.sbatch("sleep 600", "-n1", "--mem=100", "--gres=gpu:2")
     eventually(lambda: node.job_state(job) == "RUNNING", "the first job runs")
     others = node.gpus_of_job(job)
-    tries = all_of(BY_POD, own_cpus=cores, cpu=node.cpus_of_job(job), **_device(others))
+    tries = all_of(BY_POD, own_cpus=cores, cpu=node.cpus_of_job(job), **device(others))
     by_pod = answers(node.inside("pod", tries))
     tries = all_of(
         BY_JOB,
         cpu=cores.partition("-")[0],
         pod=node.cgroup("pod"),
         process=node.processes_of(node.uid("pod"))[0],
-        **_device(gpus),
+        **device(gpus),
     )
     own = "own_cpus=$(sed -n 's/^Cpus_allowed_list:[^0-9]*//p' /proc/self/status)\nexport own_cpus"
     script = f"{own}\nexport TMPDIR=$(mktemp -d)\n{tries}"
@@ -86,11 +92,6 @@ def beside(all_nodes: RealNode) -> Iterator[Beside]:
     )
     yield Beside(node, cores, gpus, by_pod, by_job)
     node.clean_up()
-
-
-def _device(numbers: frozenset[int]) -> dict[str, int]:
-    """Returns the script variables of the device with the lowest number."""
-    return {"gpu": min(numbers), "minor": 16 + min(numbers)}
 
 
 def judge(evidence: Evidence, name: str, verdict: str) -> None:
