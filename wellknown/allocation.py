@@ -10,7 +10,7 @@ import orjson
 
 from wellknown import number_list
 from wellknown.job_key import whole_number
-from wellknown.names import GRANTED, JOB_ID, NODE
+from wellknown.names import GRANTED, JOB_ID, NODE, RANK
 
 _LONGEST_NAME = 253  # the limit of names in Kubernetes
 _LONGEST_GRANTED = 65_536
@@ -42,6 +42,10 @@ class Allocation:
     keeps the name, because the Node's label may change after the grant. Comparisons of allocations
     ignore this field, because older allocations lack the name."""
 
+    rank: int | None = field(default=None, compare=False)
+    """Number of the slot among the slots of a gang, from 0; None for a single Pod. `parse` does not read
+    the rank, because the rank is only for the Pod's containers."""
+
     @property
     def granted(self) -> str:
         """Returns the text under GRANTED."""
@@ -57,7 +61,8 @@ class Allocation:
 
     def annotations(self) -> dict[str, str]:
         """Returns the annotations that write this allocation onto the Pod."""
-        return {JOB_ID: str(self.job_id), NODE: self.node, GRANTED: self.granted}
+        rank = {} if self.rank is None else {RANK: str(self.rank)}
+        return {JOB_ID: str(self.job_id), NODE: self.node, GRANTED: self.granted, **rank}
 
     @classmethod
     def parse(cls, annotations: Mapping[str, str]) -> Self | None:

@@ -20,6 +20,9 @@ people, also on adopted Pods: `kubectl get pods -l slurm-extender.io/job-id=4711
 NODE = DOMAIN + "node"
 GRANTED = DOMAIN + "granted"
 """Cores, memory and devices of the job on the Pod's Node, as JSON (`Allocation`)."""
+RANK = DOMAIN + "rank"
+"""Annotation with the rank of a Pod in its gang, from 0, for the downward API. No decision reads the
+annotation."""
 ADOPTED = DOMAIN + "adopted-as"
 """Annotation with the id of the job that the extender runs for an adopted Pod, which another scheduler
 placed. With the id, the resources of the Pod and of the job do not count twice."""

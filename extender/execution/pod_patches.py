@@ -23,12 +23,13 @@ from wellknown.names import (
     GRANTED,
     JOB_ID,
     NODE,
+    RANK,
 )
 
 _COMPONENT = "slurm-extender"
 _LONGEST_NAME = 200  # of the 253 characters that an Event's name may have
 _ONCE_IN_S = 1800
-_OF_ONE_ATTEMPT = (JOB_ID, NODE, GRANTED, FEASIBLE_NODES)
+_OF_ONE_ATTEMPT = (JOB_ID, NODE, GRANTED, RANK, FEASIBLE_NODES)
 
 
 def nomination(pod: Pod, allocation: Allocation, now: datetime) -> dict[str, Any]:

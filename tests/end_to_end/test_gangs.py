@@ -169,6 +169,7 @@ def ranks(actors: Actors, job: str) -> list[Rank]:
         found = []
         for each in pods:
             index = each["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+            assert each["metadata"]["annotations"]["slurm-extender.io/rank"] == index
             slot = json.loads(each["metadata"]["annotations"][GANG])
             found.append((int(index), each["spec"]["nodeName"], slot))
         return sorted(found, key=lambda rank: rank[0])

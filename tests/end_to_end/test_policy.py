@@ -487,8 +487,8 @@ def copied(actors: Actors, name: str, copy: str) -> CompletedProcess[str]:
 
 def touched(actors: Actors, name: str) -> None:
     """Adds the annotations of an adopted or woken Pod."""
-    notes = ("slurm-extender.io/adopted-as=40000000", "slurm-extender.io/capacity-freed=now")
-    options = ("--as=slurm-extender", "--overwrite", *notes)
+    notes = ("adopted-as=40000000", "capacity-freed=now", "rank=0")
+    options = ("--as=slurm-extender", "--overwrite", *(f"slurm-extender.io/{each}" for each in notes))
     actors.cluster.kubectl("annotate", "pod", actors.full(name), *options)
 
 

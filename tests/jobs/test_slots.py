@@ -197,3 +197,22 @@ def test_whole_on_node_returns_the_full_grant_on_a_bound_pods_node() -> None:
         assert whole == Allocation(job.id, node, cores=cores)
     assert whole_on_node(pod(node="n3"), job, VIEW) is None
     assert whole_on_node(pod(), job, VIEW) is None
+
+
+def test_slots_of_a_gang_are_numbered_in_order() -> None:
+    grant = Grant(("n1", "n2"), ("gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"), ("0-1", "0-1"))
+    asked = JobSpec("g", 2, 100, (("gpu", 2),), nodes=2)
+    found = list(slots(grant, 7, asked, 4, lambda name: name))
+    assert [(slot.node, slot.gres, slot.rank) for slot in found] == [
+        ("n1", "gpu:1(IDX:0)", 0),
+        ("n1", "gpu:1(IDX:1)", 1),
+        ("n2", "gpu:1(IDX:0)", 2),
+        ("n2", "gpu:1(IDX:1)", 3),
+    ]
+    assert found[3].annotations()["slurm-extender.io/rank"] == "3"
+
+
+def test_single_pod_has_no_rank() -> None:
+    (found,) = slots(Grant(("n1",)), 7, JobSpec("p", 2, 100), 1, lambda name: name)
+    assert found.rank is None
+    assert "slurm-extender.io/rank" not in found.annotations()

@@ -4,7 +4,7 @@ thousands of other annotations, and CEL would search all of them.
 */}}
 {{- define "slurm-extender.bookkeeping" -}}
       ['slurm-extender.io/adopted-as', 'slurm-extender.io/attempt', 'slurm-extender.io/granted',
-       'slurm-extender.io/job-id', 'slurm-extender.io/node',
+       'slurm-extender.io/job-id', 'slurm-extender.io/node', 'slurm-extender.io/rank',
        'slurm-extender.io/feasible-nodes', 'slurm-extender.io/capacity-freed']
 {{- end -}}
 
