@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -42,7 +43,8 @@ def placed(actors: Actors, label: str, number: int) -> dict[str, list[Manifest]]
 def job_of(pods: list[Manifest]) -> str:
     """Returns the id of the only job of these Pods, and checks that no two Pods have the same slot."""
     notes = [each["metadata"]["annotations"] for each in pods]
-    slots = {(json.loads(n[_GRANTED])["node"], json.loads(n[_GRANTED])["gres"]) for n in notes}
+    devices = [json.loads(note[_GRANTED])["gres"] for note in notes]
+    slots = set(zip([each["spec"]["nodeName"] for each in pods], devices, strict=True))
     assert len(slots) == len(pods)
     (job_id,) = {n[_JOB_ID] for n in notes}
     return str(job_id)
@@ -65,6 +67,9 @@ def test_each_group_of_a_leader_worker_set_is_a_gang(actors: Actors) -> None:
     leader_worker_set(actors)
     groups = placed(actors, "leaderworkerset.sigs.k8s.io/group-index", 6)
     assert len({job_of(pods) for pods in groups.values()}) == len(groups) == 2
+    for each in chain(*groups.values()):
+        index = each["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/worker-index"]
+        assert each["metadata"]["annotations"]["slurm-extender.io/rank"] == index
 
 
 def test_restarted_group_gets_another_job_and_the_other_group_runs_on(actors: Actors) -> None:
