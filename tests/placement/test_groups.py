@@ -363,6 +363,16 @@ def test_reports_on_a_group_wait_until_no_more_pods_come() -> None:
     assert [sentence(each.cause) for each in told] == ["59 of 60 Pods of the gang g1 exist"]
 
 
+def test_reports_on_a_group_that_comes_very_slowly_do_not_wait_for_ever() -> None:
+    world, group = World(), Workload(GROUP, "default", "g1", "", 90)
+    reports = list[Effect]()
+    for _ in range(60):
+        world.create_pod(group=group)
+        reports += of_kind(world.settle() + world.wait(0.9), ReportWaiting)
+    assert reports
+    assert sentence(reports[0].cause).startswith("34 of 90 Pods")
+
+
 def restarted_group() -> World:
     """Returns a world with a group that runs in its second attempt, after a preemption."""
     world = group_of_three()

@@ -25,6 +25,8 @@ from wellknown.names import Reason
 _MAX_BECAUSE_OF_PODS = 50
 """Attempts that fail because of other Pods do not lengthen the pauses between attempts, but only up to
 this number."""
+_GATHERS_S = 30.0
+"""Longest time for which a report on missing Pods waits while other Pods of the gang come."""
 _MAY_COME_SOON = frozenset({Reason.CLAIM_NOT_READY, Reason.PODS_MISSING})
 
 
@@ -77,6 +79,7 @@ def _in_line(record: Placeholder, at: Context) -> Placeholder:
     why, current = kept_back(record, at.now), record.cause
     if why is not None:
         until = max(record.since + at.rules.report_after, record.retry.not_before)
+        until = min(until, record.since + _GATHERS_S)
         soon = why.reason in _MAY_COME_SOON and at.now < until
         if soon and (current is None or current.reason not in REASONS):
             return record._replace(cause=None)
