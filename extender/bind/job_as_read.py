@@ -9,6 +9,7 @@ from extender.jobs.verdict import judge
 from extender.node_view.view import ClusterView
 from extender.pod_request.job_request import without_pod
 from extender.pod_request.pod import Pod
+from extender.pod_request.workload import Workload
 from extender.record.config import PlacementConfig
 from slurm_client.model import Job, JobSpec
 from wellknown.allocation import Allocation
@@ -24,7 +25,7 @@ class JobAsRead:
     the job is judged and divided once for all of them."""
 
     job: Job | None
-    _slots: dict[tuple[JobSpec, int], tuple[Allocation, ...]] = field(default_factory=dict)
+    _slots: dict[tuple[Workload, JobSpec, int], tuple[Allocation, ...]] = field(default_factory=dict)
 
     def slot(self, pod: Pod, node: str, view: ClusterView, rules: PlacementConfig) -> Allocation:
         """Returns the allocation that Slurm granted to a Pod on a Node. Raises NotBound if the Pod has
@@ -33,7 +34,7 @@ class JobAsRead:
         if job is None or not job.state.running:
             raise NotBound(f"Slurm job {pod.scheduling.job_id} is not running")
         asked = pod.workload.request([pod.request]).job
-        key = without_pod(asked), pod.scheduling.attempt
+        key = pod.workload, without_pod(asked), pod.scheduling.attempt
         has = self._slots.get(key)
         if has is None:
             has = self._slots[key] = _slots_of(job, pod, asked, view, rules)

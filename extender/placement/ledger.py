@@ -333,6 +333,9 @@ class Ledger(Settled):
             for uid in to_tell.due(turns, now):
                 record = self._records.get(uid)
                 if record is not None and record.state is State.SEEN and record.cause is None:
+                    if record.retry.not_before > now:  # more Pods of the gang come (`on_pod.joined`)
+                        to_tell.in_line[uid] = record.retry.not_before
+                        continue
                     to_tell.reported_at = now
                     why = self._apart.why(record, self._at) or self._windows.why(uid)
                     self._settle(record._replace(cause=why))

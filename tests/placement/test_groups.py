@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -351,7 +352,7 @@ def test_reports_on_a_group_wait_until_no_more_pods_come() -> None:
     """A report for each Pod is two writes for each Pod, and a report for each new Pod would be a
     quadratic number."""
     world, group = World(), Workload(GROUP, "default", "g1", "", 60)
-    reports = list[Effect]()
+    reports = list[Any]()
     for _ in range(58):
         world.create_pod(group=group)
         reports += of_kind(world.settle() + world.wait(0.2), ReportWaiting)
@@ -365,7 +366,7 @@ def test_reports_on_a_group_wait_until_no_more_pods_come() -> None:
 
 def test_reports_on_a_group_that_comes_very_slowly_do_not_wait_for_ever() -> None:
     world, group = World(), Workload(GROUP, "default", "g1", "", 90)
-    reports = list[Effect]()
+    reports = list[Any]()
     for _ in range(60):
         world.create_pod(group=group)
         reports += of_kind(world.settle() + world.wait(0.9), ReportWaiting)

@@ -17,6 +17,7 @@ from slurm_client.gres import counts, gpus, numbers, parse, parts_by_gpu
         ("gpu:h100", [("gpu", "h100", 1)]),
         ("gpu:h100(CNT:8),nic(CNT:16)", [("gpu", "h100", 8), ("nic", "", 16)]),
         ("gpu:h100:8(CNT:8)", [("gpu", "h100", 8)]),
+        ("gpu:1080(CNT:2)", [("gpu", "1080", 2)]),
     ],
 )
 def test_gres_are_read_with_and_without_types_counts_and_details(

@@ -163,7 +163,7 @@ def give_back(record: Placeholder, at: Context) -> Placeholder:
 
 
 def _nodes(members: Iterable[Member]) -> tuple[str, ...]:
-    return tuple([each.slot.node for each in members if each.slot])
+    return tuple(dict.fromkeys(each.slot.node for each in members if each.slot))
 
 
 def asked_all_the_same(record: Placeholder, key: PlaceholderKey, job_id: int, now: float) -> Placeholder:

@@ -176,7 +176,7 @@ def is_only_newer(before: Placeholder, after: Placeholder, uid: str) -> bool:
     if not (before.job is after.job and before.retry is after.retry and before.cause is after.cause):
         return False
     old, new = before.member(uid), after.member(uid)
-    if old is None or new is None or old.unlisted or len(before.members) != len(after.members):
+    if old is None or new is None or before.unlisted or len(before.members) != len(after.members):
         return False
     if before.request is not after.request or old.pod.request is not new.pod.request:
         return False
