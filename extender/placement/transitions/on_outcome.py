@@ -71,6 +71,8 @@ def after_outcome(record: Placeholder, outcome: Outcome, at: Context) -> Placeho
         record = record.with_writes([effect.pod], in_flight=False)
     else:
         record = record.with_retry(in_flight=False)
+    if isinstance(effect, ReadJob) and effect.job_id != record.job.id:
+        return record  # another replica has submitted another job meanwhile, and the record has this job
     if isinstance(result, Failure):
         return _after_failure(record, effect, result, at)
     return record if _stale(record, effect) else _after_success(record, effect, result, at)
