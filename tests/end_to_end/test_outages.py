@@ -169,9 +169,17 @@ def test_slow_system_is_no_problem(actors: Actors, of: str) -> None:
     assert not problems(actors)
 
 
+def set_clock(clock: Path, seconds: int) -> None:
+    """Sets the error of the extender's clock. The extender reads the file at any moment, so the file is
+    never empty."""
+    new = clock.with_suffix(".new")
+    new.write_text(str(seconds))
+    new.replace(clock)
+
+
 def test_clock_change_affects_no_pod(actors: Actors, tmp_path: Path) -> None:
     clock = tmp_path / "clock"
-    clock.write_text("0")
+    set_clock(clock, 0)
     argv = [sys.executable, "-m", "tests.end_to_end.stepping_extender"]
     actors.cluster.stop(EXTENDER)
     actors.cluster.start(EXTENDER, argv=argv, env={"SLURM_EXTENDER_CLOCK": str(clock)})
@@ -179,7 +187,7 @@ def test_clock_change_affects_no_pod(actors: Actors, tmp_path: Path) -> None:
         actors.create("stays")
         node = actors.bound("stays")
         for number, hours in enumerate((3, -3, 0)):
-            clock.write_text(str(hours * 3600))
+            set_clock(clock, hours * 3600)
             leaves, waits = f"leaves-{number}", f"waits-{number}"
             actors.create(leaves, cpu="7")
             actors.bound(leaves)
