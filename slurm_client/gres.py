@@ -16,10 +16,10 @@ _GIVEN = re.compile(r"([^:,()]+)(?::[^,()]+)?\(([^)]*)\)(?:,|$)")
 """Matches one GRES of a job. The groups are the name, and the details in parentheses."""
 _PARTS = re.compile(r"([0-9]{1,20})/[0-9]{1,20}", re.ASCII)
 """Matches two numbers, like "2/4": the job's parts of a GPU, and all parts of this GPU."""
-_COUNTED = re.compile(r"(?::([0-9]+)(?=\(CNT:\1\)))?\(CNT:([0-9]+)\)", re.ASCII)
+_COUNTED = re.compile(r"\(CNT:([0-9]+)\)", re.ASCII)
 """Matches the count of devices without files. Slurm reports this count in the parentheses only, like
 "gpu:h100(CNT:8)" (gres_stepmgr.c: gres_stepmgr_job_build_details). A number before the parentheses is
-the type ("gpu:1080(CNT:2)"), unless the number is the same count."""
+the type, like "gpu:1080(CNT:2)"."""
 _DETAILS = re.compile(r"\([^)]*\)")
 _AMOUNT = re.compile(r"([0-9]+)([KMG]?)", re.ASCII | re.IGNORECASE)
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -28,7 +28,7 @@ _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def parse(text: str) -> list[tuple[str, str, int]]:
     """Returns (name, type, count) of each GRES. The default count is 1 (slurm.conf(5) Gres)."""
     parsed = []
-    for element in filter(None, _DETAILS.sub("", _COUNTED.sub(r":\2", text)).split(",")):
+    for element in filter(None, _DETAILS.sub("", _COUNTED.sub(r":\1", text)).split(",")):
         name, *rest = element.split(":")
         amount = _AMOUNT.fullmatch(rest[-1]) if rest else None
         count = int(amount[1]) * _SCALE[amount[2].upper()] if amount else 1

@@ -31,8 +31,8 @@ def pod_with(gres: str = "", cores: str = "", memory_mb: int = 0, *, says: str =
         (GPUS, "gpu:2(IDX:0,1)", None),
         ("gpu:1(IDX:1)", "gpu:2(IDX:0-1)", None),
         ("", "gpu:2(IDX:0-1)", None),
-        ("craynetwork:1(CNT:1)", "craynetwork:1(CNT:1)", None),
-        (GPUS, "gpu:h100:2(CNT:2)", None),  # the report has no numbers
+        ("craynetwork(CNT:1)", "craynetwork(CNT:1)", None),
+        (GPUS, "gpu:h100(CNT:2)", None),  # the report has no numbers
         ("devices?", GPUS, None),
         (GPUS, "shard:2((null))", None),
         (GPUS, "shard:2(0/4,2/4)", "no gpu now, and the Pod runs on gpu 0-1"),

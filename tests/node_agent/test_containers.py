@@ -109,7 +109,7 @@ async def test_container_with_an_mps_part_gets_gpu_and_percentage(node: Node) ->
     [
         (sandbox(A, **{GRANTED: '{"v":2}'}), "what Slurm granted it cannot be read"),
         (sandbox(A, "gpu:1(IDX:7)"), "Slurm gave it gpu 7, and this machine has 3"),
-        (sandbox(A, "gpu:1(CNT:1)"), "Slurm does not say which gpu it has"),
+        (sandbox(A, "gpu(CNT:1)"), "Slurm does not say which gpu it has"),
     ],
 )
 async def test_pod_with_unknown_devices_does_not_run(
