@@ -41,7 +41,6 @@ class Allocation:
     """The Node's name in Slurm at the time of the grant. Empty if this is the Node's own name. The field
     keeps the name, because the Node's label may change after the grant. Comparisons of allocations
     ignore this field, because older allocations lack the name."""
-
     rank: int | None = field(default=None, compare=False)
     """Number of the slot among the slots of a gang, from 0; None for a single Pod. `parse` does not read
     the rank, because the rank is only for the Pod's containers."""

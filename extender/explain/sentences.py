@@ -163,7 +163,7 @@ def _node_refused(node: str, message: str) -> str:
     return f"kube-scheduler refused {node}, which Slurm chose{_after_colon(message)}"
 
 
-def _nodes_refused(nodes: tuple[str, ...], message: str, several: bool) -> str:
+def _nodes_refused(nodes: str, message: str, several: bool) -> str:
     last = " (the last)" if several and message else ""
     return f"kube-scheduler refused {nodes}{last}{_after_colon(message)}"
 

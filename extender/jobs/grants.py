@@ -101,8 +101,6 @@ def changed_slot(pod: Pod, has: Allocation | None) -> Allocation | None:
     """Returns the slot to write onto a bound Pod after the slot of the Pod's job has changed. `has` is
     the current slot of the job on the Node. Returns None if the slot has not changed, or if no slot is
     on the Pod. The Pod keeps its devices, because the containers have opened the devices."""
-    if has is pod.scheduling.allocation:
-        return None
     before = _in_force(pod)
     if has is None or before is None or has == before:
         return None

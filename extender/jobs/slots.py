@@ -10,6 +10,7 @@ Slurm reports the resources of a job on each node, but not the number of tasks t
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import count
 
 from extender.node_view.view import ClusterView
 from extender.pod_request.pod import Pod
@@ -39,22 +40,16 @@ def nodes_by(view: ClusterView, pods: Iterable[Pod] = ()) -> NodeOf:
 def slots(
     grant: Grant, job_id: int, asked: JobSpec, members: int, node_of: NodeOf
 ) -> Iterator[Allocation]:
-    """Returns the slots of a workload's job, node by node. `asked` is the request for the job of all
+    """Yields the slots of a workload's job, node by node. `asked` is the request for the job of all
     `members`. There are fewer slots than `members` if a Slurm node has no Kubernetes Node, if the grant
     of a node cannot be divided, or if the grant lacks requested amounts."""
-    shares = zip(grant.nodes, _shares(grant, asked, members), strict=True)
-    found = _on_each(grant, job_id, shares, node_of)
-    return found if members == 1 else (replace(slot, rank=rank) for rank, slot in enumerate(found))
-
-
-def _on_each(
-    grant: Grant, job_id: int, shares: Iterable[tuple[str, int]], node_of: NodeOf
-) -> Iterator[Allocation]:
-    """Yields the slots. `shares` has the number of members on each Slurm node."""
-    for number, (name, share) in enumerate(shares):
-        node = node_of(name)
-        if node is not None:
-            yield from _divided(_whole(grant, number, job_id, node), share)
+    ranks = count()
+    for number, share in enumerate(_shares(grant, asked, members)):
+        node = node_of(grant.nodes[number])
+        if node is None:
+            continue
+        for slot in _divided(_whole(grant, number, job_id, node), share):
+            yield slot if members == 1 else replace(slot, rank=next(ranks))
 
 
 def whole_on_nodes(grant: Grant, job_id: int, node_of: NodeOf) -> Iterator[Allocation]:

@@ -7,7 +7,7 @@ from extender.jobs.overlap import common, units_on
 from extender.placement.transitions.on_pod import may_begin_again
 from extender.pod_request.pod import Pod
 from extender.record.member import Member
-from extender.record.members import Members, changed_members
+from extender.record.members import changed_members
 from extender.record.placeholder import NO_NODES, Placeholder
 from extender.record.states import WATCHED, State
 from wellknown.allocation import Allocation
@@ -118,7 +118,7 @@ class Records:
             self._leave_job(uid, before and before.job.id)
             if record.job.id is not None:
                 self._by_job.setdefault(record.job.id, set()).add(uid)
-        changed = changed_members(before.members if before else Members(), record.members)
+        changed = changed_members(before.members if before else (), record.members)
         if changed is None and record.workload.size > 1:
             for each in before.members if before else ():
                 self._of_member.pop(each.pod.uid, None)

@@ -176,7 +176,7 @@ class Settled(LedgerReader):
         self._wakes.note(before, record, self._at.now)
         self._key_checks.follow(partition, record)
         if record.state is State.ALLOCATED and not self._view.shares_cores(record.request.job.partition):
-            self._doubt(record.uid, new_slots(before.members if before else Members(), record.members))
+            self._doubt(record.uid, new_slots(before.members if before else (), record.members))
         avoiding = record.rejections.nodes and record.state not in _PLACED
         (self._avoiding.add if avoiding else self._avoiding.discard)(record.uid)
         if record.state is State.RELEASING and before is not None and before.state is not record.state:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from math import inf
 
 from extender.record.member import Member
-from extender.record.members import Members, changed_members
+from extender.record.members import changed_members
 from extender.record.placeholder import Placeholder
 from extender.turns.exclusive_turns import turn_ends
 
@@ -31,10 +31,10 @@ class Wakes:
     def note(self, before: Placeholder | None, record: Placeholder, now: float) -> None:
         """Notes only the new due times of a record, because a waiting Pod may get new versions very
         often."""
-        had, has = Members() if before is None else before.members, record.members
+        had, has = () if before is None else tuple(before.members), tuple(record.members)
         changed = changed_members(had, has)
         if changed is not None:
-            had, has = Members(old for old, _ in changed), Members(new for _, new in changed)
+            had, has = tuple(old for old, _ in changed), tuple(new for _, new in changed)
         dues = [due for due in _dues(record, has) if now < due < inf]
         noted = {*_dues(before, had)} if dues and before is not None else set[float]()
         for due in dues:

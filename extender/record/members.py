@@ -34,7 +34,7 @@ def is_unlisted(member: Member) -> bool:
     return member.unlisted
 
 
-def is_looked_at(member: Member) -> bool:
+def shows_rejection(member: Member) -> bool:
     """Returns True if the member's Pod shows that kube-scheduler rejected a Node."""
     scheduling = member.pod.scheduling
     return bool(scheduling.node_rejection) or scheduling.feasible_nodes is not None
@@ -78,13 +78,19 @@ class Members(tuple[Member, ...]):  # noqa: SLOT001 -- a tuple cannot have slots
 
     def with_one(self, uid: str, /, **changes: Any) -> Self:
         """Returns the members with changed fields of the member with a Pod's uid, if there is one."""
-        place = self._place_of(uid)
-        if place is None:
-            return self
-        before = self[place]
-        after = before._replace(**changes)
-        counts = {is_so: n + is_so(after) - is_so(before) for is_so, n in self._counts.items()}
-        return type(self)((*self[:place], after, *self[place + 1 :]), self._places, counts)
+        member = self.get(uid)
+        return self if member is None else self.with_versions([member._replace(**changes)])
+
+    def with_versions(self, changed: Iterable[Member]) -> Self:
+        """Returns the members with other versions of some members. A version belongs to the member with
+        the same Pod. Each Pod is a member's."""
+        members, counts = list(self), dict(self._counts)
+        for after in changed:
+            place = self._place_of(after.pod.uid)
+            assert place is not None
+            before, members[place] = members[place], after
+            counts = {is_so: n + is_so(after) - is_so(before) for is_so, n in counts.items()}
+        return type(self)(members, self._places, counts)
 
     def with_all(self, **changes: Any) -> Self:
         """Returns the members with changed fields of all members."""
@@ -96,7 +102,9 @@ class Members(tuple[Member, ...]):  # noqa: SLOT001 -- a tuple cannot have slots
         return self._places.get(uid)
 
 
-def changed_members(before: Members, after: Members) -> list[tuple[Member, Member]] | None:
+def changed_members(
+    before: Sequence[Member], after: Sequence[Member]
+) -> list[tuple[Member, Member]] | None:
     """Returns each changed member as a pair: before and after the change. Returns None if the members
     have other Pods now."""
     if before is after:
@@ -107,7 +115,7 @@ def changed_members(before: Members, after: Members) -> list[tuple[Member, Membe
     return None if any(old.pod.uid != new.pod.uid for old, new in changed) else changed
 
 
-def new_slots(before: Members, after: Members) -> list[Allocation]:
+def new_slots(before: Sequence[Member], after: Sequence[Member]) -> list[Allocation]:
     """Returns the slots that the members have in `after`, but did not have in `before`."""
     changed = changed_members(before, after)
     got = after if changed is None else [new for old, new in changed if new.slot is not old.slot]

@@ -124,12 +124,9 @@ class Placeholder(NamedTuple):
 
     def with_writes(self, of: Iterable[Pod], /, **changes: Any) -> Self:
         """Returns the record with changed fields of the writes (`Member.write`) for these Pods."""
-        members = self.members
-        for pod in of:
-            member = members.get(pod.uid)
-            if member is not None:
-                members = members.with_one(pod.uid, write=member.write._replace(**changes))
-        return self._replace(members=members)
+        found = (member for pod in of if (member := self.member(pod.uid)) is not None)
+        changed = [each._replace(write=each.write._replace(**changes)) for each in found]
+        return self._replace(members=self.members.with_versions(changed))
 
     def with_members(self, **changes: Any) -> Self:
         """Returns the record with changed fields of all members."""

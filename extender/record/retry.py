@@ -28,7 +28,8 @@ class Retry(NamedTuple):
     """Number of failed effects in a row."""
     waits: Waits = Waits.FOR_TIME
     not_before: float = 0.0
-    """Time before which the next effect is not tried."""
+    """Time before which the next effect is not tried. In SEEN, also the time before which the extender
+    reports no missing Pods of a gang (`on_pod.joined`)."""
     unbound_by: float = inf
     """Time at which the extender gives back an unbound allocation."""
     denied: Failure | None = None

@@ -175,7 +175,7 @@ async def test_pod_known_only_to_the_kubelet_delays_one_answer(
 
 
 async def test_successor_of_a_pod_deleted_by_force_gets_granted_devices(site: Site) -> None:
-    """The kubelet lists the Pod deleted by force and its successor, both under the same name."""
+    """The kubelet lists a Pod that was deleted by force and the next Pod with the same name."""
     async with site.runs() as plugin:
         site.listed.former["ml/one"] = ["GPU-b"]
         await site.create("one", 0)

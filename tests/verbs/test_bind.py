@@ -200,10 +200,11 @@ def test_the_job_of_a_gang_is_divided_once_for_all_members(monkeypatch: pytest.M
     monkeypatch.setattr(job_as_read, "slots", noted)
     job = placeholder_job(POD, nodes=("gpu-04",), cores=("0-3",))
     of_two = POD._replace(group=Workload(UID, POD.namespace, NAME, POD.created, 2, 2))
+    other = of_two._replace(uid="other", name="other")
     read = JobAsRead(job)
-    for cores in ("0-1", "2-3"):
+    for member, cores in ((of_two, "0-1"), (other, "2-3")):
         own = Allocation(job.id, "n4", cores=cores)
-        assert read.slot(changed(of_two, allocation=own), "n4", VIEW, RULES) == own
+        assert read.slot(changed(member, allocation=own), "n4", VIEW, RULES) == own
     assert len(divided) == 1
 
 

@@ -77,14 +77,12 @@ def _in_line(record: Placeholder, at: Context) -> Placeholder:
     reports a missing claim, and missing Pods of a gang, only after `report_after`: a client may create
     them shortly after the Pod, or after the gang's last Pod (`on_pod.joined`)."""
     why, current = kept_back(record, at.now), record.cause
-    if why is not None:
-        until = max(record.since + at.rules.report_after, record.retry.not_before)
-        until = min(until, record.since + _GATHERS_S)
-        soon = why.reason in _MAY_COME_SOON and at.now < until
-        if soon and (current is None or current.reason not in REASONS):
-            return record._replace(cause=None)
-        return record._replace(cause=why)
-    return record if current is None or current.reason not in REASONS else record._replace(cause=None)
+    reported = current is not None and current.reason in REASONS
+    if why is None:
+        return record._replace(cause=None) if reported else record
+    until = max(record.since + at.rules.report_after, record.retry.not_before)
+    soon = why.reason in _MAY_COME_SOON and at.now < min(until, record.since + _GATHERS_S)
+    return record._replace(cause=None if soon and not reported else why)
 
 
 def _restart(record: Placeholder, at: Context) -> Placeholder:

@@ -30,7 +30,7 @@ from extender.record.events import (
     WriteAttempt,
 )
 from extender.record.member import Member
-from extender.record.members import is_bound, is_looked_at
+from extender.record.members import is_bound, shows_rejection
 from extender.record.placeholder import Placeholder
 from extender.record.states import State
 from slurm_client.model import HIGHEST_PRIORITY
@@ -63,10 +63,10 @@ def read_grant(record: Placeholder, _at: Context) -> Effect | None:
     job_id = record.job.known_id
     if record.job.unverified:
         return ReadJob(record.uid, job_id)
-    if not record.members.count(is_looked_at):
+    if not record.members.count(shows_rejection):
         return None
-    looked_at = filter(is_looked_at, record.members)
-    first = next((m for m in looked_at if m.rejection_cleared and m.rejects(job_id)), None)
+    rejected = filter(shows_rejection, record.members)
+    first = next((m for m in rejected if m.rejection_cleared and m.rejects(job_id)), None)
     if first is None or first.slot is None:
         return None
     if not all(each.write.done or each.pod.life.node is not None for each in record.members):
