@@ -67,6 +67,7 @@ MOVES: Mapping[State, Mapping[State, str]] = {
     },
     State.REPLACING: {
         State.SEEN: "the old job is over, the next attempt may begin",
+        State.ALLOCATED: "/bind was faster for a part of the gang, and may bind the rest",
         State.BOUND: "/bind was faster than the extender",
         State.EVICTING: "/bind was faster, and the job is over",
         State.RELEASING: "the Pod is gone",

@@ -11,11 +11,13 @@ from wellknown.names import Reason
 
 
 def test_group_partly_bound_during_replacement_is_evicted_as_a_whole() -> None:
-    """/bind binds a Pod of the group before the ledger has written the next attempt."""
+    """/bind binds a Pod of the group before the ledger has written the next attempt onto this Pod, but
+    not before the other Pods have the next attempt."""
     for given, reason in ((None, Reason.POD_OF_GANG_GONE), (Reason.CHANGED, Reason.CHANGED)):
         world = group_of_three()
         cause = None if given is None else cause_of(given)
         record = record_of(world).replaced(0.0, cause)
+        record = record.with_writes(record.pods[1:], done=True)
         first = record.members[0]
         assert first.slot is not None
         bound = changed(first.pod, node=first.slot.node)

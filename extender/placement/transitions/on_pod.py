@@ -78,8 +78,8 @@ def bound_elsewhere(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
 def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
     """Returns the record after a Pod was bound by the job. In ALLOCATED, a group counts as bound when
     its last Pod is bound. In REPLACING, a replica has bound the Pod before the leader could write the
-    next attempt onto the Pod. If only a part of the group is bound then, the extender evicts the whole
-    group."""
+    next attempt onto the Pod. If the job may still bind the rest of the group, the extender waits for
+    these Bindings. Otherwise the extender evicts the whole group."""
     member = record.member(pod.uid)
     if member is None or member.slot is None or member.slot.node != pod.life.node:
         return bound_elsewhere(record, pod, at)
@@ -87,7 +87,19 @@ def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
         return now_bound(record, at)
     if record.state is State.ALLOCATED:
         return record
-    return _in_part(record, at)
+    return _allocated_again(record, at) if _may_bind_the_rest(record) else _in_part(record, at)
+
+
+def _may_bind_the_rest(record: Placeholder) -> bool:
+    """Returns True if the job may still bind all other Pods: no Pod is missing, and no Pod has the
+    number of the next attempt."""
+    numbered = any(each.write.done for each in record.unbound_members)
+    return not (record.lacking or record.job.over or numbered)
+
+
+def _allocated_again(record: Placeholder, at: Context) -> Placeholder:
+    again = record.move(State.ALLOCATED, at.now).with_phase(Phase.SUSPECT, at.now)
+    return again.with_retry(unbound_by=at.now + at.rules.unbound_deadline)
 
 
 def _in_part(record: Placeholder, at: Context) -> Placeholder:
@@ -157,8 +169,6 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
     request = member.pod.request
     if record.state is State.BOUND and not request.problems and pod.request is not request:
         pod = pod._replace(request=request)
-    if pod.scheduling.allocation == member.slot:  # one object, because a group compares them often
-        pod = pod._replace(scheduling=pod.scheduling._replace(allocation=member.slot))
     message = "" if pod.life.node is not None else pod.scheduling.node_rejection or member.last_rejection
     left = member.left_with(pod)
     record = record.with_member(pod, pod=pod, unlisted=False, last_rejection=message, left_slots=left)
@@ -170,7 +180,7 @@ def with_version(record: Placeholder, member: Member, pod: Pod) -> Placeholder:
 def is_only_newer(before: Placeholder, after: Placeholder, uid: str) -> bool:
     """Returns True if a new version of a placed Pod has no consequence. Many versions have no
     consequence: the watch shows the extender's own writes, and the kubelet writes several versions.
-    `uid` is the Pod's."""
+    `before` and `after` are the record without and with the new version of the Pod with this uid."""
     if not before.state is after.state in (State.ALLOCATED, State.BOUND):
         return False
     if not (before.job is after.job and before.retry is after.retry and before.cause is after.cause):
@@ -215,9 +225,10 @@ def joined(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
 def left_out(before: Placeholder, record: Placeholder, pod: Pod) -> dict[str, Pod]:
     """Returns, by uid, the Pods that wait for a place in their group's record after a Pod of the group
     was seen. These may be the seen Pod, and the Pod that the seen Pod has replaced."""
-    was, is_member = before.member(pod.uid) is not None, record.member(pod.uid) is not None
+    is_member = record.member(pod.uid) is not None
+    is_new = is_member and before.member(pod.uid) is None
     seen = [pod] if record.state in OVER or not is_member else []
-    if len(before.members) - was > len(record.members) - is_member:
+    if len(record.members) - is_new < len(before.members):  # another Pod, or this one, has left
         members = {each.pod.uid for each in record.members}
         seen += [m.pod for m in before.members if m.pod.uid not in members and m.pod.uid != pod.uid]
     waits = (each for each in seen if each.life.node is None or each.scheduling.attempt > record.attempt)
