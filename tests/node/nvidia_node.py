@@ -120,9 +120,13 @@ class NvidiaNode(RealNode):
             self.cluster.start(name)
 
     def start_agent_anew(self) -> None:
+        self.restart_agent()
+        self.counts()
+
+    def restart_agent(self) -> None:
+        """Restarts the agent. While the driver hangs, the kubelet then counts no GPU."""
         self.cluster.stop("node-agent")
         self.cluster.start("node-agent")
-        self.counts()
 
     def clean_up(self) -> None:
         if not self._is_sound:

@@ -240,7 +240,7 @@ def test_hanging_driver_drains_the_node_and_delays_nothing_else(node: NvidiaNode
     memory = node.limit("pod", "memory.max")
     node.write_limit("pod", "memory.max", "max")
     eventually(lambda: node.limit("pod", "memory.max") == memory, "its limit put right", 30)
-    node.start_agent_anew()
+    node.restart_agent()
     assert has_its_own(node, "pod") == {own}
     node.repair(anew=False)
     is_resumed(node)
