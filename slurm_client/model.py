@@ -81,6 +81,11 @@ class JobSpec:
     """Preferred features, in the same grammar."""
     current_working_directory: str | None = field(default=None, metadata=_NOTHING)
     priority: int | None = field(default=None, metadata=_NOTHING)
+    switches: int | None = field(default=None, metadata=_DEMAND)
+    """Most leaf switches of the job's nodes. Slurm waits for such nodes, but only for a limited time
+    (max_switch_wait in SchedulerParameters)."""
+    segment: int | None = field(default=None, metadata=_DEMAND)
+    """Number of nodes that stay together in a block of topology/block. A divisor of `nodes`."""
     shared: str | None = field(default=None, metadata=_DEMAND)
     """A value of `Sharing`. If None, the partition's setting applies."""
     required_nodes: tuple[str, ...] = field(default=(), metadata=_DEMAND)

@@ -111,6 +111,8 @@ def _given(spec: JobSpec) -> dict[str, Any]:
             body[field] = nodes
     if spec.shared is not None:
         body["shared"] = [str(spec.shared)]
+    places = {"required_switches": spec.switches, "segment_size": spec.segment}
+    body |= {field: _number(value) for field, value in places.items() if value is not None}
     return body | _numbers(spec)
 
 

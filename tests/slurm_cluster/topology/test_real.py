@@ -2,15 +2,21 @@
 shows the same topology, and places jobs accordingly. slurmctld rejects the entries that the files leave
 out."""
 
+import asyncio
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deploy.local.cluster import Cluster
 from deploy.local.spec import DEBIAN_SUITES, ClusterSpec
+from slurm_client.model import JobSpec
+from slurm_client.rest.client import SlurmRest
 from slurm_cluster.topology.build import build
 from slurm_cluster.topology.model import Kind, Topology, Unit
 from slurm_cluster.topology.places import Place
@@ -23,6 +29,7 @@ pytestmark = pytest.mark.real
 
 ODD = tuple(f"node-{index}" for index in range(1, 8, 2))
 EVEN = tuple(f"node-{index}" for index in range(2, 9, 2))
+IDS = count(40_000_000)
 BLOCKS = Rules(Kind.BLOCK, (LEAF,), (4, 8))
 
 
@@ -66,6 +73,56 @@ def test_slurm_shows_the_same_blocks_and_a_job_is_in_one_block(slurm: RealSlurm)
     assert slurm.shown() == blocks
     assert slurm.nodes_for("--nodes=4") in (ODD, EVEN)
     assert len(slurm.nodes_for("--nodes=8")) == 8
+
+
+@contextmanager
+def busy(slurm: RealSlurm, *nodes: str) -> Iterator[None]:
+    """Occupies these nodes with a job for each node."""
+    for node in nodes:
+        slurm.cluster.run_slurm("salloc", "--no-shell", "--exclusive", f"--nodelist={node}")
+    try:
+        yield
+    finally:
+        jobs = slurm.cluster.run_slurm("squeue", "--noheader", "--format=%i").stdout.split()
+        slurm.cluster.run_slurm("scancel", *jobs)
+        slurm.registered(slurm.cluster.spec.nodes)
+
+
+def placed(slurm: RealSlurm, **asked: Any) -> tuple[str, ...]:
+    """Submits a job on four nodes as the extender does, and cancels the job. Returns the nodes; empty if
+    the job does not start within 8 s."""
+
+    async def nodes() -> tuple[str, ...]:
+        client, job_id = SlurmRest(slurm.cluster.slurmrestd_url, slurm.cluster.token_file), next(IDS)
+        await client.connect()
+        try:
+            await client.submit(JobSpec("gang", 1, 10, nodes=4, **asked), job_id)
+            for _ in range(80):
+                job = await client.job(job_id)
+                if job is not None and job.state.running:
+                    return job.nodes
+                await asyncio.sleep(0.1)
+            return ()
+        finally:
+            await client.cancel(job_id)
+            await client.aclose()
+
+    return asyncio.run(nodes())
+
+
+def test_job_with_one_switch_waits_for_nodes_of_one_rack(slurm: RealSlurm) -> None:
+    slurm.takes(slurm.text_of(build(TREE, in_racks()).topology))
+    with busy(slurm, ODD[0], EVEN[0]):
+        assert len(placed(slurm)) == 4
+        assert placed(slurm, switches=1) == ()
+    assert placed(slurm, switches=1) in (ODD, EVEN)
+
+
+def test_segments_of_a_job_may_be_in_different_blocks(slurm: RealSlurm) -> None:
+    slurm.takes(slurm.text_of(build(BLOCKS, in_blocks()).topology), Kind.BLOCK)
+    with busy(slurm, *ODD[:2], *EVEN[:2]):
+        assert placed(slurm, segment=4) == ()
+        assert set(placed(slurm, segment=2)) == {*ODD[2:], *EVEN[2:]}
 
 
 def test_numeric_label_values_are_valid_switch_names(slurm: RealSlurm) -> None:
