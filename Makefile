@@ -110,6 +110,7 @@ conformance:  ## Kubernetes' own specs of scheduling
 	@./bootstrap --cluster
 	@.venv/bin/python -m deploy.local prepare
 	@.venv/bin/python -m tests.conformance
+	@.venv/bin/python -m tests.conformance --pod-groups --report build/conformance-pod-groups.json
 
 # The extender beside other schedulers, for an hour or more. BENCH="--only 'ways'" runs a part (--help).
 bench:  ## Pods per second and latency beside other schedulers, for an hour or more

@@ -14,6 +14,7 @@ from deploy.local.progress import Report, Stopwatch
 from deploy.local.spec import ClusterSpec
 from tests.conformance.comparison import Comparison, Outcome
 from tests.conformance.suite import RELEASE, program, reasons, run
+from tests.end_to_end.pod_groups import GATES
 
 _BUILD = CHECKOUT / "build"
 
@@ -21,13 +22,14 @@ _BUILD = CHECKOUT / "build"
 def main(
     report: Annotated[Path, typer.Option(help="Where the results go.")] = _BUILD / "conformance.json",
     directory: Annotated[Path, typer.Option(help="Of the clusters.")] = _BUILD / "conformance",
+    pod_groups: Annotated[bool, typer.Option(help="Run the specs of PodGroups instead.")] = False,
 ) -> None:
     """Run Kubernetes' specs of scheduling on two clusters: without the extender, then with the
     extender."""
     say = Stopwatch(_say)
-    specs = program(say)
-    without = _run(specs, _spec(extender=False), directory / "without", say)
-    with_extender = _run(specs, _spec(extender=True), directory / "with", say)
+    specs, gates = program(say), GATES if pod_groups else ()
+    without = _run(specs, _spec(gates, extender=False), directory / "without", say)
+    with_extender = _run(specs, _spec(gates, extender=True), directory / "with", say)
     found = Comparison(without, with_extender, reasons(without))
     report.parent.mkdir(exist_ok=True)
     report.write_text(json.dumps({"kubernetes": RELEASE} | found.as_json(), indent=1) + "\n")
@@ -38,8 +40,8 @@ def main(
         raise typer.Exit(1)
 
 
-def _spec(*, extender: bool) -> ClusterSpec:
-    return ClusterSpec(kubernetes_release=RELEASE, extender=extender)
+def _spec(gates: tuple[str, ...], *, extender: bool) -> ClusterSpec:
+    return ClusterSpec(kubernetes_release=RELEASE, extender=extender, feature_gates=gates)
 
 
 def _run(specs: Path, spec: ClusterSpec, directory: Path, say: Report) -> Mapping[str, Outcome]:

@@ -20,6 +20,8 @@ from tests.conformance.comparison import SIG, Outcome, outcomes
 RELEASE = KUBERNETES_RELEASES[0]
 SOURCES = Path(__file__).with_name("suite") / RELEASE
 
+POD_GROUPS = r"\[FeatureGate:GenericWorkload\]"
+"""Regular expression for the names of specs of PodGroups."""
 SKIPPED = {
     r"no conflict between pods with same hostPort but different hostIP": (
         "it takes a node's address for another one than 127.0.0.1, which all nodes have here"
@@ -27,7 +29,7 @@ SKIPPED = {
     r"verify pod overhead is accounted for": (
         "it gives a node more capacity and waits for a kubelet to allocate from it; kwok does not"
     ),
-    r"\[FeatureGate:GenericWorkload\]": "gangs of Kubernetes' own are off by default",
+    POD_GROUPS: "PodGroups are off by default: they have a run of their own",
 }
 """By regular expression for the names of specs: the reason why these specs are skipped."""
 
@@ -65,16 +67,18 @@ def _build(place: Path, report: Report) -> None:
         raise ClusterError(f"go test -c failed:\n{done.stderr[-2000:]}")
 
 
-def arguments(kubeconfig: Path, results: Path) -> list[str]:
-    """Returns the program's arguments. The specs must not wait for a ServiceAccount, because no
-    controller of the cluster creates ServiceAccounts, and no Pod needs one."""
+def arguments(kubeconfig: Path, results: Path, *, pod_groups: bool = False) -> list[str]:
+    """Returns the program's arguments for all specs, or for the specs of PodGroups. The specs must not
+    wait for a ServiceAccount, because no controller of the cluster creates ServiceAccounts, and no Pod
+    needs one."""
+    skipped = [each for each in SKIPPED if not pod_groups or each != POD_GROUPS]
     return [
         f"-kubeconfig={kubeconfig}",
         "-provider=skeleton",
         "-e2e-verify-service-account=false",
         "-dump-logs-on-failure=false",
-        f"-ginkgo.focus={re.escape(SIG)}",
-        f"-ginkgo.skip={'|'.join(SKIPPED)}",
+        f"-ginkgo.focus={re.escape(SIG)}{'.*' + POD_GROUPS if pod_groups else ''}",
+        f"-ginkgo.skip={'|'.join(skipped)}",
         f"-ginkgo.json-report={results}",
         f"-ginkgo.timeout={_LIMIT}",
         "-ginkgo.no-color",
@@ -84,9 +88,11 @@ def arguments(kubeconfig: Path, results: Path) -> list[str]:
 
 
 def run(specs: Path, cluster: Cluster, report: Report) -> Mapping[str, Outcome]:
-    """Runs the specs on a cluster. Raises ClusterError if the specs write no results."""
+    """Runs the specs on a cluster: the specs of PodGroups if the cluster has feature gates, otherwise
+    all other specs. Raises ClusterError if the specs write no results."""
     results, log = cluster.directory / "specs.json", cluster.logs / "specs.log"
-    command = [str(specs), *arguments(cluster.kubeconfig, results)]
+    pod_groups = bool(cluster.spec.feature_gates)
+    command = [str(specs), *arguments(cluster.kubeconfig, results, pod_groups=pod_groups)]
     with log.open("w") as output, heartbeat(report, lambda: _last_begun(log)):
         subprocess.run(
             command, cwd=cluster.directory, stdout=output, stderr=subprocess.STDOUT, check=False

@@ -10,7 +10,7 @@ import pytest
 
 from deploy.local.programs import kubernetes_binaries
 from tests.conformance.comparison import SIG, Comparison, Outcome, outcomes
-from tests.conformance.suite import RELEASE, SKIPPED, SOURCES, arguments, reasons
+from tests.conformance.suite import POD_GROUPS, RELEASE, SKIPPED, SOURCES, arguments, reasons
 
 PASSED, FAILED, SKIPPED_IT = Outcome("passed"), Outcome("failed"), Outcome("skipped")
 
@@ -83,7 +83,7 @@ def test_results_have_the_reason_of_skipped_and_failed_specs() -> None:
 
 def test_skipped_spec_has_its_reason() -> None:
     name = f"{SIG} Workload [FeatureGate:GenericWorkload] should schedule"
-    assert reasons([name, f"{SIG} another"]) == {name: SKIPPED[r"\[FeatureGate:GenericWorkload\]"]}
+    assert reasons([name, f"{SIG} another"]) == {name: SKIPPED[POD_GROUPS]}
 
 
 def test_arguments_select_the_specs_of_this_sig_without_skipped_specs() -> None:
@@ -93,6 +93,15 @@ def test_arguments_select_the_specs_of_this_sig_without_skipped_specs() -> None:
     assert not re.search(given["-ginkgo.focus"], "[sig-node] Pods")
     assert re.search(given["-ginkgo.skip"], f"{SIG} Workload [FeatureGate:GenericWorkload] one")
     assert not re.search(given["-ginkgo.skip"], f"{SIG} validates basic preemption works [Conformance]")
+
+
+def test_arguments_select_the_specs_of_pod_groups() -> None:
+    given = arguments(Path("k"), Path("r"), pod_groups=True)
+    asked = dict(each.split("=", 1) for each in given if "=" in each)
+    name = f"{SIG} GangScheduling [FeatureGate:GenericWorkload] one"
+    assert re.search(asked["-ginkgo.focus"], name)
+    assert not re.search(asked["-ginkgo.focus"], f"{SIG} LimitRange should create")
+    assert not re.search(asked["-ginkgo.skip"], name)
 
 
 def test_specs_are_of_the_built_kubernetes_release() -> None:
