@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from starlette.applications import Starlette
 
 from extender.admission import mutate, validate
+from extender.admission.pod_groups import PodGroups
 from extender.admission.review import is_large
 from extender.bind import route as bind
 from extender.bind.binder import Binder
@@ -80,8 +81,11 @@ class Listeners:
             self._server("health", probes.application(own.health)),
         ]
         if self._certificate is not None:
-            webhooks = [each.router(own.translation, self._policy) for each in (mutate, validate)]
-            admission = application(*webhooks, is_large=is_large)
+            admission = application(
+                mutate.router(own.translation, self._policy, PodGroups(own.kubernetes.read_pod_group)),
+                validate.router(own.translation, self._policy),
+                is_large=is_large,
+            )
             measured.instrument_verbs(admission)
             tls = self._certificate.tls(settings.admission_client_ca_file)
             servers.append(self._server("admission", admission, tls))

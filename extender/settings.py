@@ -2,7 +2,6 @@
 
 No setting holds a secret. Instead, settings name the files of secrets."""
 
-import re
 import socket
 from decimal import Decimal
 from ipaddress import ip_address
@@ -20,6 +19,7 @@ from extender.pod_request.grace_period import DefaultGrace, GraceRule
 from extender.pod_request.scope import Scope, Selector
 from extender.pod_request.translation import DEFAULT_SCHEDULER, TranslationConfig
 from extender.record.config import PlacementConfig
+from extender.setting_types import Cpus, Gres, Namespace, by_priority_class
 from service.settings import Names, Port, listed, read_json
 from wellknown.job_key import JobIdRange
 from wellknown.names import (
@@ -31,44 +31,8 @@ from wellknown.names import (
     SLURM_OUT_OF_SERVICE,
 )
 from wellknown.node_mapping import is_kubelets
-from wellknown.quoting import quoted
-from wellknown.resources import parse_quantity
-
-Cpus = Annotated[Decimal, BeforeValidator(parse_quantity)]
-
-_GRES = re.compile(r"[A-Za-z]\w*(?::(?!\d+[KMG]?$)\w[\w.-]*)?", re.ASCII | re.IGNORECASE)
-
-
-def _is_gres(text: str) -> str:
-    """Returns the text if the text is a valid GRES (slurm.conf(5), Gres) or blank. A type must not look
-    like a count ("8", "1g")."""
-    if text and not _GRES.fullmatch(text):
-        raise ValueError("a GRES is a name, like gpu, or a name and a type, like gpu:h100")
-    return text
-
-
-Gres = Annotated[str, AfterValidator(_is_gres)]
-
-Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-
-_CLASS = re.compile(r"([a-z0-9.-]+)=(partition|qos):([^,:=\s]+)", re.ASCII)
-
-
-def _mapped(given: object) -> object:
-    """Returns the partition and the QOS of each PriorityClass, from a text like "urgent=qos:fast"."""
-    if not isinstance(given, str):
-        return given
-    mapped: dict[str, dict[str, str]] = {}
-    for one in filter(None, (part.strip() for part in given.split(","))):
-        found = _CLASS.fullmatch(one)
-        if found is None:
-            raise ValueError(f"{quoted(one)}: write urgent=partition:high or urgent=qos:fast")
-        name, field, value = found.groups()
-        if mapped.setdefault(name, {}).setdefault(field, value) != value:
-            raise ValueError(f"{name} has two values for its {field}")
-    return mapped
 
 
 def _own_namespace() -> str:
@@ -124,6 +88,13 @@ class Settings(BaseSettings):
     node_name_label: str = NODE_NAME_LABEL
     """Label of a Node with the name of the Slurm node as its value, if the names differ. Kubelets must
     not be able to set this label."""
+    gangs_by_default: bool = False
+    """If `true`, the Pods of a Job with several Pods at a time are a gang, unless the Pods have the
+    annotation `gang` (docs/concepts/gangs.md)."""
+    topology_tiers: Names = ()
+    """Labels of Nodes that name the tiers of the network, from the widest tier to the narrowest. The
+    ranks of a gang follow these labels (docs/concepts/gangs.md). Without this setting, the ranks follow
+    the names of the nodes in Slurm."""
 
     slurmrestd_url: str = Field(default="http://127.0.0.1:6820", pattern=r"^(https?|unix)://")
     """Address of slurmrestd: http://host:port, https://host:port or unix:///path."""
@@ -156,7 +127,9 @@ class Settings(BaseSettings):
     default_grace: DefaultGrace = "lower"
     """Rule for Pods with Kubernetes' default grace of 30 s, if KillWait is too short. `lower` shortens
     the grace, with a warning. `refuse` rejects the Pod."""
-    priority_classes: Annotated[dict[str, dict[str, str]], NoDecode, BeforeValidator(_mapped)] = {}
+    priority_classes: Annotated[
+        dict[str, dict[str, str]], NoDecode, BeforeValidator(by_priority_class)
+    ] = {}
     """Partition or QOS for Pods of a PriorityClass, if the Pods have no annotation for the same value
     (docs/concepts/endings.md). For example:
     "urgent=partition:high,urgent=qos:fast,spare=qos:scavenger"."""
@@ -392,6 +365,7 @@ class Settings(BaseSettings):
             adopts=self.unmanaged_pods == "adopt",
             cluster_name=self.cluster_name,
             slurm_bridge=self.slurm_bridge_annotations,
+            gangs_by_default=self.gangs_by_default,
         )
 
     @property

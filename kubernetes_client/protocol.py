@@ -72,6 +72,10 @@ class Kubernetes(Protocol):
     async def create_event(self, namespace: str, event: Manifest) -> None:
         """Creates an Event. Leaves an existing Event of that name as it is."""
 
+    async def read_pod_group(self, version: str, namespace: str, name: str) -> Manifest | None:
+        """Returns a PodGroup of a version of an API group ("scheduling.k8s.io/v1beta1"). Returns None if
+        there is no PodGroup, or if the server does not serve the version."""
+
     # Nodes
 
     async def read_node(self, name: str) -> Manifest:

@@ -121,6 +121,9 @@ class KubernetesRest:
 
     # Nodes
 
+    async def read_pod_group(self, version: str, namespace: str, name: str) -> Manifest | None:
+        return await self._find(f"/apis/{version}/namespaces/{_part(namespace)}/podgroups/{_part(name)}")
+
     async def read_node(self, name: str) -> Manifest:
         return await self._ask("GET", _core("nodes", name))
 

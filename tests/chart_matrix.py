@@ -195,6 +195,7 @@ MATRIX: dict[str, Values] = {
         },
         "scheduler": {"featureGates": {"GenericWorkload": True}, "kubernetesVersion": "1.36.1"},
     },
+    "gangs by default": {"extender": {"settings": {"gangsByDefault": True}}},
     "an uninstall that leaves nothing": UNINSTALL,
     "outside": OUTSIDE,
     "outside, all of it": {

@@ -3,17 +3,29 @@
 A Pod of a Job has no number of all Pods of the Job. So /mutate adds the annotation gang-size to the Pod
 templates of a new Job (`gang: job`) or JobSet (`gang: jobset`). A gang of a controller may wait forever,
 if the controller creates some Pods only after other Pods run. /mutate rejects a Job or a JobSet with
-such Pods, and /validate warns the author of a LeaderWorkerSet.
+such Pods, and /validate warns the author of a LeaderWorkerSet. With the setting GANGS_BY_DEFAULT, Jobs
+are gangs without an annotation.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from extender.admission.pod_groups import assumed
 from extender.admission.pod_templates import each_at
-from extender.admission.review import ObjectRequest, allowed, cannot_run
+from extender.admission.review import ObjectRequest, allowed, cannot_run, is_taken, pod_of
 from extender.pod_request.annotations import LARGEST_GANG
-from extender.pod_request.gang import CONTROLLERS, JOB, JOB_SET, LEADER, LEADER_WORKER_SET, LWS_SIZE
+from extender.pod_request.gang import (
+    CONTROLLERS,
+    JOB,
+    JOB_SET,
+    LEADER,
+    LEADER_WORKER_SET,
+    LWS_SIZE,
+    POD_GROUP,
+    Gang,
+)
+from extender.pod_request.pod import parse_pod
 from extender.pod_request.translation import TranslationConfig
 from kubernetes_client.protocol import Manifest
 
@@ -37,6 +49,7 @@ _EXCLUSIVE_TOPOLOGY: Final = (
 )
 
 
+_BACKOFF_LIMIT: Final = 6  # the default of Kubernetes
 _LATE: Final = "the {} creates some Pods only after other Pods run, and a gang waits for all Pods"
 
 
@@ -56,7 +69,9 @@ class _Job(NamedTuple):
         return _mapping(self.spec.get("template"))
 
 
-def review(request: ObjectRequest, translation: TranslationConfig) -> dict[str, Any]:
+def review(
+    request: ObjectRequest, translation: TranslationConfig, *, every_pod: bool = False
+) -> dict[str, Any]:
     """Returns the AdmissionReview for the creation of a Job or a JobSet."""
     group, kind, manifest = request.kind.group, request.kind.kind, request.object
     own = JOB if kind == "Job" else JOB_SET
@@ -65,20 +80,43 @@ def review(request: ObjectRequest, translation: TranslationConfig) -> dict[str, 
         if job.gang == own:
             problems += _not_a_gang(job, prefix)
             patch.append(_size_at(job, prefix))
+        elif own == JOB and _is_gang_by_default(job, request, translation, every_pod=every_pod):
+            return allowed(request, patch=[_gang_at(job, prefix)])
     problems += _deadlocks(kind, manifest, prefix) if patch else ()
     if problems:
         return cannot_run(request, translation.see("gangs", *problems))
     return allowed(request, patch=patch)
 
 
-def as_member(request: ObjectRequest, place: str, template: Manifest, prefix: str) -> Manifest:
+def _is_gang_by_default(
+    job: _Job, request: ObjectRequest, translation: TranslationConfig, *, every_pod: bool
+) -> bool:
+    """Returns True if the Pods of a Job become a gang without an annotation. A Job that runs some Pods
+    after other Pods is no gang, nor is a Job whose Pods can run only by themselves: with other
+    annotations (`Gang.problems`), or kept from each other by Kubernetes' own rules."""
+    if not translation.gangs_by_default or job.gang is not None or job.size == 1:
+        return False
+    prefix = translation.annotation_prefix
+    unfit = (*_not_a_gang(job, prefix), *_deadlocks("Job", request.object, prefix))
+    pod = None if unfit else pod_of(job.template, request.namespace)
+    if pod is None or not is_taken(pod, translation, every_pod=every_pod):
+        return False
+    known = parse_pod(pod, translation)
+    gang = Gang("unnamed", job.size)
+    return not (known.scheduling.constraints.exclusive or any(gang.problems(known.request.job, prefix)))
+
+
+def as_member(
+    request: ObjectRequest, place: str, template: Manifest, translation: TranslationConfig
+) -> Manifest:
     """Returns the Pod template at a place with the labels of the controller, and with the size that
     /mutate adds. So the template has the same gang as its Pods."""
+    prefix = translation.annotation_prefix
     manifest, metadata = _mapping(request.object), _mapping(template.get("metadata"))
     name = _mapping(manifest.get("metadata")).get("name") or ""
-    kinds = [CONTROLLERS[each] for each in _CONTROLLERS.get(request.kind.kind, ())]
+    kinds = [CONTROLLERS[each] for each in (*_CONTROLLERS.get(request.kind.kind, ()), POD_GROUP)]
     labels = {label: name for each in kinds for label in (each.name, *each.identity)}
-    added: dict[str, str] = {}
+    added = assumed(template, prefix)
     if request.kind.kind == "LeaderWorkerSet":
         size = _mapping(_mapping(manifest.get("spec")).get("leaderWorkerTemplate")).get("size")
         added |= {LWS_SIZE: str(size or 1), LEADER: f"{name or 'unnamed'}-0"}
@@ -90,8 +128,12 @@ def as_member(request: ObjectRequest, place: str, template: Manifest, prefix: st
     return {**template, "metadata": {**metadata, "labels": labels, "annotations": annotations}}
 
 
-def warnings(request: ObjectRequest, template: Manifest, prefix: str) -> Iterator[str]:
-    """Yields why the gang of a Pod template would wait forever."""
+def warnings(request: ObjectRequest, place: str, template: Manifest, prefix: str) -> Iterator[str]:
+    """Yields why the gang of a Pod template would wait forever, or would not survive an eviction. The
+    template at this place is the result of `as_member`."""
+    for job in _jobs(request.kind.group, request.kind.kind, request.object, prefix):
+        if f"{job.place}.template" == place and job.gang in (JOB, JOB_SET):
+            yield from _ended_by_an_eviction(job)
     kind, gang = request.kind.kind, _annotations(template).get(f"{prefix}gang")
     if gang == LEADER_WORKER_SET:
         yield from _deadlocks(kind, request.object, prefix)
@@ -100,6 +142,22 @@ def warnings(request: ObjectRequest, template: Manifest, prefix: str) -> Iterato
     policy = _mapping(_mapping(request.object).get("spec")).get("podManagementPolicy")
     if kind == "StatefulSet" and gang not in (None, "none") and policy != "Parallel":
         yield f"spec.podManagementPolicy: {_LATE.format(kind)}: set Parallel"
+
+
+def _ended_by_an_eviction(job: _Job) -> Iterator[str]:
+    """Yields a warning if an eviction of all Pods ends the Job. An eviction is a failure of each Pod."""
+    spec, limit_of_index = job.spec, job.spec.get("backoffLimitPerIndex")
+    failures = _number(spec.get("parallelism")) if limit_of_index is None else 1
+    limit = spec.get("backoffLimit", _BACKOFF_LIMIT) if limit_of_index is None else limit_of_index
+    rules = _items(_mapping(spec.get("podFailurePolicy")).get("rules"))
+    ignoring = (_items(each.get("onPodConditions")) for each in rules if each.get("action") == "Ignore")
+    ignored = any(each.get("type") == "DisruptionTarget" for rule in ignoring for each in rule)
+    if isinstance(limit, int) and failures > limit and not ignored:
+        name = "backoffLimit" if limit_of_index is None else "backoffLimitPerIndex"
+        yield (
+            f"{job.place}.{name}: an eviction of the gang counts as {failures} failures, and the limit"
+            f" is {limit}, so the Job would fail: add a podFailurePolicy that ignores DisruptionTarget"
+        )
 
 
 def _jobs(group: str, kind: str, manifest: Any, prefix: str) -> list[_Job]:
@@ -170,12 +228,25 @@ def _size_at(job: _Job, prefix: str) -> Manifest:
     return {"op": "add", "path": path, "value": str(job.size)}
 
 
+def _gang_at(job: _Job, prefix: str) -> Manifest:
+    """Returns the operation of a JSON Patch that makes a gang of a Job without an annotation for
+    gangs."""
+    annotations = _annotations(job.template)
+    annotations = {**annotations, f"{prefix}gang": JOB, f"{prefix}gang-size": str(job.size)}
+    metadata = {**_mapping(job.template.get("metadata")), "annotations": annotations}
+    return {"op": "add", "path": "/spec/template/metadata", "value": metadata}
+
+
 def _annotations(template: Manifest) -> Manifest:
     return _mapping(_mapping(template.get("metadata")).get("annotations"))
 
 
 def _mapping(value: Any) -> Manifest:
     return value if isinstance(value, dict) else {}
+
+
+def _items(value: Any) -> list[Manifest]:
+    return [_mapping(each) for each in value] if isinstance(value, list) else []
 
 
 def _number(value: Any) -> int:

@@ -3,11 +3,12 @@ number. A Pod of another scheduler keeps the scheduler, unless the setting TAKE_
 scheduler. In Namespaces with the label slurm-extender.io/every-pod, /mutate/every-pod treats every Pod
 without a scheduler name like a Pod with annotations.
 
-/mutate also adds the size of the gang to new Jobs and JobSets (`gangs`).
+/mutate also adds the size of the gang to new Jobs and JobSets (`gangs`), and to the Pods of PodGroups
+(`pod_groups`).
 
 The webhook rejects a Pod that can never run. The reply lists all problems. kube-apiserver calls /mutate
-again after another webhook has changed a Pod (reinvocationPolicy: IfNeeded). The webhook calls no other
-program, so the webhook works while Slurm is down, or no replica leads.
+again after another webhook has changed a Pod (reinvocationPolicy: IfNeeded). The webhook calls no
+program except kube-apiserver, so the webhook works while Slurm is down, or no replica leads.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from extender.admission import gangs
+from extender.admission.pod_groups import Joined, PodGroups
 from extender.admission.review import (
     AdmissionReview,
     ObjectRequest,
@@ -38,15 +40,23 @@ _Patch = list[dict[str, Any]]
 
 
 def review(
-    request: PodRequest, translation: TranslationConfig, policy: Policy, *, every_pod: bool = False
+    request: PodRequest,
+    translation: TranslationConfig,
+    policy: Policy,
+    joined: Joined | None = None,
+    *,
+    every_pod: bool = False,
 ) -> dict[str, Any]:
-    """Returns the AdmissionReview for the creation of a Pod."""
-    pod = request.object
+    """Returns the AdmissionReview for the creation of a Pod. `joined` is the Pod after a look at its
+    PodGroup."""
+    pod: Manifest = request.object
     if is_mirror(pod) or not is_taken(pod, translation, every_pod=every_pod):
         return allowed(request, patch=_unmarked(pod))
+    pod, *of_group = joined or Joined(pod)
+    wrong, noted = (translation.see("gangs", *messages) for messages in of_group)
     asked = asked_of(_with_grace(pod, translation), translation, policy)
-    problems = (*_bound_already(pod, translation), *asked.problems)
-    warnings = (*translation.taken_over(pod), *asked.warnings)
+    problems = (*_bound_already(pod, translation), *(wrong or asked.problems))
+    warnings = (*translation.taken_over(pod), *noted, *asked.warnings)
     if problems:
         return cannot_run(request, problems, warnings)
     lowered = translation.see("grace", translation.grace.warning(pod["spec"]))
@@ -110,15 +120,23 @@ def _add(path: str, value: Any) -> dict[str, Any]:
     return {"op": "add", "path": path, "value": value}
 
 
-def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Policy]) -> APIRouter:
+def router(
+    translation: Callable[[], TranslationConfig],
+    policy: Callable[[], Policy],
+    pod_groups: PodGroups,
+) -> APIRouter:
     """Returns the routes. `translation` and `policy` return the current configuration."""
 
-    def mutate(body: bytes, every_pod: bool) -> Manifest:
+    async def mutate(body: bytes, every_pod: bool) -> Manifest:
         given = parsed(body)
         if not is_about_a_pod(given):
             others = AdmissionReview[ObjectRequest].model_validate(given)
-            return gangs.review(others.request, translation())
+            return gangs.review(others.request, translation(), every_pod=every_pod)
         asked = AdmissionReview[PodRequest].model_validate(given)
-        return review(asked.request, translation(), policy(), every_pod=every_pod)
+        pod, current = asked.request.object, translation()
+        joined = Joined(pod)
+        if not is_mirror(pod) and is_taken(pod, current, every_pod=every_pod):
+            joined = await pod_groups.join(pod, current.annotation_prefix)
+        return review(asked.request, current, policy(), joined, every_pod=every_pod)
 
     return routes_of("/mutate", mutate)

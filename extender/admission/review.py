@@ -115,9 +115,14 @@ class _Metadata(_Part):
     owner_references: Items[_Owner] | None = None
 
 
+class _SchedulingGroup(_Part):
+    pod_group_name: str | None = None
+
+
 class _PodSpec(_Part):
     scheduler_name: str | None = None
     scheduling_gates: Items[_Gate] | None = None
+    scheduling_group: _SchedulingGroup | None = None
     node_name: str | None = None
     service_account_name: str | None = None
     containers: _First[_Container] | None = None
@@ -148,6 +153,7 @@ def _shaped(manifest: dict[str, Any]) -> dict[str, Any]:
 
 Pod = Annotated[dict[str, Any], AfterValidator(_shaped)]
 """A Pod's manifest, in which the fields that the extender reads have the right types."""
+_POD = TypeAdapter(Pod)
 
 
 class GroupKind(_Part):
@@ -233,6 +239,16 @@ def allowed(
     if patch:
         response |= {"patchType": "JSONPatch", "patch": b64encode(orjson.dumps(patch)).decode()}
     return _review(response, warnings)
+
+
+def pod_of(template: Any, namespace: str) -> Manifest | None:
+    """Returns the Pod of a template. Returns None if the template is malformed, because kube-apiserver
+    itself rejects such a Pod."""
+    try:
+        pod = _POD.validate_python({"metadata": {}} | template)
+    except (TypeError, ValidationError):
+        return None
+    return {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
 
 
 def is_taken(pod: Manifest, translation: TranslationConfig, *, every_pod: bool) -> bool:

@@ -1,6 +1,6 @@
 """The routes of the admission webhooks."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from fastapi import APIRouter, Request, Response
 
@@ -10,7 +10,7 @@ from kubernetes_client.protocol import Manifest
 _EVERY_POD = "/every-pod"
 
 
-def routes_of(path: str, review: Callable[[bytes, bool], Manifest]) -> APIRouter:
+def routes_of(path: str, review: Callable[[bytes, bool], Awaitable[Manifest]]) -> APIRouter:
     """Returns two routes: the path, and the path with /every-pod at the end. kube-apiserver calls the
     second route for Namespaces with the label slurm-extender.io/every-pod. `review` takes the body of an
     AdmissionReview, and a flag: True for the second route. `review` returns the reply."""
@@ -20,6 +20,6 @@ def routes_of(path: str, review: Callable[[bytes, bool], Manifest]) -> APIRouter
     @routes.post(path + _EVERY_POD)
     async def answer(request: Request) -> Response:
         every_pod = request.scope["path"].endswith(_EVERY_POD)
-        return reply(review(await request.body(), every_pod))
+        return reply(await review(await request.body(), every_pod))
 
     return routes

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import TypeAdapter, ValidationError
 
 from extender.admission import gangs
 from extender.admission.pod_templates import pod_templates
@@ -19,7 +18,6 @@ from extender.admission.review import (
     AdmissionRequest,
     AdmissionReview,
     ObjectRequest,
-    Pod,
     PodRequest,
     allowed,
     asked_of,
@@ -27,14 +25,13 @@ from extender.admission.review import (
     is_about_a_pod,
     is_taken,
     parsed,
+    pod_of,
 )
 from extender.admission.routes import routes_of
 from extender.pod_request.translation import TranslationConfig
 from extender.policy.rules import Policy
 from kubernetes_client.protocol import Manifest
 from wellknown.names import GATE
-
-_POD = TypeAdapter(Pod)
 
 
 def review_pod(request: PodRequest, translation: TranslationConfig, policy: Policy) -> dict[str, Any]:
@@ -75,23 +72,13 @@ def review_object(
     every_pod = every_pod and kind.kind != "DaemonSet"
     warnings: list[str] = []
     for place, template in pod_templates(kind.group, kind.kind, request.object):
-        pod = _pod_of(template, request.namespace)
+        pod = pod_of(template, request.namespace)
         if pod is not None and is_taken(pod, translation, every_pod=every_pod):
-            member = gangs.as_member(request, place, pod, translation.annotation_prefix)
+            member = gangs.as_member(request, place, pod, translation)
             warnings.extend(f"{place}: {each}" for each in _warnings_of(member, translation, policy))
-            waits = gangs.warnings(request, pod, translation.annotation_prefix)
+            waits = gangs.warnings(request, place, member, translation.annotation_prefix)
             warnings.extend(translation.see("gangs", *waits))
     return allowed(request, warnings=warnings)
-
-
-def _pod_of(template: Any, namespace: str) -> Manifest | None:
-    """Returns the Pod of a template. Returns None if the template is malformed, because kube-apiserver
-    itself rejects such a Pod."""
-    try:
-        pod = _POD.validate_python({"metadata": {}} | template)
-    except (TypeError, ValidationError):
-        return None
-    return {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
 
 
 def _warnings_of(pod: Manifest, translation: TranslationConfig, policy: Policy) -> Iterator[str]:
@@ -106,7 +93,7 @@ def _warnings_of(pod: Manifest, translation: TranslationConfig, policy: Policy) 
 def router(translation: Callable[[], TranslationConfig], policy: Callable[[], Policy]) -> APIRouter:
     """Returns the routes. `translation` and `policy` return the current configuration."""
 
-    def validate(body: bytes, every_pod: bool) -> Manifest:
+    async def validate(body: bytes, every_pod: bool) -> Manifest:
         given = parsed(body)
         asked = AdmissionReview[AdmissionRequest].model_validate(given).request
         if is_about_a_pod(given) and asked.operation != "DELETE":

@@ -7,6 +7,7 @@ inform people have another lane, so that such effects delay no placement.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ import structlog
 
 from extender.execution import pod_patches
 from extender.execution.failures import failure_of
+from extender.explain.cause import Cause
 from extender.explain.message import next_steps
 from extender.node_view.node_hardware import with_whole_cores
 from extender.node_view.pods_on_node import vacated_in
@@ -26,7 +28,7 @@ from extender.node_view.user_rights import RightsOfUsers
 from extender.placement.ledger import Ledger
 from extender.placement.transitions.asked import needs_hardware, needs_rights
 from extender.placement.transitions.waiting import granted
-from extender.pod_request.pod import attempt_of
+from extender.pod_request.pod import Pod, attempt_of
 from extender.record.events import (
     CancelJob,
     CheckDepartures,
@@ -59,6 +61,7 @@ log = structlog.get_logger()
 
 _EVENT_WRITERS = 2
 _MAX_QUEUED_EVENTS = 10_000  # Events that wait to be written: some 20 MB
+_MAX_KNOWN_EVENTS = 1_000
 _COMMENT_TIMEOUT_S = 1.0  # for a comment, and for a question to accounting
 _COMMENT_BACKOFF_S = 30.0
 _SLOW_ACCOUNTING_S = 0.1
@@ -106,6 +109,8 @@ class Dispatcher:
         self._endings, self._evictions = asyncio.Queue[Effect](), asyncio.Queue[Effect]()
         self._words = asyncio.Queue[Effect]()  # may get reads for all waiting jobs of a window at once
         self._events: asyncio.Queue[_DueEvent] = asyncio.Queue(_MAX_QUEUED_EVENTS)
+        self._of_owners = OrderedDict[str, None]()
+        """Names of the last Events about controllers of gangs."""
         self._drops_events = False  # True after a logged loss, until no Event waits
         self._no_comments_until = self._no_accounting_until = -inf
         self._alarm: asyncio.TimerHandle | None = None
@@ -306,7 +311,7 @@ class Dispatcher:
             patch = pod_patches.waiting(pod, effect.cause, effect.job_id, now, times)
             await self._kubernetes.patch_pod_status(pod.namespace, pod.name, patch)
         action = "Evicting" if effect.cause.reason == Reason.EVICTION_THROTTLED else "Placing"
-        self._tell(pod_patches.event(pod, effect.cause, now, action=action))
+        self._tell_all(pod, effect.cause, action)
 
     async def _note_job(self, effect: RecordJobId) -> None:
         numbers = {JOB_ID: str(effect.job_id), ATTEMPT: str(effect.attempt)}
@@ -337,7 +342,7 @@ class Dispatcher:
             _log_no_disruption(pod, error)
             if not effect.in_any_version:
                 as_seen["resourceVersion"] = pod.resource_version
-        self._tell(pod_patches.event(pod, cause, now, action="Evicting"), effect.cancelled)
+        self._tell_all(pod, cause, "Evicting", effect.cancelled)
         if written is not None and not effect.in_any_version:
             # A decision that was based on an old version of the Pod deletes nothing.
             as_seen["resourceVersion"] = written["metadata"]["resourceVersion"]
@@ -358,8 +363,7 @@ class Dispatcher:
                 raise Conflict(409, "another attempt at placing the Pod has begun")
             with suppress(Conflict):
                 if number == 0:
-                    event = pod_patches.event(pod, cause, now, action="Evicting")
-                    self._tell(event, effect.cancelled)
+                    self._tell_all(pod, cause, "Evicting", effect.cancelled)
                     try:
                         current = await self._kubernetes.patch_pod_status(*where, disruption)
                     except Rejected as error:
@@ -368,6 +372,21 @@ class Dispatcher:
                 await self._kubernetes.delete_pod(*where, as_read, pod.life.eviction_grace)
                 return
         raise Conflict(409, "other clients write to the Pod all the time")
+
+    def _tell_all(self, pod: Pod, cause: Cause, action: str, cancelled: int | None = None) -> None:
+        """Queues an Event about a Pod. Also queues an Event about the controller of a gang, but only
+        one for all members."""
+        now = _wall_clock()
+        self._tell(pod_patches.event(pod, cause, now, action=action), cancelled)
+        if pod.life.owner is None:
+            return
+        event = pod_patches.owner_event(pod, pod.life.owner, cause, now, action=action)
+        name = event["metadata"]["name"]
+        if name not in self._of_owners and not self._events.full():
+            self._of_owners[name] = None
+            while len(self._of_owners) > _MAX_KNOWN_EVENTS:
+                self._of_owners.popitem(last=False)
+            self._tell(event, cancelled)
 
     def _tell(self, event: dict[str, Any], cancelled: int | None = None) -> None:
         """Queues an Event. No other work waits for the Event, or fails if the Event is lost."""

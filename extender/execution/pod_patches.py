@@ -11,7 +11,7 @@ from typing import Any
 
 from extender.explain.cause import Cause, Kind
 from extender.explain.message import text
-from extender.pod_request.pod import Pod
+from extender.pod_request.pod import Owner, Pod
 from wellknown.allocation import Allocation
 from wellknown.conditions import condition, timestamp
 from wellknown.names import (
@@ -114,6 +114,14 @@ def event(pod: Pod, cause: Cause, now: datetime, *, action: str) -> dict[str, An
     second Event."""
     named = {"kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     return _event(named, cause, now, action)
+
+
+def owner_event(pod: Pod, owner: Owner, cause: Cause, now: datetime, *, action: str) -> dict[str, Any]:
+    """Returns an Event about the controller of a gang's Pods. The Events of all members with the same
+    message have the same name, as in `event`."""
+    kind, version = owner.kind, owner.api_version
+    named = {"apiVersion": version, "kind": kind, "namespace": pod.namespace, "name": owner.name}
+    return _event({**named, "uid": owner.uid}, cause, now, action)
 
 
 def node_event(node: str, cause: Cause, now: datetime, *, action: str) -> dict[str, Any]:

@@ -171,7 +171,7 @@ class Annotation:
     """An annotation, as one row of the table."""
 
     name: str  # without the prefix
-    field: str  # of `JobSpec`, or for GANG_ANNOTATIONS of `Gang`
+    field: str  # of `JobSpec`, or of `Gang`
     kind: ValueType
     sbatch: str  # the option of sbatch(1) with this meaning
     example: str
@@ -231,14 +231,23 @@ JOB_ANNOTATIONS: tuple[Annotation, ...] = (
 GANG_ANNOTATIONS: tuple[Annotation, ...] = (
     Annotation("gang", "gang", _A_NAME, "--job-name", "train").noted(
         "Pods of a namespace with the same name get one job, and start together. The words `job`,"
-        " `jobset` and `lws` mean the Pods of a controller; `none` means no gang. See [Gangs](#gangs)."
+        " `jobset`, `lws` and `podgroup` mean the Pods of a controller or of a PodGroup; `none` means no"
+        " gang. See [Gangs](#gangs)."
     ),
     Annotation("gang-size", "gang_size", _A_SIZE, "--ntasks", "8").noted(
         "The number of Pods in the gang. The extender requests the job after the last Pod exists. With"
-        " `job`, `jobset` and `lws`, the extender finds the number."
+        " `job`, `jobset`, `lws` and `podgroup`, the extender finds the number."
     ),
     Annotation("members-per-node", "members_per_node", _A_SIZE, "--ntasks-per-node", "4").noted(
         "A divisor of `gang-size`. Absent: as few nodes as possible."
+    ),
+    Annotation("segment", "segment", _A_SIZE, "--segment", "4").noted(
+        "The number of nodes that Slurm keeps together in a block (topology/block). Needs"
+        " `members-per-node`, and is a divisor of the number of nodes."
+    ),
+    Annotation("switches", "switches", _A_SIZE, "--switches", "1").noted(
+        "The largest number of leaf switches (topology/tree). Slurm waits for such nodes for a limited"
+        " time (`max_switch_wait`)."
     ),
 )
 ANNOTATIONS = (*JOB_ANNOTATIONS, *GANG_ANNOTATIONS)

@@ -1,9 +1,10 @@
 """Reads the gang of a Pod: a set of Pods with one job, which start together or not at all.
 
 The Pods of a gang are in one namespace, belong to the same gang, and request the same amounts. Either
-the author of the Pods names the gang, or the gang has the Pods of a controller (`CONTROLLERS`). The uid
-of the gang determines the ids of the jobs, so no user may choose the uid of a gang in another namespace.
-Therefore the uid is a digest of the namespace, and of the name or the controller's labels.
+the author of the Pods names the gang, or the gang has the Pods of a controller or of a PodGroup
+(`CONTROLLERS`). The uid of the gang determines the ids of the jobs, so no user may choose the uid of a
+gang in another namespace. Therefore the uid is a digest of the namespace, and of the name or the
+controller's labels.
 """
 
 import re
@@ -27,9 +28,15 @@ _NAMES: Final = ("gang", "gang-size", "members-per-node")
 JOB: Final = "job"
 JOB_SET: Final = "jobset"
 LEADER_WORKER_SET: Final = "lws"
+POD_GROUP: Final = "podgroup"
 
 LEADER: Final = "leaderworkerset.sigs.k8s.io/leader-name"
 LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+_BESIDE_LABELS: Final = {
+    LEADER_WORKER_SET: f", or a wrong annotation {LEADER}",
+    POD_GROUP: ", and no spec.schedulingGroup.podGroupName",
+}
+"""By the value of the annotation `gang`: what else a Pod without a gang lacks."""
 _NAME: Final = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
@@ -51,10 +58,17 @@ CONTROLLERS: Final[Mapping[str, Controller]] = {
         ("jobset.sigs.k8s.io/jobset-uid", "jobset.sigs.k8s.io/restart-attempt"),
     ),
     LEADER_WORKER_SET: Controller("LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name", ()),
+    POD_GROUP: Controller("PodGroup", "scheduling.x-k8s.io/pod-group", ()),
 }
 """The kinds of controllers, by the value of the annotation `gang`. With another label, or with another
 annotation LEADER or LWS_SIZE, the Pod would leave the gang. So the chart's policies fix the labels and
-the annotations."""
+the annotations. The label of a PodGroup is the label of the plugin coscheduling; a Pod may name a
+PodGroup of Kubernetes in `spec.schedulingGroup` instead."""
+
+
+def native_group(spec: Manifest) -> str | None:
+    """Returns the name of a Pod's PodGroup in the API of Kubernetes; None without such a PodGroup."""
+    return (spec.get("schedulingGroup") or {}).get("podGroupName")
 
 
 class Gang(NamedTuple):
@@ -72,10 +86,10 @@ class Gang(NamedTuple):
 
     @classmethod
     def taken_from(
-        cls, fields: Mapping[str, Any], metadata: Manifest
+        cls, fields: Mapping[str, Any], manifest: Manifest
     ) -> tuple[Self | None, dict[str, Any]]:
         """Returns the gang in the fields of annotations, and the other fields. The gang is None without
-        an annotation for gangs, and for `gang: none`. `metadata` is the metadata of the Pod."""
+        an annotation for gangs, and for `gang: none`. `manifest` is the Pod."""
         own = {_FIELDS[name]: value for name, value in fields.items() if name in _FIELDS}
         rest = {name: value for name, value in fields.items() if name not in _FIELDS}
         named = str(own.get("name"))
@@ -83,6 +97,7 @@ class Gang(NamedTuple):
             return None, rest
         if named not in CONTROLLERS:
             return cls(**own), rest
+        metadata = manifest["metadata"]
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
         controller = CONTROLLERS[named]
         name, parts = labels.get(controller.name), [labels.get(label) for label in controller.identity]
@@ -92,6 +107,10 @@ class Gang(NamedTuple):
             parts = [name if _NAME.fullmatch(name) else None]
             size = whole_number(annotations.get(LWS_SIZE, ""))
             own["size"] = size if size is not None and 0 < size <= LARGEST_GANG else None
+        if named == POD_GROUP:
+            native = native_group(manifest["spec"])
+            parts = ["native", native] if native else ["labelled", name]
+            name = native or name
         known = name is not None and None not in parts
         key = "/".join((named, *map(str, parts))) if known else ""
         return cls(**own | {"name": name}, controller=named, key=key), rest
@@ -119,6 +138,13 @@ class Gang(NamedTuple):
                 f"annotation {prefix}members-per-node: a gang of {self.size} Pods cannot have {here}"
                 " Pods on each node: choose a divisor of gang-size, or remove members-per-node"
             )
+        nodes = None if here is None else (self.size or 0) // here
+        if job.segment is not None and (nodes is None or nodes % job.segment):
+            on = "" if nodes is None else f" on {nodes} nodes"
+            yield (
+                f"annotation {prefix}segment: a gang{on} cannot have segments of {job.segment} nodes:"
+                " set members-per-node, and choose a divisor of the number of nodes"
+            )
         if job.required_nodes:
             yield (
                 f"annotation {prefix}required-nodes: a gang cannot name its nodes: use constraints,"
@@ -142,11 +168,14 @@ class Gang(NamedTuple):
         about = f"annotation {prefix}gang: {self.controller} is for Pods of a {kind}"
         if not self.key:
             labels = (CONTROLLERS[self.controller].name, *CONTROLLERS[self.controller].identity)
-            also = f", or a wrong annotation {LEADER}" if self.controller == LEADER_WORKER_SET else ""
+            also = _BESIDE_LABELS.get(self.controller, "")
             return f"{about}: the Pod has no label {' or '.join(labels)}{also}"
         if self.controller == LEADER_WORKER_SET:
             return f"{about}: the annotation {LWS_SIZE} is no number from 1 to {LARGEST_GANG}"
+        of, new = (f" the Pod template of a new {kind}", kind)
+        if self.controller == POD_GROUP:
+            of, new = (" a new Pod", "Pod")
         return (
             f"{about}: the Pod has no annotation {prefix}gang-size, which the extender's webhook adds to"
-            f" the Pod template of a new {kind}: create the {kind} again"
+            f"{of}: create the {new} again"
         )

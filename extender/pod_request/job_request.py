@@ -15,7 +15,7 @@ from extender.pod_request.annotations import (
     read_annotations,
 )
 from extender.pod_request.constraints.node_constraints import ANYWHERE, NodeConstraints
-from extender.pod_request.gang import Gang
+from extender.pod_request.gang import Gang, native_group
 from extender.pod_request.limits import too_much_asked, too_much_kept
 from extender.pod_request.pod_end import is_own_comment, own_comment, pod_in_words
 from extender.pod_request.slurm_bridge import read_slurm_bridge
@@ -89,7 +89,7 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
     cpu = amounts.get("cpu", Decimal(0))
     by_class = translation.priority_classes.get(spec.get("priorityClassName") or "", {})
     comment = own_comment(pod_in_words(namespace, name, translation.cluster_name))
-    gang, fields = Gang.taken_from(asked.fields, metadata)
+    gang, fields = Gang.taken_from(asked.fields, manifest)
     job = JobSpec(
         name=job_name(namespace, name),
         cpus=whole(cpu, translation.cpu_unit),
@@ -97,7 +97,8 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
         gres=gres,
         **{"comment": comment, **_deadline(spec), **by_class, **fields},
     )
-    gang_problems = () if gang is None else gang.problems(job, translation.annotation_prefix)
+    prefix = translation.annotation_prefix
+    gang_problems = _of_no_gang(fields, prefix) if gang is None else gang.problems(job, prefix)
     request = Request(
         job,
         ANYWHERE if too_much else NodeConstraints.parse(spec).with_devices(devices),
@@ -108,7 +109,7 @@ def read_request(manifest: Manifest, translation: TranslationConfig) -> Request:
             *translation.see("requests", *wrong, *_too_many(cpu, translation.cpu_unit)),
             *translation.see("devices", *_mixed(gres), _claimed(spec, job, translation)),
             *translation.see("grace", translation.grace.problem(spec)),
-            *translation.see("gangs", *gang_problems, _pod_group(spec)),
+            *translation.see("gangs", *gang_problems, _unknown_group(spec, asked, translation)),
         ),
         (
             *asked.warnings,
@@ -145,14 +146,22 @@ def _small(request: Request, translation: TranslationConfig) -> Request:
     return replace(request, job=job, constraints=ANYWHERE, problems=problems)
 
 
-def _pod_group(spec: Manifest) -> str | None:
-    """Returns the problem of a Pod in a PodGroup, because kube-scheduler places the whole group at
-    once."""
-    if not spec.get("schedulingGroup"):
+def _of_no_gang(fields: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    """Yields the problems of a Pod in no gang, about annotations that only a gang may have."""
+    for name in ("segment", "switches"):
+        if name in fields:
+            yield f"annotation {prefix}{name}: only a gang has several nodes: add {prefix}gang"
+
+
+def _unknown_group(
+    spec: Manifest, asked: ParsedAnnotations, translation: TranslationConfig
+) -> str | None:
+    """Returns the problem of a Pod whose PodGroup /mutate has not read."""
+    if native_group(spec) is None or "gang" in asked.fields:
         return None
     return (
-        "spec.schedulingGroup: PodGroups, beta in Kubernetes 1.37, are not supported yet: use the"
-        " annotations gang and gang-size"
+        f"spec.schedulingGroup: the Pod has no annotation {translation.annotation_prefix}gang, which the"
+        " extender's webhook adds to a new Pod: create the Pod again"
     )
 
 

@@ -22,19 +22,38 @@ from kubernetes_client.protocol import Manifest
 from wellknown.allocation import Allocation
 from wellknown.job_key import whole_number
 from wellknown.names import ATTEMPT, CONDITION, DOMAIN, GATE, JOB_ID, WAITING, Reason
+from wellknown.natural_order import natural_key
 
 _MOST_GATES = 4  # gates of other controllers, kept only for messages
 _MOST_ATTEMPTS = 1_000_000
 _LONGEST_REJECTION = 400
-_DIGITS_OF_INDEX = 10  # Kubernetes' indexes have at most 10
 _LONGEST_REASON = 63
-_DIGITS = re.compile(r"[0-9]+")
+_LONGEST_NAME = 253  # Kubernetes' own limit for most names
 _INSUFFICIENT = re.compile(r"Insufficient (\S+)")
 _TOO_MANY_PODS = "Too many pods"
 
 
+class Owner(NamedTuple):
+    """The controller of a Pod, such as a Job."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, metadata: Manifest) -> Self | None:
+        """Returns the controller in a Pod's metadata; None without a controller. kube-apiserver does not
+        limit the length of these texts."""
+        for each in metadata.get("ownerReferences") or ():
+            if each.get("controller"):
+                owner = cls(*(each.get(key) or "" for key in ("apiVersion", "kind", "name", "uid")))
+                return owner if all(0 < len(text) <= _LONGEST_NAME for text in owner) else None
+        return None
+
+
 class Life(NamedTuple):
-    """The Pod's life on a Node, until the end of the Pod."""
+    """The Pod's life, until the end of the Pod."""
 
     node: str | None = None
     bound_at: str = ""  # the time of the Binding, as kube-apiserver writes times
@@ -46,6 +65,7 @@ class Life(NamedTuple):
     eviction_grace: int = KUBERNETES_DEFAULT_S  # from `GraceRule.of_eviction`
     end: str = ""  # from `end_in_words`
     kubelet_rejection: str = ""
+    owner: Owner | None = None  # only of a member of a gang
 
 
 class Scheduling(NamedTuple):
@@ -106,7 +126,7 @@ class Pod(NamedTuple):
         """Returns the key that sorts the Pods of a gang: the name in natural order, in which train-2
         comes before train-10. The names of the Pods of an Indexed Job, a StatefulSet and a
         LeaderWorkerSet contain the index of the Pod."""
-        return _DIGITS.sub(lambda number: number[0].zfill(_DIGITS_OF_INDEX), self.name)
+        return natural_key(self.name)
 
     @property
     def gated(self) -> bool:
@@ -175,7 +195,7 @@ def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Reque
         name=metadata.get("name") or metadata.get("generateName") or "",
         resource_version=metadata.get("resourceVersion") or "",
         request=request,
-        life=_life(manifest, translation),
+        life=_life(manifest, translation, request),
         scheduling=_scheduling(manifest, translation),
         created=metadata.get("creationTimestamp") or "",
         priority=spec.get("priority") or 0,
@@ -185,7 +205,7 @@ def parse_pod(manifest: Manifest, translation: TranslationConfig, request: Reque
     )
 
 
-def _life(manifest: Manifest, translation: TranslationConfig) -> Life:
+def _life(manifest: Manifest, translation: TranslationConfig, request: Request) -> Life:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
     grace, phase = own_grace(spec), status.get("phase")
     return Life(
@@ -199,6 +219,7 @@ def _life(manifest: Manifest, translation: TranslationConfig) -> Life:
         eviction_grace=translation.grace.of_eviction(grace),
         end=end_in_words(manifest),
         kubelet_rejection=kubelet_rejection(status),
+        owner=None if request.gang is None else Owner.of(metadata),
     )
 
 

@@ -41,6 +41,7 @@ class TranslationConfig:
     (`adoption`)."""
     cluster_name: str = ""  # name of the Kubernetes cluster in the comments of jobs
     slurm_bridge: bool = False  # the extender reads slurm-bridge's annotations, too
+    gangs_by_default: bool = False  # Jobs are gangs without the annotation `gang`
 
     def uncounted_gpus(self, amounts: Mapping[str, Decimal]) -> tuple[str, ...]:
         """Returns the requested resources that are GPUs or parts of GPUs but have no GRES."""

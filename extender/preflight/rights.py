@@ -34,6 +34,8 @@ _EVERYWHERE: Final = (
     _Rule("list watch", "persistentvolumes"),
     _Rule("list watch", "storageclasses", "storage.k8s.io"),
     _Rule("list watch", "resourceclaims", "resource.k8s.io"),
+    _Rule("get", "podgroups", "scheduling.k8s.io"),
+    _Rule("get", "podgroups", "scheduling.x-k8s.io"),
     _Rule("create list watch", "events"),
     _Rule("list", "validatingadmissionpolicies", _ADMISSION),
 )

@@ -96,6 +96,11 @@ class InMemoryKubernetes(Controls):
             with suppress(Conflict):
                 self._create("events", namespace, event)
 
+    async def read_pod_group(self, version: str, namespace: str, name: str) -> Manifest | None:
+        async with self._call("read_pod_group"):
+            found = self._store.find("podgroups", namespace, name)
+            return found if found is not None and found["apiVersion"] == version else None
+
     # Nodes
 
     async def read_node(self, name: str) -> Manifest:

@@ -82,13 +82,13 @@ def annotate(actors: Actors, name: str, **values: str) -> CompletedProcess[str]:
     return actors.kubectl("annotate", "pod", actors.full(name), "--overwrite", *given)
 
 
-def test_a_member_of_a_pod_group_is_refused(actors: Actors) -> None:
+def test_a_member_of_a_missing_pod_group_is_refused(actors: Actors) -> None:
     """kube-apiserver before 1.36 does not know the field `schedulingGroup`. kubectl requests strict
     validation, so kube-apiserver rejects the unknown field."""
     answer = actors.apply(pod("member", schedulingGroup={"podGroupName": "gang"}))
     assert answer.returncode != 0
     known = actors.kubernetes() >= (1, 36)
-    told = "PodGroups, beta in Kubernetes 1.37, are not supported yet" if known else "unknown field"
+    told = "there is no PodGroup gang" if known else "unknown field"
     assert told in answer.stderr
     assert "schedulingGroup" in answer.stderr
     assert actors.see("member") is None

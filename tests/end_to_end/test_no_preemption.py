@@ -15,16 +15,14 @@ from typing import Any
 import pytest
 
 from deploy.local.cluster import Cluster
-from deploy.local.programs.kubernetes_binaries import kubernetes_binaries, version_of
-from deploy.local.progress import silent
 from deploy.local.spec import ClusterSpec
+from tests.end_to_end import pod_groups
 from tests.end_to_end.actors import Actors, Manifest
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.real
 
 URGENT = {"priorityClassName": "urgent"}
-POD_GROUPS_SINCE = (1, 37)
 GIVEN_BACK_SOON = {"SLURM_EXTENDER_UNBOUND_DEADLINE_S": "8"}
 """Setting with which the extender soon ends an attempt. The test still sees evictions: kube-scheduler
 would evict Pods within 3 s of the refusal."""
@@ -86,17 +84,10 @@ def test_no_pod_is_evicted_for_a_managed_pod_that_every_node_rejects(quiet: Acto
 # Without an extender, so that only kube-scheduler's configuration prevents evictions
 
 
-def has_pod_groups() -> bool:
-    """Returns True if the Kubernetes of the tests has PodGroups. The cluster need not run yet."""
-    binaries = kubernetes_binaries(ClusterSpec().kubernetes_release, silent)
-    return (version_of(Path(binaries["kube-apiserver"])) or (0, 0)) >= POD_GROUPS_SINCE
-
-
 @pytest.fixture(scope="module")
 def bare() -> Iterator[Cluster]:
     """Starts a cluster of two nodes with 8 CPUs. PodGroups are on if Kubernetes supports PodGroups."""
-    gates = ("GenericWorkload",) if has_pod_groups() else ()
-    spec = ClusterSpec(nodes=2, extender=False, feature_gates=gates)
+    spec = ClusterSpec(nodes=2, extender=False, feature_gates=pod_groups.gates())
     with (
         tempfile.TemporaryDirectory(prefix="preempt-") as directory,
         Cluster.up(spec, Path(directory)) as cluster,
@@ -122,14 +113,7 @@ def urgent(actors: Actors, name: str, scheduler: str, **given: Any) -> None:
 
 def group(actors: Actors, name: str) -> Manifest:
     """Creates a PodGroup of one Pod. Returns the fields of the Pod's spec for the group."""
-    manifest = {
-        "apiVersion": "scheduling.k8s.io/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": actors.full(name)},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}, **URGENT},
-    }
-    actors.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
-    return {"schedulingGroup": {"podGroupName": actors.full(name)}}
+    return pod_groups.make_group(actors, name, {"gang": {"minCount": 1}}, **URGENT)
 
 
 def only_the_other_profile_preempts(actors: Actors, low: set[str]) -> None:

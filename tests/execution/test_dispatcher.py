@@ -18,7 +18,7 @@ from extender.execution.failures import failure_of
 from extender.explain.cause import Due, Step
 from extender.jobs.tracked_job import TrackedJob
 from extender.placement.ledger import Ledger
-from extender.pod_request.pod import Pod, parse_pod
+from extender.pod_request.pod import Owner, Pod, parse_pod
 from extender.record.config import PlacementConfig
 from extender.record.events import (
     CancelJob,
@@ -791,6 +791,25 @@ async def test_too_many_events_are_dropped_with_one_log(monkeypatch: pytest.Monk
             await works.tell(last)
             assert len(works.events("reason")) == made + 1
     assert [line["waiting"] for line in logs if line["event"].startswith("Events are dropped")] == [3]
+
+
+async def test_gang_has_one_event_about_its_controller(works: Works) -> None:
+    """`kubectl describe job` then shows why the Pods are gone."""
+    owner = Owner("batch/v1", "Job", "train", "uid-of-the-job")
+    for eviction in evictions(3):
+        pod = eviction.pod
+        of_gang = pod._replace(life=pod.life._replace(owner=owner))
+        await works.tell(replace(eviction, pod=of_gang))
+    about = works.kubernetes.objects("events")
+    (own,) = (each for each in about if each["involvedObject"]["kind"] == "Job")
+    assert own["involvedObject"] == {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "namespace": "default",
+        "name": "train",
+        "uid": "uid-of-the-job",
+    }
+    assert (len(about), own["reason"]) == (4, CAUSE.reason)
 
 
 async def test_eviction_of_a_missing_pod_succeeds(works: Works) -> None:

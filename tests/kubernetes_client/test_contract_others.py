@@ -63,6 +63,14 @@ async def test_events_are_selected_by_reason_and_reporting_component(
         bench.remove("events", name)
 
 
+# -- PodGroups
+
+
+async def test_pod_group_of_an_unserved_version_is_none(bench: Bench) -> None:
+    """The end-to-end tests read PodGroups of versions that kube-apiserver serves."""
+    assert await bench.kubernetes.read_pod_group("none.example.io/v1", "default", "g") is None
+
+
 # -- the server, and the calling account
 
 

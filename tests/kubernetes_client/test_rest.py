@@ -103,6 +103,7 @@ CALLS: dict[str, Callable[[KubernetesRest], Awaitable[object]]] = {
     "read_node": lambda api: api.read_node("n1"),
     "patch_node": lambda api: api.patch_node("n1", PATCH),
     "patch_node_status": lambda api: api.patch_node_status("n1", PATCH),
+    "read_pod_group": lambda api: api.read_pod_group("x/v1", "default", "g"),
     "read_lease": lambda api: api.read_lease("kube-system", "x"),
     "list": lambda api: api.list("pods", None),
 }
@@ -123,7 +124,11 @@ EVENT: Manifest = {
 
 @pytest.mark.parametrize(
     ("call", "made", "path"),
-    [("read_pod", pod_manifest(), POD), ("read_node", node_manifest("n1"), "/api/v1/nodes/n1")],
+    [
+        ("read_pod", pod_manifest(), POD),
+        ("read_node", node_manifest("n1"), "/api/v1/nodes/n1"),
+        ("read_pod_group", {"kind": "PodGroup"}, "/apis/x/v1/namespaces/default/podgroups/g"),
+    ],
 )
 async def test_object_is_read_as_it_is(server: ApiServer, call: str, made: Manifest, path: str) -> None:
     server.answer = _says(made)

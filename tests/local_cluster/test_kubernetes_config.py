@@ -235,10 +235,10 @@ def argv(spec: ClusterSpec, name: str) -> tuple[str, ...]:
     return next(each.argv for each in started if each.name == name)
 
 
-def test_feature_gates_are_set_for_kube_apiserver_and_kube_scheduler() -> None:
+def test_feature_gates_are_set_for_all_programs_of_kubernetes() -> None:
     gated = ClusterSpec(feature_gates=("GenericWorkload", "GangScheduling"))
     told = "--feature-gates=GenericWorkload=true,GangScheduling=true"
-    for name in ("kube-apiserver", "kube-scheduler"):
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
         assert told in argv(gated, name)
         assert not any(each.startswith("--feature-gates") for each in argv(ClusterSpec(), name))
     assert "--runtime-config=api/beta=true" in argv(gated, "kube-apiserver")

@@ -40,6 +40,11 @@ def test_members_per_node_fixes_the_number_of_nodes() -> None:
     assert (job.cpus, job.memory_mb, job.gres) == (4, 2048, (("gpu", 4),))
 
 
+def test_job_of_a_gang_has_its_switches_and_its_segment() -> None:
+    job = request_of(member(members_per_node="1", segment="2", switches="3"))
+    assert (job.nodes, job.segment, job.switches) == (4, 2, 3)
+
+
 def test_gangs_with_one_name_in_two_namespaces_have_different_uids() -> None:
     assert member().workload.uid != member(namespace="other").workload.uid
 
@@ -65,6 +70,8 @@ def test_a_gang_of_one_pod_is_the_pod_by_itself() -> None:
         ({"gang": "a/b"}, '"a/b" is not a name of at most 63 lower-case letters'),
         ({"members_per_node": "3"}, "a gang of 4 Pods cannot have 3 Pods on each node"),
         ({"required_nodes": "n1"}, "required-nodes: a gang cannot name its nodes"),
+        ({"segment": "2"}, "segment: a gang cannot have segments of 2 nodes: set members-per-node"),
+        ({"members_per_node": "1", "segment": "3"}, "a gang on 4 nodes cannot have segments of 3 nodes"),
     ],
 )
 def test_wrong_annotations_are_problems_and_name_no_workload(
@@ -90,6 +97,7 @@ JOB_SET = {
     "jobset.sigs.k8s.io/restart-attempt": "0",
 }
 LWS = {"leaderworkerset.sigs.k8s.io/name": "serve"}
+POD_GROUP = {"scheduling.x-k8s.io/pod-group": "train"}
 OF_LWS = {"leaderworkerset.sigs.k8s.io/size": "4"}
 
 
@@ -100,11 +108,13 @@ def of_controller(
     *,
     size: str | None = "4",
     own: Mapping[str, str] | None = None,
+    **spec: Any,
 ) -> Pod:
     """Returns a Pod of a controller's gang. `own` are annotations of the controller."""
     annotations = {f"{PREFIX}gang": gang, **({f"{PREFIX}gang-size": size} if size else {})}
     manifest = pod_manifest(name, annotations=annotations | dict(own or {}))
     manifest["metadata"]["labels"] = dict(labels)
+    manifest["spec"] |= spec
     return parse_pod(manifest, TRANSLATION)
 
 
@@ -120,6 +130,18 @@ def test_pods_of_a_job_are_a_gang_with_the_name_of_the_job() -> None:
     assert (one.workload.full_name, one.workload.size) == ("default/train", 4)
     again = of_controller("job", JOB | {"batch.kubernetes.io/controller-uid": "u9"})
     assert again.workload.uid != one.workload.uid
+
+
+def test_owner_of_a_member_is_its_controller() -> None:
+    manifest = pod_manifest(annotations={f"{PREFIX}gang": "train", f"{PREFIX}gang-size": "2"})
+    assert parse_pod(manifest, TRANSLATION).life.owner is None
+    other = {"apiVersion": "v1", "kind": "Thing", "name": "t", "uid": "u0"}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u1", "controller": True}
+    manifest["metadata"]["ownerReferences"] = [other, job]
+    assert parse_pod(manifest, TRANSLATION).life.owner == ("batch/v1", "Job", "train", "u1")
+    for wrong in (job | {"name": "x" * 254}, {"controller": True}):
+        manifest["metadata"]["ownerReferences"] = [wrong]
+        assert parse_pod(manifest, TRANSLATION).life.owner is None
 
 
 def test_a_restart_of_a_job_set_is_another_gang() -> None:
@@ -140,9 +162,27 @@ def test_each_leader_of_a_leader_worker_set_has_a_gang() -> None:
     assert of_lws("serve-2").workload.uid != leader.workload.uid
 
 
+def test_pods_of_a_pod_group_are_a_gang_with_its_name() -> None:
+    native = of_controller("podgroup", {}, schedulingGroup={"podGroupName": "train"})
+    other = of_controller("podgroup", POD_GROUP, "q")
+    assert native.request.problems == other.request.problems == ()
+    assert (native.workload.full_name, native.workload.size) == ("default/train", 4)
+    assert native.workload._replace(uid="") == other.workload._replace(uid="")
+    assert native.workload.uid != other.workload.uid  # PodGroups of two APIs
+
+
+def test_pod_of_a_pod_group_that_the_webhook_has_not_read_is_invalid() -> None:
+    manifest = pod_manifest(annotations={f"{PREFIX}partition": "main"})
+    manifest["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+    (problem,) = parse_pod(manifest, TRANSLATION).request.problems
+    assert f"spec.schedulingGroup: the Pod has no annotation {PREFIX}gang" in problem
+
+
 @pytest.mark.parametrize(
     ("pod", "words"),
     [
+        (of_controller("podgroup", {}), "and no spec.schedulingGroup.podGroupName"),
+        (of_controller("podgroup", POD_GROUP, size=None), "adds to a new Pod: create the Pod again"),
         (of_controller("job", {}), "the Pod has no label batch.kubernetes.io/job-name"),
         (
             of_controller("job", JOB, size=None),

@@ -14,6 +14,7 @@ from tests.verbs.test_validate import call
 BATCH, JOB_SET = ("batch", "Job"), ("jobset.x-k8s.io", "JobSet")
 LWS = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
 SIZE = f"{PREFIX}gang-size"
+IGNORE = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 
 
 def template(**annotations: str) -> Manifest:
@@ -199,3 +200,83 @@ async def test_a_deployment_is_no_gang_of_a_job() -> None:
 async def test_malformed_objects_are_left_to_kube_apiserver(spec: Any, kind: tuple[str, str]) -> None:
     assert await sizes({"spec": spec}, kind) == []
     assert await warnings({"spec": spec}, kind) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "spec", "words"),
+    [
+        (7, {}, "spec.backoffLimit: an eviction of the gang counts as 7 failures, and the limit is 6"),
+        (6, {}, None),
+        (2, {"backoffLimit": 1}, "counts as 2 failures, and the limit is 1"),
+        (7, {"backoffLimitPerIndex": 1}, None),
+        (7, {"backoffLimitPerIndex": 0}, "spec.backoffLimitPerIndex: an eviction"),
+        (7, {"podFailurePolicy": {"rules": [IGNORE]}}, None),
+        (7, {"podFailurePolicy": {"rules": [{**IGNORE, "action": "Count"}]}}, "the Job would fail"),
+    ],
+)
+async def test_author_is_warned_of_a_job_that_an_eviction_ends(
+    size: int, spec: dict[str, Any], words: str | None
+) -> None:
+    manifest = job(template(gang="job", gang_size=str(size)), size, size)
+    manifest["spec"] |= spec
+    told = await warnings(manifest, BATCH)
+    assert bool(told) is (words is not None), told
+    assert words is None or words in told[0]
+
+
+# Gangs by default
+
+
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+
+
+async def ask(verb: str, sent: Manifest) -> Manifest:
+    """Asks a webhook of an extender for which Jobs are gangs by default."""
+    response: Manifest = (await Listeners(gangs_by_default=True).ask(verb, sent))["response"]
+    return response
+
+
+async def by_default(manifest: Manifest, verb: str = "mutate") -> list[Manifest]:
+    """Returns the JSON Patch of a new Job."""
+    response = await ask(verb, call(manifest, kind=BATCH))
+    assert response["allowed"] is True
+    patch: list[Manifest] = json.loads(b64decode(response.get("patch", "W10=")))
+    return patch
+
+
+async def test_a_job_with_several_pods_is_a_gang_by_default() -> None:
+    (added,) = await by_default(job(template(partition="main")))
+    assert added["path"] == "/spec/template/metadata"
+    kept = {f"{PREFIX}partition": "main"}
+    assert added["value"] == {"annotations": kept | {f"{PREFIX}gang": "job", SIZE: "4"}}
+
+
+async def test_job_without_annotations_is_a_gang_where_every_pod_goes_to_slurm() -> None:
+    plain = job({"spec": template()["spec"]})
+    assert await by_default(plain) == []
+    (added,) = await by_default(plain, verb="mutate/every-pod")
+    assert added["value"] == {"annotations": {f"{PREFIX}gang": "job", SIZE: "4"}}
+
+
+def kept_apart(manifest: Manifest) -> Manifest:
+    """Returns a Job whose Pods run on different Nodes."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
+    rules = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    manifest["spec"]["template"]["spec"]["affinity"] = {"podAntiAffinity": rules}
+    return manifest
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        job(template(partition="main"), 1, 1),
+        job(template(partition="main"), 4, 8),
+        job(template(partition="main", gang="none")),
+        job(template(), 4, 4),
+        job(template(partition="main", required_nodes="n1")),
+        kept_apart(job(template(partition="main"))),
+        job(template(partition="main")) | {"metadata": {"annotations": {EXCLUSIVE: "rack"}}},
+    ],
+)
+async def test_job_that_cannot_be_a_gang_stays_as_it_is(manifest: Manifest) -> None:
+    assert await by_default(manifest) == []

@@ -157,12 +157,6 @@ async def test_mirror_pod_is_allowed_without_forged_annotations() -> None:
     assert pod["spec"] == sent["request"]["object"]["spec"]
 
 
-async def test_a_pod_of_a_scheduling_group_is_refused() -> None:
-    response = await respond(call({PREFIX + "qos": "high"}, schedulingGroup={"podGroupName": "g"}))
-    told = response["status"]["message"]
-    assert "spec.schedulingGroup: PodGroups, beta in Kubernetes 1.37, are not supported yet" in told
-
-
 async def test_unmanaged_pod_is_allowed_untouched() -> None:
     sent = call({"example.com/owner": "ana"}, containers=[{"name": "c"}])
     assert await respond(sent) == {"uid": UID, "allowed": True}

@@ -286,6 +286,7 @@ def _controller_manager(
             "--leader-elect=false",
             "--kube-api-qps=200",
             "--kube-api-burst=400",
+            *_feature_gates(spec),
             *_serving(name, ports, layout),
         ),
         is_ready=lambda: answers(f"https://127.0.0.1:{ports[name]}/healthz"),

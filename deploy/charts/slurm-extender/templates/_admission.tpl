@@ -115,6 +115,21 @@ Kubernetes 1.31.
        object.metadata.annotations.exists(key, {{ include "slurm-extender.asksByAnnotation" . }}))
 {{- end -}}
 
+{{/* True if the Pods of a Deployment, a Job or a similar object ask for Slurm, in the same ways. */}}
+{{- define "slurm-extender.templateAsksForSlurm" -}}
+      object.spec.template.spec.schedulerName in {{ include "slurm-extender.schedulers" . }} ||
+      (object.spec.template.spec.schedulerName == 'default-scheduler' &&
+       object.spec.template.?metadata.?annotations.orValue({}).exists(
+         key, {{ include "slurm-extender.asksByAnnotation" . }}))
+{{- end -}}
+
+{{/* `true` if Jobs are gangs by default, otherwise empty. */}}
+{{- define "slurm-extender.gangsByDefault" -}}
+{{- with .Values.extender.settings -}}
+{{- if eq "true" (toString (or .gangsByDefault .GANGS_BY_DEFAULT)) }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{/*
 True if a write changes the gang of a Pod. The labels and annotations of the controllers count only for a Pod of a gang.
 extender/pod_request/gang.py has the same names.
@@ -128,7 +143,8 @@ extender/pod_request/gang.py has the same names.
          (['leaderworkerset.sigs.k8s.io/leader-name', 'leaderworkerset.sigs.k8s.io/size'].exists(key,
             object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key]) ||
           ['batch.kubernetes.io/controller-uid', 'batch.kubernetes.io/job-name', 'jobset.sigs.k8s.io/jobset-name',
-           'jobset.sigs.k8s.io/jobset-uid', 'jobset.sigs.k8s.io/restart-attempt', 'leaderworkerset.sigs.k8s.io/name'].exists(key,
+           'jobset.sigs.k8s.io/jobset-uid', 'jobset.sigs.k8s.io/restart-attempt', 'leaderworkerset.sigs.k8s.io/name',
+           'scheduling.x-k8s.io/pod-group'].exists(key,
             object.metadata.?labels[?key] != oldObject.metadata.?labels[?key])))))
 {{- end -}}
 
