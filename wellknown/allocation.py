@@ -42,8 +42,8 @@ class Allocation:
     keeps the name, because the Node's label may change after the grant. Comparisons of allocations
     ignore this field, because older allocations lack the name."""
     rank: int | None = field(default=None, compare=False)
-    """Number of the slot among the slots of a gang, from 0; None for a single Pod. `parse` does not read
-    the rank, because the rank is only for the Pod's containers."""
+    """Number of the Pod among the Pods of a gang, from 0; None for a single Pod. The rank is only for
+    the Pod's containers, so comparisons ignore the rank."""
 
     @property
     def granted(self) -> str:
@@ -70,10 +70,11 @@ class Allocation:
         job_id, node = whole_number(annotations.get(JOB_ID, "")), annotations.get(NODE, "")
         if job_id is None or not 0 < len(node) <= _LONGEST_NAME:
             return None
+        rank = whole_number(annotations.get(RANK, ""))
         if GRANTED not in annotations:
-            return cls(job_id, node)
+            return cls(job_id, node, rank=rank)
         try:
-            return cls(job_id, node, *_granted(annotations[GRANTED]))
+            return cls(job_id, node, *_granted(annotations[GRANTED]), rank=rank)
         except ValueError:
             return None
 

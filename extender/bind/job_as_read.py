@@ -1,10 +1,10 @@
 """Compares a job that was read for /bind with the Pod, and finds the Pod's slot in the job."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from extender.explain.sentences import sentence
 from extender.jobs.claim import JobClaim
-from extender.jobs.slots import nodes_by, slots
+from extender.jobs.slots import in_topology, nodes_by, slots
 from extender.jobs.verdict import judge
 from extender.node_view.view import ClusterView
 from extender.pod_request.job_request import without_pod
@@ -45,7 +45,8 @@ class JobAsRead:
         if own is None:
             no_slot = "has no slot for this Pod" if there else "does not run"
             raise NotBound(f"Slurm job {job.id} {no_slot} on {node}")
-        return own
+        on_pod = pod.scheduling.allocation
+        return own if on_pod is None else replace(own, rank=on_pod.rank)
 
 
 def _slots_of(
@@ -61,4 +62,5 @@ def _slots_of(
     if lacks:
         found = "; ".join(map(sentence, lacks))
         raise NotBound(f"Slurm job {job.id} differs from the Pod's request: {found}")
-    return tuple(slots(job.grant, job.id, asked, pod.workload.size, nodes_by(view)))
+    grant = in_topology(job.grant, view)
+    return tuple(slots(grant, job.id, asked, pod.workload.size, nodes_by(view)))

@@ -10,7 +10,7 @@ Slurm reports the resources of a job on each node, but not the number of tasks t
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import count
+from typing import TypeVar
 
 from extender.node_view.view import ClusterView
 from extender.pod_request.pod import Pod
@@ -19,6 +19,7 @@ from slurm_client.model import Grant, Job, JobSpec
 from wellknown import number_list
 from wellknown.allocation import Allocation
 
+_Value = TypeVar("_Value", str, int)
 NodeOf = Callable[[str], str | None]
 """Takes the name of a Slurm node. Returns the name of its Kubernetes Node; None if there is no such
 Node."""
@@ -37,19 +38,31 @@ def nodes_by(view: ClusterView, pods: Iterable[Pod] = ()) -> NodeOf:
     return node_of
 
 
+def in_topology(grant: Grant, view: ClusterView) -> Grant:
+    """Returns a grant with the nodes in the order of the topology, so that ranks with close numbers have
+    close nodes. Slurm sorts the nodes of a job by name. Nodes in one place stay in Slurm's order."""
+    if not view.tiers or len(grant.nodes) < 2:
+        return grant
+    places = [view.place_of(name) for name in grant.nodes]
+    order = sorted(range(len(places)), key=places.__getitem__)
+
+    def sort(of: tuple[_Value, ...]) -> tuple[_Value, ...]:
+        return tuple([of[number] for number in order]) if len(of) == len(order) else of
+
+    texts = (sort(grant.nodes), sort(grant.gres), sort(grant.cores))
+    return Grant(*texts, sort(grant.memory_mb), sort(grant.sockets), sort(grant.cpus))
+
+
 def slots(
     grant: Grant, job_id: int, asked: JobSpec, members: int, node_of: NodeOf
 ) -> Iterator[Allocation]:
-    """Yields the slots of a workload's job, node by node. `asked` is the request for the job of all
-    `members`. There are fewer slots than `members` if a Slurm node has no Kubernetes Node, if the grant
-    of a node cannot be divided, or if the grant lacks requested amounts."""
-    ranks = count()
+    """Yields the slots of a workload's job, in the order of the grant. `asked` is the request for the
+    job of all `members`. There are fewer slots than `members` if a Slurm node has no Kubernetes Node, if
+    the grant of a node cannot be divided, or if the grant lacks requested amounts."""
     for number, share in enumerate(_shares(grant, asked, members)):
         node = node_of(grant.nodes[number])
-        if node is None:
-            continue
-        for slot in _divided(_whole(grant, number, job_id, node), share):
-            yield slot if members == 1 else replace(slot, rank=next(ranks))
+        if node is not None:
+            yield from _divided(_whole(grant, number, job_id, node), share)
 
 
 def whole_on_nodes(grant: Grant, job_id: int, node_of: NodeOf) -> Iterator[Allocation]:

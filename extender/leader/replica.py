@@ -60,7 +60,8 @@ class Replica:
         self.telemetry.follow(self.health)
         self._translation_now = settings.translation
         self.cluster = ClusterViewUpdater(
-            kubernetes, slurm, self.health, settings.node_name_label, settings.slurm_defaults
+            *(kubernetes, slurm, self.health, settings.node_name_label),
+            *(settings.slurm_defaults, settings.topology_tiers),
         )
         self.slurm_nodes = SlurmNodes(slurm)
         self.lease = Lease(
@@ -76,10 +77,7 @@ class Replica:
         self._releases = ReleaseCheck(kubernetes, self.health, settings.namespace)
         self._rights = RightsCheck(kubernetes, self.health, to_pods_in_scope(settings))
         self._preemption = PreemptionCheck(
-            kubernetes,
-            self.health,
-            settings.translation,
-            settings.scheduler_config_file,
+            *(kubernetes, self.health, settings.translation, settings.scheduler_config_file),
             self.telemetry.preempted_unasked,
         )
         self.capacity = FreeCapacity(

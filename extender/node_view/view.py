@@ -18,6 +18,7 @@ from extender.pod_request.constraints.node_constraints import Node, NodeConstrai
 from extender.pod_request.limits import MOST_NAMES
 from slurm_client import hostlist
 from slurm_client.model import JobSpec, Partition
+from wellknown.natural_order import natural_key
 from wellknown.node_mapping import NodeNames
 
 _MOST_ANSWERS = 2_000  # an answer may take some 30 kB, and each Pod may have another question
@@ -119,6 +120,8 @@ class ClusterView:
     """Slurm's MaxJobCount. The default here is Slurm's own default."""
     cluster: str = ""
     """Identity of the Kubernetes cluster, for the key of each job; "" until known."""
+    tiers: tuple[str, ...] = ()
+    """Labels of Nodes that name the tiers of the topology, from the widest tier to the narrowest."""
 
     _default_partition: str = field(default="", init=False, repr=False, compare=False)
     _cached: _Cached = field(default_factory=_Cached, init=False, repr=False, compare=False)
@@ -141,6 +144,13 @@ class ClusterView:
     def node_of(self, slurm_name: str) -> Node | None:
         """Returns the Node that represents a Slurm node."""
         return self.nodes.get(self.names.standing_for(slurm_name) or "")
+
+    def place_of(self, slurm_name: str) -> tuple[tuple[bool, str], ...]:
+        """Returns the key that sorts Slurm nodes by the tiers of the topology. Nodes with the same
+        values of the tiers' labels have the same key. A Node without a label comes last."""
+        node = self.node_of(slurm_name)
+        labels = {} if node is None else node.labels
+        return tuple((not labels.get(tier), natural_key(labels.get(tier, ""))) for tier in self.tiers)
 
     def naming(self, slurm_name: str) -> tuple[Node, ...]:
         """Returns all Nodes that name a Slurm node. To find out whether a Slurm node is free, a caller

@@ -59,14 +59,16 @@ class ClusterViewUpdater:
         health: Health,
         name_label: str,
         defaults: SlurmDefaults = SlurmDefaults(),
+        tiers: tuple[str, ...] = (),
     ) -> None:
+        """`tiers` are the labels of `ClusterView.tiers`."""
         self._watch = ResourceWatch(kubernetes, "nodes", None, partial(health.says, "watch of Nodes"))
         self._kubernetes = kubernetes
         self._slurm = slurm
         self._health = health
         self._label = name_label
         self._defaults = defaults
-        self.view = ClusterView()
+        self.view = ClusterView(tiers=tiers)
         self._select_type_parameters = defaults.select_type_parameters
         self._select_type: str | None = None
         self.kill_wait_s = defaults.kill_wait_s

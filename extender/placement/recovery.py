@@ -11,7 +11,6 @@ from typing import NamedTuple
 from extender.explain.cause import Cause, Kind
 from extender.jobs.claim import claim_of, key_of, own_ids, own_key
 from extender.jobs.phase import Phase
-from extender.jobs.slots import nodes_by
 from extender.jobs.verdict import TAKEN, Verdict, judge
 from extender.node_view.view import ClusterView
 from extender.placement.transitions.kept_back import asking_first
@@ -284,7 +283,7 @@ def _bound(pods: Sequence[Pod], chosen: _Found | None, at: Context) -> Placehold
     if never_granted or (there is False and not all(_was_bound_by(pod, job) for pod in pods)):
         return None
     blank = [each._replace(slot=Allocation(job.id, each.pod.life.node or "")) for each in record.members]
-    has = slots_of(record, job, nodes_by(at.view, record.pods))
+    has = slots_of(record, job, at, record.pods)
     members = with_slots(blank, has, bound=True)
     record = record._replace(members=members).with_asked(attempt=key.attempt)
     record = _with_job(record, chosen)

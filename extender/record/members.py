@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, compress
+from dataclasses import replace
+from itertools import chain, compress, count, filterfalse
 from operator import is_not
 from typing import Any, Self
 
 from extender.jobs.overlap import common
+from extender.pod_request.pod import Pod
 from extender.record.member import Member
 from extender.record.states import State
 from wellknown.allocation import Allocation
@@ -143,7 +145,32 @@ def with_slots(
     for each in members:
         if each.pod.uid not in given and not (bound and each.pod.life.node is not None):
             given[each.pod.uid] = next(rest, None if bound else each.slot)
-    return Members([each._replace(slot=given.get(each.pod.uid, each.slot)) for each in members])
+    return _ranked([each._replace(slot=given.get(each.pod.uid, each.slot)) for each in members])
+
+
+def _ranked(members: Sequence[Member]) -> Members:
+    """Returns the members of a gang with a rank in each slot. A bound Pod keeps the rank on the Pod,
+    because the Pod's containers have read this rank. The other members get the remaining ranks in
+    order."""
+    if not members or members[0].pod.group is None:
+        return Members(members)
+    kept = [_rank_of_containers(each.pod) for each in members]
+    free = filterfalse({*kept}.__contains__, count())
+    ranks = [next(free) if rank is None else rank for rank in kept]
+    return Members(map(_with_rank, members, ranks))
+
+
+def _rank_of_containers(pod: Pod) -> int | None:
+    """Returns the rank that a bound Pod's containers have read; None for an unbound Pod."""
+    on_pod = pod.scheduling.allocation
+    return None if on_pod is None or pod.life.node is None else on_pod.rank
+
+
+def _with_rank(member: Member, rank: int) -> Member:
+    slot = member.slot
+    if slot is None or slot.rank == rank:
+        return member
+    return member._replace(slot=replace(slot, rank=rank))
 
 
 def _on_own_nodes(

@@ -79,6 +79,22 @@ def test_members_per_node_spreads_a_gang(actors: Actors) -> None:
     assert len(set(gang.bound().values())) == 4
 
 
+def test_ranks_follow_the_tiers_of_the_nodes(quiet: Actors) -> None:
+    actors, rack = quiet, "example.io/rack"
+    racks = {"node-1": "r2", "node-2": "r1", "node-3": "r2", "node-4": "r1"}
+    for node, name in racks.items():
+        actors.cluster.kubectl("label", "node", node, f"{rack}={name}")
+    actors.cluster.start("extender", env={"SLURM_EXTENDER_TOPOLOGY_TIERS": rack})
+    try:
+        gang = Gang(actors, 4, **{"members-per-node": "1"})
+        gang.create()
+        assert list(gang.bound().values()) == ["node-2", "node-4", "node-1", "node-3"]
+    finally:
+        actors.cluster.stop("extender")
+        for node in racks:
+            actors.cluster.kubectl("label", "node", node, f"{rack}-")
+
+
 def test_gang_waits_for_its_last_pod_without_a_job(actors: Actors, gang: Gang) -> None:
     gang.create("w0", "w1")
     eventually(lambda: actors.condition("w1").get("reason") == "PodsMissing", "the Pods wait")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.jobs.slots import nodes_by, slots, whole_on_node
+from extender.jobs.slots import in_topology, nodes_by, slots, whole_on_node
 from slurm_client import gres
 from slurm_client.model import Grant, JobSpec
-from tests.builders import kube_node, moment, placeholder_job, pod
+from tests.builders import kube_node, moment, placeholder_job, pod, view
 from wellknown import number_list
 from wellknown.allocation import Allocation
 
@@ -199,20 +199,13 @@ def test_whole_on_node_returns_the_full_grant_on_a_bound_pods_node() -> None:
     assert whole_on_node(pod(), job, VIEW) is None
 
 
-def test_slots_of_a_gang_are_numbered_in_order() -> None:
-    grant = Grant(("n1", "n2"), ("gpu:2(IDX:0-1)", "gpu:2(IDX:0-1)"), ("0-1", "0-1"))
-    asked = JobSpec("g", 2, 100, (("gpu", 2),), nodes=2)
-    found = list(slots(grant, 7, asked, 4, lambda name: name))
-    assert [(slot.node, slot.gres, slot.rank) for slot in found] == [
-        ("n1", "gpu:1(IDX:0)", 0),
-        ("n1", "gpu:1(IDX:1)", 1),
-        ("n2", "gpu:1(IDX:0)", 2),
-        ("n2", "gpu:1(IDX:1)", 3),
-    ]
-    assert found[3].annotations()["slurm-extender.io/rank"] == "3"
-
-
-def test_single_pod_has_no_rank() -> None:
-    (found,) = slots(Grant(("n1",)), 7, JobSpec("p", 2, 100), 1, lambda name: name)
-    assert found.rank is None
-    assert "slurm-extender.io/rank" not in found.annotations()
+def test_slots_follow_the_tiers_of_the_nodes() -> None:
+    """Slurm sorts the nodes by name, so the racks of this job alternate."""
+    racks = {"n1": "rack-10", "n2": "rack-9", "n3": "rack-10", "n4": "rack-9", "n5": ""}
+    nodes = [kube_node(name, labels={"spine": "s1", "rack": rack}) for name, rack in racks.items()]
+    of_tiers = replace(view(*nodes, kube_node("n6")), tiers=("spine", "rack"))
+    grant = Grant(("n1", "n2", "n3", "n4", "n5", "n6"), cores=("0", "1", "2", "3", "4", "5"))
+    found = in_topology(grant, of_tiers)
+    assert found.nodes == ("n2", "n4", "n1", "n3", "n5", "n6")
+    assert found.cores == ("1", "3", "0", "2", "4", "5")
+    assert (found.gres, in_topology(grant, view(*nodes))) == ((), grant)

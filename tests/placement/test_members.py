@@ -3,9 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.pod_request.workload import Workload
 from extender.record.member import Member
-from extender.record.members import Members, is_bound, is_in_flight, is_unlisted, is_written
+from extender.record.members import Members, is_bound, is_in_flight, is_unlisted, is_written, with_slots
 from tests.builders import changed, pod
+from wellknown.allocation import Allocation
 
 COUNTED = (is_bound, is_in_flight, is_unlisted, is_written)
 PODS = [pod(f"p{number}", uid=f"u{number}") for number in range(4)]
@@ -53,3 +55,42 @@ def test_a_change_of_one_member_looks_at_no_other_member() -> None:
     after = members.with_one("u7", unlisted=True)
     assert (after.count(noted), members.count(noted)) == (1, 0)
     assert [each.pod.uid for each in looked] == ["u7", "u7"]
+
+
+# Ranks
+
+GANG = Workload("g", "default", "train", size=3)
+SLOTS = [Allocation(7, node, cores="0") for node in ("n1", "n2", "n3")]
+
+
+def member(number: int, rank: int | None = None) -> Member:
+    """Returns a member of a gang: bound with a rank, or unbound without a rank."""
+    own = pod(f"p{number}", uid=f"u{number}")._replace(group=GANG)
+    if rank is None:
+        return Member(own)
+    slot = Allocation(7, SLOTS[rank].node, cores="0", rank=rank)
+    return Member(changed(own, allocation=slot, node=slot.node), slot)
+
+
+def ranks(members: Members) -> list[int | None]:
+    return [None if each.slot is None else each.slot.rank for each in members]
+
+
+def test_ranks_follow_the_order_of_the_members() -> None:
+    placed = with_slots([member(0), member(1), member(2)], SLOTS)
+    assert ranks(placed) == [0, 1, 2]
+    assert placed[2].slot is not None
+    assert placed[2].slot.annotations()["slurm-extender.io/rank"] == "2"
+
+
+def test_replacement_gets_the_rank_of_the_lost_member_in_any_order_of_the_slots() -> None:
+    """The order of the slots may change while a gang runs, because labels of Nodes may change."""
+    for slots in (SLOTS, SLOTS[::-1]):
+        placed = with_slots([member(0, 0), member(2, 2), member(9)], slots, bound=True)
+        assert ranks(placed) == [0, 2, 1]
+
+
+def test_single_pod_has_no_rank() -> None:
+    (placed,) = with_slots([Member(PODS[0])], SLOTS[:1])
+    assert placed.slot is not None
+    assert "slurm-extender.io/rank" not in placed.slot.annotations()

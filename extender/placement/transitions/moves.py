@@ -1,11 +1,12 @@
 """Moves of a placeholder that more than one kind of news can cause. Each function returns the next
 version of the record."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from extender.explain.cause import Cause, Kind
 from extender.jobs.phase import Phase
-from extender.jobs.slots import NodeOf, nodes_by, slots
+from extender.jobs.slots import NodeOf, in_topology, nodes_by, slots
+from extender.pod_request.pod import Pod
 from extender.record.config import Context
 from extender.record.ends import PLACE_AGAIN, end_of
 from extender.record.members import with_slots
@@ -16,16 +17,19 @@ from slurm_client.model import Grant, Job, JobSpec
 from wellknown.allocation import Allocation
 
 
-def slots_of(record: Placeholder, job: Job, node_of: NodeOf) -> Iterator[Allocation]:
-    """Yields the slots of a record's job."""
-    return slots(job.grant, job.id, record.request.job, record.workload.size, node_of)
+def slots_of(
+    record: Placeholder, job: Job, at: Context, pods: Iterable[Pod] = ()
+) -> Iterator[Allocation]:
+    """Yields the slots of a record's job. `pods` are Pods whose Nodes are preferred (`nodes_by`)."""
+    grant, size = in_topology(job.grant, at.view), record.workload.size
+    return slots(grant, job.id, record.request.job, size, nodes_by(at.view, pods))
 
 
 def granted(record: Placeholder, job_id: int, grant: Grant, at: Context) -> Placeholder:
     """Takes a record in ALLOCATED, and returns the record with the slots of the job's grant. If the
     grant is unusable, the allocation is given back."""
     size, node_of, asked = record.workload.size, nodes_by(at.view), record.request.job
-    of_job = tuple(slots(grant, job_id, asked, size, node_of))
+    of_job = tuple(slots(in_topology(grant, at.view), job_id, asked, size, node_of))
     unusable = _unusable(grant, of_job, asked, size, node_of)
     if unusable is not None:
         return record.replaced(at.now, unusable)

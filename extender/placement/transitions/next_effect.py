@@ -209,6 +209,8 @@ def _submit_again(record: Placeholder, job_id: int, at: Context) -> Submit | Non
         tasks=None if job.tasks is None else len(where),
         required_nodes=several,
         excluded_nodes=(),
+        switches=None,
+        segment=None,
         priority=HIGHEST_PRIORITY,
     )
     return Submit(record.uid, job_id, job, immediate=False)

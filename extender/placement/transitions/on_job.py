@@ -13,7 +13,6 @@ from extender.explain.cause import Cause, Kind
 from extender.jobs.claim import JobClaim, Keys
 from extender.jobs.phase import Phase
 from extender.jobs.poll import FAILED_BEFORE_START
-from extender.jobs.slots import nodes_by
 from extender.jobs.tracked_job import NOBODY_ASKED
 from extender.jobs.verdict import NOT_READ, Part, judge
 from extender.node_view.view import ClusterView, excluding
@@ -257,7 +256,7 @@ def doubted(record: Placeholder, at: Context) -> Placeholder:
 def allocated_read(record: Placeholder, job: Job, at: Context) -> Placeholder:
     """ALLOCATED: the job was read between two polls, and may have been suspended, or started again on
     other cores. The reply may be older than the record, so a doubtful job is read again."""
-    has = set(slots_of(record, job, nodes_by(at.view)))
+    has = set(slots_of(record, job, at))
     moved = job.state.running and not {each.slot for each in record.members} <= has
     doubtful = (moved or job.was_suspended) and record.job.phase is Phase.RUNNING
     return in_doubt(record, at) if doubtful else record
@@ -349,7 +348,7 @@ def runs_where_its_pods_are(record: Placeholder, job: Job, at: Context) -> Place
     taken = verdict.lacks(Part.DEVICES)
     if taken:
         return record.move(State.EVICTING, at.now, cause=Cause.of(Kind.DEVICES_TAKEN, taken=taken))
-    has = slots_of(record, job, nodes_by(at.view, record.bound_pods))
+    has = slots_of(record, job, at, record.bound_pods)
     members = with_slots(record.members, has, bound=True)
     verified = record._replace(members=members, cause=None).with_phase(Phase.RUNNING, at.now)
     return verified.with_job(unread=False)

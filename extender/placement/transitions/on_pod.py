@@ -91,10 +91,13 @@ def bound_by_its_job(record: Placeholder, pod: Pod, at: Context) -> Placeholder:
 
 
 def _may_bind_the_rest(record: Placeholder) -> bool:
-    """Returns True if the job may still bind all other Pods: no Pod is missing, and no Pod has the
-    number of the next attempt."""
-    numbered = any(each.write.done for each in record.unbound_members)
-    return not (record.lacking or record.job.over or numbered)
+    """Returns True if the job may still bind all other Pods: no Pod is missing, each Pod has the
+    allocation, and the extender has begun nothing that ends the attempt."""
+    placed = all(
+        record.is_by_its_job(each.pod) and not each.write.done for each in record.unbound_members
+    )
+    ends = record.lacking or record.job.over or record.lingering or record.retry.in_flight
+    return placed and not ends
 
 
 def _allocated_again(record: Placeholder, at: Context) -> Placeholder:
