@@ -36,6 +36,10 @@ EXTENDERS: Calls = {
     "delete_pod": [("ns", "p", {}, 0)],
     "bind_pod": [("ns", "p", "n", {})],
     "create_event": [("ns", {})],
+    "read_pod_group": [
+        ("scheduling.k8s.io/v1beta1", "ns", "g"),
+        ("scheduling.x-k8s.io/v1alpha1", "ns", "g"),
+    ],
     "read_node": [("n",)],
     "patch_node": [("n", {})],
     "patch_node_status": [("n", {})],

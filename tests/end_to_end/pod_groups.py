@@ -12,7 +12,7 @@ from deploy.local.spec import ClusterSpec
 from tests.end_to_end.actors import Actors, Manifest
 
 SINCE = (1, 37)
-GATES = ("GenericWorkload", "WorkloadWithJob")
+GATES = ("GenericWorkload",)
 
 
 def gates() -> tuple[str, ...]:

@@ -85,33 +85,6 @@ def test_pod_of_a_missing_pod_group_is_refused(native: Actors) -> None:
     assert "there is no PodGroup none: create the PodGroup before its Pods" in answer.stderr
 
 
-def test_job_with_a_gang_policy_is_a_gang_without_annotations(native: Actors) -> None:
-    """kube-controller-manager creates the PodGroup of the Job (feature gate WorkloadWithJob)."""
-    actors, made = native, pod("unnamed", annotations={"partition": "main"})
-    template = {"metadata": {"annotations": made["metadata"]["annotations"]}, "spec": made["spec"]}
-    template["spec"] |= {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
-    spec = {
-        "completions": 3,
-        "parallelism": 3,
-        "completionMode": "Indexed",
-        "template": template,
-        "scheduling": {"schedulingPolicy": {"gang": {}}},
-    }
-    new = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec}
-    answer = actors.apply(new)
-    assert answer.returncode == 0, answer.stderr
-
-    def bound() -> bool:
-        pods = [each for name, each in actors.pods().items() if name.startswith(actors.full("train"))]
-        return len(pods) == 3 and all(each["spec"].get("nodeName") for each in pods)
-
-    try:
-        eventually(bound, "all Pods of the Job are bound", 60)
-        assert len(actors.squeue()) == 1
-    finally:
-        actors.kubectl("delete", "job", actors.full("train"), "--cascade=foreground")
-
-
 def test_pods_with_the_label_of_coscheduling_are_a_gang(actors: Actors) -> None:
     group = {
         "apiVersion": "scheduling.x-k8s.io/v1alpha1",

@@ -27,7 +27,6 @@ from deploy.local.programs.helm_binary import helm
 from deploy.local.programs.kubernetes_binaries import BINARIES
 from deploy.local.progress import silent
 from deploy.local.spec import EXTENDER_VERBS, ClusterSpec
-from extender.pod_request.annotations import GANG_ANNOTATIONS
 from extender.pod_request.gang import CONTROLLERS, LEADER, LWS_SIZE
 from tests.kube_scheduler.entries import entry, shown_for_others
 from tests.wellknown.test_names import NOTES
@@ -178,7 +177,7 @@ def test_annotations_of_the_extender_are_guarded_and_not_copied() -> None:
 
 def test_a_pod_keeps_all_that_names_its_gang() -> None:
     guard = objects(ClusterSpec())["ValidatingAdmissionPolicy", "slurm-extender-bookkeeping"]["spec"]
-    own = [f"{DEFAULT_PREFIX}{row.name}" for row in GANG_ANNOTATIONS]
+    own = [f"{DEFAULT_PREFIX}{name}" for name in ("gang", "gang-size", "members-per-node")]
     labels = [label for each in CONTROLLERS.values() for label in (each.name, *each.identity)]
     for expression in (
         guard["matchConditions"][0]["expression"],
